@@ -33,7 +33,14 @@ if TYPE_CHECKING:
     from daemon.tools.executor import ToolExecutor
     from daemon.tools.registry import FunctionRegistry
 
-__all__ = ["Agent", "FunctionRegistry", "LLMProvider", "ToolExecutor", "agent_callable", "create_provider"]
+__all__ = [
+    "Agent",
+    "FunctionRegistry",
+    "LLMProvider",
+    "ToolExecutor",
+    "agent_callable",
+    "create_provider",
+]
 __version__ = "0.1.0"
 
 # Where the public names are; each is imported when it is first asked for.

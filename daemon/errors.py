@@ -68,7 +68,9 @@ class StateBusy(DaemonError):
     def __init__(self, path: str, pid: int | None) -> None:
         self.path, self.pid = path, pid
         who = f"process {pid}" if pid else "another process"
-        super().__init__(f"the state folder {path} is in use by {who}; stop it first, or choose another with --state")
+        super().__init__(
+            f"the state folder {path} is in use by {who}; stop it first, or choose another with --state"
+        )
 
 
 class SocketBusy(StateBusy):
@@ -77,7 +79,9 @@ class SocketBusy(StateBusy):
     def __init__(self, path: str, pid: int | None) -> None:
         super().__init__(path, pid)
         who = f"process {pid}" if pid else "another process"
-        self.args = (f"{who} answers on the control socket {path} already; stop it first, or name another path",)
+        self.args = (
+            f"{who} answers on the control socket {path} already; stop it first, or name another path",
+        )
 
 
 class DatabaseAway(DaemonError):
@@ -146,7 +150,9 @@ class ProviderError(DaemonError):
 class Retryable(ProviderError):
     """Asking again may help; `retry_after` in seconds if the vendor named it."""
 
-    def __init__(self, message: str, *, retry_after: float | None = None, request_id: str | None = None) -> None:
+    def __init__(
+        self, message: str, *, retry_after: float | None = None, request_id: str | None = None
+    ) -> None:
         self.retry_after = retry_after
         super().__init__(message, request_id=request_id)
 

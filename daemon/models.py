@@ -45,7 +45,16 @@ MOVES: dict[Status, frozenset[Status]] = {
     S.QUEUED: frozenset({S.RUNNING, S.CANCELLED, S.INTERRUPTED}),
     # back to QUEUED: suspended by a shutdown or by a transient fault, to be resumed
     S.RUNNING: frozenset(
-        {S.SUCCEEDED, S.FAILED, S.TIMED_OUT, S.CANCELLED, S.SKIPPED, S.WAITING, S.QUEUED, S.INTERRUPTED}
+        {
+            S.SUCCEEDED,
+            S.FAILED,
+            S.TIMED_OUT,
+            S.CANCELLED,
+            S.SKIPPED,
+            S.WAITING,
+            S.QUEUED,
+            S.INTERRUPTED,
+        }
     ),
     S.WAITING: frozenset({S.QUEUED, S.CANCELLED}),  # approved, rejected or expired: resumed
 }
@@ -172,8 +181,13 @@ def new_ids(count: int) -> list[str]:
     for place in range(count):
         milliseconds, nanoseconds = divmod(now + place, _MILLISECOND)
         if milliseconds != known:
-            known, head = milliseconds, "".join([_PAIRS[milliseconds >> shift & 1023] for shift in (40, 30, 20, 10, 0)])
-        ids.append(f"{head}{_PAIRS[nanoseconds >> 10]}{_PAIRS[nanoseconds & 1023]}{lots[12 * place : 12 * place + 12]}")
+            known, head = (
+                milliseconds,
+                "".join([_PAIRS[milliseconds >> shift & 1023] for shift in (40, 30, 20, 10, 0)]),
+            )
+        ids.append(
+            f"{head}{_PAIRS[nanoseconds >> 10]}{_PAIRS[nanoseconds & 1023]}{lots[12 * place : 12 * place + 12]}"
+        )
     return ids
 
 
@@ -291,9 +305,15 @@ class LLMResponse:
     @property
     def metadata(self) -> Json:
         """What is known of the answer besides its text, in one table."""
-        known = {"thinking": self.reasoning, "model": self.model, "request_id": self.request_id, "note": self.note}
+        known = {
+            "thinking": self.reasoning,
+            "model": self.model,
+            "request_id": self.request_id,
+            "note": self.note,
+        }
         tokens = {
-            name: getattr(self.usage, name) for name in ("input", "cache_read", "cache_write", "output", "reasoning")
+            name: getattr(self.usage, name)
+            for name in ("input", "cache_read", "cache_write", "output", "reasoning")
         }
         return {**{key: value for key, value in known.items() if value}, "usage": tokens}
 

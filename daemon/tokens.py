@@ -44,7 +44,11 @@ tell told|think thought|throw threw thrown|understand understood|wake woke woken
 write wrote written|child children|man men|woman women|person people|foot feet|tooth teeth|mouse mice|goose geese
 wife wives|knife knives|shelf shelves|wolf wolves|half halves|good better best|bad worse worst
 """
-_BASE = {form: base for base, *forms in (line.split() for line in re.split(r"[|\n]", _FORMS) if line) for form in forms}
+_BASE = {
+    form: base
+    for base, *forms in (line.split() for line in re.split(r"[|\n]", _FORMS) if line)
+    for form in forms
+}
 
 _STOP_WORDS = """
 a about above after again against all also am an and any are aren as at be because been before being below between
@@ -82,7 +86,9 @@ class Query(NamedTuple):
 def index_text(text: str) -> str:
     """Return the words of a text as they go into the index, separated by blanks."""
     text = _normal(text)
-    if not _BASE.keys().isdisjoint(_LATIN.findall(text.lower())):  # most texts have none, and looking is cheap
+    if not _BASE.keys().isdisjoint(
+        _LATIN.findall(text.lower())
+    ):  # most texts have none, and looking is cheap
         parts = _LATIN.split(text)  # cheaper than a function called at each word
         parts[1::2] = [_BASE.get(word.lower(), word) for word in parts[1::2]]
         text = "".join(parts)
@@ -97,10 +103,14 @@ def query(text: str) -> Query:
     words = [_BASE.get(word, word) for word in _WORD.findall(_CJK.sub(" ", text) if runs else text)]
     pairs = [run[at : at + 2] for run in runs for at in range(len(run) - 1)]
     characters = [character for run in runs for character in run]
-    terms = [word for word in words if word not in _STOP] + [pair for pair in pairs if pair not in _STOP_PAIRS]
+    terms = [word for word in words if word not in _STOP] + [
+        pair for pair in pairs if pair not in _STOP_PAIRS
+    ]
     # Single characters stand in a fifth of all texts: they are asked for only where nothing longer is.
     if not terms:
-        terms = [each for each in characters if each not in _STOP_CHARACTERS] or words + pairs + characters
+        terms = [
+            each for each in characters if each not in _STOP_CHARACTERS
+        ] or words + pairs + characters
     return Query(
         terms=tuple(term for term, _ in Counter(terms).most_common(MAX_TERMS)),
         words=frozenset((*words, *pairs, *characters)),

@@ -30,12 +30,16 @@ HALF_HOURLY = {"every": timedelta(minutes=30)}
 def routine(name: str = "daily", trigger: dict[str, Any] | None = None, **more: Any) -> Routine:
     """Return a routine that says its name, every day at nine unless told otherwise."""
     run = {"prompt": f"say {name}", **more.pop("run", {})}
-    return Routine.model_validate({"name": name, "trigger": NINE if trigger is None else trigger, "run": run, **more})
+    return Routine.model_validate(
+        {"name": name, "trigger": NINE if trigger is None else trigger, "run": run, **more}
+    )
 
 
 def loaded(*routines: Routine, broken: Iterable[str] = ()) -> Loaded:
     fault = Fault(file="x.toml", key="run.prompt", found="", problem="is missing")
-    return Loaded(routines={r.name: r for r in routines}, faults={name: ConfigError(fault) for name in broken})
+    return Loaded(
+        routines={r.name: r for r in routines}, faults={name: ConfigError(fault) for name in broken}
+    )
 
 
 class FakeEventLoop(asyncio.AbstractEventLoop):
@@ -47,7 +51,9 @@ class FakeEventLoop(asyncio.AbstractEventLoop):
     def is_closed(self) -> bool:
         return False
 
-    def call_soon_threadsafe(self, callback: Any, *args: Any, context: Any = None) -> asyncio.Handle:
+    def call_soon_threadsafe(
+        self, callback: Any, *args: Any, context: Any = None
+    ) -> asyncio.Handle:
         return asyncio.get_running_loop().call_soon(callback, *args, context=context)
 
     def call_later(self, delay: float, callback: Any, *args: Any, context: Any = None) -> Any:
@@ -79,7 +85,9 @@ class House:
         """When APScheduler wakes up next; None if no routine starts by itself."""
         return self.event_loop.timer_ends
 
-    async def boot(self, *routines: Routine, zone: str = "UTC", journal: type[Journal] = Journal, **more: Any) -> None:
+    async def boot(
+        self, *routines: Routine, zone: str = "UTC", journal: type[Journal] = Journal, **more: Any
+    ) -> None:
         """Start a daemon, after whatever became of the last one."""
         await self.crash()
         self.db = await Database.open(blank(self.folder / "agentd.db"))
@@ -150,7 +158,9 @@ class House:
         for run in runs:
             taken = await self.journal.take(run.id, owner="test")
             assert taken
-            await self.journal.end(taken.to(Status.SUCCEEDED, ended=datetime.now(UTC), report="said"))
+            await self.journal.end(
+                taken.to(Status.SUCCEEDED, ended=datetime.now(UTC), report="said")
+            )
 
     async def rows(self, name: str | None = None) -> list[str]:
         """Return the ledger in words, oldest first."""
@@ -169,7 +179,9 @@ class House:
 
 def at(text: str) -> datetime:
     """Return a moment of January 2026, or the one that is written out."""
-    return datetime.fromisoformat(text if "-" in text else f"2026-01-{text.replace(' ', 'T')}").replace(tzinfo=UTC)
+    return datetime.fromisoformat(
+        text if "-" in text else f"2026-01-{text.replace(' ', 'T')}"
+    ).replace(tzinfo=UTC)
 
 
 def schedule_of_routine(made: Routine) -> Schedule:

@@ -21,7 +21,9 @@ from tests.replaying import all_identical_at
 # Four thousand modules that ask for no time: to look through them takes half of what it takes to freeze it. What pytest
 # and its plugins measure tests with stays real (`--durations`, the junit file); no more of them, as freezegun gives the
 # real time to all that such a module calls, and pytest calls the tests.
-freezegun.configure(extend_ignore_list=["anthropic", "numpy", "openai", "_pytest.timing", "pytest_timeout"])
+freezegun.configure(
+    extend_ignore_list=["anthropic", "numpy", "openai", "_pytest.timing", "pytest_timeout"]
+)
 
 
 # A busy machine is slow to make examples, and that is no fault of the strategy; a clone may be one's to read only.
@@ -44,7 +46,9 @@ def pytest_xdist_auto_num_workers(config):
 
 
 def pytest_addoption(parser):
-    parser.addoption("--soak-seconds", type=float, default=20.0, help="how long each soak test goes on")
+    parser.addoption(
+        "--soak-seconds", type=float, default=20.0, help="how long each soak test goes on"
+    )
 
 
 OF_ROOT = pytest.StashKey[Path]()
@@ -62,7 +66,10 @@ def pytest_configure(config):
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session, exitstatus):
-    if OF_ROOT in session.config.stash and exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
+    if OF_ROOT in session.config.stash and exitstatus in (
+        pytest.ExitCode.OK,
+        pytest.ExitCode.NO_TESTS_COLLECTED,
+    ):
         shutil.rmtree(session.config.stash[OF_ROOT], ignore_errors=True)
 
 

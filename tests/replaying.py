@@ -13,7 +13,9 @@ from daemon.store.read_only import journal_at
 
 def told(outcome: Outcome) -> str:
     """Return in what a run differs when it is played again."""
-    lines = [f"run {outcome.run} of {outcome.routine} is not what was recorded when it is replayed:"]
+    lines = [
+        f"run {outcome.run} of {outcome.routine} is not what was recorded when it is replayed:"
+    ]
     for each in outcome.differences:
         lines += [f"  {each.at}: {each.what}", each.diff]
     return "\n".join(lines)
@@ -24,7 +26,9 @@ async def all_identical(app) -> int:
     workspace = str(app.config.workspace_path(app.place.state))
     runs = await app.journal.runs(limit=1000)
     for run in runs:
-        cassette = await recorded(app.journal, run.id, workspace=workspace, language=app.config.agent.language)
+        cassette = await recorded(
+            app.journal, run.id, workspace=workspace, language=app.config.agent.language
+        )
         outcome = await play(cassette)
         assert outcome.identical, told(outcome)
     return len(runs)
@@ -39,7 +43,11 @@ async def all_identical_at(state, config) -> int:
     language = language_of(config)
     for run in runs:
         try:
-            outcome = await play(await recorded(journal, run.id, workspace=str(state / "workspace"), language=language))
+            outcome = await play(
+                await recorded(
+                    journal, run.id, workspace=str(state / "workspace"), language=language
+                )
+            )
         except Refused as error:
             if not any(words in str(error) for words in ("forgotten", "cannot be read")):
                 raise

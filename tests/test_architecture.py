@@ -128,7 +128,18 @@ NOT_YET = frozenset(
 
 # Names that say "everything else".
 EMPTY_NAMES = frozenset(
-    ["base_classes", "common", "core", "helper", "helpers", "manager", "misc", "service", "util", "utils"]
+    [
+        "base_classes",
+        "common",
+        "core",
+        "helper",
+        "helpers",
+        "manager",
+        "misc",
+        "service",
+        "util",
+        "utils",
+    ]
 )
 
 
@@ -148,7 +159,9 @@ class Module:
 @cache
 def modules() -> tuple[Module, ...]:
     paths = [path for path in DAEMON.rglob("*.py") if "_shipped" not in path.parts]
-    return tuple(Module(name=_name(path), tree=ast.parse(path.read_bytes())) for path in sorted(paths))
+    return tuple(
+        Module(name=_name(path), tree=ast.parse(path.read_bytes())) for path in sorted(paths)
+    )
 
 
 def _name(path: Path) -> str:
@@ -177,7 +190,9 @@ def at_import(tree: ast.AST) -> Iterator[ast.AST]:
         yield from at_import(node)
 
 
-def functions(tree: ast.AST, inside: str = "") -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:
+def functions(
+    tree: ast.AST, inside: str = ""
+) -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:
     for node in ast.iter_child_nodes(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             yield f"{inside}{node.name}", node
@@ -206,7 +221,10 @@ def is_wrong(importer: str, name: str) -> bool:
     if name.startswith("daemon.__"):
         return False
     package, imported = importer.partition(".")[0], name.split(".")[1]
-    if package in ("", imported):  # daemon/__init__.py offers the public names, each when it is asked for
+    if package in (
+        "",
+        imported,
+    ):  # daemon/__init__.py offers the public names, each when it is asked for
         return False
     if package == "cli":
         return not name.startswith(FOR_THE_CLI)
@@ -278,7 +296,8 @@ def test_third_parties_are_imported_where_they_belong():
         f"{module.name} imports {name}"
         for module in modules()
         for name in imports(ast.walk(module.tree))
-        if (packages := HOSTS.get(name.partition(".")[0])) and module.package not in packages.split()
+        if (packages := HOSTS.get(name.partition(".")[0]))
+        and module.package not in packages.split()
     }
     assert not wrong
 
@@ -312,12 +331,18 @@ def reached_from(*starts: str) -> set[str]:
             reached.add(found)
             parts = found.split(".")
             if parts[0] == "daemon":
-                todo += [place for n in range(1, len(parts)) if (place := ".".join(parts[1 : n + 1])) in imported]
+                todo += [
+                    place
+                    for n in range(1, len(parts))
+                    if (place := ".".join(parts[1 : n + 1])) in imported
+                ]
     return reached
 
 
 def test_the_client_imports_neither_sdk_nor_sql_nor_pydantic():
-    drags = {name for name in reached_from("cli.main", "cli.client") if name.partition(".")[0] in HEAVY}
+    drags = {
+        name for name in reached_from("cli.main", "cli.client") if name.partition(".")[0] in HEAVY
+    }
     assert not drags
 
 
@@ -350,7 +375,9 @@ def test_the_daemon_starts_without_sdk_and_sqlmodel():
 
 
 def test_a_start_imports_nothing_that_can_come_later():
-    printed = python("import daemon.app.main, daemon.app.wiring, daemon.app.lifecycle, sys; print(*sys.modules)")
+    printed = python(
+        "import daemon.app.main, daemon.app.wiring, daemon.app.lifecycle, sys; print(*sys.modules)"
+    )
     assert not set(printed.split()) & NOT_YET
 
 
@@ -392,7 +419,17 @@ print("\\n".join(seen))
 """
 
 # What extras of pyproject.toml bring, and the tests' own environment need not have.
-OPTIONAL = ("apprise", "dbus_fast", "mcp", "numpy", "onnxruntime", "opentelemetry", "procrastinate", "psycopg", "rich")
+OPTIONAL = (
+    "apprise",
+    "dbus_fast",
+    "mcp",
+    "numpy",
+    "onnxruntime",
+    "opentelemetry",
+    "procrastinate",
+    "psycopg",
+    "rich",
+)
 
 
 def test_importing_a_module_does_nothing(tmp_path):
@@ -443,7 +480,8 @@ def test_a_cancellation_is_passed_on():
         for name, function in functions(module.tree)
         for node in own(function)
         if isinstance(node, ast.ExceptHandler) and node.type is not None
-        if "CancelledError" in ast.dump(node.type) and not any(isinstance(inner, ast.Raise) for inner in ast.walk(node))
+        if "CancelledError" in ast.dump(node.type)
+        and not any(isinstance(inner, ast.Raise) for inner in ast.walk(node))
     }
     assert swallowed == RAISED_LATER
 
@@ -451,7 +489,9 @@ def test_a_cancellation_is_passed_on():
 @cache
 def imported_anywhere() -> set[str]:
     """Return the top-level packages that any of our modules imports."""
-    return {found.partition(".")[0] for module in modules() for found in imports(ast.walk(module.tree))}
+    return {
+        found.partition(".")[0] for module in modules() for found in imports(ast.walk(module.tree))
+    }
 
 
 @pytest.mark.parametrize("name", sorted(HOSTS))

@@ -60,12 +60,16 @@ class Crashes:
         self._forget(world)
         return expected, moments
 
-    def each(self, script: Script, *, lot: random.Random, rides: bool = True, again: float = 1.0) -> None:
+    def each(
+        self, script: Script, *, lot: random.Random, rides: bool = True, again: float = 1.0
+    ) -> None:
         """Die at every moment of a run, and then at one of the life after it, as often as `again` says."""
         expected, moments = self.undisturbed(script, rides=rides)
         last = moments[-1].write
         for moment in moments:
-            further = lot.randrange(max(last - moment.write, 1)) + 3 if lot.random() < again else None
+            further = (
+                lot.randrange(max(last - moment.write, 1)) + 3 if lot.random() < again else None
+            )
             for later in self.after(moment, expected, further):
                 self.after(later, expected, died=[moment])
 
@@ -77,7 +81,9 @@ class Crashes:
             world = world_in(self._place.new(), self._place.settings, script)
             where = f"stopped before write {stops_at}, woke at {wakes_at} of the other"
             with self._told(world, where):
-                run = self._now(overtaken(world, self._place.settings, stops_at=stops_at, wakes_at=wakes_at))
+                run = self._now(
+                    overtaken(world, self._place.settings, stops_at=stops_at, wakes_at=wakes_at)
+                )
                 if run is None:
                     break
                 self.pauses += 1
@@ -88,14 +94,23 @@ class Crashes:
         _, moments = self.undisturbed(script)
         begun = next(each for each in moments if each.world.started[1])
         world = self._place.after(begun)
-        with self._told(world, "harmed"), closing(sqlite3.connect(world.file)) as connection, connection:
+        with (
+            self._told(world, "harmed"),
+            closing(sqlite3.connect(world.file)) as connection,
+            connection,
+        ):
             connection.execute("UPDATE step SET body = ? WHERE kind = 'llm'", (body,))
             connection.commit()
             run, _ = self.live(world)
         return run
 
     def after(
-        self, moment: Moment, expected: Outcome, further: int | None = None, *, died: Sequence[Moment] = ()
+        self,
+        moment: Moment,
+        expected: Outcome,
+        further: int | None = None,
+        *,
+        died: Sequence[Moment] = (),
     ) -> list[Moment]:
         """Live on after a death; return what is left of that life at its commit `further`."""
         died = [*died, moment]
@@ -104,7 +119,9 @@ class Crashes:
         with self._told(world, f"died {', then '.join(each.where for each in died)}"):
             under_way = interruptible(world)
             run, later = self.live(world, wanted=None if further is None else further.__eq__)
-            check(world, run, expected, deaths=len(died), interrupted=under_way | moment.interrupted)
+            check(
+                world, run, expected, deaths=len(died), interrupted=under_way | moment.interrupted
+            )
         for each in later:
             each.interrupted = under_way | moment.interrupted
         return list(later)
@@ -142,7 +159,11 @@ def crashes() -> Iterator[Crashes]:
     shutil.rmtree(folder)
 
 
-RICH = Script([("look", "look", "act"), ("act", "sign", "redo"), ("subagent", "tidy")], busy=[(1, 4)], told=[1])
+RICH = Script(
+    [("look", "look", "act"), ("act", "sign", "redo"), ("subagent", "tidy")],
+    busy=[(1, 4)],
+    told=[1],
+)
 """A script with each kind of call in it, and neighbours of each kind."""
 
 
@@ -155,7 +176,9 @@ pytestmark = pytest.mark.timeout(900)
 CALLS = (*ONCE, *AGAIN, *REFUSED, SUBAGENT)
 lots = st.integers(0, 2**32).map(random.Random)
 """At which moment the life after a death ends again."""
-seldom = settings(deadline=None, derandomize=True, database=None, phases=[Phase.explicit, Phase.generate])
+seldom = settings(
+    deadline=None, derandomize=True, database=None, phases=[Phase.explicit, Phase.generate]
+)
 """How examples are made: each is a run that dies at every moment, and what makes it simpler would take long."""
 
 
@@ -185,7 +208,9 @@ def test_sub_agents_are_found_where_they_were(crashes, turns, rides, lot):
     rides=st.booleans(),
     lot=lots,
 )
-def test_no_answer_of_a_vendor_that_fails_is_asked_for_again(crashes, turns, busy, down, rides, lot):
+def test_no_answer_of_a_vendor_that_fails_is_asked_for_again(
+    crashes, turns, busy, down, rides, lot
+):
     script = Script(turns, busy=busy, down=down, spare=down is not None)
     crashes.each(script, lot=lot, rides=rides)
 
@@ -197,7 +222,9 @@ def test_no_answer_of_a_vendor_that_fails_is_asked_for_again(crashes, turns, bus
     rides=st.booleans(),
     lot=lots,
 )
-def test_what_people_say_is_heard_once_and_who_cancels_a_run_is_obeyed(crashes, turns, wish, rides, lot):
+def test_what_people_say_is_heard_once_and_who_cancels_a_run_is_obeyed(
+    crashes, turns, wish, rides, lot
+):
     script = Script(turns, cancelled=wish) if isinstance(wish, int) else Script(turns, told=wish)
     crashes.each(script, lot=lot, rides=rides)
 
@@ -221,7 +248,9 @@ def test_facts_are_gathered_and_a_gate_stays_closed_as_without_a_crash(crashes, 
 
 
 @pytest.mark.parametrize("rides", [True, False])
-def test_a_crash_before_in_and_after_each_commit_of_a_run_with_all_kinds_of_steps_is_made_good(crashes, rides):
+def test_a_crash_before_in_and_after_each_commit_of_a_run_with_all_kinds_of_steps_is_made_good(
+    crashes, rides
+):
     expected, moments = crashes.undisturbed(RICH, rides=rides)
     assert len(moments) > 30
     for moment in moments:
@@ -235,7 +264,9 @@ def test_a_crash_before_in_and_after_each_commit_of_a_run_with_all_kinds_of_step
 
 
 @settings(seldom, max_examples=4)
-@given(turns=turns("act act redo look sign subagent", 2), busy=st.none() | st.integers(0, 1), lot=lots)
+@given(
+    turns=turns("act act redo look sign subagent", 2), busy=st.none() | st.integers(0, 1), lot=lots
+)
 @example(turns=[("act",)], busy=0, lot=random.Random(1))
 @example(turns=[("act",)], busy=1, lot=random.Random(2))
 def test_a_process_that_was_only_paused_writes_and_starts_nothing_more(crashes, turns, busy, lot):

@@ -54,7 +54,10 @@ def test_every_verb_has_an_example_for_its_help():
 
 def _verbs_of(parser):
     return [
-        each for action in parser._actions if hasattr(action, "_name_parser_map") for each in action.choices.values()
+        each
+        for action in parser._actions
+        if hasattr(action, "_name_parser_map")
+        for each in action.choices.values()
     ]
 
 

@@ -23,6 +23,8 @@ def test_each_class_of_the_glossary_exists():
 
 
 def test_each_word_of_the_glossary_is_explained_once_and_in_order():
-    words = re.findall(r"^\| \*\*(.+?)\*\* \|", (ROOT / "docs" / "glossary.md").read_text(), re.MULTILINE)
+    words = re.findall(
+        r"^\| \*\*(.+?)\*\* \|", (ROOT / "docs" / "glossary.md").read_text(), re.MULTILINE
+    )
     assert words
     assert words == sorted(set(words))

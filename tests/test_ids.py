@@ -34,7 +34,9 @@ def test_ids_made_together_are_in_order_and_no_two_the_same() -> None:
     assert made_at(first[-1]) - made_at(first[0]) <= 0.001
 
 
-def test_ids_made_together_at_the_end_of_a_millisecond_go_on_in_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ids_made_together_at_the_end_of_a_millisecond_go_on_in_the_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("time.time_ns", lambda: 1_800_000_000_123_999_998)
     ids = new_ids(4)
     assert ids == sorted(ids)

@@ -41,7 +41,9 @@ def test_constraints_name_versions_and_nothing_of_the_machine_they_were_made_on(
 def test_every_dependency_has_an_upper_bound_and_a_pin() -> None:
     pins = {line.partition("==")[0] for line in (ROOT / "constraints.txt").read_text().splitlines()}
     extras = [need for needs in PROJECT["optional-dependencies"].values() for need in needs]
-    extras = [need for need in extras if not need.startswith(PROJECT["name"])]  # dev brings other extras
+    extras = [
+        need for need in extras if not need.startswith(PROJECT["name"])
+    ]  # dev brings other extras
     for need in [*PROJECT["dependencies"], *extras]:
         name = re.match(r"[\w-]+", need)
         assert name is not None
@@ -88,24 +90,34 @@ def test_the_shipped_routines_need_no_model_no_key_and_no_network() -> None:
     assert not loaded.faults
     assert all(routine.deliver for routine in loaded.routines.values())
     # there is something to see right away, except of what waits for a file
-    assert [name for name, routine in loaded.routines.items() if not routine.first_run] == ["inbox-watch"]
+    assert [name for name, routine in loaded.routines.items() if not routine.first_run] == [
+        "inbox-watch"
+    ]
 
 
 def test_the_shipped_config_shows_every_key_with_its_default() -> None:
     text = (shipped() / "config.toml").read_text()
     sound = tomllib.loads(
-        re.sub(r"^# (\w+ = )", r"\1", text, flags=re.MULTILINE).partition("\n# Where reports may go")[0]
+        re.sub(r"^# (\w+ = )", r"\1", text, flags=re.MULTILINE).partition(
+            "\n# Where reports may go"
+        )[0]
     )
     shown = {(table, key) for table in ("agent", "daemon", "log") for key in sound[table]}
     tables = {table: Config.model_fields[table].annotation for table in ("agent", "daemon", "log")}
-    assert shown == {(table, key) for table, model in tables.items() for key in getattr(model, "model_fields", ())}
+    assert shown == {
+        (table, key)
+        for table, model in tables.items()
+        for key in getattr(model, "model_fields", ())
+    }
     assert {"provider", "timezone", "workspace", "routines", "policy"} <= set(sound)
     written = Config.model_validate({**sound, "timezone": None, "workspace": None})
     assert written.daemon == Config().daemon
     assert written.log == Config().log
     assert written.routines == Config().routines
     for key in ProviderConfig.model_fields:
-        assert re.search(rf"^# +{key}\b", text, re.MULTILINE), f"{key} of [providers.NAME] is not shown"
+        assert re.search(rf"^# +{key}\b", text, re.MULTILINE), (
+            f"{key} of [providers.NAME] is not shown"
+        )
 
 
 # --- init
@@ -158,17 +170,30 @@ def test_init_where_nothing_can_be_written_is_one_clear_line(tmp_path: Path) -> 
 )
 def test_a_wheel_brings_the_shipped_files_and_they_are_found_there(tmp_path: Path) -> None:
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
-    build = [*pip, "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", str(tmp_path), str(ROOT)]
+    build = [
+        *pip,
+        "wheel",
+        "-q",
+        "--no-deps",
+        "--no-build-isolation",
+        "-w",
+        str(tmp_path),
+        str(ROOT),
+    ]
     subprocess.run(build, check=True, capture_output=True)
     (wheel,) = tmp_path.glob("*.whl")
     with zipfile.ZipFile(wheel) as opened:
         names = opened.namelist()
         opened.extractall(tmp_path / "site")
-    assert {f"daemon/_shipped/{name}" for name in (*FILES, UNIT, "systemd/agentd.service")} <= set(names)
+    assert {f"daemon/_shipped/{name}" for name in (*FILES, UNIT, "systemd/agentd.service")} <= set(
+        names
+    )
     data = (path for pattern in ("*.toml", "*.sql") for path in (ROOT / "daemon").rglob(pattern))
     assert {str(path.relative_to(ROOT)) for path in data} <= set(names)
     assert not [name for name in names if name.startswith(("tests/", ".ci/"))]
     code = "from daemon.app.commands.init import shipped; print(shipped())"
     env = {**os.environ, "PYTHONPATH": str(tmp_path / "site")}
-    found = subprocess.run([sys.executable, "-c", code], cwd="/", env=env, check=True, capture_output=True, text=True)
+    found = subprocess.run(
+        [sys.executable, "-c", code], cwd="/", env=env, check=True, capture_output=True, text=True
+    )
     assert found.stdout.strip() == str(tmp_path / "site/daemon/_shipped")

@@ -19,6 +19,8 @@ def test_a_name_that_is_not_public_is_an_attribute_error():
 
 
 def test_importing_the_package_imports_none_of_its_modules():
-    code = "import daemon, sys; print(*(name for name in sys.modules if name.startswith('daemon.')))"
+    code = (
+        "import daemon, sys; print(*(name for name in sys.modules if name.startswith('daemon.')))"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == ""

@@ -11,7 +11,11 @@ from tests.docs import README
 from tests.inside import Home
 
 FILES = dict(re.findall(r"```toml\n# (\S+\.toml)\n(.*?)```", README.read_text("utf-8"), re.DOTALL))
-RECIPES = sorted(name.removeprefix("routines/").removesuffix(".toml") for name in FILES if name.startswith("routines/"))
+RECIPES = sorted(
+    name.removeprefix("routines/").removesuffix(".toml")
+    for name in FILES
+    if name.startswith("routines/")
+)
 
 
 @pytest.fixture
@@ -22,7 +26,9 @@ def home(tmp_path):
     shutil.copytree(shipped / "routines", tmp_path / "routines", dirs_exist_ok=True)
     home.write("policy.toml", (shipped / "policy.toml").read_text("utf-8"))
     home.write("config.toml", f'provider = "offline"\n{FILES["config.toml"]}')
-    home.write("mail.url", "mailto://ada:secret@127.0.0.1:1?to=ada@example.org")  # nobody listens there
+    home.write(
+        "mail.url", "mailto://ada:secret@127.0.0.1:1?to=ada@example.org"
+    )  # nobody listens there
     for name in RECIPES:
         home.routine(name, FILES[f"routines/{name}.toml"])
     return home
@@ -37,7 +43,10 @@ def test_there_are_the_five_that_people_ask_for():
 async def test_it_runs_as_it_stands_there(home, name):
     repository = home.state / "workspace" / "project"
     repository.mkdir(parents=True)
-    for words in ("init -q", "-c user.name=Ada -c user.email=a@example.org commit -q --allow-empty -m Begin"):
+    for words in (
+        "init -q",
+        "-c user.name=Ada -c user.email=a@example.org commit -q --allow-empty -m Begin",
+    ):
         subprocess.run(["git", *words.split()], cwd=repository, check=True)
     async with home.open() as daemon:
         assert not daemon.faults

@@ -30,7 +30,9 @@ api_key = "k"
 [daemon]
 max_concurrent = {runs}
 """
-ROUTINE = '[run]\nmode = "agent"\nprompt = "Look, then report."\ntools = ["self_info"]\nmemory = "none"\n'
+ROUTINE = (
+    '[run]\nmode = "agent"\nprompt = "Look, then report."\ntools = ["self_info"]\nmemory = "none"\n'
+)
 POLICY = 'version = 1\n[[rule]]\ntool = "self_info"\neffect = "allow"\n'
 TURNS = [{"tool_calls": [{"name": "self_info", "arguments": {}}]}, "All is well."]
 
@@ -50,7 +52,10 @@ async def test_a_thousand_runs_at_once_leave_nothing_behind(way: str, tmp_path: 
     for number in range(RUNS):
         home.routine(f"r{number}", ROUTINE)
     with VendorProcess(TURNS, by="conversation", latency=0.2, strict=False) as vendor:
-        home.write("config.toml", CONFIG.format(kind=kind, model=model, url=vendor.url, path=path, runs=RUNS))
+        home.write(
+            "config.toml",
+            CONFIG.format(kind=kind, model=model, url=vendor.url, path=path, runs=RUNS),
+        )
         async with home.open() as daemon:
             held = []
             for _ in range(3):

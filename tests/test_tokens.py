@@ -25,7 +25,16 @@ def test_forms_of_one_word_become_one(text: str, indexed: str) -> None:
 
 
 def test_chinese_becomes_pairs_and_single_characters() -> None:
-    assert index_text("每日报告2026").split() == ["每日", "日报", "报告", "每", "日", "报", "告", "2026"]
+    assert index_text("每日报告2026").split() == [
+        "每日",
+        "日报",
+        "报告",
+        "每",
+        "日",
+        "报",
+        "告",
+        "2026",
+    ]
     assert index_text("猫").split() == ["猫"]
 
 
@@ -72,7 +81,9 @@ def test_tokens_are_estimated_by_script() -> None:
 
 @settings(deadline=None, derandomize=True, max_examples=100)
 @given(st.text())
-def test_any_text_gives_the_same_words_each_time_and_nothing_that_a_database_refuses(text: str) -> None:
+def test_any_text_gives_the_same_words_each_time_and_nothing_that_a_database_refuses(
+    text: str,
+) -> None:
     indexed = index_text(text)
     assert indexed == index_text(text)
     assert "\0" not in indexed

@@ -150,9 +150,17 @@ class Agent:
         self.registry = tools if tools is not None else FunctionRegistry()
         self.memory, self.policy, self.journal = memory, policy or AllowAll(), journal or _Kept()
         self.context = context or _context_of_a_library_user()
-        self.limits, self.required_tools, self.deadline = limits or Limits(), required_tools, deadline
+        self.limits, self.required_tools, self.deadline = (
+            limits or Limits(),
+            required_tools,
+            deadline,
+        )
         self.emit, self.redact = emit, redact
-        self.approver, self.inspector, self.stamp = approver or DenyApprovals(), inspector or NoInspection(), stamp
+        self.approver, self.inspector, self.stamp = (
+            approver or DenyApprovals(),
+            inspector or NoInspection(),
+            stamp,
+        )
         self.transcript = Transcript(steps, taint)
         self.inbox, self.watched, self._said = inbox or _Deaf(), watched, said
         self._skills = skills
@@ -167,7 +175,10 @@ class Agent:
         self._executor = executor or ToolExecutor(self.registry)
         self._prompt = prompt
         self._tool_context = tool_context or ToolContext(
-            run="", routine=self.context.routine, workspace=self.context.workspace, language=self.language
+            run="",
+            routine=self.context.routine,
+            workspace=self.context.workspace,
+            language=self.language,
         )
 
     # --- what a program that uses the agent calls ---
@@ -193,7 +204,10 @@ class Agent:
             self._resumed = False
         else:
             self.start = self.transcript.iterations
-            images = [each if isinstance(each, Image) else await asyncio.to_thread(_picture, each) for each in media]
+            images = [
+                each if isinstance(each, Image) else await asyncio.to_thread(_picture, each)
+                for each in media
+            ]
             await self._open(text, about or text, facts, taint, images, notes)
         if question := (self.transcript.frozen or {}).get("route", {}).get("question"):
             return self._unclear(question)
@@ -203,7 +217,9 @@ class Agent:
         """Put the question to whoever is there; in a routine nobody is."""
         self.flush()
         if self.context.routine:
-            return Reply(content=question, status=Status.FAILED, detail=f"the task is not clear: {question}")
+            return Reply(
+                content=question, status=Status.FAILED, detail=f"the task is not clear: {question}"
+            )
         return Reply(content=question, usage=self.transcript.usage)
 
     async def process_message_stream(
@@ -239,7 +255,9 @@ class Agent:
     def preview(self) -> tuple[dict[str, str], list[Json]]:
         """Return the sections of the prompt and the functions that a message would begin with; nothing is asked."""
         functions = self._schemas()
-        context = replace(self.context, tools=[each["name"] for each in functions], boundary="0" * 32)
+        context = replace(
+            self.context, tools=[each["name"] for each in functions], boundary="0" * 32
+        )
         return render(context), list(functions)
 
     @property
@@ -257,7 +275,9 @@ class Agent:
 
     def clear_history(self) -> None:
         """Forget the conversation but keep the system prompt."""
-        self.set_history([message for message in self.transcript.messages[:1] if message.role == "system"])
+        self.set_history(
+            [message for message in self.transcript.messages[:1] if message.role == "system"]
+        )
 
     def set_routine_name(self, name: str) -> None:
         """Say for which routine the agent works; adds the rules of unattended runs to the prompt."""
@@ -310,7 +330,9 @@ class Agent:
         return [function["name"] for function in self._schemas()]
 
     def _schemas(self) -> list[Json]:
-        return self.registry.list_functions(self._offered)  # not a copy: providers translate each list once
+        return self.registry.list_functions(
+            self._offered
+        )  # not a copy: providers translate each list once
 
     async def _open(
         self,
@@ -342,17 +364,32 @@ class Agent:
                 parts = (context.skill, self._skills.guides(chosen["skills"]))
                 context = replace(context, skill="\n\n".join(filter(None, parts)))
             sections = {"system": self._system_prompt} if self._system_prompt else render(context)
-            body: Json = {"system": join(sections), "sections": {name: len(part) for name, part in sections.items()}}
+            body: Json = {
+                "system": join(sections),
+                "sections": {name: len(part) for name, part in sections.items()},
+            }
             if chosen:
                 body["route"] = chosen
             if self._said:
-                body["history"] = [{"role": each.role, "content": each.content} for each in self._said]
-            body |= {"functions": functions, "provider": self.provider.name, "model": self.provider.model_name}
+                body["history"] = [
+                    {"role": each.role, "content": each.content} for each in self._said
+                ]
+            body |= {
+                "functions": functions,
+                "provider": self.provider.name,
+                "model": self.provider.model_name,
+            }
             said = worse(said, self.transcript.taint)
-            body |= {"boundary": boundary, "language": self.language} | ({"taint": said.value} if said else {})
+            body |= {"boundary": boundary, "language": self.language} | (
+                {"taint": said.value} if said else {}
+            )
             self._note(Step(kind=StepKind.PROMPT, iteration=0, body=body))
         iteration = self.transcript.iterations
-        message: Json = {"text": text, "source": "goal", "facts": [fact_body(fact) for fact in facts]}
+        message: Json = {
+            "text": text,
+            "source": "goal",
+            "facts": [fact_body(fact) for fact in facts],
+        }
         if taint:
             message["taint"] = taint.value
         if images:
@@ -423,19 +460,28 @@ class Agent:
     def _clean(self, response: LLMResponse) -> LLMResponse:
         """Return the answer without secrets: what a model says is kept, shown and handed to tools."""
         said = "\n".join(
-            [response.content, response.reasoning, *(str(call.arguments) for call in response.function_calls)]
+            [
+                response.content,
+                response.reasoning,
+                *(str(call.arguments) for call in response.function_calls),
+            ]
         )
         if self.redact(said) == said:
             return response
         from daemon.providers.extras import cleaned as cleaned_extras
 
-        calls = tuple(replace(call, arguments=cleaned(call.arguments, self.redact)) for call in response.function_calls)
+        calls = tuple(
+            replace(call, arguments=cleaned(call.arguments, self.redact))
+            for call in response.function_calls
+        )
         return replace(
             response,
             content=self.redact(response.content),
             reasoning=self.redact(response.reasoning),
             function_calls=calls,
-            provider_extras=cleaned_extras(response.provider_extras, self.redact) if response.provider_extras else None,
+            provider_extras=cleaned_extras(response.provider_extras, self.redact)
+            if response.provider_extras
+            else None,
         )
 
     async def _longer(self, cut: LLMResponse, begin: float) -> LLMResponse:
@@ -444,15 +490,27 @@ class Agent:
         if most is None:
             return cut
         log.info("agent.asked_for_more", provider=self.provider.name, max_tokens=most)
-        self.emit({"type": "thinking", "provider": self.provider.name, "iteration": self.transcript.iterations + 1})
+        self.emit(
+            {
+                "type": "thinking",
+                "provider": self.provider.name,
+                "iteration": self.transcript.iterations + 1,
+            }
+        )
         try:
             longer = await self._ask(self.provider, begin, max_tokens=most)
         except (ProviderError, OverBudget):
             return cut  # it does not go so far, or may not
         note = f"an answer was cut off by its limit, and asked for again with {most} tokens"
-        return replace(longer, usage=cut.usage + longer.usage, note="; ".join(filter(None, (longer.note, note))))
+        return replace(
+            longer,
+            usage=cut.usage + longer.usage,
+            note="; ".join(filter(None, (longer.note, note))),
+        )
 
-    async def _ask(self, provider: LLMProvider, begin: float, max_tokens: int | None = None) -> LLMResponse:
+    async def _ask(
+        self, provider: LLMProvider, begin: float, max_tokens: int | None = None
+    ) -> LLMResponse:
         from daemon.providers.retry import ask
 
         loop, limits = asyncio.get_running_loop(), self.limits
@@ -478,7 +536,11 @@ class Agent:
                     on_chunk=self._tell if self.watched() else None,
                 )
             except Retryable as error:
-                wait = error.retry_after if error.retry_after is not None else limits.backoff * 2**limits.attempts
+                wait = (
+                    error.retry_after
+                    if error.retry_after is not None
+                    else limits.backoff * 2**limits.attempts
+                )
                 if loop.time() + wait >= min(patience, deadline):
                     raise
                 await asyncio.sleep(wait)
@@ -516,10 +578,14 @@ class Agent:
 
     async def _ask_aside(self, messages: Sequence[LLMMessage]) -> str:
         """Ask the model something that is no part of the conversation."""
-        deadline = asyncio.get_running_loop().time() + NEVER if self.deadline is None else self.deadline
+        deadline = (
+            asyncio.get_running_loop().time() + NEVER if self.deadline is None else self.deadline
+        )
         from daemon.providers.retry import ask
 
-        answer = await ask(self.provider, messages, deadline=deadline, attempts=self.limits.attempts)
+        answer = await ask(
+            self.provider, messages, deadline=deadline, attempts=self.limits.attempts
+        )
         return self._clean(answer).content
 
     def listen(self) -> bool:
@@ -542,7 +608,11 @@ class Agent:
     def nudge(self, text: str) -> None:
         """Remind a model that said nothing."""
         self._note(
-            Step(kind=StepKind.MESSAGE, iteration=self.transcript.iterations, body={"text": text, "source": "nudge"})
+            Step(
+                kind=StepKind.MESSAGE,
+                iteration=self.transcript.iterations,
+                body={"text": text, "source": "nudge"},
+            )
         )
 
     def flush(self) -> None:

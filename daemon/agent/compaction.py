@@ -55,7 +55,9 @@ def digest(transcript: Transcript, language: str) -> str:
 
 
 def _line(message: LLMMessage, most: int, mark: str) -> str:
-    calls = ", ".join(f"{call.name}({_cut(str(call.arguments), SHORTEST, mark)})" for call in message.tool_calls)
+    calls = ", ".join(
+        f"{call.name}({_cut(str(call.arguments), SHORTEST, mark)})" for call in message.tool_calls
+    )
     said = _cut(" ".join(message.content.split()), most, mark)
     if message.role == "tool":
         return f"- {message.name}{'' if message.ok else ' (failed)'}: {said}"

@@ -49,7 +49,8 @@ async def extract(
             return adapter.validate_json(json_of(answer))
         except ValidationError as error:
             fault = "; ".join(
-                f"{'.'.join(map(str, each['loc'])) or 'all of it'}: {each['msg']}" for each in error.errors()
+                f"{'.'.join(map(str, each['loc'])) or 'all of it'}: {each['msg']}"
+                for each in error.errors()
             )
         messages += [
             LLMMessage(role="assistant", content=answer),

@@ -21,9 +21,7 @@ if TYPE_CHECKING:
     from daemon.models import Json, LLMResponse
 
 FINISH = "finish"
-CHARACTERS_PER_TOKEN = (
-    4  # the usual estimate for Latin text; corrected by the vendor's own count from the second call on
-)
+CHARACTERS_PER_TOKEN = 4  # the usual estimate for Latin text; corrected by the vendor's own count from the second call on
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -108,7 +106,11 @@ def settle(talk: Conversation) -> Reply | None:
     transcript, limits = talk.transcript, talk.limits
     answer, turn = transcript.last, transcript.iterations - talk.start
     if turn == 0 or answer is None:
-        return _capped(talk, "cap_tokens", limits.tokens) if _too_dear(transcript, limits.tokens) else None
+        return (
+            _capped(talk, "cap_tokens", limits.tokens)
+            if _too_dear(transcript, limits.tokens)
+            else None
+        )
     if finished := _finish_call(transcript):
         return _finished(talk, finished)
     if transcript.messages[-1].role == "assistant":
@@ -133,7 +135,12 @@ def _answered(talk: Conversation, answer: LLMResponse) -> Reply | None:
             detail = "; ".join([note.strip("[]"), *talk.transcript.notes])
             return _reply(talk, f"{answer.content}\n\n{note}".strip(), Status.FAILED, detail=detail)
         case "context":
-            return _reply(talk, answer.content, Status.FAILED, detail="the conversation outgrew the model's context")
+            return _reply(
+                talk,
+                answer.content,
+                Status.FAILED,
+                detail="the conversation outgrew the model's context",
+            )
         case "pause":
             return None  # the vendor wants the same conversation again to go on
     text = answer.content.strip()
@@ -141,14 +148,20 @@ def _answered(talk: Conversation, answer: LLMResponse) -> Reply | None:
         silent = bool(talk.silent_token) and text == talk.silent_token
         return _reply(talk, "" if silent else text, Status.SUCCEEDED, silent=silent)
     if talk.transcript.nudges:
-        return _reply(talk, "", Status.FAILED, detail="the model answered twice with neither text nor a call")
+        return _reply(
+            talk, "", Status.FAILED, detail="the model answered twice with neither text nor a call"
+        )
     return None
 
 
 def _outgrown(transcript: Transcript) -> bool:
     """Tell whether the model has stopped for want of room, and may be given a shorter conversation once."""
     answer = transcript.last
-    full = answer is not None and answer.finish_reason == "context" and transcript.messages[-1].role == "assistant"
+    full = (
+        answer is not None
+        and answer.finish_reason == "context"
+        and transcript.messages[-1].role == "assistant"
+    )
     return full and transcript.restarts == 0
 
 
@@ -178,7 +191,10 @@ def _finished(talk: Conversation, call: Json) -> Reply:
     text = str(arguments.get("report") or "").strip() or talk.transcript.last_text.strip()
     if arguments.get("status") == "failed":
         return _reply(
-            talk, text or reason, Status.FAILED, detail=reason or "the agent declared failure without a reason"
+            talk,
+            text or reason,
+            Status.FAILED,
+            detail=reason or "the agent declared failure without a reason",
         )
     if arguments.get("notify") is False:
         return _reply(talk, "", Status.SUCCEEDED, silent=True, detail=reason or None)
@@ -199,7 +215,12 @@ def _capped(talk: Conversation, key: str, limit: int | str | None) -> Reply:
 
 
 def _reply(
-    talk: Conversation, content: str, status: Status, *, silent: bool = False, detail: str | None = None
+    talk: Conversation,
+    content: str,
+    status: Status,
+    *,
+    silent: bool = False,
+    detail: str | None = None,
 ) -> Reply:
     calls = tuple(talk.transcript.calls.values())
     if status is Status.SUCCEEDED:
@@ -227,5 +248,7 @@ def _too_dear(transcript: Transcript, budget: int | None) -> bool:
     last = transcript.last.usage if transcript.last else Usage()
     coming = last.input + last.output
     if not coming:
-        coming = sum(len(message.content) for message in transcript.messages) // CHARACTERS_PER_TOKEN
+        coming = (
+            sum(len(message.content) for message in transcript.messages) // CHARACTERS_PER_TOKEN
+        )
     return transcript.usage.total + transcript.elsewhere + coming > budget

@@ -78,7 +78,9 @@ class PromptContext:
 
     def local(self, moment: datetime) -> str:
         here = moment.astimezone(self.zone)
-        clock = here.isoformat(" ", "minutes")  # strftime takes longer, and names the day in the process's locale
+        clock = here.isoformat(
+            " ", "minutes"
+        )  # strftime takes longer, and names the day in the process's locale
         return f"{clock[:16]} {here.tzname()} (UTC{clock[16:].replace(':', '')}, {_DAYS[here.weekday()]})"
 
 
@@ -106,7 +108,9 @@ def _tools(context: PromptContext) -> str | None:
 def _safety(context: PromptContext) -> str:
     fences = context.boundary and (context.tools or context.taint)
     marks = context.say("marks", boundary=context.boundary) if fences else ""
-    policy = context.say("policy", policy=context.policy) if context.policy and context.tools else ""
+    policy = (
+        context.say("policy", policy=context.policy) if context.policy and context.tools else ""
+    )
     return "\n".join(text for text in (context.say("safety"), marks, policy) if text)
 
 
@@ -139,7 +143,11 @@ def _environment(context: PromptContext) -> str:
 def _span(seconds: float) -> str:
     minutes = round(seconds / 60)
     days, hours = minutes // 1440, minutes // 60 % 24
-    return " ".join(f"{count} {unit}" for count, unit in ((days, "d"), (hours, "h"), (minutes % 60, "min")) if count)
+    return " ".join(
+        f"{count} {unit}"
+        for count, unit in ((days, "d"), (hours, "h"), (minutes % 60, "min"))
+        if count
+    )
 
 
 def _principles(context: PromptContext) -> str | None:
@@ -163,7 +171,10 @@ def _routine(context: PromptContext) -> str | None:
 
 
 def _own_sections(context: PromptContext) -> str | None:
-    return "\n\n".join(f"## {title}\n{text.strip()}" for title, text in context.sections.items()) or None
+    return (
+        "\n\n".join(f"## {title}\n{text.strip()}" for title, text in context.sections.items())
+        or None
+    )
 
 
 SECTIONS: tuple[tuple[str, Callable[[PromptContext], str | None]], ...] = (

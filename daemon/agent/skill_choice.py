@@ -101,7 +101,9 @@ def read(answer: str, known: set[str]) -> Route:
 
 def as_json(chosen: Route, usage: Usage) -> Json:
     """Return the choice as the journal keeps it."""
-    body: Json = {"tokens": {"input": usage.input, "output": usage.output, "reasoning": usage.reasoning}}
+    body: Json = {
+        "tokens": {"input": usage.input, "output": usage.output, "reasoning": usage.reasoning}
+    }
     match chosen:
         case Skills(names):
             return body | {"skills": list(names)}

@@ -18,7 +18,17 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from daemon.agent.texts import say
 from daemon.agent.transcript import PendingCall, call_step, result_step
-from daemon.models import ApprovalRequest, Effect, FunctionCall, Json, Step, Taint, ToolContext, ToolResult, Verdict
+from daemon.models import (
+    ApprovalRequest,
+    Effect,
+    FunctionCall,
+    Json,
+    Step,
+    Taint,
+    ToolContext,
+    ToolResult,
+    Verdict,
+)
 
 if TYPE_CHECKING:
     from daemon.tools.executor import ToolExecutor
@@ -47,7 +57,9 @@ class CallRecorder(Protocol):
 class PolicyEngine(Protocol):
     """Who says whether a call may run."""
 
-    def judge(self, tool: str, arguments: Json, *, routine: str, tainted: bool = False) -> Verdict: ...
+    def judge(
+        self, tool: str, arguments: Json, *, routine: str, tainted: bool = False
+    ) -> Verdict: ...
 
     def is_read_only(self, tool: str, arguments: Json) -> bool: ...
 
@@ -81,13 +93,17 @@ class ApprovalDecision:
 class Approver(Protocol):
     """Where calls lie that a person has to allow."""
 
-    async def rule(self, key: str, call: FunctionCall, verdict: Verdict, taint: Taint) -> ApprovalDecision: ...
+    async def rule(
+        self, key: str, call: FunctionCall, verdict: Verdict, taint: Taint
+    ) -> ApprovalDecision: ...
 
 
 class DenyApprovals:
     """Deny what a person would have to allow: for an agent used as a library."""
 
-    async def rule(self, key: str, call: FunctionCall, verdict: Verdict, taint: Taint) -> ApprovalDecision:
+    async def rule(
+        self, key: str, call: FunctionCall, verdict: Verdict, taint: Taint
+    ) -> ApprovalDecision:
         reason = verdict.reason or "a person would have to allow it"
         return ApprovalDecision(verdict=replace(verdict, effect=Effect.DENY, reason=reason))
 
@@ -187,7 +203,9 @@ class ToolCallRunner:
         waiting = [plan for plan in plans if plan.waits]
         once = False
         for batch in _batches([plan for plan in plans if not plan.waits]):
-            if batch[0].taint is not taint():  # an earlier call of this turn has read what strangers wrote
+            if (
+                batch[0].taint is not taint()
+            ):  # an earlier call of this turn has read what strangers wrote
                 judged = [await self._judged(plan, taint()) for plan in batch]
                 waiting += [plan for plan in judged if plan.waits]
                 batch = [plan for plan in judged if not plan.waits]
@@ -225,13 +243,17 @@ class ToolCallRunner:
         results = await self._all([self._run(plan) for plan in batch])
         sandbox = str(self.stamp().get("sandbox", "")) if running else ""
         for plan, (result, seconds) in zip(batch, results, strict=True):
-            step = result_step(plan.key, plan.call, iteration, result, seconds, "" if plan.refusal else sandbox)
+            step = result_step(
+                plan.key, plan.call, iteration, result, seconds, "" if plan.refusal else sandbox
+            )
             if plan.offered is not None:
                 step.body["offered"] = list(plan.offered)
             note(step)
 
     @staticmethod
-    async def _all(runs: Sequence[Awaitable[tuple[ToolResult, float]]]) -> list[tuple[ToolResult, float]]:
+    async def _all(
+        runs: Sequence[Awaitable[tuple[ToolResult, float]]],
+    ) -> list[tuple[ToolResult, float]]:
         if len(runs) == 1:
             return [await runs[0]]
         return await asyncio.gather(*runs)
@@ -244,7 +266,9 @@ class ToolCallRunner:
         if not allowed:
             return replace(plan, refusal=say("over_limit", language))
         if call.invalid is not None:
-            return replace(plan, refusal=say("malformed", language, tool=call.name, fault=call.invalid))
+            return replace(
+                plan, refusal=say("malformed", language, tool=call.name, fault=call.invalid)
+            )
         if call.name not in self.offered or not self.registry.has_function(call.name):
             near = get_close_matches(call.name, self.offered, 1)
             hint = say("nearest", language, name=near[0]) if near else ""
@@ -260,19 +284,43 @@ class ToolCallRunner:
         if definition is None or (plan.verdict is None and plan.refusal):
             return replace(plan, taint=taint)
         call, approval, standing, note, asked = plan.call, "", "", "", ""
-        verdict = self.policy.judge(call.name, call.arguments, routine=self.context.routine, tainted=bool(taint))
+        verdict = self.policy.judge(
+            call.name, call.arguments, routine=self.context.routine, tainted=bool(taint)
+        )
         if verdict.effect is Effect.ASK:
-            if plan.started:  # by a policy that allowed it; what a person is asked about has not begun
-                return replace(plan, taint=taint, verdict=verdict, refusal=say("interrupted", self.context.language))
+            if (
+                plan.started
+            ):  # by a policy that allowed it; what a person is asked about has not begun
+                return replace(
+                    plan,
+                    taint=taint,
+                    verdict=verdict,
+                    refusal=say("interrupted", self.context.language),
+                )
             decision = await self.approver.rule(plan.key, call, verdict, taint)
-            verdict, approval, standing, note = decision.verdict, decision.approval, decision.standing, decision.note
+            verdict, approval, standing, note = (
+                decision.verdict,
+                decision.approval,
+                decision.standing,
+                decision.note,
+            )
             asked = decision.asked
             if verdict.effect is Effect.ASK:
                 return replace(
-                    plan, taint=taint, verdict=verdict, waits=True, approval_request=decision.approval_request
+                    plan,
+                    taint=taint,
+                    verdict=verdict,
+                    waits=True,
+                    approval_request=decision.approval_request,
                 )
         if not verdict.allows:
-            return replace(plan, taint=taint, verdict=verdict, refusal=note or self._denied(verdict), asked=asked)
+            return replace(
+                plan,
+                taint=taint,
+                verdict=verdict,
+                refusal=note or self._denied(verdict),
+                asked=asked,
+            )
         looks = definition.read_only or self.policy.is_read_only(call.name, call.arguments)
         return replace(
             plan,

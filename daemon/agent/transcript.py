@@ -21,7 +21,18 @@ import base64
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from daemon.models import Fact, FunctionCall, Image, LLMMessage, LLMResponse, Step, StepKind, Taint, Usage, worse
+from daemon.models import (
+    Fact,
+    FunctionCall,
+    Image,
+    LLMMessage,
+    LLMResponse,
+    Step,
+    StepKind,
+    Taint,
+    Usage,
+    worse,
+)
 from daemon.providers.facts import unwrap
 
 if TYPE_CHECKING:
@@ -96,7 +107,9 @@ class Transcript:
                     facts = tuple(fact for message in self.messages for fact in message.facts)
                     del self.messages[1:]
                 images = tuple(image_from(each) for each in step.body.get("images", ()))
-                self.messages.append(LLMMessage(role="user", content=step.body["text"], images=images, facts=facts))
+                self.messages.append(
+                    LLMMessage(role="user", content=step.body["text"], images=images, facts=facts)
+                )
                 self.notes += step.body.get("notes", ())
                 self.nudges += step.body.get("source") == "nudge"
                 if number := step.body.get("told"):
@@ -119,7 +132,10 @@ class Transcript:
         self.messages.append(response.as_message())
         self._open = {
             key: PendingCall(key=key, call=call, started=False, repeatable=False)
-            for key, call in ((f"{step.iteration}.{place}", call) for place, call in enumerate(response.function_calls))
+            for key, call in (
+                (f"{step.iteration}.{place}", call)
+                for place, call in enumerate(response.function_calls)
+            )
         }
         self._turn = list(self._open)
         self._results = {}
@@ -168,12 +184,21 @@ class Transcript:
     @property
     def denials(self) -> int:
         """How many calls were denied, by the policy or by a person."""
-        return sum((call.get("verdict") or {}).get("effect") == "deny" for call in self.calls.values())
+        return sum(
+            (call.get("verdict") or {}).get("effect") == "deny" for call in self.calls.values()
+        )
 
     @property
     def last_text(self) -> str:
         """The newest text of the model, empty if it has said nothing."""
-        return next((m.content for m in reversed(self.messages) if m.role == "assistant" and m.content.strip()), "")
+        return next(
+            (
+                m.content
+                for m in reversed(self.messages)
+                if m.role == "assistant" and m.content.strip()
+            ),
+            "",
+        )
 
 
 def image_body(image: Image) -> Json:
@@ -188,7 +213,13 @@ def image_from(body: Json) -> Image:
 
 def fact_body(fact: Fact) -> Json:
     """Return a fact as the step of the message keeps it: without its value, which the step of the result has."""
-    return {"name": fact.name, "tool": fact.tool, "ok": fact.ok, "text": fact.text, "changes": list(fact.changes)}
+    return {
+        "name": fact.name,
+        "tool": fact.tool,
+        "ok": fact.ok,
+        "text": fact.text,
+        "changes": list(fact.changes),
+    }
 
 
 def facts_from(body: Json) -> tuple[Fact, ...]:
@@ -227,7 +258,9 @@ def llm_step(response: LLMResponse, iteration: int, seconds: float) -> Step:
 
 def _call_body(call: FunctionCall) -> Json:
     # by hand: dataclasses.asdict copies deeply and costs ten times as much, on every step of every run
-    return _without_empty({"name": call.name, "arguments": call.arguments, "id": call.id, "invalid": call.invalid})
+    return _without_empty(
+        {"name": call.name, "arguments": call.arguments, "id": call.id, "invalid": call.invalid}
+    )
 
 
 def _usage_body(usage: Usage) -> Json:
@@ -246,7 +279,10 @@ def response_from(body: Json) -> LLMResponse:
         content=body["content"],
         function_calls=tuple(
             FunctionCall(
-                name=call["name"], arguments=call.get("arguments", {}), id=call.get("id"), invalid=call.get("invalid")
+                name=call["name"],
+                arguments=call.get("arguments", {}),
+                id=call.get("id"),
+                invalid=call.get("invalid"),
             )
             for call in body["calls"]
         ),
@@ -271,23 +307,43 @@ def call_step(
     stamp: Json | None = None,
 ) -> Step:
     """Return the step that stands before a call starts; `taint` is the run's, `stamp` what is written beside."""
-    body: Json = {"tool": call.name, "arguments": call.arguments, "repeatable": repeatable, **(stamp or {})}
+    body: Json = {
+        "tool": call.name,
+        "arguments": call.arguments,
+        "repeatable": repeatable,
+        **(stamp or {}),
+    }
     if taint:
         body["taint"] = taint.value
     if call.invalid:
         body["invalid"] = call.invalid
     if verdict is not None:
         body["verdict"] = _without_empty(
-            {"effect": verdict.effect.value, "rule": verdict.rule, "reason": verdict.reason, "allowed": verdict.allowed}
+            {
+                "effect": verdict.effect.value,
+                "rule": verdict.rule,
+                "reason": verdict.reason,
+                "allowed": verdict.allowed,
+            }
         )
     return Step(kind=StepKind.CALL, iteration=iteration, call_id=key, body=body)
 
 
 def result_step(
-    key: str, call: FunctionCall, iteration: int, result: ToolResult, seconds: float, sandbox: str = ""
+    key: str,
+    call: FunctionCall,
+    iteration: int,
+    result: ToolResult,
+    seconds: float,
+    sandbox: str = "",
 ) -> Step:
     """Return the step that records how a call ended, and in which sandbox."""
-    body: Json = {"tool": call.name, "ok": result.ok, "text": result.text, "seconds": round(seconds, 3)}
+    body: Json = {
+        "tool": call.name,
+        "ok": result.ok,
+        "text": result.text,
+        "seconds": round(seconds, 3),
+    }
     if result.taint:
         body["taint"] = result.taint.value
     if call.name == "subagent" and isinstance(result.value, dict):

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 from typing_extensions import TypedDict
 
 from daemon.api.binding import Caller, Limit
-from daemon.api.context import ApiContext  # read off the signatures at start, as Caller and Limit are
+from daemon.api.context import (
+    ApiContext,
+)  # read off the signatures at start, as Caller and Limit are
 from daemon.api.schemas import Page, iso, iso_or_none
 from daemon.errors import Refused
 from daemon.models import Approval, ApprovalStatus
@@ -136,7 +138,9 @@ async def show_approval(api: ApiContext, *, id: str) -> ApprovalDetail:  # noqa:
     """Show one question in full; the beginning or the end of its id (4 characters) is enough."""
     asked = await api.journal.approval(id)
     approval_request = asked.approval_request
-    return ApprovalDetail(**_approval_view(asked, 1), request=approval_request.request, digest=approval_request.digest)
+    return ApprovalDetail(
+        **_approval_view(asked, 1), request=approval_request.request, digest=approval_request.digest
+    )
 
 
 async def propose(api: ApiContext, *, id: str) -> ProposalView:  # noqa: A002
@@ -145,7 +149,9 @@ async def propose(api: ApiContext, *, id: str) -> ProposalView:  # noqa: A002
     return ProposalView(diff=diff, confirm=confirm)
 
 
-async def approve(api: ApiContext, *, id: str, by: Caller, remember: str | None = None) -> ApprovalView:  # noqa: A002
+async def approve(
+    api: ApiContext, *, id: str, by: Caller, remember: str | None = None  # noqa: A002
+) -> ApprovalView:
     """Allow the call once; with `remember` (the `confirm` of its proposal) for good."""
     return _approval_view(await _approver(api).approve(id, by=str(by), remember=remember), 1)
 
@@ -160,7 +166,12 @@ async def list_remembered(api: ApiContext) -> RememberedList:
     remembered = _approver(api).remembered
     items = [
         RememberedView(
-            id=entry.id, routine=entry.routine, tool=entry.tool, what=entry.what, by=entry.by, at=iso(entry.at)
+            id=entry.id,
+            routine=entry.routine,
+            tool=entry.tool,
+            what=entry.what,
+            by=entry.by,
+            at=iso(entry.at),
         )
         for entry in remembered.entries()
     ]
@@ -171,15 +182,25 @@ async def revoke(api: ApiContext, *, id: str, by: Caller) -> RememberedView:  # 
     """Take back what was allowed for good."""
     entry = await _approver(api).revoke(id, by=str(by))
     return RememberedView(
-        id=entry.id, routine=entry.routine, tool=entry.tool, what=entry.what, by=entry.by, at=iso(entry.at)
+        id=entry.id,
+        routine=entry.routine,
+        tool=entry.tool,
+        what=entry.what,
+        by=entry.by,
+        at=iso(entry.at),
     )
 
 
-async def list_quarantine(api: ApiContext, *, limit: Limit = 50, cursor: str | None = None) -> Page[KeptView]:
+async def list_quarantine(
+    api: ApiContext, *, limit: Limit = 50, cursor: str | None = None
+) -> Page[KeptView]:
     """List what was kept from the models, newest first."""
     found = await api.journal.quarantined(limit=limit + 1, before=cursor)
     shown = found[:limit]
-    return Page(items=[_kept_view(each) for each in shown], next=shown[-1].id if len(found) > limit else None)
+    return Page(
+        items=[_kept_view(each) for each in shown],
+        next=shown[-1].id if len(found) > limit else None,
+    )
 
 
 async def show_quarantine(api: ApiContext, *, id: str) -> KeptView:  # noqa: A002
@@ -195,7 +216,10 @@ async def list_audit(
     before = int(cursor) if cursor and cursor.isdigit() else None
     found = await api.journal.audit(run=run_id, limit=limit + 1, before=before)
     shown = found[:limit]
-    return Page(items=[_audit_view(each) for each in shown], next=str(shown[-1].seq) if len(found) > limit else None)
+    return Page(
+        items=[_audit_view(each) for each in shown],
+        next=str(shown[-1].seq) if len(found) > limit else None,
+    )
 
 
 async def prove_audit(api: ApiContext) -> ProofView:

@@ -21,7 +21,12 @@ class SaidView(RunView):
 
 
 async def ask(
-    api: ApiContext, *, text: str, session: str | None = None, fresh: str | None = None, event: str | None = None
+    api: ApiContext,
+    *,
+    text: str,
+    session: str | None = None,
+    fresh: str | None = None,
+    event: str | None = None,
 ) -> SaidView:
     """Put a message to the agent; the same `event` again gives the same run. `fresh` begins the conversation anew."""
     said = await _talk(api).ask(text, event=event or new_id(), session=session, fresh=bool(fresh))

@@ -74,19 +74,27 @@ class Endpoint:
 
     async def read(self, request: Request) -> dict[str, Any]:
         """Return the handler's arguments; BadRequest says what is wrong with the request."""
-        given: dict[str, Any] = {name: unquote(value) for name, value in request.path_params.items()}
+        given: dict[str, Any] = {
+            name: unquote(value) for name, value in request.path_params.items()
+        }
         asked = await _body(request) if self.method == "POST" else dict(request.query_params)
         place = "body" if self.method == "POST" else "query"
         known = [each.name for each in self.inputs.values() if each.place == place]
         for name, value in asked.items():
             if name not in known:
                 near = get_close_matches(name, known, 1)
-                told = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(known) or 'none'}"
-                raise BadRequest(f"unknown {place} field {name!r}; {told}", HTTPStatus.UNPROCESSABLE_ENTITY)
+                told = (
+                    f"did you mean {near[0]!r}?" if near else f"known: {', '.join(known) or 'none'}"
+                )
+                raise BadRequest(
+                    f"unknown {place} field {name!r}; {told}", HTTPStatus.UNPROCESSABLE_ENTITY
+                )
             given[name] = value
         read: dict[str, Any] = {name: _value(each, given) for name, each in self.inputs.items()}
         if self.caller:
-            read[self.caller] = Caller(request.client.host.replace(":", " ") if request.client else "")
+            read[self.caller] = Caller(
+                request.client.host.replace(":", " ") if request.client else ""
+            )
         return read
 
 
@@ -111,7 +119,14 @@ def endpoint(method: str, path: str, handler: Callable[..., Any]) -> Endpoint:
             default=None if required else parameter.default,
             required=required,
         )
-    return Endpoint(method=method, path=path, handler=handler, inputs=inputs, answer=hints["return"], caller=caller)
+    return Endpoint(
+        method=method,
+        path=path,
+        handler=handler,
+        inputs=inputs,
+        answer=hints["return"],
+        caller=caller,
+    )
 
 
 def _kind(hint: Any) -> tuple[type, Between | None]:
@@ -149,13 +164,17 @@ def _number(wanted: Input, value: Any) -> int:
     except (TypeError, ValueError):
         raise _unfit(wanted, "expected a whole number", value) from None
     if wanted.bounds and not wanted.bounds.least <= number <= wanted.bounds.most:
-        raise _unfit(wanted, f"expected a number from {wanted.bounds.least} to {wanted.bounds.most}", value)
+        raise _unfit(
+            wanted, f"expected a number from {wanted.bounds.least} to {wanted.bounds.most}", value
+        )
     return number
 
 
 def _unfit(wanted: Input, expected: str, value: Any) -> BadRequest:
     found = json.dumps(value, ensure_ascii=False)[:80]
-    return BadRequest(f"{wanted.name!r}: {expected} (found {found})", HTTPStatus.UNPROCESSABLE_ENTITY)
+    return BadRequest(
+        f"{wanted.name!r}: {expected} (found {found})", HTTPStatus.UNPROCESSABLE_ENTITY
+    )
 
 
 async def _body(request: Request) -> dict[str, Any]:
@@ -175,8 +194,12 @@ async def raw_body(request: Request) -> bytes:
         async for chunk in request.stream():
             raw += chunk
             if len(raw) > LONGEST_BODY:
-                raise BadRequest(f"the body is over {LONGEST_BODY} bytes", HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
-    except ClientDisconnect:  # nobody reads the answer, but it is no mistake of ours that would be logged
+                raise BadRequest(
+                    f"the body is over {LONGEST_BODY} bytes", HTTPStatus.REQUEST_ENTITY_TOO_LARGE
+                )
+    except (
+        ClientDisconnect
+    ):  # nobody reads the answer, but it is no mistake of ours that would be logged
         raise BadRequest("the connection ended before the body was complete") from None
     return raw
 
@@ -188,19 +211,25 @@ def as_json(raw: bytes) -> Any:
     try:
         return json.loads(raw, parse_constant=_no_number, parse_float=_read_float)
     except json.JSONDecodeError as error:
-        raise BadRequest(f"the body is not JSON: {error.msg} at line {error.lineno}, column {error.colno}") from None
+        raise BadRequest(
+            f"the body is not JSON: {error.msg} at line {error.lineno}, column {error.colno}"
+        ) from None
     except RecursionError:
         raise BadRequest("the body is not JSON that can be read: it is nested too deeply") from None
     except UnicodeDecodeError:
         raise BadRequest("the body is not JSON in UTF-8") from None
     except ValueError:  # Python reads no number of more than 4,300 digits
-        raise BadRequest("the body is not JSON that can be read: a number in it has too many digits") from None
+        raise BadRequest(
+            "the body is not JSON that can be read: a number in it has too many digits"
+        ) from None
 
 
 def _read_float(text: str) -> float:
     number = float(text)
     if math.isinf(number):
-        raise BadRequest(f"the body is not JSON that can be read: {text:.40} is larger than any number")
+        raise BadRequest(
+            f"the body is not JSON that can be read: {text:.40} is larger than any number"
+        )
     return number
 
 

@@ -39,10 +39,16 @@ class Engine(Protocol):
     def unrehearsed(self) -> Collection[str]:
         """Those held back until a rehearsal was approved."""
 
-    async def trigger(self, name: str, *, event: str | None = None, trigger: str = "manual") -> Run: ...
-    async def pause(self, name: str, *, until: datetime | None = None, length: timedelta | None = None) -> object: ...
+    async def trigger(
+        self, name: str, *, event: str | None = None, trigger: str = "manual"
+    ) -> Run: ...
+    async def pause(
+        self, name: str, *, until: datetime | None = None, length: timedelta | None = None
+    ) -> object: ...
     async def resume(self, name: str) -> object: ...
-    def next_fires(self, name: str, count: int = 3, *, after: datetime | None = None) -> Sequence[datetime]: ...
+    def next_fires(
+        self, name: str, count: int = 3, *, after: datetime | None = None
+    ) -> Sequence[datetime]: ...
     def schedule(self, routine: Routine) -> Schedule: ...
 
 
@@ -66,7 +72,12 @@ class Replays(Protocol):
     """Who plays runs again."""
 
     async def replay(
-        self, run_id: str, *, model: str | None = None, prompt: str | None = None, policy: str | None = None
+        self,
+        run_id: str,
+        *,
+        model: str | None = None,
+        prompt: str | None = None,
+        policy: str | None = None,
     ) -> Json: ...
     async def frozen(self, run_id: str, folder: str) -> Mapping[str, str]: ...
 

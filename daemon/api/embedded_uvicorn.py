@@ -100,7 +100,12 @@ class PeerProtocol(H11Protocol):
             self._deadline = None
         if stage != "answer":
             limits = self._limits
-            seconds = {"head": limits.head, "body": limits.body, "idle": limits.idle, "closing": limits.idle}[stage]
+            seconds = {
+                "head": limits.head,
+                "body": limits.body,
+                "idle": limits.idle,
+                "closing": limits.idle,
+            }[stage]
             self._deadline = self.loop.call_later(seconds, self._expire)
 
     def _expire(self) -> None:
@@ -117,14 +122,20 @@ class PeerProtocol(H11Protocol):
         if self.conn.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
             self.transport.abort()
             return
-        body = json.dumps({"title": status.phrase, "status": status.value, "detail": detail, "code": code}).encode()
+        body = json.dumps(
+            {"title": status.phrase, "status": status.value, "detail": detail, "code": code}
+        ).encode()
         headers = [(b"content-type", MEDIA_TYPE.encode()), (b"content-length", b"%d" % len(body))]
         headers += [(b"connection", b"close"), *self.server_state.default_headers]
-        response = h11.Response(status_code=status.value, headers=headers, reason=status.phrase.encode())
+        response = h11.Response(
+            status_code=status.value, headers=headers, reason=status.phrase.encode()
+        )
         for event in (response, h11.Data(data=body), h11.EndOfMessage()):
             self.transport.write(self.conn.send(event) or b"")
         if self.cycle is not None:
-            self.cycle.disconnected = True  # so that the application does not answer, too, until `connection_lost`
+            self.cycle.disconnected = (
+                True  # so that the application does not answer, too, until `connection_lost`
+            )
         self.transport.close()
         self._set_deadline()
 
@@ -133,7 +144,12 @@ class Listener:
     """An application on its socket, from the moment it is made until it is stopped."""
 
     def __init__(
-        self, app: ASGIApp, door: ListenerSocket, headers: Mapping[str, str], *, limits: ConnectionLimits | None = None
+        self,
+        app: ASGIApp,
+        door: ListenerSocket,
+        headers: Mapping[str, str],
+        *,
+        limits: ConnectionLimits | None = None,
     ) -> None:
         """`headers`: what every answer carries."""
         self._door = door
@@ -190,7 +206,9 @@ class _Guest(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         for listener in sockets or ():
-            listener.listen(WAITING_TO_BE_ACCEPTED)  # asyncio has told the kernel the number that it accepts at once
+            listener.listen(
+                WAITING_TO_BE_ACCEPTED
+            )  # asyncio has told the kernel the number that it accepts at once
         await self.on_tick(0)  # once: it sets the headers of every answer
         self.listening.set()
 

@@ -21,7 +21,9 @@ class Record(Protocol):
     async def steps(self, run_id: str, /) -> list[Step]: ...
 
 
-async def watch(run_id: str, journal: Record, events: Events, *, after: int = -1) -> AsyncIterator[Json]:
+async def watch(
+    run_id: str, journal: Record, events: Events, *, after: int = -1
+) -> AsyncIterator[Json]:
     """Tell what has happened in the run since step `after`, then what happens, until it has ended.
 
     Ends without `run_ended` when the daemon stops. The bus is followed before the journal is read, so nothing falls

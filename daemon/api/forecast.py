@@ -27,7 +27,10 @@ async def show_forecast(api: ApiContext, *, days: Days = 30) -> ForecastView:
         starts[name] = [moment for moment in fires if moment <= until]
     took = await api.journal.took([name for name, moments in starts.items() if moments])
     history = {
-        name: [Took(tokens=tokens, seconds=seconds, dollars=dollars) for tokens, seconds, dollars in runs]
+        name: [
+            Took(tokens=tokens, seconds=seconds, dollars=dollars)
+            for tokens, seconds, dollars in runs
+        ]
         for name, runs in took.items()
     }
     zone = ZoneInfo(api.process()["zone"])
@@ -39,7 +42,11 @@ async def show_forecast(api: ApiContext, *, days: Days = 30) -> ForecastView:
         collisions=[{"at": iso(at), "routines": list(names)} for at, names in found.collisions],
         collided=found.collided,
         nights=[
-            {"day": day.isoformat(), "minutes": int(change.total_seconds() // 60), "routines": list(names)}
+            {
+                "day": day.isoformat(),
+                "minutes": int(change.total_seconds() // 60),
+                "routines": list(names),
+            }
             for day, change, names in found.nights
         ],
         breaches=_breaches(api, found.days),
@@ -56,8 +63,15 @@ def _breaches(api: ApiContext, days: Any) -> list[dict[str, Any]]:
         month = day.isoformat()[:7]
         so_far = months.get(month, Range(p50=0, p95=0))
         months[month] = Range(p50=so_far.p50 + need.dollars.p50, p95=so_far.p95 + need.dollars.p95)
-        for cap, limit, reached in (("day", caps[0], need.dollars), ("month", caps[1], months[month])):
-            if limit is not None and reached.p95 > limit and not any(f["cap"] == cap for f in found):
+        for cap, limit, reached in (
+            ("day", caps[0], need.dollars),
+            ("month", caps[1], months[month]),
+        ):
+            if (
+                limit is not None
+                and reached.p95 > limit
+                and not any(f["cap"] == cap for f in found)
+            ):
                 likely = reached.p50 > limit
                 found.append({"cap": cap, "day": day.isoformat(), "limit": limit, "likely": likely})
     return found
@@ -65,7 +79,11 @@ def _breaches(api: ApiContext, days: Any) -> list[dict[str, Any]]:
 
 def _need(key: str, need: Need) -> NeedView:
     return NeedView(
-        key=key, starts=need.starts, tokens=_range(need.tokens), usd=_range(need.dollars), seconds=_range(need.seconds)
+        key=key,
+        starts=need.starts,
+        tokens=_range(need.tokens),
+        usd=_range(need.dollars),
+        seconds=_range(need.seconds),
     )
 
 

@@ -60,14 +60,23 @@ def inherited(env: Mapping[str, str], name: str = "control") -> ListenerSocket |
     listener.set_inheritable(False)
     address = listener.getsockname()
     if listener.family != socket.AF_UNIX or listener.type != socket.SOCK_STREAM:
-        fault = Fault(file=f"descriptor {fd}", key="", found=str(address), problem="is not a Unix stream socket")
+        fault = Fault(
+            file=f"descriptor {fd}",
+            key="",
+            found=str(address),
+            problem="is not a Unix stream socket",
+        )
         raise ConfigError(fault)
     return ListenerSocket(
-        socket=listener, path=Path(address if isinstance(address, str) else os.fsdecode(address)), ours=None
+        socket=listener,
+        path=Path(address if isinstance(address, str) else os.fsdecode(address)),
+        ours=None,
     )
 
 
-def open_door(path: Path, env: Mapping[str, str], *, name: str = "control", group: int | None = None) -> ListenerSocket:
+def open_door(
+    path: Path, env: Mapping[str, str], *, name: str = "control", group: int | None = None
+) -> ListenerSocket:
     """Return the socket that systemd holds open for us, else bind one: for this user alone, or for a group too.
 
     ConfigError where that cannot be, SocketBusy where a daemon answers already.
@@ -98,12 +107,20 @@ def share(path: Path, group: int, env: Mapping[str, str]) -> None:
             return
         if os.fspath(folder) == env.get("XDG_RUNTIME_DIR"):
             problem = "no group can be let into $XDG_RUNTIME_DIR, which holds more than this socket"
-            raise ConfigError(_fault(folder, problem, "start agentd with RUNTIME_DIRECTORY set to a folder of its own"))
+            raise ConfigError(
+                _fault(
+                    folder,
+                    problem,
+                    "start agentd with RUNTIME_DIRECTORY set to a folder of its own",
+                )
+            )
         os.chown(folder, -1, group)
         folder.chmod(0o710)
     except OSError as error:
         hint = "who runs agentd must be a member of the group, and own the folder"
-        raise ConfigError(_fault(path, f"cannot be given to the group: {error.strerror}", hint)) from error
+        raise ConfigError(
+            _fault(path, f"cannot be given to the group: {error.strerror}", hint)
+        ) from error
 
 
 def _bind(path: Path, called: str, mode: int) -> ListenerSocket:
@@ -119,7 +136,9 @@ def _bind(path: Path, called: str, mode: int) -> ListenerSocket:
         listener.bind(os.fspath(path))
     except OSError as error:
         listener.close()
-        raise ConfigError(_fault(path, f"the {called} cannot be made there: {error.strerror}")) from error
+        raise ConfigError(
+            _fault(path, f"the {called} cannot be made there: {error.strerror}")
+        ) from error
     finally:
         os.umask(before)
     made = path.lstat()
@@ -131,14 +150,23 @@ def _make_folder(folder: Path) -> None:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         found = folder.stat()
     except OSError as error:
-        raise ConfigError(_fault(folder, f"the socket's folder cannot be made: {error.strerror}")) from error
+        raise ConfigError(
+            _fault(folder, f"the socket's folder cannot be made: {error.strerror}")
+        ) from error
     if found.st_uid not in (os.geteuid(), 0):
         problem = f"the socket's folder belongs to another user (uid {found.st_uid})"
         raise ConfigError(_fault(folder, problem, "name another path"))
     if found.st_mode & 0o022 and not found.st_mode & stat.S_ISVTX:
-        problem = "others may write to the socket's folder, and so put a socket of theirs in its place"
+        problem = (
+            "others may write to the socket's folder, and so put a socket of theirs in its place"
+        )
         raise ConfigError(
-            _fault(folder, problem, f"chmod 700 {folder}", found=f"mode {stat.S_IMODE(found.st_mode):04o}")
+            _fault(
+                folder,
+                problem,
+                f"chmod 700 {folder}",
+                found=f"mode {stat.S_IMODE(found.st_mode):04o}",
+            )
         )
 
 
@@ -154,10 +182,15 @@ def _clear_away(path: Path, called: str) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.setblocking(False)
         failed = probe.connect_ex(os.fspath(path))
-        if failed in (0, errno.EAGAIN):  # EAGAIN: somebody listens but does not get round to accepting
+        if failed in (
+            0,
+            errno.EAGAIN,
+        ):  # EAGAIN: somebody listens but does not get round to accepting
             raise SocketBusy(str(path), peer(probe)[1] if not failed else None)
     if failed != errno.ECONNREFUSED:
-        raise ConfigError(_fault(path, f"the socket there cannot be asked who listens: {os.strerror(failed)}"))
+        raise ConfigError(
+            _fault(path, f"the socket there cannot be asked who listens: {os.strerror(failed)}")
+        )
     if found.st_uid != os.geteuid():
         problem = f"a dead socket of another user (uid {found.st_uid}) is in the way"
         raise ConfigError(_fault(path, problem, "remove it, or name another path"))
@@ -172,7 +205,9 @@ def _fault(path: Path, problem: str, hint: str = "", found: str = "") -> Fault:
 def peer(connection: socket.socket) -> tuple[int | None, int | None]:
     """Return uid and pid of the process at the other end, as the kernel knows them."""
     if sys.platform == "linux":
-        pid, uid, _gid = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+        pid, uid, _gid = struct.unpack(
+            "3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+        )
         return uid, pid
     # LOCAL_PEERCRED (sys/un.h): struct xucred begins with its version and the uid
     _version, uid = struct.unpack_from("II", connection.getsockopt(0, 0x001, 76))

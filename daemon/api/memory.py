@@ -178,7 +178,9 @@ async def reindex_memory(api: ApiContext) -> DoneView:
     stats = await memory.stats()
     if stats["index"]["whole"]:
         return DoneView(detail="the index was made anew")
-    return DoneView(detail="the index is being made anew; `agentctl memory stats` tells how far it is")
+    return DoneView(
+        detail="the index is being made anew; `agentctl memory stats` tells how far it is"
+    )
 
 
 async def check_memory(api: ApiContext) -> SoundView:
@@ -191,7 +193,9 @@ async def check_memory(api: ApiContext) -> SoundView:
 async def export_memory(api: ApiContext, *, cursor: str | None = None) -> ExportView:
     """Return a part of all that is remembered, as lines of JSON."""
     try:
-        part = await _memory(api).memory_store.read(lambda connection: transfer.export(connection, cursor))
+        part = await _memory(api).memory_store.read(
+            lambda connection: transfer.export(connection, cursor)
+        )
     except ValueError:
         raise BadRequest(f"'cursor': {cursor!r} is none of ours") from None
     return ExportView(lines=part.lines, next=part.following)
@@ -245,12 +249,16 @@ def _moment(text: str, api: ApiContext) -> datetime:
         try:
             ago: timedelta = parse_duration(text)
         except ValueError:
-            raise BadRequest(f"'before': expected 2026-01-31, or 90d for that long ago (found {text!r})") from None
+            raise BadRequest(
+                f"'before': expected 2026-01-31, or 90d for that long ago (found {text!r})"
+            ) from None
         return api.clock() - ago
     return found if found.tzinfo else found.replace(tzinfo=ZoneInfo(api.process()["zone"]))
 
 
-def _text_view(text: str, key: str | None, who: str, routine: str, tainted: bool, anchor: Anchor) -> TextView:
+def _text_view(
+    text: str, key: str | None, who: str, routine: str, tainted: bool, anchor: Anchor
+) -> TextView:
     place = AnchorView(
         run=anchor.run_id,
         iteration=anchor.iteration,
@@ -262,7 +270,9 @@ def _text_view(text: str, key: str | None, who: str, routine: str, tainted: bool
 
 
 def _chunk_view(chunk: MemoryChunk) -> TextView:
-    return _text_view(chunk.content, chunk.key, chunk.who, chunk.source, chunk.tainted, chunk.anchor)
+    return _text_view(
+        chunk.content, chunk.key, chunk.who, chunk.source, chunk.tainted, chunk.anchor
+    )
 
 
 def _item_view(item: Item) -> ItemView:

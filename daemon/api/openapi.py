@@ -35,12 +35,20 @@ def document(routes: Iterable[tuple[str, str, Any]], version: str) -> Json:
             if streams(each)
             else {"application/json": {"schema": refs[each.handler]}}
         )
-        paths.setdefault(each.path, {})[each.method.lower()] = _operation(each, content, refs["problem"])
-    about = {"title": "agentd", "version": version, "description": "The control API of agentd, over its Unix socket."}
+        paths.setdefault(each.path, {})[each.method.lower()] = _operation(
+            each, content, refs["problem"]
+        )
+    about = {
+        "title": "agentd",
+        "version": version,
+        "description": "The control API of agentd, over its Unix socket.",
+    }
     return {
         "openapi": "3.1.0",
         "info": about,
-        "servers": [{"url": "http://agentd", "description": "the Unix socket; the host name is ignored"}],
+        "servers": [
+            {"url": "http://agentd", "description": "the Unix socket; the host name is ignored"}
+        ],
         "paths": paths,
         "components": {"schemas": shared.get("$defs", {})},
     }
@@ -58,7 +66,11 @@ def _operation(each: Endpoint, content: Json, problem: Json) -> Json:
         "summary": re.sub(r"\s+", " ", each.handler.__doc__ or ""),
         "parameters": [_parameter(one) for one in inputs if one.place != "body"],
         "responses": {
-            "200": {"description": "Done.", "headers": {"agentd-version": _VERSION}, "content": content},
+            "200": {
+                "description": "Done.",
+                "headers": {"agentd-version": _VERSION},
+                "content": content,
+            },
             "default": {
                 "description": "What went wrong, and what to do.",
                 "headers": {"agentd-version": _VERSION},
@@ -73,7 +85,10 @@ def _operation(each: Endpoint, content: Json, problem: Json) -> Json:
             "required": [one.name for one in body if one.required],
             "additionalProperties": False,
         }
-        operation["requestBody"] = {"required": False, "content": {"application/json": {"schema": schema}}}
+        operation["requestBody"] = {
+            "required": False,
+            "content": {"application/json": {"schema": schema}},
+        }
     return operation
 
 

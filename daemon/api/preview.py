@@ -42,7 +42,9 @@ async def preview(api: ApiContext, *, name: str) -> PreviewView:
         raise Refused(f"{name} cannot be used: {fault.faults[0] if fault else 'nothing runs here'}")
     told = await api.preview(routine)
     sections = [_part(title, text) for title, text in told.sections.items()]
-    functions = [_part(str(each["name"]), json.dumps(each, ensure_ascii=False)) for each in told.functions]
+    functions = [
+        _part(str(each["name"]), json.dumps(each, ensure_ascii=False)) for each in told.functions
+    ]
     task = _part("task", routine.run.prompt)
     return PreviewView(
         routine=name,

@@ -52,7 +52,9 @@ def problem(
     headers: Mapping[str, str] | None = None,
 ) -> Response:
     """Return an answer that says what went wrong."""
-    body = ProblemView(title=_TITLES.get(status, status.phrase), status=status.value, detail=detail, code=code)
+    body = ProblemView(
+        title=_TITLES.get(status, status.phrase), status=status.value, detail=detail, code=code
+    )
     if faults:
         body["faults"] = list(faults)
     return Response(encoded(body), status_code=status.value, media_type=MEDIA_TYPE, headers=headers)
@@ -61,7 +63,12 @@ def problem(
 def of_daemon_error(_request: Request, error: Exception) -> Response:
     """Answer for an error of ours."""
     status, code = next((status, code) for kind, status, code in ANSWERS if isinstance(error, kind))
-    return problem(status, str(error), code, faults=fault_views(error) if isinstance(error, ConfigError) else ())
+    return problem(
+        status,
+        str(error),
+        code,
+        faults=fault_views(error) if isinstance(error, ConfigError) else (),
+    )
 
 
 def of_bad_request(_request: Request, error: Exception) -> Response:

@@ -51,8 +51,13 @@ def metrics_route(api: ApiContext) -> Route:
     """Return the route of `/metrics`."""
 
     async def answer(request: Request) -> Response:
-        if any(name in ("origin", "referer") or name.startswith("sec-fetch-") for name in request.headers):
-            return problem(HTTPStatus.FORBIDDEN, "requests of web pages are not answered here", "browser")
+        if any(
+            name in ("origin", "referer") or name.startswith("sec-fetch-")
+            for name in request.headers
+        ):
+            return problem(
+                HTTPStatus.FORBIDDEN, "requests of web pages are not answered here", "browser"
+            )
         return PlainTextResponse(await metrics_text(api), media_type=TYPE)
 
     route = Route("/metrics", answer, methods=["GET"])
@@ -89,6 +94,11 @@ def _door(address: str) -> ListenerSocket:
         listener.listen(128)
     except OSError as error:
         listener.close()
-        fault = Fault(file="config.toml", key="listen.address", found=address, problem=error.strerror or str(error))
+        fault = Fault(
+            file="config.toml",
+            key="listen.address",
+            found=address,
+            problem=error.strerror or str(error),
+        )
         raise ConfigError(fault) from error
     return ListenerSocket(socket=listener, path=Path(address), ours=None)

@@ -13,7 +13,18 @@ from http import HTTPStatus
 from typing import Annotated, Any
 from zoneinfo import ZoneInfo
 
-from daemon.api import approvals, ask, forecast, incidents, memory, preview, rehearse, replay, seen, usage
+from daemon.api import (
+    approvals,
+    ask,
+    forecast,
+    incidents,
+    memory,
+    preview,
+    rehearse,
+    replay,
+    seen,
+    usage,
+)
 from daemon.api.binding import Between, Limit, Offset, Seconds
 from daemon.api.context import ApiContext
 from daemon.api.events import watch
@@ -91,11 +102,17 @@ async def show_status(api: ApiContext) -> StatusView:
         stranded=dict(await api.waits_for(active)) if api.waits_for else {},
         incidents=(await incidents.list_incidents(api))["items"],
         workers=[worker_view(each) for each in await api.journal.workers()],
-        paused=[paused_view(api.engine.states[name]) for name, state in states.items() if state == "paused"],
+        paused=[
+            paused_view(api.engine.states[name])
+            for name, state in states.items()
+            if state == "paused"
+        ],
     )
 
 
-async def list_routines(api: ApiContext, *, limit: Limit = WHOLE_LIST, cursor: str | None = None) -> Page[RoutineView]:
+async def list_routines(
+    api: ApiContext, *, limit: Limit = WHOLE_LIST, cursor: str | None = None
+) -> Page[RoutineView]:
     """List the routines by name: when each runs, when it is next due, how it last went."""
     names, following = _part(names_of(api), limit, cursor)
     last = await api.journal.last_runs()
@@ -191,11 +208,16 @@ async def pause_routine(
     """Let no slot of a routine start until a moment, for so many seconds from now, or until it is resumed."""
     check_known(api, name)
     if until is not None and seconds is not None:
-        raise BadRequest("'until' and 'seconds' are two ends of one pause; send one", HTTPStatus.UNPROCESSABLE_ENTITY)
+        raise BadRequest(
+            "'until' and 'seconds' are two ends of one pause; send one",
+            HTTPStatus.UNPROCESSABLE_ENTITY,
+        )
     end = moment("until", until) if until is not None else None
     if end is not None and end <= api.clock():
         raise BadRequest(f"'until': {iso(end)} has passed already", HTTPStatus.UNPROCESSABLE_ENTITY)
-    await api.engine.pause(name, until=end, length=None if seconds is None else timedelta(seconds=seconds))
+    await api.engine.pause(
+        name, until=end, length=None if seconds is None else timedelta(seconds=seconds)
+    )
     return await show_routine(api, name=name)
 
 
@@ -271,7 +293,8 @@ async def list_slots(
     first = moment("since", since) if since is not None else None
     found = await api.journal.slots(routine, since=first, now=api.clock(), limit=cursor + limit + 1)
     return Page(
-        items=[slot_view(slot) for slot in found[cursor : cursor + limit]], next=_following(found, cursor + limit)
+        items=[slot_view(slot) for slot in found[cursor : cursor + limit]],
+        next=_following(found, cursor + limit),
     )
 
 
@@ -363,7 +386,9 @@ def _following(found: Sequence[object], end: int) -> str | None:
     return str(end) if len(found) > end else None
 
 
-def _routine_view(api: ApiContext, name: str, last: Run | None, words: Mapping[str, str | None]) -> RoutineView:
+def _routine_view(
+    api: ApiContext, name: str, last: Run | None, words: Mapping[str, str | None]
+) -> RoutineView:
     routine = api.engine.routines.get(name)
     fault = api.engine.faults.get(name)
     due = fires_of(api, name, 1)

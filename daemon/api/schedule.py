@@ -25,7 +25,12 @@ AT_ONCE = 100  # routines, before others get the loop: some 3 ms
 
 
 async def next_of_routine(
-    api: ApiContext, *, name: str, count: Limit = FIRES_SHOWN, days: Days | None = None, cursor: str | None = None
+    api: ApiContext,
+    *,
+    name: str,
+    count: Limit = FIRES_SHOWN,
+    days: Days | None = None,
+    cursor: str | None = None,
 ) -> Page[FireView]:
     """List the next starts of one routine; with `days`, those within so many days."""
     check_known(api, name)
@@ -54,12 +59,16 @@ async def why(api: ApiContext, *, name: str, at: str | None = None) -> WhyView:
         known = [slot for slot in await journal.slots(name, now=now, limit=20) if slot.first <= now]
         latest = next((slot for slot in known if slot.event is None or not timed), None)
         first = asked_about(schedule, state, now, latest)
-    until = first + (timedelta(seconds=1) if first.second or first.microsecond else timedelta(minutes=1))
+    until = first + (
+        timedelta(seconds=1) if first.second or first.microsecond else timedelta(minutes=1)
+    )
     rows = await journal.slots_within(name, first, until)
     run_id = next((row.run for row in rows if row.run), None)
     run = await journal.get(run_id) if run_id else None
     waits_for = await api.waits_for([run]) if run and api.waits_for else {}
-    after = [row for row in await journal.slots_within(name, until, now, limit=20) if row.event is None]
+    after = [
+        row for row in await journal.slots_within(name, until, now, limit=20) if row.event is None
+    ]
     because = explain(
         Question(
             routine=routine,
@@ -108,7 +117,9 @@ async def _fires(
 ) -> tuple[list[tuple[datetime, str]], bool]:
     """Return the soonest starts, by time and name, and whether there are more of them."""
     after = since[0] - timedelta(microseconds=1) if since else None
-    coming = [(due[0], name) async for name in by_and_by(names) if (due := fires_of(api, name, 1, after))]
+    coming = [
+        (due[0], name) async for name in by_and_by(names) if (due := fires_of(api, name, 1, after))
+    ]
     heapify(coming)
     found: list[tuple[datetime, str]] = []
     while coming and (until is None or coming[0][0] <= until):
@@ -135,7 +146,11 @@ def check_known(api: ApiContext, name: str) -> None:
     if name not in names:
         near = get_close_matches(name, names, 1)
         told = f"did you mean {near[0]!r}?" if near else "`agentctl list` shows what there is"
-        told = told if names else f'there are none yet: agentctl new {name} "weekdays at 9am" writes one'
+        told = (
+            told
+            if names
+            else f'there are none yet: agentctl new {name} "weekdays at 9am" writes one'
+        )
         message = f"there is no routine {name!r}; {told}"
         raise NotFound(message)
 
@@ -154,7 +169,9 @@ def state_of(api: ApiContext, name: str) -> str:
     return "held" if name in api.engine.unrehearsed else "on"
 
 
-def fires_of(api: ApiContext, name: str, count: int, after: datetime | None = None) -> Sequence[datetime]:
+def fires_of(
+    api: ApiContext, name: str, count: int, after: datetime | None = None
+) -> Sequence[datetime]:
     state = state_of(api, name)
     if state == "paused" and (until := api.engine.states[name].paused_until):
         return api.engine.next_fires(name, count, after=max(after, until) if after else until)
@@ -162,7 +179,9 @@ def fires_of(api: ApiContext, name: str, count: int, after: datetime | None = No
 
 
 def paused_view(state: RoutineState) -> PausedView:
-    return PausedView(routine=state.name, until=iso_or_none(state.paused_until), why=state.paused_why)
+    return PausedView(
+        routine=state.name, until=iso_or_none(state.paused_until), why=state.paused_why
+    )
 
 
 def moment(key: str, text: str) -> datetime:
@@ -172,7 +191,9 @@ def moment(key: str, text: str) -> datetime:
         found = None
     if found is None or found.tzinfo is None:
         expected = "expected a moment with its zone, like 2026-11-20T09:00:00Z"
-        raise BadRequest(f"{key!r}: {expected} (found {text[:80]!r})", HTTPStatus.UNPROCESSABLE_ENTITY)
+        raise BadRequest(
+            f"{key!r}: {expected} (found {text[:80]!r})", HTTPStatus.UNPROCESSABLE_ENTITY
+        )
     return found.astimezone(UTC)
 
 

@@ -450,7 +450,12 @@ def delivery_view(delivery: Delivery) -> DeliveryView:
 def in_a_word(statuses: Iterable[DeliveryStatus]) -> str | None:
     """Return the worst of a run's deliveries: a report that did not arrive is never hidden by one that did."""
     found = set(statuses)
-    worst_first = (DeliveryStatus.FAILED, DeliveryStatus.PENDING, DeliveryStatus.DELIVERED, DeliveryStatus.SUPPRESSED)
+    worst_first = (
+        DeliveryStatus.FAILED,
+        DeliveryStatus.PENDING,
+        DeliveryStatus.DELIVERED,
+        DeliveryStatus.SUPPRESSED,
+    )
     return next((status.value for status in worst_first if status in found), None)
 
 
@@ -465,7 +470,9 @@ def usage_view(usage: Usage) -> UsageView:
 
 
 def run_brief(run: Run, delivery: str | None) -> RunBrief:
-    headline = next((line.strip("# ") for line in (run.report or "").splitlines() if line.strip("# ")), "")
+    headline = next(
+        (line.strip("# ") for line in (run.report or "").splitlines() if line.strip("# ")), ""
+    )
     if run.model == NO_MODEL and run.report:
         headline = "facts only"
     return RunBrief(
@@ -532,7 +539,10 @@ def _shown(body: dict[str, Any]) -> dict[str, Any]:
     if "images" not in body:
         return body
     shown = [
-        {"media_type": each["media_type"], "bytes": len(each["data"]) * 3 // 4 - each["data"][-2:].count("=")}
+        {
+            "media_type": each["media_type"],
+            "bytes": len(each["data"]) * 3 // 4 - each["data"][-2:].count("="),
+        }
         for each in body["images"]
     ]
     return {**body, "images": shown}

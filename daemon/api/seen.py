@@ -43,21 +43,32 @@ class ForgottenView(TypedDict):
     forgotten: int
 
 
-async def list_seen(api: ApiContext, *, name: str, limit: Limit = 50, cursor: Offset = 0) -> SeenList:
+async def list_seen(
+    api: ApiContext, *, name: str, limit: Limit = 50, cursor: Offset = 0
+) -> SeenList:
     """List what a routine with [dedupe] has reported, the latest first."""
     found, total = await api.journal.seen_items(name, limit=limit, offset=cursor)
     if not total:
         check_known(api, name)
     items = [
         SeenView(
-            key=each.key, title=each.title, first=iso(each.first), last=iso(each.last), times=each.times, run=each.run
+            key=each.key,
+            title=each.title,
+            first=iso(each.first),
+            last=iso(each.last),
+            times=each.times,
+            run=each.run,
         )
         for each in found
     ]
-    return SeenList(items=items, next=str(cursor + limit) if cursor + limit < total else None, total=total)
+    return SeenList(
+        items=items, next=str(cursor + limit) if cursor + limit < total else None, total=total
+    )
 
 
-async def forget_seen(api: ApiContext, *, name: str, key: str | None = None, all: int = 0) -> ForgottenView:  # noqa: A002
+async def forget_seen(
+    api: ApiContext, *, name: str, key: str | None = None, all: int = 0  # noqa: A002
+) -> ForgottenView:
     """Forget that an item was reported, or with `all` = 1 that any was: it is new again when it is found again."""
     if (key is None) != bool(all):
         raise BadRequest("name one 'key', or send 'all': 1", HTTPStatus.UNPROCESSABLE_ENTITY)

@@ -22,7 +22,14 @@ from daemon.api.embedded_uvicorn import Listener
 from daemon.api.events import frames
 from daemon.api.listener import open_door
 from daemon.api.openapi import streams
-from daemon.api.problems import BadRequest, of_bad_request, of_daemon_error, of_http_error, of_our_fault, problem
+from daemon.api.problems import (
+    BadRequest,
+    of_bad_request,
+    of_daemon_error,
+    of_http_error,
+    of_our_fault,
+    problem,
+)
 from daemon.api.routes import ROUTES
 from daemon.api.schemas import encoded
 from daemon.errors import DaemonError
@@ -45,12 +52,19 @@ class _Guard:
         who, access = (scope.get("client") or ("an unknown user",))[0], self._access()
         if who not in {f"uid:{uid}" for uid in access.operators | access.readers}:
             names = ", ".join(f"uid:{uid}" for uid in sorted(access.operators))
-            return problem(HTTPStatus.FORBIDDEN, f"this daemon works for {names} and not for {who}", "foreign")
+            return problem(
+                HTTPStatus.FORBIDDEN, f"this daemon works for {names} and not for {who}", "foreign"
+            )
         if scope["method"] != "GET" and who not in {f"uid:{uid}" for uid in access.operators}:
             detail = f"{who} may look and change nothing (control.readers in the daemon's config)"
             return problem(HTTPStatus.FORBIDDEN, detail, "read_only")
-        if any(name in (b"origin", b"referer") or name.startswith(b"sec-fetch-") for name, _ in scope["headers"]):
-            return problem(HTTPStatus.FORBIDDEN, "requests of web pages are not answered here", "browser")
+        if any(
+            name in (b"origin", b"referer") or name.startswith(b"sec-fetch-")
+            for name, _ in scope["headers"]
+        ):
+            return problem(
+                HTTPStatus.FORBIDDEN, "requests of web pages are not answered here", "browser"
+            )
         return None
 
 
@@ -88,7 +102,10 @@ def application(api: ApiContext) -> Starlette:
         return metrics_route(api)
 
     app = Starlette(
-        routes=[*(_Late(row[1], partial(_route, row, api)) for row in ROUTES), _Late("/metrics", metrics)],
+        routes=[
+            *(_Late(row[1], partial(_route, row, api)) for row in ROUTES),
+            _Late("/metrics", metrics),
+        ],
         exception_handlers={
             DaemonError: of_daemon_error,
             BadRequest: of_bad_request,
@@ -112,7 +129,9 @@ def _route(told: tuple[str, str, Callable[..., Any]], api: ApiContext) -> Route:
         result = await row.handler(api, **given)
         if streaming:
             return StreamingResponse(
-                frames(result), media_type="text/event-stream", headers={"cache-control": "no-store"}
+                frames(result),
+                media_type="text/event-stream",
+                headers={"cache-control": "no-store"},
             )
         return Response(encoded(result), media_type="application/json")
 

@@ -25,7 +25,14 @@ from daemon.api.binding import as_json, raw_body
 from daemon.api.connections import ConnectionLimits
 from daemon.api.embedded_uvicorn import Listener
 from daemon.api.listener import open_door
-from daemon.api.problems import BadRequest, of_bad_request, of_daemon_error, of_http_error, of_our_fault, problem
+from daemon.api.problems import (
+    BadRequest,
+    of_bad_request,
+    of_daemon_error,
+    of_http_error,
+    of_our_fault,
+    problem,
+)
 from daemon.errors import DaemonError
 from daemon.models import Run, new_id
 
@@ -59,10 +66,15 @@ def application(hooks: Hooks) -> Starlette:
             message = _message_id(request.headers, raw, hooks.secret())
         except WebhookVerificationError as error:
             log.warning("webhook.unsigned", counted=str(error), routine=name, reason=str(error))
-            return problem(HTTPStatus.UNAUTHORIZED, f"the signature does not hold: {error}", "signature")
+            return problem(
+                HTTPStatus.UNAUTHORIZED, f"the signature does not hold: {error}", "signature"
+            )
         body = as_json(raw)
         if _is_deeper(body, DEEPEST):
-            raise BadRequest(f"the body is nested more than {DEEPEST} levels deep", HTTPStatus.UNPROCESSABLE_ENTITY)
+            raise BadRequest(
+                f"the body is nested more than {DEEPEST} levels deep",
+                HTTPStatus.UNPROCESSABLE_ENTITY,
+            )
         try:
             run = await hooks.start(name, event=message, body=hooks.redact(body))
         except DaemonError as error:
@@ -92,7 +104,9 @@ def _message_id(headers: Mapping[str, str], raw: bytes, secret: str | None) -> s
         try:
             Webhook(secret).verify(raw, dict(headers), json_parse=False)
         except ValueError:  # headers that are not even of the form
-            raise WebhookVerificationError("malformed headers, or a body that is not UTF-8") from None
+            raise WebhookVerificationError(
+                "malformed headers, or a body that is not UTF-8"
+            ) from None
     message = headers.get("webhook-id") or new_id()
     if len(message) > LONGEST_ID or not message.isprintable():
         raise BadRequest(f"webhook-id is at most {LONGEST_ID} printable characters")

@@ -41,7 +41,9 @@ def banner(app: App) -> str:
     if len(engine.faults) > MANY:
         lines.append(f"  and {len(engine.faults) - MANY} more that are invalid: agentctl list")
     if not (engine.routines or engine.faults):
-        lines.append(f'  none in {place.config.routines_path}: agentctl new NAME "weekdays at 9am" writes one')
+        lines.append(
+            f'  none in {place.config.routines_path}: agentctl new NAME "weekdays at 9am" writes one'
+        )
     first = f"agentctl run {shown[0]}" if shown else "agentctl status"
     lines += ["", f"In another terminal: {first}, agentctl list, agentctl logs -f. Ctrl-C stops."]
     return "\n".join(lines)
@@ -52,7 +54,9 @@ def _of_root(app: App) -> list[str]:
     user, workspace = app.sandbox_detection.user, app.config.workspace_path(app.place.state)
     if user is None:
         return []
-    lines = [f"  root      this daemon is root's: programs of tools run as user {user.uid}, who owns the workspace"]
+    lines = [
+        f"  root      this daemon is root's: programs of tools run as user {user.uid}, who owns the workspace"
+    ]
     if folder := in_the_way(workspace, user):
         lines.append(
             f"            and who cannot get through {folder} to it: chmod o+x {folder}, or move the workspace"

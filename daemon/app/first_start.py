@@ -47,7 +47,11 @@ class Found:
     @property
     def announced(self) -> str:
         """How to use it, in a line."""
-        more = "".join(f' with {key} = "{value}"' for key, value in self.settings.items() if key == "api_key_env")
+        more = "".join(
+            f' with {key} = "{value}"'
+            for key, value in self.settings.items()
+            if key == "api_key_env"
+        )
         how = f'uncomment [providers.{self.name}] in config.toml{more}, and set provider = "{self.name}"'
         return f"{self.what}. To ask that model: {how}"
 
@@ -55,25 +59,40 @@ class Found:
     def question(self) -> str:
         """What somebody at the terminal is asked."""
         bill = "" if self.models else " Its vendor bills each run."
-        which = f"Which of {', '.join(self.models[:FEW])}?" if self.models else "Which model, as the vendor writes it?"
+        which = (
+            f"Which of {', '.join(self.models[:FEW])}?"
+            if self.models
+            else "Which model, as the vendor writes it?"
+        )
         return f"{self.what}. Shall it write the reports?{bill}\n{which} A name, or Enter for no:"
 
 
 async def at_hand(
-    provider: str, env: Mapping[str, str], ollama: tuple[str, int] = OLLAMA, *, patience: float = PATIENCE
+    provider: str,
+    env: Mapping[str, str],
+    ollama: tuple[str, int] = OLLAMA,
+    *,
+    patience: float = PATIENCE,
 ) -> list[Found]:
     """Return each model that could be asked, while none is."""
     if provider != "offline":
         return []
     found = [
-        Found(name=name, kind=kind, what=f"${variable} is set but not used", settings={"api_key_env": variable})
+        Found(
+            name=name,
+            kind=kind,
+            what=f"${variable} is set but not used",
+            settings={"api_key_env": variable},
+        )
         for variable, (name, kind) in KEYS.items()
         if env.get(variable)
     ]
     if (models := await _models_of(*ollama, patience)) is not None:
         address = f"http://{ollama[0]}:{ollama[1]}/v1"
         what, settings = "Ollama answers on this machine but is not used", {"base_url": address}
-        found.append(Found(name="local", kind="open_source", what=what, settings=settings, models=models))
+        found.append(
+            Found(name="local", kind="open_source", what=what, settings=settings, models=models)
+        )
     return found
 
 
@@ -89,7 +108,9 @@ async def _models_of(host: str, port: int, patience: float) -> list[str] | None:
                 answer = await reader.read()
             finally:
                 writer.close()
-        return [str(model["name"]) for model in json.loads(answer.partition(b"\r\n\r\n")[2])["models"]]
+        return [
+            str(model["name"]) for model in json.loads(answer.partition(b"\r\n\r\n")[2])["models"]
+        ]
     return None if answer is None else []
 
 
@@ -127,7 +148,9 @@ class ProviderSuggestion:
             asyncio.get_running_loop().add_reader(self._fd, self._heard)
 
     def _heard(self) -> None:
-        if not self._present(self._fd):  # sent into the background meanwhile: what is typed is for somebody else
+        if not self._present(
+            self._fd
+        ):  # sent into the background meanwhile: what is typed is for somebody else
             asyncio.get_running_loop().remove_reader(self._fd)
             return
         line = os.read(self._fd, 4096).decode(errors="replace")
@@ -189,12 +212,18 @@ def with_provider(text: str, found: Found, model: str) -> str:
         raise ValueError(f"it has a [providers.{found.name}] already")
     tables = re.search(r"^\s*\[", text, re.MULTILINE)
     head, rest = (text[: tables.start()], text[tables.start() :]) if tables else (text, "")
-    head, count = re.subn(r"^provider[ \t]*=[ \t]*[\"'][^\"'\n]*[\"']", line, head, count=1, flags=re.MULTILINE)
+    head, count = re.subn(
+        r"^provider[ \t]*=[ \t]*[\"'][^\"'\n]*[\"']", line, head, count=1, flags=re.MULTILINE
+    )
     if not count:
         head = f"{head.rstrip()}\n{line}\n\n".lstrip()
     table: dict[str, Any] = {"kind": found.kind, "model": model, **found.settings}
     new = f"{head}{rest.rstrip()}\n\n# Agreed to at the terminal.\n{tomli_w.dumps({'providers': {found.name: table}})}"
-    wanted: Json = {**old, "provider": found.name, "providers": {**old.get("providers", {}), found.name: table}}
+    wanted: Json = {
+        **old,
+        "provider": found.name,
+        "providers": {**old.get("providers", {}), found.name: table},
+    }
     if tomllib.loads(new) != wanted:  # a way to write TOML that was not thought of above
         raise ValueError("its lines are not where they usually are")
     return new

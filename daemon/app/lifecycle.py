@@ -39,12 +39,16 @@ async def serve(app: App, announce: Callable[[App], Awaitable[None]]) -> None:
     loop, stop = asyncio.get_running_loop(), asyncio.Event()
     notifier = Notifier(app.place.env)
     server = Server(app.api(), app.place.socket, app.place.env, group=app.config.control.group)
-    app.place = replace(app.place, socket=server.path)  # systemd may hold it elsewhere than we would
+    app.place = replace(
+        app.place, socket=server.path
+    )  # systemd may hold it elsewhere than we would
     async with asyncio.TaskGroup() as tasks:
         app.tasks = tasks
 
         def told_to_stop() -> None:
-            if stop.is_set():  # Ctrl-C once more: whoever presses it does not want to wait for the runs
+            if (
+                stop.is_set()
+            ):  # Ctrl-C once more: whoever presses it does not want to wait for the runs
                 tasks.create_task(app.executor.stop(0), name="hurry")
             stop.set()
 
@@ -70,7 +74,9 @@ async def serve(app: App, announce: Callable[[App], Awaitable[None]]) -> None:
         await server.ready()
         public = await _open_to_the_network(app, tasks)
         reloads.start(definition_folders)
-        background.append(tasks.create_task(watch_zone(reloads.ring, env=app.place.env), name="zone"))
+        background.append(
+            tasks.create_task(watch_zone(reloads.ring, env=app.place.env), name="zone")
+        )
         loop.add_signal_handler(signal.SIGHUP, reloads.ring)
         notifier.send("READY=1", f"STATUS={len(app.engine.routines)} routines")
         by_and_by = _do_when_possible("by and by", partial(_by_and_by, app))
@@ -173,7 +179,9 @@ def _reload_of(app: App, notifier: Notifier) -> Callable[[], Awaitable[None]]:
 async def _by_and_by(app: App) -> None:
     """Do what can wait until everything is ready, and go on with it for as long as we live."""
     await asyncio.sleep(_BREATH)
-    chores = list(_chores(app))  # imports what they are made of: that may fail before the first has begun, not after
+    chores = list(
+        _chores(app)
+    )  # imports what they are made of: that may fail before the first has begun, not after
     async with asyncio.TaskGroup() as tasks:
         for name, begin in chores:
             tasks.create_task(_do_when_possible(name, begin), name=name)
@@ -213,7 +221,11 @@ def _chores(app: App) -> Iterator[Chore]:
 
         workspace = app.config.workspace_path(app.place.state)
         mirror = Mirror(
-            app.memory, workspace, app.journal, clock=app.clock.now, directory_watcher=app.directory_watcher
+            app.memory,
+            workspace,
+            app.journal,
+            clock=app.clock.now,
+            directory_watcher=app.directory_watcher,
         )
         yield "memory mirror", mirror.run
     yield "sandbox", app.sandbox_detection.climb
@@ -225,11 +237,17 @@ def _keeping(app: App) -> Iterator[Chore]:
     from daemon.delivery.digest import Digest
     from daemon.memory.maintenance import MemoryMaintenance
 
-    keeper = MemoryMaintenance(app.memory, clock=app.clock.now, retention=lambda: retention_of(app.config))
+    keeper = MemoryMaintenance(
+        app.memory, clock=app.clock.now, retention=lambda: retention_of(app.config)
+    )
     yield "memory keeper", keeper.run
     yield "journal upkeep", upkeep_of(app).run
     digest = Digest(
-        app.journal, now=app.clock.now, zone=lambda: app.zone, config=lambda: app.config.digest, wake=app.outbox.wake
+        app.journal,
+        now=app.clock.now,
+        zone=lambda: app.zone,
+        config=lambda: app.config.digest,
+        wake=app.outbox.wake,
     )
     yield "digest", digest.run
 
@@ -271,7 +289,9 @@ async def _examine(app: App) -> None:
     words = (sys.executable, "-m", "daemon.app.main", "doctor", "--json")
     places = ("--config", os.fspath(app.config.file), "--state", os.fspath(app.place.state))
     pipe, none = asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL
-    process = await asyncio.create_subprocess_exec(*words, *places, stdin=none, stdout=pipe, stderr=none)
+    process = await asyncio.create_subprocess_exec(
+        *words, *places, stdin=none, stdout=pipe, stderr=none
+    )
     try:
         said, _ = await process.communicate()
     except asyncio.CancelledError:
@@ -285,7 +305,13 @@ async def _examine(app: App) -> None:
     for row in checks:
         if row["state"] != "ok":
             say = log.warning if row["state"] == "fail" else log.info
-            say("doctor.found", check=row["name"], state=row["state"], found=row["found"], fix=row["fix"])
+            say(
+                "doctor.found",
+                check=row["name"],
+                state=row["state"],
+                found=row["found"],
+                fix=row["fix"],
+            )
     log.info("doctor.looked", checks=len(checks))
 
 
@@ -379,7 +405,9 @@ async def _left_over(app: App) -> list[Run]:
             continue
         steps = await app.journal.steps(run.id)
         answers = [asked.decided for asked in await app.journal.approvals(run=run.id)]
-        alive = max(filter(None, (run.created, run.started, steps[-1].at if steps else None, *answers)))
+        alive = max(
+            filter(None, (run.created, run.started, steps[-1].at if steps else None, *answers))
+        )
         schedule = schedule_of(routine, zone=app.zone.key)
         if run.event is not None or may_resume(schedule, run.slot, app.boot - alive):
             going_on.append(run)
@@ -402,7 +430,9 @@ async def _end_of(run: Run, events: AsyncIterator[Json], app: App) -> None:
             if status.ended or status is Status.WAITING:
                 return
             continue
-        if event is None or (event["run"] == run.id and event["type"] in ("run_ended", "run_waiting")):
+        if event is None or (
+            event["run"] == run.id and event["type"] in ("run_ended", "run_waiting")
+        ):
             return
 
 

@@ -11,7 +11,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from daemon import __version__
-from daemon.definitions.paths import OVERLAY, find_config, find_socket, find_state, looked_at, socket_in, user_home
+from daemon.definitions.paths import (
+    OVERLAY,
+    find_config,
+    find_socket,
+    find_state,
+    looked_at,
+    socket_in,
+    user_home,
+)
 from daemon.errors import ConfigError, DaemonError, DatabaseAway, NotFound, Refused, StateBusy
 
 if TYPE_CHECKING:
@@ -51,7 +59,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if error.name is None or error.name.startswith("daemon"):
             raise
         again = "pip install -c constraints.txt -e ."
-        sys.stderr.write(f"agentd: the package {error.name} is not installed; install agentd again: {again}\n")
+        sys.stderr.write(
+            f"agentd: the package {error.name} is not installed; install agentd again: {again}\n"
+        )
         return 1
     except BrokenPipeError:
         _say_no_more()
@@ -73,16 +83,22 @@ def _options(words: Sequence[str]) -> Options:
 def _parser() -> argparse.ArgumentParser:
     from daemon.cli.parser import Parser
 
-    parser = Parser(prog="agentd", description="Run LLM agents on a schedule. Without a verb: start the daemon.")
+    parser = Parser(
+        prog="agentd", description="Run LLM agents on a schedule. Without a verb: start the daemon."
+    )
     parser.add_argument("--version", action="version", version=f"agentd {__version__}")
     _add_places(parser)
     parser.set_defaults(verb=serve)
     verbs = parser.add_subparsers(title="verbs", metavar="VERB")
-    once_parser = verbs.add_parser("once", help="run one routine in the foreground and print its report")
+    once_parser = verbs.add_parser(
+        "once", help="run one routine in the foreground and print its report"
+    )
     once_parser.add_argument("routine")
     _add_places(once_parser, again=True)
     once_parser.set_defaults(verb=once)
-    worker_parser = verbs.add_parser("worker", help="live runs that daemons on the same database start")
+    worker_parser = verbs.add_parser(
+        "worker", help="live runs that daemons on the same database start"
+    )
     _add_places(worker_parser, again=True)
     worker_parser.set_defaults(verb=worker)
     init_parser = verbs.add_parser("init", help="write config, policy and routines to start from")
@@ -90,14 +106,24 @@ def _parser() -> argparse.ArgumentParser:
     init_parser.set_defaults(verb=init)
     new_parser = verbs.add_parser("new", help="write a routine from a schedule in plain words")
     new_parser.add_argument("name", help="the routine's name, and its file's")
-    new_parser.add_argument("schedule", help='when it runs: "weekdays at 9am", "every 2 hours", "30 8 * * 1-5"')
-    new_parser.add_argument("--prompt", metavar="TEXT", help="what it does; without it, the file waits for you")
-    new_parser.add_argument("--stdout", action="store_true", help="print the file and write nothing")
+    new_parser.add_argument(
+        "schedule", help='when it runs: "weekdays at 9am", "every 2 hours", "30 8 * * 1-5"'
+    )
+    new_parser.add_argument(
+        "--prompt", metavar="TEXT", help="what it does; without it, the file waits for you"
+    )
+    new_parser.add_argument(
+        "--stdout", action="store_true", help="print the file and write nothing"
+    )
     new_parser.add_argument("--json", action="store_true")
     _add_places(new_parser, again=True)
     new_parser.set_defaults(verb=new)
-    validate_parser = verbs.add_parser("validate", help="check config, policy and routines; print every fault")
-    validate_parser.add_argument("directory", nargs="?", type=Path, help="a folder with a config.toml")
+    validate_parser = verbs.add_parser(
+        "validate", help="check config, policy and routines; print every fault"
+    )
+    validate_parser.add_argument(
+        "directory", nargs="?", type=Path, help="a folder with a config.toml"
+    )
     validate_parser.add_argument("--json", action="store_true")
     _add_places(validate_parser, again=True)
     validate_parser.set_defaults(verb=validate)
@@ -111,20 +137,34 @@ def _parser() -> argparse.ArgumentParser:
     policy_parser.set_defaults(verb=policy)
     _add_replays(verbs)
     _add_moves(verbs)
-    logs_parser = verbs.add_parser("logs", help="show the log, without a daemon too", add_help=False)
+    logs_parser = verbs.add_parser(
+        "logs", help="show the log, without a daemon too", add_help=False
+    )
     logs_parser.set_defaults(verb=logs)
     return parser
 
 
 def _add_replays(verbs: argparse._SubParsersAction[Parser]) -> None:
-    replay_parser = verbs.add_parser("replay", help="play a run again, or a frozen one; 1 if it comes out otherwise")
-    replay_parser.add_argument("run", metavar="RUN|DIR", help="a run's id, its beginning or its end; or a frozen run")
-    replay_parser.add_argument("--model", metavar="NAME", help="ask another model: needs the daemon")
-    replay_parser.add_argument("--prompt", type=Path, metavar="FILE", help="another task: needs the daemon")
-    replay_parser.add_argument("--policy", type=Path, metavar="FILE", help="judge its calls by another policy")
+    replay_parser = verbs.add_parser(
+        "replay", help="play a run again, or a frozen one; 1 if it comes out otherwise"
+    )
+    replay_parser.add_argument(
+        "run", metavar="RUN|DIR", help="a run's id, its beginning or its end; or a frozen run"
+    )
+    replay_parser.add_argument(
+        "--model", metavar="NAME", help="ask another model: needs the daemon"
+    )
+    replay_parser.add_argument(
+        "--prompt", type=Path, metavar="FILE", help="another task: needs the daemon"
+    )
+    replay_parser.add_argument(
+        "--policy", type=Path, metavar="FILE", help="judge its calls by another policy"
+    )
     replay_parser.add_argument("--json", action="store_true")
     replay_parser.set_defaults(verb=replay)
-    freeze_parser = verbs.add_parser("freeze", help="write a run into a folder, as a regression case")
+    freeze_parser = verbs.add_parser(
+        "freeze", help="write a run into a folder, as a regression case"
+    )
     freeze_parser.add_argument("run", metavar="RUN", help="a run's id, its beginning or its end")
     freeze_parser.add_argument("folder", metavar="DIR", help="a new folder")
     freeze_parser.set_defaults(verb=freeze)
@@ -146,28 +186,48 @@ def _apart(words: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
 
 
 def _add_moves(verbs: argparse._SubParsersAction[Parser]) -> None:
-    backup_parser = verbs.add_parser("backup", help="copy all that is known into one file; a daemon may go on")
+    backup_parser = verbs.add_parser(
+        "backup", help="copy all that is known into one file; a daemon may go on"
+    )
     backup_parser.add_argument("file", type=Path, help="a new file")
     backup_parser.set_defaults(verb=backup)
-    restore_parser = verbs.add_parser("restore", help="put a backup back; everything stands still until resume --all")
+    restore_parser = verbs.add_parser(
+        "restore", help="put a backup back; everything stands still until resume --all"
+    )
     restore_parser.add_argument("file", type=Path)
     about = "write config, policy and routines of the backup there, where nothing is"
     restore_parser.add_argument("--definitions", type=Path, metavar="DIR", help=about)
     restore_parser.set_defaults(verb=restore)
-    export_parser = verbs.add_parser("export", help="write routines with their history, for another machine")
+    export_parser = verbs.add_parser(
+        "export", help="write routines with their history, for another machine"
+    )
     export_parser.add_argument("file", type=Path, help="a new file")
     export_parser.add_argument("routines", nargs="*", metavar="ROUTINE", help="default: all")
     export_parser.set_defaults(verb=export)
-    import_parser = verbs.add_parser("import", help="take in what was exported elsewhere, while no daemon runs")
+    import_parser = verbs.add_parser(
+        "import", help="take in what was exported elsewhere, while no daemon runs"
+    )
     import_parser.add_argument("file", type=Path)
     import_parser.set_defaults(verb=import_)
-    service_parser = verbs.add_parser("service", help="install or remove a systemd unit for this installation")
+    service_parser = verbs.add_parser(
+        "service", help="install or remove a systemd unit for this installation"
+    )
     service_parser.add_argument("act", choices=["install", "uninstall"])
     kind = service_parser.add_mutually_exclusive_group()
-    kind.add_argument("--user", action="store_true", help="for you, in your own session (default, unless you are root)")
-    kind.add_argument("--system", action="store_true", help="for the whole machine, as a user of its own; takes root")
+    kind.add_argument(
+        "--user",
+        action="store_true",
+        help="for you, in your own session (default, unless you are root)",
+    )
+    kind.add_argument(
+        "--system",
+        action="store_true",
+        help="for the whole machine, as a user of its own; takes root",
+    )
     service_parser.add_argument("--yes", action="store_true", help="do not ask")
-    service_parser.add_argument("--print", action="store_true", dest="show", help="show what would happen, and stop")
+    service_parser.add_argument(
+        "--print", action="store_true", dest="show", help="show what would happen, and stop"
+    )
     service_parser.set_defaults(verb=service)
     _add_places(service_parser, again=True)
     for parser in (backup_parser, restore_parser, export_parser, import_parser):
@@ -175,9 +235,15 @@ def _add_moves(verbs: argparse._SubParsersAction[Parser]) -> None:
 
 
 def _add_places(parser: argparse.ArgumentParser, *, again: bool = False) -> None:
-    default = argparse.SUPPRESS if again else None  # a verb's parser must not reset what stood before the verb
-    parser.add_argument("--config", type=Path, default=default, metavar="FILE", help="the config file")
-    parser.add_argument("--state", type=Path, default=default, metavar="DIR", help="where its own data is")
+    default = (
+        argparse.SUPPRESS if again else None
+    )  # a verb's parser must not reset what stood before the verb
+    parser.add_argument(
+        "--config", type=Path, default=default, metavar="FILE", help="the config file"
+    )
+    parser.add_argument(
+        "--state", type=Path, default=default, metavar="DIR", help="where its own data is"
+    )
 
 
 def _folder() -> Path:
@@ -236,7 +302,9 @@ def _raise_descriptor_limit() -> None:
     import resource
 
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with suppress(ValueError, OSError):  # macOS takes no "unlimited" here, and has a soft limit that does
+    with suppress(
+        ValueError, OSError
+    ):  # macOS takes no "unlimited" here, and has a soft limit that does
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
@@ -254,14 +322,20 @@ def serve(options: Options) -> int:
         try:
             _say(banner(app))
             await offer(app)
-        except OSError:  # whoever started us reads no more, or has no room; that is no reason not to run
+        except (
+            OSError
+        ):  # whoever started us reads no more, or has no room; that is no reason not to run
             _say_no_more()
 
     async def offer(app: App) -> None:
         from daemon.app.first_start import ProviderSuggestion, asked, at_hand, at_the_terminal
 
         found = await at_hand(app.place.config.provider, app.place.env)
-        asking = [each for each in found if at_the_terminal() and not await app.journal.recall(asked(each))]
+        asking = [
+            each
+            for each in found
+            if at_the_terminal() and not await app.journal.recall(asked(each))
+        ]
         for each in found:
             if each not in asking:
                 _say(each.announced)
@@ -288,9 +362,14 @@ def worker(options: Options) -> int:
     _raise_descriptor_limit()
     place = _place(options, console=True)
     if place.config.executor.kind == "local":
-        file, problem = os.fspath(place.config.file), "a worker needs a queue that daemons put runs into"
+        file, problem = (
+            os.fspath(place.config.file),
+            "a worker needs a queue that daemons put runs into",
+        )
         hint = '[executor] kind = "procrastinate", and [store] url'
-        raise ConfigError(Fault(file=file, key="executor.kind", found="local", problem=problem, hint=hint))
+        raise ConfigError(
+            Fault(file=file, key="executor.kind", found="local", problem=problem, hint=hint)
+        )
 
     async def announce(app: App) -> None:
         _say(
@@ -327,7 +406,11 @@ def once(options: Options) -> int:
             if ended.detail:
                 sys.stderr.write(f"{ended.status}: {ended.detail}\n")
             # it lies there until a daemon or the next `once` tries again: to a script that is a failure
-            lost = [each for each in await app.journal.deliveries(run=ended.id) if each.error and not each.receipt]
+            lost = [
+                each
+                for each in await app.journal.deliveries(run=ended.id)
+                if each.error and not each.receipt
+            ]
             for each in lost:
                 sys.stderr.write(f"not delivered to {each.target}: {each.error}\n")
             return exit_code_of(ended.status, ["failed" for _ in lost])
@@ -337,7 +420,9 @@ def once(options: Options) -> int:
     except StateBusy as busy:
         uid = os.getuid()
         state = (options.state or find_state(os.environ, user_home(), uid=uid)).absolute()
-        socket = socket_in(state, uid=uid) if options.state else find_socket(state, os.environ, uid=uid)
+        socket = (
+            socket_in(state, uid=uid) if options.state else find_socket(state, os.environ, uid=uid)
+        )
         try:
             Client(os.fspath(socket)).connect().close()
         except Unreachable:
@@ -351,7 +436,9 @@ def init(options: Options) -> int:
 
     folder = options.directory or user_home() / ".config" / "agentd"
     written = write(folder)
-    lines = [f"wrote {path}" for path in written] or [f"everything is in {folder} already; nothing was changed"]
+    lines = [f"wrote {path}" for path in written] or [
+        f"everything is in {folder} already; nothing was changed"
+    ]
     _say("\n".join([*lines, f"start with: agentd --config {folder / 'config.toml'}"]))
     return 0
 
@@ -362,7 +449,13 @@ def new(options: Options) -> int:
 
     from daemon.app.commands.new import compose, told, write
 
-    asked = compose(_config(options), options.name, options.schedule, prompt=options.prompt, now=datetime.now(UTC))
+    asked = compose(
+        _config(options),
+        options.name,
+        options.schedule,
+        prompt=options.prompt,
+        now=datetime.now(UTC),
+    )
     if options.stdout:
         _say(asked.text)
     else:
@@ -393,11 +486,16 @@ def policy(options: Options) -> int:
     from daemon.app.commands.policy_files import PolicyFiles
     from daemon.cli.parser import Parser
 
-    parser = Parser(prog="agentd policy", description="For the person who writes the policy; nothing is changed.")
+    parser = Parser(
+        prog="agentd policy",
+        description="For the person who writes the policy; nothing is changed.",
+    )
     for each in add_words(parser):
         _add_places(each, again=True)
     asked = parser.parse_args(options.rest, options)
-    approver = PolicyFiles(config=_config(asked), state=_state(asked), as_json=getattr(asked, "json", False))
+    approver = PolicyFiles(
+        config=_config(asked), state=_state(asked), as_json=getattr(asked, "json", False)
+    )
     return int(asked.on_policy(approver, asked))
 
 
@@ -418,14 +516,18 @@ def replay(options: Options) -> int:
     """Play a run again; 1 if it comes out otherwise."""
     from daemon.app.commands import replay as encore
 
-    return encore.replay(options, state=lambda: _state(options), config=lambda: _config_if_any(options))
+    return encore.replay(
+        options, state=lambda: _state(options), config=lambda: _config_if_any(options)
+    )
 
 
 def freeze(options: Options) -> int:
     """Write a run into a folder."""
     from daemon.app.commands import replay as encore
 
-    return encore.freeze(options, state=lambda: _state(options), config=lambda: _config_if_any(options))
+    return encore.freeze(
+        options, state=lambda: _state(options), config=lambda: _config_if_any(options)
+    )
 
 
 def backup(options: Options) -> int:
@@ -435,9 +537,13 @@ def backup(options: Options) -> int:
 
     config = _config_if_any(options)
     if config and config.store_url(os.environ):
-        raise Refused("the journal is in PostgreSQL: pg_dump takes a backup of it, whatever agentd does meanwhile")
+        raise Refused(
+            "the journal is in PostgreSQL: pg_dump takes a backup of it, whatever agentd does meanwhile"
+        )
     size = copy(_state(options), options.file.absolute(), config, progress=bar("copying"))
-    _say(f"wrote {options.file}, {size / 1e6:.1f} MB; `agentctl restore {options.file}` puts it back")
+    _say(
+        f"wrote {options.file}, {size / 1e6:.1f} MB; `agentctl restore {options.file}` puts it back"
+    )
     return 0
 
 
@@ -447,7 +553,9 @@ def restore(options: Options) -> int:
     from daemon.cli.progress_bar import bar
 
     state = _state(options)
-    done = put_back(options.file.absolute(), state, definitions=options.definitions, progress=bar("restoring"))
+    done = put_back(
+        options.file.absolute(), state, definitions=options.definitions, progress=bar("restoring")
+    )
     last = "start agentd; everything stands still until you say: agentctl resume --all"
     _say("\n".join([*done, last]))
     return 0
@@ -459,8 +567,16 @@ def export(options: Options) -> int:
     from daemon.cli.progress_bar import bar
 
     config = _config(options)
-    runs = write(_state(options), options.file.absolute(), config, options.routines, progress=bar("exporting"))
-    _say(f"wrote {options.file}: {runs} runs; on the other machine: agentctl import {options.file.name}")
+    runs = write(
+        _state(options),
+        options.file.absolute(),
+        config,
+        options.routines,
+        progress=bar("exporting"),
+    )
+    _say(
+        f"wrote {options.file}: {runs} runs; on the other machine: agentctl import {options.file.name}"
+    )
     return 0
 
 
@@ -469,7 +585,9 @@ def import_(options: Options) -> int:
     from daemon.app.commands.transfer import take_in
     from daemon.cli.progress_bar import bar
 
-    done = take_in(options.file.absolute(), _state(options), _config(options), progress=bar("importing"))
+    done = take_in(
+        options.file.absolute(), _state(options), _config(options), progress=bar("importing")
+    )
     _say("\n".join(done))
     return 0
 
@@ -484,7 +602,11 @@ def service(options: Options) -> int:
             raise Refused("nothing was changed; --yes does it without a question")
         _say("\n".join(uninstall(system=system)))
         return 0
-    config = Path("/etc/agentd/config.toml") if system and options.config is None else _config(options).file
+    config = (
+        Path("/etc/agentd/config.toml")
+        if system and options.config is None
+        else _config(options).file
+    )
     wanted = plan(system=system, config=config.absolute())
     _say(wanted.words)
     if options.show:

@@ -29,7 +29,9 @@ def remember(
 ) -> Memory:
     """Return the memory in a database; ConfigError if its embedder lacks something."""
     embedder = _embedder(config, env, secrets)
-    return Memory(database, clock=clock, zone=zone, meaning=EmbeddingIndex(embedder) if embedder else None)
+    return Memory(
+        database, clock=clock, zone=zone, meaning=EmbeddingIndex(embedder) if embedder else None
+    )
 
 
 def _embedder(config: Config, env: Mapping[str, str], secrets: Secrets) -> Embedder | None:
@@ -48,7 +50,11 @@ def _embedder(config: Config, env: Mapping[str, str], secrets: Secrets) -> Embed
 
         model = config.folder / Path(wanted.model_file or "").expanduser()
         tokenizer = wanted.tokenizer_file
-        beside = config.folder / Path(tokenizer).expanduser() if tokenizer else model.with_name("tokenizer.json")
+        beside = (
+            config.folder / Path(tokenizer).expanduser()
+            if tokenizer
+            else model.with_name("tokenizer.json")
+        )
         return Onnx(model_file=model, tokenizer_file=beside)
     return None
 

@@ -16,7 +16,9 @@ from daemon.system.watch import DirectoryWatcher, Subscription
 
 log = structlog.get_logger()
 
-QUIET = 1.0  # seconds a file must be left alone before it is judged: editors write one in several goes
+QUIET = (
+    1.0  # seconds a file must be left alone before it is judged: editors write one in several goes
+)
 
 
 async def watch_zone(
@@ -127,9 +129,16 @@ def list_files(folders: Iterable[Path]) -> tuple[dict[str, tuple[int, ...]], set
                 with suppress(OSError):  # gone meanwhile, or a link that leads nowhere
                     status = entry.stat()
                     is_output = (status.st_dev, status.st_ino) in outputs
-                    is_secret = not status.st_mode & 0o077 and ".db" not in entry.name and not is_output
+                    is_secret = (
+                        not status.st_mode & 0o077 and ".db" not in entry.name and not is_output
+                    )
                     if entry.is_file() and (is_secret or entry.name.endswith((".toml", ".md"))):
-                        versions[entry.path] = status.st_dev, status.st_ino, status.st_size, status.st_ctime_ns
+                        versions[entry.path] = (
+                            status.st_dev,
+                            status.st_ino,
+                            status.st_size,
+                            status.st_ctime_ns,
+                        )
                         if entry.is_symlink():
                             linked.add(Path(os.path.realpath(entry.path)).parent)
     return versions, linked

@@ -25,7 +25,12 @@ class Webhooks:
     """Where strangers may start the routines that say so."""
 
     def __init__(
-        self, engine: RoutineEngine, control: Path, env: Mapping[str, str], secrets: Secrets, group: int | None
+        self,
+        engine: RoutineEngine,
+        control: Path,
+        env: Mapping[str, str],
+        secrets: Secrets,
+        group: int | None,
     ) -> None:
         self._engine, self._control, self._env, self._secrets = engine, control, env, secrets
         self._secret: SecretStr | None = None
@@ -49,7 +54,9 @@ class Webhooks:
             return
         from daemon.api.webhooks import HookServer  # few need it, and all would wait for it
 
-        self._server = HookServer(self.touched(), hooks_beside(self._control), self._env, group=self._group)
+        self._server = HookServer(
+            self.touched(), hooks_beside(self._control), self._env, group=self._group
+        )
         tasks.create_task(self._server.serve(), name="webhook socket")
         await self._server.ready()
         log.info("hooks.opened", socket=str(self._server.path), signed=self._secret is not None)
@@ -59,7 +66,10 @@ class Webhooks:
         from daemon.api.webhooks import Hooks
 
         return Hooks(
-            version=__version__, start=self._engine.hook, secret=self._secret_now, redact=self._secrets.redact_json
+            version=__version__,
+            start=self._engine.hook,
+            secret=self._secret_now,
+            redact=self._secrets.redact_json,
         )
 
     def stop(self) -> None:

@@ -164,7 +164,9 @@ class App:
 
     @classmethod
     @asynccontextmanager
-    async def open(cls, place: Place, *, clock: Clock | None = None, alone: bool = False) -> AsyncIterator[Self]:
+    async def open(
+        cls, place: Place, *, clock: Clock | None = None, alone: bool = False
+    ) -> AsyncIterator[Self]:
         """Build the daemon on its state folder, and take it apart again; `alone`, it hands no run on to others.
 
         Raises ConfigError for a policy or state that cannot be used, StateBusy if another daemon lives there.
@@ -189,7 +191,12 @@ class App:
                 app.journal = app._journal(database)
                 await app.journal.move_waits()  # before anything that waits is read
                 app.memory = remember(
-                    database, config, place.env, place.secrets, clock=app.clock.now, zone=lambda: app.zone
+                    database,
+                    config,
+                    place.env,
+                    place.secrets,
+                    clock=app.clock.now,
+                    zone=lambda: app.zone,
                 )
                 await app.memory.open()
                 app.events = Events()
@@ -217,7 +224,9 @@ class App:
                 )
                 app.approvals = app._approvals()
                 app.talk = app._talk()
-                app.webhooks = Webhooks(app.engine, place.socket, place.env, place.secrets, config.hooks.group)
+                app.webhooks = Webhooks(
+                    app.engine, place.socket, place.env, place.secrets, config.hooks.group
+                )
                 app.webhooks.sign_with(secret)
                 watcher = clock_watcher(app.clock, place.env)
                 watcher.start(app.clock_was_set)
@@ -237,7 +246,9 @@ class App:
 
         def when_away(problem: str) -> None:
             # a start may take longer than the unit allows as long as it says that it goes on
-            notifier.send(f"STATUS=waiting for the database: {problem}", "EXTEND_TIMEOUT_USEC=30000000")
+            notifier.send(
+                f"STATUS=waiting for the database: {problem}", "EXTEND_TIMEOUT_USEC=30000000"
+            )
 
         url = _store_url(place)
         return await open_database(place.state / "agentd.db", url, wait=wait, when_away=when_away)
@@ -265,11 +276,15 @@ class App:
         for name in OTLP_HEADERS:
             self.secrets.add_headers(env.get(name, ""))
         exporter, now = SpanExporter(lambda: otlp_pipeline(receiver)), self.clock.now
-        return Traces(exporter, self.journal, config=lambda: self.config, now=now, redact=self.redact)
+        return Traces(
+            exporter, self.journal, config=lambda: self.config, now=now, redact=self.redact
+        )
 
     def _journal(self, database: Database) -> Journal:
         lease, now = self.config.executor.lease, self.clock.now
-        journal = Journal(database, clock=now, alerting=_alerting(self.config), lease=lease, in_turn=self.shared)
+        journal = Journal(
+            database, clock=now, alerting=_alerting(self.config), lease=lease, in_turn=self.shared
+        )
         journal.keep_policy(self.policy.hash, self.policy.text)
         database.when_refused = lambda fault: self.shortage.heard(fault)
         return journal
@@ -336,7 +351,9 @@ class App:
             place.socket,
         )
         workspace = config.workspace_path(place.state)
-        return Policy.load(config.policy_path, workspace=workspace, private=private, tools=self.own_tools.names())
+        return Policy.load(
+            config.policy_path, workspace=workspace, private=private, tools=self.own_tools.names()
+        )
 
     def tell(self, faults: Sequence[Fault]) -> None:
         """Log what is wrong with routines, each fault once for as long as it is there."""
@@ -356,7 +373,9 @@ class App:
         return found
 
     def _server_key(self, name: str) -> str | None:
-        return self._known_secret(self.config.key_of(f"mcp.{name}", self.config.mcp[name], self.place.env))
+        return self._known_secret(
+            self.config.key_of(f"mcp.{name}", self.config.mcp[name], self.place.env)
+        )
 
     def _known_secret(self, key: str | None) -> str | None:
         if key:
@@ -372,7 +391,12 @@ class App:
         for server in config.mcp.values():
             passed = {name: place.env[name] for name in server.pass_env if name in place.env}
             place.secrets.add_environment({**server.env, **passed})
-        return Targets(config, workspace=config.workspace_path(place.state), env=place.env, secrets=place.secrets)
+        return Targets(
+            config,
+            workspace=config.workspace_path(place.state),
+            env=place.env,
+            secrets=place.secrets,
+        )
 
     def _outbox(self) -> Outbox:
         return Outbox(
@@ -427,7 +451,13 @@ class App:
         zone, confining = self.zone.key, self.sandbox_detection.sandbox
         shell.register(registry, lambda: self.policy, sandbox=confining, zone=zone)
         git.register(registry, lambda: self.policy, sandbox=confining, zone=zone)
-        script.register(registry, lambda: self.policy, lambda: self.config.scripts_path, sandbox=confining, zone=zone)
+        script.register(
+            registry,
+            lambda: self.policy,
+            lambda: self.config.scripts_path,
+            sandbox=confining,
+            zone=zone,
+        )
         http_request.register(registry, lambda: self.policy)
         memory_tools.register(registry, self.memory)
         self_info.register(registry, self.describe, self.describe_routine)
@@ -491,7 +521,9 @@ class App:
         """Who reads and writes settings for agents."""
         from daemon.definitions.config_overlay import Overlay
 
-        return Overlay(file=self.place.state / OVERLAY, config=lambda: self.config, reload=self._take_up)
+        return Overlay(
+            file=self.place.state / OVERLAY, config=lambda: self.config, reload=self._take_up
+        )
 
     async def _take_up(self) -> None:
         """Read the definitions again, where a daemon serves: `agentd once` leaves that to the next one."""
@@ -501,14 +533,18 @@ class App:
     async def _take_up_if_it_can_be(self) -> None:
         try:
             await self._take_up()
-        except ConfigError:  # of something else, and told as such; this is taken up once that is mended
+        except (
+            ConfigError
+        ):  # of something else, and told as such; this is taken up once that is mended
             log.warning("definitions.kept", fault=self.reload_fault)
 
     def _tell_of_overlay(self, config: Config) -> None:
         """Say what of the settings that agents wrote cannot be used; without it, that nothing is wrong."""
         self.reload_fault = None
         if config.overlay_fault:
-            self.reload_fault = f"what agents wrote with the tool config does not count: {config.overlay_fault}"
+            self.reload_fault = (
+                f"what agents wrote with the tool config does not count: {config.overlay_fault}"
+            )
             log.warning("config.overlay_ignored", fault=str(config.overlay_fault))
 
     @cached_property
@@ -568,7 +604,9 @@ class App:
         await self.engine.ended(run)
         await self.talk.ended(run)
 
-    async def join(self, kind: str, lead: Callable[[], Sequence[tuple[str, Any]]] | None = None) -> Cluster:
+    async def join(
+        self, kind: str, lead: Callable[[], Sequence[tuple[str, Any]]] | None = None
+    ) -> Cluster:
         """Be one of several on this database: a daemon, or a worker, which only lives what daemons start."""
         from daemon.scheduler.cluster.cluster import Cluster
 
@@ -597,7 +635,9 @@ class App:
         """Return what runs may need that this process has."""
         bound = self.config.tools.machines
         host = os.uname().nodename
-        absent = {name for name, source in self._sources.items() if not named(bound.get(source, ()), host)}
+        absent = {
+            name for name, source in self._sources.items() if not named(bound.get(source, ()), host)
+        }
         return having(self.config, self.registry.names(), absent=absent, host=host)
 
     async def _waits_for(self, runs: Sequence[Run]) -> dict[str, str]:
@@ -606,7 +646,10 @@ class App:
         if not self.fleet or not queued:
             return {}
         there = [each for each in await self.journal.workers() if each.silent < self.journal.lease]
-        found = {run.id: nobody_has(await self.journal.definition(run.definition), there) for run in queued}
+        found = {
+            run.id: nobody_has(await self.journal.definition(run.definition), there)
+            for run in queued
+        }
         return {run: words for run, words in found.items() if words}
 
     def _moved(self, run: Run) -> None:
@@ -627,7 +670,9 @@ class App:
         try:
             await self.approvals.heed()
             await self.engine.heed()
-        except DaemonError as error:  # the connection that tells us comes back with the database, and we look again
+        except (
+            DaemonError
+        ) as error:  # the connection that tells us comes back with the database, and we look again
             log.warning("cluster.pause_missed", detail=str(error))
 
     async def _ended_elsewhere(self, run: Run) -> None:
@@ -638,7 +683,9 @@ class App:
 
     def _lane_of(self, run: Run) -> Lane:
         """Return which provider a run will ask first, as its routine stands now."""
-        routine = routine_of(self.config) if run.routine == ASK else self.engine.routines.get(run.about)
+        routine = (
+            routine_of(self.config) if run.routine == ASK else self.engine.routines.get(run.about)
+        )
         name = (routine and routine.run.provider) or self.config.provider
         if name not in self.config.provider_names:  # it was taken out of the config meanwhile
             return Lane(name=name)
@@ -648,7 +695,10 @@ class App:
     async def _afford(self, routine: Routine) -> str | None:
         """Return the cap that leaves no room for a run of this routine; None if there is room."""
         name = routine.run.provider or self.config.provider
-        if name not in self.config.provider_names or self.config.provider_config(name).kind == "offline":
+        if (
+            name not in self.config.provider_names
+            or self.config.provider_config(name).kind == "offline"
+        ):
             return None
         return await self.budget_ledger.exhausted(
             routine, lambda: self.budget_ledger.prices.soon(name, routine.run.model)
@@ -685,7 +735,9 @@ class App:
         return {
             "when": self.engine.words(routine),
             "tools": self.registry.names(spec.tools),
-            "policy": self.policy.summary(name, self.registry.names(spec.tools), language=self.config.agent.language),
+            "policy": self.policy.summary(
+                name, self.registry.names(spec.tools), language=self.config.agent.language
+            ),
             "max_iterations": spec.max_iterations,
             "max_tool_calls": spec.max_tool_calls,
             "timeout": str(spec.timeout),
@@ -740,7 +792,10 @@ class App:
 
     def _access(self) -> Access:
         control = self.config.control
-        return Access(operators=frozenset({os.getuid(), 0, *control.operators}), readers=frozenset(control.readers))
+        return Access(
+            operators=frozenset({os.getuid(), 0, *control.operators}),
+            readers=frozenset(control.readers),
+        )
 
     def _out_of_reach(self) -> list[str]:
         """Return where what runs saw and said may stand besides the database."""
@@ -770,12 +825,17 @@ class App:
         return await asyncio.to_thread(load_folder, config.routines_path, made=made, rules=rules)
 
     def _routine_rules(self, config: Config) -> tuple[Rule[Definition], ...]:
-        return (*against(config.provider_names, self.registry.names(), targets=config.target_names), *priced(config))
+        return (
+            *against(config.provider_names, self.registry.names(), targets=config.target_names),
+            *priced(config),
+        )
 
     async def _check(self) -> Sequence[CheckView]:
         from daemon.app.doctor.command import examine
 
-        return await asyncio.to_thread(examine, self.place.config, self.place.state, self.place.socket, self.place.env)
+        return await asyncio.to_thread(
+            examine, self.place.config, self.place.state, self.place.socket, self.place.env
+        )
 
     def seeds(self) -> dict[str, str]:
         """Return what every agent should be able to find out about its home."""
@@ -793,7 +853,12 @@ class App:
     def definition_folders(self) -> list[Path]:
         config = self.place.config
         made = self.place.state / MADE
-        folders = [config.folder, config.routines_path, config.policy_path.parent, *([made] if made.is_dir() else ())]
+        folders = [
+            config.folder,
+            config.routines_path,
+            config.policy_path.parent,
+            *([made] if made.is_dir() else ()),
+        ]
         return list(dict.fromkeys(folders))
 
     async def reload(self) -> ReloadView:
@@ -801,7 +866,9 @@ class App:
 
         A routine that cannot be used is listed as invalid while the others change.
         """
-        async with self._reloading:  # a command and a change of a file may ask for it at the same time
+        async with (
+            self._reloading
+        ):  # a command and a change of a file may ask for it at the same time
             return await self._reload()
 
     async def _reload(self) -> ReloadView:
@@ -815,7 +882,9 @@ class App:
             secret = config.hooks_secret()
             targets = self._read_targets(config)
             loaded = await self.definitions(config)
-            traces = self.traces if config.otel.endpoint == old.otel.endpoint else self._traces(config)
+            traces = (
+                self.traces if config.otel.endpoint == old.otel.endpoint else self._traces(config)
+            )
         except ConfigError as error:
             self.reload_fault = str(error)
             raise
@@ -850,7 +919,12 @@ class App:
             log.warning("hooks.closed", fault=str(error))
         faults = [fault for error in loaded.faults.values() for fault in error.faults]
         if changes or config != old:
-            log.info("definitions.reloaded", added=changes.added, changed=changes.changed, removed=changes.removed)
+            log.info(
+                "definitions.reloaded",
+                added=changes.added,
+                changed=changes.changed,
+                removed=changes.removed,
+            )
         self.tell(faults)
         return {
             "added": list(changes.added),
@@ -874,8 +948,14 @@ def _owner(lock: StateLock, database: Database) -> str:
 
 def _refuse_another_workspace(new: Config, old: Config) -> None:
     if new.workspace != old.workspace:
-        file, found, problem = str(old.file), str(new.workspace), "cannot change while the daemon runs"
-        raise ConfigError(Fault(file=file, key="workspace", found=found, problem=problem, hint="restart"))
+        file, found, problem = (
+            str(old.file),
+            str(new.workspace),
+            "cannot change while the daemon runs",
+        )
+        raise ConfigError(
+            Fault(file=file, key="workspace", found=found, problem=problem, hint="restart")
+        )
 
 
 def _alerting(config: Config) -> Alerting:
@@ -890,7 +970,9 @@ def _workspace(place: Place) -> Path:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     except OSError as error:
         problem = f"cannot be the folder agents work in: {error.strerror}"
-        fault = Fault(file=str(place.config.file), key="workspace", found=str(folder), problem=problem)
+        fault = Fault(
+            file=str(place.config.file), key="workspace", found=str(folder), problem=problem
+        )
         raise ConfigError(fault) from error
     if user := tenant(folder):
         settle(folder, user)

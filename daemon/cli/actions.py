@@ -34,7 +34,10 @@ def _has_ended(call: Call, run_id: str) -> bool:
             raise TimeoutError
 
     try:
-        return any(event["type"] == "run_ended" for event in call.client.stream(f"/v1/runs/{run_id}/events", tick))
+        return any(
+            event["type"] == "run_ended"
+            for event in call.client.stream(f"/v1/runs/{run_id}/events", tick)
+        )
     except (TimeoutError, Lost):
         return False
 
@@ -47,7 +50,9 @@ def resume(call: Call) -> int:
     if call.all:
         all_ = call.ask("POST", "/v1/resume")
         if all_ is not None:
-            call.out.say(f"{', '.join(all_['resumed'])} go on" if all_["resumed"] else "nothing was paused")
+            call.out.say(
+                f"{', '.join(all_['resumed'])} go on" if all_["resumed"] else "nothing was paused"
+            )
         return DONE
     told = call.ask("POST", f"/v1/routines/{quote(call.routine)}/resume")
     if told is not None:
@@ -67,28 +72,44 @@ def deliveries(call: Call) -> int:
     from daemon.cli.inspection import delivery_words
 
     rows = [
-        (each["status"], str(each["id"]), short(each["run"]), each["routine"], each["target"], delivery_words(each))
+        (
+            each["status"],
+            str(each["id"]),
+            short(each["run"]),
+            each["routine"],
+            each["target"],
+            delivery_words(each),
+        )
         for each in told["items"]
     ]
     if not rows:
-        call.out.say("There are no such deliveries." if narrowed else "Nothing has been delivered yet.")
+        call.out.say(
+            "There are no such deliveries." if narrowed else "Nothing has been delivered yet."
+        )
         return DONE
     call.out.table(["", "ID", "RUN", "ROUTINE", "TO", "OUTCOME"], rows)
     if lost := [each["id"] for each in told["items"] if each["status"] == "failed"]:
         call.out.say(
-            call.out.paint(f"given up: agentctl deliveries retry {lost[0]} sends it again, drop forgets it", DIM)
+            call.out.paint(
+                f"given up: agentctl deliveries retry {lost[0]} sends it again, drop forgets it",
+                DIM,
+            )
         )
     return DONE
 
 
 def _settle_delivery(call: Call) -> int:
     if call.id is None:
-        call.err.say(f"agentctl deliveries {call.act}: which one? Its number is in the list: agentctl deliveries")
+        call.err.say(
+            f"agentctl deliveries {call.act}: which one? Its number is in the list: agentctl deliveries"
+        )
         return USAGE
     told = call.ask("POST", f"/v1/deliveries/{call.id}/{call.act}")
     if told is not None:
         done = "is being sent again" if call.act == "retry" else "is dropped"
-        call.out.say(f"delivery {told['id']} of {told['routine'] or 'agentd'} to {told['target']} {done}")
+        call.out.say(
+            f"delivery {told['id']} of {told['routine'] or 'agentd'} to {told['target']} {done}"
+        )
     return DONE
 
 
@@ -98,7 +119,11 @@ def rename(call: Call) -> int:
     if told is not None:
         call.out.say(f"{call.routine} is {told['routine']['name']} now, its history too")
         for name in told["named_by"]:
-            call.err.say(call.err.paint(f'{name} still says after = ["{call.routine}"]: change that too', YELLOW))
+            call.err.say(
+                call.err.paint(
+                    f'{name} still says after = ["{call.routine}"]: change that too', YELLOW
+                )
+            )
     return DONE
 
 
@@ -113,7 +138,9 @@ def adopt(call: Call) -> int:
 def remove(call: Call) -> int:
     """Remove a routine that an agent made."""
     if call.ask("POST", f"/v1/routines/{quote(call.routine)}/remove") is not None:
-        call.out.say(f"{call.routine} is gone; what its runs left stays: agentctl runs {call.routine}")
+        call.out.say(
+            f"{call.routine} is gone; what its runs left stays: agentctl runs {call.routine}"
+        )
     return DONE
 
 
@@ -122,7 +149,9 @@ def reload(call: Call) -> int:
     told = call.ask("POST", "/v1/reload")
     if told is None:
         return DONE
-    changes = [f"{kind} {', '.join(told[kind])}" for kind in ("added", "changed", "removed") if told[kind]]
+    changes = [
+        f"{kind} {', '.join(told[kind])}" for kind in ("added", "changed", "removed") if told[kind]
+    ]
     call.out.say("; ".join(changes) if changes else "nothing has changed")
     for fault in told["faults"]:
         call.err.say(call.err.paint(call.err.safe(fault["text"]), RED))

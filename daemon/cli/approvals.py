@@ -50,7 +50,12 @@ def _show(call: Call, asked: Mapping[str, Any], today: datetime) -> None:
     for note in notes:
         out.say(out.paint(f"    {out.safe(one_line(note))}", DIM))
     if asked["taint"]:
-        out.say(out.paint("    the run has read what strangers wrote: they may have chosen these words", YELLOW))
+        out.say(
+            out.paint(
+                "    the run has read what strangers wrote: they may have chosen these words",
+                YELLOW,
+            )
+        )
 
 
 def _remembered(call: Call) -> int:
@@ -59,7 +64,10 @@ def _remembered(call: Call) -> int:
         return DONE
     if told["fault"]:
         call.out.say(call.out.paint(call.out.safe(told["fault"]), RED))
-    rows = [(short(each["id"]), each["routine"], each["tool"], each["by"], each["what"]) for each in told["items"]]
+    rows = [
+        (short(each["id"]), each["routine"], each["tool"], each["by"], each["what"])
+        for each in told["items"]
+    ]
     if rows:
         call.out.table(["ID", "ROUTINE", "TOOL", "BY", "WHAT"], rows, signs=False)
     elif not told["fault"]:
@@ -95,7 +103,11 @@ def approve(call: Call) -> int:
     told = call.ask("POST", f"/v1/approvals/{quote(call.approval)}/approve", body)
     if told is not None:
         call.out.say(f"approved {call.out.safe(one_line(told['what']))}")
-        call.out.say(call.out.paint(f"run {short(told['run'])} goes on: agentctl inspect -f {short(told['run'])}", DIM))
+        call.out.say(
+            call.out.paint(
+                f"run {short(told['run'])} goes on: agentctl inspect -f {short(told['run'])}", DIM
+            )
+        )
     return DONE
 
 
@@ -103,7 +115,9 @@ def reject(call: Call) -> int:
     """Refuse a call."""
     told = call.ask("POST", f"/v1/approvals/{quote(call.approval)}/reject", {})
     if told is not None:
-        call.out.say(f"rejected {call.out.safe(one_line(told['what']))}; run {short(told['run'])} goes on without it")
+        call.out.say(
+            f"rejected {call.out.safe(one_line(told['what']))}; run {short(told['run'])} goes on without it"
+        )
     return DONE
 
 
@@ -114,7 +128,10 @@ def quarantine(call: Call) -> int:
         if told is None:
             return DONE
         call.err.say(
-            call.err.paint(f"{told['routine']}, run {short(told['run'])}: {told['tool']}, {told['reason']}", DIM)
+            call.err.paint(
+                f"{told['routine']}, run {short(told['run'])}: {told['tool']}, {told['reason']}",
+                DIM,
+            )
         )
         call.out.say(call.out.safe(told["text"]))
         return DONE
@@ -146,7 +163,14 @@ def audit(call: Call) -> int:
         return DONE
     today = now()
     rows = [
-        (str(each["seq"]), when(each["at"], today), each["kind"], each["routine"], each["tool"], _audited(each))
+        (
+            str(each["seq"]),
+            when(each["at"], today),
+            each["kind"],
+            each["routine"],
+            each["tool"],
+            _audited(each),
+        )
         for each in told["items"]
     ]
     call.out.table(["#", "WHEN", "WHAT", "ROUTINE", "TOOL", ""], rows, signs=False)
@@ -167,14 +191,15 @@ def _verify(call: Call) -> int:
     if told is None:
         return DONE
     if told["broken"] is not None:
-        text = (
-            f"row {told['broken']} does not follow from the one before it: it was changed, put in, or one was taken out"
-        )
+        text = f"row {told['broken']} does not follow from the one before it: it was changed, put in, or one was taken out"
         call.out.say(call.out.paint(text, RED))
         return NOT_SUCCEEDED
     call.out.say(f"{counted(told['rows'], 'row')}, each follows from the one before it")
     if told["rows"]:
         call.out.say(
-            call.out.paint(f"note this to prove later that none was cut off: {told['rows']} {told['head']}", DIM)
+            call.out.paint(
+                f"note this to prove later that none was cut off: {told['rows']} {told['head']}",
+                DIM,
+            )
         )
     return DONE

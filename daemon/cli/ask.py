@@ -7,7 +7,16 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from daemon.cli.call import DETACHED, DONE, UNREACHABLE, USAGE, Call, exit_code_of, quote, start_command
+from daemon.cli.call import (
+    DETACHED,
+    DONE,
+    UNREACHABLE,
+    USAGE,
+    Call,
+    exit_code_of,
+    quote,
+    start_command,
+)
 from daemon.cli.client import Lost, Problem, Unreachable
 from daemon.cli.progress import Progress
 from daemon.cli.render import DIM, RED, YELLOW, one_line, short, words
@@ -33,7 +42,9 @@ def tell(call: Call) -> int:
     if text is None:
         return USAGE
     run = run_named(call)["id"]
-    return _spoken(call, f"/v1/runs/{quote(run)}/tell", {"text": text, "event": os.urandom(16).hex()})
+    return _spoken(
+        call, f"/v1/runs/{quote(run)}/tell", {"text": text, "event": os.urandom(16).hex()}
+    )
 
 
 def _text(call: Call) -> str | None:
@@ -69,7 +80,11 @@ def _said(call: Call, begun: Mapping[str, Any]) -> int:
         call.out.say(call.client.text("GET", f"/v1/runs/{run}") if call.json else run)
         return DONE
     if not begun["new"] and not call.json:
-        err.say(err.paint(f"taken as said to {begun['routine']}, run {short(run)}, which is under way", DIM))
+        err.say(
+            err.paint(
+                f"taken as said to {begun['routine']}, run {short(run)}, which is under way", DIM
+            )
+        )
     answer = Answer(call)
     try:
         for event in call.client.stream(f"/v1/runs/{run}/events", answer.tick):
@@ -79,7 +94,9 @@ def _said(call: Call, begun: Mapping[str, Any]) -> int:
     except (Lost, Unreachable):
         pass
     answer.end_line()
-    err.say(f"the daemon stopped; run {short(run)} goes on when it starts again. Start it with: {start_command()}")
+    err.say(
+        f"the daemon stopped; run {short(run)} goes on when it starts again. Start it with: {start_command()}"
+    )
     return UNREACHABLE
 
 
@@ -149,5 +166,7 @@ class Answer:
             if run["status"] != "succeeded":
                 colour = YELLOW if run["status"] in ("waiting", "skipped") else RED
                 detail = f": {one_line(err.safe(run['detail']))}" if run["detail"] else ""
-                err.say(f"{err.sign(run['status'])} {err.paint(words(run['status']) + detail, colour)}")
+                err.say(
+                    f"{err.sign(run['status'])} {err.paint(words(run['status']) + detail, colour)}"
+                )
         return exit_code_of(run["status"], [each["status"] for each in run["deliveries"]])

@@ -34,7 +34,9 @@ def feed(
     return "".join(f"{part}\r\n" for line in lines for part in folded(line))
 
 
-def _event(routine: str, at: datetime, about: tuple[str, str], now: datetime, host: str) -> list[str]:
+def _event(
+    routine: str, at: datetime, about: tuple[str, str], now: datetime, host: str
+) -> list[str]:
     description = "\n".join(filter(None, about))
     return [
         "BEGIN:VEVENT",
@@ -58,7 +60,11 @@ def escaped(text: str) -> str:
     text = "\n".join(text.splitlines())
     for char in ("\\", ";", ","):
         text = text.replace(char, f"\\{char}")
-    return "".join(char for char in text.replace("\n", "\\n") if char == "\t" or (char >= " " and char != "\x7f"))
+    return "".join(
+        char
+        for char in text.replace("\n", "\\n")
+        if char == "\t" or (char >= " " and char != "\x7f")
+    )
 
 
 def folded(line: str) -> Iterator[str]:

@@ -11,7 +11,9 @@ from daemon.cli.client import Client, Problem, find
 from daemon.cli.render import stderr_page, stdout_page
 
 # Exit codes, as scripts know them (`agentctl help` lists them).
-DONE, NOT_SUCCEEDED, USAGE, UNREACHABLE, NOT_FOUND, REFUSED, UNDELIVERED, SKIPPED, WAITING = range(9)
+DONE, NOT_SUCCEEDED, USAGE, UNREACHABLE, NOT_FOUND, REFUSED, UNDELIVERED, SKIPPED, WAITING = range(
+    9
+)
 DETACHED = 130  # as after any Ctrl-C: a script must not go on as if the run had succeeded
 
 EXIT_CODES = (
@@ -25,7 +27,13 @@ EXIT_CODES = (
     (SKIPPED, "the run was skipped"),
     (WAITING, "the run waits for an approval"),
 )
-OF_STATUS = {"succeeded": DONE, "skipped": SKIPPED, "waiting": WAITING, "queued": DONE, "running": DONE}
+OF_STATUS = {
+    "succeeded": DONE,
+    "skipped": SKIPPED,
+    "waiting": WAITING,
+    "queued": DONE,
+    "running": DONE,
+}
 OF_PROBLEM = {
     "not_found": NOT_FOUND,
     "refused": REFUSED,
@@ -112,7 +120,10 @@ def quote(text: str) -> str:
     if not text:
         raise Problem(404, {"code": "not_found", "detail": "nothing has an empty name"})
     safe = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~"
-    return "".join(chr(byte) if byte in safe else f"%{byte:02X}" for byte in text.encode(errors="surrogateescape"))
+    return "".join(
+        chr(byte) if byte in safe else f"%{byte:02X}"
+        for byte in text.encode(errors="surrogateescape")
+    )
 
 
 NEW = 'agentctl new NAME "weekdays at 9am"'
@@ -122,7 +133,10 @@ NEW = 'agentctl new NAME "weekdays at 9am"'
 def start_command() -> str:
     """Return what starts the daemon here: its unit if one is installed, else the command beside this one."""
     units = (
-        (f"{os.environ.get('HOME', '')}/.config/systemd/user/agentd.service", "systemctl --user start agentd"),
+        (
+            f"{os.environ.get('HOME', '')}/.config/systemd/user/agentd.service",
+            "systemctl --user start agentd",
+        ),
         ("/etc/systemd/system/agentd.service", "systemctl start agentd"),
     )
     for unit, command in units:

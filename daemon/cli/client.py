@@ -85,7 +85,10 @@ class Client:
             connection.close()
         self.version = answer.headers.get("agentd-version", "")
         if answer.status >= 400:
-            raise Problem(answer.status, _json_of(text) if "json" in answer.headers.get("content-type", "") else {})
+            raise Problem(
+                answer.status,
+                _json_of(text) if "json" in answer.headers.get("content-type", "") else {},
+            )
         return text
 
     def stream(self, target: str, tick: Callable[[], None] | None = None) -> Iterator[Any]:
@@ -133,12 +136,20 @@ class Client:
             connection.connect(self.path)
         except OSError as error:
             connection.close()
-            long = error.errno is None  # "AF_UNIX path too long" is refused before the kernel is asked
-            why = "the path is too long for a socket" if long else NOT_THERE.get(error.errno or 0, str(error.strerror))
+            long = (
+                error.errno is None
+            )  # "AF_UNIX path too long" is refused before the kernel is asked
+            why = (
+                "the path is too long for a socket"
+                if long
+                else NOT_THERE.get(error.errno or 0, str(error.strerror))
+            )
             raise Unreachable((self.path, why)) from None
         if not self.is_trusted and (stranger := _stranger(connection)) is not None:
             connection.close()
-            raise Unreachable((self.path, f"the daemon there belongs to another user (uid {stranger})"))
+            raise Unreachable(
+                (self.path, f"the daemon there belongs to another user (uid {stranger})")
+            )
         return connection
 
 
@@ -158,7 +169,9 @@ def _stranger(connection: socket.socket) -> int | None:
     own = os.geteuid()
     if own == 0 or sys.platform != "linux":
         return None
-    _pid, uid, _gid = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+    _pid, uid, _gid = struct.unpack(
+        "3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+    )
     return uid if uid not in (own, 0) else None
 
 

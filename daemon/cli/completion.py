@@ -9,9 +9,7 @@ from collections.abc import Mapping
 
 from daemon.cli.call import DONE, USAGE, Call
 
-_NAMES = (
-    'agentctl list --json 2>/dev/null | sed \'s/{"name": "/\\n&/g\' | sed -n \'s/^{"name": "\\([a-z0-9-]*\\)".*/\\1/p\''
-)
+_NAMES = 'agentctl list --json 2>/dev/null | sed \'s/{"name": "/\\n&/g\' | sed -n \'s/^{"name": "\\([a-z0-9-]*\\)".*/\\1/p\''
 
 _BASH = """# agentctl completion bash > ~/.local/share/bash-completion/completions/agentctl
 _agentctl() {{
@@ -54,9 +52,13 @@ def completion(call: Call) -> int:
     options = {name: _options(verb.options) for name, verb in VERBS.items()}
     about = {name: verb.about for name, verb in VERBS.items()}
     takers = sorted(
-        name for name, verb in VERBS.items() if any(names[0] in ("routine", "run") for names, _ in verb.options)
+        name
+        for name, verb in VERBS.items()
+        if any(names[0] in ("routine", "run") for names, _ in verb.options)
     )
-    call.out.say({"bash": _bash, "zsh": _zsh, "fish": _fish}[call.shell](options, about, takers).rstrip())
+    call.out.say(
+        {"bash": _bash, "zsh": _zsh, "fish": _fish}[call.shell](options, about, takers).rstrip()
+    )
     return DONE
 
 
@@ -65,18 +67,25 @@ def _options(options: tuple[tuple[tuple[str, ...], dict[str, object]], ...]) -> 
 
 
 def _bash(options: Mapping[str, list[str]], about: Mapping[str, str], takers: list[str]) -> str:
-    cases = "\n".join(f'            {verb}) words="{" ".join(names)}" ;;' for verb, names in options.items())
+    cases = "\n".join(
+        f'            {verb}) words="{" ".join(names)}" ;;' for verb, names in options.items()
+    )
     return _BASH.format(verbs=" ".join(about), cases=cases, routines="|".join(takers), names=_NAMES)
 
 
 def _zsh(options: Mapping[str, list[str]], about: Mapping[str, str], takers: list[str]) -> str:
     verbs = " ".join(_quoted(f"{verb}:{text.replace(':', ' -')}") for verb, text in about.items())
-    cases = "\n".join(f"    {verb}) words=({' '.join(names)}) ;;" for verb, names in options.items())
+    cases = "\n".join(
+        f"    {verb}) words=({' '.join(names)}) ;;" for verb, names in options.items()
+    )
     return _ZSH.format(verbs=verbs, cases=cases, routines="|".join(takers), names=_NAMES)
 
 
 def _fish(options: Mapping[str, list[str]], about: Mapping[str, str], takers: list[str]) -> str:
-    lines = ["# agentctl completion fish > ~/.config/fish/completions/agentctl.fish", "complete -c agentctl -f"]
+    lines = [
+        "# agentctl completion fish > ~/.config/fish/completions/agentctl.fish",
+        "complete -c agentctl -f",
+    ]
     for verb, text in about.items():
         lines.append(f"complete -c agentctl -n __fish_use_subcommand -a {verb} -d {_quoted(text)}")
         seen = f"'__fish_seen_subcommand_from {verb}'"

@@ -55,7 +55,9 @@ def _words(event: Mapping[str, Any]) -> str:
         case "tool_started":
             return f"{event['tool']} {summary(event.get('args') or {})}"
         case "tool_finished":
-            return f"{event['tool']}: {event.get('preview') or ('done' if event['ok'] else 'failed')}"
+            return (
+                f"{event['tool']}: {event.get('preview') or ('done' if event['ok'] else 'failed')}"
+            )
         case "thinking":
             return f"{event.get('provider') or 'the model'} is thinking"
         case "failed_over":

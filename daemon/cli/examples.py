@@ -14,7 +14,10 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
     "agentctl list": (("agentctl list", "green: the last run and its delivery both went well"),),
     "agentctl show": (("agentctl show daily-report", ""),),
     "agentctl preview": (
-        ("agentctl preview daily-report", "the prompt, folded, with about how many tokens each part takes"),
+        (
+            "agentctl preview daily-report",
+            "the prompt, folded, with about how many tokens each part takes",
+        ),
         ("agentctl preview daily-report --full", "every word of it"),
     ),
     "agentctl next": (
@@ -32,7 +35,10 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
     ),
     "agentctl ask": (
         ("agentctl ask what failed tonight", "in the conversation that goes on"),
-        ("agentctl ask --session work --new who asked for the report", "in one of its own, from the start"),
+        (
+            "agentctl ask --session work --new who asked for the report",
+            "in one of its own, from the start",
+        ),
     ),
     "agentctl tell": (("agentctl tell 7QXZM only the disks, please", "at its next step"),),
     "agentctl runs": (
@@ -61,7 +67,9 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
         ("agentctl resume heartbeat", ""),
         ("agentctl resume --all", "after a restore"),
     ),
-    "agentctl slots": (("agentctl slots heartbeat -n 50", "ran, late, skipped or missed, with the reason"),),
+    "agentctl slots": (
+        ("agentctl slots heartbeat -n 50", "ran, late, skipped or missed, with the reason"),
+    ),
     "agentctl deliveries": (
         ("agentctl deliveries --status failed", "reports that arrived nowhere"),
         ("agentctl deliveries retry 12", "send that one again"),
@@ -96,7 +104,10 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
     ),
     "agentctl seen": (
         ("agentctl seen releases", "the latest first"),
-        ("agentctl seen releases forget https://news.example/1", "it is new again when it is found again"),
+        (
+            "agentctl seen releases forget https://news.example/1",
+            "it is new again when it is found again",
+        ),
         ("agentctl seen releases forget --all", ""),
     ),
     "agentctl memory": (
@@ -105,7 +116,10 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
     ),
     "agentctl memory search": (
         ("agentctl memory search when did the backup fail", ""),
-        ("agentctl memory search disk --expand 2 --why", "with what stood around it, and why it was found"),
+        (
+            "agentctl memory search disk --expand 2 --why",
+            "with what stood around it, and why it was found",
+        ),
     ),
     "agentctl memory list": (("agentctl memory list --category core", ""),),
     "agentctl memory show": (("agentctl memory show owner:name", ""),),
@@ -132,18 +146,31 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
     "agentctl forecast": (("agentctl forecast --days 7", "tokens, dollars and time, day by day"),),
     "agentctl metrics": (
         ("agentctl metrics", ""),
-        ("agentctl metrics --textfile /var/lib/prometheus/node-exporter/agentd.prom", "from a timer"),
+        (
+            "agentctl metrics --textfile /var/lib/prometheus/node-exporter/agentd.prom",
+            "from a timer",
+        ),
     ),
-    "agentctl rename": (("agentctl rename heartbeat pulse", "the file, its history and what it remembers"),),
-    "agentctl adopt": (("agentctl adopt disk-watch", "moves its file beside yours; you change it from then on"),),
+    "agentctl rename": (
+        ("agentctl rename heartbeat pulse", "the file, its history and what it remembers"),
+    ),
+    "agentctl adopt": (
+        ("agentctl adopt disk-watch", "moves its file beside yours; you change it from then on"),
+    ),
     "agentctl remove": (("agentctl remove disk-watch", "its history stays"),),
     "agentctl replay": (
-        ("agentctl replay 7QXZM", "asks no model and starts no tool; exit 1 where it comes out otherwise"),
+        (
+            "agentctl replay 7QXZM",
+            "asks no model and starts no tool; exit 1 where it comes out otherwise",
+        ),
         ("agentctl replay 7QXZM --policy draft.toml", "what would have been denied"),
         ("agentctl replay tests/cases/disk-full", "a frozen run"),
     ),
     "agentctl rehearse": (
-        ("agentctl rehearse inbox-watch", "the model is real, what it would write, send or run is shown"),
+        (
+            "agentctl rehearse inbox-watch",
+            "the model is real, what it would write, send or run is shown",
+        ),
         ("agentctl rehearse --approve 7QXZM", "let a routine with rehearse_first run like that"),
     ),
     "agentctl freeze": (("agentctl freeze 7QXZM tests/cases/disk-full", ""),),
@@ -152,7 +179,10 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
     "agentctl help": (("agentctl help run", ""),),
     "agentd": (
         ("agentd", "start; what it found and what it will do is printed"),
-        ("agentd --config ~/agentd/config.toml --state ~/agentd/state", "apart from everything else"),
+        (
+            "agentd --config ~/agentd/config.toml --state ~/agentd/state",
+            "apart from everything else",
+        ),
     ),
     "agentd once": (
         ("agentd once daily-report", "from cron, CI or Kubernetes: its exit code is the run's"),
@@ -164,7 +194,10 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
     ),
     "agentd init": (("agentd init ~/.config/agentd", "what is there already is left alone"),),
     "agentd new": (
-        ('agentctl new backup-check "weekdays at 9am" --prompt "Did last night\'s backup work?"', ""),
+        (
+            'agentctl new backup-check "weekdays at 9am" --prompt "Did last night\'s backup work?"',
+            "",
+        ),
         ('agentctl new tick "every 2 hours" --stdout', "print the file, write nothing"),
     ),
     "agentd validate": (
@@ -182,21 +215,31 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
     ),
     "agentd policy explain": (
         ("agentctl policy explain -- git push origin main", "allowed? by which rule?"),
-        ("agentctl policy explain --routine inbox-watch --tainted --tool http_request https://example.org", ""),
+        (
+            "agentctl policy explain --routine inbox-watch --tainted --tool http_request https://example.org",
+            "",
+        ),
     ),
-    "agentd policy test": (("agentctl policy test cases.jsonl", "exit 1 if one is judged otherwise"),),
+    "agentd policy test": (
+        ("agentctl policy test cases.jsonl", "exit 1 if one is judged otherwise"),
+    ),
     "agentd policy backtest": (("agentctl policy backtest draft.toml --since 7d", ""),),
     "agentd policy suggest": (("agentctl policy suggest daily-report --since 90d", ""),),
     "agentd backup": (("agentctl backup ~/agentd-2026-11-20.db", "while it runs"),),
     "agentd restore": (
         ("agentctl restore ~/agentd-2026-11-20.db", "while no daemon runs"),
-        ("agentctl restore ~/agentd-2026-11-20.db --definitions ~/.config/agentd", "config, policy, routines too"),
+        (
+            "agentctl restore ~/agentd-2026-11-20.db --definitions ~/.config/agentd",
+            "config, policy, routines too",
+        ),
     ),
     "agentd export": (
         ("agentctl export moving.db", "all routines"),
         ("agentctl export moving.db daily-report heartbeat", ""),
     ),
-    "agentd import": (("agentctl import moving.db", "while no daemon runs; what is here already is left alone"),),
+    "agentd import": (
+        ("agentctl import moving.db", "while no daemon runs; what is here already is left alone"),
+    ),
     "agentd service": (
         ("agentctl service install --user --print", "what would be written"),
         ("agentctl service install --user", "shows it, and asks"),
@@ -211,7 +254,9 @@ def examples_of(prog: str) -> str:
     if not lines:
         return ""
     width = max((len(line) for line, about in lines if about and len(line) <= _WIDE), default=0)
-    said = [f"  {line:<{width}}  # {about}".rstrip() if about else f"  {line}" for line, about in lines]
+    said = [
+        f"  {line:<{width}}  # {about}".rstrip() if about else f"  {line}" for line, about in lines
+    ]
     return "\n".join(["", "Example:" if len(lines) == 1 else "Examples:", *said, ""])
 
 

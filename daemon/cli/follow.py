@@ -22,9 +22,13 @@ def run(call: Call) -> int:
     try:
         begun = call.client.ask("POST", target, body)
     except Lost:
-        begun = call.client.ask("POST", target, body)  # the same event gives the same run, whether or not it got there
+        begun = call.client.ask(
+            "POST", target, body
+        )  # the same event gives the same run, whether or not it got there
     if call.detach:
-        call.out.say(call.client.text("GET", f"/v1/runs/{begun['id']}") if call.json else begun["id"])
+        call.out.say(
+            call.client.text("GET", f"/v1/runs/{begun['id']}") if call.json else begun["id"]
+        )
         return DONE
     return follow(call, begun)
 
@@ -34,7 +38,9 @@ def follow(call: Call, begun: Mapping[str, Any]) -> int:
     run_id, err = begun["id"], call.err
     try:  # from the first word on: whoever has read it may press Ctrl-C
         if not call.json:
-            err.say(f"{err.paint(begun['routine'], BOLD)}  run {short(run_id)}{_line_before(begun)}")
+            err.say(
+                f"{err.paint(begun['routine'], BOLD)}  run {short(run_id)}{_line_before(begun)}"
+            )
         last = _watch(call, run_id)
         if last is None:
             return _gone(call, run_id, "stopped")
@@ -77,7 +83,9 @@ def _settled(call: Call, told: Mapping[str, Any]) -> Mapping[str, Any]:
     try:
         for pause in MOMENTS:
             run = call.client.ask("GET", f"/v1/runs/{told['id']}")
-            if not any(each["status"] == "pending" and not each["attempts"] for each in run["deliveries"]):
+            if not any(
+                each["status"] == "pending" and not each["attempts"] for each in run["deliveries"]
+            ):
                 break
             time.sleep(pause)
     except (Lost, Unreachable):
@@ -91,7 +99,13 @@ def _conclude(call: Call, run: Mapping[str, Any]) -> None:
     out, err = call.out, call.err
     text = "nothing to report" if run["silent"] else words(run["status"])
     detail = f": {one_line(err.safe(run['detail']))}" if run["detail"] else ""
-    colour = "" if run["status"] == "succeeded" else YELLOW if run["status"] in ("skipped", "waiting") else RED
+    colour = (
+        ""
+        if run["status"] == "succeeded"
+        else YELLOW
+        if run["status"] in ("skipped", "waiting")
+        else RED
+    )
     err.say(f"{err.sign(run['status'])} {err.paint(text + detail, colour)}")
     for delivery in reversed(run["deliveries"]):
         err.say(delivery_line(err, delivery))
@@ -105,7 +119,12 @@ def _detach(call: Call, run_id: str) -> int:
     err, name = call.err, short(run_id)
     err.say()
     err.say(f"detached; run {name} goes on in the daemon.")
-    err.say(err.paint(f"  agentctl inspect -f {name}  follows it on\n  agentctl cancel {name}      stops it", DIM))
+    err.say(
+        err.paint(
+            f"  agentctl inspect -f {name}  follows it on\n  agentctl cancel {name}      stops it",
+            DIM,
+        )
+    )
     return DETACHED
 
 

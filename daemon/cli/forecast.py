@@ -23,16 +23,25 @@ def forecast(call: Call) -> int:
     out.say("")
     out.table(["ROUTINE", *head], [_row(each) for each in told["routines"]], signs=False)
     for name in told["unknown"]:
-        out.say(out.paint(f"not in the sums: {name} has never run, so nobody knows what it takes", DIM))
+        out.say(
+            out.paint(f"not in the sums: {name} has never run, so nobody knows what it takes", DIM)
+        )
     if told["collided"]:
         at, names = told["collisions"][0]["at"], ", ".join(told["collisions"][0]["routines"])
-        out.say(f"{counted(told['collided'], 'time')} several routines start in one minute, first {when(at)}: {names}")
+        out.say(
+            f"{counted(told['collided'], 'time')} several routines start in one minute, first {when(at)}: {names}"
+        )
     for night in told["nights"]:
         names = ", ".join(night["routines"]) or "nothing starts then"
         out.say(f"{night['day']}: clocks go {night['minutes']:+d} min in that night: {names}")
     for cap in told["breaches"]:
         how = "will likely" if cap["likely"] else "may"
-        out.say(out.paint(f"the cap of ${cap['limit']:g} a {cap['cap']} {how} be reached on {cap['day']}", YELLOW))
+        out.say(
+            out.paint(
+                f"the cap of ${cap['limit']:g} a {cap['cap']} {how} be reached on {cap['day']}",
+                YELLOW,
+            )
+        )
     return DONE
 
 

@@ -41,7 +41,11 @@ def doctor(call: Call) -> int:
         told = call.ask("GET", "/v1/doctor")
     except Unreachable as error:
         if not call.json:
-            call.err.say(call.err.paint(f"no daemon answers at {', '.join(path for path, _ in error.tried)}", YELLOW))
+            call.err.say(
+                call.err.paint(
+                    f"no daemon answers at {', '.join(path for path, _ in error.tried)}", YELLOW
+                )
+            )
         hand_over(["doctor", *call.rest])
     if told is None:
         return DONE
@@ -94,7 +98,11 @@ def version(call: Call) -> int:
     if call.json:
         return call.say_json({"agentctl": __version__, "agentd": daemon and daemon["version"]})
     call.out.say(f"agentctl {__version__}")
-    call.out.say(f"agentd {daemon['version']}, process {daemon['pid']}" if daemon else "agentd is not running")
+    call.out.say(
+        f"agentd {daemon['version']}, process {daemon['pid']}"
+        if daemon
+        else "agentd is not running"
+    )
     if daemon and daemon["version"] != __version__:
         call.err.say(call.err.paint("they differ: restart agentd to use what is installed", YELLOW))
     return DONE
@@ -108,7 +116,11 @@ def _with_places(call: Call, rest: Sequence[str] | None = None) -> list[str]:
     with suppress(Unreachable):
         told = call.client.ask("GET", "/v1/status")
     for flag in ("state", "config"):
-        if told and told[flag] and not any(word == f"--{flag}" or word.startswith(f"--{flag}=") for word in rest):
+        if (
+            told
+            and told[flag]
+            and not any(word == f"--{flag}" or word.startswith(f"--{flag}=") for word in rest)
+        ):
             rest += [f"--{flag}", told[flag]]
     return rest
 

@@ -18,7 +18,9 @@ def show_help(call: Call) -> int:
         verb.read(wanted[0], ["--help"])  # prints, and ends the process
     if wanted and wanted[0] not in VERBS:
         return say_unknown(wanted[0])
-    call.out.say("agentctl speaks to the agentd of this user.\n\nagentctl [--socket PATH] [--json] VERB …\n")
+    call.out.say(
+        "agentctl speaks to the agentd of this user.\n\nagentctl [--socket PATH] [--json] VERB …\n"
+    )
     for name, verb in VERBS.items():
         call.out.say(f"  {name:<12}{verb.about}")
     say_more = "`agentctl help VERB` shows a verb's options and examples; --json prints what the daemon answered."

@@ -20,7 +20,12 @@ def incidents(call: Call) -> int:
         return DONE
     today = now()
     rows = [
-        ("succeeded" if each["closed"] else "failed", str(each["id"]), each["subject"], incident_words(each, today))
+        (
+            "succeeded" if each["closed"] else "failed",
+            str(each["id"]),
+            each["subject"],
+            incident_words(each, today),
+        )
         for each in told["items"]
     ]
     call.out.table(["", "ID", "WHAT", "HOW"], rows)

@@ -27,7 +27,11 @@ from daemon.cli.run_record import paid, sections_of
 
 EFFECTS = {"allow": "allowed", "deny": "denied", "ask": "not allowed unasked,"}
 # Where messages come from that are not the task.
-SOURCES = {"told": "told by a person", "nudge": "reminded", "afresh": "began afresh, as it had outgrown the model"}
+SOURCES = {
+    "told": "told by a person",
+    "nudge": "reminded",
+    "afresh": "began afresh, as it had outgrown the model",
+}
 # What stands where there is no sandbox; the level itself says enough otherwise.
 SANDBOXES = {
     "profiles": "none on this machine, so only what changes nothing was run: agentctl doctor says why",
@@ -42,7 +46,14 @@ UNHEARD = {
     "asked": "under way",
 }
 # The sign in which each answer to a question is shown.
-APPROVALS = {"pending": "waiting", "approved": "ok", "used": "ok", "rejected": "fail", "expired": "warn", "void": "-"}
+APPROVALS = {
+    "pending": "waiting",
+    "approved": "ok",
+    "used": "ok",
+    "rejected": "fail",
+    "expired": "warn",
+    "void": "-",
+}
 FOLDED = 3  # lines of a result that are shown without --full
 CHARACTERS_PER_TOKEN = 4  # the usual estimate for Latin text; the model's own count stands below it
 
@@ -86,21 +97,35 @@ def inspect(
 
 def _head(page: Page, run: Mapping[str, Any]) -> None:
     page.say(f"{page.sign(run['status'])} {page.paint(run['routine'], BOLD)}  run {run['id']}")
-    lines = [("status", _status(run)), ("slot", f"{when(run['slot'])}, trigger {words(run['trigger'])}")]
+    lines = [
+        ("status", _status(run)),
+        ("slot", f"{when(run['slot'])}, trigger {words(run['trigger'])}"),
+    ]
     if run["started"]:
         lines.append(("started", when(run["started"])))
     if run["ended"]:
-        lines.append(("ended", f"{when(run['ended'])}, {span(run['active'] or _seconds(run))} of work"))
+        lines.append(
+            ("ended", f"{when(run['ended'])}, {span(run['active'] or _seconds(run))} of work")
+        )
     if run["attempt"] > 1:
         lines.append(("attempts", str(run["attempt"])))
     if run["model"] or run["provider"]:
         lines.append(
-            ("model", " / ".join(part for part in (run["provider"], run["model"]) if part not in ("", "none")))
+            (
+                "model",
+                " / ".join(
+                    part for part in (run["provider"], run["model"]) if part not in ("", "none")
+                ),
+            )
         )
     if level := run.get("sandbox"):
         lines.append(("sandbox", SANDBOXES.get(level, level)))
     if run.get("taint"):
-        said = "something read like orders to it" if run["taint"] == "high" else "it has read what strangers wrote"
+        said = (
+            "something read like orders to it"
+            if run["taint"] == "high"
+            else "it has read what strangers wrote"
+        )
         lines.append(("taint", f"{run['taint']}: {said}"))
     if run["not_before"]:
         lines.append(("goes on", when(run["not_before"])))
@@ -133,7 +158,10 @@ def _prompt(page: Page, body: Mapping[str, Any], *, full: bool) -> None:
         if full:
             _text(page, text, full=True, indent="    ")
     offered = [str(function["name"]) for function in body.get("functions") or ()]
-    for name, found in (("offered", offered), ("skills", (body.get("route") or {}).get("skills") or ())):
+    for name, found in (
+        ("offered", offered),
+        ("skills", (body.get("route") or {}).get("skills") or ()),
+    ):
         if found:
             page.say(f"  {name:<12} {page.safe(', '.join(found))}")
 
@@ -153,16 +181,33 @@ def _step(
             call = calls.get(step["call"]) or {}
             sign = page.sign("ok" if body["ok"] else "fail")
             took = span(body["seconds"]) if body.get("seconds") else ""  # 0: it was not run
-            tainted = page.paint(f"  {TAINTED.get(body['taint'], body['taint'])}", YELLOW) if body.get("taint") else ""
+            tainted = (
+                page.paint(f"  {TAINTED.get(body['taint'], body['taint'])}", YELLOW)
+                if body.get("taint")
+                else ""
+            )
             _entry(
-                page, step, begin, f"{sign} {_call_words(page, step, call or body)}  {page.paint(took, DIM)}{tainted}"
+                page,
+                step,
+                begin,
+                f"{sign} {_call_words(page, step, call or body)}  {page.paint(took, DIM)}{tainted}",
             )
             if full and call.get("arguments"):
-                _text(page, json.dumps(call["arguments"], ensure_ascii=False, indent=2), full=True, indent=_INDENT)
+                _text(
+                    page,
+                    json.dumps(call["arguments"], ensure_ascii=False, indent=2),
+                    full=True,
+                    indent=_INDENT,
+                )
             _verdict(page, call)
             _text(page, str(body["text"]), full=full, indent=_INDENT)
         case "call":
-            _entry(page, step, begin, f"{page.sign('running')} {_call_words(page, step, body)}  no result yet")
+            _entry(
+                page,
+                step,
+                begin,
+                f"{page.sign('running')} {_call_words(page, step, body)}  no result yet",
+            )
             _verdict(page, body)
         case "llm":
             usage = body.get("usage") or {}
@@ -179,10 +224,17 @@ def _step(
                 _text(page, body["reasoning"], full=True, indent=f"{_INDENT}  ")
             _text(page, body.get("content") or "", full=full, indent=_INDENT)
         case "failover":
-            text = one_line(f"{body.get('from')} gave no answer, {body.get('to')} is asked: {body.get('reason', '')}")
+            text = one_line(
+                f"{body.get('from')} gave no answer, {body.get('to')} is asked: {body.get('reason', '')}"
+            )
             _entry(page, step, begin, f"{page.sign('warn')} {page.safe(text)}")
         case "message" if body.get("source") not in (None, "goal"):
-            _entry(page, step, begin, f"{page.sign('ok')} {SOURCES.get(body['source'], body['source'])}")
+            _entry(
+                page,
+                step,
+                begin,
+                f"{page.sign('ok')} {SOURCES.get(body['source'], body['source'])}",
+            )
             _text(page, body.get("text") or "", full=full, indent=_INDENT)
 
 
@@ -190,7 +242,9 @@ _INDENT = " " * 14
 
 
 def _entry(page: Page, step: Mapping[str, Any], begin: datetime | None, text: str) -> None:
-    offset = f"+{span((moment(step['at']) - begin).total_seconds())}" if begin and step["at"] else ""
+    offset = (
+        f"+{span((moment(step['at']) - begin).total_seconds())}" if begin and step["at"] else ""
+    )
     page.say(f"  {page.paint(f'{offset:>9}', DIM)} {text}".rstrip())
 
 
@@ -208,7 +262,9 @@ def _verdict(page: Page, call: Mapping[str, Any]) -> None:
     if verdict:
         said = EFFECTS.get(verdict["effect"], verdict["effect"])
         reason = f": {verdict['reason']}" if verdict.get("reason") else ""
-        page.say(_INDENT + page.paint(page.safe(one_line(f"{said} by {verdict['rule']}{reason}")), DIM))
+        page.say(
+            _INDENT + page.paint(page.safe(one_line(f"{said} by {verdict['rule']}{reason}")), DIM)
+        )
 
 
 def _usage(page: Page, run: Mapping[str, Any], others: Sequence[Mapping[str, Any]]) -> None:
@@ -219,12 +275,16 @@ def _usage(page: Page, run: Mapping[str, Any], others: Sequence[Mapping[str, Any
     cached = f", {usage['cache_read']:,} of them from the cache" if usage["cache_read"] else ""
     reasoning = f", {usage['reasoning']:,} of them reasoning" if usage["reasoning"] else ""
     page.say(f"  {usage['input']:,} tokens in{cached}")
-    page.say(f"  {usage['output']:,} tokens out{reasoning}, in {counted(run['iterations'], 'iteration')}")
+    page.say(
+        f"  {usage['output']:,} tokens out{reasoning}, in {counted(run['iterations'], 'iteration')}"
+    )
     if run.get("usd") is not None:
         page.say(f"  ${run['usd']:.4f}")
     # without an answer, or asked beside the conversation: which skills it needs, what is worth remembering
     for call in others:
-        told = f"{call['provider']} / {call['model']}: {UNHEARD.get(call['outcome'], call['outcome'])}"
+        told = (
+            f"{call['provider']} / {call['model']}: {UNHEARD.get(call['outcome'], call['outcome'])}"
+        )
         used = f"{call['usage']['input']:,} in, {call['usage']['output']:,} out"
         used += f", ${call['usd']:.4f}" if call["usd"] is not None else ""
         page.say(f"  {page.safe(told)}  {page.paint(used, DIM)}")
@@ -236,7 +296,11 @@ def _approvals(page: Page, approvals: Sequence[Mapping[str, Any]]) -> None:
     page.title("Approvals")
     for each in reversed(approvals):
         state = f"{each['status']} by {each['by']}" if each["by"] else each["status"]
-        at = f"answered {when(each['decided'])}" if each["decided"] else f"asked {when(each['created'])}"
+        at = (
+            f"answered {when(each['decided'])}"
+            if each["decided"]
+            else f"asked {when(each['created'])}"
+        )
         what = one_line(page.safe(f"{each['tool']} {each['what']}"))
         line = f"{page.sign(APPROVALS.get(each['status'], ''))} {short(each['id'])} {page.safe(state)}: {what}"
         page.say(f"  {page.cut(line, page.width - 2) if page.width else line}")
@@ -268,7 +332,9 @@ def _outcome_of(delivery: Mapping[str, Any]) -> str:
             tries = f", at attempt {delivery['attempts']}" if delivery["attempts"] > 1 else ""
             return f"{delivery['receipt'] or 'delivered'}{tries}"
         case "pending" if delivery["error"]:
-            return f"not yet: {delivery['error']}; next try {when(delivery['next_at'], never='soon')}"
+            return (
+                f"not yet: {delivery['error']}; next try {when(delivery['next_at'], never='soon')}"
+            )
         case "failed":
             return f"given up after {counted(delivery['attempts'], 'attempt')}: {delivery['error']}"
         case "suppressed":
@@ -282,17 +348,32 @@ def _text(page: Page, text: str, *, full: bool, indent: str = "  ") -> None:
     lines = page.safe(text.strip()).splitlines()
     shown = lines if full else lines[:FOLDED]
     for line in shown:
-        folded = line if full or page.width is None else page.cut(line, page.width - columns(indent))
+        folded = (
+            line if full or page.width is None else page.cut(line, page.width - columns(indent))
+        )
         page.say(f"{indent}{folded}".rstrip())
     if len(lines) > len(shown):
-        page.say(indent + page.paint(f"… {counted(len(lines) - len(shown), 'more line')} (--full shows them)", DIM))
+        page.say(
+            indent
+            + page.paint(
+                f"… {counted(len(lines) - len(shown), 'more line')} (--full shows them)", DIM
+            )
+        )
 
 
 def preview(page: Page, told: Mapping[str, Any], *, full: bool) -> None:
     """Write what a run would be told, with about how many tokens each part takes."""
-    model = " / ".join(part for part in (told["provider"], told["model"]) if part not in ("", "none"))
-    page.say(f"{page.paint(told['routine'], BOLD)}  about {told['tokens']:,} tokens to {page.safe(model)}")
-    for title, parts in (("Prompt", told["sections"]), ("Tools", told["functions"]), ("Task", [told["task"]])):
+    model = " / ".join(
+        part for part in (told["provider"], told["model"]) if part not in ("", "none")
+    )
+    page.say(
+        f"{page.paint(told['routine'], BOLD)}  about {told['tokens']:,} tokens to {page.safe(model)}"
+    )
+    for title, parts in (
+        ("Prompt", told["sections"]),
+        ("Tools", told["functions"]),
+        ("Task", [told["task"]]),
+    ):
         if not parts:
             continue
         page.title(f"{title}, about {sum(part['tokens'] for part in parts):,} tokens")
@@ -320,7 +401,9 @@ def checks(page: Page, rows: Sequence[Mapping[str, Any]]) -> None:
     for row in rows:
         if row["state"] != "ok" and row["fix"]:
             page.say()
-            page.say(f"{page.sign(row['state'])} {page.paint(row['name'], BOLD)}: {page.safe(row['fix'])}")
+            page.say(
+                f"{page.sign(row['state'])} {page.paint(row['name'], BOLD)}: {page.safe(row['fix'])}"
+            )
     faulty = sum(row["state"] == "fail" for row in rows)
     page.say()
     page.say(f"{counted(faulty, 'thing')} to mend" if faulty else "all is well")

@@ -11,7 +11,15 @@ import os
 import sys
 from collections.abc import Sequence
 
-from daemon.cli.call import DETACHED, NOT_SUCCEEDED, OF_PROBLEM, UNREACHABLE, USAGE, Call, start_command
+from daemon.cli.call import (
+    DETACHED,
+    NOT_SUCCEEDED,
+    OF_PROBLEM,
+    UNREACHABLE,
+    USAGE,
+    Call,
+    start_command,
+)
 from daemon.cli.client import Lost, Problem, Unreachable
 from daemon.cli.verbs import VERBS
 
@@ -69,7 +77,9 @@ def _main(words: list[str]) -> int:
             sys.stderr.write("agentctl: --socket needs a path behind it\n")
             return USAGE
         else:
-            sys.stderr.write(f"agentctl: unknown option {flag}; `agentctl help` shows what there is\n")
+            sys.stderr.write(
+                f"agentctl: unknown option {flag}; `agentctl help` shows what there is\n"
+            )
             return USAGE
     name, *rest = words or ["help"]
     if name not in VERBS:
@@ -96,7 +106,9 @@ def _say_unreachable(error: Unreachable) -> int:
         from daemon.definitions.paths import find_config, user_home
 
         if find_config(None, os.environ, Path(), user_home()) is None:
-            sys.stderr.write(f"There is no config yet. `{command} init` writes one to ~/.config/agentd; then\n")
+            sys.stderr.write(
+                f"There is no config yet. `{command} init` writes one to ~/.config/agentd; then\n"
+            )
     sys.stderr.write(f"Start it with: {command}\n")
     return UNREACHABLE
 

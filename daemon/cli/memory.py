@@ -28,18 +28,24 @@ def main(call: Call) -> int:
         parser.print_help()
         return USAGE
     try:
-        return int(verb(Call(options.pop("socket", None) or call.socket, {**options, "json": call.json})))
+        return int(
+            verb(Call(options.pop("socket", None) or call.socket, {**options, "json": call.json}))
+        )
     except (OSError, UnicodeDecodeError) as error:  # of a file to export to or import from
         if isinstance(error, BrokenPipeError):
             raise
-        call.err.say(f"agentctl: {options.get('file')}: {getattr(error, 'strerror', None) or 'not UTF-8 text'}")
+        call.err.say(
+            f"agentctl: {options.get('file')}: {getattr(error, 'strerror', None) or 'not UTF-8 text'}"
+        )
         return NOT_SUCCEEDED
 
 
 def _parser() -> ArgumentParser:
     from daemon.cli.parser import Parser
 
-    parser = Parser(prog="agentctl memory", description="What earlier runs left behind.", allow_abbrev=False)
+    parser = Parser(
+        prog="agentctl memory", description="What earlier runs left behind.", allow_abbrev=False
+    )
     verbs = parser.add_subparsers(metavar="VERB")
 
     def add(name: str, verb: object, about: str) -> ArgumentParser:
@@ -48,21 +54,43 @@ def _parser() -> ArgumentParser:
         return made
 
     found = add("search", search, "find what was kept and said, best first")
-    found.add_argument("text", nargs="+", metavar="TEXT", help="a question in plain words, or the key of an item")
-    found.add_argument("-n", "--limit", type=int, default=10, metavar="N", help="how many; default 10")
-    found.add_argument("--expand", type=int, default=0, metavar="N", help="show N texts before and after each")
-    found.add_argument("--why", action="store_true", help="show what each reason added to the score")
+    found.add_argument(
+        "text", nargs="+", metavar="TEXT", help="a question in plain words, or the key of an item"
+    )
+    found.add_argument(
+        "-n", "--limit", type=int, default=10, metavar="N", help="how many; default 10"
+    )
+    found.add_argument(
+        "--expand", type=int, default=0, metavar="N", help="show N texts before and after each"
+    )
+    found.add_argument(
+        "--why", action="store_true", help="show what each reason added to the score"
+    )
     items = add("list", list_items, "what is kept under keys, changed last first")
     items.add_argument("--category", choices=("core", "daily", "conversation", "custom"))
     add("show", show, "one item in full").add_argument("key", metavar="KEY")
-    gone = add("forget", forget, "show what would go, and delete it for good: everywhere in the database")
-    gone.add_argument("--key", metavar="KEY", help="the item with this key, and where runs quote it")
-    gone.add_argument("--query", metavar="TEXT", help="items and whole runs that hold all these words")
+    gone = add(
+        "forget", forget, "show what would go, and delete it for good: everywhere in the database"
+    )
+    gone.add_argument(
+        "--key", metavar="KEY", help="the item with this key, and where runs quote it"
+    )
+    gone.add_argument(
+        "--query", metavar="TEXT", help="items and whole runs that hold all these words"
+    )
     gone.add_argument("--run", metavar="RUN", help="a run and what it kept")
-    gone.add_argument("--routine", metavar="ROUTINE", help="all runs of a routine and what they kept")
-    gone.add_argument("--before", metavar="TIME", help="what ended or was last changed before: 2026-01-31, or 90d ago")
+    gone.add_argument(
+        "--routine", metavar="ROUTINE", help="all runs of a routine and what they kept"
+    )
+    gone.add_argument(
+        "--before",
+        metavar="TIME",
+        help="what ended or was last changed before: 2026-01-31, or 90d ago",
+    )
     gone.add_argument("--yes", action="store_true", help="do not ask")
-    gone.add_argument("--all", action="store_true", help="show all that would go, however much it is")
+    gone.add_argument(
+        "--all", action="store_true", help="show all that would go, however much it is"
+    )
     out = add("export", export, "all of it as lines of JSON")
     out.add_argument("file", nargs="?", metavar="FILE", help="where to; default: standard output")
     into = add("import", take_in, "take in what `export` wrote; what was changed here since stays")
@@ -81,7 +109,9 @@ def _parser() -> ArgumentParser:
 def search(call: Call) -> int:
     """Find what was kept and said."""
     question = " ".join(call.text)
-    told = call.ask("GET", f"/v1/memory/search?query={quote(question)}&limit={call.limit}&window={call.expand}")
+    told = call.ask(
+        "GET", f"/v1/memory/search?query={quote(question)}&limit={call.limit}&window={call.expand}"
+    )
     if told is None:
         return DONE
     if not told["items"]:
@@ -99,13 +129,20 @@ def search(call: Call) -> int:
             parts = ", ".join(f"{reason} {part:+.2f}" for reason, part in hit["why"].items())
             call.out.say(call.out.paint(f"      because: {parts}", DIM))
         if run := hit["anchor"]["run"]:
-            place = f"{run}/{hit['anchor']['iteration']}/{hit['anchor']['segment']}" if not hit["key"] else run
+            place = (
+                f"{run}/{hit['anchor']['iteration']}/{hit['anchor']['segment']}"
+                if not hit["key"]
+                else run
+            )
             call.out.say(call.out.paint(f"      {place}  agentctl inspect {short(run)}", DIM))
     return DONE
 
 
 def _source(hit: Mapping[str, Any], today: Any) -> str:
-    marks = [hit["key"] or hit["routine"], hit["anchor"]["type"].replace("_", " ") if not hit["key"] else "item"]
+    marks = [
+        hit["key"] or hit["routine"],
+        hit["anchor"]["type"].replace("_", " ") if not hit["key"] else "item",
+    ]
     marks += [when(hit["anchor"]["at"], today), "untrusted" if hit["tainted"] else ""]
     return " · ".join(filter(None, marks))
 
@@ -185,7 +222,11 @@ def forget(call: Call) -> int:
 
 
 def _amount(told: Mapping[str, Any]) -> str:
-    parts = [counted(len(told[name]), word) for name, word in (("items", "item"), ("runs", "run")) if told[name]]
+    parts = [
+        counted(len(told[name]), word)
+        for name, word in (("items", "item"), ("runs", "run"))
+        if told[name]
+    ]
     if told["quotes"]:
         parts.append(f"quotes in {counted(len(told['quotes']), 'run')}")
     return ", ".join(parts)
@@ -205,12 +246,16 @@ def _show_doomed(call: Call, told: Mapping[str, Any]) -> None:
             page.say(f"    {page.safe(one_line(item['text'])[:200])}")
         more(len(told["items"]))
     if told["runs"]:
-        page.title(f"{counted(len(told['runs']), 'run')} would lose what they were told, did and said")
+        page.title(
+            f"{counted(len(told['runs']), 'run')} would lose what they were told, did and said"
+        )
         for run in told["runs"][:most]:
             page.say(f"  {run['id']}  {page.safe(run['routine'])}")
         more(len(told["runs"]))
     if told["quotes"]:
-        page.title(f"{counted(len(told['quotes']), 'other run')} quote it; the quotes would be overwritten")
+        page.title(
+            f"{counted(len(told['quotes']), 'other run')} quote it; the quotes would be overwritten"
+        )
         for run in list(told["quotes"])[:most]:
             page.say(f"  {run}  {counted(told['quotes'][run], 'place')}")
         more(len(told["quotes"]))
@@ -322,7 +367,9 @@ def check(call: Call) -> int:
         return DONE
     for fault in told["faults"]:
         call.out.say(fault)
-    call.out.say("the index is as it should be" if told["ok"] else "`agentctl memory reindex` makes it anew")
+    call.out.say(
+        "the index is as it should be" if told["ok"] else "`agentctl memory reindex` makes it anew"
+    )
     return DONE if told["ok"] else NOT_SUCCEEDED
 
 
@@ -332,17 +379,30 @@ def stats(call: Call) -> int:
     if told is None:
         return DONE
     state, embedder = told["index"], told["embedder"]
-    items = ", ".join(f"{number} {category}" for category, number in told["items"].items()) or "none"
+    items = (
+        ", ".join(f"{number} {category}" for category, number in told["items"].items()) or "none"
+    )
     rows = [
         ("items", f"{items}; {told['pinned']} pinned"),
-        ("runs", f"{told['runs']} archived in {told['texts']} texts, {told['superseded']} of them said again later"),
-        ("index", "whole" if state["whole"] else f"being made: {state['runs']} of {state['of']} runs"),
-        ("embedder", "none" if not embedder else f"{embedder['name']}, {embedder['known']} texts embedded"),
+        (
+            "runs",
+            f"{told['runs']} archived in {told['texts']} texts, {told['superseded']} of them said again later",
+        ),
+        (
+            "index",
+            "whole" if state["whole"] else f"being made: {state['runs']} of {state['of']} runs",
+        ),
+        (
+            "embedder",
+            "none" if not embedder else f"{embedder['name']}, {embedder['known']} texts embedded",
+        ),
         ("forgotten", str(told["forgotten"])),
         ("database", size(told["bytes"])),
     ]
     for name, text in rows:
         call.out.say(f"  {name:<10} {call.out.safe(text)}")
     if embedder and embedder["fault"]:
-        call.out.say(call.out.paint(f"  the embedder is left alone for a while: {embedder['fault']}", YELLOW))
+        call.out.say(
+            call.out.paint(f"  the embedder is left alone for a while: {embedder['fault']}", YELLOW)
+        )
     return DONE

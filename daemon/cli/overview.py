@@ -7,7 +7,20 @@ from datetime import datetime
 from typing import Any
 
 from daemon.cli.call import DONE, NEW, Call, quote
-from daemon.cli.render import BOLD, DIM, RED, YELLOW, counted, now, one_line, short, size, span, when, words
+from daemon.cli.render import (
+    BOLD,
+    DIM,
+    RED,
+    YELLOW,
+    counted,
+    now,
+    one_line,
+    short,
+    size,
+    span,
+    when,
+    words,
+)
 from daemon.cli.render import moment as at
 from daemon.cli.run_names import run_named
 from daemon.cli.verbs import function_at
@@ -21,10 +34,14 @@ def status(call: Call) -> int:
     if told is None:
         return DONE
     out, today, counts = call.out, now(), told["counts"]
-    out.say(f"agentd {told['version']} is up since {when(told['started'], today)}, process {told['pid']}")
+    out.say(
+        f"agentd {told['version']} is up since {when(told['started'], today)}, process {told['pid']}"
+    )
     states = {words(state): number for state, number in told["routines"].items() if state != "kept"}
     kept = told["routines"].get("kept", 0)
-    as_before = f"; {kept} of them by what the file said before it broke: agentctl list" if kept else ""
+    as_before = (
+        f"; {kept} of them by what the file said before it broke: agentctl list" if kept else ""
+    )
     for name, text in (
         ("config", told["config"] or "none"),
         ("state", f"{told['state']} ({size(counts.get('bytes', 0))})"),
@@ -33,7 +50,10 @@ def status(call: Call) -> int:
         ("zone", told["zone"]),
         ("provider", _provider(told.get("provider"))),
         ("sandbox", _sandbox(told.get("sandbox"))),
-        ("routines", (_counted(states) if any(states.values()) else f"none; {NEW} writes one") + as_before),
+        (
+            "routines",
+            (_counted(states) if any(states.values()) else f"none; {NEW} writes one") + as_before,
+        ),
         ("runs", _counted(counts.get("runs"))),
         ("deliveries", _counted(counts.get("deliveries"))),
     ):
@@ -46,7 +66,10 @@ def status(call: Call) -> int:
         from daemon.cli.incidents import incident_words
 
         out.title("Trouble")
-        troubles = [(f"  {each['id']}  {each['subject']}", incident_words(each, today)) for each in told["incidents"]]
+        troubles = [
+            (f"  {each['id']}  {each['subject']}", incident_words(each, today))
+            for each in told["incidents"]
+        ]
         out.table(["", ""], troubles, signs=False)
     if told["workers"]:
         out.title("Who lives runs")
@@ -57,13 +80,23 @@ def status(call: Call) -> int:
         out.table(["", ""], rows, signs=False)
     if told["active"]:
         out.title("Under way")
-        out.table(["", "", ""], [_active_row(run, today, told["waiting"]) for run in told["active"]])
+        out.table(
+            ["", "", ""], [_active_row(run, today, told["waiting"]) for run in told["active"]]
+        )
         for run in told["active"]:
             if waits := told.get("stranded", {}).get(run["id"]):
-                out.say(out.paint(f"  {out.safe(run['routine'])}  {short(run['id'])} {out.safe(waits)}", RED))
+                out.say(
+                    out.paint(
+                        f"  {out.safe(run['routine'])}  {short(run['id'])} {out.safe(waits)}", RED
+                    )
+                )
     if told["next"]:
         out.title("Next")
-        out.table(["", ""], [(f"  {each['routine']}", when(each["at"], today)) for each in told["next"]], signs=False)
+        out.table(
+            ["", ""],
+            [(f"  {each['routine']}", when(each["at"], today)) for each in told["next"]],
+            signs=False,
+        )
     return DONE
 
 
@@ -75,7 +108,11 @@ def _provider(name: str | None) -> str:
 
 def _worker_row(worker: Mapping[str, Any], today: datetime) -> tuple[str, str, str]:
     """Tell of one process: what it is, how much it has to do, and when it was heard of last."""
-    load = f"{worker['running']} of {worker['capacity']} runs" if worker["capacity"] else "lives none itself"
+    load = (
+        f"{worker['running']} of {worker['capacity']} runs"
+        if worker["capacity"]
+        else "lives none itself"
+    )
     leads = ", sends the reports" if worker["leads"] else ""
     heard = f"heard {when(worker['seen'], today)}"
     name = f"  {worker['kind']} {worker['host']}:{worker['pid']}"
@@ -89,17 +126,30 @@ def _sandbox(level: str | None) -> str:
 
 
 def _counted(numbers: Mapping[str, int] | None) -> str:
-    return ", ".join(f"{number} {words(name)}" for name, number in (numbers or {}).items() if number) or "none"
+    return (
+        ", ".join(f"{number} {words(name)}" for name, number in (numbers or {}).items() if number)
+        or "none"
+    )
 
 
-def _active_row(run: Mapping[str, Any], today: datetime, waiting: Mapping[str, int]) -> tuple[str, str, str]:
-    since = f"for {span((today - at(run['started'])).total_seconds())}" if run["started"] else "not started yet"
+def _active_row(
+    run: Mapping[str, Any], today: datetime, waiting: Mapping[str, int]
+) -> tuple[str, str, str]:
+    since = (
+        f"for {span((today - at(run['started'])).total_seconds())}"
+        if run["started"]
+        else "not started yet"
+    )
     if run["started"] and at(run["started"]) > today:
         since = "since before the clock was set back"
     if run.get("not_before"):
         since = f"until {when(run['not_before'], today)}"
     if run["id"] in waiting:
-        since = f"with {counted(waiting[run['id']], 'run')} before it" if waiting[run["id"]] else "and first in line"
+        since = (
+            f"with {counted(waiting[run['id']], 'run')} before it"
+            if waiting[run["id"]]
+            else "and first in line"
+        )
     return run["status"], f"{run['routine']}  {short(run['id'])}", f"{words(run['status'])} {since}"
 
 
@@ -114,7 +164,10 @@ def list_routines(call: Call) -> int:
         )
         return DONE
     today = now()
-    call.out.table(["", "ROUTINE", "LAST RUN", "NEXT", "WHEN"], [_routine_row(each, today) for each in routines])
+    call.out.table(
+        ["", "ROUTINE", "LAST RUN", "NEXT", "WHEN"],
+        [_routine_row(each, today) for each in routines],
+    )
     for each in routines:
         for fault in each["faults"]:
             call.out.say(call.out.paint(call.out.safe(fault["text"]), RED))
@@ -153,13 +206,21 @@ def show(call: Call) -> int:
     out, today = call.out, now()
     out.say(f"{out.paint(told['name'], BOLD)}  {out.safe(told['description'])}".rstrip())
     paused = _pause_words({"until": told["paused_until"], "why": told["paused_why"]}, today)
-    state = {"on": "", "paused": f", paused {paused}", "disabled": ", disabled in its file", "held": HELD}.get(
-        told["state"], ""
-    )
+    state = {
+        "on": "",
+        "paused": f", paused {paused}",
+        "disabled": ", disabled in its file",
+        "held": HELD,
+    }.get(told["state"], "")
     for name, text in (
         ("when", f"{told['words']}{state}" if told["words"] else ""),
         ("next", ", ".join(when(each, today) for each in told["fires"])),
-        ("last", f"{outcome(told['last'], today)}, run {short(told['last']['id'])}" if told["last"] else "never"),
+        (
+            "last",
+            f"{outcome(told['last'], today)}, run {short(told['last']['id'])}"
+            if told["last"]
+            else "never",
+        ),
         ("file", told["path"]),
     ):
         if text:
@@ -169,7 +230,9 @@ def show(call: Call) -> int:
     if told["definition"]:
         hidden = ("name", "description")
         out.title("Definition, defaults included")
-        definition(out, {key: value for key, value in told["definition"].items() if key not in hidden})
+        definition(
+            out, {key: value for key, value in told["definition"].items() if key not in hidden}
+        )
     return DONE
 
 
@@ -202,7 +265,14 @@ def runs(call: Call) -> int:
         return DONE
     today = now()
     rows = [
-        (verdict_on(run), short(run["id"]), run["routine"], words(run["trigger"]), _took(run), outcome(run, today))
+        (
+            verdict_on(run),
+            short(run["id"]),
+            run["routine"],
+            words(run["trigger"]),
+            _took(run),
+            outcome(run, today),
+        )
         for run in told["items"]
     ]
     call.out.table(["", "RUN", "ROUTINE", "BY", "TOOK", "OUTCOME"], rows)

@@ -29,13 +29,23 @@ class Progress:
             case "thinking":
                 self._say_intent()
                 self._since = time.monotonic()
-                self._thinker = f"{event['provider']} is thinking" if event.get("provider") else "thinking"
+                self._thinker = (
+                    f"{event['provider']} is thinking" if event.get("provider") else "thinking"
+                )
             case "failed_over":
-                self._line("warn", f"{event['from']} does not answer ({event['reason']}): {event['to']} is asked", "")
+                self._line(
+                    "warn",
+                    f"{event['from']} does not answer ({event['reason']}): {event['to']} is asked",
+                    "",
+                )
             case "tool_started":
                 self._say_intent()
                 call = event.get("call") or event["tool"]
-                self._under_way[call] = (event["tool"], summary(event.get("args") or {}), time.monotonic())
+                self._under_way[call] = (
+                    event["tool"],
+                    summary(event.get("args") or {}),
+                    time.monotonic(),
+                )
             case "tool_finished":
                 self._finished(event)
             case "message":
@@ -53,7 +63,9 @@ class Progress:
             return
         if self._under_way:
             since = min(begun for _, _, begun in self._under_way.values())
-            doing = ", ".join(f"{tool} {args}".strip() for tool, args, _ in self._under_way.values())
+            doing = ", ".join(
+                f"{tool} {args}".strip() for tool, args, _ in self._under_way.values()
+            )
         else:
             since, doing = self._since, self._thinker
         seconds = int(time.monotonic() - since)
@@ -74,7 +86,9 @@ class Progress:
         call = event.get("call") or event["tool"]
         tool, args, begun = self._under_way.pop(call, (event["tool"], "", time.monotonic()))
         seconds = event.get("seconds")
-        took = span(time.monotonic() - begun if seconds is None else seconds) if seconds != 0 else ""  # 0: not run
+        took = (
+            span(time.monotonic() - begun if seconds is None else seconds) if seconds != 0 else ""
+        )  # 0: not run
         name = f"{call.removeprefix('gather.')}: {tool}" if call.startswith("gather.") else tool
         self._line("ok" if event["ok"] else "fail", f"{name} {args}".strip(), took)
         if not event["ok"]:
@@ -88,7 +102,9 @@ class Progress:
         text = one_line(self._page.safe(text))
         if self._page.width is not None:
             text = self._page.cut(text, self._page.width - len(took) - 7)
-        self._page.say(f"  {self._page.sign(status)} {text}  {self._page.paint(took, DIM)}".rstrip())
+        self._page.say(
+            f"  {self._page.sign(status)} {text}  {self._page.paint(took, DIM)}".rstrip()
+        )
 
     def _say_intent(self) -> None:
         if said := one_line(self._page.safe(self._said.strip().partition("\n")[0])):
@@ -103,5 +119,7 @@ def summary(args: Mapping[str, Any]) -> str:
         (only,) = args.values()
         if isinstance(only, str):
             return only
-    shown = (f"{key}={item if isinstance(item, str) else json.dumps(item)}" for key, item in args.items())
+    shown = (
+        f"{key}={item if isinstance(item, str) else json.dumps(item)}" for key, item in args.items()
+    )
     return " ".join(shown)

@@ -16,7 +16,9 @@ SHOWN = 30  # lines of one effect
 def rehearse(call: Call) -> int:
     """Try a routine, or let one run as it was tried."""
     if (call.routine is None) == (call.approve is None):
-        call.err.say("agentctl: name a routine to rehearse, or with --approve the rehearsal to approve")
+        call.err.say(
+            "agentctl: name a routine to rehearse, or with --approve the rehearsal to approve"
+        )
         return USAGE
     if call.approve is not None:
         return _approve(call)
@@ -44,7 +46,9 @@ def _approve(call: Call) -> int:
     target = f"/v1/runs/{quote(call.approve)}/rehearsal/approve"
     told = call.ask("POST", target, {})
     if told is not None:
-        call.out.say(f"{call.out.safe(told['routine'])} runs from now on as it was rehearsed ({short(told['run'])}).")
+        call.out.say(
+            f"{call.out.safe(told['routine'])} runs from now on as it was rehearsed ({short(told['run'])})."
+        )
     return DONE
 
 
@@ -56,15 +60,31 @@ def write(page: Page, told: Mapping[str, Any]) -> None:
         page.say(f"  {page.paint(page.safe(first), BOLD)}  {page.paint(each['call'], DIM)}")
         for line in rest[:SHOWN]:
             colour = {"-": RED, "+": GREEN, "@": DIM}.get(line[:1], "")
-            page.say(page.paint(f"    {page.safe(line)}", colour) if colour else f"    {page.safe(line)}")
+            page.say(
+                page.paint(f"    {page.safe(line)}", colour) if colour else f"    {page.safe(line)}"
+            )
         if len(rest) > SHOWN:
-            page.say(page.paint(f"    … {counted(len(rest) - SHOWN, 'more line')}: --json has them all", DIM))
+            page.say(
+                page.paint(
+                    f"    … {counted(len(rest) - SHOWN, 'more line')}: --json has them all", DIM
+                )
+            )
     for line in told["deliveries"]:
         page.say(f"  {page.paint(page.safe(line), BOLD)}")
     if not (told["effects"] or told["deliveries"]):
         page.say("  nothing")
     page.say()
-    price = "" if not told["tokens"] else f", ${told['usd']:.4f}" if told["usd"] is not None else ", price unknown"
-    page.say(f"It really cost {told['tokens']:,} tokens{price}; nothing was written, sent or started.")
+    price = (
+        ""
+        if not told["tokens"]
+        else f", ${told['usd']:.4f}"
+        if told["usd"] is not None
+        else ", price unknown"
+    )
+    page.say(
+        f"It really cost {told['tokens']:,} tokens{price}; nothing was written, sent or started."
+    )
     if told["held"] and told["status"] == "succeeded":
-        page.say(f"To let {page.safe(told['routine'])} run like this: agentctl rehearse --approve {short(told['run'])}")
+        page.say(
+            f"To let {page.safe(told['routine'])} run like this: agentctl rehearse --approve {short(told['run'])}"
+        )

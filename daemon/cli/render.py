@@ -42,7 +42,13 @@ OTHER_SIGNS = {
     "never": ("◌", DIM),
 }
 SIGNS = RUN_SIGNS | OTHER_SIGNS
-PLAIN_SIGNS = {"◌": ".", "»": ">", "⏸": "=", "✓": "+", "✗": "x"}  # for a terminal that is not in UTF-8
+PLAIN_SIGNS = {
+    "◌": ".",
+    "»": ">",
+    "⏸": "=",
+    "✓": "+",
+    "✗": "x",
+}  # for a terminal that is not in UTF-8
 
 GAP = "  "
 NARROWEST = 12  # a column is not squeezed below this; then lines wrap, as nothing else helps
@@ -57,7 +63,9 @@ class Page:
         self.colour = self.terminal and not env.get("NO_COLOR") and env.get("TERM") != "dumb"
         self.unicode = "utf" in (getattr(stream, "encoding", None) or "").lower()
         if not self.unicode and isinstance(stream, TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a report in Chinese is no reason to end in a traceback
+            stream.reconfigure(
+                errors="replace"
+            )  # a report in Chinese is no reason to end in a traceback
 
     @property
     def width(self) -> int | None:
@@ -91,7 +99,12 @@ class Page:
         return harmless(text)
 
     def table(
-        self, heads: Sequence[str], rows: Iterable[Sequence[str]], *, elastic: int = -1, signs: bool = True
+        self,
+        heads: Sequence[str],
+        rows: Iterable[Sequence[str]],
+        *,
+        elastic: int = -1,
+        signs: bool = True,
     ) -> None:
         """Write rows in columns; the `elastic` one gives way where the terminal is too narrow.
 
@@ -118,13 +131,20 @@ class Page:
             first = self.sign(row[0]) + GAP if signs else ""
             self.say(first + self._line(row[1:] if signs else row, widths[1:] if signs else widths))
 
-    def _stacked(self, heads: Sequence[str], body: Sequence[Sequence[str]], width: int, *, signs: bool) -> None:
+    def _stacked(
+        self, heads: Sequence[str], body: Sequence[Sequence[str]], width: int, *, signs: bool
+    ) -> None:
         for row in body:
             lead = f"{self.sign(row[0])} " if signs else ""
-            said = [(head, cell) for head, cell in zip(heads[signs:], row[signs:], strict=True) if cell]
+            said = [
+                (head, cell) for head, cell in zip(heads[signs:], row[signs:], strict=True) if cell
+            ]
             for place, (head, cell) in enumerate(said):
                 text = cell if not place else f"  {head.lower()}: {cell}" if head else f"  {cell}"
-                self.say((lead if not place else "") + self.cut(text, width - (2 if signs and not place else 0)))
+                self.say(
+                    (lead if not place else "")
+                    + self.cut(text, width - (2 if signs and not place else 0))
+                )
 
     def _line(self, row: Sequence[str], widths: Sequence[int]) -> str:
         cells = (pad(self.cut(cell, width), width) for cell, width in zip(row, widths, strict=True))
@@ -155,7 +175,9 @@ def without_asides(text: str) -> str:
     return before + without_asides(after) if bracket and end else text
 
 
-def squeeze(widths: list[int], room: int, *, sizes: Sequence[Sequence[int]], first: int = -1) -> None:
+def squeeze(
+    widths: list[int], room: int, *, sizes: Sequence[Sequence[int]], first: int = -1
+) -> None:
     """Make columns fit into the room, none below NARROWEST: each time the one gives way in which fewest cells are cut.
 
     So one long cell does not cost all others their ends. Of equals the `first` one gives way, then the widest. `sizes`
@@ -169,14 +191,20 @@ def squeeze(widths: list[int], room: int, *, sizes: Sequence[Sequence[int]], fir
         elastic = range(len(widths))[first]
         place = min(
             wide,
-            key=lambda at: (len(sorts[at]) - bisect_left(sorts[at], widths[at]), at != elastic, -widths[at]),
+            key=lambda at: (
+                len(sorts[at]) - bisect_left(sorts[at], widths[at]),
+                at != elastic,
+                -widths[at],
+            ),
         )
         widths[place] -= 1
 
 
 # Neither of them is printable to Python, and both are part of how people write: the spaces of other scripts
 # (Chinese sets titles off with U+3000), and what joins letters of Persian and the parts of an emoji.
-SPACES = frozenset("\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u202f\u205f\u3000")
+SPACES = frozenset(
+    "\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u202f\u205f\u3000"
+)
 JOINERS = frozenset("\u200c\u200d")
 KEPT = frozenset("\n\t") | SPACES | JOINERS
 
@@ -200,7 +228,10 @@ def columns(text: str) -> int:
     from unicodedata import category, east_asian_width
 
     # marks and joiners (Mn, Me, Cf) stand on what is before them
-    return sum(0 if category(char) in _ON_TOP else 2 if east_asian_width(char) in "WF" else 1 for char in text)
+    return sum(
+        0 if category(char) in _ON_TOP else 2 if east_asian_width(char) in "WF" else 1
+        for char in text
+    )
 
 
 _ON_TOP = ("Mn", "Me", "Cf")
@@ -276,7 +307,9 @@ def when(iso: str | None, today: datetime | None = None, *, never: str = "") -> 
 def size(count: float) -> str:
     for unit in ("bytes", "kB", "MB", "GB"):
         if count < 1000:
-            return f"{count:.0f} {unit}" if unit == "bytes" or count >= 10 else f"{count:.1f} {unit}"
+            return (
+                f"{count:.0f} {unit}" if unit == "bytes" or count >= 10 else f"{count:.1f} {unit}"
+            )
         count /= 1000
     return f"{count:.1f} TB"
 

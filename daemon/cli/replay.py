@@ -27,7 +27,9 @@ def replay(call: Call) -> int:
         try:
             body[name] = Path(value).read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
-            call.err.say(f"agentctl: --{name} {value} cannot be read: {getattr(error, 'strerror', None) or error}")
+            call.err.say(
+                f"agentctl: --{name} {value} cannot be read: {getattr(error, 'strerror', None) or error}"
+            )
             return NOT_FOUND if isinstance(error, FileNotFoundError) else USAGE
     try:
         place = f"/v1/runs/{quote(run_named(call)['id'])}/replay"

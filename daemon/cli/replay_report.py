@@ -8,7 +8,11 @@ from typing import Any
 from daemon.cli.call import DONE, NOT_SUCCEEDED, REFUSED
 from daemon.cli.render import BOLD, DIM, GREEN, RED, YELLOW, Page, counted, words
 
-_WISHES = {"model": "with another model", "prompt": "with another prompt", "policy": "by another policy"}
+_WISHES = {
+    "model": "with another model",
+    "prompt": "with another prompt",
+    "policy": "by another policy",
+}
 SHOWN = 40  # lines of a diff
 
 
@@ -32,7 +36,11 @@ def write(page: Page, told: Mapping[str, Any]) -> int:
         page.title(f"{page.safe(place)}: {page.safe(each['what'])}")
         _diff(page, each["diff"])
     _list(page, "Refused here, as the recorded run never made these calls", told["never_made"])
-    _list(page, "Here a person would be asked; it went on as if the answer were yes", told["would_ask"])
+    _list(
+        page,
+        "Here a person would be asked; it went on as if the answer were yes",
+        told["would_ask"],
+    )
     if told["changed"] and not told["identical"]:
         before, after = told["recorded"], told["played"]
         page.say()
@@ -86,6 +94,8 @@ def lay_down(page: Page, errors: Page, told: Mapping[str, Any], folder: str) -> 
     except OSError as error:
         errors.say(f"agentctl: {error.filename or folder} cannot be written: {error.strerror}")
         return NOT_SUCCEEDED
-    page.say(f"run {told['run']} lies in {folder}, {counted(len(told['files']), 'file')}, secrets taken out.")
+    page.say(
+        f"run {told['run']} lies in {folder}, {counted(len(told['files']), 'file')}, secrets taken out."
+    )
     page.say(f"In CI, with neither daemon nor key: agentctl replay {folder}")
     return DONE

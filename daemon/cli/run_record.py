@@ -28,7 +28,9 @@ def paid(
             continue
         used = step["body"].get("usage") or {}
         for place, call in enumerate(rest):
-            if call["outcome"] == "answered" and all(call["usage"].get(key, 0) == used[key] for key in used):
+            if call["outcome"] == "answered" and all(
+                call["usage"].get(key, 0) == used[key] for key in used
+            ):
                 found[step["seq"]] = rest.pop(place)
                 break
     return found, rest

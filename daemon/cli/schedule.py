@@ -39,7 +39,10 @@ def next_starts(call: Call) -> int:
         )
         return DONE
     today = now()
-    rows = [(_dated(at(each["at"]), today), relative(at(each["at"]), today), each["routine"]) for each in items]
+    rows = [
+        (_dated(at(each["at"]), today), relative(at(each["at"]), today), each["routine"])
+        for each in items
+    ]
     call.out.table(["AT", "", "ROUTINE"], rows, signs=False)
     _say_more(call, len(items), more=more and days is not None)
     return DONE
@@ -47,7 +50,9 @@ def next_starts(call: Call) -> int:
 
 def _dated(moment: datetime, today: datetime) -> str:
     """Return the local moment, with the year where it is not this one."""
-    return moment.strftime("%a %d %b %H:%M %Z" if moment.year == today.year else "%a %d %b %Y %H:%M %Z")
+    return moment.strftime(
+        "%a %d %b %H:%M %Z" if moment.year == today.year else "%a %d %b %Y %H:%M %Z"
+    )
 
 
 def _starts(call: Call, target: str, most: int) -> tuple[list[Any], bool]:
@@ -70,7 +75,10 @@ def _feed(call: Call, items: list[Any], *, more: bool) -> int:
     from daemon import __version__
     from daemon.cli.calendar import feed
 
-    about = {each["name"]: (each["description"], each["words"]) for each in call.items("/v1/routines?limit=200")}
+    about = {
+        each["name"]: (each["description"], each["words"])
+        for each in call.items("/v1/routines?limit=200")
+    }
     fires = [(each["routine"], at(each["at"])) for each in items]
     text = feed(fires, about=about, now=now(), host=os.uname().nodename, version=__version__)
     call.out.stream.write(text)
@@ -107,7 +115,9 @@ def pause(call: Call) -> int:
     told = call.ask("POST", f"/v1/routines/{quote(call.routine)}/pause", body)
     if told is not None:
         until = f"until {when(told['paused_until'])}, or " if told["paused_until"] else "until "
-        call.out.say(f"{told['name']} is paused {until}`agentctl resume {told['name']}`; by hand it still runs")
+        call.out.say(
+            f"{told['name']} is paused {until}`agentctl resume {told['name']}`; by hand it still runs"
+        )
     return DONE
 
 

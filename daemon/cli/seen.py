@@ -40,5 +40,7 @@ def _forget(call: Call) -> int:
     body = {"all": 1} if call.all else {"key": call.key}
     told = call.ask("POST", f"/v1/routines/{quote(call.routine)}/seen/forget", body)
     if told is not None:
-        call.out.say(f"{counted(told['forgotten'], 'item')} of {call.routine} may be reported again")
+        call.out.say(
+            f"{counted(told['forgotten'], 'item')} of {call.routine} may be reported again"
+        )
     return DONE

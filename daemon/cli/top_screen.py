@@ -55,7 +55,13 @@ def picture(watched: Watched, height: int, width: int) -> RenderableType:
     lists = [
         ("Under way", [_running(run, watched.doing, now) for run in under_way]),
         ("Waiting", [_queued(run, status["waiting"], now) for run in queue]),
-        ("Next", [(Text("◌"), fire["routine"], relative(_at(fire["at"]), now), "") for fire in status["next"]]),
+        (
+            "Next",
+            [
+                (Text("◌"), fire["routine"], relative(_at(fire["at"]), now), "")
+                for fire in status["next"]
+            ],
+        ),
         ("Latest", [_ended(run, now) for run in watched.told["latest"]]),
     ]
     lists = [each for each in lists if each[1] or each[0] != "Waiting"]
@@ -78,13 +84,22 @@ Row: TypeAlias = "tuple[Text, str, str, str]"
 
 def _most_telling(lists: Sequence[tuple[str, list[Row]]], most: int) -> list[tuple[str, list[Row]]]:
     """Return so many of the lists, in their order: what runs and what has ended before what comes."""
-    worth = sorted(lists, key=lambda each: ("Under way", "Latest", "Waiting", "Next").index(each[0]))
+    worth = sorted(
+        lists, key=lambda each: ("Under way", "Latest", "Waiting", "Next").index(each[0])
+    )
     return [each for each in lists if each in worth[:most]]
 
 
 def _table(title: str, rows: Sequence[Row], room: int, width: int) -> tuple[RenderableType, int]:
     """Return a list in so many rows below its title, and how many lines that takes."""
-    table = Table(title=title, title_justify="left", title_style="bold", box=None, expand=True, show_header=False)
+    table = Table(
+        title=title,
+        title_justify="left",
+        title_style="bold",
+        box=None,
+        expand=True,
+        show_header=False,
+    )
     table.add_column(width=1)
     # routine, when, what: what a narrow terminal has no room for is left out rather than cut to a letter
     kept = (0, 1, 2) if width >= 60 else (0, 2) if width >= 32 else (0,)
@@ -112,12 +127,26 @@ def _running(run: Mapping[str, Any], doing: Mapping[str, str], now: datetime) ->
 def _queued(run: Mapping[str, Any], waiting: Mapping[str, int], now: datetime) -> Row:
     before = waiting.get(run["id"])
     place = f"{before} before it" if before else run["detail"] or words(run["status"])
-    return _sign(run["status"]), run["routine"], f"since {relative(_at(run['created']), now)}", place
+    return (
+        _sign(run["status"]),
+        run["routine"],
+        f"since {relative(_at(run['created']), now)}",
+        place,
+    )
 
 
 def _ended(run: Mapping[str, Any], now: datetime) -> Row:
-    about = run["detail"] or run["headline"] or ("nothing to report" if run["silent"] else words(run["status"]))
-    return _sign(run["status"]), run["routine"], f"{short(run['id'])} {relative(_at(run['created']), now)}", about
+    about = (
+        run["detail"]
+        or run["headline"]
+        or ("nothing to report" if run["silent"] else words(run["status"]))
+    )
+    return (
+        _sign(run["status"]),
+        run["routine"],
+        f"{short(run['id'])} {relative(_at(run['created']), now)}",
+        about,
+    )
 
 
 def _sign(status: str) -> Text:

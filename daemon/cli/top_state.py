@@ -61,9 +61,18 @@ class Watched:
 
 def spent(days: Sequence[Mapping[str, Any]], usage: Mapping[str, Any]) -> str:
     """Return what today has taken, against the cap of a day if there is one."""
-    runs = sum(count for day in days for kind, count in day["outcomes"].items() if kind not in ("missed", "skipped"))
+    runs = sum(
+        count
+        for day in days
+        for kind, count in day["outcomes"].items()
+        if kind not in ("missed", "skipped")
+    )
     tokens = sum(count for day in days for count in day["tokens"].values())
-    caps = [cap for cap in usage["caps"] if cap["routine"] is None and cap["unit"] == "usd" and "day" in cap["rule"]]
+    caps = [
+        cap
+        for cap in usage["caps"]
+        if cap["routine"] is None and cap["unit"] == "usd" and "day" in cap["rule"]
+    ]
     usd = usage["total"]["usd"]
     if not usd and not caps:
         return f"{runs} runs and {tokens:,} tokens"

@@ -25,7 +25,9 @@ def usage(call: Call) -> int:
     else:
         rows = [_row(each["key"], each) for each in told["items"]]
         out.table(
-            [call.by.upper(), "CALLS", "IN", "CACHED", "OUT", "USD"], [*rows, _row("total", told["total"])], signs=False
+            [call.by.upper(), "CALLS", "IN", "CACHED", "OUT", "USD"],
+            [*rows, _row("total", told["total"])],
+            signs=False,
         )
         total = told["total"]
         if total["failed"]:
@@ -41,11 +43,22 @@ def usage(call: Call) -> int:
 
 def _row(key: str, each: Mapping[str, Any]) -> tuple[str, ...]:
     cached = f"{100 * each['cache_read'] / each['input']:.0f} %" if each["input"] else ""
-    return key, str(each["calls"]), f"{each['input']:,}", cached, f"{each['output']:,}", _dollars(each["usd"])
+    return (
+        key,
+        str(each["calls"]),
+        f"{each['input']:,}",
+        cached,
+        f"{each['output']:,}",
+        _dollars(each["usd"]),
+    )
 
 
 def _cap(each: Mapping[str, Any]) -> tuple[str, str]:
-    spent = f"{_dollars(each['spent'])} spent" if each["unit"] == "usd" else f"{each['spent']:,.0f} tokens used"
+    spent = (
+        f"{_dollars(each['spent'])} spent"
+        if each["unit"] == "usd"
+        else f"{each['spent']:,.0f} tokens used"
+    )
     rule = f"{each['routine']}: {each['rule']}" if each["routine"] else each["rule"]
     return f"  {rule}", spent
 

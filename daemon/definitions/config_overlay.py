@@ -20,9 +20,28 @@ from daemon.models import Json
 # Tables that hold neither keys nor addresses that may carry one; of the others only what stands here.
 _READABLE = ("agent", "ask", "budget", "daemon", "digest", "incidents", "keep", "log", "tools")
 _OF_PROVIDERS = (
-    *("kind", "model", "api", "region", "timeout", "stall", "max_concurrency", "temperature", "max_tokens", "price"),
+    *(
+        "kind",
+        "model",
+        "api",
+        "region",
+        "timeout",
+        "stall",
+        "max_concurrency",
+        "temperature",
+        "max_tokens",
+        "price",
+    ),
 )
-_OF_MEMORY = ("keep_tools", "keep_reasoning", "keep_runs", "keep_daily", "keep_conversation", "summarise", "mirror")
+_OF_MEMORY = (
+    "keep_tools",
+    "keep_reasoning",
+    "keep_runs",
+    "keep_daily",
+    "keep_conversation",
+    "summarise",
+    "mirror",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,7 +117,10 @@ class Overlay:
             self.file.unlink()
         else:
             _write(self.file, before)
-        problems = [f"{each.key}: {each.problem}" + (f"; {each.hint}" if each.hint else "") for each in fault.faults]
+        problems = [
+            f"{each.key}: {each.problem}" + (f"; {each.hint}" if each.hint else "")
+            for each in fault.faults
+        ]
         raise ToolFailed(f"nothing was changed: {'; '.join(problems)}")
 
 
@@ -114,10 +136,15 @@ def _write(file: Path, text: bytes) -> None:
 def readable(config: Config) -> Json:
     """Return what of the settings is no secret and could not hold one."""
     whole = config.model_dump(mode="json", exclude_none=True)
-    shown = {key: value for key, value in whole.items() if not isinstance(value, dict) or key in _READABLE}
+    shown = {
+        key: value
+        for key, value in whole.items()
+        if not isinstance(value, dict) or key in _READABLE
+    }
     shown["memory"] = {key: whole["memory"][key] for key in _OF_MEMORY if key in whole["memory"]}
     shown["providers"] = {
-        name: {key: table[key] for key in _OF_PROVIDERS if key in table} for name, table in whole["providers"].items()
+        name: {key: table[key] for key in _OF_PROVIDERS if key in table}
+        for name, table in whole["providers"].items()
     }
     shown["targets"] = {name: {"kind": table["kind"]} for name, table in whole["targets"].items()}
     shown["mcp"] = sorted(whole["mcp"])

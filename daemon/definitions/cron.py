@@ -92,7 +92,9 @@ def parse(expr: str) -> Crontab:
     if len(parts) != 5:
         seconds = "it has no seconds: for those there is every"
         problem = f"has {len(parts)} fields, not the five minute hour day month weekday"
-        raise CronError("crontab", expr, problem, seconds if len(parts) == 6 else "for instance 30 8 * * 1-5")
+        raise CronError(
+            "crontab", expr, problem, seconds if len(parts) == 6 else "for instance 30 8 * * 1-5"
+        )
     minute, hour, day, month, weekday = parts
     minutes, hours = _numbers(MINUTE, minute), _numbers(HOUR, hour)
     crontab = Crontab(
@@ -107,7 +109,9 @@ def parse(expr: str) -> Crontab:
         follows_wall=minute.startswith("*") or hour.startswith("*"),
     )
     if crontab.both and not any(_exists(d, m) for d in crontab.days for m in crontab.months):
-        raise CronError(DAY_OF_MONTH.name, day, "no month of these is so long", "L is the last day of any month")
+        raise CronError(
+            DAY_OF_MONTH.name, day, "no month of these is so long", "L is the last day of any month"
+        )
     return crontab
 
 
@@ -148,7 +152,12 @@ def _weekdays(text: str) -> set[tuple[int, int]]:
     for term in text.split(","):
         if nth := _NTH.fullmatch(term):
             if nth[2] not in ("1", "2", "3", "4", "5"):
-                raise CronError(WEEKDAY.name, text, f"#{nth[2]} does not exist", "a month has #1 to #5 of a weekday")
+                raise CronError(
+                    WEEKDAY.name,
+                    text,
+                    f"#{nth[2]} does not exist",
+                    "a month has #1 to #5 of a weekday",
+                )
             days.add((_number(WEEKDAY, nth[1], text) % 7, int(nth[2])))
         elif len(term) > 1 and term.endswith("l"):
             days.add((_number(WEEKDAY, term[:-1], text) % 7, LAST))
@@ -184,7 +193,9 @@ def _number(spec: _Field, text: str, whole: str) -> int:
     if number is None:
         raise CronError(spec.name, whole, _puzzle(text), _hint(spec, text))
     if not spec.first <= number <= spec.last:
-        raise CronError(spec.name, whole, f"{number} is not within {spec.first}-{spec.last}", _hint(spec, text))
+        raise CronError(
+            spec.name, whole, f"{number} is not within {spec.first}-{spec.last}", _hint(spec, text)
+        )
     return number
 
 
@@ -237,11 +248,17 @@ class Crontab:
     """Day of month and weekday must both match; else either will do."""
     follows_wall: bool
     """Minute or hour starts with a star."""
-    _calendar: dict[tuple[int, int], tuple[int, ...]] = field(default_factory=dict, compare=False, repr=False)
+    _calendar: dict[tuple[int, int], tuple[int, ...]] = field(
+        default_factory=dict, compare=False, repr=False
+    )
     """Matching days by the month's shape (weekday of its first, length): there are only 28 shapes."""
-    _listed: dict[tuple[int, tzinfo], _ShiftedDay] = field(default_factory=dict, compare=False, repr=False)
+    _listed: dict[tuple[int, tzinfo], _ShiftedDay] = field(
+        default_factory=dict, compare=False, repr=False
+    )
     """The shifted days met last: a job of every minute asks for the same day 1440 times."""
-    _answers: dict[tuple[int, tzinfo, int], datetime | None] = field(default_factory=dict, compare=False, repr=False)
+    _answers: dict[tuple[int, tzinfo, int], datetime | None] = field(
+        default_factory=dict, compare=False, repr=False
+    )
     """The last answers: thousands of routines ask the same in the second they share."""
 
     def next(self, after: datetime, zone: tzinfo) -> datetime | None:
@@ -265,8 +282,12 @@ class Crontab:
             instants = self._instants(day, zone)
             total += instants.until(high) - instants.until(low)
             # A job left out before midnight fires at the jump, and 00:00 may be that very instant.
-            total -= sum(low < s <= high and instants.until(s) > instants.until(s - 1) for s in listed)
-            listed = frozenset(instants.seconds) if isinstance(instants, _ShiftedDay) else frozenset()
+            total -= sum(
+                low < s <= high and instants.until(s) > instants.until(s - 1) for s in listed
+            )
+            listed = (
+                frozenset(instants.seconds) if isinstance(instants, _ShiftedDay) else frozenset()
+            )
         return total
 
     def _nearest(self, moment: datetime, zone: tzinfo, step: int) -> datetime | None:
@@ -283,7 +304,9 @@ class Crontab:
     def _search(self, second: int, zone: tzinfo, step: int) -> datetime | None:
         found: int | None = None
         furthest: int | None = None
-        for day in self._matching_days(datetime.fromtimestamp(second, zone).toordinal() - step, step):
+        for day in self._matching_days(
+            datetime.fromtimestamp(second, zone).toordinal() - step, step
+        ):
             if furthest is not None and (day - furthest) * step > 0:
                 break
             instants = self._instants(day, zone)
@@ -347,8 +370,12 @@ class Crontab:
         jump = _jump(zone, local - before, local + DAY - after, abs(after - before))
         follows_wall = self.follows_wall or abs(after - before) > CORRECTION
         seconds: set[int] = set()
-        for wall in (local + 60 * (60 * hour + minute) for hour in self.hours for minute in self.minutes):
-            real = [s for s in (wall - before,) if s < jump] + [s for s in (wall - after,) if s >= jump]
+        for wall in (
+            local + 60 * (60 * hour + minute) for hour in self.hours for minute in self.minutes
+        ):
+            real = [s for s in (wall - before,) if s < jump] + [
+                s for s in (wall - after,) if s >= jump
+            ]
             seconds.update(real if follows_wall else (real or [jump])[:1])
         if len(self._listed) > 3:
             self._listed.clear()

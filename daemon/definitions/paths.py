@@ -24,25 +24,35 @@ def config_places(env: Mapping[str, str], cwd: Path, home: Path) -> list[Path]:
     """Return where a config file may lie, the strongest place first."""
     if named := env.get("AGENTD_CONFIG"):
         return [Path(named)]
-    return [cwd / "config.toml", home / ".config/agentd/config.toml", Path("/etc/agentd/config.toml")]
+    return [
+        cwd / "config.toml",
+        home / ".config/agentd/config.toml",
+        Path("/etc/agentd/config.toml"),
+    ]
 
 
 def looked_at(env: Mapping[str, str], cwd: Path, home: Path) -> str:
     """Return where a config was looked for in vain, in words."""
     return ", ".join(
-        f"{place} (there, but not yours: name it with --config to use it)" if place.is_file() else str(place)
+        f"{place} (there, but not yours: name it with --config to use it)"
+        if place.is_file()
+        else str(place)
         for place in config_places(env, cwd, home)
     )
 
 
-def find_config(explicit: Path | None, env: Mapping[str, str], cwd: Path, home: Path) -> Path | None:
+def find_config(
+    explicit: Path | None, env: Mapping[str, str], cwd: Path, home: Path
+) -> Path | None:
     """Return the config file to use; a named one is returned even if it is missing, so that its absence is told."""
     if explicit is not None:
         return explicit
     if named := env.get("AGENTD_CONFIG"):
         return Path(named)
     here, *others = config_places(env, cwd, home)
-    if here.is_file() and here.stat().st_uid == os.geteuid():  # a stranger's folder must not configure our agents
+    if (
+        here.is_file() and here.stat().st_uid == os.geteuid()
+    ):  # a stranger's folder must not configure our agents
         return here
     return next((place for place in others if place.is_file()), None)
 
@@ -72,7 +82,9 @@ def hooks_beside(socket: Path) -> Path:
     return socket.with_name(f"{socket.stem}-hooks.sock")
 
 
-def socket_places(explicit: str | None, env: Mapping[str, str], home: Path, *, uid: int) -> list[Path]:
+def socket_places(
+    explicit: str | None, env: Mapping[str, str], home: Path, *, uid: int
+) -> list[Path]:
     """Return where a client looks for the daemon, in order."""
     if named := explicit or env.get("AGENTD_SOCKET"):
         return [Path(named)]

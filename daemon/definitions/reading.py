@@ -47,7 +47,9 @@ def load_toml(path: Path, model: type[M], rules: Sequence[Rule[M]] = ()) -> M:
 def read_toml(path: Path) -> Json:
     """Return the file's tables; raise ConfigError if it cannot be read or is not TOML."""
     try:
-        text = path.read_bytes().decode().removeprefix("\ufeff")  # a byte order mark, as some editors write it
+        text = (
+            path.read_bytes().decode().removeprefix("\ufeff")
+        )  # a byte order mark, as some editors write it
         return tomllib.loads(text)
     except UnicodeDecodeError as error:
         line = error.object.count(b"\n", 0, error.start) + 1
@@ -82,18 +84,28 @@ def _faults(
     for finding in findings:
         key = dotted(*finding.path)
         found = "" if finding.missing else shown(finding.input, key)
-        yield Fault(file=file, key=key, found=found, problem=" or ".join(finding.problems), hint=finding.hint)
+        yield Fault(
+            file=file,
+            key=key,
+            found=found,
+            problem=" or ".join(finding.problems),
+            hint=finding.hint,
+        )
     broken = {finding.path for finding in findings}
     try:
         rest = model.model_validate(mended(data, (), broken, model))
     except ValidationError:
         return  # nothing sound is left to judge by
     for rule in rules:
-        if not any(covers(keys_of(path), read.split(".")) for read in rule.reads for path in broken):
+        if not any(
+            covers(keys_of(path), read.split(".")) for read in rule.reads for path in broken
+        ):
             yield from (as_fault(conflict, file) for conflict in rule.check(rest))
 
 
 def as_fault(conflict: Conflict, file: str) -> Fault:
     """Return a conflict as the reader sees it."""
     found = "" if conflict.found is None else shown(conflict.found, conflict.key)
-    return Fault(file=file, key=conflict.key, found=found, problem=conflict.problem, hint=conflict.hint)
+    return Fault(
+        file=file, key=conflict.key, found=found, problem=conflict.problem, hint=conflict.hint
+    )

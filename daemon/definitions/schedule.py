@@ -57,7 +57,9 @@ class Schedule:
     """When the active time begins."""
 
     @classmethod
-    @lru_cache(maxsize=1024)  # thousands of routines share a few schedules, and then what is reckoned for one of them
+    @lru_cache(
+        maxsize=1024
+    )  # thousands of routines share a few schedules, and then what is reckoned for one of them
     def of(
         cls,
         *,
@@ -84,7 +86,9 @@ class Schedule:
             delay=delay,
             active_hours=hours,
             active_days=crontab.weekdays(active_days) if active_days else None,
-            opening=crontab.parse(f"{minute} {hour} * * {active_days or '*'}") if hours or active_days else None,
+            opening=crontab.parse(f"{minute} {hour} * * {active_days or '*'}")
+            if hours or active_days
+            else None,
         )
 
     # --- slots
@@ -230,7 +234,9 @@ def spread_offset(name: str, window: timedelta, machine: str) -> timedelta:
 
 
 def _hours(text: str) -> tuple[int, int]:
-    start, end = (60 * int(hour) + int(minute) for hour, minute in (t.split(":") for t in text.split("-")))
+    start, end = (
+        60 * int(hour) + int(minute) for hour, minute in (t.split(":") for t in text.split("-"))
+    )
     return start, end
 
 
@@ -241,7 +247,9 @@ def cron_words(cron: Crontab) -> str:
     """Return a crontab line in English, or the line itself where English would be harder to read."""
     times = _times_words(cron.hours, cron.minutes)
     days = _days_words(cron)
-    return f"{times} {days}".rstrip() if times and days is not None else f"by the crontab {cron.expr}"
+    return (
+        f"{times} {days}".rstrip() if times and days is not None else f"by the crontab {cron.expr}"
+    )
 
 
 def _times_words(hours: tuple[int, ...], minutes: tuple[int, ...]) -> str | None:
@@ -264,12 +272,23 @@ def _times_words(hours: tuple[int, ...], minutes: tuple[int, ...]) -> str | None
 def _step(numbers: tuple[int, ...], size: int) -> int | None:
     """Return the even distance at which the numbers go round, if they do."""
     step = size // len(numbers)
-    return step if step * len(numbers) == size and numbers == tuple(range(numbers[0], size, step)) else None
+    return (
+        step
+        if step * len(numbers) == size and numbers == tuple(range(numbers[0], size, step))
+        else None
+    )
 
 
 def _days_words(cron: Crontab) -> str | None:
-    every_date, every_weekday = len(cron.days) == 31, {(day, crontab.EVERY) for day in range(7)} <= cron.weekdays
-    months = "" if len(cron.months) == 12 else _listed(MONTH_WORDS[month - 1] for month in sorted(cron.months))
+    every_date, every_weekday = (
+        len(cron.days) == 31,
+        {(day, crontab.EVERY) for day in range(7)} <= cron.weekdays,
+    )
+    months = (
+        ""
+        if len(cron.months) == 12
+        else _listed(MONTH_WORDS[month - 1] for month in sorted(cron.months))
+    )
     dates = f"{_dates_words(cron.days)} of {months or 'the month'}"
     weekdays = _cron_weekdays_words(cron.weekdays)
     if all(which == crontab.EVERY for _, which in cron.weekdays):

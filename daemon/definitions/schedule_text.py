@@ -26,8 +26,34 @@ MONTHS = (
     *("july", "august", "september", "october", "november", "december"),
 )
 SHORTER = {"tues": "tue", "weds": "wed", "thur": "thu", "thurs": "thu", "sept": "sep"}
-NTH = {"first": 1, "1st": 1, "second": 2, "2nd": 2, "third": 3, "3rd": 3, "fourth": 4, "4th": 4, "last": 0}
-NUMBERS = ("zero", *("one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"))
+NTH = {
+    "first": 1,
+    "1st": 1,
+    "second": 2,
+    "2nd": 2,
+    "third": 3,
+    "3rd": 3,
+    "fourth": 4,
+    "4th": 4,
+    "last": 0,
+}
+NUMBERS = (
+    "zero",
+    *(
+        "one",
+        "two",
+        "three",
+        "four",
+        "five",
+        "six",
+        "seven",
+        "eight",
+        "nine",
+        "ten",
+        "eleven",
+        "twelve",
+    ),
+)
 SHORT_UNITS = {"sec": "seconds", "min": "minutes", "hr": "hours"}
 UNITS = {"second": "s", "minute": "m", "hour": "h", "day": "d"}
 
@@ -44,7 +70,9 @@ class Unclear(ValueError):
 
     def __init__(self, text: str, why: str = "") -> None:
         told = f": {why}" if why else ""
-        super().__init__(f"{text!r} is not understood{told}; write it like {', '.join(map(repr, EXAMPLES))}")
+        super().__init__(
+            f"{text!r} is not understood{told}; write it like {', '.join(map(repr, EXAMPLES))}"
+        )
 
 
 def trigger_of(text: str, zone: ZoneInfo) -> Trigger:
@@ -77,7 +105,10 @@ def _plain(text: str) -> str:
 def _interval(words: str, text: str, _zone: ZoneInfo) -> Trigger | None:
     words = re.sub(r"^hourly\b", "every hour", words)
     words = re.sub(r"^every half (?:an )?hour\b", "every 30 minutes", words)
-    match = re.fullmatch(rf"(?:every|each) (?:(\d+|{'|'.join(NUMBERS)}) )?(second|minute|hour|day)s?((?: .*)?)", words)
+    match = re.fullmatch(
+        rf"(?:every|each) (?:(\d+|{'|'.join(NUMBERS)}) )?(second|minute|hour|day)s?((?: .*)?)",
+        words,
+    )
     if match is None or (match[2] == "day" and match[1] is None):
         return None
     count = NUMBERS.index(match[1]) if match[1] in NUMBERS else int(match[1] or 1)
@@ -107,7 +138,9 @@ def _interval(words: str, text: str, _zone: ZoneInfo) -> Trigger | None:
 
 def _days_and_times(words: str, text: str, _zone: ZoneInfo) -> Trigger | None:
     listed, plainly = rf"{_BARE}(?:{_AND}{_BARE})*", rf"{_CLOCK}(?:{_AND}{_CLOCK})*"
-    found = re.search(rf"\bat ({listed})(?![\w:])", words) or re.search(rf"(?<![\w:])({plainly})(?![\w:])", words)
+    found = re.search(rf"\bat ({listed})(?![\w:])", words) or re.search(
+        rf"(?<![\w:])({plainly})(?![\w:])", words
+    )
     times = [(0, 0)]
     if found:
         times = [_clock(each, text) for each in re.findall(_BARE, found[1])]
@@ -130,7 +163,9 @@ def _days(words: str, text: str, *, timed: bool) -> str | None:
         raise Unclear(text, "on which day?")
     if words in ("daily", "every day", "each day", "everyday"):
         return "* * *"
-    if match := re.fullmatch(r"(?:(weekly|monthly|yearly|annually)|(?:every|each) (week|month|year)) on (.+)", words):
+    if match := re.fullmatch(
+        r"(?:(weekly|monthly|yearly|annually)|(?:every|each) (week|month|year)) on (.+)", words
+    ):
         return _days_of(match[1] or match[2], match[3], text)
     words = re.sub(r"^(?:every|each) ", "", words).removeprefix("on ")
     if (weekdays := _weekdays(words)) is not None:
@@ -155,7 +190,9 @@ def _days_of(period: str, words: str, text: str) -> str | None:
         weekdays = _weekdays(words)
         return None if weekdays is None else f"* * {weekdays}"
     if period in ("month", "monthly"):
-        return _days(words if words.endswith("month") else f"{words} of the month", text, timed=True)
+        return _days(
+            words if words.endswith("month") else f"{words} of the month", text, timed=True
+        )
     return _dates(words.removeprefix("the "), text)
 
 
@@ -167,7 +204,9 @@ def _dates(words: str, text: str) -> str | None:
         return f"{','.join(map(str, days))} * *"
     month = "|".join(f"{name}|{name[:3]}" for name in MONTHS)
     match = re.fullmatch(rf"(\d{{1,2}})(?:st|nd|rd|th)?(?: of)? ({month})", words)
-    match = match or re.fullmatch(rf"(?P<m>{month}) (?:the )?(?P<d>\d{{1,2}})(?:st|nd|rd|th)?", words)
+    match = match or re.fullmatch(
+        rf"(?P<m>{month}) (?:the )?(?P<d>\d{{1,2}})(?:st|nd|rd|th)?", words
+    )
     if match is None:
         return None
     day, name = (match["d"], match["m"]) if "d" in match.groupdict() else (match[1], match[2])

@@ -21,7 +21,11 @@ def path_of(loc: Loc, data: Any, value: Any, *, missing: bool) -> Loc:
         if at == len(names):
             return () if node is value else None
         part = names[at]
-        inside = part in node if isinstance(node, dict) else isinstance(node, list) and _index(part, node)
+        inside = (
+            part in node
+            if isinstance(node, dict)
+            else isinstance(node, list) and _index(part, node)
+        )
         if inside and (rest := walk(node[part], at + 1)) is not None:
             return (part, *rest)
         return walk(node, at + 1)
@@ -43,7 +47,9 @@ def dotted(*path: int | str) -> str:
         if isinstance(part, int):
             text += f"[{part}]"
         else:
-            text += ("." if text else "") + (part if re.fullmatch(r"[\w-]+", part) else json.dumps(part))
+            text += ("." if text else "") + (
+                part if re.fullmatch(r"[\w-]+", part) else json.dumps(part)
+            )
     return text
 
 
@@ -80,7 +86,9 @@ def keys_of(path: Loc) -> tuple[str, ...]:
 
 def covers(broken: Sequence[str], read: Sequence[str]) -> bool:
     """Tell whether what is broken is the entry that is read, or holds it."""
-    return len(broken) <= len(read) and all(b in (a, "*") for a, b in zip(broken, read, strict=False))
+    return len(broken) <= len(read) and all(
+        b in (a, "*") for a, b in zip(broken, read, strict=False)
+    )
 
 
 def plain(annotation: Any) -> Iterator[Any]:
@@ -123,7 +131,9 @@ def all_tables(model: type[BaseModel], name: str = "") -> Iterator[tuple[str, Co
     yield (f"[{name}]" if name else "the top of the file"), model.model_fields
     for key, known in model.model_fields.items():
         for annotation in plain(known.annotation):
-            inner = [one for one in (annotation, *map(_first, get_args(annotation))) if _is_table(one)]
+            inner = [
+                one for one in (annotation, *map(_first, get_args(annotation))) if _is_table(one)
+            ]
             for table in inner:
                 dotted = f"{name}.{key}".lstrip(".")
                 if annotation is table:

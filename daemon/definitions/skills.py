@@ -42,7 +42,11 @@ class SkillCatalog:
 
     def catalogue(self, names: Iterable[str] | None = None) -> list[tuple[str, str]]:
         """Return names and descriptions, of all skills or of these."""
-        return [(name, self.skills[name].description) for name in (names or self.skills) if name in self.skills]
+        return [
+            (name, self.skills[name].description)
+            for name in (names or self.skills)
+            if name in self.skills
+        ]
 
     def guides(self, names: Iterable[str]) -> str:
         """Return the guides of these skills, each under its name."""
@@ -53,19 +57,27 @@ class SkillCatalog:
         """Return a skill's guide, or a file beside it; ToolFailed with what there is."""
         skill = self.skills.get(name)
         if skill is None:
-            raise ToolFailed(f"there is no skill {name}; there are: {', '.join(self.skills) or 'none'}")
+            raise ToolFailed(
+                f"there is no skill {name}; there are: {', '.join(self.skills) or 'none'}"
+            )
         if not file:
             files = files_of(skill.folder)
             return skill.guide + (f"\n\nFiles of this skill: {', '.join(files)}" if files else "")
         root = skill.folder.resolve()
         path = (root / file).resolve()
         if not path.is_relative_to(root) or not path.is_file():
-            raise ToolFailed(f"{name} has no file {file}; it has: {', '.join(files_of(skill.folder)) or 'none'}")
+            raise ToolFailed(
+                f"{name} has no file {file}; it has: {', '.join(files_of(skill.folder)) or 'none'}"
+            )
         try:
             text = path.read_text("utf-8")
         except UnicodeDecodeError:
             raise ToolFailed(f"{file} is not text; what it is for says the skill's guide") from None
-        return text if len(text) <= LONGEST else f"{text[:LONGEST]}\n[… cut: {len(text) - LONGEST} more characters]"
+        return (
+            text
+            if len(text) <= LONGEST
+            else f"{text[:LONGEST]}\n[… cut: {len(text) - LONGEST} more characters]"
+        )
 
 
 def load(folder: Path) -> SkillCatalog:
@@ -74,7 +86,9 @@ def load(folder: Path) -> SkillCatalog:
     faults: dict[str, Fault] = {}
     try:
         entries = sorted(
-            entry.name for entry in os.scandir(folder) if entry.is_dir() and not entry.name.startswith(".")
+            entry.name
+            for entry in os.scandir(folder)
+            if entry.is_dir() and not entry.name.startswith(".")
         )
     except (FileNotFoundError, NotADirectoryError):
         return SkillCatalog()
@@ -90,7 +104,9 @@ def files_of(folder: Path) -> list[str]:
     """Return the files of a skill besides its SKILL.md."""
     found = (path for path in sorted(folder.rglob("*")) if path.is_file() and path != folder / NAME)
     return [
-        path.relative_to(folder).as_posix() for path in found if not any(p.startswith(".") for p in path.parts[-2:])
+        path.relative_to(folder).as_posix()
+        for path in found
+        if not any(p.startswith(".") for p in path.parts[-2:])
     ]
 
 
@@ -101,14 +117,22 @@ def _read(folder: Path) -> Skill:
     except FileNotFoundError:
         raise _fault(path, "", "", f"is missing; a skill is a folder with a {NAME}") from None
     except (OSError, UnicodeDecodeError) as error:
-        raise _fault(path, "", "", f"cannot be read: {getattr(error, 'strerror', None) or 'not UTF-8 text'}") from None
+        raise _fault(
+            path, "", "", f"cannot be read: {getattr(error, 'strerror', None) or 'not UTF-8 text'}"
+        ) from None
     if len(text) > LONGEST:
         raise _fault(
-            path, "", f"{len(text)} characters", "is too long for a guide", "move details into files beside it"
+            path,
+            "",
+            f"{len(text)} characters",
+            "is too long for a guide",
+            "move details into files beside it",
         )
     front = _FRONT.match(text)
     if front is None:
-        raise _fault(path, "", "", "has no front matter", "begin it with ---, name: …, description: …, ---")
+        raise _fault(
+            path, "", "", "has no front matter", "begin it with ---, name: …, description: …, ---"
+        )
     return _skill(path, _yaml(path, front[1]), text[front.end() :].strip())
 
 
@@ -120,7 +144,9 @@ def _yaml(path: Path, text: str) -> Mapping[str, Any]:
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         place = f"line {mark.line + 2}" if mark else "its front matter"
-        raise _fault(path, place, "", f"is no YAML: {getattr(error, 'problem', None) or error}") from None
+        raise _fault(
+            path, place, "", f"is no YAML: {getattr(error, 'problem', None) or error}"
+        ) from None
     if not isinstance(data, dict):
         raise _fault(path, "", repr(data)[:80], "its front matter is no list of keys")
     return data
@@ -139,7 +165,13 @@ def _skill(path: Path, data: Mapping[str, Any], guide: str) -> Skill:
     given = data.get("metadata")
     metadata: Mapping[str, Any] = given if isinstance(given, dict) else {}
     always = data.get("always", metadata.get("always")) in (True, "true")
-    return Skill(name=name, description=" ".join(description.split()), guide=guide, folder=folder, always=always)
+    return Skill(
+        name=name,
+        description=" ".join(description.split()),
+        guide=guide,
+        folder=folder,
+        always=always,
+    )
 
 
 def _fault(path: Path, key: str, found: str, problem: str, hint: str = "") -> ConfigError:

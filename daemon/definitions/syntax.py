@@ -20,7 +20,9 @@ def unreadable(path: Path, error: OSError) -> Fault:
         case IsADirectoryError():
             return whole(path, "is a folder, not a file", "name the TOML file inside it")
         case PermissionError():
-            return whole(path, "may not be read by this user", f"chown or chmod it; as is: {error.strerror}")
+            return whole(
+                path, "may not be read by this user", f"chown or chmod it; as is: {error.strerror}"
+            )
         case _:
             return whole(path, f"cannot be read: {error.strerror or error}")
 
@@ -28,7 +30,10 @@ def unreadable(path: Path, error: OSError) -> Fault:
 # tomllib's message (a part of it), and what helps the person who made that slip
 _SYNTAX_HINTS = (
     ("Cannot overwrite a value", "this key stands in the table twice; keep one"),
-    ("Cannot declare", "this table stands in the file twice; put its keys together (lists of tables take [[…]])"),
+    (
+        "Cannot declare",
+        "this table stands in the file twice; put its keys together (lists of tables take [[…]])",
+    ),
     ("Cannot mutate immutable", "this table was closed by {…} above; write all its keys there"),
     ("Cannot redefine", "this name is already a value above"),
     ("Invalid value", 'text needs quotes: key = "text"; true, false and numbers go without'),
@@ -38,9 +43,15 @@ _SYNTAX_HINTS = (
     ("Illegal character '\\n'", 'close the quotes in this line, or use """ for several lines'),
     ("Unterminated string", 'the closing quotes are missing (""" needs """)'),
     ('Expected \'"""\'', 'the closing """ is missing'),
-    ("Expected newline or end of document", "one key = value a line; text with spaces or dots needs quotes"),
+    (
+        "Expected newline or end of document",
+        "one key = value a line; text with spaces or dots needs quotes",
+    ),
     ("Unclosed array", "a ] or a comma between the items is missing"),
-    ("Unclosed inline table", "a } or a comma is missing; an inline table ends in the line it began in"),
+    (
+        "Unclosed inline table",
+        "a } or a comma is missing; an inline table ends in the line it began in",
+    ),
     ("Expected ']'", "a table's name stands in [ ] on a line of its own"),
 )
 _AT_LINE = re.compile(r" \(at (?:line (\d+), column \d+|end of document)\)$")
@@ -50,7 +61,11 @@ def syntax_fault(path: Path, text: str, message: str) -> Fault:
     place = _AT_LINE.search(message)
     lines = text.splitlines() or [""]
     number = int(place[1]) if place and place[1] else len(lines)
-    if "Illegal character '\\n'" in message and number > 1 and not lines[min(number, len(lines)) - 1].strip():
+    if (
+        "Illegal character '\\n'" in message
+        and number > 1
+        and not lines[min(number, len(lines)) - 1].strip()
+    ):
         number -= 1
     line = lines[min(number, len(lines)) - 1].strip()
     name, equals, value = line.partition("=")

@@ -52,7 +52,16 @@ _KIND = {
 }
 # "wrong type" of one branch of a union says nothing where another branch found a fault deeper inside
 _SHALLOW = {
-    *("string_type", "bool_type", "int_type", "float_type", "list_type", "tuple_type", "dict_type", "model_type"),
+    *(
+        "string_type",
+        "bool_type",
+        "int_type",
+        "float_type",
+        "list_type",
+        "tuple_type",
+        "dict_type",
+        "model_type",
+    ),
     *("literal_error", "datetime_type"),
 }
 
@@ -109,7 +118,9 @@ def _choices(context: Mapping[str, Any]) -> list[str]:
     return re.findall(r"'([^']*)'", context.get("expected") or context.get("expected_tags") or "")
 
 
-def _hint(kind: str, path: Loc, value: Any, context: Mapping[str, Any], model: type[BaseModel]) -> str:
+def _hint(
+    kind: str, path: Loc, value: Any, context: Mapping[str, Any], model: type[BaseModel]
+) -> str:
     match kind:
         case "extra_forbidden":
             return _hint_for_unknown(path, model)
@@ -121,7 +132,11 @@ def _hint(kind: str, path: Loc, value: Any, context: Mapping[str, Any], model: t
         case "string_type" if isinstance(value, int | float):
             return f'write "{value}"' if not isinstance(value, bool) else ""
         case "tuple_type" | "list_type" if isinstance(value, str):
-            return f"write [{json.dumps(value, ensure_ascii=False)}]" if not may_be_secret(value, dotted(*path)) else ""
+            return (
+                f"write [{json.dumps(value, ensure_ascii=False)}]"
+                if not may_be_secret(value, dotted(*path))
+                else ""
+            )
         case "tuple_type" | "list_type" if isinstance(value, dict) and path:
             return f"write [[{dotted(*path)}]] with two brackets"
     return ""

@@ -42,7 +42,10 @@ def parse_duration(value: Any) -> timedelta:
     if isinstance(value, timedelta):
         return value
     if isinstance(value, int | float) and not isinstance(value, bool):
-        raise Wrong('expected a duration in quotes, like "10m"', hint=f'write "{value}s" for {value} seconds')
+        raise Wrong(
+            'expected a duration in quotes, like "10m"',
+            hint=f'write "{value}s" for {value} seconds',
+        )
     if not isinstance(value, str):
         raise Wrong('expected a duration in quotes, like "10m"')
     match = _DURATION.fullmatch(value.replace(" ", ""))
@@ -67,7 +70,9 @@ def format_duration(value: timedelta) -> str:
     return text or "0s"
 
 
-Duration: TypeAlias = Annotated[timedelta, BeforeValidator(parse_duration), PlainSerializer(format_duration)]
+Duration: TypeAlias = Annotated[
+    timedelta, BeforeValidator(parse_duration), PlainSerializer(format_duration)
+]
 """A time span, written "90s", "10m", "2h", "1d" or "1h30m" and serialised back to that."""
 
 

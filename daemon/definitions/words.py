@@ -28,8 +28,12 @@ def did_you_mean(word: str, known: Collection[str]) -> str:
 
 
 _SECRET_NAMES = ("key", "api_key", "apikey", "token", "secret", "password", "passwd", "credential")
-_SECRET_ENDS = re.compile(r"(?:key|secret|password|passwd|token|credentials?)(?:_file|_env)?$", re.IGNORECASE)
-_SECRET_LOOKS = re.compile(r"\b(?:sk|pk|rk|gh[opsu]|github_pat|glpat|xox[abp]|AKIA|AIza|eyJ)[-_\w]{8,}")
+_SECRET_ENDS = re.compile(
+    r"(?:key|secret|password|passwd|token|credentials?)(?:_file|_env)?$", re.IGNORECASE
+)
+_SECRET_LOOKS = re.compile(
+    r"\b(?:sk|pk|rk|gh[opsu]|github_pat|glpat|xox[abp]|AKIA|AIza|eyJ)[-_\w]{8,}"
+)
 
 
 def may_be_secret(value: Any, key: str) -> bool:
@@ -41,7 +45,9 @@ def may_be_secret(value: Any, key: str) -> bool:
     names = [name.strip("\"' ").replace("-", "_") for name in key.split(".")]
     return bool(
         _SECRET_LOOKS.search(value)
-        or any(_SECRET_ENDS.search(name) or nearest(name, _SECRET_NAMES, cutoff=0.8) for name in names)
+        or any(
+            _SECRET_ENDS.search(name) or nearest(name, _SECRET_NAMES, cutoff=0.8) for name in names
+        )
     )
 
 
@@ -58,7 +64,11 @@ def shown(value: Any, key: str = "") -> str:
             return "a table" if value else "an empty table"
         case list() | tuple():
             simple = all(isinstance(item, str | int | float) for item in value)
-            return shorten(json.dumps(value, ensure_ascii=False)) if simple else f"a list of {len(value)}"
+            return (
+                shorten(json.dumps(value, ensure_ascii=False))
+                if simple
+                else f"a list of {len(value)}"
+            )
         case datetime() | date() | time():
             return value.isoformat()
         case timedelta():

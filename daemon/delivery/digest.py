@@ -65,7 +65,11 @@ def body(found: Sum, since: datetime, until: datetime) -> str:
 def _of(each: Stretch) -> str:
     parts = [(each.runs, "run"), (each.alerts, "alert")]
     told = [_counted(number, thing) for number, thing in parts if number]
-    told += [f"{number} {word}" for number, word in ((each.quiet, "quiet"), (each.missed, "missed")) if number]
+    told += [
+        f"{number} {word}"
+        for number, word in ((each.quiet, "quiet"), (each.missed, "missed"))
+        if number
+    ]
     return f"{each.routine}: {', '.join(told)}"
 
 
@@ -85,7 +89,13 @@ class Digest:
         config: Callable[[], DigestConfig],
         wake: Callable[[], None],
     ) -> None:
-        self._journal, self._now, self._zone, self._config, self._wake = journal, now, zone, config, wake
+        self._journal, self._now, self._zone, self._config, self._wake = (
+            journal,
+            now,
+            zone,
+            config,
+            wake,
+        )
 
     async def run(self) -> None:
         """Sleep until the next one is due, and tell it."""

@@ -36,7 +36,9 @@ def html(markdown: str) -> str:
     tokens = parser.parse(markdown)
     for token in tokens:
         for child in token.children or ():
-            if child.type == "link_open" and not str(child.attrs.get("href")).lower().startswith(_MAIL_LINKS):
+            if child.type == "link_open" and not str(child.attrs.get("href")).lower().startswith(
+                _MAIL_LINKS
+            ):
                 child.attrs.clear()
     return str(parser.renderer.render(tokens, parser.options, {}))
 
@@ -77,7 +79,14 @@ def _scan_emphasis(state: StateInline, silent: bool) -> bool:
         state.push("text", "", 0).content = mark
         token = len(state.tokens) - 1
         state.delimiters.append(
-            Delimiter(marker=ord(mark), length=scanned.length, token=token, end=-1, open=can_open, close=can_close)
+            Delimiter(
+                marker=ord(mark),
+                length=scanned.length,
+                token=token,
+                end=-1,
+                open=can_open,
+                close=can_close,
+            )
         )
     state.pos = end
     return True
@@ -102,7 +111,10 @@ def _block_lines(blocks: Sequence[SyntaxTreeNode]) -> list[str]:
             case "list_item":
                 mark = f"{block.info}{block.markup} "
                 inside = _block_lines(block.children) or [""]
-                lines += [f"{mark}{inside[0]}", *(f"{' ' * len(mark)}{line}".rstrip() for line in inside[1:])]
+                lines += [
+                    f"{mark}{inside[0]}",
+                    *(f"{' ' * len(mark)}{line}".rstrip() for line in inside[1:]),
+                ]
             case "hr":
                 lines.append("---")
             case _:
@@ -125,7 +137,9 @@ def _inline_text(node: SyntaxTreeNode) -> str:
             case "link" | "image":
                 text = _inline_text(child)
                 address = str(child.attrs.get("href") or child.attrs.get("src") or "")
-                is_same = not address or child.info == "auto" or _parser().normalizeLink(text) == address
+                is_same = (
+                    not address or child.info == "auto" or _parser().normalizeLink(text) == address
+                )
                 parts.append(text if is_same else f"{text} ({address})" if text else address)
             case "softbreak" | "hardbreak":
                 parts.append("\n")
@@ -150,12 +164,18 @@ def beginning(text: str, limit: int, size: Callable[[str], int] = len) -> str:
     return found[0] if found else rest
 
 
-def _first_parts(text: str, limit: int, size: Callable[[str], int], most: int | None) -> tuple[list[str], str]:
+def _first_parts(
+    text: str, limit: int, size: Callable[[str], int], most: int | None
+) -> tuple[list[str], str]:
     """Return the first parts of a text that is too long, and the rest: to measure what nobody gets may take long."""
     found: list[str] = []
     rest = text.strip("\n")
     # nothing is measured as less than half of what it is, so much of a long text need not be measured at all
-    while rest and (len(rest) > 2 * limit + 100 or size(rest) > limit) and (most is None or len(found) < most):
+    while (
+        rest
+        and (len(rest) > 2 * limit + 100 or size(rest) > limit)
+        and (most is None or len(found) < most)
+    ):
         piece, rest = _cut(rest, limit, size)
         found.append(piece)
     return found, rest
@@ -165,13 +185,17 @@ def _first_parts(text: str, limit: int, size: Callable[[str], int], most: int | 
 MOST_PARTS = 10
 
 
-def some_parts(text: str, limit: int, *, size: Callable[[str], int] = len, run: str = "") -> list[str]:
+def some_parts(
+    text: str, limit: int, *, size: Callable[[str], int] = len, run: str = ""
+) -> list[str]:
     """Return the parts of a text, or the first ones of very many with a word on the rest."""
     found, rest = _first_parts(text, limit, size, MOST_PARTS)
     if not rest or (len(found) < MOST_PARTS and size(rest) <= limit):
         return [*found, rest] if rest or not found else found
     left = len(rest) + sum(map(len, found[MOST_PARTS - 1 :]))
-    told = f"(Another {left} characters do not fit here." + (f" `agentctl inspect {run}` shows them.)" if run else ")")
+    told = f"(Another {left} characters do not fit here." + (
+        f" `agentctl inspect {run}` shows them.)" if run else ")"
+    )
     return [*found[: MOST_PARTS - 1], told]
 
 
@@ -191,10 +215,15 @@ def _cut(text: str, limit: int, size: Callable[[str], int]) -> tuple[str, str]:
 
 def _fits(text: str, limit: int, size: Callable[[str], int]) -> int:
     """Return how many characters at most fit with the code in them closed, and at least one."""
-    low, high = 1, min(len(text), 2 * limit + 100)  # nothing is measured as less than half of what it is
+    low, high = (
+        1,
+        min(len(text), 2 * limit + 100),
+    )  # nothing is measured as less than half of what it is
     while low < high:
         middle = (low + high + 1) // 2
-        low, high = (middle, high) if size(_closed(text[:middle])[0]) <= limit else (low, middle - 1)
+        low, high = (
+            (middle, high) if size(_closed(text[:middle])[0]) <= limit else (low, middle - 1)
+        )
     return low
 
 

@@ -77,7 +77,10 @@ def _notice(zone: str, options: Json) -> Message:
     """Word what is no run's report: that something works again, that a target takes nothing, the digest."""
     text = str(options["text"])
     if since := options.get("since"):
-        text = text.replace("{since}", f"{datetime.fromisoformat(since).astimezone(ZoneInfo(zone)):%Y-%m-%d %H:%M %Z}")
+        text = text.replace(
+            "{since}",
+            f"{datetime.fromisoformat(since).astimezone(ZoneInfo(zone)):%Y-%m-%d %H:%M %Z}",
+        )
     if options.get("cleaned"):  # part by part, by whoever worded it
         return Message(title=printable(str(options["title"])), about="", body=printable(text))
     # it may quote why a run failed, which may be a stranger's words
@@ -88,9 +91,18 @@ def _as_incident(options: Json, when: datetime) -> str:
     """Say that this is not the first time, and how not to hear of it again."""
     if not (number := options.get("incident")):
         return ""
-    times, since = int(options["times"]), datetime.fromisoformat(options["since"]).astimezone(when.tzinfo)
-    told = f"This is incident {number}" + (f", {times} times since {since:%Y-%m-%d %H:%M %Z}" if times > 1 else "")
-    instead = f" You read it here because {options['instead_of']} takes nothing." if options.get("instead_of") else ""
+    times, since = (
+        int(options["times"]),
+        datetime.fromisoformat(options["since"]).astimezone(when.tzinfo),
+    )
+    told = f"This is incident {number}" + (
+        f", {times} times since {since:%Y-%m-%d %H:%M %Z}" if times > 1 else ""
+    )
+    instead = (
+        f" You read it here because {options['instead_of']} takes nothing."
+        if options.get("instead_of")
+        else ""
+    )
     return f"\n\n{told}. Until it works again you are only reminded; `agentctl ack {number}` stops that too.{instead}"
 
 

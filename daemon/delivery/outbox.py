@@ -117,7 +117,9 @@ class Outbox:
         except DeliveryFailed as error:
             await self._failed(delivery, str(error), retry=error.retry, after=error.after or 0)
         except Exception as error:
-            log.exception("delivery.crashed", delivery=delivery.id, run=delivery.run, target=delivery.target)
+            log.exception(
+                "delivery.crashed", delivery=delivery.id, run=delivery.run, target=delivery.target
+            )
             await self._failed(delivery, f"{type(error).__name__}: {error}")
         else:
             # shielded: what has arrived must not be sent again because we were told to stop in this moment
@@ -132,7 +134,9 @@ class Outbox:
                 receipt=receipt.detail,
             )
 
-    async def _failed(self, delivery: Delivery, error: str, *, retry: bool = True, after: float = 0) -> None:
+    async def _failed(
+        self, delivery: Delivery, error: str, *, retry: bool = True, after: float = 0
+    ) -> None:
         """Write down that it did not arrive, and when to try again, if ever; not sooner than the target wants it."""
         wait, error = wait_after(delivery.attempts + 1) if retry else None, self._redact(error)
         asked = timedelta(seconds=min(after, _PATIENCE.total_seconds()))
@@ -155,10 +159,19 @@ class Outbox:
 
     async def _raise_alarm(self, delivery: Delivery, error: str) -> None:
         """Say elsewhere that this target takes nothing; where there is no elsewhere, the log and `status` say it."""
-        advice = "What goes there is kept and tried again for a day. `agentctl deliveries` shows it."
+        advice = (
+            "What goes there is kept and tried again for a day. `agentctl deliveries` shows it."
+        )
         # one cause, however the failures of an outage differ: a timeout now, then a reset
         cause, subject = "takes nothing", f"target {delivery.target}"
-        unheard = await self._journal.trouble(subject, error, delivery=delivery.id, cause=cause, advice=advice)
+        unheard = await self._journal.trouble(
+            subject, error, delivery=delivery.id, cause=cause, advice=advice
+        )
         if unheard:
-            log.error("incident.undeliverable", incident=unheard.id, subject=unheard.subject, error=unheard.detail)
+            log.error(
+                "incident.undeliverable",
+                incident=unheard.id,
+                subject=unheard.subject,
+                error=unheard.detail,
+            )
         self.wake()

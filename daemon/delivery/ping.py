@@ -32,7 +32,10 @@ class PingChannel:
         """Tell it; the receipt is the status of the answer."""
         if delivery.created and datetime.now(UTC) - delivery.created > _STALE and delivery.attempts:
             raise DeliveryFailed("too late to say so: the next run will", retry=False)
-        how = str(delivery.options.get("ping") or ("success" if delivery.report.status == "succeeded" else "fail"))
+        how = str(
+            delivery.options.get("ping")
+            or ("success" if delivery.report.status == "succeeded" else "fail")
+        )
         letter = compose(delivery)
         return await self.tell(how, delivery.run, f"{letter.title}\n\n{letter.body}")
 
@@ -44,7 +47,10 @@ class PingChannel:
         body = text[:_MOST_SAID].encode(errors="replace")
         settings = await asyncio.to_thread(connection_settings, self._url)
         try:
-            async with asyncio.timeout(_PATIENCE), httpx.AsyncClient(**settings, timeout=_PATIENCE) as client:
+            async with (
+                asyncio.timeout(_PATIENCE),
+                httpx.AsyncClient(**settings, timeout=_PATIENCE) as client,
+            ):
                 # the same id at start and end: the time between them is shown there
                 params = {"rid": str(uuid5(NAMESPACE_URL, run))}
                 async with client.stream("POST", url, params=params, content=body) as answer:
@@ -58,5 +64,7 @@ class PingChannel:
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise DeliveryFailed(f"{type(error).__name__}: {error}") from error
         if not 200 <= answer.status_code < 300:
-            raise DeliveryFailed(f"it answered {answer.status_code}", retry=answer.status_code >= 500)
+            raise DeliveryFailed(
+                f"it answered {answer.status_code}", retry=answer.status_code >= 500
+            )
         return Receipt(detail=f"{answer.status_code} for {how}")

@@ -43,7 +43,9 @@ _HOST = re.compile(
     r"(?P<port>:\d{1,5})?(?P<rest>[/?#]|(?![\w.]))"
 )
 # A number instead of a name, asked for something; `10.0.0.0/8` is a network.
-_NUMBER = re.compile(r"(?<![\w.])(\d{1,3})\.(\d{1,3})\.(\d{1,3})\.(\d{1,3})(?=(?::\d{1,5})?[/?#](?!\d{1,2}(?!\w)))")
+_NUMBER = re.compile(
+    r"(?<![\w.])(\d{1,3})\.(\d{1,3})\.(\d{1,3})\.(\d{1,3})(?=(?::\d{1,5})?[/?#](?!\d{1,2}(?!\w)))"
+)
 _CALLS = re.compile(r"@(?=(?:everyone|here|channel|all)\b)")
 _WWW = re.compile(r"(?i)\bwww(?=[.。．｡])")
 # Endings of files, which are not asked for over a network.

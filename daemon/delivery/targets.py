@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 class Targets:
     """Knows the targets by name; their secrets are known to `secrets` from the beginning."""
 
-    def __init__(self, config: Config, *, workspace: Path, env: Mapping[str, str], secrets: Secrets) -> None:
+    def __init__(
+        self, config: Config, *, workspace: Path, env: Mapping[str, str], secrets: Secrets
+    ) -> None:
         """Raise ConfigError if a target's address or secret is missing, or the extra that its kind needs."""
         self._workspace, self._env, self._secrets = workspace, env, secrets
         self._tables: dict[str, TargetConfig] = dict(config.targets)
@@ -37,7 +39,9 @@ class Targets:
                 secrets.add_address(self._urls[name], whole=True)
             if problem := missing_extra(table.kind, self._urls.get(name, "")):
                 key = f"targets.{name}.kind"
-                raise ConfigError(Fault(file=display(config.file), key=key, found=table.kind, problem=problem))
+                raise ConfigError(
+                    Fault(file=display(config.file), key=key, found=table.kind, problem=problem)
+                )
             if table.kind == "webhook" and (secret := config.target_secret(name, env)):
                 self._signing[name] = secret.get_secret_value()
                 secrets.add(self._signing[name])
@@ -47,7 +51,9 @@ class Targets:
         if name not in self._channels:
             table = self._tables.get(name)
             kind = table.kind if table else name
-            if kind not in KINDS or (table is None and kind in ("webhook", "mail", "apprise", "ping")):
+            if kind not in KINDS or (
+                table is None and kind in ("webhook", "mail", "apprise", "ping")
+            ):
                 known = ", ".join(sorted({*self._tables, "desktop", "file", "log"}))
                 raise DeliveryFailed(f"there is no target {name!r}; known are {known}")
             self._channels[name] = KINDS[kind](self, name)

@@ -86,7 +86,9 @@ def check_tool_result(tool: str, text: str, detector: Detector | None = None) ->
         return Pass()
     found = examine(text)
     if detector is not None:
-        found = max(found, _opinion(detector(tool, text)), key=lambda each: _LEVELS.index(type(each)))
+        found = max(
+            found, _opinion(detector(tool, text)), key=lambda each: _LEVELS.index(type(each))
+        )
     return found
 
 
@@ -129,10 +131,16 @@ def _judged(reading: Reading, *, beyond: int) -> tuple[int, Finding]:
                 break
             best[hit.sign] = max(best.get(hit.sign, 0), hit.points)
         if sum(best.values()) > worst:
-            worst, names, at = sum(best.values()), sorted(best, key=lambda name: -best[name]), start.place
+            worst, names, at = (
+                sum(best.values()),
+                sorted(best, key=lambda name: -best[name]),
+                start.place,
+            )
     if reading.how and worst >= max(WARN, beyond + 1):
         worst += _DISGUISED
-    kind = Block if worst >= BLOCK else Review if worst >= REVIEW else Warn if worst >= WARN else Pass
+    kind = (
+        Block if worst >= BLOCK else Review if worst >= REVIEW else Warn if worst >= WARN else Pass
+    )
     if kind is Pass:
         return worst, Pass()
     how = f" ({reading.how})" if reading.how else ""

@@ -14,7 +14,15 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import structlog
 
-from daemon.injection.check import Block, Detector, Finding, Pass, Review, check_tool_result, needs_injection_check
+from daemon.injection.check import (
+    Block,
+    Detector,
+    Finding,
+    Pass,
+    Review,
+    check_tool_result,
+    needs_injection_check,
+)
 from daemon.models import FunctionCall, Json, Run, Taint, ToolResult, worse
 
 if TYPE_CHECKING:
@@ -47,7 +55,9 @@ def provenance(tool: str, value: Any) -> Taint:
     if tool in OURS:
         return Taint.NONE
     if tool == "subagent":  # its report is as clean as what it has read
-        return Taint.TAINTED if not isinstance(value, dict) or value.get("untrusted") else Taint.NONE
+        return (
+            Taint.TAINTED if not isinstance(value, dict) or value.get("untrusted") else Taint.NONE
+        )
     if tool in ("memory_recall", "memory_expand"):
         recalled = value if isinstance(value, list) else []
         return Taint.TAINTED if any(each.get("untrusted") for each in recalled) else Taint.NONE
@@ -72,7 +82,12 @@ class InjectionInspector:
     """Looks at what the calls of one run bring."""
 
     def __init__(
-        self, run: Run, journal: Journal, policy: Callable[[], InjectionPolicy], *, language: str = "en"
+        self,
+        run: Run,
+        journal: Journal,
+        policy: Callable[[], InjectionPolicy],
+        *,
+        language: str = "en",
     ) -> None:
         self._run, self._journal, self._policy, self._language = run, journal, policy, language
 
@@ -81,7 +96,9 @@ class InjectionInspector:
         taint = provenance(call.name, result.value)
         found = await self._check(call.name, result.text)
         if isinstance(found, Block):
-            if not self._policy().lets_through(call.name, call.arguments, routine=self._run.routine):
+            if not self._policy().lets_through(
+                call.name, call.arguments, routine=self._run.routine
+            ):
                 withheld = await self._withhold(key, call, result, found)
                 return replace(result, text=withheld, value=None, would="", taint=taint)
             found = Review(found.reason, found.excerpt)
@@ -100,7 +117,9 @@ class InjectionInspector:
             return check_tool_result(tool, text)
         return await asyncio.to_thread(check_tool_result, tool, text, detector)
 
-    async def _withhold(self, key: str, call: FunctionCall, result: ToolResult, found: Finding) -> str:
+    async def _withhold(
+        self, key: str, call: FunctionCall, result: ToolResult, found: Finding
+    ) -> str:
         kept = await self._journal.quarantine(
             run=self._run.id,
             routine=self._run.routine,
@@ -109,7 +128,9 @@ class InjectionInspector:
             reason=found.reason,
             text=result.text,
         )
-        log.warning("injection.blocked", tool=call.name, call=key, reason=found.reason, quarantine=kept)
+        log.warning(
+            "injection.blocked", tool=call.name, call=key, reason=found.reason, quarantine=kept
+        )
         text = WITHHELD["zh" if self._language == "zh" else "en"]
         return text.format(tool=call.name, reason=found.reason, id=kept)
 

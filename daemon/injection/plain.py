@@ -24,7 +24,9 @@ _LOOKS = {
 }  # fmt: skip
 _LOOKALIKES = {ord(other): latin for latin, others in _LOOKS.items() for other in others}
 # Enclosed letters that have no decomposition: negative circled, negative squared, regional indicators.
-_ENCLOSED = {first + at: chr(ord("a") + at) for first in (0x1F150, 0x1F170, 0x1F1E6) for at in range(26)}
+_ENCLOSED = {
+    first + at: chr(ord("a") + at) for first in (0x1F150, 0x1F170, 0x1F1E6) for at in range(26)
+}
 _TAGS = re.compile("[\U000e0020-\U000e007e]+")
 _TAGS_BEGIN = "\U000e0020".encode()[:2]
 # Format characters, variation selectors and marks over letters, none of which changes what is said.
@@ -42,7 +44,9 @@ _ASCII = bytes(range(128))
 
 def foreign(text: str) -> str:
     """Return the characters of a text that are not ASCII; far fewer to search than it all, in most texts."""
-    return text.encode(errors="surrogatepass").translate(None, _ASCII).decode(errors="surrogatepass")
+    return (
+        text.encode(errors="surrogatepass").translate(None, _ASCII).decode(errors="surrogatepass")
+    )
 
 
 def smuggled(text: str) -> str:
@@ -62,7 +66,9 @@ def folded(text: str) -> str:
     if _ODD.search(odd) or _FULL.search(odd):
         text = unicodedata.normalize("NFKC", text).translate(_ENCLOSED)
         odd = foreign(text)
-    if unicodedata.normalize("NFD", odd) == odd:  # none has parts, and marks that follow each other are in order
+    if (
+        unicodedata.normalize("NFD", odd) == odd
+    ):  # none has parts, and marks that follow each other are in order
         return text.lower()
     bare = unicodedata.normalize("NFD", text)
     return (text if bare == text else unicodedata.normalize("NFC", _MARKS.sub("", bare))).lower()
@@ -107,7 +113,9 @@ def _pieces(text: str, table: bytes) -> list[str]:
     raw = text.encode(errors="surrogatepass")
     if len(raw) > len(text):
         mostly_foreign = len(raw) > 1.5 * len(text)
-        gaps = frozenset[str]() if mostly_foreign else frozenset("".join(_GAPS.findall(foreign(text))))
+        gaps = (
+            frozenset[str]() if mostly_foreign else frozenset("".join(_GAPS.findall(foreign(text))))
+        )
         if mostly_foreign or len(gaps) > _FEW:
             text = _GAPS.sub(" ", text)
         else:
@@ -152,7 +160,9 @@ _LONG = 20
 _SMALL_PAIRS = frozenset(f"{byte:02x}" for byte in range(256))
 _PAIRS = _SMALL_PAIRS | {pair.upper() for pair in _SMALL_PAIRS}
 _ENOUGH = 6  # pairs that are pieces of their own
-_OTHERS_THAN_BLANKS = bytes(code if code < 128 and chr(code).isspace() else ord("x") for code in range(256))
+_OTHERS_THAN_BLANKS = bytes(
+    code if code < 128 and chr(code).isspace() else ord("x") for code in range(256)
+)
 
 
 def decoded(text: str, words: Set[str]) -> Iterator[str]:
@@ -162,10 +172,16 @@ def decoded(text: str, words: Set[str]) -> Iterator[str]:
     pieces = text.split()
     long = [piece for piece in pieces if len(piece) >= _LONG]
     runs = [match[0] for piece in long for match in _BASE64.finditer(piece)]
-    for run in [run for run in runs if not run.islower() and (not run.isupper() or _BASE32.fullmatch(run))][:_MOST]:
+    for run in [
+        run for run in runs if not run.islower() and (not run.isupper() or _BASE32.fullmatch(run))
+    ][:_MOST]:
         if said := _from_base64(run) or _from_base32(run):
             yield said
-    sources = [*long, text] if len(_PAIRS.intersection(pieces)) >= _ENOUGH or text.count("0x") >= 16 else long
+    sources = (
+        [*long, text]
+        if len(_PAIRS.intersection(pieces)) >= _ENOUGH or text.count("0x") >= 16
+        else long
+    )
     for match in [match for source in sources for match in _HEX.finditer(source)][:_MOST]:
         digits = re.sub(r"\\x|0x|[^0-9A-Fa-f]", "", match[0])
         if said := _as_text(bytes.fromhex(digits[: len(digits) & ~1])):
@@ -213,17 +229,26 @@ def _as_text(raw: bytes) -> str:
         if error.start < len(raw) - 3 or not error.start:
             return ""
         said = raw[: error.start].decode()
-    return said if sum(char.isprintable() or char in "\n\t\r" for char in said) >= 0.95 * len(said) > 0 else ""
+    return (
+        said
+        if sum(char.isprintable() or char in "\n\t\r" for char in said) >= 0.95 * len(said) > 0
+        else ""
+    )
 
 
 # --- words in another writing --------------------------------------------------------------------------
 
-_LEET = (bytes.maketrans(b"01345789@$!|+", b"oleastbgasilt"), bytes.maketrans(b"01345789@$!|+", b"oieastbgasiit"))
+_LEET = (
+    bytes.maketrans(b"01345789@$!|+", b"oleastbgasilt"),
+    bytes.maketrans(b"01345789@$!|+", b"oieastbgasiit"),
+)
 _LEET_WORD = re.compile(r"(?=[a-z0-9@$!|+]*[0-9@$!|+])(?=[a-z0-9@$!|+]*[a-z])[a-z0-9@$!|+]{3,30}")
 _LETTER_ROW = re.compile(r"(?:(?<![^\W_])[^\W\d_][\W_]{1,5}){7,400}[^\W\d_](?![^\W_])")
 _GAP = re.compile(r"[\W_]+")
 _SEVEN = re.compile(r"(?: [^\W\d_]){7}")
-_SHAPE = bytes(ord("x") if chr(code).isalpha() else code for code in range(128)) + bytes(range(128, 256))
+_SHAPE = bytes(ord("x") if chr(code).isalpha() else code for code in range(128)) + bytes(
+    range(128, 256)
+)
 
 
 def has_row_of_letters(words: Sequence[str]) -> bool:
@@ -236,13 +261,21 @@ def has_row_of_letters(words: Sequence[str]) -> bool:
 
 def unleeted(word: str) -> tuple[str, ...]:
     """Return what a word may be with its digits and signs read as letters; nothing if it holds none, or only those."""
-    return tuple(word.encode().translate(table).decode() for table in _LEET) if _LEET_WORD.fullmatch(word) else ()
+    return (
+        tuple(word.encode().translate(table).decode() for table in _LEET)
+        if _LEET_WORD.fullmatch(word)
+        else ()
+    )
 
 
 def unleeted_at_once(words: Iterable[str]) -> list[str]:
     """Return what these words, none of which holds a blank, may be; more than `unleeted` says, and much sooner."""
     raw = " ".join(words).encode(errors="surrogatepass")
-    return [word for table in _LEET for word in raw.translate(table).decode(errors="surrogatepass").split()]
+    return [
+        word
+        for table in _LEET
+        for word in raw.translate(table).decode(errors="surrogatepass").split()
+    ]
 
 
 def rows_of_letters(text: str) -> Iterator[str]:
@@ -252,7 +285,8 @@ def rows_of_letters(text: str) -> Iterator[str]:
         usual = max(set(gaps), key=gaps.count)
         letters = _GAP.split(match[0])
         yield letters[0] + "".join(
-            letter if gap == usual else f" {letter}" for gap, letter in zip(gaps, letters[1:], strict=True)
+            letter if gap == usual else f" {letter}"
+            for gap, letter in zip(gaps, letters[1:], strict=True)
         )
 
 

@@ -56,8 +56,12 @@ def _rewritten(text: str, pieces: Sequence[str], present: Set[str]) -> Iterator[
         yield Reading(" ".join(plain.rows_of_letters(text)), "letter by letter")
     yield from _in_digits(text, present)
     if misspelt := _misspellings().keys() & present:
-        yield Reading(_exchanged(text, {word: _misspellings()[word] for word in misspelt}), "misspelt")
-    if (bare := plain.untagged(text)) is not text and len(_words("VOCABULARY").intersection(plain.words_of(bare))) >= 2:
+        yield Reading(
+            _exchanged(text, {word: _misspellings()[word] for word in misspelt}), "misspelt"
+        )
+    if (bare := plain.untagged(text)) is not text and len(
+        _words("VOCABULARY").intersection(plain.words_of(bare))
+    ) >= 2:
         yield Reading(bare)
     if apart := _apart("".join(pieces), present):
         yield Reading(apart, "with blanks out of place")
@@ -72,12 +76,30 @@ def _apart(spelt: str, present: Set[str]) -> str:
     return ""
 
 
-_NOUNS = ("instructions", "systemprompt", "directives", "guidelines", "guidance", "restrictions", "programming")
+_NOUNS = (
+    "instructions",
+    "systemprompt",
+    "directives",
+    "guidelines",
+    "guidance",
+    "restrictions",
+    "programming",
+)
 
 
 @cache
 def _known() -> re.Pattern[str]:
-    names = ("OURS", "LESS", "BEFORE", "YOURS", "FILLERS", "IGNORING", "UNDOING", "VOCABULARY", "SMALL")
+    names = (
+        "OURS",
+        "LESS",
+        "BEFORE",
+        "YOURS",
+        "FILLERS",
+        "IGNORING",
+        "UNDOING",
+        "VOCABULARY",
+        "SMALL",
+    )
     words = {word for name in names for word in _words(name) if len(word) > 1}
     return re.compile("|".join(sorted(words, key=len, reverse=True)))
 
@@ -99,7 +121,10 @@ def _from_cipher(text: str, coded: Set[str]) -> Iterator[Reading]:
             yield Reading(text[::-1], "backwards")
             yield Reading(" ".join(word[::-1] for word in plain.words_of(text)), "backwards")
         else:
-            yield Reading(plain.mirrored(text) if way == "mirrored" else plain.rotated(text, int(way)), "in a cipher")
+            yield Reading(
+                plain.mirrored(text) if way == "mirrored" else plain.rotated(text, int(way)),
+                "in a cipher",
+            )
 
 
 @cache
@@ -107,13 +132,21 @@ def _ciphered() -> Mapping[str, str]:
     """Return our vocabulary in every simple cipher, each word with the way back."""
     words = [word for word in _words("VOCABULARY") if len(word) >= 6]
     rotated = {plain.rotated(word, by): str(26 - by) for word in words for by in range(1, 26)}
-    return rotated | {plain.mirrored(word): "mirrored" for word in words} | {word[::-1]: "reversed" for word in words}
+    return (
+        rotated
+        | {plain.mirrored(word): "mirrored" for word in words}
+        | {word[::-1]: "reversed" for word in words}
+    )
 
 
 def _in_digits(text: str, present: Set[str]) -> Iterator[Reading]:
     odd = {word for word in filterfalse(str.isalpha, present) if not word.isdecimal()}
     if "@" in text or "$" in text or ("!" in text and _INNER.search(text)):
-        odd |= {piece.strip(".,:;?\"'()").rstrip("!") for piece in text.split() if not _SIGNS.isdisjoint(piece)}
+        odd |= {
+            piece.strip(".,:;?\"'()").rstrip("!")
+            for piece in text.split()
+            if not _SIGNS.isdisjoint(piece)
+        }
     if _words("VOCABULARY").isdisjoint(plain.unleeted_at_once(odd)):
         return
     read = {word: plain.unleeted(word) for word in odd}
@@ -134,7 +167,9 @@ def _misspellings() -> Mapping[str, str]:
     made: dict[str, str] = {}
     for word in sorted(_words("OFTEN_MISSPELT")):
         cuts = [(word[:at], word[at:]) for at in range(1, len(word) + 1)]
-        slips = {a + b[1:] for a, b in cuts if b} | {a + b[1] + b[0] + b[2:] for a, b in cuts if len(b) > 1}
+        slips = {a + b[1:] for a, b in cuts if b} | {
+            a + b[1] + b[0] + b[2:] for a, b in cuts if len(b) > 1
+        }
         slips |= {a + letter + b[1:] for a, b in cuts if b for letter in letters}
         slips |= {a + letter + b for a, b in cuts for letter in letters}
         made |= dict.fromkeys(slips - _words("INFLECTED") - _words("VOCABULARY"), word)

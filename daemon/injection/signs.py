@@ -48,7 +48,9 @@ class Vocabulary:
 
     def listed(self, text: str) -> list[str]:
         """Return the words of a text, with each <NAME> put in."""
-        return _REFERENCE.sub(lambda match: " ".join(self.listed(self.words[match[1]])), text).split()
+        return _REFERENCE.sub(
+            lambda match: " ".join(self.listed(self.words[match[1]])), text
+        ).split()
 
     def filled(self, pattern: str) -> str:
         """Return a pattern with each <NAME> put in: alternatives, or a piece."""
@@ -99,13 +101,18 @@ class Fact:
             text = " ".join(clause_before(match))
         else:
             text = match[0]
-        return self._pattern.search(text.replace(self.without, "") if self.without else text) is not None
+        return (
+            self._pattern.search(text.replace(self.without, "") if self.without else text)
+            is not None
+        )
 
 
 def clause_before(match: re.Match[str], reach: int = 60) -> list[str]:
     """Return the last words before a match, back to the beginning of their sentence."""
     words: list[str] = []
-    for word in re.findall(r"[^\W_]+[.!?:;]?", match.string[max(0, match.start() - reach) : match.start()])[-7:]:
+    for word in re.findall(
+        r"[^\W_]+[.!?:;]?", match.string[max(0, match.start() - reach) : match.start()]
+    )[-7:]:
         words = [] if word[-1] in ".!?:;" else [*words, word]
     return words
 
@@ -204,7 +211,11 @@ def load_rules(name: str) -> RuleFile:
     rules: list[Rule] = []
     for row in data["rule"]:
         base = rows[row["like"]] if "like" in row else {}
-        fields = rows[row["id"]] = {**base, **row, "facts": {**base.get("facts", {}), **row.get("facts", {})}}
+        fields = rows[row["id"]] = {
+            **base,
+            **row,
+            "facts": {**base.get("facts", {}), **row.get("facts", {})},
+        }
         own = Vocabulary({**words, **fields.get("words", {})}, {**parts, **fields.get("parts", {})})
         rules.append(_rule(fields, own, speech))
     return RuleFile(lists, tuple(rules), data.get("characters", {}))
@@ -217,7 +228,11 @@ def read_rules(name: str) -> dict[str, Any]:
 
 
 def _rule(row: Mapping[str, Any], vocabulary: Vocabulary, speech: Speech | None) -> Rule:
-    fields = {name: value for name, value in row.items() if name not in ("like", "words", "parts", "pattern", "points")}
+    fields = {
+        name: value
+        for name, value in row.items()
+        if name not in ("like", "words", "parts", "pattern", "points")
+    }
     fields["anchors"] = frozenset(vocabulary.listed(row["anchors"]))
     fields["besides"] = frozenset(vocabulary.listed(row.get("besides", "")))
     if "points" in row:
@@ -225,9 +240,16 @@ def _rule(row: Mapping[str, Any], vocabulary: Vocabulary, speech: Speech | None)
     facts: dict[str, list[Fact]] = {}
     for name, value in row["facts"].items():
         alternatives = value if isinstance(value, list) else [value]
-        facts[name] = [Fact(**{**each, "search": vocabulary.filled(each["search"])}) for each in alternatives]
+        facts[name] = [
+            Fact(**{**each, "search": vocabulary.filled(each["search"])}) for each in alternatives
+        ]
     return Rule(
-        **{**fields, "facts": facts, "speech": speech, "source": vocabulary.filled(on_one_line(row["pattern"]))}
+        **{
+            **fields,
+            "facts": facts,
+            "speech": speech,
+            "source": vocabulary.filled(on_one_line(row["pattern"])),
+        }
     )
 
 
@@ -263,7 +285,9 @@ class Family:
     def pieces_in(self, text: str) -> frozenset[str]:
         """Return which of the anchors occur in a text whose words no blanks tell apart."""
         characters = frozenset(text)
-        return frozenset(p for p in self.pieces if p[0] in characters and p[-1] in characters and p in text)
+        return frozenset(
+            p for p in self.pieces if p[0] in characters and p[-1] in characters and p in text
+        )
 
 
 def hits(rules: Iterable[Rule], text: str, words: Set[str]) -> Iterator[Hit]:

@@ -13,7 +13,9 @@ from daemon.models import SegmentType, Step, StepKind
 if TYPE_CHECKING:
     from daemon.models import Reply, Run
 
-RESULT_CHARACTERS = 1_200  # of a tool's output: its beginning and end say what it was; the whole is in the journal
+RESULT_CHARACTERS = (
+    1_200  # of a tool's output: its beginning and end say what it was; the whole is in the journal
+)
 
 LINE_CHARACTERS = 300  # of a goal or an answer, where one line stands for the whole
 

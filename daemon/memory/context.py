@@ -30,7 +30,10 @@ def expand(connection: sqlite3.Connection, anchor: Anchor, window: int) -> Expan
         texts = list(by_ids(connection, [-anchor.segment]).values())
     else:
         texts = of_run(connection, anchor.run_id)
-    places = {place: _joined(parts) for place, parts in groupby(texts, lambda text: (text.iteration, text.segment))}
+    places = {
+        place: _joined(parts)
+        for place, parts in groupby(texts, lambda text: (text.iteration, text.segment))
+    }
     if (anchor.iteration, anchor.segment) not in places:
         msg = f"nothing is remembered of run {anchor.run_id or '-'} at {anchor.iteration}/{anchor.segment}"
         raise NotFound(msg)
@@ -63,10 +66,14 @@ def excerpt(connection: sqlite3.Connection, hits: Sequence[Hit], budget: int) ->
     kept: dict[int, str] = {}
     left = budget - tokens.estimate(_fence(()))
     for id_, text in found.items():
-        beside = [near for near in (id_ - 1, id_ + 1) if near in texts and 0 < texts[near].run == text.run]
+        beside = [
+            near for near in (id_ - 1, id_ + 1) if near in texts and 0 < texts[near].run == text.run
+        ]
         for wanted in ([id_, *beside], [id_]):
             said = {near: _said(texts[near], near in found) for near in wanted if near not in kept}
-            cost = tokens.estimate(_head(text, tainted=True)) + sum(map(tokens.estimate, said.values()))
+            cost = tokens.estimate(_head(text, tainted=True)) + sum(
+                map(tokens.estimate, said.values())
+            )
             if cost <= left:
                 kept |= said
                 left -= cost

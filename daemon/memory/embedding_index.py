@@ -34,7 +34,11 @@ class EmbeddingIndex:
     """An embedder, what it knows, and whether it can be relied on."""
 
     def __init__(
-        self, embedder: Embedder, *, patience: float = PATIENCE, now: Callable[[], float] | None = None
+        self,
+        embedder: Embedder,
+        *,
+        patience: float = PATIENCE,
+        now: Callable[[], float] | None = None,
     ) -> None:
         self.embedder = embedder
         self.patience = patience
@@ -63,7 +67,9 @@ class EmbeddingIndex:
         name = self.embedder.name
         if memory_store.shared:
             self._in_server = await memory_store.write(pgvector.prepare)
-            while self._in_server and await memory_store.write(lambda connection: vectors.fill(connection, name)):
+            while self._in_server and await memory_store.write(
+                lambda connection: vectors.fill(connection, name)
+            ):
                 pass
 
         def work(connection: sqlite3.Connection) -> tuple[int, dict[int, int]]:
@@ -74,7 +80,12 @@ class EmbeddingIndex:
 
     async def of(self, question: str, memory_store: MemoryStore) -> vectors.Meant | None:
         """Return what a question means; None if that cannot be had at once."""
-        if self._signs is None or not question.strip() or self.rests or not await self._knows_any(memory_store):
+        if (
+            self._signs is None
+            or not question.strip()
+            or self.rests
+            or not await self._knows_any(memory_store)
+        ):
             return None
         try:
             async with asyncio.timeout(self.patience):
@@ -116,7 +127,9 @@ class EmbeddingIndex:
             await self.load(memory_store)
         top = below = await memory_store.read(_top)
         while True:
-            batch = await memory_store.read(partial(_lacking, model=self.embedder.name, done=self._done, below=below))
+            batch = await memory_store.read(
+                partial(_lacking, model=self.embedder.name, done=self._done, below=below)
+            )
             if not batch:
                 break
             found = await self._embedded([each.text for each in batch])
@@ -129,7 +142,11 @@ class EmbeddingIndex:
 
         def work(connection: sqlite3.Connection) -> dict[int, list[float]]:
             # what was changed or forgotten while it was being embedded is gone, or waits for another turn
-            fresh = {text.id: vector for text, vector in found.items() if _text_of(connection, text.id) == text}
+            fresh = {
+                text.id: vector
+                for text, vector in found.items()
+                if _text_of(connection, text.id) == text
+            }
             vectors.put(connection, name, fresh, in_server=shared and pgvector.compares(connection))
             return fresh
 
@@ -209,6 +226,10 @@ def _lacking(connection: sqlite3.Connection, model: str, done: int, below: int) 
 
 
 def _text_of(connection: sqlite3.Connection, id_: int) -> _Text | None:
-    query = f"{_ITEM} WHERE id = ? AND indexed = 1" if id_ < 0 else f"{_SEGMENT} WHERE id = ? AND superseded IS NULL"
+    query = (
+        f"{_ITEM} WHERE id = ? AND indexed = 1"
+        if id_ < 0
+        else f"{_SEGMENT} WHERE id = ? AND superseded IS NULL"
+    )
     row = connection.execute(query, (abs(id_),)).fetchone()
     return _Text(*row) if row else None

@@ -67,7 +67,9 @@ class State(NamedTuple):
         return not self.low_item < id_ <= self.high_item
 
 
-def add_texts(connection: sqlite3.Connection, texts: Sequence[Indexable], fresh: Container[int]) -> None:
+def add_texts(
+    connection: sqlite3.Connection, texts: Sequence[Indexable], fresh: Container[int]
+) -> None:
     """Index those of a run's segments that are `fresh`, given all of them as their rows say."""
     _insert(connection, documents(texts, fresh))
 
@@ -75,7 +77,9 @@ def add_texts(connection: sqlite3.Connection, texts: Sequence[Indexable], fresh:
 def _add_run(connection: sqlite3.Connection, run: int) -> None:
     """Index the segments of a run that no later one supersedes."""
     rows = _rows(connection, "s.memory_run = ?", (run,))
-    fresh = connection.execute("SELECT id FROM memory_segment WHERE memory_run = ? AND superseded IS NULL", (run,))
+    fresh = connection.execute(
+        "SELECT id FROM memory_segment WHERE memory_run = ? AND superseded IS NULL", (run,)
+    )
     _insert(connection, documents(rows, {id_ for (id_,) in fresh}))
 
 
@@ -94,7 +98,9 @@ def add_item(connection: sqlite3.Connection, id_: int, key: str, text: str, upda
         _insert(connection, [_of_item(id_, key, text, updated)])
 
 
-def remove_item(connection: sqlite3.Connection, id_: int, key: str, text: str, updated: int) -> None:
+def remove_item(
+    connection: sqlite3.Connection, id_: int, key: str, text: str, updated: int
+) -> None:
     """Take an item out of the index, given exactly what it was indexed with."""
     if state(connection).holds_item(id_):
         _delete(connection, [_of_item(id_, key, text, updated)])
@@ -165,10 +171,14 @@ def _items_after(connection: sqlite3.Connection, found: State) -> int:
 
 def _runs_after(connection: sqlite3.Connection, found: State) -> int:
     done = 0
-    runs = connection.execute("SELECT id FROM memory_run WHERE id > ? AND id <= ? ORDER BY id", (found.low, found.high))
+    runs = connection.execute(
+        "SELECT id FROM memory_run WHERE id > ? AND id <= ? ORDER BY id", (found.low, found.high)
+    )
     for (run,) in runs:
         _add_run(connection, run)
-        (count,) = connection.execute("SELECT count(*) FROM memory_segment WHERE memory_run = ?", (run,)).fetchone()
+        (count,) = connection.execute(
+            "SELECT count(*) FROM memory_segment WHERE memory_run = ?", (run,)
+        ).fetchone()
         done += count
         if done >= _BATCH:
             return int(run)
@@ -209,11 +219,16 @@ def probe(connection: sqlite3.Connection) -> list[str]:
         )
     wanted = {id_: text for id_, run, text in rows if found.holds_run(run)}
     items = connection.execute(
-        "SELECT -id, id, text FROM memory_item WHERE indexed = 1 ORDER BY id DESC LIMIT ?", (_PROBES,)
+        "SELECT -id, id, text FROM memory_item WHERE indexed = 1 ORDER BY id DESC LIMIT ?",
+        (_PROBES,),
     )
     wanted |= {id_: text for id_, item, text in items if found.holds_item(item)}
     lost = [id_ for id_, text in wanted.items() if not _holds(connection, id_, text)]
-    return [f"the index does not know {len(lost)} of {len(wanted)} texts by their own words"] if lost else []
+    return (
+        [f"the index does not know {len(lost)} of {len(wanted)} texts by their own words"]
+        if lost
+        else []
+    )
 
 
 def _holds(connection: sqlite3.Connection, id_: int, text: str) -> bool:
@@ -233,9 +248,13 @@ def documents(rows: Sequence[Indexable], wanted: Container[int]) -> Iterator[Doc
         if row.id in wanted:
             yield Document(
                 id=row.id,
-                body=short[row.id] if len(row.text) <= _CONTEXT_CHARACTERS else index_text(row.text),
+                body=short[row.id]
+                if len(row.text) <= _CONTEXT_CHARACTERS
+                else index_text(row.text),
                 earlier=" ".join(short.get(near, "") for near in range(row.id - _REACH, row.id)),
-                later=" ".join(short.get(near, "") for near in range(row.id + 1, row.id + _REACH + 1)),
+                later=" ".join(
+                    short.get(near, "") for near in range(row.id + 1, row.id + _REACH + 1)
+                ),
                 who=_again(f"{row.who} {row.routine}"),
                 date=_date(row.at),
             )
@@ -251,14 +270,18 @@ def _of_segments(connection: sqlite3.Connection, ids: Iterable[int]) -> Iterator
     for run, near in _stretches(connection, ids):
         if found.holds_run(run):
             around = (run, near[0] - _REACH, near[-1] + _REACH)
-            yield from documents(_rows(connection, "s.memory_run = ? AND s.id BETWEEN ? AND ?", around), set(near))
+            yield from documents(
+                _rows(connection, "s.memory_run = ? AND s.id BETWEEN ? AND ?", around), set(near)
+            )
 
 
 def _stretches(connection: sqlite3.Connection, ids: Iterable[int]) -> list[tuple[int, list[int]]]:
     """Group segments of one run that share neighbours, so that these are read and split into words once."""
     stretches: list[tuple[int, list[int]]] = []
     for id_ in sorted(ids):
-        (run,) = connection.execute("SELECT memory_run FROM memory_segment WHERE id = ?", (id_,)).fetchone()
+        (run,) = connection.execute(
+            "SELECT memory_run FROM memory_segment WHERE id = ?", (id_,)
+        ).fetchone()
         if stretches and stretches[-1][0] == run and id_ - stretches[-1][1][-1] <= 2 * _REACH:
             stretches[-1][1].append(id_)
         else:
@@ -270,7 +293,9 @@ def _of_item(id_: int, key: str, text: str, updated: int) -> Document:
     return Document(-id_, index_text(f"{key}\n{text}"), "", "", "", _date(updated))
 
 
-def _rows(connection: sqlite3.Connection, condition: str, values: tuple[int, ...]) -> list[Indexable]:
+def _rows(
+    connection: sqlite3.Connection, condition: str, values: tuple[int, ...]
+) -> list[Indexable]:
     found = connection.execute(
         "SELECT s.id, s.at, s.who, r.routine, s.text FROM memory_segment s"  # noqa: S608  conditions stand above
         f" JOIN memory_run r ON r.id = s.memory_run WHERE {condition} ORDER BY s.id",
@@ -286,7 +311,11 @@ def _date(at: int) -> str:
 @lru_cache(maxsize=64)
 def _words_of(day: date) -> str:
     """Return the words by which people name a day, in both languages."""
-    month, weekday, chinese = _MONTHS[day.month - 1], _DAYS[day.weekday()], "一二三四五六日"[day.weekday()]
+    month, weekday, chinese = (
+        _MONTHS[day.month - 1],
+        _DAYS[day.weekday()],
+        "一二三四五六日"[day.weekday()],
+    )
     numbers = f"{day:%Y-%m-%d} {day.day} {day.month}"
     return index_text(f"{numbers} {month} {month[:3]} {weekday} 周{chinese} 星期{chinese}")
 

@@ -23,7 +23,11 @@ class MemoryMaintenance:
     """Keep a memory in order for as long as `run` runs; what goes wrong is logged and tried again later."""
 
     def __init__(
-        self, memory: Memory, *, clock: Callable[[], datetime], retention: Callable[[], Retention] = Retention
+        self,
+        memory: Memory,
+        *,
+        clock: Callable[[], datetime],
+        retention: Callable[[], Retention] = Retention,
     ) -> None:
         self._memory, self._clock, self._retention = memory, clock, retention
 
@@ -79,7 +83,9 @@ class MemoryMaintenance:
             await act()
         except Exception:
             log.exception("memory.chore_failed", chore=chore)
-            await asyncio.sleep(1.0)  # whatever it was, it must not come thousands of times a second
+            await asyncio.sleep(
+                1.0
+            )  # whatever it was, it must not come thousands of times a second
 
 
 def _tidy(connection: sqlite3.Connection) -> None:

@@ -30,7 +30,9 @@ from daemon.system.watch import DirectoryWatcher
 log = structlog.get_logger()
 
 NAME = "MEMORY.md"
-QUIET = 1.0  # seconds the file must be left alone before it is read: editors write one in several goes
+QUIET = (
+    1.0  # seconds the file must be left alone before it is read: editors write one in several goes
+)
 _LARGEST = 4_000_000  # bytes; more is no list of thoughts
 
 _STATE = "memory.mirror"
@@ -73,7 +75,11 @@ def render(items: Mapping[str, Item]) -> str:
     """Return the file for these items."""
     blocks = [_HEAD]
     for item in sorted(items.values(), key=lambda item: (not item.pinned, item.key)):
-        marks = [item.category, "pinned" if item.pinned else "", "untrusted" if item.tainted else ""]
+        marks = [
+            item.category,
+            "pinned" if item.pinned else "",
+            "untrusted" if item.tainted else "",
+        ]
         about = " · ".join([*filter(None, marks), f"{item.updated:%Y-%m-%d %H:%M} UTC"])
         text = re.sub(r"^(?=\\*(## |<!-- the end))", r"\\", item.content, flags=re.MULTILINE)
         blocks.append(f"## {item.key}\n*{about}*\n\n{text}\n")
@@ -200,7 +206,9 @@ class Mirror:
         for key, text in found.keep.items():
             old = items.get(key) or await self._memory.item(key)
             category = old.category if old else "core"
-            await self._memory.store(key, text, category=category, tainted=bool(old and old.tainted))
+            await self._memory.store(
+                key, text, category=category, tainted=bool(old and old.tainted)
+            )
             log.info("memory.mirror_read", key=key)
         for key in found.demote:
             await self._memory.demote(key)
@@ -213,11 +221,15 @@ class Mirror:
     def _read(self) -> tuple[str | None, _Mark | None]:
         try:
             # a link could lead anywhere, and tools may write where this file is
-            descriptor = os.open(self.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+            descriptor = os.open(
+                self.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+            )
         except FileNotFoundError:
             return None, None
         with os.fdopen(descriptor, "rb") as file:
-            mark = _mark_of(os.fstat(descriptor))  # before reading: what is written meanwhile makes another one
+            mark = _mark_of(
+                os.fstat(descriptor)
+            )  # before reading: what is written meanwhile makes another one
             data = file.read(_LARGEST + 1)
         if len(data) > _LARGEST:
             raise Refused(f"it is over {_LARGEST} bytes")

@@ -98,7 +98,13 @@ class Memory:
     # --- items ---
 
     async def store(
-        self, key: str, content: str, *, category: str = "core", run: str | None = None, tainted: bool = False
+        self,
+        key: str,
+        content: str,
+        *,
+        category: str = "core",
+        run: str | None = None,
+        tainted: bool = False,
     ) -> None:
         """Keep `content` under `key`, in place of what was there; Refused says why it cannot be kept."""
         key, text, now = checked_key(key), checked_text(key, content), stamp(self._clock())
@@ -107,7 +113,9 @@ class Memory:
             raise Refused(msg)
 
         def work(connection: sqlite3.Connection) -> None:
-            rows.put_item(connection, key=key, text=text, category=category, run=run, tainted=tainted, now=now)
+            rows.put_item(
+                connection, key=key, text=text, category=category, run=run, tainted=tainted, now=now
+            )
 
         self.memory_store.tidy()
         await self.memory_store.write(work)
@@ -115,29 +123,40 @@ class Memory:
 
     async def get(self, key: str) -> str | None:
         """Return what is kept under exactly this key."""
-        found = await self.memory_store.read(lambda connection: rows.item(connection, clean(key).strip()))
+        found = await self.memory_store.read(
+            lambda connection: rows.item(connection, clean(key).strip())
+        )
         return found.text if found else None
 
     async def forget(self, key: str) -> bool:
         """Delete the item with this key; tell whether there was one."""
-        gone = await self.memory_store.write(lambda connection: rows.drop_item(connection, clean(key).strip()))
+        gone = await self.memory_store.write(
+            lambda connection: rows.drop_item(connection, clean(key).strip())
+        )
         self.ring()
         return gone
 
     async def pin(self, key: str, pinned: bool = True) -> None:
         """Let no retention take the item with this key, or let it again; NotFound."""
-        if not await self.memory_store.write(lambda connection: rows.pin(connection, clean(key).strip(), pinned)):
+        if not await self.memory_store.write(
+            lambda connection: rows.pin(connection, clean(key).strip(), pinned)
+        ):
             msg = f"nothing is kept under {key!r}; `agentctl memory list` shows what is"
             raise NotFound(msg)
         self.ring()
 
     async def items(self, category: str | None = None, limit: int = 100) -> list[Item]:
         """Return items, of one category or all, those changed last first."""
-        return [item_of(row) for row in await self.memory_store.read(lambda each: rows.items(each, category, limit))]
+        return [
+            item_of(row)
+            for row in await self.memory_store.read(lambda each: rows.items(each, category, limit))
+        ]
 
     async def item(self, key: str) -> Item | None:
         """Return the item with exactly this key."""
-        found = await self.memory_store.read(lambda connection: rows.item(connection, clean(key).strip()))
+        found = await self.memory_store.read(
+            lambda connection: rows.item(connection, clean(key).strip())
+        )
         return item_of(found) if found else None
 
     async def mirrored(self) -> list[Item]:
@@ -149,13 +168,17 @@ class Memory:
 
     async def demote(self, key: str) -> None:
         """Make an item neither core nor pinned; it is found as before."""
-        await self.memory_store.write(lambda connection: rows.demote(connection, clean(key).strip()))
+        await self.memory_store.write(
+            lambda connection: rows.demote(connection, clean(key).strip())
+        )
         self.ring()
 
     async def seed(self, seeds: Mapping[str, str]) -> None:
         """Keep what is to be known from the start: key and text."""
         now = stamp(self._clock())
-        await self.memory_store.write(lambda connection: rows.seed(connection, seeds.items(), "core", now))
+        await self.memory_store.write(
+            lambda connection: rows.seed(connection, seeds.items(), "core", now)
+        )
 
     # --- finding (imported with the first question, and right after READY: the daemon starts without it) ---
 
@@ -168,7 +191,9 @@ class Memory:
         hits = await self.search(query, limit, exclude_run=exclude_run)
         return [chunk(hit.text, hit.relevance) for hit in hits]
 
-    async def search(self, query: str | Sequence[str], limit: int = 10, *, exclude_run: str | None = None) -> list[Hit]:
+    async def search(
+        self, query: str | Sequence[str], limit: int = 10, *, exclude_run: str | None = None
+    ) -> list[Hit]:
         """Do the same, and say of each hit why it was found."""
         from daemon.memory.recall import fused
 
@@ -176,9 +201,13 @@ class Memory:
         hits = [await self._search(each, limit, exclude_run=exclude_run) for each in queries]
         return hits[0] if len(hits) == 1 else fused(hits, limit)
 
-    async def excerpt(self, query: str, *, limit: int = 10, tokens: int = 800, exclude_run: str | None = None) -> str:
+    async def excerpt(
+        self, query: str, *, limit: int = 10, tokens: int = 800, exclude_run: str | None = None
+    ) -> str:
         """Return what fits the question as text for a prompt: merged, dated, fenced, capped; empty if nothing does."""
-        return (await self.briefing(query, limit=limit, tokens=tokens, exclude_run=exclude_run)).recalled
+        return (
+            await self.briefing(query, limit=limit, tokens=tokens, exclude_run=exclude_run)
+        ).recalled
 
     async def briefing(
         self,
@@ -207,7 +236,12 @@ class Memory:
             )
 
         briefing: Briefing = await self._search(
-            query, limit, exclude_run=exclude_run, per_run=PER_RUN, per_routine=PER_ROUTINE, make=make
+            query,
+            limit,
+            exclude_run=exclude_run,
+            per_run=PER_RUN,
+            per_routine=PER_ROUTINE,
+            make=make,
         )
         return briefing
 
@@ -246,7 +280,9 @@ class Memory:
         """Return a remembered text with what stood around it; raises NotFound."""
         from daemon.memory import context
 
-        return await self.memory_store.read(lambda connection: context.expand(connection, anchor, window))
+        return await self.memory_store.read(
+            lambda connection: context.expand(connection, anchor, window)
+        )
 
     # --- runs ---
 
@@ -296,7 +332,9 @@ class Memory:
             return news
 
         kept = self.memory_store.submit(work)
-        kept.add_done_callback(lambda _: self.ring())  # and not before: whoever looks now would find nothing
+        kept.add_done_callback(
+            lambda _: self.ring()
+        )  # and not before: whoever looks now would find nothing
         return kept
 
     # --- keeping it in order ---
@@ -308,7 +346,9 @@ class Memory:
     async def stats(self) -> Json:
         """Return how much there is of everything, and how far the index is."""
         counts = await self.memory_store.read(lambda connection: stats.counts(connection))
-        return counts | {"embedder": self.meaning.describe(counts["embedded"]) if self.meaning else None}
+        return counts | {
+            "embedder": self.meaning.describe(counts["embedded"]) if self.meaning else None
+        }
 
 
 def item_of(row: rows.Item) -> Item:

@@ -105,7 +105,9 @@ def nearest(connection: Any, model: str, vector: Sequence[float], most: int) -> 
     return [id_ for (id_,) in rows]
 
 
-def cosines(connection: Any, model: str, vector: Sequence[float], ids: Iterable[int]) -> dict[int, float]:
+def cosines(
+    connection: Any, model: str, vector: Sequence[float], ids: Iterable[int]
+) -> dict[int, float]:
     """Return how near these texts are to the question, those whose meaning is known."""
     rows = connection.execute(
         # CASE: the server may ask for the distance before it looks whether the lengths are the same

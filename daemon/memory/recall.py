@@ -48,7 +48,11 @@ _CHARACTERS = 0.3
 _WHEN = 0.3
 # Of the sum where an embedder is at hand (measured with MiniLM on LoCoMo and REALTALK: 0.25 to 0.4 differ little).
 _MEANING = 0.35
-_TELLS_LESS: dict[str, float] = {SegmentType.TOOL_CALL: 0.2, SegmentType.TOOL_RESULT: 0.1, SegmentType.REASONING: 0.1}
+_TELLS_LESS: dict[str, float] = {
+    SegmentType.TOOL_CALL: 0.2,
+    SegmentType.TOOL_RESULT: 0.1,
+    SegmentType.REASONING: 0.1,
+}
 
 _LATEST_WITHIN = (
     "SELECT id FROM memory_segment WHERE id BETWEEN ? AND ? AND superseded IS NULL"
@@ -66,7 +70,19 @@ _IDS_OF_RUNS = (
 
 # What speaks for a text, or against it, in the order of Hit.parts.
 _REASONS = (
-    *("words", "run", "key", "name", "characters", "time", "asks", "answers", "length", "form", "type"),
+    *(
+        "words",
+        "run",
+        "key",
+        "name",
+        "characters",
+        "time",
+        "asks",
+        "answers",
+        "length",
+        "form",
+        "type",
+    ),
     "meaning",
 )
 
@@ -107,7 +123,10 @@ def search(
     scores = _proposed(connection, query, max(POOL, 2 * limit), when) if asked else {}
     sure: set[int] = set()
     if limit > 0:
-        sure |= {exact for (exact,) in connection.execute("SELECT -id FROM memory_item WHERE key = ?", (key,))}
+        sure |= {
+            exact
+            for (exact,) in connection.execute("SELECT -id FROM memory_item WHERE key = ?", (key,))
+        }
         if meant:  # then nothing is known of a text by its score alone
             sure |= {*scores, *vectors.nearest(connection, meant)}
     scores = dict.fromkeys(sure, 0.0) | scores
@@ -118,7 +137,9 @@ def search(
     weigh, most = _scales(question, query, key, pile.scores, candidates, when)
     hits = [weigh(text) for text in candidates]
     if meant:
-        hits = _with_meaning(hits, vectors.cosines(connection, meant, (hit.text.id for hit in hits)))
+        hits = _with_meaning(
+            hits, vectors.cosines(connection, meant, (hit.text.id for hit in hits))
+        )
     kept = _kept(_ranked(hits, pile, weigh, most), limit, per_run, per_routine)
     best = kept[0].relevance if kept and kept[0].relevance > 0 else 1.0
     return [hit._replace(relevance=max(0.0, hit.relevance / best)) for hit in kept]
@@ -130,17 +151,28 @@ def fused(found: Sequence[Sequence[Hit]], limit: int) -> list[Hit]:
     for hit in (hit for hits in found for hit in hits):
         if hit.text.id not in best or hit.relevance > best[hit.text.id].relevance:
             best[hit.text.id] = hit
-    return _kept(sorted(best.values(), key=lambda hit: (hit.relevance, hit.text.at), reverse=True), limit, None, None)
+    return _kept(
+        sorted(best.values(), key=lambda hit: (hit.relevance, hit.text.at), reverse=True),
+        limit,
+        None,
+        None,
+    )
 
 
-def _proposed(connection: sqlite3.Connection, query: tokens.Query, pool: int, when: Span | None) -> dict[int, float]:
+def _proposed(
+    connection: sqlite3.Connection, query: tokens.Query, pool: int, when: Span | None
+) -> dict[int, float]:
     """Return what the index finds, with its score; of the time the question speaks of, some in any case."""
     scores = _best(connection, query.terms, pool)
     if when:
-        first, last = connection.execute(_RUNS_WITHIN, (stamp(when.begin), stamp(when.end))).fetchone()
+        first, last = connection.execute(
+            _RUNS_WITHIN, (stamp(when.begin), stamp(when.end))
+        ).fetchone()
         within = connection.execute(_IDS_OF_RUNS, (first, last)).fetchone()
         if within[0] is not None:
-            scores |= fulltext.of(connection).best_within(connection, query.terms, within[0], within[1], POOL)
+            scores |= fulltext.of(connection).best_within(
+                connection, query.terms, within[0], within[1], POOL
+            )
             for (id_,) in connection.execute(_LATEST_WITHIN, (*within, POOL // 4)):
                 scores.setdefault(id_, 0.0)
     return scores
@@ -177,7 +209,9 @@ class _Pile:
     def first(self) -> list[Text]:
         """Return what has to be known in any case; the best score of all is among it."""
         found = self.more(self._sure)
-        while self.waiting and self.scores[self.waiting[0]] > max((self.scores[text.id] for text in found), default=0):
+        while self.waiting and self.scores[self.waiting[0]] > max(
+            (self.scores[text.id] for text in found), default=0
+        ):
             found += self.more()  # those before were of the run that asks
         return found
 
@@ -189,14 +223,21 @@ class _Pile:
 
 
 def _scales(
-    question: str, query: tokens.Query, key: str, scores: dict[int, float], candidates: list[Text], when: Span | None
+    question: str,
+    query: tokens.Query,
+    key: str,
+    scores: dict[int, float],
+    candidates: list[Text],
+    when: Span | None,
 ) -> tuple[Callable[[Text], Hit], Callable[[int], float]]:
     """Return what weighs a text, and what tells from its score how much an item may weigh."""
     top = max(scores[text.id] for text in candidates) or 1.0
     runs: defaultdict[int, float] = defaultdict(float)
     for text in candidates:
         if text.run:
-            runs[text.run] += (scores[text.id] / top) ** 2  # squared: one good hit outweighs a handful of poor ones
+            runs[text.run] += (
+                scores[text.id] / top
+            ) ** 2  # squared: one good hit outweighs a handful of poor ones
     best_run = max(runs.values(), default=1.0) or 1.0
     named, fits = _named(query, candidates), looks_like_answer(question)
     asked = {text.id + 1: scores[text.id] / top for text in candidates if text.asks and text.run}
@@ -210,7 +251,9 @@ def _scales(
             _RUN * runs[text.run] / best_run if text.run else 0.0,
             _EXACT if text.key == key else 0.0,
             _NAMED if text.who in named or text.source in named else 0.0,
-            _CHARACTERS * len(characters.intersection(text.text)) / len(characters) if characters else 0.0,
+            _CHARACTERS * len(characters.intersection(text.text)) / len(characters)
+            if characters
+            else 0.0,
             _WHEN if begin <= text.at < end else 0.0,
             -_ASKS if text.asks else 0.0,
             _ANSWERS * asked[text.id] if text.id in asked else 0.0,
@@ -221,11 +264,18 @@ def _scales(
         )
         return Hit(sum(parts), text, parts)
 
-    may = (_CHARACTERS if characters else 0.0) + (_WHEN if when else 0.0) + _LENGTH + (_FORM if fits else 0.0)
+    may = (
+        (_CHARACTERS if characters else 0.0)
+        + (_WHEN if when else 0.0)
+        + _LENGTH
+        + (_FORM if fits else 0.0)
+    )
     return weigh, lambda id_: scores[id_] / top + may
 
 
-def _ranked(hits: list[Hit], pile: _Pile, weigh: Callable[[Text], Hit], most: Callable[[int], float]) -> Iterator[Hit]:
+def _ranked(
+    hits: list[Hit], pile: _Pile, weigh: Callable[[Text], Hit], most: Callable[[int], float]
+) -> Iterator[Hit]:
     """Yield hits, the best first, and read more of them when those that wait might be better."""
     while True:
         # of equals the later one, so that the order never depends on chance
@@ -262,7 +312,9 @@ def _named(query: tokens.Query, candidates: Iterable[Text]) -> set[str]:
     return {name for name in names if (words := tokens.words(name)) and words <= query.words}
 
 
-def _kept(ranked: Iterable[Hit], limit: int, per_run: int | None, per_routine: int | None) -> list[Hit]:
+def _kept(
+    ranked: Iterable[Hit], limit: int, per_run: int | None, per_routine: int | None
+) -> list[Hit]:
     """Return the best ones, within what a run and a routine may take, each text once."""
     runs: Counter[int] = Counter()
     routines: Counter[str] = Counter()
@@ -274,7 +326,10 @@ def _kept(ranked: Iterable[Hit], limit: int, per_run: int | None, per_routine: i
         text = hit.text
         # Lines about runs that are gone are alike as well, and share what one routine may take.
         told = bool(text.run) or text.type == SegmentType.SUMMARY
-        if told and ((per_run and runs[text.run] >= per_run) or (per_routine and routines[text.source] >= per_routine)):
+        if told and (
+            (per_run and runs[text.run] >= per_run)
+            or (per_routine and routines[text.source] >= per_routine)
+        ):
             continue
         place = folder.place_of(text.text)
         if place is not None:

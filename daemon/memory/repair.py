@@ -121,7 +121,9 @@ class MemoryStore:
         if faults:
             log.warning("memory.index_damaged", error="; ".join(faults))
             await self.renew()
-        elif self._renewed != before:  # SQLite itself refused to read it; that depends on its version
+        elif (
+            self._renewed != before
+        ):  # SQLite itself refused to read it; that depends on its version
             faults = ["the index could not be read and was made anew"]
         return faults
 
@@ -160,7 +162,9 @@ class MemoryStore:
     async def _is_index_unusable(self) -> bool:
         """Tell whether the index cannot even be asked for one word."""
         try:
-            await self._db.read(lambda connection: fulltext.of(connection).holds(connection, 0, ["a"]))
+            await self._db.read(
+                lambda connection: fulltext.of(connection).holds(connection, 0, ["a"])
+            )
         except (StoreDamaged, sqlite3.OperationalError):
             return True
         return False

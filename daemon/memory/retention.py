@@ -51,7 +51,9 @@ def retain_some(connection: sqlite3.Connection, wanted: Retention, now: datetime
 
 def _drop_items(connection: sqlite3.Connection, category: str, before: int) -> bool:
     old = rows.items_in(
-        connection, "category = ? AND updated < ? AND pinned = 0 ORDER BY id LIMIT ?", (category, before, _BATCH)
+        connection,
+        "category = ? AND updated < ? AND pinned = 0 ORDER BY id LIMIT ?",
+        (category, before, _BATCH),
     )
     for item in old:
         rows.drop_item(connection, item.key)
@@ -59,7 +61,9 @@ def _drop_items(connection: sqlite3.Connection, category: str, before: int) -> b
 
 
 def _drop_runs(connection: sqlite3.Connection, before: int) -> bool:
-    old = connection.execute("SELECT run_id FROM memory_run WHERE ended < ? ORDER BY ended LIMIT ?", (before, _BATCH))
+    old = connection.execute(
+        "SELECT run_id FROM memory_run WHERE ended < ? ORDER BY ended LIMIT ?", (before, _BATCH)
+    )
     names = [name for (name,) in old]
     for name in names:
         rows.drop_run(connection, name)
@@ -71,7 +75,8 @@ def _cut_some(connection: sqlite3.Connection, types: Collection[SegmentType], be
     done = _done(connection)
     name = types[0] if isinstance(types, tuple) else ""
     runs = connection.execute(
-        "SELECT id, ended FROM memory_run WHERE id > ? ORDER BY id LIMIT ?", (done.get(name, 0), _BATCH)
+        "SELECT id, ended FROM memory_run WHERE id > ? ORDER BY id LIMIT ?",
+        (done.get(name, 0), _BATCH),
     ).fetchall()
     old = []
     for run, ended in runs:
@@ -111,7 +116,8 @@ def cut_down(connection: sqlite3.Connection, run: int, ids: Collection[int]) -> 
     ]
     index.remove_segments(connection, with_index)
     connection.executemany(
-        "UPDATE memory_segment SET text = substr(text, 1, ?) WHERE id = ?", [(HEAD, id_) for id_ in ids]
+        "UPDATE memory_segment SET text = substr(text, 1, ?) WHERE id = ?",
+        [(HEAD, id_) for id_ in ids],
     )
     vectors.drop(connection, ids)
     index.add_segments(connection, with_index)

@@ -44,11 +44,15 @@ def item(connection: sqlite3.Connection, key: str) -> Item | None:
 def items(connection: sqlite3.Connection, category: str | None, limit: int) -> list[Item]:
     """Return items, those changed last first."""
     return items_in(
-        connection, "? IS NULL OR category = ? ORDER BY updated DESC, id DESC LIMIT ?", (category, category, limit)
+        connection,
+        "? IS NULL OR category = ? ORDER BY updated DESC, id DESC LIMIT ?",
+        (category, category, limit),
     )
 
 
-def items_in(connection: sqlite3.Connection, condition: str, values: tuple[object, ...] = ()) -> list[Item]:
+def items_in(
+    connection: sqlite3.Connection, condition: str, values: tuple[object, ...] = ()
+) -> list[Item]:
     """Return the items that `SELECT … FROM memory_item WHERE` with this condition finds."""
     rows = connection.execute(f"SELECT {_ITEM} FROM memory_item WHERE {condition}", values)  # noqa: S608
     return [Item(*row) for row in rows]
@@ -105,20 +109,31 @@ def drop_item(connection: sqlite3.Connection, key: str) -> bool:
 
 def pin(connection: sqlite3.Connection, key: str, pinned: bool) -> bool:
     """Let no retention take an item, or let it again; tell whether there is one."""
-    return connection.execute("UPDATE memory_item SET pinned = ? WHERE key = ?", (pinned, key)).rowcount > 0
+    return (
+        connection.execute(
+            "UPDATE memory_item SET pinned = ? WHERE key = ?", (pinned, key)
+        ).rowcount
+        > 0
+    )
 
 
 def demote(connection: sqlite3.Connection, key: str) -> None:
     """Make an item neither core nor pinned."""
-    connection.execute("UPDATE memory_item SET category = 'custom', pinned = 0 WHERE key = ?", (key,))
+    connection.execute(
+        "UPDATE memory_item SET category = 'custom', pinned = 0 WHERE key = ?", (key,)
+    )
 
 
-def seed(connection: sqlite3.Connection, seeds: Iterable[tuple[str, str]], category: str, now: int) -> None:
+def seed(
+    connection: sqlite3.Connection, seeds: Iterable[tuple[str, str]], category: str, now: int
+) -> None:
     """Keep these items; one that did not change is not touched, so its date says since when it holds."""
     for key, text in seeds:
         old = item(connection, key)
         if old is None or (old.text, old.category) != (text, category):
-            put_item(connection, key=key, text=text, category=category, run=None, tainted=False, now=now)
+            put_item(
+                connection, key=key, text=text, category=category, run=None, tainted=False, now=now
+            )
 
 
 def put_run(
@@ -145,8 +160,13 @@ def put_run(
         row = connection.execute(_RUN, about).fetchone()
     (owner,) = row
     said = _said(connection, {piece.digest for piece in pieces})
-    today = [next((id_ for id_, at in said[piece.digest] if at // _DAY == piece.at // _DAY), None) for piece in pieces]
-    connection.executemany(_SEGMENT, [(owner, *piece, takeover) for piece, takeover in zip(pieces, today, strict=True)])
+    today = [
+        next((id_ for id_, at in said[piece.digest] if at // _DAY == piece.at // _DAY), None)
+        for piece in pieces
+    ]
+    connection.executemany(
+        _SEGMENT, [(owner, *piece, takeover) for piece, takeover in zip(pieces, today, strict=True)]
+    )
     if None in today:
         ids = [id_ for (id_,) in connection.execute(_IDS, (owner,))]
         fresh = {id_ for id_, takeover in zip(ids, today, strict=True) if takeover is None}
@@ -154,8 +174,14 @@ def put_run(
         for id_, piece in zip(ids, pieces, strict=True):
             if id_ in fresh:
                 heirs.setdefault(piece.digest, id_)
-        _supersede(connection, {id_: takeover for digest, takeover in heirs.items() for id_, _ in said[digest]})
-        texts = [Indexable(id_, each.at, each.who, routine, each.text) for id_, each in zip(ids, pieces, strict=True)]
+        _supersede(
+            connection,
+            {id_: takeover for digest, takeover in heirs.items() for id_, _ in said[digest]},
+        )
+        texts = [
+            Indexable(id_, each.at, each.who, routine, each.text)
+            for id_, each in zip(ids, pieces, strict=True)
+        ]
         index.add_texts(connection, texts, fresh)
     return replaced or not pieces or None in today
 
@@ -174,13 +200,17 @@ _SEGMENT = (
 _IDS = "SELECT id FROM memory_segment WHERE memory_run = ? ORDER BY id"
 
 
-def _said(connection: sqlite3.Connection, digests: Iterable[int]) -> defaultdict[int, list[tuple[int, int]]]:
+def _said(
+    connection: sqlite3.Connection, digests: Iterable[int]
+) -> defaultdict[int, list[tuple[int, int]]]:
     """Return by digest which texts in the index say so, the first said first, and when they were said."""
     wanted = list(digests)
     said: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
     for begin in range(0, len(wanted), _AT_ONCE):
         some = wanted[begin : begin + _AT_ONCE]
-        some += some[:1] * ((1 << (len(some) - 1).bit_length()) - len(some))  # else each length is a new statement
+        some += some[:1] * (
+            (1 << (len(some) - 1).bit_length()) - len(some)
+        )  # else each length is a new statement
         found = connection.execute(
             "SELECT digest, id, at FROM memory_segment WHERE superseded IS NULL"  # noqa: S608  marks only
             f" AND digest IN ({', '.join('?' * len(some))}) ORDER BY id",
@@ -204,7 +234,8 @@ def _supersede(connection: sqlite3.Connection, old: Mapping[int, int]) -> None:
         index.remove_segments(connection, old)
         vectors.drop(connection, old)
         connection.executemany(
-            "UPDATE memory_segment SET superseded = ? WHERE id = ?", [(takeover, id_) for id_, takeover in old.items()]
+            "UPDATE memory_segment SET superseded = ? WHERE id = ?",
+            [(takeover, id_) for id_, takeover in old.items()],
         )
 
 
@@ -213,7 +244,9 @@ def drop_run(connection: sqlite3.Connection, run: str) -> bool:
     row = connection.execute("SELECT id FROM memory_run WHERE run_id = ?", (run,)).fetchone()
     if row is None:
         return False
-    own = connection.execute("SELECT id, superseded FROM memory_segment WHERE memory_run = ?", row).fetchall()
+    own = connection.execute(
+        "SELECT id, superseded FROM memory_segment WHERE memory_run = ?", row
+    ).fetchall()
     index.remove_segments(connection, [id_ for id_, superseded in own if superseded is None])
     vectors.drop(connection, [id_ for id_, _ in own])
     heirs = [(superseded, id_) for id_, superseded in own if superseded is not None]
@@ -228,7 +261,9 @@ def drop_run(connection: sqlite3.Connection, run: str) -> bool:
         "UPDATE memory_segment SET superseded = ? WHERE superseded = ? AND id != ?",
         [(takeover, id_, takeover) for takeover, id_ in freed],
     )
-    connection.execute("DELETE FROM memory_run WHERE id = ?", row)  # its segments go with it, `superseded` becomes NULL
+    connection.execute(
+        "DELETE FROM memory_run WHERE id = ?", row
+    )  # its segments go with it, `superseded` becomes NULL
     index.add_segments(connection, [takeover for takeover, _ in freed])
     _index_line(connection, run)
     return True

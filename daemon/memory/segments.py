@@ -86,7 +86,11 @@ def split(text: str, limit: int = PIECE_CHARACTERS) -> list[str]:
     rest = text.strip()
     while len(rest) > limit:
         found = _SENTENCES.match(rest, limit // 2, limit)
-        cut = found.end() if found and found.end() > limit // 2 else rest.rfind(" ", limit // 2, limit) + 1 or limit
+        cut = (
+            found.end()
+            if found and found.end() > limit // 2
+            else rest.rfind(" ", limit // 2, limit) + 1 or limit
+        )
         parts.append(rest[:cut].rstrip())
         rest = rest[cut:].lstrip()
     return [part for part in (*parts, rest) if part]

@@ -55,7 +55,9 @@ class Folder:
 @lru_cache(maxsize=64)  # a routine that asks the same each time mostly finds the same
 def _words(text: str) -> frozenset[str]:
     text = text.casefold()
-    return frozenset(_ASCII_WORD.findall(text) if text.isascii() else _WORD.findall(_HAN.sub(r" \g<0> ", text)))
+    return frozenset(
+        _ASCII_WORD.findall(text) if text.isascii() else _WORD.findall(_HAN.sub(r" \g<0> ", text))
+    )
 
 
 @lru_cache(maxsize=64)

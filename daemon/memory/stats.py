@@ -18,12 +18,16 @@ def counts(connection: sqlite3.Connection) -> Json:
     (last_run,) = connection.execute("SELECT coalesce(max(id), 0) FROM memory_run").fetchone()
     done = {} if state.whole else {"runs": state.low, "of": max(state.high, last_run)}
     return {
-        "items": dict(connection.execute("SELECT category, count(*) FROM memory_item GROUP BY category")),
+        "items": dict(
+            connection.execute("SELECT category, count(*) FROM memory_item GROUP BY category")
+        ),
         "pinned": one("SELECT count(*) FROM memory_item WHERE pinned = 1"),
         "runs": one("SELECT count(*) FROM memory_run"),
         "texts": one("SELECT count(*) FROM memory_segment"),
         "superseded": one("SELECT count(*) FROM memory_segment WHERE superseded IS NOT NULL"),
-        "embedded": dict(connection.execute("SELECT model, count(*) FROM memory_embedding GROUP BY model")),
+        "embedded": dict(
+            connection.execute("SELECT model, count(*) FROM memory_embedding GROUP BY model")
+        ),
         "forgotten": one("SELECT count(*) FROM memory_tombstone"),
         "index": {"version": state.version, "whole": state.whole, **done},
         "bytes": one("SELECT page_count * page_size FROM pragma_page_count, pragma_page_size"),

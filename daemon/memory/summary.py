@@ -45,7 +45,9 @@ def question(routine: str, segments: Sequence[Segment], language: str) -> list[L
     lines, left = [], _WHOLE
     for number, segment in enumerate(segments):
         said = (
-            segment.text if len(segment.text) <= _ONE else f"{segment.text[: _ONE // 2]} … {segment.text[-_ONE // 2 :]}"
+            segment.text
+            if len(segment.text) <= _ONE
+            else f"{segment.text[: _ONE // 2]} … {segment.text[-_ONE // 2 :]}"
         )
         line = f"[{number}] {segment.who or segment.type}: {said}"
         if len(line) > left:
@@ -66,7 +68,8 @@ def with_summary(segments: Sequence[Segment], answer: str) -> list[Segment]:
         found.append(segment)
         about = [text for text, source in facts if source == number]
         found += [
-            replace(segment, type=SegmentType.SUMMARY, text=text, part=_FACTS + n) for n, text in enumerate(about)
+            replace(segment, type=SegmentType.SUMMARY, text=text, part=_FACTS + n)
+            for n, text in enumerate(about)
         ]
     last = segments[-1]
     if summary:
@@ -74,7 +77,12 @@ def with_summary(segments: Sequence[Segment], answer: str) -> list[Segment]:
         tainted = any(segment.tainted for segment in segments)
         found.append(
             Segment(
-                **place, type=SegmentType.SUMMARY, timestamp=last.timestamp, text=summary, who="agent", tainted=tainted
+                **place,
+                type=SegmentType.SUMMARY,
+                timestamp=last.timestamp,
+                text=summary,
+                who="agent",
+                tainted=tainted,
             )
         )
     return found

@@ -26,7 +26,10 @@ class ItemRow(Table, table=True):
     """A text kept under a key."""
 
     __tablename__ = "memory_item"
-    __table_args__ = (Index("memory_item_category", "category", "updated"), {"sqlite_autoincrement": True})
+    __table_args__ = (
+        Index("memory_item_category", "category", "updated"),
+        {"sqlite_autoincrement": True},
+    )
 
     id: int | None = _column(Long, primary_key=True, default=None)
     key: str = _column(Words, unique=True)
@@ -80,7 +83,9 @@ class SegmentRow(Table, table=True):
     asks: bool = _column(Flag, "0", default=False)
     tainted: bool = _column(Flag, "0", default=False)
     digest: int = _column(Long)
-    superseded: int | None = _column(Long, default=None, foreign_key="memory_segment.id", ondelete="SET NULL")
+    superseded: int | None = _column(
+        Long, default=None, foreign_key="memory_segment.id", ondelete="SET NULL"
+    )
     text: str = _column(Words)
 
 

@@ -63,10 +63,16 @@ def by_ids(connection: sqlite3.Connection, ids: Iterable[int]) -> dict[int, Text
 
 def changed(connection: sqlite3.Connection, items: Iterable[int]) -> dict[int, int]:
     """Return when these items were changed last, as far as they exist."""
-    return dict(_chosen(connection, "-id, updated", "FROM memory_item WHERE id IN ", [-id_ for id_ in items]))
+    return dict(
+        _chosen(
+            connection, "-id, updated", "FROM memory_item WHERE id IN ", [-id_ for id_ in items]
+        )
+    )
 
 
-def _chosen(connection: sqlite3.Connection, columns: str, source: str, numbers: list[int]) -> Iterable[Any]:
+def _chosen(
+    connection: sqlite3.Connection, columns: str, source: str, numbers: list[int]
+) -> Iterable[Any]:
     """Return rows by their numbers, from SQLite all of them in one.
 
     For each row that it fetches a thread lets go of the interpreter's lock, and may wait for it a millisecond.
@@ -84,7 +90,9 @@ def _chosen(connection: sqlite3.Connection, columns: str, source: str, numbers: 
 
 def of_run(connection: sqlite3.Connection, run_id: str) -> list[Text]:
     """Return a run's texts in the order they happened."""
-    rows = connection.execute(f"SELECT {_PIECE} {_PIECES} WHERE r.run_id = ? ORDER BY s.id", (run_id,))
+    rows = connection.execute(
+        f"SELECT {_PIECE} {_PIECES} WHERE r.run_id = ? ORDER BY s.id", (run_id,)
+    )
     return list(map(_text, rows))
 
 

@@ -26,11 +26,27 @@ _Stretch: TypeAlias = tuple[datetime, datetime]
 _ENGLISH_NUMBERS = {
     word: number
     for number, words in enumerate(
-        ["", "a an one", "two couple", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
+        [
+            "",
+            "a an one",
+            "two couple",
+            "three",
+            "four",
+            "five",
+            "six",
+            "seven",
+            "eight",
+            "nine",
+            "ten",
+        ]
     )
     for word in words.split()
 }
-_CHINESE_NUMBERS = {**{digit: n for n, digit in enumerate("零一二三四五六七八九十")}, "两": 2, "几": 3}
+_CHINESE_NUMBERS = {
+    **{digit: n for n, digit in enumerate("零一二三四五六七八九十")},
+    "两": 2,
+    "几": 3,
+}
 _DAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 _CHINESE_DAYS = {**{day: n for n, day in enumerate("一二三四五六")}, "日": 6, "天": 6}
 _UNITS = {"小时": "hour", "天": "day", "日": "day", "月": "month", "年": "year"}
@@ -55,9 +71,13 @@ def span(question: str, now: datetime) -> Span | None:
 
 
 @lru_cache(maxsize=64)  # a routine asks the same each time
-def _said(question: str) -> tuple[tuple[re.Match[str], Callable[[re.Match[str], datetime], _Stretch]], ...]:
+def _said(
+    question: str,
+) -> tuple[tuple[re.Match[str], Callable[[re.Match[str], datetime], _Stretch]], ...]:
     """Return what speaks of time in a question, the first to be tried first."""
-    return tuple((found, stretch) for pattern, stretch in _PATTERNS if (found := pattern.search(question)))
+    return tuple(
+        (found, stretch) for pattern, stretch in _PATTERNS if (found := pattern.search(question))
+    )
 
 
 def _number(text: str) -> int:
@@ -128,7 +148,11 @@ def _since(found: re.Match[str], now: datetime) -> _Stretch:
 def _this_or_last(found: re.Match[str], now: datetime) -> _Stretch:
     back = int(found["which"].lower() in ("last", "previous", "past", "上", "上个", "去"))
     back += 2 * (found["which"] in ("上上", "上上个", "前"))
-    stretches: dict[str, Callable[[datetime, int], _Stretch]] = {"week": _weeks, "month": _months, "year": _years}
+    stretches: dict[str, Callable[[datetime, int], _Stretch]] = {
+        "week": _weeks,
+        "month": _months,
+        "year": _years,
+    }
     return stretches[_unit(found["unit"])](now, back)
 
 
@@ -155,26 +179,31 @@ def _fixed(back: int) -> Callable[[re.Match[str], datetime], _Stretch]:
 
 
 # The first that fits decides, so the longer ones stand before those that they contain.
-_PATTERNS: tuple[tuple[re.Pattern[str], Callable[[re.Match[str], datetime], _Stretch]], ...] = tuple(
-    (re.compile(pattern, re.IGNORECASE), stretch)
-    for pattern, stretch in (
-        (r"\bday before yesterday\b", _fixed(2)),
-        (r"\b(yesterday|last night)\b", _fixed(1)),
-        (r"\b(today|tonight|this (morning|afternoon|evening))\b", _fixed(0)),
-        (rf"\b{_N}( of)? {_UNIT} ago\b", _ago),
-        (rf"\b(last|past|previous) {_N}( of)? {_UNIT}\b", _since),
-        (r"\b(?P<which>this|last|past|previous) (?P<unit>week|month|year)\b", _this_or_last),
-        (r"\b(?P<which>this|last|over the) weekend\b", _weekend),
-        (rf"\b(last|on|since|this) {_DAY}\b", _weekday),
-        (r"大前天", _fixed(3)),
-        (r"前天|前晚", _fixed(2)),
-        (r"昨天|昨日|昨晚|昨夜", _fixed(1)),
-        (r"今天|今日|今早|今晚|今晨", _fixed(0)),
-        (rf"{_CN}个?{_CUNIT}(以|之)?前", _ago),
-        (rf"(最近|过去|近){_CN}个?{_CUNIT}", _since),
-        (r"(?P<which>上上?|这|本)?个?(周|星期|礼拜)(?P<day>[一二三四五六日天])", _chinese_weekday),
-        (r"(?P<which>上)?个?周末", _weekend),
-        (r"(?P<which>上上|上|这|本)个?(?P<unit>周|星期|礼拜|月)", _this_or_last),
-        (r"(?P<which>去|今|前)(?P<unit>年)", _this_or_last),
+_PATTERNS: tuple[tuple[re.Pattern[str], Callable[[re.Match[str], datetime], _Stretch]], ...] = (
+    tuple(
+        (re.compile(pattern, re.IGNORECASE), stretch)
+        for pattern, stretch in (
+            (r"\bday before yesterday\b", _fixed(2)),
+            (r"\b(yesterday|last night)\b", _fixed(1)),
+            (r"\b(today|tonight|this (morning|afternoon|evening))\b", _fixed(0)),
+            (rf"\b{_N}( of)? {_UNIT} ago\b", _ago),
+            (rf"\b(last|past|previous) {_N}( of)? {_UNIT}\b", _since),
+            (r"\b(?P<which>this|last|past|previous) (?P<unit>week|month|year)\b", _this_or_last),
+            (r"\b(?P<which>this|last|over the) weekend\b", _weekend),
+            (rf"\b(last|on|since|this) {_DAY}\b", _weekday),
+            (r"大前天", _fixed(3)),
+            (r"前天|前晚", _fixed(2)),
+            (r"昨天|昨日|昨晚|昨夜", _fixed(1)),
+            (r"今天|今日|今早|今晚|今晨", _fixed(0)),
+            (rf"{_CN}个?{_CUNIT}(以|之)?前", _ago),
+            (rf"(最近|过去|近){_CN}个?{_CUNIT}", _since),
+            (
+                r"(?P<which>上上?|这|本)?个?(周|星期|礼拜)(?P<day>[一二三四五六日天])",
+                _chinese_weekday,
+            ),
+            (r"(?P<which>上)?个?周末", _weekend),
+            (r"(?P<which>上上|上|这|本)个?(?P<unit>周|星期|礼拜|月)", _this_or_last),
+            (r"(?P<which>去|今|前)(?P<unit>年)", _this_or_last),
+        )
     )
 )

@@ -38,7 +38,10 @@ def export(connection: sqlite3.Connection, cursor: str | None) -> Lines:
         "SELECT id, run_id, routine, goal, status, started, ended FROM memory_run WHERE id > ? ORDER BY id LIMIT ?",
         (int(after or 0), _PAGE),
     ).fetchall()
-    return Lines([_run(connection, row) for row in found], f"run:{found[-1][0]}" if len(found) == _PAGE else None)
+    return Lines(
+        [_run(connection, row) for row in found],
+        f"run:{found[-1][0]}" if len(found) == _PAGE else None,
+    )
 
 
 def _item(item: rows.Item) -> Json:
@@ -70,7 +73,11 @@ def _run(connection: sqlite3.Connection, row: tuple[Any, ...]) -> Json:
         "started": moment(started).isoformat(),
         "ended": moment(ended).isoformat(),
         "texts": [
-            {**dict(zip(names, text, strict=True)), "at": moment(text[4]).isoformat(), "tainted": bool(text[6])}
+            {
+                **dict(zip(names, text, strict=True)),
+                "at": moment(text[4]).isoformat(),
+                "tainted": bool(text[6]),
+            }
             for text in texts
         ],
     }
@@ -117,11 +124,21 @@ def _read_item(data: Json) -> rows.Item:
     key = checked_key(data["item"])
     if data["category"] not in CATEGORIES:
         raise ValueError(f"{data['category']!r} is no category")
-    created, updated = (stamp(datetime.fromisoformat(data[name])) for name in ("created", "updated"))
+    created, updated = (
+        stamp(datetime.fromisoformat(data[name])) for name in ("created", "updated")
+    )
     run = clean(data["run"]) if data.get("run") else None
     text = checked_text(key, data["text"])
     return rows.Item(
-        0, key, data["category"], run, bool(data.get("tainted")), bool(data.get("pinned")), created, updated, text
+        0,
+        key,
+        data["category"],
+        run,
+        bool(data.get("tainted")),
+        bool(data.get("pinned")),
+        created,
+        updated,
+        text,
     )
 
 
@@ -166,7 +183,9 @@ def take_in(connection: sqlite3.Connection, work: Work) -> Taken:
             (item.created, item.pinned, item.key),
         )
     for about, pieces in work.runs:
-        if connection.execute("SELECT 1 FROM memory_run WHERE run_id = ?", (about["run"],)).fetchone():
+        if connection.execute(
+            "SELECT 1 FROM memory_run WHERE run_id = ?", (about["run"],)
+        ).fetchone():
             known += 1
             continue
         rows.put_run(connection, **about, pieces=pieces)

@@ -55,7 +55,11 @@ def unpack(blob: bytes) -> tuple[float, ...]:
 
 
 def put(
-    connection: sqlite3.Connection, model: str, vectors: Mapping[int, Sequence[float]], *, in_server: bool = False
+    connection: sqlite3.Connection,
+    model: str,
+    vectors: Mapping[int, Sequence[float]],
+    *,
+    in_server: bool = False,
 ) -> None:
     """Keep unit vectors by the id of their text; `in_server`, where the server compares them too."""
     connection.executemany(
@@ -67,7 +71,9 @@ def put(
         ],
     )
     if in_server:
-        pgvector.put(connection, model, {id_: unpack(pack(vector)) for id_, vector in vectors.items()})
+        pgvector.put(
+            connection, model, {id_: unpack(pack(vector)) for id_, vector in vectors.items()}
+        )
 
 
 def fill(connection: Any, model: str) -> bool:
@@ -81,7 +87,8 @@ def drop(connection: sqlite3.Connection, ids: Iterable[int]) -> None:
     """Forget what texts meant; those of every model."""
     models = [model for (model,) in connection.execute(_MODELS)]
     connection.executemany(
-        "DELETE FROM memory_embedding WHERE model = ? AND id = ?", [(model, id_) for id_ in ids for model in models]
+        "DELETE FROM memory_embedding WHERE model = ? AND id = ?",
+        [(model, id_) for id_ in ids for model in models],
     )
 
 
@@ -123,12 +130,19 @@ def last_news(connection: Any, model: str) -> int:
 def news(connection: Any, model: str, since: int) -> tuple[int, dict[int, int]]:
     """Return the signs of what was embedded after that number, and the number of the last of them."""
     rows = list(connection.execute(_NEWS, (model, since)))
-    return max([since, *(seq for seq, _, _ in rows)]), {id_: int.from_bytes(blob, "big") for _, id_, blob in rows}
+    return max([since, *(seq for seq, _, _ in rows)]), {
+        id_: int.from_bytes(blob, "big") for _, id_, blob in rows
+    }
 
 
 def knows_any(connection: sqlite3.Connection, model: str) -> bool:
     """Tell whether anything was embedded by this model."""
-    return connection.execute("SELECT 1 FROM memory_embedding WHERE model = ? LIMIT 1", (model,)).fetchone() is not None
+    return (
+        connection.execute(
+            "SELECT 1 FROM memory_embedding WHERE model = ? LIMIT 1", (model,)
+        ).fetchone()
+        is not None
+    )
 
 
 def nearest(connection: sqlite3.Connection, meant: Meant) -> list[int]:
@@ -152,4 +166,8 @@ def cosines(connection: sqlite3.Connection, meant: Meant, ids: Iterable[int]) ->
         (meant.model, *numbers),
     )
     found = ((id_, unpack(blob)) for id_, blob in rows)
-    return {id_: sum(map(mul, meant.vector, vector)) for id_, vector in found if len(vector) == len(meant.vector)}
+    return {
+        id_: sum(map(mul, meant.vector, vector))
+        for id_, vector in found
+        if len(vector) == len(meant.vector)
+    }

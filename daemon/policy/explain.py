@@ -34,7 +34,9 @@ class Explanation:
     """None if the call cannot be read at all."""
 
 
-def explain(policy: Policy, tool: str, arguments: Json, *, routine: str, tainted: bool = False) -> Explanation:
+def explain(
+    policy: Policy, tool: str, arguments: Json, *, routine: str, tainted: bool = False
+) -> Explanation:
     """Return the verdict on a call with all that led to it."""
     verdict = policy.judge(tool, arguments, routine=routine, tainted=tainted)
     rules = [rule for rule in policy.rules if rule.is_for(tool, routine)]

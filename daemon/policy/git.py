@@ -29,20 +29,29 @@ _RAW_FIELD = re.compile(r"(?:^|[%(*:-])\*?(?:raw|signature)\b")
 def _only_listing(parsed: Parsed) -> None:
     for name, value in parsed.options:
         if name in ("--format", "--sort") and _RAW_FIELD.search(value or ""):
-            raise Unreadable(f"{parsed.name} {name}={value} may show a file without its name", "use other fields")
+            raise Unreadable(
+                f"{parsed.name} {name}={value} may show a file without its name", "use other fields"
+            )
     if parsed.operands and not parsed.has("--list", "-l"):
-        raise Unreadable(f"{parsed.name} {parsed.operands[0].text} would change a branch or tag", "add --list")
+        raise Unreadable(
+            f"{parsed.name} {parsed.operands[0].text} would change a branch or tag", "add --list"
+        )
 
 
 def _only_named_revisions(parsed: Parsed) -> None:
     for name in ("--all", "--branches", "--tags", "--remotes", "-g", "--walk-reflogs"):
         if parsed.has(name):
-            raise Unreadable(f"git show {name} may show a file without its name", "name the commits, or use git log -p")
+            raise Unreadable(
+                f"git show {name} may show a file without its name",
+                "name the commits, or use git log -p",
+            )
 
 
 def _only_the_list(parsed: Parsed) -> None:
     if parsed.operands[0].text != "list":
-        raise Unreadable("git stash without list would change the work tree", "write git stash list")
+        raise Unreadable(
+            "git stash without list would change the work tree", "write git stash list"
+        )
 
 
 # What no table can say of a sub-command; the fields are those of options.Program.
@@ -64,8 +73,13 @@ def _filled(options: str) -> str:
 def subcommands() -> Mapping[str, Program]:
     """Return the sub-commands that may be used, by name."""
     commands = load_table("git")["commands"].items()
-    tables = {f"git {name}": {**fields, "options": _filled(fields["options"])} for name, fields in commands}
-    return {fields["name"].removeprefix("git "): Program(**fields) for fields in programs(tables, _MORE)}
+    tables = {
+        f"git {name}": {**fields, "options": _filled(fields["options"])}
+        for name, fields in commands
+    }
+    return {
+        fields["name"].removeprefix("git "): Program(**fields) for fields in programs(tables, _MORE)
+    }
 
 
 _SYNOPSIS = (
@@ -100,7 +114,9 @@ def _git(words: Sequence[Word]) -> Usage:
     return Usage(("git", *(word.text for word in rest)), files=paths, trees=trees)
 
 
-def command_line(words: Sequence[Word], *, is_path: Callable[[str], bool], denied: Iterable[str]) -> tuple[str, ...]:
+def command_line(
+    words: Sequence[Word], *, is_path: Callable[[str], bool], denied: Iterable[str]
+) -> tuple[str, ...]:
     """Return the words that run: in one way only to be read, and past all that must not be shown.
 
     `is_path` tells whether an operand stands for files of the work tree; `denied` are patterns relative to it, as
@@ -117,7 +133,12 @@ def command_line(words: Sequence[Word], *, is_path: Callable[[str], bool], denie
     if name in ("git branch", "git tag", "git remote"):
         return ("git", name[4:], *options, *(("--", *operands) if operands else ()))
     if name == "git rev-parse":  # shows nothing but ids
-        return ("git", "rev-parse", *options, *(_revision(name, each) if ":" in each else each for each in operands))
+        return (
+            "git",
+            "rev-parse",
+            *options,
+            *(_revision(name, each) if ":" in each else each for each in operands),
+        )
 
     if name in _WITHOUT_REVISIONS:
         revisions, paths = [], operands
@@ -130,12 +151,18 @@ def command_line(words: Sequence[Word], *, is_path: Callable[[str], bool], denie
         if name == "git blame" and operands and not paths:
             paths = operands[-1:]
         revisions = [each for each in operands if each not in paths]
-    if not parsed.has("-g", "--walk-reflogs"):  # the log of a branch goes by its plain name; it holds commits only
+    if not parsed.has(
+        "-g", "--walk-reflogs"
+    ):  # the log of a branch goes by its plain name; it holds commits only
         revisions = [_revision(name, each) for each in revisions]
     elif any(not _REVISION.fullmatch(each) for each in revisions):
-        raise Unreadable(f"{name} --walk-reflogs takes the names of branches only", "write git log -g BRANCH")
+        raise Unreadable(
+            f"{name} --walk-reflogs takes the names of branches only", "write git log -g BRANCH"
+        )
     if name == "git shortlog" and not revisions:
-        revisions = ["HEAD"]  # else it would read a log from standard input, there being no terminal
+        revisions = [
+            "HEAD"
+        ]  # else it would read a log from standard input, there being no terminal
     if name == "git blame" and len(paths) != 1:
         raise Unreadable("git blame takes one file", "write git blame [REVISION] -- FILE")
     if name == "git describe":
@@ -146,20 +173,44 @@ def command_line(words: Sequence[Word], *, is_path: Callable[[str], bool], denie
         raise Unreadable("git blame -C searches files that must not be shown", "leave out -C")
     if exclusions and _shows_files(name, parsed):
         if parsed.has("--follow"):
-            if not {option for option, _ in parsed.options if option in _changes()} <= _NAMES_AND_NUMBERS:
+            if (
+                not {option for option, _ in parsed.options if option in _changes()}
+                <= _NAMES_AND_NUMBERS
+            ):
                 problem = "git log --follow may show a file from when it had a name that must not be shown"
-                raise Unreadable(problem, "leave out --follow, or show names and numbers only: --stat, --name-status")
+                raise Unreadable(
+                    problem,
+                    "leave out --follow, or show names and numbers only: --stat, --name-status",
+                )
         else:
             if name != "git diff" and name != "git ls-files" and not paths:
-                options += ["--full-history", "--sparse"]  # commits that changed nothing else are told of all the same
+                options += [
+                    "--full-history",
+                    "--sparse",
+                ]  # commits that changed nothing else are told of all the same
             paths = [*(paths or ["."]), *exclusions]
     return ("git", name[4:], *options, *revisions, "--", *paths)
 
 
-_WITHOUT_REVISIONS = ("git status", "git ls-files", "git branch", "git tag", "git remote", "git stash")
+_WITHOUT_REVISIONS = (
+    "git status",
+    "git ls-files",
+    "git branch",
+    "git tag",
+    "git remote",
+    "git stash",
+)
 # Options of log that tell which files were changed and how much, and nothing of what is in them.
 _NAMES_AND_NUMBERS = frozenset(
-    {"--name-only", "--name-status", "--stat", "--shortstat", "--numstat", "--summary", "--compact-summary"}
+    {
+        "--name-only",
+        "--name-status",
+        "--stat",
+        "--shortstat",
+        "--numstat",
+        "--summary",
+        "--compact-summary",
+    }
 )
 
 
@@ -201,7 +252,9 @@ _PLAIN = r"(?!-)(?=.)(?:(?!\.\.)[^\s~^:?*\[\\{}\x00-\x1f\x7f])*(?:@\{[^{}]*\})?(
 _REVISION = re.compile(_PLAIN)
 _FILE_IN = re.compile(f"({_PLAIN}):(.*)", re.DOTALL)
 _RANGE = re.compile(r"(.*?)(\.{2,3})(.*)", re.DOTALL)
-_PARENTS = re.compile(r"(\^?)(.*?)(\^@|\^!|\^-\d*)?", re.DOTALL)  # ^REVISION, or REVISION^@ and its like
+_PARENTS = re.compile(
+    r"(\^?)(.*?)(\^@|\^!|\^-\d*)?", re.DOTALL
+)  # ^REVISION, or REVISION^@ and its like
 
 
 def _revision(name: str, operand: str) -> str:
@@ -209,7 +262,9 @@ def _revision(name: str, operand: str) -> str:
     if parts := _FILE_IN.fullmatch(operand):
         if name not in ("git show", "git rev-parse") or ".." in parts[2]:
             instead = (
-                "write git diff REVISION REVISION -- PATH" if name == "git diff" else "write git show REVISION:PATH"
+                "write git diff REVISION REVISION -- PATH"
+                if name == "git diff"
+                else "write git show REVISION:PATH"
             )
             raise Unreadable(f"{name} does not take {operand} here", instead)
         return f"{parts[1]}^{{commit}}:{parts[2]}"
@@ -219,13 +274,17 @@ def _revision(name: str, operand: str) -> str:
     elif (parts := _PARENTS.fullmatch(operand)) and _REVISION.fullmatch(parts[2]):
         return f"{parts[1]}{parts[2]}^{{commit}}{parts[3] or ''}"
     problem = f"{name}: {operand} is neither a plain revision nor a file that is there"
-    raise Unreadable(problem, "write names or ids of commits, with ~N ^N @{N} or .. between; files go behind --")
+    raise Unreadable(
+        problem, "write names or ids of commits, with ~N ^N @{N} or .. between; files go behind --"
+    )
 
 
 def _path_in(operand: str) -> str:
     """Return what an operand would read if it is a path: a revision is one that does not exist."""
     if operand.startswith(":"):
-        raise Unreadable(f"git: {operand} is not read here", "write plain paths, relative to the workspace")
+        raise Unreadable(
+            f"git: {operand} is not read here", "write plain paths, relative to the workspace"
+        )
     parts = _FILE_IN.fullmatch(operand)
     return parts[2] if parts else operand
 
@@ -237,7 +296,8 @@ def _exclusions(pattern: str) -> Iterator[str]:
     yield f":(exclude,icase,glob){plain}"
     for odd in re.finditer("[iks]", plain, re.IGNORECASE):
         before, after = (
-            re.sub("[iks]", "*", each, flags=re.IGNORECASE) for each in (plain[: odd.start()], plain[odd.end() :])
+            re.sub("[iks]", "*", each, flags=re.IGNORECASE)
+            for each in (plain[: odd.start()], plain[odd.end() :])
         )
         yield f":(exclude,icase,glob){before}[^ -~]*{after}"
 

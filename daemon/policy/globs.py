@@ -71,7 +71,9 @@ class Glob:
                     if len(rest) == 1:
                         break
                     rest = rest[1:]
-                if len(rest) > 1 and re.fullmatch(_part(rest[0]), name, re.DOTALL | re.IGNORECASE * self.fold):
+                if len(rest) > 1 and re.fullmatch(
+                    _part(rest[0]), name, re.DOTALL | re.IGNORECASE * self.fold
+                ):
                     after.add(rest[1:])
             rests = after
         return frozenset("/".join(rest) for rest in rests)
@@ -86,11 +88,18 @@ class Glob:
             return True
         if self.pattern.startswith("/") != folder.startswith("/"):
             return False
-        fixed = re.split(r"[*?]", self.pattern, maxsplit=1)[0].rpartition("/")[0]  # what leads to the first wildcard
+        fixed = re.split(r"[*?]", self.pattern, maxsplit=1)[0].rpartition("/")[
+            0
+        ]  # what leads to the first wildcard
         here = "" if folder == "." else folder
         if self.fold:
             fixed, here = fixed.casefold(), here.casefold()
-        return not here or f"{fixed}/".startswith(f"{here}/") or f"{here}/".startswith(f"{fixed}/") or not fixed
+        return (
+            not here
+            or f"{fixed}/".startswith(f"{here}/")
+            or f"{here}/".startswith(f"{fixed}/")
+            or not fixed
+        )
 
 
 def any_covers(globs: Iterable[Glob], *paths: str) -> bool:
@@ -101,8 +110,14 @@ def any_covers(globs: Iterable[Glob], *paths: str) -> bool:
 def _compiled(pattern: str, fold: bool) -> re.Pattern[str]:
     if not pattern or pattern != pattern.strip():
         raise BadPattern("is empty or has blanks around it")
-    if pattern.startswith(("!", "~", "./", "../")) or "/../" in pattern or pattern.endswith(("/..", "/")):
-        raise BadPattern("is written relative to the workspace, without ! ~ . and .. and without a / at its end")
+    if (
+        pattern.startswith(("!", "~", "./", "../"))
+        or "/../" in pattern
+        or pattern.endswith(("/..", "/"))
+    ):
+        raise BadPattern(
+            "is written relative to the workspace, without ! ~ . and .. and without a / at its end"
+        )
     if "[" in pattern or "\\" in pattern:
         raise BadPattern("knows * ? and **, but no [ and no backslash")
     if re.search(r"[\x00-\x1f\x7f-\x9f]", pattern):

@@ -34,7 +34,8 @@ def _refuse_globs(name: str, words: Sequence[Word]) -> None:
     for word in words:
         if word.pattern:
             raise Unreadable(
-                f"{name}: {word.text} would be replaced by file names here", "put the pattern in single quotes"
+                f"{name}: {word.text} would be replaced by file names here",
+                "put the pattern in single quotes",
             )
 
 
@@ -64,14 +65,20 @@ def _test(words: Sequence[Word]) -> Usage:
         after = inner[place + 1].text if place + 1 < len(inner) else ""
         if before in on_files or before in between_files or after in between_files:
             files.append(word.text)
-        elif {before, after} & word_list("test", "between_numbers") and not re.fullmatch(r"[+-]?\d+", word.text):
-            raise Unreadable(f"{name}: {word.text} is no whole number", "compare words with = and !=")
+        elif {before, after} & word_list("test", "between_numbers") and not re.fullmatch(
+            r"[+-]?\d+", word.text
+        ):
+            raise Unreadable(
+                f"{name}: {word.text} is no whole number", "compare words with = and !="
+            )
         elif (
             re.fullmatch(r"-[A-Za-z]+", word.text)
             and word.text not in known
             and before not in ("=", "==", "!=", "-n", "-z")
         ):
-            raise Unreadable(f"{name} {word.text} is not known here", "use -f -d -e -s -r -n -z = != -eq -lt …")
+            raise Unreadable(
+                f"{name} {word.text} is not known here", "use -f -d -e -s -r -n -z = != -eq -lt …"
+            )
     return Usage(_argv(words), files=tuple(files))
 
 
@@ -79,9 +86,7 @@ def _test(words: Sequence[Word]) -> Usage:
 
 _WIDE = re.compile(r"%[^A-Za-z%]*\d{4}")
 _FIND_NEWER = re.compile(r"-newer([aBcm])([aBcmt])")
-_FIND_SYNOPSIS = (
-    "paths, then tests such as -name -type -mtime -size -newer, and -print -printf -ls; never -exec -delete"
-)
+_FIND_SYNOPSIS = "paths, then tests such as -name -type -mtime -size -newer, and -print -printf -ls; never -exec -delete"
 
 
 def _find(words: Sequence[Word]) -> Usage:
@@ -89,7 +94,9 @@ def _find(words: Sequence[Word]) -> Usage:
     while at < len(words) and words[at].text == "-P":
         at += 1
     begin = at
-    while at < len(words) and not (words[at].text[:1] == "-" or words[at].text in ("(", "!", ",", ")")):
+    while at < len(words) and not (
+        words[at].text[:1] == "-" or words[at].text in ("(", "!", ",", ")")
+    ):
         at += 1
     files = [word.text for word in words[begin:at]] or ["."]
     _refuse_globs("find", words[at:])
@@ -102,7 +109,9 @@ def _find(words: Sequence[Word]) -> Usage:
             continue
         newer = _FIND_NEWER.fullmatch(text)
         if not (newer or text in valued):
-            raise Unreadable(f"find {text} is not known here to change nothing", f"find takes {_FIND_SYNOPSIS}")
+            raise Unreadable(
+                f"find {text} is not known here to change nothing", f"find takes {_FIND_SYNOPSIS}"
+            )
         if at == len(words):
             raise Unreadable(f"find {text} lacks its value", f"write find {text} VALUE")
         value = words[at].text
@@ -112,7 +121,9 @@ def _find(words: Sequence[Word]) -> Usage:
         elif text in number and not re.fullmatch(r"[+-]?\d{1,12}", value):
             raise Unreadable(f"find {text} {value}: expected a number", f"write find {text} 1")
         elif text == "-printf" and _WIDE.search(value):
-            raise Unreadable("find -printf with so wide a field would flood the output", "give a smaller width")
+            raise Unreadable(
+                "find -printf with so wide a field would flood the output", "give a smaller width"
+            )
     return Usage(_argv(words), files=tuple(files))
 
 
@@ -137,13 +148,17 @@ def _sed(words: Sequence[Word]) -> Usage:
             scripts.append(words[at].text)
             at += 1
         elif text.startswith("-") and text != "-":
-            raise Unreadable(f"sed {text} is not known here to change nothing", f"sed takes {_SED_SYNOPSIS}")
+            raise Unreadable(
+                f"sed {text} is not known here to change nothing", f"sed takes {_SED_SYNOPSIS}"
+            )
         elif not scripts:
             scripts.append(text)
         elif text != "-":
             files.append(text)
     if not silent or not scripts or not all(_SED_PRINT.fullmatch(script) for script in scripts):
-        raise Unreadable("sed can write and run, so only printing lines is allowed", f"sed takes {_SED_SYNOPSIS}")
+        raise Unreadable(
+            "sed can write and run, so only printing lines is allowed", f"sed takes {_SED_SYNOPSIS}"
+        )
     return Usage(_argv(words), files=tuple(files), stdin=not files)
 
 
@@ -152,7 +167,9 @@ def _sed(words: Sequence[Word]) -> Usage:
 _PS_LIST = re.compile(r"[A-Za-z0-9_.,:/%@+-]*")
 _PS_DASHED_BSD = re.compile(r"-auxw*")
 _PS_BSD = re.compile(r"[acfghjlmnrsuvwxATSHXZ]+")
-_PS_SYNOPSIS = "aux, axo FIELDS, -ef, -eo FIELDS, -p PID, -u USER, --sort=FIELD, --forest; no environments"
+_PS_SYNOPSIS = (
+    "aux, axo FIELDS, -ef, -eo FIELDS, -p PID, -u USER, --sort=FIELD, --forest; no environments"
+)
 
 
 def _ps(words: Sequence[Word]) -> Usage:
@@ -162,7 +179,10 @@ def _ps(words: Sequence[Word]) -> Usage:
     environment of processes: `ps -fe -H -T` does. So -e becomes its synonym -A, and values are joined to long options.
     """
     _refuse_globs("ps", words)
-    rest = [word.text.lstrip("-") if _PS_DASHED_BSD.fullmatch(word.text) else word.text for word in words[1:]]
+    rest = [
+        word.text.lstrip("-") if _PS_DASHED_BSD.fullmatch(word.text) else word.text
+        for word in words[1:]
+    ]
     argv = ["ps"]
     while rest:
         text = rest.pop(0)
@@ -183,7 +203,9 @@ def _ps(words: Sequence[Word]) -> Usage:
             raise _ps_unknown(text)
     place = argv.index("-C") if "-C" in argv else 0
     if place and not all(word.startswith("--") for word in (*argv[1:place], *argv[place + 2 :])):
-        raise Unreadable("ps -C goes with --format, --sort and the like only", "write ps -C NAME -o pid,args")
+        raise Unreadable(
+            "ps -C goes with --format, --sort and the like only", "write ps -C NAME -o pid,args"
+        )
     return Usage(tuple(argv))
 
 
@@ -222,12 +244,17 @@ def _ps_fields(text: str) -> str:
     for each in re.split(r"[, ]+", text):
         match = re.fullmatch(r"[+-]?([%\w]*)(?::\d+)?(?:=.*)?", each)
         if each and (not match or match[1] not in word_list("ps", "fields")):
-            raise Unreadable(f"ps: {each} is not a field that is known here", "use pid,ppid,user,pcpu,pmem,comm,args")
+            raise Unreadable(
+                f"ps: {each} is not a field that is known here",
+                "use pid,ppid,user,pcpu,pmem,comm,args",
+            )
     return text
 
 
 def _ps_unknown(text: str) -> Unreadable:
-    return Unreadable(f"ps {text} is not known here to show no environments", f"ps takes {_PS_SYNOPSIS}")
+    return Unreadable(
+        f"ps {text} is not known here to show no environments", f"ps takes {_PS_SYNOPSIS}"
+    )
 
 
 def _next(rest: list[str], option: str) -> str:
@@ -247,7 +274,9 @@ def _ip(words: Sequence[Word]) -> Usage:
     rest = [word.text for word in words[1:]]
     while rest and rest[0].startswith("-"):
         if rest.pop(0) not in word_list("ip", "options"):
-            raise Unreadable("ip: this option is not known here to change nothing", f"ip takes {_IP_SYNOPSIS}")
+            raise Unreadable(
+                "ip: this option is not known here to change nothing", f"ip takes {_IP_SYNOPSIS}"
+            )
     if rest[1:2] == ["s"] and not rest[0].startswith("l"):  # of a link it would mean `set`
         rest[1] = "show"
     if (
@@ -255,7 +284,10 @@ def _ip(words: Sequence[Word]) -> Usage:
         or rest.pop(0) not in word_list("ip", "objects")
         or (rest and rest.pop(0) not in word_list("ip", "verbs"))
     ):
-        raise Unreadable("ip shows addresses, routes and links here, and changes nothing", f"ip takes {_IP_SYNOPSIS}")
+        raise Unreadable(
+            "ip shows addresses, routes and links here, and changes nothing",
+            f"ip takes {_IP_SYNOPSIS}",
+        )
     if not all(_IP_WORD.fullmatch(text) and not text.startswith("-") for text in rest):
         raise Unreadable("ip: this selection is not known here", f"ip takes {_IP_SYNOPSIS}")
     return Usage(_argv(words))

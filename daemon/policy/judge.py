@@ -44,16 +44,28 @@ class Part:
 
 
 def judge(
-    part: Part, rules: Sequence[Rule], *, routine: str, default: Effect = Effect.DENY, tainted: bool = False
+    part: Part,
+    rules: Sequence[Rule],
+    *,
+    routine: str,
+    default: Effect = Effect.DENY,
+    tainted: bool = False,
 ) -> Verdict:
     """Return the strictest of what the rules say of this part; `default` if none speaks of it."""
     if part.refusal is not None:
-        return Verdict(effect=Effect.DENY, rule="built in", reason=part.refusal.problem, allowed=part.refusal.instead)
+        return Verdict(
+            effect=Effect.DENY,
+            rule="built in",
+            reason=part.refusal.problem,
+            allowed=part.refusal.instead,
+        )
     speaking = [rule for rule in rules if rule.is_for(part.tool, routine) and speaks_of(rule, part)]
     if not speaking:
         effect = Effect.DENY if part.tool in BY_NAME else default
         return Verdict(effect=effect, rule="default", reason=_why_none(part, rules, routine))
-    decides = max(speaking, key=lambda rule: (strictness(rule.effect_on(tainted=tainted)), -rule.number))
+    decides = max(
+        speaking, key=lambda rule: (strictness(rule.effect_on(tainted=tainted)), -rule.number)
+    )
     effect, reason = decides.effect_on(tainted=tainted), decides.reason
     if effect is not decides.effect and not reason:
         reason = "this run has read text that strangers may have written"
@@ -85,12 +97,16 @@ def speaks_of(rule: Rule, part: Part) -> bool:
 
 
 def _speaks_of_target(rule: Rule, target: Target) -> bool:
-    return target.method in rule.methods and (not rule.hosts or any(host.means(target) for host in rule.hosts))
+    return target.method in rule.methods and (
+        not rule.hosts or any(host.means(target) for host in rule.hosts)
+    )
 
 
 def _why_none(part: Part, rules: Sequence[Rule], routine: str) -> str:
     """Say what kept the nearest allowing rule from speaking of this part."""
-    allowing = [rule for rule in rules if rule.effect is not Effect.DENY and rule.is_for(part.tool, routine)]
+    allowing = [
+        rule for rule in rules if rule.effect is not Effect.DENY and rule.is_for(part.tool, routine)
+    ]
     if part.words and part.tool != "shell":
         more = part.words[:2] if part.tool in BY_NAME else part.words[:1]
         return f"no rule allows {part.tool} {' '.join(more)}".rstrip()

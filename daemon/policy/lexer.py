@@ -23,7 +23,10 @@ from typing import Literal, NoReturn, TypeAlias
 
 from daemon.policy.tables import word_list
 
-MAX_LINE, MAX_WORDS = 10_000, 500  # a longer one is no command but a program; any word may be a path to be followed
+MAX_LINE, MAX_WORDS = (
+    10_000,
+    500,
+)  # a longer one is no command but a program; any word may be a path to be followed
 
 
 class Unreadable(ValueError):
@@ -84,7 +87,9 @@ class Pipeline:
 def read(line: str) -> tuple[Pipeline, ...]:
     """Return the pipelines of a line; raise Unreadable if bash might do anything but run these words."""
     if len(line) > MAX_LINE:
-        raise Unreadable(f"the line is longer than {MAX_LINE} characters", "split it into several calls")
+        raise Unreadable(
+            f"the line is longer than {MAX_LINE} characters", "split it into several calls"
+        )
     _refuse_invisible(line)
     return _Reader(line).pipelines()
 
@@ -128,13 +133,21 @@ def _refuse_lookalikes(text: str) -> None:
     for char in text:
         if char <= "~":
             continue
-        if unicodedata.normalize("NFKC", char)[0] <= "~" or unicodedata.category(char) in _DECEPTIVE:
-            raise Unreadable(f"the line holds {_named(char)} outside quotes", "write the ASCII character, or quote it")
+        if (
+            unicodedata.normalize("NFKC", char)[0] <= "~"
+            or unicodedata.category(char) in _DECEPTIVE
+        ):
+            raise Unreadable(
+                f"the line holds {_named(char)} outside quotes",
+                "write the ASCII character, or quote it",
+            )
     for run in _LETTERS.findall(text):
         if not run.isascii() and any(char.isascii() for char in run):
             for char in run:
                 if not char.isascii() and _LOOKALIKE.search(unicodedata.name(char, "")):
-                    raise Unreadable(f"{run} mixes Latin letters with {_named(char)}", "quote it if it is meant")
+                    raise Unreadable(
+                        f"{run} mixes Latin letters with {_named(char)}", "quote it if it is meant"
+                    )
 
 
 # --- words -----------------------------------------------------------------------------------------
@@ -252,7 +265,9 @@ class _Reader:
                 words.append(self._word(first=not words))
             self._skip(" ")
         if not words:
-            raise Unreadable("a command is missing", "every | && || and ; needs a command on both sides")
+            raise Unreadable(
+                "a command is missing", "every | && || and ; needs a command on both sides"
+            )
         return Command(tuple(words), tuple(redirects), stdin)
 
     def _target(self, earlier: Word | None) -> Word:
@@ -273,18 +288,25 @@ class _Reader:
             self._skip(" ")
             if self._word(first=False).text == "/dev/null":
                 return Redirect(2 if fd == "2" else 1, Stream.NULL)
-        raise Unreadable(f"{fd}{operator} is not allowed here", _INSTEAD["<" if operator[0] == "<" else ">"])
+        raise Unreadable(
+            f"{fd}{operator} is not allowed here", _INSTEAD["<" if operator[0] == "<" else ">"]
+        )
 
     def _at_end_of_word(self) -> bool:
         return self.at == len(self.line) or self.line[self.at] in " \n;|&<>"
 
     def _word(self, *, first: bool) -> Word:
         if not first and (match := _ESCAPED_WORD.match(self.line, self.at)):
-            self.at = match.end()  # find's \( \) and \!: the only escapes that can mean nothing else
+            self.at = (
+                match.end()
+            )  # find's \( \) and \!: the only escapes that can mean nothing else
             return Word(match[1], bare=False)
         self.words += 1
         if self.words > MAX_WORDS:
-            raise Unreadable(f"the line has more than {MAX_WORDS} words", "split it into several calls, or use find")
+            raise Unreadable(
+                f"the line has more than {MAX_WORDS} words",
+                "split it into several calls, or use find",
+            )
         start = self.at
         text: list[str] = []
         pattern: list[str] = []
@@ -317,7 +339,10 @@ class _Reader:
         if char == '"':
             inside = self._quoted(_DOUBLE.match(self.line, self.at))
             if match := _NOT_LITERAL.search(inside):
-                self._refuse(match[0][-1], instead="put the text in single quotes, where everything is literal")
+                self._refuse(
+                    match[0][-1],
+                    instead="put the text in single quotes, where everything is literal",
+                )
             return _ESCAPED.sub(r"\1", inside), True, False
         if char == "{" and self.at > start and (match := _BRACED.match(self.line, self.at - 1)):
             self.at = match.end()
@@ -328,22 +353,36 @@ class _Reader:
         if char == "~" and self.at > start and _TILDE_IS_PLAIN.match(self.line[self.at - 1]):
             self.at += 1
             return char, False, False
-        if char == "!" and not first and self.at == start and re.match(r"!=?(?=[ \n;|]|$)", self.line[self.at :]):
+        if (
+            char == "!"
+            and not first
+            and self.at == start
+            and re.match(r"!=?(?=[ \n;|]|$)", self.line[self.at :])
+        ):
             self.at += 1
             return char, False, False
-        if char == "[" and first and self.at == start and re.match(r"\[(?=[ \n;|]|$)", self.line[self.at :]):
+        if (
+            char == "["
+            and first
+            and self.at == start
+            and re.match(r"\[(?=[ \n;|]|$)", self.line[self.at :])
+        ):
             self.at += 1
             return char, False, False
         return self._refuse(char)
 
     def _quoted(self, match: re.Match[str] | None) -> str:
         if match is None:
-            raise Unreadable(f"a {self.line[self.at]} is not closed on its line", "close the quotes")
+            raise Unreadable(
+                f"a {self.line[self.at]} is not closed on its line", "close the quotes"
+            )
         self.at = match.end()
         return match[1]
 
     def _refuse(self, char: str, what: str = "", instead: str = "") -> NoReturn:
-        what = what or _WHAT.get(char, f"{char if char != chr(10) else 'a line end'} is not allowed here")
+        what = what or _WHAT.get(
+            char, f"{char if char != chr(10) else 'a line end'} is not allowed here"
+        )
         raise Unreadable(what, instead or _INSTEAD.get(char, ""))
 
 
@@ -357,8 +396,15 @@ def _refuse_as_command(word: Word) -> None:
     if word.pattern:
         raise Unreadable(f"{word.text} cannot name a program", "write the name out")
     if "=" in word.text:
-        raise Unreadable(f"{word.text} assigns a variable", "there are none here; write the value where it is used")
+        raise Unreadable(
+            f"{word.text} assigns a variable",
+            "there are none here; write the value where it is used",
+        )
     if word.bare and word.text in word_list("shell", "reserved"):
-        raise Unreadable(f"{word.text} belongs to the shell's grammar", "run the commands one by one")
+        raise Unreadable(
+            f"{word.text} belongs to the shell's grammar", "run the commands one by one"
+        )
     if not _NAME.fullmatch(word.text):
-        raise Unreadable(f"{word.text!r} cannot name a program", "begin with a program's plain name")
+        raise Unreadable(
+            f"{word.text!r} cannot name a program", "begin with a program's plain name"
+        )

@@ -56,7 +56,9 @@ _PATHS = ("PATH", "FILE", "TREE")
 _MAY_BE_GLOBS = (*_PATHS, "ANY", "MOUNT")
 OPERAND = re.compile(r"([A-Z]+)([?*+]?)(=\.)?")
 _NUMBER = re.compile(r"-\d{1,9}")
-_LONGEST_NAME = 40  # of an option; to look for one like a word of many thousand letters would take seconds
+_LONGEST_NAME = (
+    40  # of an option; to look for one like a word of many thousand letters would take seconds
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +150,9 @@ class Program:
         parsed = self.parsed(words)
         kinds = self.operands if isinstance(self.operands, str) else self.operands(parsed)
         named: dict[str, list[str]] = {kind: [] for kind in _PATHS}
-        for word, kind in zip(parsed.operands, _assign(self.name, kinds, parsed.operands), strict=True):
+        for word, kind in zip(
+            parsed.operands, _assign(self.name, kinds, parsed.operands), strict=True
+        ):
             _refuse_misfit(self.name, kind, word)
             if kind in _PATHS:
                 named[kind].append(word.text)
@@ -159,12 +163,16 @@ class Program:
             if kind in _PATHS and not named[kind]:
                 stdin = stdin or not default
                 named[kind] += ["."] * bool(default)
-        files, no_folders, trees = ([path for path in named[kind] if path != "-"] for kind in _PATHS)
+        files, no_folders, trees = (
+            [path for path in named[kind] if path != "-"] for kind in _PATHS
+        )
         stdin = stdin and not parsed.has(*self.without_input)
         added = self.added(parsed)
         argv = (words[0].text, *added, *(word.text for word in words[1:]))
         values = [text for kind, text in parsed.values if kind in _PATHS and text != "-"]
-        wanted = [text for kind, text in parsed.values if kind == "NAMES" and not text.startswith("!")]
+        wanted = [
+            text for kind, text in parsed.values if kind == "NAMES" and not text.startswith("!")
+        ]
         end = parsed.options_end
         return Usage(
             argv,
@@ -203,7 +211,9 @@ class Table:
             name, _, kind = item.partition("=")
             plain = name.rstrip("[")
             kinds = _kinds(kind.rstrip("]?"))
-            self._long[plain] = _Option(plain, kinds, optional=name != plain, lenient=kind.endswith("?"))
+            self._long[plain] = _Option(
+                plain, kinds, optional=name != plain, lenient=kind.endswith("?")
+            )
         elif item[2:3] in (":", "?"):
             self._short[item[1]] = _Option(item[:2], _kinds(item[3:]), optional=item[2] == "?")
         else:
@@ -235,15 +245,25 @@ class Table:
                 options_end, before_end = at - 1, len(operands)
                 operands.extend(words[at:])
                 break
-            if not text.startswith("-") or text == "-" or (self._negative and KINDS["NUM"].fullmatch(text)):
+            if (
+                not text.startswith("-")
+                or text == "-"
+                or (self._negative and KINDS["NUM"].fullmatch(text))
+            ):
                 operands.append(word)
                 continue
             for option, joined in self._read(name, text):
-                given = [Word(joined)] if joined is not None else list(words[at : at + option.wants])
+                given = (
+                    [Word(joined)] if joined is not None else list(words[at : at + option.wants])
+                )
                 if joined is None and any(value.text == "--" for value in given):
                     problem = f"{name} {option.name} -- is read as a value by some programs, and as an end by others"
-                    form = f"{option.name}=--" if option.name.startswith("--") else f"{option.name}--"
-                    raise Unreadable(problem, f"write {form}" if option.wants == 1 else "use another value")
+                    form = (
+                        f"{option.name}=--" if option.name.startswith("--") else f"{option.name}--"
+                    )
+                    raise Unreadable(
+                        problem, f"write {form}" if option.wants == 1 else "use another value"
+                    )
                 at += 0 if joined is not None else len(given)
                 values += _values(name, option, given)
                 options.append((option.name, given[0].text if given else None))
@@ -273,7 +293,10 @@ class Table:
         if option is None:
             raise self._unknown(name, key)
         if equals and len(option.kinds) != 1:
-            raise Unreadable(f"{name} {key} takes no value after =", f"write {key}" + " VALUE" * len(option.kinds))
+            raise Unreadable(
+                f"{name} {key} takes no value after =",
+                f"write {key}" + " VALUE" * len(option.kinds),
+            )
         return option, value if equals else None
 
     def _unknown(self, name: str, option: str) -> Unreadable:
@@ -287,13 +310,20 @@ class Table:
         return Unreadable(problem, f"write {close[0]}" if close else self._takes(name))
 
     def _takes(self, name: str) -> str:
-        return f"{name} takes {' '.join(self._text.split())}" if self._text else f"{name} takes no options"
+        return (
+            f"{name} takes {' '.join(self._text.split())}"
+            if self._text
+            else f"{name} takes no options"
+        )
 
 
 def _values(name: str, option: _Option, given: Sequence[Word]) -> list[tuple[str, str]]:
     """Return an option's values, each with its kind; raise Unreadable for values that do not fit."""
     if len(given) < option.wants and not (option.lenient and not given):
-        raise Unreadable(f"{name} {option.name} lacks its value", f"write {option.name}" + " VALUE" * option.wants)
+        raise Unreadable(
+            f"{name} {option.name} lacks its value",
+            f"write {option.name}" + " VALUE" * option.wants,
+        )
     for kind, word in zip(option.kinds, given, strict=False):
         _refuse_misfit(name, kind, word, of=option.name)
     return [(kind, word.text) for kind, word in zip(option.kinds, given, strict=False)]
@@ -308,7 +338,9 @@ def table(text: str, negative: bool) -> Table:
 def _refuse_misfit(name: str, kind: str, word: Word, *, of: str = "") -> None:
     place = f"{name} {of}".rstrip()
     if word.pattern and kind not in _MAY_BE_GLOBS:
-        raise Unreadable(f"{place}: {word.text} would be replaced by file names here", "put it in single quotes")
+        raise Unreadable(
+            f"{place}: {word.text} would be replaced by file names here", "put it in single quotes"
+        )
     if not KINDS[kind].fullmatch(word.text):
         raise Unreadable(f"{place} does not take {word.text!r} here", f"it takes {kind}")
 

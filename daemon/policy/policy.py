@@ -98,7 +98,12 @@ class Policy:
 
     @classmethod
     def load(
-        cls, path: Path, *, workspace: Path, tools: Collection[str] = (), private: Collection[Path] = ()
+        cls,
+        path: Path,
+        *,
+        workspace: Path,
+        tools: Collection[str] = (),
+        private: Collection[Path] = (),
     ) -> Policy:
         """Read a policy file; raise ConfigError with all its faults.
 
@@ -109,10 +114,19 @@ class Policy:
         known = frozenset({*TOOLS, *tools})
         file = load_toml(path, PolicyFile, (*checks(known), *_proofs(workspace, (path, *private))))
         text = path.read_bytes()
-        return replace(cls.of(file, workspace), hash=hashlib.sha256(text).hexdigest(), text=text.decode())
+        return replace(
+            cls.of(file, workspace), hash=hashlib.sha256(text).hexdigest(), text=text.decode()
+        )
 
     @classmethod
-    def read(cls, text: str, *, workspace: Path, tools: Collection[str] | None = None, name: str = "policy") -> Policy:
+    def read(
+        cls,
+        text: str,
+        *,
+        workspace: Path,
+        tools: Collection[str] | None = None,
+        name: str = "policy",
+    ) -> Policy:
         """Read the text of a policy that is to be tried, not to be obeyed; raise ConfigError with all its faults.
 
         Without `tools` it is one that was in force: names of tools that are gone by now are no fault of it.
@@ -120,10 +134,16 @@ class Policy:
         try:
             data = tomllib.loads(text)
         except tomllib.TOMLDecodeError as error:
-            raise ConfigError(Fault(file=name, key="", found="", problem=f"is not TOML: {error}")) from None
-        rules = () if tools is None else (*checks(frozenset({*TOOLS, *tools})), *_proofs(workspace, ()))
+            raise ConfigError(
+                Fault(file=name, key="", found="", problem=f"is not TOML: {error}")
+            ) from None
+        rules = (
+            () if tools is None else (*checks(frozenset({*TOOLS, *tools})), *_proofs(workspace, ()))
+        )
         file = parse(data, PolicyFile, file=name, rules=rules)
-        return replace(cls.of(file, workspace), hash=hashlib.sha256(text.encode()).hexdigest(), text=text)
+        return replace(
+            cls.of(file, workspace), hash=hashlib.sha256(text.encode()).hexdigest(), text=text
+        )
 
     @classmethod
     def of(cls, file: PolicyFile, workspace: Path) -> Policy:
@@ -154,11 +174,15 @@ class Policy:
         try:
             request = understand(tool, arguments, self.reach, standing.rules, standing.file_rules)
         except Unreadable as error:
-            return Verdict(effect=Effect.DENY, rule="built in", reason=error.problem, allowed=error.instead), ()
+            return Verdict(
+                effect=Effect.DENY, rule="built in", reason=error.problem, allowed=error.instead
+            ), ()
         verdict = self._by_rules(request.parts, standing, tainted=tainted)
         return self._lowered(verdict, standing, tool, arguments, tainted=tainted), request.line
 
-    def judge_place(self, tool: str, place: Place, *, routine: str, tainted: bool = False) -> Verdict:
+    def judge_place(
+        self, tool: str, place: Place, *, routine: str, tainted: bool = False
+    ) -> Verdict:
         """Judge a call by where its path was found to lead, which is not followed again: that is what will be opened.
 
         How it was written is another name, to be judged by itself.
@@ -166,12 +190,16 @@ class Policy:
         standing = self._standing(tool, routine)
         if standing.verdict is not None:
             return standing.verdict
-        verdict = self._by_rules((Part(tool=tool, paths=(place.names[:1],)),), standing, tainted=tainted)
+        verdict = self._by_rules(
+            (Part(tool=tool, paths=(place.names[:1],)),), standing, tainted=tainted
+        )
         return self._lowered(verdict, standing, tool, {}, tainted=tainted)
 
     @cached_property
     def _standing(self) -> Callable[[str, str], _Standing]:
-        return lru_cache(maxsize=1024)(self._read_up)  # a routine makes the same few calls in each of its runs
+        return lru_cache(maxsize=1024)(
+            self._read_up
+        )  # a routine makes the same few calls in each of its runs
 
     def _read_up(self, tool: str, routine: str) -> _Standing:
         tables = tuple(self._tables(routine))
@@ -203,7 +231,9 @@ class Policy:
             allowed=self._instead(parts[place], rules, by_default=verdict.rule == "default"),
         )
 
-    def _lowered(self, verdict: Verdict, standing: _Standing, tool: str, arguments: Json, *, tainted: bool) -> Verdict:
+    def _lowered(
+        self, verdict: Verdict, standing: _Standing, tool: str, arguments: Json, *, tainted: bool
+    ) -> Verdict:
         if not standing.restraint.concerns(verdict, tainted=tainted):
             return verdict
         return standing.restraint.lower(verdict, self._manner(tool, arguments), tainted=tainted)
@@ -238,11 +268,15 @@ class Policy:
 
     def _restraint(self, routine: str) -> Restriction:
         tables = [table for _, table in self._tables(routine)]
-        autonomy = min(self.autonomy, *(table.autonomy or self.autonomy for table in tables), key=PRESETS.index)
+        autonomy = min(
+            self.autonomy, *(table.autonomy or self.autonomy for table in tables), key=PRESETS.index
+        )
         return Restriction(
             routine=routine,
             autonomy=autonomy,
-            on_ask="deny" if any((table.on_ask or self.on_ask) == "deny" for table in tables) else "park",
+            on_ask="deny"
+            if any((table.on_ask or self.on_ask) == "deny" for table in tables)
+            else "park",
             # a routine that an agent made has no section of its own that widens anything: its maker's counts
             tainted_tools=tables[0].tainted_tools,
         )
@@ -256,7 +290,8 @@ class Policy:
     def names(self, tool: str, routine: str) -> bool:
         """Tell whether a rule that does not forbid names this tool, for this routine."""
         return any(
-            rule.tool == tool and rule.effect is not Effect.DENY and rule.is_for(tool, routine) for rule in self.rules
+            rule.tool == tool and rule.effect is not Effect.DENY and rule.is_for(tool, routine)
+            for rule in self.rules
         )
 
     def singles_out(self, routine: str, beside: str) -> str:
@@ -282,7 +317,9 @@ class Policy:
     def networks(self, target: Target, routine: str) -> tuple[IPv4Network | IPv6Network, ...]:
         """Return the addresses that are not public and that a request may go to all the same."""
         part = Part(tool="http_request", target=target)
-        speaking = [rule for rule in self.rules if rule.is_for(part.tool, routine) and speaks_of(rule, part)]
+        speaking = [
+            rule for rule in self.rules if rule.is_for(part.tool, routine) and speaks_of(rule, part)
+        ]
         return tuple(network for rule in speaking for network in rule.networks)
 
     def limits_for(self, routine: str) -> Limits:
@@ -299,12 +336,18 @@ class Policy:
 
     @cached_property
     def _summaries(self) -> Callable[[str, tuple[str, ...], str], str]:
-        return lru_cache(maxsize=256)(self._summed_up)  # a routine is told the same in each of its runs
+        return lru_cache(maxsize=256)(
+            self._summed_up
+        )  # a routine is told the same in each of its runs
 
     def _summed_up(self, routine: str, tools: tuple[str, ...], language: str) -> str:
         say = _SAY.get(language, _SAY["en"])
         tables = [table for _, table in self._tables(routine)]
-        offered = [tool for tool in tools if tool not in OF_THE_RUN and all(offers(table, tool) for table in tables)]
+        offered = [
+            tool
+            for tool in tools
+            if tool not in OF_THE_RUN and all(offers(table, tool) for table in tables)
+        ]
         rules = [rule for rule in self.rules if any(rule.is_for(tool, routine) for tool in offered)]
         allowing = [rule for rule in rules if rule.effect is Effect.ALLOW]
         lines: list[str] = []
@@ -323,7 +366,9 @@ class Policy:
         for rule in rules if lines else ():
             if rule.effect is Effect.DENY:
                 what = ", ".join(glob.pattern for glob in rule.paths) or rule.label
-                lines.append(say["never"].format(what=what) + (f" ({rule.reason})" if rule.reason else ""))
+                lines.append(
+                    say["never"].format(what=what) + (f" ({rule.reason})" if rule.reason else "")
+                )
         return "\n".join(f"- {line}" for line in lines) or f"- {say['nothing']}"
 
     def _places(self, tool: str, rules: Collection[Rule], say: Mapping[str, str]) -> str:
@@ -359,7 +404,9 @@ class Policy:
         for part in parts if allows else ():
             verdict = judge(part, self.rules, routine=routine)
             if not verdict.allows:
-                return f"{verdict.rule} says {verdict.effect}" + (f": {verdict.reason}" if verdict.reason else "")
+                return f"{verdict.rule} says {verdict.effect}" + (
+                    f": {verdict.reason}" if verdict.reason else ""
+                )
         return ""
 
     def _example(self, rule: Rule, example: str) -> Request:
@@ -386,12 +433,23 @@ class Policy:
         if part.words:
             name = part.words[0]
             programs = _programs(rules)
-            if by_default and part.misfit is not None and name in read_only() and _named(name, rules):
+            if (
+                by_default
+                and part.misfit is not None
+                and name in read_only()
+                and _named(name, rules)
+            ):
                 return part.misfit.instead
             if hint := instead_of(name):
                 return hint
-            return f"the shell runs {', '.join(programs)}" if programs else "no command is allowed here"
-        patterns = [glob.pattern for rule in rules if rule.effect is Effect.ALLOW for glob in rule.paths]
+            return (
+                f"the shell runs {', '.join(programs)}"
+                if programs
+                else "no command is allowed here"
+            )
+        patterns = [
+            glob.pattern for rule in rules if rule.effect is Effect.ALLOW for glob in rule.paths
+        ]
         return f"{part.tool} may use {', '.join(patterns)}" if patterns and part.paths else ""
 
 
@@ -403,7 +461,9 @@ def _forms(rule: Rule) -> list[str]:
 
 
 def _named(program: str, rules: Collection[Rule]) -> bool:
-    return any(not rule.argv or program in rule.argv[0] for rule in rules if rule.effect is not Effect.DENY)
+    return any(
+        not rule.argv or program in rule.argv[0] for rule in rules if rule.effect is not Effect.DENY
+    )
 
 
 def _programs(rules: Collection[Rule]) -> list[str]:
@@ -454,13 +514,22 @@ def refuse_if_open(path: Path) -> None:
         problem = ""
         sticky = stat.S_ISDIR(status.st_mode) and status.st_mode & stat.S_ISVTX
         if status.st_uid not in (0, os.geteuid()):
-            problem, hint = f"belongs to {_user(status.st_uid)}", f"chown it to {_user(os.geteuid())} or root"
+            problem, hint = (
+                f"belongs to {_user(status.st_uid)}",
+                f"chown it to {_user(os.geteuid())} or root",
+            )
         elif status.st_mode & stat.S_IWOTH and not sticky:
             problem, hint = "can be written by everybody", "chmod o-w"
-        elif status.st_mode & stat.S_IWGRP and not sticky and (others := _others(status.st_gid, status.st_uid)):
+        elif (
+            status.st_mode & stat.S_IWGRP
+            and not sticky
+            and (others := _others(status.st_gid, status.st_uid))
+        ):
             problem, hint = f"can be written by {others}", "chmod g-w"
         if problem:
-            raise ConfigError(Fault(file=display(place), key="", found="", problem=problem, hint=hint))
+            raise ConfigError(
+                Fault(file=display(place), key="", found="", problem=problem, hint=hint)
+            )
 
 
 def _user(uid: int) -> str:
@@ -477,5 +546,12 @@ def _others(gid: int, uid: int) -> str:
     except KeyError:
         return f"group {gid}"
     owner = _user(uid)
-    members = {*group.gr_mem, *(each.pw_name for each in pwd.getpwall() if each.pw_gid == gid)} - {owner, "root"}
-    return f"the members of group {group.gr_name} ({', '.join(sorted(members)[:3])})" if members else ""
+    members = {*group.gr_mem, *(each.pw_name for each in pwd.getpwall() if each.pw_gid == gid)} - {
+        owner,
+        "root",
+    }
+    return (
+        f"the members of group {group.gr_name} ({', '.join(sorted(members)[:3])})"
+        if members
+        else ""
+    )

@@ -28,7 +28,9 @@ from daemon.policy.web import LOOKING, METHODS, Host, Method
 class Tool:
     """What a call of a tool acts upon, as far as rules can speak of it."""
 
-    acts_on: Literal["command", "git", "script", "action", "reading", "writing", "web", "nothing"] = "nothing"
+    acts_on: Literal[
+        "command", "git", "script", "action", "reading", "writing", "web", "nothing"
+    ] = "nothing"
     argument: str = ""
     """Which of its arguments names that."""
     default: str = ""
@@ -74,7 +76,11 @@ TOOLS: Mapping[str, Tool] = {
         },
     ),
     "config": Tool(
-        "action", "action", changes=True, object="key", actions={"show": True, "set": False, "reset": False}
+        "action",
+        "action",
+        changes=True,
+        object="key",
+        actions={"show": True, "set": False, "reset": False},
     ),
     "subagent": Tool(),  # what it does is judged call by call, by the rules of whom it works for
 }
@@ -94,7 +100,9 @@ def _sound_pattern(pattern: str) -> str:
 
 def _from_the_root(path: str) -> str:
     if not path.startswith(("/", "~/")):
-        raise Wrong("must begin with / or ~/", hint="what lies in the workspace needs no naming here")
+        raise Wrong(
+            "must begin with / or ~/", hint="what lies in the workspace needs no naming here"
+        )
     return path
 
 
@@ -270,7 +278,11 @@ class Rule:
 
     def effect_on(self, *, tainted: bool) -> Effect:
         """Return what it says of a call in a run that has, or has not, read what strangers may have written."""
-        return max(self.effect, self.tainted, key=strictness) if tainted and self.tainted else self.effect
+        return (
+            max(self.effect, self.tainted, key=strictness)
+            if tainted and self.tainted
+            else self.effect
+        )
 
     @classmethod
     def of(cls, number: int, table: RuleTable) -> Rule:
@@ -303,7 +315,9 @@ class Rule:
         if not self.routines:
             return True
         every = all if self.effect is Effect.ALLOW else any
-        return every(any(fnmatchcase(name, each) for each in self.routines) for name in routine.split("/"))
+        return every(
+            any(fnmatchcase(name, each) for each in self.routines) for name in routine.split("/")
+        )
 
     def _means(self, tool: str) -> bool:
         """Tell whether its pattern stands for a tool."""
@@ -320,14 +334,22 @@ class Rule:
     def covers(self, other: Rule) -> bool:
         """Tell whether it speaks of everything that another rule speaks of; a no may be wrong, a yes never is."""
         return (
-            (self.tool == other.tool or ((self.tool == "*" or "*" not in other.tool) and self._means(other.tool)))
-            and (not self.routines or (bool(other.routines) and set(other.routines) <= set(self.routines)))
+            (
+                self.tool == other.tool
+                or ((self.tool == "*" or "*" not in other.tool) and self._means(other.tool))
+            )
+            and (
+                not self.routines
+                or (bool(other.routines) and set(other.routines) <= set(self.routines))
+            )
             and len(self.argv) <= len(other.argv)
             and all(theirs <= ours for ours, theirs in zip(self.argv, other.argv, strict=False))
             and (not self.profile or other.profile)
             and (not self.paths or _all_covered(other.paths, self.paths))
             and other.methods <= self.methods
-            and (not self.hosts or (bool(other.hosts) and all(map(self._means_all_of, other.hosts))))
+            and (
+                not self.hosts or (bool(other.hosts) and all(map(self._means_all_of, other.hosts)))
+            )
         )
 
     def _means_all_of(self, host: Host) -> bool:
@@ -335,14 +357,19 @@ class Rule:
 
 
 def _subject(table: RuleTable) -> str:
-    words = [each if isinstance(each, str) else each[0] + ("…" if len(each) > 1 else "") for each in table.argv]
+    words = [
+        each if isinstance(each, str) else each[0] + ("…" if len(each) > 1 else "")
+        for each in table.argv
+    ]
     named = table.paths or table.hosts
     what = " ".join(words) or ", ".join(named[:2]) + ("…" if len(named) > 2 else "")
     return f"{table.tool}: {what}" if what else table.tool
 
 
 def _all_covered(patterns: tuple[Glob, ...], by: tuple[Glob, ...]) -> bool:
-    return bool(patterns) and all(any(_wider(ours.pattern, theirs.pattern) for ours in by) for theirs in patterns)
+    return bool(patterns) and all(
+        any(_wider(ours.pattern, theirs.pattern) for ours in by) for theirs in patterns
+    )
 
 
 def _wider(ours: str, theirs: str) -> bool:
@@ -357,8 +384,14 @@ def checks(known: frozenset[str]) -> tuple[Check[PolicyFile], ...]:
 
     def tools(file: PolicyFile) -> Iterator[Conflict]:
         named = [(f"rule[{place}].tool", [rule.tool]) for place, rule in enumerate(file.rule)]
-        named += [(f"routine.{name}.tools", list(table.tools or ())) for name, table in file.routine.items()]
-        named += [(f"routine.{name}.tainted_tools", list(table.tainted_tools)) for name, table in file.routine.items()]
+        named += [
+            (f"routine.{name}.tools", list(table.tools or ()))
+            for name, table in file.routine.items()
+        ]
+        named += [
+            (f"routine.{name}.tainted_tools", list(table.tainted_tools))
+            for name, table in file.routine.items()
+        ]
         for key, patterns in named:
             for pattern in patterns:
                 # the tools of an MCP server are known only once it answers
@@ -368,8 +401,13 @@ def checks(known: frozenset[str]) -> tuple[Check[PolicyFile], ...]:
     return (
         Check(("rule.tool", "routine.*.tools", "routine.*.tainted_tools"), tools),
         Check(("autonomy", "routine.*.autonomy"), _only_narrower),
-        Check(("rule.tool", "rule.argv", "rule.profile", "rule.effect", "rule.paths"), _keys_that_fit),
-        Check(("rule.tool", "rule.hosts", "rule.methods", "rule.networks", "rule.effect"), _hosts_that_fit),
+        Check(
+            ("rule.tool", "rule.argv", "rule.profile", "rule.effect", "rule.paths"), _keys_that_fit
+        ),
+        Check(
+            ("rule.tool", "rule.hosts", "rule.methods", "rule.networks", "rule.effect"),
+            _hosts_that_fit,
+        ),
         Check(("rule.tool", "rule.argv", "rule.effect"), _actions_that_fit),
         Check(("rule.argv", "rule.profile", "rule.effect", "rule.tool"), _programs_that_fit),
         Check(("rule",), _shadowed),
@@ -378,7 +416,9 @@ def checks(known: frozenset[str]) -> tuple[Check[PolicyFile], ...]:
 
 def _only_narrower(file: PolicyFile) -> Iterator[Conflict]:
     for name, table in file.routine.items():
-        if table.autonomy is not None and PRESETS.index(table.autonomy) > PRESETS.index(file.autonomy):
+        if table.autonomy is not None and PRESETS.index(table.autonomy) > PRESETS.index(
+            file.autonomy
+        ):
             problem = f'a routine can only be narrower than the file, which says "{file.autonomy}"'
             yield Conflict(f"routine.{name}.autonomy", problem, table.autonomy)
 
@@ -394,22 +434,39 @@ def _keys_that_fit(file: PolicyFile) -> Iterator[Conflict]:
             problem = "only rules for the tools shell, git, script, routine and config have argv"
             yield Conflict(f"{key}.argv", problem, list(map(str, rule.argv)))
         if rule.profile and not shell:
-            yield Conflict(f"{key}.profile", "only rules for the tool shell have a profile", rule.profile)
+            yield Conflict(
+                f"{key}.profile", "only rules for the tool shell have a profile", rule.profile
+            )
         if rule.profile and rule.effect == "deny":
             yield Conflict(
-                f"{key}.profile", "would deny harmless forms and leave the others", rule.profile, "leave it out"
+                f"{key}.profile",
+                "would deny harmless forms and leave the others",
+                rule.profile,
+                "leave it out",
             )
         if rule.paths and acts_on in ("nothing", "web", "script") and "*" not in rule.tool:
             yield Conflict(f"{key}.paths", f"{rule.tool} acts on no file", list(rule.paths))
         if rule.paths and shell and rule.effect == "allow" and not rule.profile:
             hint = 'add profile = "read-only"'
-            yield Conflict(f"{key}.paths", "which words of a command are paths is known only with a profile", hint=hint)
+            yield Conflict(
+                f"{key}.paths",
+                "which words of a command are paths is known only with a profile",
+                hint=hint,
+            )
         if rule.effect == "allow" and rule.tool == "*":
-            yield Conflict(f"{key}.tool", "would allow every tool there is and will be", "*", "name the tools")
+            yield Conflict(
+                f"{key}.tool", "would allow every tool there is and will be", "*", "name the tools"
+            )
         if rule.effect == "allow" and shell and not rule.argv and not rule.profile:
-            yield Conflict(key, "would allow every program", hint='add argv = ["PROGRAM"] or profile = "read-only"')
+            yield Conflict(
+                key,
+                "would allow every program",
+                hint='add argv = ["PROGRAM"] or profile = "read-only"',
+            )
         if (rule.match or rule.not_match) and acts_on == "nothing" and "*" not in rule.tool:
-            yield Conflict(f"{key}.match", f"{rule.tool} takes no command and no path to give an example of")
+            yield Conflict(
+                f"{key}.match", f"{rule.tool} takes no command and no path to give an example of"
+            )
 
 
 def _hosts_that_fit(file: PolicyFile) -> Iterator[Conflict]:
@@ -424,7 +481,9 @@ def _hosts_that_fit(file: PolicyFile) -> Iterator[Conflict]:
             yield Conflict(key, "would allow every host there is", hint=hint)
         if rule.networks and rule.effect == "deny":
             yield Conflict(
-                f"{key}.networks", "says what may be reached besides, and this rule forbids", hint="leave it out"
+                f"{key}.networks",
+                "says what may be reached besides, and this rule forbids",
+                hint="leave it out",
             )
 
 
@@ -436,7 +495,10 @@ def _actions_that_fit(file: PolicyFile) -> Iterator[Conflict]:
         first, *rest = ((each,) if isinstance(each, str) else each for each in rule.argv or [()])
         for action in first:
             if action not in subject.actions:
-                hint = did_you_mean(action, subject.actions) or f"there are {', '.join(subject.actions)}"
+                hint = (
+                    did_you_mean(action, subject.actions)
+                    or f"there are {', '.join(subject.actions)}"
+                )
                 yield Conflict(key, f"the tool {rule.tool} knows no such action", action, hint)
         if rule.tool != "config" or rule.effect == "deny":
             continue
@@ -444,8 +506,12 @@ def _actions_that_fit(file: PolicyFile) -> Iterator[Conflict]:
             hint = 'like argv = ["set", ["agent.language", "digest.at"]], or argv = ["show"]'
             yield Conflict(key, "names no key, so agents might write any", hint=hint)
         for name in rest[0] if rest else ():
-            if not is_settable(name) and not all(subject.actions.get(action, True) for action in first):
-                yield Conflict(key, "no agent may write this key", name, hint="README lists those that may be")
+            if not is_settable(name) and not all(
+                subject.actions.get(action, True) for action in first
+            ):
+                yield Conflict(
+                    key, "no agent may write this key", name, hint="README lists those that may be"
+                )
 
 
 def _programs_that_fit(file: PolicyFile) -> Iterator[Conflict]:
@@ -455,17 +521,29 @@ def _programs_that_fit(file: PolicyFile) -> Iterator[Conflict]:
         first, key = rule.argv[0], f"rule[{place}].argv"
         for program in [first] if isinstance(first, str) else first:
             if "/" in program:
-                yield Conflict(key, "programs go by their plain names", program, f'write "{program.rsplit("/", 1)[1]}"')
+                yield Conflict(
+                    key,
+                    "programs go by their plain names",
+                    program,
+                    f'write "{program.rsplit("/", 1)[1]}"',
+                )
             elif rule.profile and program not in read_only():
                 hint = did_you_mean(program, sorted(read_only()))
-                yield Conflict(key, "the profile read-only does not know this program", program, hint)
+                yield Conflict(
+                    key, "the profile read-only does not know this program", program, hint
+                )
             elif (
                 rule.effect == "allow"
                 and not rule.profile
                 and len(rule.argv) == 1
                 and program in word_list("programs", "run_anything")
             ):
-                yield Conflict(key, "runs whatever it is told to", program, "name the words that follow it, too")
+                yield Conflict(
+                    key,
+                    "runs whatever it is told to",
+                    program,
+                    "name the words that follow it, too",
+                )
 
 
 def _shadowed(file: PolicyFile) -> Iterator[Conflict]:
@@ -476,7 +554,11 @@ def _shadowed(file: PolicyFile) -> Iterator[Conflict]:
                 continue
             if strictness(other.effect_on(tainted=True)) < strictness(rule.effect_on(tainted=True)):
                 continue
-            if _strictness(other) == _strictness(rule) and rule.covers(other) and rule.number < other.number:
+            if (
+                _strictness(other) == _strictness(rule)
+                and rule.covers(other)
+                and rule.number < other.number
+            ):
                 continue  # twins: told of once, at the second
             yield Conflict(
                 f"rule[{rule.number - 1}]",

@@ -41,7 +41,9 @@ def program_name(word: str) -> str:
     """Return a program's plain name; raise Unreadable for a path outside the system's folders."""
     folder, slash, name = word.rpartition("/")
     if slash and folder not in TRUSTED:
-        raise Unreadable(f"{word} is not run: programs come from {', '.join(TRUSTED)} only", f"write {name}")
+        raise Unreadable(
+            f"{word} is not run: programs come from {', '.join(TRUSTED)} only", f"write {name}"
+        )
     return name
 
 

@@ -30,7 +30,9 @@ def _grep_operands(parsed: Parsed) -> str:
 
 
 def _rg_operands(parsed: Parsed) -> str:
-    pattern = "" if parsed.has("--files", "--type-list", "-e", "--regexp", "-f", "--file") else "TEXT "
+    pattern = (
+        "" if parsed.has("--files", "--type-list", "-e", "--regexp", "-f", "--file") else "TEXT "
+    )
     return pattern + "TREE*=."
 
 
@@ -65,7 +67,9 @@ def _skip_in_diff(pattern: str, folder: bool) -> Sequence[str]:
 
 def _only_a_format(parsed: Parsed) -> None:
     if parsed.operands and not parsed.operands[0].text.startswith("+"):
-        raise Unreadable("date with a bare operand sets the clock", "write date +FORMAT, or date -d TEXT")
+        raise Unreadable(
+            "date with a bare operand sets the clock", "write date +FORMAT, or date -d TEXT"
+        )
 
 
 _WIDE = re.compile(r"%[^A-Za-z%]*(?:\d{4,}|\*)")
@@ -73,7 +77,9 @@ _WIDE = re.compile(r"%[^A-Za-z%]*(?:\d{4,}|\*)")
 
 def _narrow_fields(parsed: Parsed) -> None:
     if parsed.operands and _WIDE.search(parsed.operands[0].text):
-        raise Unreadable("printf with so wide a field would flood the output", "give a width of at most 999")
+        raise Unreadable(
+            "printf with so wide a field would flood the output", "give a width of at most 999"
+        )
 
 
 _SEQ_NUMBER = re.compile(r"-?\d{1,6}(?:\.\d{1,3})?")
@@ -124,7 +130,10 @@ def _plain_filter(parsed: Parsed) -> None:
             problem = f"jq {match[0]} is not allowed: it could read elsewhere, never end, or fill the memory"
             raise Unreadable(problem, "use plain filters")
         if len(re.findall(r"\brange\b", word.text)) > min(1, len(_JQ_RANGE.findall(word.text))):
-            raise Unreadable("jq range is not allowed like this: it might never end", "write one range(N), or map")
+            raise Unreadable(
+                "jq range is not allowed like this: it might never end",
+                "write one range(N), or map",
+            )
 
 
 _WHO_AM_I = frozenset([(), ("am", "i"), ("am", "I")])
@@ -145,7 +154,9 @@ _SS_WORD = re.compile(
 def _ports_and_states(parsed: Parsed) -> None:
     for text in (each for word in parsed.operands for each in word.text.split()):
         if not _SS_WORD.fullmatch(text):
-            raise Unreadable(f"ss {text} might look a name up", "filter by state and by port number, like :22")
+            raise Unreadable(
+                f"ss {text} might look a name up", "filter by state and by port number, like :22"
+            )
 
 
 def _looking_verb(parsed: Parsed) -> None:

@@ -56,15 +56,22 @@ class Reach:
     def find(self, asked: str, *, writing: bool = False) -> Place:
         """Follow a path; raise Unreadable if it leads to where tools may not go."""
         if not asked or "\0" in asked:
-            raise Unreadable("a path is empty or holds a NUL", "name a file or folder of the workspace")
+            raise Unreadable(
+                "a path is empty or holds a NUL", "name a file or folder of the workspace"
+            )
         joined = self._absolute(asked)
         real = followed(joined) if self.on_disk else os.path.normpath(joined)
         if writing and (name := _code_in(self._name(real))):
-            raise Unreadable(f"{asked} is not written: programs run or obey what stands in {name}", "use another name")
+            raise Unreadable(
+                f"{asked} is not written: programs run or obey what stands in {name}",
+                "use another name",
+            )
         for root in (self.workspace, *(() if writing else self.readable)):
             if _within(real, root):
                 return Place(asked, real, root, self._names(joined, real))
-        raise Unreadable(f"{asked} lies outside {self._described(writing=writing)}", self._instead())
+        raise Unreadable(
+            f"{asked} lies outside {self._described(writing=writing)}", self._instead()
+        )
 
     def _absolute(self, path: str) -> str:
         return path if path.startswith("/") else f"{self.workspace}/{path}"
@@ -82,7 +89,9 @@ class Reach:
         return "the workspace" if writing or not self.readable else "what may be read"
 
     def _instead(self) -> str:
-        return "paths are relative to the workspace" + "".join(f", or {path}" for path in self.readable[:8])
+        return "paths are relative to the workspace" + "".join(
+            f", or {path}" for path in self.readable[:8]
+        )
 
     def expand(self, word: Word) -> tuple[Word, ...]:
         """Return the file names that a word with * or ? stands for; if there are none it stands for itself, as in bash.
@@ -99,11 +108,15 @@ class Reach:
         if word.pattern.endswith("/"):
             found = [f"{name}/" for name in found if Path(self._absolute(name)).is_dir()]
         if len(found) > MAX_NAMES:
-            raise Unreadable(f"{word.text} stands for more than {MAX_NAMES} names", "narrow it, or use find")
+            raise Unreadable(
+                f"{word.text} stands for more than {MAX_NAMES} names", "narrow it, or use find"
+            )
         if not found:
             return (Word(word.text),)
         if word.text.startswith("-"):
-            raise Unreadable(f"{word.text} would be replaced by {found[0]}", "put it in single quotes")
+            raise Unreadable(
+                f"{word.text} would be replaced by {found[0]}", "put it in single quotes"
+            )
         return tuple(Word(name, pattern=word.pattern) for name in sorted(found))
 
     def _matching(self, folder: str, part: str) -> list[str]:
@@ -121,7 +134,11 @@ class Reach:
                 names = [entry.name for entry in entries]
         except OSError:
             return []
-        return [prefix + name for name in names if fnmatchcase(name, part) and (name[0] != "." or part[0] == ".")]
+        return [
+            prefix + name
+            for name in names
+            if fnmatchcase(name, part) and (name[0] != "." or part[0] == ".")
+        ]
 
 
 def followed(path: str) -> str:
@@ -151,7 +168,9 @@ def _unescaped(part: str) -> str:
 
 def _code_in(path: str) -> str:
     """Return the part of a path that makes what is written there code, if there is one."""
-    return next((part for part in path.split("/") if part.casefold() in word_list("files", "code")), "")
+    return next(
+        (part for part in path.split("/") if part.casefold() in word_list("files", "code")), ""
+    )
 
 
 def refuse_devices(place: Place) -> None:

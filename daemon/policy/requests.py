@@ -60,7 +60,11 @@ class Request:
 
 
 def understand(
-    tool: str, arguments: Json, reach: Reach, rules: Sequence[Rule] = (), file_rules: Sequence[Rule] = ()
+    tool: str,
+    arguments: Json,
+    reach: Reach,
+    rules: Sequence[Rule] = (),
+    file_rules: Sequence[Rule] = (),
 ) -> Request:
     """Return what a call would do; raise Unreadable if that cannot be told.
 
@@ -69,7 +73,9 @@ def understand(
     subject = TOOLS.get(tool, OTHER)
     if subject.acts_on == "nothing":
         return Request(parts=(Part(tool=tool),))
-    asked = arguments.get(subject.argument, subject.default) if isinstance(arguments, dict) else None
+    asked = (
+        arguments.get(subject.argument, subject.default) if isinstance(arguments, dict) else None
+    )
     if not isinstance(asked, str):
         raise Unreadable(f"{tool} lacks its {subject.argument}", f"give {subject.argument} as text")
     if subject.acts_on == "command":
@@ -81,10 +87,17 @@ def understand(
     if subject.acts_on == "action":
         done_to = arguments.get(subject.object)
         return Request(
-            parts=(Part(tool=tool, words=(asked, done_to) if isinstance(done_to, str) and done_to else (asked,)),)
+            parts=(
+                Part(
+                    tool=tool,
+                    words=(asked, done_to) if isinstance(done_to, str) and done_to else (asked,),
+                ),
+            )
         )
     if subject.acts_on == "web":
-        return Request(parts=(Part(tool=tool, target=web.target(asked, str(arguments.get("method", "GET")))),))
+        return Request(
+            parts=(Part(tool=tool, target=web.target(asked, str(arguments.get("method", "GET")))),)
+        )
     return Request(parts=(_path(tool, asked, reach, writing=subject.acts_on == "writing"),))
 
 
@@ -103,7 +116,13 @@ def _script(name: str, arguments: object) -> Request:
     return Request(parts=(Part(tool="script", words=(name, *words) if name else ()),))
 
 
-def _git(command: str, repository: object, reach: Reach, rules: Sequence[Rule], file_rules: Sequence[Rule]) -> Request:
+def _git(
+    command: str,
+    repository: object,
+    reach: Reach,
+    rules: Sequence[Rule],
+    file_rules: Sequence[Rule],
+) -> Request:
     """Understand a command for git, read in the repository that it is for.
 
     What does not only look is refused, whatever a rule says: that is what the tool is.
@@ -113,7 +132,10 @@ def _git(command: str, repository: object, reach: Reach, rules: Sequence[Rule], 
     pipelines = read(f"git {command}")
     first = pipelines[0].commands[0]
     if len(pipelines) > 1 or len(pipelines[0].commands) > 1 or first.redirects or first.stdin:
-        raise Unreadable("the tool git runs one command of git and nothing besides", "leave out | && || ; < and >")
+        raise Unreadable(
+            "the tool git runs one command of git and nothing besides",
+            "leave out | && || ; < and >",
+        )
     words = tuple(_expanded(first.words, there))
     usage, _, misfit = _usage(read_only()["git"], words, there)
     asked = tuple(word.text for word in words[1:])
@@ -126,7 +148,9 @@ def _git(command: str, repository: object, reach: Reach, rules: Sequence[Rule], 
         except Unreadable as error:
             misfit = error
     # under the name that was written as well as under the one it leads to: in history no link need have been there
-    names = {path: reach.find(str(Path(place.real, path))).names for path in (*usage.files, *usage.trees)}
+    names = {
+        path: reach.find(str(Path(place.real, path))).names for path in (*usage.files, *usage.trees)
+    }
     part = Part(
         tool="git",
         words=asked,
@@ -150,18 +174,28 @@ def _git(command: str, repository: object, reach: Reach, rules: Sequence[Rule], 
 
 
 def _denying(rules: Sequence[Rule]) -> tuple[Glob, ...]:
-    return tuple(dict.fromkeys(glob for rule in rules if rule.effect is Effect.DENY for glob in rule.paths))
+    return tuple(
+        dict.fromkeys(glob for rule in rules if rule.effect is Effect.DENY for glob in rule.paths)
+    )
 
 
 def _in_repository(globs: Sequence[Glob], place: Place, reach: Reach) -> tuple[str, ...]:
     """Return the patterns of what globs cover in a repository, relative to it; raise Unreadable for all of it."""
     patterns = {pattern for glob in globs for name in place.names for pattern in glob.beneath(name)}
     if "**" in patterns:
-        raise Unreadable(f"everything in {place.asked} is denied by a rule", "name another repository")
+        raise Unreadable(
+            f"everything in {place.asked} is denied by a rule", "name another repository"
+        )
     inside = os.path.relpath(reach.workspace, place.real)
-    if not inside.startswith("."):  # the workspace lies in the repository, and its files go by their paths in it
+    if not inside.startswith(
+        "."
+    ):  # the workspace lies in the repository, and its files go by their paths in it
         folder = re.sub(r"[*?[\\]", "?", inside)
-        patterns |= {f"{folder}/{glob.pattern}" for glob in globs if not (glob.floating or glob.pattern[0] == "/")}
+        patterns |= {
+            f"{folder}/{glob.pattern}"
+            for glob in globs
+            if not (glob.floating or glob.pattern[0] == "/")
+        }
     return tuple(sorted(patterns))
 
 
@@ -173,7 +207,10 @@ def _refuse_outside(paths: Iterable[str], reach: Reach) -> None:
     for path in paths:
         real = reach.find(path).real
         if real != reach.workspace and not real.startswith(reach.workspace.rstrip("/") + "/"):
-            raise Unreadable(f"git: {path} lies outside the workspace", "write diff -r for folders; git is for its own")
+            raise Unreadable(
+                f"git: {path} lies outside the workspace",
+                "write diff -r for folders; git is for its own",
+            )
 
 
 def _is_path(reach: Reach) -> Callable[[str], bool]:
@@ -195,17 +232,27 @@ def _line(line: str, reach: Reach, rules: Sequence[Rule], file_rules: Sequence[R
     planned: list[Planned] = []
     for pipeline in read(line):
         commands = [
-            _command(each, reach, rules, file_rules, piped=place > 0) for place, each in enumerate(pipeline.commands)
+            _command(each, reach, rules, file_rules, piped=place > 0)
+            for place, each in enumerate(pipeline.commands)
         ]
         parts += [part for part, _ in commands]
-        planned.append(Planned(joint=pipeline.joint, commands=tuple(command for _, command in commands)))
+        planned.append(
+            Planned(joint=pipeline.joint, commands=tuple(command for _, command in commands))
+        )
         if sum(len(part.words) for part in parts) > 2 * MAX_WORDS:
-            raise Unreadable("* and ? stand for too many names in this line", "narrow them, or use find")
+            raise Unreadable(
+                "* and ? stand for too many names in this line", "narrow them, or use find"
+            )
     return Request(parts=tuple(parts), line=tuple(planned))
 
 
 def _command(
-    command: Command, reach: Reach, rules: Sequence[Rule], file_rules: Sequence[Rule], *, piped: bool
+    command: Command,
+    reach: Reach,
+    rules: Sequence[Rule],
+    file_rules: Sequence[Rule],
+    *,
+    piped: bool,
 ) -> tuple[Part, PlannedCommand]:
     words = tuple(_expanded(command.words, reach))
     name = words[0].text
@@ -222,7 +269,9 @@ def _command(
     plain = (Word(name), *words[1:])
     usage, places, misfit = _usage(allowed, plain, reach)
     if usage.stdin and not piped and command.stdin is None:
-        misfit = Unreadable(f"{name} would read standard input, and there is none", "name a file, or write < FILE")
+        misfit = Unreadable(
+            f"{name} would read standard input, and there is none", "name a file, or write < FILE"
+        )
     asked = usage.argv if misfit is None else tuple(word.text for word in plain)
     argv, excluded, denied = usage.argv, tuple[Glob, ...](), tuple[str, ...]()
     taking = [rule for rule in rules if rule.takes(asked)]
@@ -276,7 +325,9 @@ def _trees(usage: Usage, reach: Reach) -> Iterator[tuple[str, ...]]:
         if reach.on_disk and os.path.isfile(place.real):  # noqa: PTH113 - Path raises for a name that is too long
             continue
         holds_workspace = reach.workspace.startswith(place.real.rstrip("/") + "/")
-        yield (*place.names, ".") if holds_workspace else place.names  # what is in the workspace goes by its path there
+        yield (
+            (*place.names, ".") if holds_workspace else place.names
+        )  # what is in the workspace goes by its path there
 
 
 def _expanded(words: Sequence[Word], reach: Reach) -> Iterator[Word]:
@@ -296,20 +347,30 @@ def _usage(
         return bare, (), Unreadable(f"{words[0].text} is not in the profile read-only")
     try:
         usage = bare if _asks_for_help(words) else allowed.usage(words)
-        places = tuple(reach.find(path) for path in (*usage.files, *usage.trees) if path != os.devnull)
+        places = tuple(
+            reach.find(path) for path in (*usage.files, *usage.trees) if path != os.devnull
+        )
         for place in places:
             refuse_devices(place)
         for path in usage.no_folders:
             if reach.on_disk and os.path.isdir(reach.find(path).real):  # noqa: PTH112 - as above
-                problem = f"{words[0].text}: {path} is a folder, and would be read with what is in it"
-                raise Unreadable(problem, f"name files, or write {words[0].text} -r for two folders")
+                problem = (
+                    f"{words[0].text}: {path} is a folder, and would be read with what is in it"
+                )
+                raise Unreadable(
+                    problem, f"name files, or write {words[0].text} -r for two folders"
+                )
     except Unreadable as misfit:
         return bare, (), misfit
     return usage, places, None
 
 
 def _asks_for_help(words: Sequence[Word]) -> bool:
-    return len(words) == 2 and words[1].text in ("--help", "--version") and words[0].text not in ("git", "test", "[")
+    return (
+        len(words) == 2
+        and words[1].text in ("--help", "--version")
+        and words[0].text not in ("git", "test", "[")
+    )
 
 
 def _guessed(words: Sequence[Word], reach: Reach) -> Iterator[tuple[str, ...]]:

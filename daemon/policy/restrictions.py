@@ -62,7 +62,9 @@ class Restriction:
         rule = f'autonomy = "{self.autonomy}"'
         if self.autonomy == "readonly":
             reason = f"{call.tool} may change something, and {self.routine or 'this'} only looks"
-            return Verdict(effect=Effect.DENY, rule=rule, reason=reason, allowed="whatever only reads")
+            return Verdict(
+                effect=Effect.DENY, rule=rule, reason=reason, allowed="whatever only reads"
+            )
         if verdict.effect is Effect.ALLOW:
             reason = f"{call.tool} may change something, which a person approves first"
             return Verdict(effect=Effect.ASK, rule=rule, reason=reason)
@@ -85,5 +87,7 @@ class Restriction:
     def _unasked(verdict: Verdict) -> Verdict:
         if verdict.effect is not Effect.ASK:
             return verdict
-        reason = "; ".join(filter(None, (verdict.reason, "it would have to be approved, and nobody is asked here")))
+        reason = "; ".join(
+            filter(None, (verdict.reason, "it would have to be approved, and nobody is asked here"))
+        )
         return replace(verdict, effect=Effect.DENY, reason=reason)

@@ -46,5 +46,8 @@ def without_part(table: RoutineTable, part: Part, routine: str) -> Verdict | Non
 def _denied(routine: str, reason: str, allowed: tuple[str, ...]) -> Verdict:
     names = ", ".join(allowed) or "none"
     return Verdict(
-        effect=Effect.DENY, rule=f"[routine.{routine}]", reason=reason, allowed=f"this routine may use {names}"
+        effect=Effect.DENY,
+        rule=f"[routine.{routine}]",
+        reason=reason,
+        allowed=f"this routine may use {names}",
     )

@@ -27,5 +27,7 @@ def word_list(table: str, name: str) -> frozenset[str]:
 def programs(tables: Mapping[str, Fields], code: Mapping[str, Fields]) -> Iterator[dict[str, Any]]:
     """Yield the fields of each program as options.Program has them: of its table, and what no table can say."""
     for name, fields in tables.items():
-        row = {key: tuple(value) if isinstance(value, list) else value for key, value in fields.items()}
+        row = {
+            key: tuple(value) if isinstance(value, list) else value for key, value in fields.items()
+        }
         yield {"name": name, **row, **code.get(name, {})}

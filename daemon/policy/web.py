@@ -43,7 +43,9 @@ class Target:
     @property
     def origin(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{self.scheme}://{host}" + ("" if self.port == _PORTS[self.scheme] else f":{self.port}")
+        return f"{self.scheme}://{host}" + (
+            "" if self.port == _PORTS[self.scheme] else f":{self.port}"
+        )
 
     @property
     def url(self) -> str:
@@ -65,11 +67,13 @@ def target(url: str, method: str = "GET") -> Target:
     found = _URL.fullmatch(url)
     if found is None or (scheme := found["scheme"].lower()) not in _PORTS:
         raise Unreadable(
-            "the URL begins with neither http:// nor https://", "write it whole, like https://example.org/"
+            "the URL begins with neither http:// nor https://",
+            "write it whole, like https://example.org/",
         )
     if "@" in found["authority"]:
         raise Unreadable(
-            "a URL with a user name or password in it is not asked for", "leave out what stands before the @"
+            "a URL with a user name or password in it is not asked for",
+            "leave out what stands before the @",
         )
     authority = _AUTHORITY.fullmatch(found["authority"])
     if authority is None:
@@ -96,7 +100,9 @@ def host_name(text: str) -> str:
         try:
             return str(ipaddress.IPv4Address(host))  # what was written in other digits
         except ValueError:
-            raise Unreadable(f"{text!r:.80} is an address written oddly", "write it as four plain numbers") from None
+            raise Unreadable(
+                f"{text!r:.80} is an address written oddly", "write it as four plain numbers"
+            ) from None
     if len(host) > 253 or text.startswith("[") or not all(map(_LABEL.fullmatch, labels)):
         raise Unreadable(f"{text!r:.80} is no host name", "write a plain host name")
     return host
@@ -108,7 +114,9 @@ def _ascii(host: str) -> str:
     try:
         return idna.encode(host, uts46=True).decode()
     except idna.IDNAError:
-        raise Unreadable(f"{host!r:.80} is no host name", "write it as it stands in the address bar") from None
+        raise Unreadable(
+            f"{host!r:.80} is no host name", "write it as it stands in the address bar"
+        ) from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +135,10 @@ class Host:
         """Read a word such as `api.example.org`, `*.example.org`, `[::1]:8080` or `*`; raise Unreadable for others."""
         found = re.fullmatch(r"(\*(?=$|:)|\*\.)?(\[[^\]]*\]|[^:]*)(?::([0-9]{1,5}))?", pattern)
         if found is None or "/" in pattern or (found[1] == "*") == bool(found[2]):
-            raise Unreadable(f"{pattern!r:.80} is no host", 'write "api.example.org", "*.example.org" or "host:8080"')
+            raise Unreadable(
+                f"{pattern!r:.80} is no host",
+                'write "api.example.org", "*.example.org" or "host:8080"',
+            )
         name = host_name(found[2]) if found[2] else ""
         return cls(pattern, name, below=bool(found[1]), port=int(found[3]) if found[3] else None)
 
@@ -148,5 +159,9 @@ class Host:
         if other.port is None and self.port not in (None, *_PORTS.values()):
             return False
         if other.below:
-            return not other.name or self.name.endswith(f".{other.name}") or (self.below and self.name == other.name)
+            return (
+                not other.name
+                or self.name.endswith(f".{other.name}")
+                or (self.below and self.name == other.name)
+            )
         return not self.below and self.name == other.name

@@ -53,7 +53,11 @@ def create_provider(
     which gets `options` too. Raises ConfigError if the kind is unknown, a setting that it needs is missing or one makes
     no sense.
     """
-    settings = {key: value for key, value in locals().items() if key not in ("kind", "options") and value is not None}
+    settings = {
+        key: value
+        for key, value in locals().items()
+        if key not in ("kind", "options") and value is not None
+    }
     cls = _class_of(kind, name)
     taken = {key: value for key, value in settings.items() if key in _taken(cls)}
     try:
@@ -70,7 +74,9 @@ def _class_of(kind: str, name: str | None) -> type[LLMProvider]:
     """Return the class that a kind stands for; ConfigError if there is none."""
     place = KINDS.get(kind, kind if ":" in kind else None)
     if place is None:
-        from importlib.metadata import entry_points  # not at a start, when the reader of them is not there
+        from importlib.metadata import (
+            entry_points,
+        )  # not at a start, when the reader of them is not there
 
         found = entry_points(group="agentd.providers", name=kind)
         if not found:
@@ -81,7 +87,9 @@ def _class_of(kind: str, name: str | None) -> type[LLMProvider]:
     try:
         cls = getattr(import_module(module), class_name)
     except (ImportError, AttributeError) as error:
-        raise _unusable(kind, name, f"cannot be imported: {error}", hint="is it installed where agentd is?") from error
+        raise _unusable(
+            kind, name, f"cannot be imported: {error}", hint="is it installed where agentd is?"
+        ) from error
     if not (isinstance(cls, type) and issubclass(cls, LLMProvider)):
         raise _unusable(kind, name, "is no class that derives from daemon.providers.LLMProvider")
     return cls
@@ -89,7 +97,9 @@ def _class_of(kind: str, name: str | None) -> type[LLMProvider]:
 
 def _unusable(kind: str, name: str | None, problem: str, *, hint: str = "") -> ConfigError:
     key = f"providers.{name}.kind" if name else "kind"
-    return ConfigError(Fault(file="config.toml", key=key, found=repr(kind), problem=problem, hint=hint))
+    return ConfigError(
+        Fault(file="config.toml", key=key, found=repr(kind), problem=problem, hint=hint)
+    )
 
 
 def _taken(provider: type[LLMProvider]) -> set[str]:

@@ -31,5 +31,7 @@ class AnthropicBaseProvider(SdkProvider):
 
         headers = {"anthropic-version": _VERSION}
         if not self._own:
-            headers["X-Api-Key"] = self._api_key or "none"  # some compatible servers look only there
+            headers["X-Api-Key"] = (
+                self._api_key or "none"
+            )  # some compatible servers look only there
         return AsyncAnthropic(**self._settings(headers), open_telemetry=False)

@@ -113,7 +113,11 @@ class Cap:
     def words(self) -> str:
         """Say what is left, for a person."""
         left = max(0, self.left)
-        return f"{self.rule}, ${left / NANO:.4f} left" if self.dollars else f"{self.rule}, {left} tokens left"
+        return (
+            f"{self.rule}, ${left / NANO:.4f} left"
+            if self.dollars
+            else f"{self.rule}, {left} tokens left"
+        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -169,7 +173,12 @@ class BudgetLedger:
     def capped(self, account: RunBudget, *, by_tokens: bool = False) -> bool:
         """Tell whether any limit of a day, a month or in dollars holds; `by_tokens`: or one of a run's tokens."""
         whole = self._budget
-        if whole.day is not None or whole.month is not None or whole.day_tokens or whole.month_tokens:
+        if (
+            whole.day is not None
+            or whole.month is not None
+            or whole.day_tokens
+            or whole.month_tokens
+        ):
             return True
         each: RunBudget | None = account
         while each:  # not through `chain`: this is asked before every call
@@ -180,7 +189,9 @@ class BudgetLedger:
                 return True
         return False
 
-    async def hold(self, account: RunBudget, rates: Rates | None, *, size: int, wanted: int | None) -> Reservation:
+    async def hold(
+        self, account: RunBudget, rates: Rates | None, *, size: int, wanted: int | None
+    ) -> Reservation:
         """Set aside what a call may come to, whose input has `size` tokens and whose answer at most `wanted`.
 
         Raises OverBudget if a cap does not cover it. An answer is made shorter rather than refused, down to LEAST; and
@@ -193,9 +204,13 @@ class BudgetLedger:
             caps = await self.caps(account)
             for cap in caps:
                 if cap.dollars and rates is None:
-                    raise OverBudget("no price is known", rule=f"{cap.rule}, and the model has no known price")
+                    raise OverBudget(
+                        "no price is known", rule=f"{cap.rule}, and the model has no known price"
+                    )
                 if cap.room(size, rates, all_of_it=True) < min(most, cap.least):
-                    raise OverBudget("a cap does not cover another call", rule=cap.words(), tokens=cap.tokens)
+                    raise OverBudget(
+                        "a cap does not cover another call", rule=cap.words(), tokens=cap.tokens
+                    )
             if all(cap.room(size, rates) >= min(most, cap.least) for cap in caps):
                 room = min([most, *(cap.room(size, rates) for cap in caps)])
                 break
@@ -203,7 +218,9 @@ class BudgetLedger:
                 async with asyncio.timeout(self._look if self._shared else None):
                     await (ended or self._next_end()).wait()
         tokens = int(room)
-        cost = int(size * rates.dearest(size) + tokens * rates.output_token(size)) + 1 if rates else 0
+        cost = (
+            int(size * rates.dearest(size) + tokens * rates.output_token(size)) + 1 if rates else 0
+        )
         tallies = tuple({id(cap.tally): cap.tally for cap in caps}.values())
         for tally in tallies:
             tally.held_cost += cost
@@ -213,7 +230,9 @@ class BudgetLedger:
             for cap in caps
             if self._shared and cap.since
         )
-        return Reservation(cost=cost, tokens=size + tokens, max_tokens=tokens, tallies=tallies, limits=limits)
+        return Reservation(
+            cost=cost, tokens=size + tokens, max_tokens=tokens, tallies=tallies, limits=limits
+        )
 
     def _next_end(self) -> asyncio.Event:
         """Return what is set when a call has come to its end, here or, as far as we are told, elsewhere."""
@@ -221,7 +240,9 @@ class BudgetLedger:
             self._settled = asyncio.Event()
         return self._settled
 
-    def settle(self, held: Reservation | None, account: RunBudget, at: datetime, *, cost: int, tokens: int) -> None:
+    def settle(
+        self, held: Reservation | None, account: RunBudget, at: datetime, *, cost: int, tokens: int
+    ) -> None:
         """Count what a call came to in place of what was set aside for it."""
         for tally in held.tallies if held else self._kept_up(account, at):
             tally.cost += cost
@@ -243,12 +264,17 @@ class BudgetLedger:
         kept = [each.tally for each in account.chain() if each.tally]
         if self._tallies:
             local = at.astimezone(self._zone())
-            periods: tuple[_Period, ...] = ((local.year, local.month), (local.year, local.month, local.day))
+            periods: tuple[_Period, ...] = (
+                (local.year, local.month),
+                (local.year, local.month, local.day),
+            )
             keys = [(period, who) for period in periods for who in ("", account.routine)]
             kept += [self._tallies[key] for key in keys if key in self._tallies]
         return kept
 
-    async def exhausted(self, routine: Routine, rates: Callable[[], Awaitable[Rates | None]]) -> str | None:
+    async def exhausted(
+        self, routine: Routine, rates: Callable[[], Awaitable[Rates | None]]
+    ) -> str | None:
         """Return the cap that leaves no room for a run of this routine; None if there is room."""
         account = RunBudget(run="", routine=routine.name, budget=routine.run.budget)
         if not self.capped(account):
@@ -287,7 +313,14 @@ class BudgetLedger:
             if (most := each.budget.tokens) is not None:
                 rule = f"[run.budget] tokens = {most}"
                 found.append(
-                    Cap(rule=rule, limit=most, tally=each.tally, dollars=False, least=LEAST_OF_RUN, tokens=most)
+                    Cap(
+                        rule=rule,
+                        limit=most,
+                        tally=each.tally,
+                        dollars=False,
+                        least=LEAST_OF_RUN,
+                        tokens=most,
+                    )
                 )
         return found
 
@@ -321,11 +354,15 @@ class BudgetLedger:
         begin = datetime(year, month, day, tzinfo=self._zone())
         if self._shared:
             cost, tokens, held_cost, held_tokens = await self.journal.standing_since(begin, who)
-            return Tally(cost=cost, tokens=tokens, held_cost=held_cost, held_tokens=held_tokens), begin
+            return Tally(
+                cost=cost, tokens=tokens, held_cost=held_cost, held_tokens=held_tokens
+            ), begin
         if tally := self._tallies.get((period, who)):
             return tally, begin
         current = {key: tally for key, tally in self._tallies.items() if key[0][:2] == period[:2]}
-        tally = current[period, who] = Tally()  # before it is awaited: what is spent meanwhile is added to it
+        tally = current[period, who] = (
+            Tally()
+        )  # before it is awaited: what is spent meanwhile is added to it
         self._tallies = current
         for routine, (cost, tokens) in (await self.journal.spent_since(begin)).items():
             if who in ("", routine):
@@ -334,9 +371,18 @@ class BudgetLedger:
         return tally, begin
 
 
-def _cap(rule: str, dollars: float, tally: Tally, *, since: datetime | None = None, routine: str = "") -> Cap:
+def _cap(
+    rule: str, dollars: float, tally: Tally, *, since: datetime | None = None, routine: str = ""
+) -> Cap:
     limit = round(dollars * NANO)
-    return Cap(rule=f"{rule} = {dollars:g}", limit=limit, tally=tally, dollars=True, since=since, routine=routine)
+    return Cap(
+        rule=f"{rule} = {dollars:g}",
+        limit=limit,
+        tally=tally,
+        dollars=True,
+        since=since,
+        routine=routine,
+    )
 
 
 def priced(config: Config) -> tuple[Rule[Definition], ...]:
@@ -345,8 +391,16 @@ def priced(config: Config) -> tuple[Rule[Definition], ...]:
 
     def check(routine: Definition) -> Iterator[Conflict]:
         run, whole = routine.run, config.budget
-        own = [f"run.budget.{key}" for key in ("usd", "day", "month") if getattr(run.budget, key) is not None]
-        by = own + [f"budget.{key} of config.toml" for key in ("day", "month") if getattr(whole, key) is not None]
+        own = [
+            f"run.budget.{key}"
+            for key in ("usd", "day", "month")
+            if getattr(run.budget, key) is not None
+        ]
+        by = own + [
+            f"budget.{key} of config.toml"
+            for key in ("day", "month")
+            if getattr(whole, key) is not None
+        ]
         if not by:
             return
         first = run.provider or config.provider
@@ -354,10 +408,12 @@ def priced(config: Config) -> tuple[Rule[Definition], ...]:
             if name in config.provider_names and prices.of(name, model) is None:
                 model = model or config.provider_config(name).model
                 problem = f"no price is known for {model or 'the model'} of provider {name}"
-                hint = (
-                    f"give it in config.toml, like providers.{name}.price = {{ input = 3.0, output = 15.0 }} (dollars"
-                )
+                hint = f"give it in config.toml, like providers.{name}.price = {{ input = 3.0, output = 15.0 }} (dollars"
                 hint += " per million tokens; 0 for one of your own), or cap tokens only"
-                yield Conflict(by[0] if own else "run.budget", f"{problem}, and {by[0]} caps dollars", hint=hint)
+                yield Conflict(
+                    by[0] if own else "run.budget",
+                    f"{problem}, and {by[0]} caps dollars",
+                    hint=hint,
+                )
 
     return (Rule(("run.budget", "run.provider", "run.model", "run.fallback"), check),)

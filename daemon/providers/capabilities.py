@@ -48,8 +48,12 @@ class Capabilities(Table):
     """Fields to send with every request as they stand, such as `{enable_thinking = false}`."""
 
 
-_OPENAI = Capabilities(max_tokens_field="max_completion_tokens", echo="never", images=True, strict=True, most_tools=128)
-_OPENAI_REASONING = _OPENAI.model_copy(update={"temperature": False, "reasoning": True, "output": 128_000})
+_OPENAI = Capabilities(
+    max_tokens_field="max_completion_tokens", echo="never", images=True, strict=True, most_tools=128
+)
+_OPENAI_REASONING = _OPENAI.model_copy(
+    update={"temperature": False, "reasoning": True, "output": 128_000}
+)
 _CLAUDE = Capabilities(temperature=False, images=True, cache=True)
 # Those before 4.6 know only thinking of a fixed budget, which is left to the user to ask for.
 _ADAPTIVE = _CLAUDE.model_copy(update={"thinking": {"type": "adaptive"}, "output": 128_000})
@@ -75,23 +79,34 @@ MODELS: Mapping[str, Capabilities] = {
     **{f"claude-{name}-4-{part}": _ADAPTIVE for name in ("opus", "sonnet") for part in (6, 7, 8)},
     "minimax-": _MINIMAX.model_copy(update={"images": True}),
     "minimax-m2": _MINIMAX,
-    "deepseek-": Capabilities(temperature=False, echo="required", most_tools=128),  # which it ignores while it thinks
+    "deepseek-": Capabilities(
+        temperature=False, echo="required", most_tools=128
+    ),  # which it ignores while it thinks
     # Without `clear_thinking = false` its standard endpoint forgets the thinking that a tool loop has to give back.
-    "glm-": Capabilities(temperature=(0.0, 1.0), thinking={"type": "enabled", "clear_thinking": False}),
+    "glm-": Capabilities(
+        temperature=(0.0, 1.0), thinking={"type": "enabled", "clear_thinking": False}
+    ),
     "glm-4.5": Capabilities(temperature=(0.0, 1.0)),  # too old to know clear_thinking
     "kimi-": Capabilities(temperature=(0.0, 1.0), echo="required"),
     "moonshot-": Capabilities(temperature=(0.0, 1.0), echo="required"),
 }
 
 
-def capabilities(model: str, overrides: Mapping[str, Any] | None = None, *, provider: str = "") -> Capabilities:
+def capabilities(
+    model: str, overrides: Mapping[str, Any] | None = None, *, provider: str = ""
+) -> Capabilities:
     """Return the row for a model, corrected by what the user knows better; ConfigError if that makes no sense."""
     name = model.lower().rpartition("/")[2]
-    row = MODELS.get(max((prefix for prefix in MODELS if name.startswith(prefix)), key=len, default=""), Capabilities())
+    row = MODELS.get(
+        max((prefix for prefix in MODELS if name.startswith(prefix)), key=len, default=""),
+        Capabilities(),
+    )
     if not overrides:
         return row
     try:
         return parse({**row.model_dump(), **overrides}, Capabilities, file="config.toml")
     except ConfigError as error:
         table = f"providers.{provider}.capabilities"
-        raise ConfigError(*(replace(fault, key=f"{table}.{fault.key}") for fault in error.faults)) from None
+        raise ConfigError(
+            *(replace(fault, key=f"{table}.{fault.key}") for fault in error.faults)
+        ) from None

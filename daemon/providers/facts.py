@@ -35,9 +35,16 @@ def _block(fact: Fact, boundary: str) -> str:
     # a line of the text that looks like our own mark-up would confuse `unwrap`, and perhaps a model
     text = re.sub(r"^(</?(?:fact|changed)\b)", r" \1", fact.text.strip("\n"), flags=re.MULTILINE)
     ok = "yes" if fact.ok else "no"
-    lines = [f'<fact name="{_label(fact.name)}" tool="{_label(fact.tool)}" ok="{ok}" boundary="{boundary}">', text]
+    lines = [
+        f'<fact name="{_label(fact.name)}" tool="{_label(fact.tool)}" ok="{ok}" boundary="{boundary}">',
+        text,
+    ]
     if fact.changes:
-        lines += ["<changed>", *(f"- {' '.join(change.split())}" for change in fact.changes), "</changed>"]
+        lines += [
+            "<changed>",
+            *(f"- {' '.join(change.split())}" for change in fact.changes),
+            "</changed>",
+        ]
     return "\n".join([*lines, f"</fact {boundary}>"])
 
 
@@ -59,7 +66,9 @@ def unwrap(prompt: str) -> list[Fact]:
             tool=found["tool"],
             ok=found["ok"] == "yes",
             text=found["text"],
-            changes=tuple(line.removeprefix("- ") for line in (found["changes"] or "").splitlines()),
+            changes=tuple(
+                line.removeprefix("- ") for line in (found["changes"] or "").splitlines()
+            ),
         )
         for found in _BLOCK.finditer(prompt)
     ]
@@ -101,7 +110,9 @@ def _lay_out_list(items: Sequence[Any]) -> str:
     if all(isinstance(item, dict) and item for item in items):
         columns = list(dict.fromkeys(key for item in items for key in item))
         head = f"| {' | '.join(title(column) for column in columns)} |\n|{' --- |' * len(columns)}"
-        rows = [f"| {' | '.join(_cell(item.get(column, '')) for column in columns)} |" for item in items]
+        rows = [
+            f"| {' | '.join(_cell(item.get(column, '')) for column in columns)} |" for item in items
+        ]
         return "\n".join([head, *rows])
     return "\n".join(f"- {_plain(item)}" for item in items)
 

@@ -41,9 +41,15 @@ class MeteredProvider(DelegatingProvider):
     Raises OverBudget, which is no ProviderError: asking again, or asking somebody else, is not what a cap is for.
     """
 
-    def __init__(self, inner: LLMProvider, *, budget_ledger: BudgetLedger, account: RunBudget) -> None:
+    def __init__(
+        self, inner: LLMProvider, *, budget_ledger: BudgetLedger, account: RunBudget
+    ) -> None:
         super().__init__(inner)
-        self._budget_ledger, self._prices, self._account = budget_ledger, budget_ledger.prices, account
+        self._budget_ledger, self._prices, self._account = (
+            budget_ledger,
+            budget_ledger.prices,
+            account,
+        )
         self._counted = (0, 0)
         """How many messages the vendor has counted, and to how many tokens they came."""
         self._sent: int | None = None
@@ -80,7 +86,9 @@ class MeteredProvider(DelegatingProvider):
         call, kw = await self._begin(messages, functions, kw)
         response: LLMResponse | None = None
         try:
-            async with aclosing(self.inner.chat_stream(messages, functions, temperature, **kw)) as stream:  # type: ignore[type-var]
+            async with aclosing(
+                self.inner.chat_stream(messages, functions, temperature, **kw)
+            ) as stream:  # type: ignore[type-var]
                 async for chunk in stream:
                     if chunk.response is not None:
                         response = chunk.response
@@ -103,7 +111,9 @@ class MeteredProvider(DelegatingProvider):
         wanted = kw.get("max_tokens") or self.inner.max_tokens
         held, number = await self._set_aside(now, rates, size=size, wanted=wanted, written=capped)
         self._sent, self._shortened = held.max_tokens, held.max_tokens < (wanted or MOST)
-        return _Call(at=now, held=held, number=number, size=size), kw | {"max_tokens": held.max_tokens}
+        return _Call(at=now, held=held, number=number, size=size), kw | {
+            "max_tokens": held.max_tokens
+        }
 
     async def _set_aside(
         self, now: datetime, rates: Rates | None, *, size: int, wanted: int | None, written: bool
@@ -131,7 +141,11 @@ class MeteredProvider(DelegatingProvider):
         self._write(call, Called.ANSWERED, usage, rates.cost(usage) if rates else None)
 
     def _failed(
-        self, call: _Call, error: BaseException, messages: Sequence[LLMMessage], functions: Sequence[Json] | None
+        self,
+        call: _Call,
+        error: BaseException,
+        messages: Sequence[LLMMessage],
+        functions: Sequence[Json] | None,
     ) -> None:
         if isinstance(error, ProviderError) and not error.unsure:
             self._write(call, Called.FAILED, Usage(), 0)
@@ -143,8 +157,12 @@ class MeteredProvider(DelegatingProvider):
             self._write(call, Called.UNKNOWN, Usage(input=self._size(messages, functions)), None)
 
     def _write(self, call: _Call, outcome: Called, usage: Usage, cost: int | None) -> None:
-        self._budget_ledger.settle(call.held, self._account, call.at, cost=cost or 0, tokens=usage.total)
-        written = self._budget_ledger.journal.spend(self._row(call.at, outcome, usage, cost), call.number)
+        self._budget_ledger.settle(
+            call.held, self._account, call.at, cost=cost or 0, tokens=usage.total
+        )
+        written = self._budget_ledger.journal.spend(
+            self._row(call.at, outcome, usage, cost), call.number
+        )
         written.add_done_callback(_heard)
 
     def _row(self, at: datetime, outcome: Called, usage: Usage, cost: int | None) -> Spent:
@@ -172,10 +190,16 @@ class MeteredProvider(DelegatingProvider):
 
 def _size_of(message: LLMMessage) -> int:
     calls = sum(estimate(str(call.arguments)) for call in message.tool_calls)
-    return estimate(message.content) + calls + 8 + 1600 * len(message.images)  # a picture comes to so many at most
+    return (
+        estimate(message.content) + calls + 8 + 1600 * len(message.images)
+    )  # a picture comes to so many at most
 
 
 def _heard(written: asyncio.Future[None]) -> None:
     """Hear of a row that could not be written: a full disk shows itself in the next write of the run."""
-    if not written.cancelled() and (error := written.exception()) and not isinstance(error, StoreFull):
+    if (
+        not written.cancelled()
+        and (error := written.exception())
+        and not isinstance(error, StoreFull)
+    ):
         raise error

@@ -57,7 +57,11 @@ def report(facts: Sequence[Fact]) -> str:
     if not facts:
         return _GREETING
     parts = [_NOTICE]
-    changes = [f"- {title(fact.name)}: {' '.join(change.split())}" for fact in facts for change in fact.changes]
+    changes = [
+        f"- {title(fact.name)}: {' '.join(change.split())}"
+        for fact in facts
+        for change in fact.changes
+    ]
     if changes:
         parts.append("## What changed\n\n" + "\n".join(changes))
     parts += [f"## {title(fact.name)}\n\n{_body(fact)}" for fact in facts]

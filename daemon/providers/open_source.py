@@ -48,7 +48,9 @@ class OpenSourceProvider(VendorProvider):
     async def _open(self) -> HttpxClients:
         async with self._opening:
             if self._clients is None:
-                self._clients = await in_thread(lambda: HttpxClients(self.base_url, api_key=self._api_key))
+                self._clients = await in_thread(
+                    lambda: HttpxClients(self.base_url, api_key=self._api_key)
+                )
             return self._clients
 
     async def _get(self, path: str) -> Answer:
@@ -71,20 +73,27 @@ class OpenSourceProvider(VendorProvider):
         import httpx
 
         try:
-            async with aclosing(limited(response.aiter_raw(), response.headers, self.max_answer)) as pieces:
+            async with aclosing(
+                limited(response.aiter_raw(), response.headers, self.max_answer)
+            ) as pieces:
                 async for piece in pieces:
                     yield piece
         except (httpx.RequestError, OSError) as error:
             raise self._broken(error) from error
 
     @asynccontextmanager
-    async def _response(self, method: str, url: str, body: bytes | None) -> AsyncIterator[httpx.Response]:
+    async def _response(
+        self, method: str, url: str, body: bytes | None
+    ) -> AsyncIterator[httpx.Response]:
         """Send a request and hold on to its answer, whose head was read."""
         clients = self._clients or await self._open()
         import httpx
 
         try:
-            async with clients.take() as client, client.stream(method, url, content=body) as response:
+            async with (
+                clients.take() as client,
+                client.stream(method, url, content=body) as response,
+            ):
                 yield response
         except (httpx.RequestError, OSError) as error:
             raise self._broken(error) from error
@@ -110,7 +119,12 @@ class OpenSourceProvider(VendorProvider):
         if holds is not None:
             note += f", as it holds {holds:,}"
         note += f"; start Ollama with OLLAMA_CONTEXT_LENGTH={_next_size(least)} or more"
-        told = {"provider": self.name, "model": self._model, "read": response.usage.input, "least": least}
+        told = {
+            "provider": self.name,
+            "model": self._model,
+            "read": response.usage.input,
+            "least": least,
+        }
         log.warning("provider.context_cut", **told)
         return replace(response, note=note)
 
@@ -123,9 +137,19 @@ class OpenSourceProvider(VendorProvider):
             loaded = parse_json(answer.content)["models"] if answer.status == 200 else None
             self._is_another = not isinstance(loaded, list)
             names = (self._model, f"{self._model}:latest")
-            found = [each.get("context_length") for each in loaded or () if each.get("model") in names]
+            found = [
+                each.get("context_length") for each in loaded or () if each.get("model") in names
+            ]
             return int(found[0]) if found and found[0] else None
-        except (ProviderError, TimeoutError, KeyError, TypeError, ValueError, AttributeError, RecursionError):
+        except (
+            ProviderError,
+            TimeoutError,
+            KeyError,
+            TypeError,
+            ValueError,
+            AttributeError,
+            RecursionError,
+        ):
             self._is_another = True
             return None
 
@@ -137,7 +161,9 @@ class HttpxClients:
     hundred at once on a shared one, a request takes 15 ms of CPU.
     """
 
-    def __init__(self, url: str, *, api_key: str | None = None, keepalive: float = KEEPALIVE) -> None:
+    def __init__(
+        self, url: str, *, api_key: str | None = None, keepalive: float = KEEPALIVE
+    ) -> None:
         import httpx
 
         try:
@@ -158,7 +184,9 @@ class HttpxClients:
             "limits": httpx.Limits(keepalive_expiry=keepalive),
             "follow_redirects": False,
         }
-        self._idle: list[tuple[httpx.AsyncClient, float]] = [(httpx.AsyncClient(**self._settings), time.monotonic())]
+        self._idle: list[tuple[httpx.AsyncClient, float]] = [
+            (httpx.AsyncClient(**self._settings), time.monotonic())
+        ]
         """Each with the time since when it is idle; the one used last stands last, and is the next one taken."""
         self._keepalive, self._is_closed = keepalive, False
 

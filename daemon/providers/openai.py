@@ -23,7 +23,11 @@ class OpenAIProvider(SdkProvider):
     sdk: ClassVar[str] = "openai"
 
     def __init__(
-        self, *, base_url: str | None = None, api: Literal["responses", "chat"] | None = None, **settings: Any
+        self,
+        *,
+        base_url: str | None = None,
+        api: Literal["responses", "chat"] | None = None,
+        **settings: Any,
     ) -> None:
         url = base_url or _URL
         own = same_host(url, _URL)

@@ -29,12 +29,17 @@ class Providers:
         if key is not None:
             self._secrets.add(key.get_secret_value())
         wanted = settings.settings() | ({"model": model} if model else {})
-        return create_provider(settings.kind, name=name, api_key=key.get_secret_value() if key else None, **wanted)
+        return create_provider(
+            settings.kind, name=name, api_key=key.get_secret_value() if key else None, **wanted
+        )
 
     def chain(self, routine: Routine) -> list[LLMProvider]:
         """Return the routine's provider and its fallbacks, in order."""
         first = routine.run.provider or self._config.provider
-        return [self.get(first, routine.run.model), *(self.get(name) for name in routine.run.fallback)]
+        return [
+            self.get(first, routine.run.model),
+            *(self.get(name) for name in routine.run.fallback),
+        ]
 
     async def close(self) -> None:
         for provider in self._built.values():

@@ -66,7 +66,9 @@ class Rates:
         size = usage.input
         plain = max(0, size - usage.cache_read - usage.cache_write)
         dollars = plain * self.input.at(size) + usage.output * self.output.at(size)
-        dollars += usage.cache_read * self.cache_read.at(size) + usage.cache_write * self.cache_write.at(size)
+        dollars += usage.cache_read * self.cache_read.at(
+            size
+        ) + usage.cache_write * self.cache_write.at(size)
         return -int(-round(dollars * _PER_TOKEN, 6) // 1)
 
     def dearest(self, size: int) -> float:
@@ -111,7 +113,9 @@ class Prices:
         if name not in self._addresses:
             settings = self._config.provider_config(name)
             try:
-                provider = create_provider(settings.kind, name=name, api_key="-", **settings.settings())
+                provider = create_provider(
+                    settings.kind, name=name, api_key="-", **settings.settings()
+                )
                 self._addresses[name] = getattr(provider, "base_url", None)
             except ConfigError:
                 self._addresses[name] = None
@@ -157,7 +161,9 @@ def _rate(price: Any) -> Rate | None:
     if price is None:
         return None
     if tiers := getattr(price, "tiers", None):
-        return Rate(base=float(price.base), tiers=tuple((tier.start, float(tier.price)) for tier in tiers))
+        return Rate(
+            base=float(price.base), tiers=tuple((tier.start, float(tier.price)) for tier in tiers)
+        )
     return Rate(base=float(getattr(price, "base", price)))
 
 

@@ -56,7 +56,9 @@ async def ask(
             pause = _pause(error, attempt, backoff, jitter)
             if attempt == attempts or isinstance(error, but_not) or loop.time() + pause >= deadline:
                 raise
-            log.warning("provider.retry_scheduled", attempt=attempt, pause=round(pause, 3), error=str(error))
+            log.warning(
+                "provider.retry_scheduled", attempt=attempt, pause=round(pause, 3), error=str(error)
+            )
             if on_retry:
                 on_retry(attempt, pause, error)
         await sleep(pause)
@@ -80,7 +82,9 @@ async def _watched(
     return response
 
 
-def _pause(error: Retryable, attempt: int, backoff: float, jitter: Callable[[float, float], float]) -> float:
+def _pause(
+    error: Retryable, attempt: int, backoff: float, jitter: Callable[[float, float], float]
+) -> float:
     if error.retry_after is not None:
         # never earlier than asked, and not all at the same instant
         return error.retry_after + jitter(0.0, min(1.0, backoff))

@@ -32,7 +32,9 @@ class ScriptedProvider(LLMProvider):
 
     kind: ClassVar[str] = "scripted"
 
-    def __init__(self, replies: Iterable[Line] = (), *, model: str = "scripted", name: str = "scripted") -> None:
+    def __init__(
+        self, replies: Iterable[Line] = (), *, model: str = "scripted", name: str = "scripted"
+    ) -> None:
         self.name = name
         self.asked: list[Asked] = []
         self._model = model
@@ -63,7 +65,12 @@ class ScriptedProvider(LLMProvider):
         **kw: Any,
     ) -> LLMResponse:
         self.asked.append(
-            Asked(messages=tuple(messages), functions=functions or (), temperature=temperature, options=kw)
+            Asked(
+                messages=tuple(messages),
+                functions=functions or (),
+                temperature=temperature,
+                options=kw,
+            )
         )
         if not self._lines:
             used = len(self.asked) - 1
@@ -87,7 +94,10 @@ class ScriptedProvider(LLMProvider):
         )
         text = table.get("text", "")
         # A quarter of a token per character is what tokenizers come to on English text: enough for a rehearsal.
-        usage = Usage(input=sum(len(message.content) for message in messages) // 4, output=len(text) // 4 + len(calls))
+        usage = Usage(
+            input=sum(len(message.content) for message in messages) // 4,
+            output=len(text) // 4 + len(calls),
+        )
         return LLMResponse(
             content=text,
             function_calls=calls,
@@ -108,7 +118,14 @@ def _checked(line: Line, name: str) -> Line:
         return line
     problem = _problem(line)
     if problem:
-        raise ConfigError(Fault(file="config", key=f"providers.{name}.replies", found=f"{line!r:.80}", problem=problem))
+        raise ConfigError(
+            Fault(
+                file="config",
+                key=f"providers.{name}.replies",
+                found=f"{line!r:.80}",
+                problem=problem,
+            )
+        )
     return line
 
 
@@ -121,7 +138,9 @@ def _problem(line: object) -> str:
         if not isinstance(call, dict) or not isinstance(call.get("name"), str):
             return "a tool call needs a name"
         if unknown := set(call) - _CALL_KEYS:
-            return f"unknown key {min(unknown)!r}, a tool call knows {', '.join(sorted(_CALL_KEYS))}"
+            return (
+                f"unknown key {min(unknown)!r}, a tool call knows {', '.join(sorted(_CALL_KEYS))}"
+            )
         if not isinstance(call.get("arguments", {}), dict):
             return "the arguments of a tool call are a table"
     return ""

@@ -87,7 +87,9 @@ class SdkProvider(VendorProvider):
         async def set_headers(request: httpx2.Request) -> None:
             # The SDK's own describe this machine, and hold what OPENAI_CUSTOM_HEADERS, OPENAI_ORG_ID,
             # ANTHROPIC_CUSTOM_HEADERS and others say.
-            request.headers = httpx2.Headers({"Host": request.url.netloc.decode("ascii"), **headers})
+            request.headers = httpx2.Headers(
+                {"Host": request.url.netloc.decode("ascii"), **headers}
+            )
             if request.content:
                 request.headers["Content-Length"] = str(len(request.content))
             if client.cookies:
@@ -117,7 +119,9 @@ class SdkProvider(VendorProvider):
     @asynccontextmanager
     async def _stream(self, path: str, body: bytes) -> AsyncIterator[Incoming]:
         client = self._client or await self._open()
-        response = await self._response(client.post(path, content=body, cast_to=_raw_response(), stream=True))
+        response = await self._response(
+            client.post(path, content=body, cast_to=_raw_response(), stream=True)
+        )
         try:
             yield Incoming(response.status_code, response.headers, self._pieces(response))
         finally:

@@ -54,7 +54,9 @@ _TELLING = frozenset(
     ]
 )
 # Keywords that hold schemas, or lists of them.
-_NESTED = frozenset(["items", "prefixItems", "anyOf", "oneOf", "allOf", "not", "additionalProperties"])
+_NESTED = frozenset(
+    ["items", "prefixItems", "anyOf", "oneOf", "allOf", "not", "additionalProperties"]
+)
 _DEEPEST, _MOST = 10, 5000
 
 
@@ -72,7 +74,11 @@ def mended(functions: Sequence[Json]) -> list[Json]:
     for function in functions:
         parameters = _mended(function.get("parameters") or {})
         if "type" not in parameters or not {"anyOf", "oneOf", "allOf"}.isdisjoint(parameters):
-            rest = {key: value for key, value in parameters.items() if key not in ("anyOf", "oneOf", "allOf")}
+            rest = {
+                key: value
+                for key, value in parameters.items()
+                if key not in ("anyOf", "oneOf", "allOf")
+            }
             parameters = {"properties": {}, **rest, "type": "object"}
         same = parameters == function.get("parameters")
         written.append(function if same else {**function, "parameters": parameters})
@@ -116,11 +122,15 @@ def _strict(schema: Any, *, depth: int, count: list[int]) -> Json:
     if variants := schema.get("anyOf") or schema.get("oneOf"):
         made["anyOf"] = [_strict(variant, depth=depth + 1, count=count) for variant in variants]
     if "$defs" in schema:
-        made["$defs"] = {name: _strict(part, depth=depth, count=count) for name, part in schema["$defs"].items()}
+        made["$defs"] = {
+            name: _strict(part, depth=depth, count=count) for name, part in schema["$defs"].items()
+        }
     if "items" in schema:
         made["items"] = _strict(schema["items"], depth=depth + 1, count=count)
     if "default" in schema:
-        made["description"] = f"{schema.get('description', '')} Default: {schema['default']!r}.".strip()
+        made["description"] = (
+            f"{schema.get('description', '')} Default: {schema['default']!r}.".strip()
+        )
     if not {"type", "anyOf", "$ref", "enum", "const"} & made.keys() or (
         "array" in _types(made) and "items" not in made
     ):
@@ -154,7 +164,10 @@ def _nullable(schema: Json) -> Json:
         return {**schema, "anyOf": [*schema["anyOf"], {"type": "null"}]}
     if "type" not in schema or "const" in schema:
         description = {"description": schema["description"]} if "description" in schema else {}
-        return {"anyOf": [{k: v for k, v in schema.items() if k != "description"}, {"type": "null"}], **description}
+        return {
+            "anyOf": [{k: v for k, v in schema.items() if k != "description"}, {"type": "null"}],
+            **description,
+        }
     more = {"enum": [*schema["enum"], None]} if "enum" in schema else {}
     return {**schema, "type": [*_types(schema), "null"], **more}
 
@@ -183,13 +196,20 @@ def _loosened(value: Any, schema: Any, defs: Json) -> Any:
     if not isinstance(value, dict):
         return value
     variants = schema.get("anyOf") or schema.get("oneOf") or ()
-    fitting = [each for each in (_resolved(one, defs) for one in variants) if value.keys() <= _properties(each).keys()]
+    fitting = [
+        each
+        for each in (_resolved(one, defs) for one in variants)
+        if value.keys() <= _properties(each).keys()
+    ]
     schema = fitting[0] if fitting else schema
     properties, required = _properties(schema), schema.get("required") or ()
     return {
         key: _loosened(item, properties.get(key), defs)
         for key, item in value.items()
-        if item is not None or key in required or key not in properties or _may_be_null(properties[key], defs)
+        if item is not None
+        or key in required
+        or key not in properties
+        or _may_be_null(properties[key], defs)
     }
 
 
@@ -198,7 +218,9 @@ def _may_be_null(schema: Any, defs: Json) -> bool:
     if not schema or not {"type", "anyOf", "oneOf", "enum", "const"} & schema.keys():
         return True  # anything goes
     nullable = "null" in _types(schema) or None in (schema.get("enum") or ())
-    return nullable or any(_may_be_null(each, defs) for each in schema.get("anyOf") or schema.get("oneOf") or ())
+    return nullable or any(
+        _may_be_null(each, defs) for each in schema.get("anyOf") or schema.get("oneOf") or ()
+    )
 
 
 def _resolved(schema: Any, defs: Json) -> Json:

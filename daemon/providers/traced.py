@@ -12,7 +12,15 @@ from typing import Any, Protocol
 from daemon.errors import OverBudget
 from daemon.models import Chunk, Json, LLMMessage, LLMResponse, Run
 from daemon.providers import DelegatingProvider, LLMProvider
-from daemon.telemetry.spans import Span, about, answer_of, nanoseconds, place_of, request_of, span_id
+from daemon.telemetry.spans import (
+    Span,
+    about,
+    answer_of,
+    nanoseconds,
+    place_of,
+    request_of,
+    span_id,
+)
 
 
 class CallTraces(Protocol):
@@ -66,7 +74,9 @@ class Traced(DelegatingProvider):
         first: float | None = None
         begin = asyncio.get_running_loop().time()
         try:
-            async with aclosing(self.inner.chat_stream(messages, functions, temperature, **kw)) as stream:  # type: ignore[type-var]
+            async with aclosing(
+                self.inner.chat_stream(messages, functions, temperature, **kw)
+            ) as stream:  # type: ignore[type-var]
                 async for chunk in stream:
                     if first is None:
                         first = asyncio.get_running_loop().time() - begin
@@ -97,13 +107,19 @@ class Traced(DelegatingProvider):
             "gen_ai.request.model": self.model_name,
             **traces.server(self.name),
         }
-        for key, value in (("temperature", temperature), ("max_tokens", kw.get("max_tokens")), ("stream", stream)):
+        for key, value in (
+            ("temperature", temperature),
+            ("max_tokens", kw.get("max_tokens")),
+            ("stream", stream),
+        ):
             if value not in (None, False):
                 attributes[f"gen_ai.request.{key}"] = value
         if traces.content:  # at once: the conversation grows, and is not this call's any more
             attributes |= request_of(messages, functions)
 
-        def tell(response: LLMResponse | None, error: BaseException | None, first: float | None = None) -> None:
+        def tell(
+            response: LLMResponse | None, error: BaseException | None, first: float | None = None
+        ) -> None:
             end, said = start + int((clock() - begin) * 1e9), None
             if response is not None:
                 attributes.update(answer_of(response, content=traces.content))

@@ -25,7 +25,15 @@ from urllib.parse import urlsplit
 
 import structlog
 
-from daemon.errors import AnswerTooLarge, BadKey, ConfigError, Fatal, Fault, ProviderError, Transport
+from daemon.errors import (
+    AnswerTooLarge,
+    BadKey,
+    ConfigError,
+    Fatal,
+    Fault,
+    ProviderError,
+    Transport,
+)
 from daemon.models import Chunk, Json, LLMMessage, LLMResponse
 from daemon.providers import vendor_errors
 from daemon.providers.base import ListedModel, LLMProvider
@@ -103,7 +111,9 @@ class VendorProvider(LLMProvider):
         self.name = name or self.kind
         self.wire = wire
         self._model = _required(model, self.name, "model", "the name that its vendor gives it")
-        self.base_url = _required(base_url, self.name, "base_url", "such as http://127.0.0.1:11434/v1").rstrip("/")
+        self.base_url = _required(
+            base_url, self.name, "base_url", "such as http://127.0.0.1:11434/v1"
+        ).rstrip("/")
         self.capabilities = capabilities_of(self._model, capabilities, provider=self.name)
         self._retouches = self.capabilities.strict or self.capabilities.most_tools > 0
         """Functions are not offered all, or not as they are: an answer may have to say so, or be put right."""
@@ -155,14 +165,24 @@ class VendorProvider(LLMProvider):
             async with self._slots:
                 start = time.perf_counter()
                 answer = await self._sent(body)
-            response = await _in_thread_if_large(len(answer.content), lambda: self._read(answer, question))
+            response = await _in_thread_if_large(
+                len(answer.content), lambda: self._read(answer, question)
+            )
             if self._seems_odd(response, question):
                 response = await self._looked_into(response, question)
         self._tell(response, start)
-        return self._noted(self._loosened(response, functions), functions) if self._retouches else response
+        return (
+            self._noted(self._loosened(response, functions), functions)
+            if self._retouches
+            else response
+        )
 
     async def _in_pieces(
-        self, messages: Sequence[LLMMessage], functions: Sequence[Json] | None, temperature: float | None, kw: Json
+        self,
+        messages: Sequence[LLMMessage],
+        functions: Sequence[Json] | None,
+        temperature: float | None,
+        kw: Json,
     ) -> LLMResponse:
         """Ask for a stream and wait for its end: a connection on which nothing happens for long is cut on the way."""
         response: LLMResponse | None = None
@@ -186,11 +206,15 @@ class VendorProvider(LLMProvider):
             async with self._slots:
                 start = time.perf_counter()
                 async with self._begun(body) as incoming:
-                    if incoming.status != 200 or "text/event-stream" not in incoming.headers.get("content-type", ""):
+                    if incoming.status != 200 or "text/event-stream" not in incoming.headers.get(
+                        "content-type", ""
+                    ):
                         # an error, or a server that does not stream
                         content = b"".join([piece async for piece in self._patiently(incoming)])
                         answer = Answer(incoming.status, incoming.headers, content)
-                        response = await _in_thread_if_large(len(content), lambda: self._read(answer, question))
+                        response = await _in_thread_if_large(
+                            len(content), lambda: self._read(answer, question)
+                        )
                         yield Chunk(delta=response.content, thinking=response.reasoning)
                     else:
                         pieces, reader = self.wire.pieces(), Reader(self.max_answer)
@@ -208,7 +232,11 @@ class VendorProvider(LLMProvider):
         yield Chunk(response=response)
 
     def _question(
-        self, messages: Sequence[LLMMessage], functions: Sequence[Json] | None, temperature: float | None, kw: Json
+        self,
+        messages: Sequence[LLMMessage],
+        functions: Sequence[Json] | None,
+        temperature: float | None,
+        kw: Json,
     ) -> ChatRequest:
         temperature = self._temperature if temperature is None else temperature
         return ChatRequest(
@@ -255,7 +283,9 @@ class VendorProvider(LLMProvider):
             if answer.status != 200:
                 raise vendor_errors.from_response(*answer, provider=self.name)
             try:
-                listed = await _in_thread_if_large(len(answer.content), lambda: parse_json(answer.content)["data"])
+                listed = await _in_thread_if_large(
+                    len(answer.content), lambda: parse_json(answer.content)["data"]
+                )
                 return [_listed(each) for each in listed]
             except _OF_FORM as error:
                 raise _misread(answer.content, _request_id(answer.headers)) from error
@@ -276,7 +306,9 @@ class VendorProvider(LLMProvider):
         if self._key_fault:
             raise BadKey(self._key_fault)
 
-    def _body(self, question: ChatRequest, functions: Sequence[Json] | None, *, streamed: bool = False) -> bytes:
+    def _body(
+        self, question: ChatRequest, functions: Sequence[Json] | None, *, streamed: bool = False
+    ) -> bytes:
         body = self.wire.body(question)
         if streamed:
             body |= self.wire.streaming
@@ -303,9 +335,7 @@ class VendorProvider(LLMProvider):
         if not functions or not most or len(functions) <= most or not self.capabilities.tools:
             return response
         names = ", ".join(function["name"] for function in functions[most:])
-        note = (
-            f"{self._model} takes {most} tools and was offered {len(functions)}; the last ones were left out: {names}"
-        )
+        note = f"{self._model} takes {most} tools and was offered {len(functions)}; the last ones were left out: {names}"
         return replace(response, note="; ".join(filter(None, (response.note, note))))
 
     def _seems_odd(self, response: LLMResponse, question: ChatRequest) -> bool:
@@ -360,13 +390,17 @@ class VendorProvider(LLMProvider):
                 seconds = self._stall
                 yield piece
 
-    async def _chunks(self, incoming: Incoming, reader: Reader, pieces: StreamAssembler) -> AsyncIterator[Chunk]:
+    async def _chunks(
+        self, incoming: Incoming, reader: Reader, pieces: StreamAssembler
+    ) -> AsyncIterator[Chunk]:
         """Yield what can be shown of a streamed answer, until its end."""
         try:
             async with aclosing(self._patiently(incoming)) as body:
                 async for piece in body:
                     for event in reader.feed(piece):
-                        if event.data != _DONE and (chunk := await self._taken(event, incoming, pieces)):
+                        if event.data != _DONE and (
+                            chunk := await self._taken(event, incoming, pieces)
+                        ):
                             yield chunk
                         if event.data == _DONE or pieces.ended:
                             await _drained(body)
@@ -377,25 +411,39 @@ class VendorProvider(LLMProvider):
             if event.data != _DONE and (chunk := await self._taken(event, incoming, pieces)):
                 yield chunk
 
-    async def _taken(self, event: Event, incoming: Incoming, pieces: StreamAssembler) -> Chunk | None:
+    async def _taken(
+        self, event: Event, incoming: Incoming, pieces: StreamAssembler
+    ) -> Chunk | None:
         try:
-            data = await _in_thread_if_large(len(event.data), lambda: parse_json(event.data.encode()))
+            data = await _in_thread_if_large(
+                len(event.data), lambda: parse_json(event.data.encode())
+            )
             if event.name == "error" or data.get("type") == "error":
-                raise vendor_errors.from_response(200, incoming.headers, event.data.encode(), provider=self.name)
+                raise vendor_errors.from_response(
+                    200, incoming.headers, event.data.encode(), provider=self.name
+                )
             if status := _hidden_failure(data):
-                raise vendor_errors.from_response(status, incoming.headers, event.data.encode(), provider=self.name)
+                raise vendor_errors.from_response(
+                    status, incoming.headers, event.data.encode(), provider=self.name
+                )
             return pieces.add(event.name, data)
         except _OF_FORM as error:
             raise _misread(event.data.encode(), _request_id(incoming.headers)) from error
 
-    def _together(self, incoming: Incoming, pieces: StreamAssembler, question: ChatRequest) -> LLMResponse:
+    def _together(
+        self, incoming: Incoming, pieces: StreamAssembler, question: ChatRequest
+    ) -> LLMResponse:
         """Return the answer that a stream came to."""
         whole = pieces.whole()
         if whole is None:
-            raise Transport("the answer broke off before its end", request_id=_request_id(incoming.headers))
+            raise Transport(
+                "the answer broke off before its end", request_id=_request_id(incoming.headers)
+            )
         return self._read(Answer(200, incoming.headers, b""), question, whole)
 
-    def _read(self, answer: Answer, question: ChatRequest, streamed: Json | None = None) -> LLMResponse:
+    def _read(
+        self, answer: Answer, question: ChatRequest, streamed: Json | None = None
+    ) -> LLMResponse:
         """Read an answer; `streamed` is what one came to that has no content of its own."""
         if answer.status != 200:
             raise vendor_errors.from_response(*answer, provider=self.name)
@@ -404,7 +452,9 @@ class VendorProvider(LLMProvider):
             data = parse_json(answer.content) if streamed is None else streamed
             if status := _hidden_failure(data):
                 content = answer.content or to_json(data)
-                raise vendor_errors.from_response(status, answer.headers, content, provider=self.name)
+                raise vendor_errors.from_response(
+                    status, answer.headers, content, provider=self.name
+                )
             return self.wire.read({**data, "id": request_id} if request_id else data, question)
         except ProviderError as error:
             error.request_id = error.request_id or request_id
@@ -462,7 +512,11 @@ async def in_thread(build: Callable[[], T]) -> T:
     """Build a client off the event loop; what this machine lacks for it becomes an error of ours."""
     try:
         return await asyncio.to_thread(build)
-    except (ImportError, OSError, ValueError) as error:  # a proxy or a certificate file that the environment names
+    except (
+        ImportError,
+        OSError,
+        ValueError,
+    ) as error:  # a proxy or a certificate file that the environment names
         raise Fatal(f"cannot be reached from this installation: {error}") from error
 
 
@@ -496,7 +550,13 @@ def _required(value: str | None, name: str, key: str, hint: str) -> str:
     if value:
         return value
     raise ConfigError(
-        Fault(file="config.toml", key=f"providers.{name}.{key}", found="", problem="is missing", hint=hint)
+        Fault(
+            file="config.toml",
+            key=f"providers.{name}.{key}",
+            found="",
+            problem="is missing",
+            hint=hint,
+        )
     )
 
 
@@ -530,7 +590,9 @@ def _host(url: str, name: str) -> str:
         )
     except ValueError:
         known = False
-    problem = "is not an address" if not known else "holds a password" if "@" in parts.netloc else ""
+    problem = (
+        "is not an address" if not known else "holds a password" if "@" in parts.netloc else ""
+    )
     if not problem:
         return parts.netloc
     shown = re.sub(r"//[^/@]*@", "//…@", url)
@@ -546,7 +608,9 @@ def _listed(given: Json) -> ListedModel:
         retires = date.fromisoformat(str(ends)[:10]) if ends else None
     except ValueError:
         retires = None
-    return ListedModel(name=str(given["id"]), lifecycle=str(given.get("lifecycle") or ""), retires=retires)
+    return ListedModel(
+        name=str(given["id"]), lifecycle=str(given.get("lifecycle") or ""), retires=retires
+    )
 
 
 async def _drained(body: AsyncIterator[bytes]) -> None:

@@ -101,11 +101,15 @@ _LONGEST = 300
 _BEGINNING = 10_000
 
 
-def from_response(status: int, headers: Mapping[str, str], content: bytes, *, provider: str) -> ProviderError:
+def from_response(
+    status: int, headers: Mapping[str, str], content: bytes, *, provider: str
+) -> ProviderError:
     """Return the error that a response is, with one line for the person who reads it."""
     codes, message = _read(content)
     kind = next((_CODES[code] for code in codes if code in _CODES), None)
-    if kind is None or kind is Unavailable:  # such codes say less than the status; Ollama puts one on every error
+    if (
+        kind is None or kind is Unavailable
+    ):  # such codes say less than the status; Ollama puts one on every error
         kind = _STATUSES.get(status) or _by_status(status)
     if kind is BadRequest and _TOO_LONG.search(message):
         kind = ContextOverflow
@@ -139,7 +143,11 @@ def _read(content: bytes) -> tuple[list[str], str]:
     if not isinstance(error, dict):  # LM Studio: the text and nothing else
         return [], str(error)
     details = error.get("details")
-    codes = [error.get("code"), details.get("error_code") if isinstance(details, dict) else None, error.get("type")]
+    codes = [
+        error.get("code"),
+        details.get("error_code") if isinstance(details, dict) else None,
+        error.get("type"),
+    ]
     message = error.get("message") or error.get("detail") or json.dumps(error)
     # vLLM and llama.cpp repeat the status there
     return [str(code) for code in codes if code and not isinstance(code, int)], str(message)

@@ -83,7 +83,9 @@ from daemon.tools.reported_items import REPORT_ITEMS
 if TYPE_CHECKING:
     from daemon.runs.tracing import Traces
 
-ROOM_EVERY = 30.0  # seconds between looks at a full disk: nothing tells us when somebody has made room
+ROOM_EVERY = (
+    30.0  # seconds between looks at a full disk: nothing tells us when somebody has made room
+)
 BEGUN = 256  # definitions kept parsed: those of the routines that run often
 log = structlog.get_logger()
 
@@ -166,7 +168,10 @@ class RunHost:
         """What runs the commands of gates; made for the first one, as few routines have any."""
         rooms, registry = self._rooms, FunctionRegistry()
         shell.register_for_gates(
-            registry, lambda: rooms.policy, sandbox=rooms.sandbox_detection.sandbox, zone=rooms.zone.key
+            registry,
+            lambda: rooms.policy,
+            sandbox=rooms.sandbox_detection.sandbox,
+            zone=rooms.zone.key,
         )
         return ToolExecutor(registry)
 
@@ -190,7 +195,9 @@ class RunHost:
 
     def ping(self, target: str, run: Run) -> None:
         """Tell a dead man's switch that a run starts; nobody waits for that, and its end is told with care."""
-        task = asyncio.create_task(self._rooms.targets.started(target, run), name=f"ping of {target}")
+        task = asyncio.create_task(
+            self._rooms.targets.started(target, run), name=f"ping of {target}"
+        )
         self._pings.add(task)
         task.add_done_callback(self._pings.discard)
 
@@ -210,21 +217,30 @@ class RunHost:
         """
         config = self._rooms.config
         kinds = {name: target.kind for name, target in config.targets.items()}
-        names = [*(place.to for place in routine.deliver if "waiting" in place.on), *config.incidents.to]
+        names = [
+            *(place.to for place in routine.deliver if "waiting" in place.on),
+            *config.incidents.to,
+        ]
         targets = [name for name in names if kinds.get(name, name) not in ("file", "ping")]
         zone = ZoneInfo(routine.trigger.timezone or self.zone)
-        return waiting_notice(run, petitions, targets, until=until.astimezone(zone), redact=self.redact)
+        return waiting_notice(
+            run, petitions, targets, until=until.astimezone(zone), redact=self.redact
+        )
 
     async def routine_of(self, run: Run) -> Routine:
         """Return the routine as the run began it; DaemonError if another version wrote what this one cannot read."""
-        if known := self._begun.get(run.definition):  # the name of a definition is the hash of its text
+        if known := self._begun.get(
+            run.definition
+        ):  # the name of a definition is the hash of its text
             await self._rooms.servers.ready(_tools_of(known))
             return known
         try:
             routine = Routine.restore(await self.journal.definition(run.definition))
         except ValueError as error:
             problem = str(error).splitlines()[0]
-            raise DaemonError(f"the definition this run began with cannot be read by this version: {problem}") from None
+            raise DaemonError(
+                f"the definition this run began with cannot be read by this version: {problem}"
+            ) from None
         if len(self._begun) >= BEGUN:
             self._begun.clear()
         self._begun[run.definition] = routine
@@ -262,10 +278,20 @@ class RunHost:
         """Return the agent of this run; one that was begun goes on from its steps."""
         spec, rooms = routine.run, self._rooms
         provider, *fallback = self._metered(run, routine)
-        always = [] if run.trigger == ASK else ["finish"] if routine.dedupe is None else ["finish", REPORT_ITEMS]
+        always = (
+            []
+            if run.trigger == ASK
+            else ["finish"]
+            if routine.dedupe is None
+            else ["finish", REPORT_ITEMS]
+        )
         offered = rooms.registry.names([*spec.tools, *always]) if spec.mode == "agent" else []
         offered = [tool for tool in offered if tool != REPORT_ITEMS or tool in always]
-        offered = [tool for tool in offered if tool not in BY_NAME or rooms.policy.names(tool, routine.under)]
+        offered = [
+            tool
+            for tool in offered
+            if tool not in BY_NAME or rooms.policy.names(tool, routine.under)
+        ]
         # the facts gathered before are steps, too
         fresh = not any(step.kind is StepKind.PROMPT for step in record.steps)
         catalog = (
@@ -282,13 +308,17 @@ class RunHost:
             rooms.memory if spec.memory != "none" else None,
             self._policy,
             record,
-            context=with_skills(await self._prompt(run, routine, offered, fresh=fresh), catalog, spec.skills),
+            context=with_skills(
+                await self._prompt(run, routine, offered, fresh=fresh), catalog, spec.skills
+            ),
             tool_context=self._tool_context(run, routine, record.steps),
             offered=offered,
             required_tools=spec.required_tools,
             limits=Limits(
                 max_iterations=spec.max_iterations,
-                max_tool_calls=min(spec.max_tool_calls, rooms.policy.limits_for(routine.under).tool_calls),
+                max_tool_calls=min(
+                    spec.max_tool_calls, rooms.policy.limits_for(routine.under).tool_calls
+                ),
                 tokens=spec.budget.tokens,
                 temperature=spec.temperature,
                 max_tokens=spec.max_tokens,
@@ -356,8 +386,14 @@ class RunHost:
         account = self._accounts.get(run.id)
         if account is None:
             # what a sub-agent spends, its parent spends
-            parent = self._accounts.get((run.event or "").partition("/")[0]) if run.trigger == SUBAGENT else None
-            account = RunBudget(run=run.id, routine=run.routine, budget=routine.run.budget, parent=parent)
+            parent = (
+                self._accounts.get((run.event or "").partition("/")[0])
+                if run.trigger == SUBAGENT
+                else None
+            )
+            account = RunBudget(
+                run=run.id, routine=run.routine, budget=routine.run.budget, parent=parent
+            )
             self._accounts[run.id] = account
         chain: list[LLMProvider] = [
             provider
@@ -369,7 +405,10 @@ class RunHost:
             return chain
         from daemon.providers.traced import Traced
 
-        return [each if each.kind == "offline" else Traced(each, traces=rooms.traces, run=run) for each in chain]
+        return [
+            each if each.kind == "offline" else Traced(each, traces=rooms.traces, run=run)
+            for each in chain
+        ]
 
     def trace(self, run: str) -> None:
         """Tell OpenTelemetry of a run that has ended, where somebody wants that."""
@@ -393,7 +432,10 @@ class RunHost:
 
     def _inspector(self, run: Run) -> InjectionInspector:
         return InjectionInspector(
-            run, self.journal, lambda: self._rooms.policy, language=self._rooms.config.agent.language
+            run,
+            self.journal,
+            lambda: self._rooms.policy,
+            language=self._rooms.config.agent.language,
         )
 
     def _stamp(self) -> Json:
@@ -408,14 +450,20 @@ class RunHost:
             workspace=self._workspace,
             language=self._rooms.config.agent.language,
             dedupe=routine.dedupe.key if routine.dedupe else "",
-            programs=ProgramTime(sum(body["seconds"] for body in results if body["tool"] in PROGRAMS)),
+            programs=ProgramTime(
+                sum(body["seconds"] for body in results if body["tool"] in PROGRAMS)
+            ),
         )
 
-    async def _prompt(self, run: Run, routine: Routine, offered: Sequence[str], *, fresh: bool) -> PromptContext:
+    async def _prompt(
+        self, run: Run, routine: Routine, offered: Sequence[str], *, fresh: bool
+    ) -> PromptContext:
         """Return what the prompt is made of; the prompt of a resumed run is in its journal and costs nothing here."""
         rooms, who = self._rooms, self._rooms.config.agent
         context = PromptContext(
-            persona=Persona(name=who.name, user_name=who.user_name, persona=who.persona, language=who.language),
+            persona=Persona(
+                name=who.name, user_name=who.user_name, persona=who.persona, language=who.language
+            ),
             workspace=self._workspace,
             now=self.now(),
             zone=ZoneInfo(routine.trigger.timezone) if routine.trigger.timezone else rooms.zone,
@@ -426,11 +474,19 @@ class RunHost:
         if not fresh:
             return context
         alone = run.trigger in (ASK, SUBAGENT)  # the runs before it have nothing to do with it
-        told, last = Briefing("", "", tainted=False), None if alone else self.journal.latest(run.about, before=run.id)
+        told, last = (
+            Briefing("", "", tainted=False),
+            None if alone else self.journal.latest(run.about, before=run.id),
+        )
         unknown = not (alone or last)
         if routine.run.memory != "none":
-            key, look = f"routine:{routine.name}:approach", newest(run.about, {Status.SUCCEEDED}, run.id)
-            told = await rooms.memory.briefing(run.goal, key, exclude_run=run.id, beside=look if unknown else None)
+            key, look = (
+                f"routine:{routine.name}:approach",
+                newest(run.about, {Status.SUCCEEDED}, run.id),
+            )
+            told = await rooms.memory.briefing(
+                run.goal, key, exclude_run=run.id, beside=look if unknown else None
+            )
             last = told.beside if unknown else last
         elif unknown:
             last = await self.journal.last(run.about, statuses={Status.SUCCEEDED}, before=run.id)
@@ -440,13 +496,17 @@ class RunHost:
             slot=run.slot if scheduled else None,
             lateness=(context.now - run.slot).total_seconds() if scheduled else 0.0,
             was_down=run.slot < rooms.boot,
-            policy=rooms.policy.summary(routine.under, offered, language=who.language) if offered else "",
+            policy=rooms.policy.summary(routine.under, offered, language=who.language)
+            if offered
+            else "",
             identity=self._identity(),
             previous_report=(last.report or "") if last else "",
             previous_at=last.ended if last else None,
             recalled=told.recalled,
             approach=told.kept,
-            taint=worse(Taint.TAINTED if told.tainted else Taint.NONE, last.taint if last else Taint.NONE),
+            taint=worse(
+                Taint.TAINTED if told.tainted else Taint.NONE, last.taint if last else Taint.NONE
+            ),
         )
 
     def _identity(self) -> str:
@@ -454,7 +514,9 @@ class RunHost:
         found = self._rooms.config.identity_paths
         return "\n\n".join(path.read_text("utf-8").strip() for path in found if path.is_file())
 
-    async def archive(self, run: Run, routine: Routine, reply: Reply, steps: Sequence[Step]) -> Usage:
+    async def archive(
+        self, run: Run, routine: Routine, reply: Reply, steps: Sequence[Step]
+    ) -> Usage:
         """Remember the run, if its routine wants that; return what a model's summary of it cost.
 
         What is kept is committed with the end of the run, which is written next, or before it.
@@ -466,7 +528,11 @@ class RunHost:
         everything = "\n".join([piece.text for piece in pieces])
         if self.redact(everything) != everything:  # seldom: steps are kept without secrets
             pieces = [replace(piece, text=self.redact(piece.text)) for piece in pieces]
-        told = await self._summary(run, routine, reply, pieces) if self._rooms.config.memory.summarise else None
+        told = (
+            await self._summary(run, routine, reply, pieces)
+            if self._rooms.config.memory.summarise
+            else None
+        )
         if told:
             pieces = with_summary(pieces, self.redact(told.content))
         kept = memory.archive(
@@ -483,11 +549,18 @@ class RunHost:
         kept.add_done_callback(_tell_if_lost)
         return told.usage if told else Usage()
 
-    async def _summary(self, run: Run, routine: Routine, reply: Reply, pieces: Sequence[Segment]) -> LLMResponse | None:
+    async def _summary(
+        self, run: Run, routine: Routine, reply: Reply, pieces: Sequence[Segment]
+    ) -> LLMResponse | None:
         """Ask the model that answered for a summary, where there is one, something to sum up and budget left."""
         chain = self._metered(run, routine)
         provider = next((each for each in chain if each.name == run.provider), chain[0])
-        if provider.kind == "offline" or reply.silent or reply.status is not Status.SUCCEEDED or len(pieces) < 2:
+        if (
+            provider.kind == "offline"
+            or reply.silent
+            or reply.status is not Status.SUCCEEDED
+            or len(pieces) < 2
+        ):
             return None
         messages = question(run.routine, pieces, self._rooms.config.agent.language)
         budget = routine.run.budget.tokens
@@ -497,7 +570,9 @@ class RunHost:
             async with asyncio.timeout(PATIENCE):
                 return await provider.chat(messages, max_tokens=ANSWER_TOKENS, routine=run.routine)
         except (ProviderError, OverBudget, TimeoutError) as error:
-            log.warning("memory.not_summarised", error=self.redact(str(error)) or "no answer in time")
+            log.warning(
+                "memory.not_summarised", error=self.redact(str(error)) or "no answer in time"
+            )
             return None
 
 
@@ -507,7 +582,9 @@ def _tell_if_lost(kept: asyncio.Future[bool]) -> None:
         log.error("memory.not_archived", exc_info=error)
 
 
-def with_skills(context: PromptContext, catalog: SkillCatalog | None, wanted: str | Sequence[str]) -> PromptContext:
+def with_skills(
+    context: PromptContext, catalog: SkillCatalog | None, wanted: str | Sequence[str]
+) -> PromptContext:
     """Return what a prompt is made of with the skills it is to know: those that are always there, and those named."""
     if catalog is None or not catalog.skills:
         return context

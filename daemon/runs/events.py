@@ -100,7 +100,9 @@ class Events:
 
     def watched(self, run_id: str) -> bool:
         """Tell whether somebody follows this very run."""
-        return bool(self._followers) and any(follower.run_id == run_id for follower in self._living())
+        return bool(self._followers) and any(
+            follower.run_id == run_id for follower in self._living()
+        )
 
     def close(self) -> None:
         """End every follower, and at once whoever comes later."""
@@ -128,14 +130,24 @@ def of_step(run: Run, step: Step) -> Json | None:
     stamp, body = {"id": step.seq, **_stamp(run, step.at)}, step.body
     match step.kind:
         case StepKind.CALL:
-            event = {"type": "tool_started", **stamp, "tool": body["tool"], "args": body.get("arguments", {})}
+            event = {
+                "type": "tool_started",
+                **stamp,
+                "tool": body["tool"],
+                "args": body.get("arguments", {}),
+            }
             return {**event, "call": step.call_id, "iteration": step.iteration}
         case StepKind.RESULT:
             event = {"type": "tool_finished", **stamp, "tool": body["tool"], "ok": body["ok"]}
             event |= {"preview": preview(body["ok"], body["text"]), "seconds": body.get("seconds")}
             return {**event, "call": step.call_id, "iteration": step.iteration}
         case StepKind.LLM if body["content"].strip():
-            return {"type": "message", **stamp, "text": body["content"], "iteration": step.iteration}
+            return {
+                "type": "message",
+                **stamp,
+                "text": body["content"],
+                "iteration": step.iteration,
+            }
         case _:
             return None
 

@@ -52,9 +52,14 @@ async def gather(
 
     `before` holds the values of the last good run by name: what differs from them is told in words.
     """
-    calls = [FunctionCall(name=each.tool, arguments=dict(each.args), id=key_of(each.name)) for each in wanted]
+    calls = [
+        FunctionCall(name=each.tool, arguments=dict(each.args), id=key_of(each.name))
+        for each in wanted
+    ]
     done = await _results(calls, call_runner=call_runner, steps=steps, record=record)
-    return [_fact(each, done[key_of(each.name)], call_runner, before.get(each.name)) for each in wanted]
+    return [
+        _fact(each, done[key_of(each.name)], call_runner, before.get(each.name)) for each in wanted
+    ]
 
 
 async def _results(
@@ -66,7 +71,9 @@ async def _results(
 ) -> dict[str, Json]:
     """Run calls that come before the first model call, as far as no earlier attempt has; return results by call id."""
     done = Transcript(steps).gathered
-    started = {step.call_id: step for step in steps if step.kind is StepKind.CALL and step.iteration == 0}
+    started = {
+        step.call_id: step for step in steps if step.kind is StepKind.CALL and step.iteration == 0
+    }
     noted: list[Step] = []
 
     def note(step: Step) -> None:
@@ -90,7 +97,9 @@ async def _results(
 
 def _pending(call: FunctionCall, started: Step | None) -> PendingCall:
     repeatable = bool(started and started.body.get("repeatable"))
-    return PendingCall(key=str(call.id), call=call, started=started is not None, repeatable=repeatable)
+    return PendingCall(
+        key=str(call.id), call=call, started=started is not None, repeatable=repeatable
+    )
 
 
 def _fact(wanted: Gather, result: Json, call_runner: ToolCallRunner, before: Any) -> Fact:
@@ -115,7 +124,9 @@ def values_of(steps: Iterable[Step]) -> dict[str, Any]:
     return {
         str(step.call_id).removeprefix(key_of("")): step.body["value"]
         for step in steps
-        if step.kind is StepKind.RESULT and str(step.call_id).startswith(key_of("")) and "value" in step.body
+        if step.kind is StepKind.RESULT
+        and str(step.call_id).startswith(key_of(""))
+        and "value" in step.body
     }
 
 
@@ -129,12 +140,19 @@ def told_by(trigger: str, given: Any) -> list[Fact]:
         if len(paths) > MOST_PATHS:
             lines.append(f"- … and {len(paths) - MOST_PATHS} more")
         if len(paths) > MOST_FILES:
-            lines.append(f"\nOf these {len(paths)} only the first {MOST_FILES} are looked into below.")
+            lines.append(
+                f"\nOf these {len(paths)} only the first {MOST_FILES} are looked into below."
+            )
         name, text = "files that landed", "\n".join(lines)
     else:
-        name, text = "run before" if trigger == "after" else f"what the {trigger} said", lay_out(given)
+        name, text = (
+            "run before" if trigger == "after" else f"what the {trigger} said",
+            lay_out(given),
+        )
     if len(text) > LONGEST_EVENT:
-        text = f"{text[:LONGEST_EVENT]}\n[… cut here: {len(text) - LONGEST_EVENT} more characters …]"
+        text = (
+            f"{text[:LONGEST_EVENT]}\n[… cut here: {len(text) - LONGEST_EVENT} more characters …]"
+        )
     return [Fact(name=name, tool=trigger, ok=True, text=text)]
 
 
@@ -164,7 +182,11 @@ def with_facts(goal: str, facts: Sequence[Fact], language: str) -> str:
 
 
 async def closed_by_command(
-    gate: Gate, *, call_runner: ToolCallRunner, steps: Sequence[Step], record: Callable[..., Awaitable[object]]
+    gate: Gate,
+    *,
+    call_runner: ToolCallRunner,
+    steps: Sequence[Step],
+    record: Callable[..., Awaitable[object]],
 ) -> str | None:
     """Return why the gate's command closes it, or None if it opens it.
 
@@ -173,16 +195,24 @@ async def closed_by_command(
     if not gate.command:
         return None
     call = FunctionCall(name="shell", arguments={"command": join(gate.command)}, id="gate.command")
-    result = (await _results([call], call_runner=call_runner, steps=steps, record=record))["gate.command"]
+    result = (await _results([call], call_runner=call_runner, steps=steps, record=record))[
+        "gate.command"
+    ]
     line = one_line(call.arguments["command"])
     if not result["ok"]:
-        verdict = call_runner.policy.judge(call.name, call.arguments, routine=call_runner.context.routine)
+        verdict = call_runner.policy.judge(
+            call.name, call.arguments, routine=call_runner.context.routine
+        )
         if verdict.effect is Effect.DENY:
-            raise ToolFailed(f"the gate's command may not run: {line}: {verdict.reason} ({verdict.rule})")
+            raise ToolFailed(
+                f"the gate's command may not run: {line}: {verdict.reason} ({verdict.rule})"
+            )
         raise ToolFailed(f"the gate's command was not run: {line}: {one_line(result['text'])}")
     code, told = result["value"]["exit_code"], one_line(result["value"]["output"])
     if code > 1:
-        raise ToolFailed(f"the gate's command failed with exit code {code}: {line}{f': {told}' if told else ''}")
+        raise ToolFailed(
+            f"the gate's command failed with exit code {code}: {line}{f': {told}' if told else ''}"
+        )
     return f"the gate's command said no: {line}" if code else None
 
 

@@ -45,7 +45,9 @@ class Pictures:
         return Taint.TAINTED if self.images else Taint.NONE
 
 
-def look_at(globs: Sequence[str], landed: Sequence[str], *, policy: Policy, routine: str) -> Pictures:
+def look_at(
+    globs: Sequence[str], landed: Sequence[str], *, policy: Policy, routine: str
+) -> Pictures:
     """Return the pictures that globs fit; `{path}` among them stands for the files that landed. Blocks."""
     workspace = Path(policy.reach.workspace)
     wanted, notes = list[str](), list[str]()
@@ -70,7 +72,11 @@ def look_at(globs: Sequence[str], landed: Sequence[str], *, policy: Policy, rout
         shown.append(f"{len(images)}. {path}")
         room -= len(image.data)
     text = "\n".join([*shown, *(f"- {note}" for note in notes)])
-    facts = (Fact(name="pictures shown with this message", tool="media", ok=True, text=text),) if text else ()
+    facts = (
+        (Fact(name="pictures shown with this message", tool="media", ok=True, text=text),)
+        if text
+        else ()
+    )
     return Pictures(images=tuple(images), facts=facts, notes=tuple(notes))
 
 
@@ -88,7 +94,9 @@ def _matching(glob: str, workspace: Path) -> list[str]:
 def _split(glob: str) -> tuple[Path, str]:
     """Part an absolute glob into the folder before its first wildcard and the rest."""
     parts = PurePosixPath(os.path.expanduser(glob)).parts  # noqa: PTH111  a glob is no Path
-    magic = next((place for place, part in enumerate(parts) if set(part) & set("*?[")), len(parts) - 1)
+    magic = next(
+        (place for place, part in enumerate(parts) if set(part) & set("*?[")), len(parts) - 1
+    )
     return Path(*parts[:magic]), "/".join(parts[magic:])
 
 
@@ -102,7 +110,9 @@ def _read(path: str, policy: Policy, routine: str) -> bytes:
         if not stat.S_ISREG(about.st_mode):
             raise ValueError("is no file")
         if about.st_size > LARGEST:
-            raise ValueError(f"has {about.st_size / 1e6:.1f} MB; vendors take {LARGEST / 1e6:g} MB at most")
+            raise ValueError(
+                f"has {about.st_size / 1e6:.1f} MB; vendors take {LARGEST / 1e6:g} MB at most"
+            )
         return opened.read(LARGEST + 1)
 
 

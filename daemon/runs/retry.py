@@ -19,7 +19,9 @@ def back_off(failures: int, first: timedelta, most: timedelta) -> timedelta:
     return rest
 
 
-def put_off(attempt: int, first: timedelta, most: timedelta, *, by: str, at_least: float | None) -> timedelta:
+def put_off(
+    attempt: int, first: timedelta, most: timedelta, *, by: str, at_least: float | None
+) -> timedelta:
     """Return how long to wait after a vendor's fault: anywhere up to the back-off of this attempt, drawn by lot.
 
     So that what was turned away together does not come back together. The lot falls by a text, so that it can be told

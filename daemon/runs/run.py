@@ -93,14 +93,20 @@ class StepRecorder:
 
     def ride(self, *steps: Step) -> None:
         kept = self._submit(steps, lazily=True)
-        if kept is not self._riding:  # else those before it are on their way still, and it goes with them
+        if (
+            kept is not self._riding
+        ):  # else those before it are on their way still, and it goes with them
             self._riding = kept
             kept.add_done_callback(self._tell)
 
-    def _submit(self, steps: Sequence[Step], *, durable: bool = False, lazily: bool = False) -> _Kept:
+    def _submit(
+        self, steps: Sequence[Step], *, durable: bool = False, lazily: bool = False
+    ) -> _Kept:
         self.steps += steps
         self.fruitful = True
-        return self._journal.append(self._run, *steps, durable=durable, lazily=lazily, active=self.active)
+        return self._journal.append(
+            self._run, *steps, durable=durable, lazily=lazily, active=self.active
+        )
 
     async def _told(self, kept: _Kept) -> list[Step]:
         """Wait for steps and tell of them: whoever awaits them needs no turn of the loop besides his own."""
@@ -139,7 +145,9 @@ class History(Protocol):
 
     async def get(self, run_id_or_prefix: str) -> Run: ...
     async def input_of(self, run_id: str) -> Any: ...
-    async def last(self, routine: str, *, statuses: Collection[Status], before: str | None = None) -> Run | None: ...
+    async def last(
+        self, routine: str, *, statuses: Collection[Status], before: str | None = None
+    ) -> Run | None: ...
     async def steps(self, run_id: str) -> list[Step]: ...
 
 
@@ -152,7 +160,9 @@ class Around(Protocol):
     def hands_for_gate(self, run: Run, routine: Routine) -> ToolCallRunner:
         """Hands whose `shell` tells the exit code."""
 
-    async def agent_for(self, run: Run, routine: Routine, record: Record, deadline: float) -> Agent: ...
+    async def agent_for(
+        self, run: Run, routine: Routine, record: Record, deadline: float
+    ) -> Agent: ...
     async def pictures(self, routine: Routine, run: Run, given: Any) -> Pictures:
         """Return what the model of a run is to see; `given` is what the event brought along that started it."""
 
@@ -197,7 +207,9 @@ class Host(Around, Protocol):
         """Return the routine as the run began it; DaemonError if this version cannot read it."""
 
     async def end_children(self, run: Run) -> None: ...
-    async def archive(self, run: Run, routine: Routine, reply: Reply, steps: Sequence[Step]) -> Usage: ...
+    async def archive(
+        self, run: Run, routine: Routine, reply: Reply, steps: Sequence[Step]
+    ) -> Usage: ...
 
 
 async def live(run_id: str, host: Host, *, takeover: bool = False) -> Run | None:
@@ -220,7 +232,9 @@ async def live(run_id: str, host: Host, *, takeover: bool = False) -> Run | None
     except asyncio.CancelledError:
         # a person's cancel ends the run; the end of the process only suspends it
         if isinstance(taken := await taking, Run):
-            with bound_contextvars(run=taken.id, routine=taken.routine, slot=taken.slot.isoformat()):
+            with bound_contextvars(
+                run=taken.id, routine=taken.routine, slot=taken.slot.isoformat()
+            ):
                 await asyncio.shield(_stopped(taken, host, begin))
         raise
 
@@ -258,13 +272,17 @@ async def _lived(run: Run, host: Host) -> Run:
     routine: Routine | None = None
     try:
         routine = await host.routine_of(run)
-        if routine.origin and routine.origin.tainted:  # its maker had read strangers' words when it wrote the task
+        if (
+            routine.origin and routine.origin.tainted
+        ):  # its maker had read strangers' words when it wrote the task
             run = replace(run, taint=worse(run.taint, Taint.TAINTED))
         if routine.ping and run.attempt == 1 and run.trigger != REHEARSAL:
             await host.journal.sure(run)
             host.ping(routine.ping, run)
         if run.cancel:
-            return await _end(run, routine, Status.CANCELLED, host, detail="cancelled while nobody lived it")
+            return await _end(
+                run, routine, Status.CANCELLED, host, detail="cancelled while nobody lived it"
+            )
         if run.barren > routine.run.retry.attempts:
             detail = f"gave up: {run.barren - 1} attempts in a row died without a new step"
             return await _end(run, routine, Status.INTERRUPTED, host, detail=detail)
@@ -300,13 +318,20 @@ async def _attempt(run: Run, routine: Routine, host: Host) -> Run:
     if isinstance(answered, str):
         return await _end(run, routine, Status.SKIPPED, host, detail=answered)
     reply, agent = answered
-    run = replace(run, provider=agent.provider.name, model=agent.provider.model_name, taint=agent.transcript.taint)
+    run = replace(
+        run,
+        provider=agent.provider.name,
+        model=agent.provider.model_name,
+        taint=agent.transcript.taint,
+    )
     spent = await host.archive(run, routine, reply, record.steps)
     if spent.total:
         reply = replace(reply, usage=reply.usage + spent)
     # shielded, as a cancel that comes this late must not part the end from those who wait for it
     found = None if run.trigger == REHEARSAL else _found(reply, routine, record.steps)
-    return await asyncio.shield(_end(run, routine, reply.status, host, reply=reply, detail=reply.detail, found=found))
+    return await asyncio.shield(
+        _end(run, routine, reply.status, host, reply=reply, detail=reply.detail, found=found)
+    )
 
 
 async def answer(
@@ -320,19 +345,27 @@ async def answer(
     gate = Gate() if run.trigger in UNGATED else routine.gate
     if gate.command:
         call_runner = around.hands_for_gate(run, routine)
-        if reason := await closed_by_command(gate, call_runner=call_runner, steps=steps, record=record.append):
+        if reason := await closed_by_command(
+            gate, call_runner=call_runner, steps=steps, record=record.append
+        ):
             return reason
     before = await _values_before(run, routine, around)
     given = await _input_of(run, around)
     facts, wanted = [], for_each_file(routine.gather, run.trigger, given)
     if wanted:
         call_runner = around.hands_for(run, routine)
-        facts = await gather(wanted, call_runner=call_runner, steps=steps, record=record.append, before=before)
+        facts = await gather(
+            wanted, call_runner=call_runner, steps=steps, record=record.append, before=before
+        )
     if reason := closed_by(gate, facts, before):
         return reason
     agent = await around.agent_for(run, routine, record, deadline)
     told, taint = ([], Taint.NONE) if agent.begun else await _told(run, routine, given, around)
-    shown = await around.pictures(routine, run, given) if routine.run.media and not agent.begun else Pictures()
+    shown = (
+        await around.pictures(routine, run, given)
+        if routine.run.media and not agent.begun
+        else Pictures()
+    )
     all_facts = [*told, *shown.facts, *facts]
     reply = await agent.process_message(
         with_facts(run.goal, all_facts, agent.language),
@@ -357,7 +390,9 @@ async def _when_there_is_room(run: Run, host: Host) -> Run | None:
             continue
 
 
-PATIENCE = timedelta(hours=24)  # of a question: who has not answered by then has seen the report of the next day
+PATIENCE = timedelta(
+    hours=24
+)  # of a question: who has not answered by then has seen the report of the next day
 # A person who starts a run, and the first one ever, do not wait for something to change.
 UNGATED = frozenset({"manual", "first_run", "once", REHEARSAL})
 
@@ -368,7 +403,9 @@ def _judged(reply: Reply, wanted: Sequence[Gather], facts: Sequence[Fact]) -> Re
     broken = [fact.name for fact in facts if not fact.ok and fact.name in needed]
     if not broken or reply.status is not Status.SUCCEEDED:
         return reply
-    return replace(reply, status=Status.FAILED, silent=False, detail=f"could not gather: {', '.join(broken)}")
+    return replace(
+        reply, status=Status.FAILED, silent=False, detail=f"could not gather: {', '.join(broken)}"
+    )
 
 
 def _novel(reply: Reply, routine: Routine, steps: Sequence[Step]) -> Reply:
@@ -394,7 +431,9 @@ async def _told(run: Run, routine: Routine, given: Any, host: Around) -> tuple[l
     facts, taint = [], run.taint
     for fact in told_by(run.trigger, given):
         call = FunctionCall(name=run.trigger, arguments={})
-        seen = await host.hands_for(run, routine).inspector.look("event", call, ToolResult(ok=True, text=fact.text))
+        seen = await host.hands_for(run, routine).inspector.look(
+            "event", call, ToolResult(ok=True, text=fact.text)
+        )
         if run.trigger == "after":  # another run of ours: its words are as good as what it had read
             seen = replace(seen, taint=(await host.journal.get(given["run"])).taint)
         facts.append(replace(fact, text=seen.text))
@@ -449,7 +488,13 @@ async def _end(
     run = await host.journal.end(run, told, zone=zone, found=found if sent else None)
     host.events.publish(run.id, end_of(run))
     host.wake_outbox()
-    log.info("run.finished", status=run.status.value, detail=run.detail, tokens=run.usage.total, silent=run.silent)
+    log.info(
+        "run.finished",
+        status=run.status.value,
+        detail=run.detail,
+        tokens=run.usage.total,
+        silent=run.silent,
+    )
     return run
 
 
@@ -461,25 +506,33 @@ async def give_up(run: Run, routine: Routine, host: Host) -> None:
         await _end(taken, routine, Status.INTERRUPTED, host, detail=detail)
 
 
-async def _put_off(run: Run, routine: Routine, host: Host, record: StepRecorder, error: Retryable) -> Run:
+async def _put_off(
+    run: Run, routine: Routine, host: Host, record: StepRecorder, error: Retryable
+) -> Run:
     """Try again later from the same step, if the routine has attempts left."""
     retry, fruitless = routine.run.retry, 0 if record.fruitful else run.barren
     if fruitless + 1 >= retry.attempts:
         return await _end(run, routine, Status.FAILED, host, detail=str(error))
     lot = f"{run.id} {run.attempt}"
-    when = host.now() + put_off(fruitless + 1, retry.backoff, retry.max, by=lot, at_least=error.retry_after)
+    when = host.now() + put_off(
+        fruitless + 1, retry.backoff, retry.max, by=lot, at_least=error.retry_after
+    )
     log.warning("run.put_off", until=when.isoformat(), detail=host.redact(str(error)))
     run = replace(run, active=record.active)
     return await host.journal.suspend(run, not_before=when, detail=host.redact(str(error)))
 
 
-async def _parked(run: Run, routine: Routine, host: Host, record: StepRecorder, asked: Parked) -> Run:
+async def _parked(
+    run: Run, routine: Routine, host: Host, record: StepRecorder, asked: Parked
+) -> Run:
     """Leave the run to wait for a person, who is told so: its time stands still, and nothing of it stays in memory."""
     run = replace(run, active=record.active, taint=Transcript(record.steps, run.taint).taint)
     tools = ", ".join(dict.fromkeys(approval_request.tool for approval_request in asked.petitions))
     detail = f"waits for a person to allow {tools}: agentctl approvals"
     notice = host.waiting_notice(run, routine, asked.petitions, host.now() + PATIENCE)
-    parked = await host.journal.park(run, asked.petitions, patience=PATIENCE, detail=detail, notice=notice)
+    parked = await host.journal.park(
+        run, asked.petitions, patience=PATIENCE, detail=detail, notice=notice
+    )
     host.wake_outbox()
     if parked.status is Status.WAITING:
         host.events.publish(run.id, waiting_of(parked))

@@ -35,7 +35,9 @@ class Delegation:
     def __init__(self, host: RunHost) -> None:
         self._host = host
 
-    async def delegate(self, context: ToolContext, task: str, tools: list[str] | None, budget: int | None) -> Json:
+    async def delegate(
+        self, context: ToolContext, task: str, tools: list[str] | None, budget: int | None
+    ) -> Json:
         """Have a task done by a child of the run and return what it reports; ToolFailed if it did not succeed."""
         host, journal = self._host, self._host.journal
         parent = await journal.get(context.run)
@@ -88,7 +90,9 @@ class Delegation:
             run = await live(child.id, host, takeover=True)
             child = run or await host.journal.get(child.id)
             if run is None and child.status is Status.QUEUED and child.not_before:
-                await asyncio.sleep(1.0)  # its instant was moved, or the clock of the database is behind ours
+                await asyncio.sleep(
+                    1.0
+                )  # its instant was moved, or the clock of the database is behind ours
             elif run is None and not child.status.ended:
                 raise ToolFailed("somebody else lives the sub-agent's run", transient=True)
         return child
@@ -98,12 +102,19 @@ def _narrowed(routine: Routine, task: str, tools: list[str] | None, tokens: int 
     """Return the parent's routine as its child may live it."""
     allowed = [tool for tool in routine.run.tools if tool != SUBAGENT]
     if tools is not None:
-        strangers = [tool for tool in tools if not any(fnmatchcase(tool, pattern) for pattern in allowed)]
+        strangers = [
+            tool for tool in tools if not any(fnmatchcase(tool, pattern) for pattern in allowed)
+        ]
         if strangers:
-            raise ToolFailed(f"you have no {', '.join(strangers)} to pass on; yours: {', '.join(allowed) or 'none'}")
+            raise ToolFailed(
+                f"you have no {', '.join(strangers)} to pass on; yours: {', '.join(allowed) or 'none'}"
+            )
         allowed = tools
     budget = Budget(
-        tokens=tokens, usd=routine.run.budget.usd, day=routine.run.budget.day, month=routine.run.budget.month
+        tokens=tokens,
+        usd=routine.run.budget.usd,
+        day=routine.run.budget.day,
+        month=routine.run.budget.month,
     )
     spec = routine.run.model_copy(
         update={
@@ -119,7 +130,14 @@ def _narrowed(routine: Routine, task: str, tools: list[str] | None, tokens: int 
         }
     )
     return routine.model_copy(
-        update={"run": spec, "gather": (), "gate": Gate(), "deliver": (), "dedupe": None, "first_run": False}
+        update={
+            "run": spec,
+            "gather": (),
+            "gate": Gate(),
+            "deliver": (),
+            "dedupe": None,
+            "first_run": False,
+        }
     )
 
 

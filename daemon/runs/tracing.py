@@ -50,7 +50,12 @@ class Traces:
         now: Callable[[], datetime],
         redact: Callable[[str], str],
     ) -> None:
-        self._exporter, self._journal, self._config, self._redact = exporter, journal, config, redact
+        self._exporter, self._journal, self._config, self._redact = (
+            exporter,
+            journal,
+            config,
+            redact,
+        )
         self.now = now
         self._ended = CoalescingQueue("traces", self._tell_of, retry=_RETRY)
         self._waiting: deque[Span] = deque(maxlen=_MOST_WAITING)
@@ -68,7 +73,10 @@ class Traces:
             return provider
         settings = config.provider_config(provider)
         host = urlsplit(settings.base_url or "").hostname or ""
-        known = next((name for each, name in VENDORS.items() if host == each or host.endswith(f".{each}")), None)
+        known = next(
+            (name for each, name in VENDORS.items() if host == each or host.endswith(f".{each}")),
+            None,
+        )
         if known or settings.base_url:
             return known or settings.kind
         return {"claude": "anthropic"}.get(settings.kind, settings.kind)
@@ -76,19 +84,27 @@ class Traces:
     def server(self, provider: str) -> Json:
         """Return where a provider of config.toml answers, if the config says so."""
         config = self._config()
-        base = config.provider_config(provider).base_url if provider in config.provider_names else None
+        base = (
+            config.provider_config(provider).base_url if provider in config.provider_names else None
+        )
         address = urlsplit(base or "")
         if not address.hostname:
             return {}
-        return {"server.address": address.hostname, "server.port": address.port or _PORTS.get(address.scheme, 443)}
+        return {
+            "server.address": address.hostname,
+            "server.port": address.port or _PORTS.get(address.scheme, 443),
+        }
 
     def add(self, span: Span) -> None:
         """Take in a span; secrets in what was said are taken out."""
         if self.content:
             clean = {
-                key: self._redact(value) if isinstance(value, str) else value for key, value in span.attributes.items()
+                key: self._redact(value) if isinstance(value, str) else value
+                for key, value in span.attributes.items()
             }
-            span = replace(span, attributes=clean, error=self._redact(span.error) if span.error else span.error)
+            span = replace(
+                span, attributes=clean, error=self._redact(span.error) if span.error else span.error
+            )
         self._waiting.append(span)
         self._export.add("waiting")
 

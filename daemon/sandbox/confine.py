@@ -66,7 +66,9 @@ def ruleset(places: list[tuple[str, str]]) -> int:
     rules = _checked(_libc().syscall(_CREATE, attributes, ctypes.c_size_t(len(attributes)), 0))
     for path, way in places:
         try:
-            place = os.open(path, os.O_PATH | os.O_CLOEXEC | (os.O_NOFOLLOW if way == INSIDE else 0))
+            place = os.open(
+                path, os.O_PATH | os.O_CLOEXEC | (os.O_NOFOLLOW if way == INSIDE else 0)
+            )
         except OSError:
             continue
         try:
@@ -162,31 +164,91 @@ _CALLS = {
 }
 # Ways to other processes, to the kernel's inside, and out of a sandbox; no tool of a report needs one.
 NEVER = (
-    *("add_key", "bpf", "chroot", "delete_module", "fanotify_init", "finit_module", "fsconfig", "fsmount"),
-    *("fsopen", "fspick", "init_module", "io_uring_enter", "io_uring_register", "io_uring_setup", "kcmp"),
+    *(
+        "add_key",
+        "bpf",
+        "chroot",
+        "delete_module",
+        "fanotify_init",
+        "finit_module",
+        "fsconfig",
+        "fsmount",
+    ),
+    *(
+        "fsopen",
+        "fspick",
+        "init_module",
+        "io_uring_enter",
+        "io_uring_register",
+        "io_uring_setup",
+        "kcmp",
+    ),
     *("kexec_file_load", "kexec_load", "keyctl", "mount", "mount_setattr", "move_mount"),
-    *("open_by_handle_at", "open_tree", "perf_event_open", "pidfd_getfd", "pivot_root", "process_vm_readv"),
-    *("process_vm_writev", "ptrace", "reboot", "request_key", "setns", "swapoff", "swapon", "umount2"),
+    *(
+        "open_by_handle_at",
+        "open_tree",
+        "perf_event_open",
+        "pidfd_getfd",
+        "pivot_root",
+        "process_vm_readv",
+    ),
+    *(
+        "process_vm_writev",
+        "ptrace",
+        "reboot",
+        "request_key",
+        "setns",
+        "swapoff",
+        "swapon",
+        "umount2",
+    ),
     *("unshare", "userfaultfd"),
 )
 # What Landlock does not know: modes, owners, times and labels of files that it lets be read.
 METADATA = (
-    *("chmod", "chown", "fchmod", "fchmodat", "fchmodat2", "fchown", "fchownat", "file_setattr", "fremovexattr"),
-    *("fsetxattr", "lchown", "lremovexattr", "lsetxattr", "removexattr", "removexattrat", "setxattr", "setxattrat"),
+    *(
+        "chmod",
+        "chown",
+        "fchmod",
+        "fchmodat",
+        "fchmodat2",
+        "fchown",
+        "fchownat",
+        "file_setattr",
+        "fremovexattr",
+    ),
+    *(
+        "fsetxattr",
+        "lchown",
+        "lremovexattr",
+        "lsetxattr",
+        "removexattr",
+        "removexattrat",
+        "setxattr",
+        "setxattrat",
+    ),
 )
 # Likewise, but touch, cp and tar would fail by them where nobody cares: they do nothing, and say that all is well.
 TIMES = ("futimesat", "utime", "utimensat", "utimes")
 # Before its version 6 Landlock lets signals through.
 SIGNALS = ("kill", "pidfd_send_signal", "rt_sigqueueinfo", "rt_tgsigqueueinfo", "tgkill", "tkill")
 
-_ARCHITECTURES = {"x86_64": (0xC000003E, 0), "aarch64": (0xC00000B7, 1)}  # <linux/audit.h>, and the column above
+_ARCHITECTURES = {
+    "x86_64": (0xC000003E, 0),
+    "aarch64": (0xC00000B7, 1),
+}  # <linux/audit.h>, and the column above
 _X32 = 0x40000000  # calls of another numbering, x86_64 only
 _NEW_NAMESPACES = 0x7E020000  # CLONE_NEW* in clone(2), but for NEWTIME, which it does not take
 # Typing into the terminal, pasting into the console, flags of files (ext4).
 _IOCTLS = (0x5412, 0x541C, 0x40086602)
 _ALLOW, _ERRNO, _KILL_PROCESS = 0x7FFF0000, 0x00050000, 0x80000000
 _LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
-_NUMBER, _ARCHITECTURE, _FIRST, _SECOND = 0, 4, 16, 24  # offsets in struct seccomp_data; little-endian
+_NUMBER, _ARCHITECTURE, _FIRST, _SECOND = (
+    0,
+    4,
+    16,
+    24,
+)  # offsets in struct seccomp_data; little-endian
 
 
 def filter_program(
@@ -206,19 +268,34 @@ def filter_program(
     if found is None:
         return None
     architecture, column = found
-    code = [(_LOAD, 0, 0, _ARCHITECTURE), (_EQUAL, 1, 0, architecture), (_RETURN, 0, 0, _KILL_PROCESS)]
+    code = [
+        (_LOAD, 0, 0, _ARCHITECTURE),
+        (_EQUAL, 1, 0, architecture),
+        (_RETURN, 0, 0, _KILL_PROCESS),
+    ]
     code.append((_LOAD, 0, 0, _NUMBER))
     if column == 0:
         code += [(_AT_LEAST, 0, 1, _X32), (_RETURN, 0, 0, _ERRNO | errno.ENOSYS)]
     for name in (*forbidden, *idle):
         if (number := _CALLS[name][column]) >= 0:
-            code += [(_EQUAL, 0, 1, number), (_RETURN, 0, 0, _ERRNO | (0 if name in idle else errno.EPERM))]
+            code += [
+                (_EQUAL, 0, 1, number),
+                (_RETURN, 0, 0, _ERRNO | (0 if name in idle else errno.EPERM)),
+            ]
     # its flags lie in memory, where a filter cannot look; told that it is unknown, the C library calls clone
     code += [(_EQUAL, 0, 1, _CALLS["clone3"][column]), (_RETURN, 0, 0, _ERRNO | errno.ENOSYS)]
-    code += [(_EQUAL, 0, 4, _CALLS["clone"][column]), (_LOAD, 0, 0, _FIRST), (_ANY_BIT, 0, 1, _NEW_NAMESPACES)]
+    code += [
+        (_EQUAL, 0, 4, _CALLS["clone"][column]),
+        (_LOAD, 0, 0, _FIRST),
+        (_ANY_BIT, 0, 1, _NEW_NAMESPACES),
+    ]
     code += [(_RETURN, 0, 0, _ERRNO | errno.EPERM), (_RETURN, 0, 0, _ALLOW)]
-    code += _by_argument("socket", column, _FIRST, families, chosen=_ALLOW, others=_ERRNO | errno.EACCES)
-    code += _by_argument("ioctl", column, _SECOND, _IOCTLS, chosen=_ERRNO | errno.EPERM, others=_ALLOW)
+    code += _by_argument(
+        "socket", column, _FIRST, families, chosen=_ALLOW, others=_ERRNO | errno.EACCES
+    )
+    code += _by_argument(
+        "ioctl", column, _SECOND, _IOCTLS, chosen=_ERRNO | errno.EPERM, others=_ALLOW
+    )
     code.append((_RETURN, 0, 0, _ALLOW))
     return b"".join(struct.pack("=HBBI", *each) for each in code)
 

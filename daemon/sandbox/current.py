@@ -56,7 +56,9 @@ class SandboxDetection:
         if found.confines:
             log.info("sandbox.chosen", rung=found.level, missing=found.missing)
         else:
-            log.warning("sandbox.missing", rung=found.level, missing=found.missing, fix="agentctl doctor")
+            log.warning(
+                "sandbox.missing", rung=found.level, missing=found.missing, fix="agentctl doctor"
+            )
         return found
 
     async def close(self) -> None:

@@ -29,7 +29,13 @@ from daemon.sandbox.running import Running, run
 from daemon.sandbox.sandbox import Probe, Sandbox, UnusableSandbox, User
 
 PROBES = (
-    *("write outside", "read a secret", "reach a socket", "reach the network", "reach other processes"),
+    *(
+        "write outside",
+        "read a secret",
+        "reach a socket",
+        "reach the network",
+        "reach other processes",
+    ),
     *("exceed its limits", "survive its end"),
 )
 """What a sandbox must not let a program do."""
@@ -42,7 +48,9 @@ _SECONDS = 60.0
 _PAUSES = (0.1, 0.5, 2.0, 5.0)  # seconds
 
 
-async def choose(mode: Mode, folder: Path, user: User | None = None, *, bwrap: Sequence[str] = BWRAP) -> Sandbox:
+async def choose(
+    mode: Mode, folder: Path, user: User | None = None, *, bwrap: Sequence[str] = BWRAP
+) -> Sandbox:
     """Return the best sandbox there is; `folder` is one of ours, outside of which the intruder has no business."""
     if mode == "off":
         return Sandbox(level="off", user=user)
@@ -51,7 +59,9 @@ async def choose(mode: Mode, folder: Path, user: User | None = None, *, bwrap: S
         try:
             probes = await _examined(candidate, folder)
         except OSError as error:
-            unusable.append(UnusableSandbox(candidate.level, f"could not be tried: {error.strerror or error}"))
+            unusable.append(
+                UnusableSandbox(candidate.level, f"could not be tried: {error.strerror or error}")
+            )
             continue
         broken = [probe for probe in probes if not probe.held]
         if not broken:
@@ -73,7 +83,9 @@ async def _examined(candidate: Sandbox, folder: Path) -> tuple[Probe, ...]:
     return await examine(candidate, folder)
 
 
-def _candidates(user: User | None, bwrap: Sequence[str], unusable: list[UnusableSandbox]) -> Iterator[Sandbox]:
+def _candidates(
+    user: User | None, bwrap: Sequence[str], unusable: list[UnusableSandbox]
+) -> Iterator[Sandbox]:
     """Yield the rungs of the ladder that are worth a try, the best first; why another is not is added to `unusable`."""
     if sys.platform != "linux":
         unusable.append(UnusableSandbox("", "there is a sandbox for Linux only"))
@@ -113,9 +125,10 @@ class _Scene:
             self.workspace.iterdir()
         ):
             yield "write outside", "files came or went"
-        elif (self.secret.read_text(), stat.S_IMODE(self.secret.stat().st_mode)) != (self.marker, 0o666) or (
-            self.secret.stat().st_mtime < 2
-        ):
+        elif (self.secret.read_text(), stat.S_IMODE(self.secret.stat().st_mode)) != (
+            self.marker,
+            0o666,
+        ) or (self.secret.stat().st_mtime < 2):
             yield "write outside", "a file was changed"
         if self.victim.poll() is not None:
             yield "reach other processes", "one was killed"
@@ -138,22 +151,43 @@ async def examine(sandbox: Sandbox, folder: Path) -> tuple[Probe, ...]:
         reading, writing = os.pipe()
         ends.callback(os.close, reading)
         bounds = Bounds(workspace=str(scene.workspace), folder=str(scene.workspace), limits=_LIMITS)
-        words = [scene.python, "-I", "-S", "-c", Path(__file__).with_name("escape_tests.py").read_text()]
-        words += [str(scene.outside), str(scene.secret), str(scene.tcp.getsockname()[1]), str(scene.victim.pid)]
+        words = [
+            scene.python,
+            "-I",
+            "-S",
+            "-c",
+            Path(__file__).with_name("escape_tests.py").read_text(),
+        ]
+        words += [
+            str(scene.outside),
+            str(scene.secret),
+            str(scene.tcp.getsockname()[1]),
+            str(scene.victim.pid),
+        ]
         words += [scene.marker, str(_LIMITS.memory)]
         try:
             intruder = Running(
-                path=scene.python, argv=words, stdin=writing, cell=sandbox.cell(bounds), needs=needed_by(scene.python)
+                path=scene.python,
+                argv=words,
+                stdin=writing,
+                cell=sandbox.cell(bounds),
+                needs=needed_by(scene.python),
             )
             ended = await run(
-                [(";", [intruder])], folder=scene.workspace, environment={}, seconds=_SECONDS, output_bytes=10_000
+                [(";", [intruder])],
+                folder=scene.workspace,
+                environment={},
+                seconds=_SECONDS,
+                output_bytes=10_000,
             )
         finally:
             os.close(writing)
         told = ended.output.text().splitlines()
         found = dict(line.split("\t") for line in told if "\t" in line) | dict(scene.traces())
         if "tried" not in told or "hidden" not in told:
-            raise OSError(ended.code, " ".join(told)[-300:] or f"it ended with exit code {ended.code}")
+            raise OSError(
+                ended.code, " ".join(told)[-300:] or f"it ended with exit code {ended.code}"
+            )
         os.set_blocking(reading, False)
         try:
             os.read(reading, 1)  # the end: nobody holds the other side any more
@@ -164,7 +198,8 @@ async def examine(sandbox: Sandbox, folder: Path) -> tuple[Probe, ...]:
 
 def _judged(found: dict[str, str]) -> tuple[Probe, ...]:
     return tuple(
-        Probe(name=name, held=name not in found, found=_way(found[name]) if name in found else "") for name in PROBES
+        Probe(name=name, held=name not in found, found=_way(found[name]) if name in found else "")
+        for name in PROBES
     )
 
 
@@ -267,7 +302,9 @@ def needed_by(python: str) -> list[str]:
 
 
 def _open_to_all(path: Path) -> bool:
-    return all(each.stat().st_mode & stat.S_IXOTH for each in (path.resolve(), *path.resolve().parents))
+    return all(
+        each.stat().st_mode & stat.S_IXOTH for each in (path.resolve(), *path.resolve().parents)
+    )
 
 
 def words(probes: Sequence[Probe]) -> str:

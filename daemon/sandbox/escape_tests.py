@@ -32,7 +32,11 @@ def attempts(
         ],
         "read a secret": [lambda: Path(secret).read_text(), lambda: list(Path(outside).iterdir())],
         "reach a socket": [lambda: _connect(f"{outside}/socket"), lambda: _connect(f"\0{marker}")],
-        "reach the network": [lambda: _tcp(port), lambda: _udp(port), lambda: socket.create_server(("127.0.0.1", 0))],
+        "reach the network": [
+            lambda: _tcp(port),
+            lambda: _udp(port),
+            lambda: socket.create_server(("127.0.0.1", 0)),
+        ],
         "reach other processes": [lambda: os.kill(victim, 15), lambda: _environment_with(marker)],
         "exceed its limits": [lambda: bytearray(memory + (64 << 20)), _unlimited],
     }

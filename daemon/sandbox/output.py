@@ -23,7 +23,9 @@ class Output:
             self._head += data[:room]
             data = data[room:]
         self._tail += data
-        if len(self._tail) > 4 * self._half:  # not at every piece: moving what stays costs as much as it is long
+        if (
+            len(self._tail) > 4 * self._half
+        ):  # not at every piece: moving what stays costs as much as it is long
             del self._tail[: -self._half]
 
     def text(self) -> str:
@@ -65,5 +67,7 @@ def _clean(text: str) -> str:
     text = text.replace("\r\n", "\n")
     if _CONTROLS.search(text) is None:
         return text
-    text = _ESCAPES.sub("", text).replace("\r", "\n")  # a lone \r is how a progress bar rewrites its line
+    text = _ESCAPES.sub("", text).replace(
+        "\r", "\n"
+    )  # a lone \r is how a progress bar rewrites its line
     return _CONTROLS.sub(lambda match: f"\\x{ord(match[0]):02x}", text)

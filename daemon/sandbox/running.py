@@ -79,7 +79,9 @@ async def run(
     plan = {
         "environment": dict(environment),
         "files": files,
-        "pipelines": [(joint, [_as_plan(each) for each in commands]) for joint, commands in pipelines],
+        "pipelines": [
+            (joint, [_as_plan(each) for each in commands]) for joint, commands in pipelines
+        ],
     }
     line = _Line(folder, plan, files, Output(output_bytes), flood)
     stopped: Literal["", "time", "flood"] = ""
@@ -124,7 +126,9 @@ def _as_plan(each: Running) -> Json:
 class _Line:
     """One supervisor and the three pipes to it."""
 
-    def __init__(self, folder: Path, plan: Json, files: Sequence[int], output: Output, flood: int) -> None:
+    def __init__(
+        self, folder: Path, plan: Json, files: Sequence[int], output: Output, flood: int
+    ) -> None:
         self.output, self._flood = output, flood
         self.enough = asyncio.Event()
         """Its supervisor has ended, or it has put out more than anybody wants."""
@@ -209,7 +213,9 @@ class _Line:
             await asyncio.to_thread(supervisor.sweep, self._process.pid)
             self._process.kill()
         self._process.wait()  # its descriptors are closed: it is on its last microseconds
-        if not self._report:  # it was killed, maybe by what it ran; what is left has lost its parent, not its session
+        if (
+            not self._report
+        ):  # it was killed, maybe by what it ran; what is left has lost its parent, not its session
             await asyncio.to_thread(supervisor.sweep_session, self._process.pid)
         self._drain()
         for fd in (self._reading, self._reporting):

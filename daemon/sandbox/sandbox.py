@@ -18,7 +18,13 @@ from dataclasses import dataclass
 from daemon.models import Json
 from daemon.sandbox import confine
 from daemon.sandbox.bounds import Bounds, Level, Limits
-from daemon.sandbox.system_paths import DEVICES, OF_THE_MACHINE, SETTINGS, system_folders, system_links
+from daemon.sandbox.system_paths import (
+    DEVICES,
+    OF_THE_MACHINE,
+    SETTINGS,
+    system_folders,
+    system_links,
+)
 
 _UNIX, _NETLINK = 1, 16  # families of sockets that only reach this machine
 _OPEN_FILES = 1024
@@ -115,7 +121,15 @@ class Sandbox:
 
     def _wrapping(self, bounds: Bounds) -> Json:
         """Return the words of bubblewrap, and what is shown by name: left out where it cannot be seen by the user."""
-        words = [self.bwrap, "--unshare-user", "--unshare-pid", "--unshare-net", "--unshare-ipc", "--cap-drop", "ALL"]
+        words = [
+            self.bwrap,
+            "--unshare-user",
+            "--unshare-pid",
+            "--unshare-net",
+            "--unshare-ipc",
+            "--cap-drop",
+            "ALL",
+        ]
         words += ["--die-with-parent", "--new-session"]
         for target, link in system_links():
             words += ["--symlink", target, link]
@@ -123,7 +137,11 @@ class Sandbox:
             words += ["--ro-bind", path, path]
         words += ["--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp"]  # noqa: S108  # its own, gone with it
         shown = [("--ro-bind", path) for path in SETTINGS]
-        shown += [("--ro-bind", path) for path in bounds.readable if not path.startswith(("/proc/", "/dev/"))]
+        shown += [
+            ("--ro-bind", path)
+            for path in bounds.readable
+            if not path.startswith(("/proc/", "/dev/"))
+        ]
         shown.append(("--bind" if bounds.writes else "--ro-bind", bounds.workspace))
         if bounds.writes:  # what git would run and obey
             shown.append(("--ro-bind", f"{bounds.workspace}/.git"))

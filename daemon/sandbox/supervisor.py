@@ -99,7 +99,9 @@ class Line:
             os.write(err, f"{words}\n".encode())
             return 0, code
         try:
-            return start(command, {**self._environment, **command["environment"]}, (stdin, out, err)), 0
+            return start(
+                command, {**self._environment, **command["environment"]}, (stdin, out, err)
+            ), 0
         except OSError as error:
             os.write(err, f"{command['argv'][0]}: {error.strerror}\n".encode())
             return 0, _NOT_RUNNABLE
@@ -145,7 +147,9 @@ def start(command: dict, environment: dict[str, str], streams: tuple[int, ...]) 
     return pid
 
 
-def _enter(command: dict, environment: dict[str, str], streams: tuple[int, ...], parent: int) -> None:
+def _enter(
+    command: dict, environment: dict[str, str], streams: tuple[int, ...], parent: int
+) -> None:
     """Become the command: its streams, its limits, its user, its cell; in the child."""
     cell: dict = command["cell"]
     os.setpgid(0, 0)
@@ -184,7 +188,9 @@ def _wrapped(command: dict, cell: dict) -> tuple[str, list[str]]:
         os.lseek(program, 0, os.SEEK_SET)
         words += ["--seccomp", str(program)]
     words += ["--remount-ro", "/", "--chdir", cell["folder"], "--"]
-    if os.access(_PRLIMIT, os.X_OK):  # counted within: outside, the limit counts whatever else the user runs
+    if os.access(
+        _PRLIMIT, os.X_OK
+    ):  # counted within: outside, the limit counts whatever else the user runs
         words += [_PRLIMIT, f"--nproc={cell['processes']}:{cell['processes']}"]
     return cell["wrap"][0], [*words, command["path"], *command["argv"][1:]]
 
@@ -371,4 +377,6 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
-    os._exit(0)  # without the interpreter's farewell: nobody waits for less than what has been reported
+    os._exit(
+        0
+    )  # without the interpreter's farewell: nobody waits for less than what has been reported

@@ -8,10 +8,36 @@ FOLDERS = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 """Programs and libraries; all but the first are links into it on most systems."""
 
 SETTINGS = (
-    *("/etc/alternatives", "/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/ld.so.preload"),
-    *("/etc/passwd", "/etc/group", "/etc/nsswitch.conf", "/etc/localtime", "/etc/timezone", "/etc/os-release"),
-    *("/etc/debian_version", "/etc/locale.alias", "/etc/magic", "/etc/magic.mime", "/etc/mime.types"),
-    *("/etc/protocols", "/etc/services", "/etc/terminfo", "/etc/python3", "/etc/perl", "/etc/ssl/openssl.cnf"),
+    *(
+        "/etc/alternatives",
+        "/etc/ld.so.cache",
+        "/etc/ld.so.conf",
+        "/etc/ld.so.conf.d",
+        "/etc/ld.so.preload",
+    ),
+    *(
+        "/etc/passwd",
+        "/etc/group",
+        "/etc/nsswitch.conf",
+        "/etc/localtime",
+        "/etc/timezone",
+        "/etc/os-release",
+    ),
+    *(
+        "/etc/debian_version",
+        "/etc/locale.alias",
+        "/etc/magic",
+        "/etc/magic.mime",
+        "/etc/mime.types",
+    ),
+    *(
+        "/etc/protocols",
+        "/etc/services",
+        "/etc/terminfo",
+        "/etc/python3",
+        "/etc/perl",
+        "/etc/ssl/openssl.cnf",
+    ),
 )
 """Of /etc; no keys, no hosts, no accounts but names."""
 

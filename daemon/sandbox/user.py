@@ -41,7 +41,11 @@ def in_the_way(workspace: Path, user: User) -> Path | None:
     for folder in reversed(workspace.resolve().parents):
         about = folder.stat()
         needed = (
-            stat.S_IXUSR if about.st_uid == user.uid else stat.S_IXGRP if about.st_gid == user.gid else stat.S_IXOTH
+            stat.S_IXUSR
+            if about.st_uid == user.uid
+            else stat.S_IXGRP
+            if about.st_gid == user.gid
+            else stat.S_IXOTH
         )
         if not about.st_mode & needed:
             return folder

@@ -72,7 +72,11 @@ class AgentRoutines:
         """Return a routine in full; NotFound."""
         routine = self._known(name)
         fires = [each.isoformat() for each in self._fires(routine, 3)]
-        return {**self._brief(routine), "next": fires, "definition": routine.model_dump(mode="json", exclude_none=True)}
+        return {
+            **self._brief(routine),
+            "next": fires,
+            "definition": routine.model_dump(mode="json", exclude_none=True),
+        }
 
     async def create(self, context: ToolContext, wish: Wish) -> Json:
         """Write a routine as an agent wants it and take it up; ToolFailed, with all that is wrong with it."""
@@ -110,7 +114,9 @@ class AgentRoutines:
             try:
                 end = datetime.fromisoformat(until)
             except ValueError:
-                raise ToolFailed(f"{until} is no moment; write it like 2026-12-01T09:00:00Z") from None
+                raise ToolFailed(
+                    f"{until} is no moment; write it like 2026-12-01T09:00:00Z"
+                ) from None
             end = end.replace(tzinfo=end.tzinfo or ZoneInfo(self.engine.zone)).astimezone(UTC)
             if end <= self.now():
                 raise ToolFailed(f"{until} has passed already")
@@ -131,7 +137,9 @@ class AgentRoutines:
         state = self.engine.states.get(name)
         if not routine.enabled or (state and state.pausing(self.now())):
             raise ToolFailed(f"{name} is {'paused' if routine.enabled else 'disabled'}")
-        run = await self.engine.trigger(name, event=f"{context.run}/{context.call}", trigger=BY_AGENT)
+        run = await self.engine.trigger(
+            name, event=f"{context.run}/{context.call}", trigger=BY_AGENT
+        )
         return {"run": run.id, "routine": name, "status": run.status.value}
 
     # --- for people
@@ -147,7 +155,9 @@ class AgentRoutines:
         routine = self.engine.routines.get(name)
         if routine is None or routine.origin is None:
             raise Refused(f"{name} cannot be used as it is; mend {old} first, or remove it")
-        data = routine.model_dump(mode="json", exclude={"name", "origin"}, exclude_unset=True, exclude_none=True)
+        data = routine.model_dump(
+            mode="json", exclude={"name", "origin"}, exclude_unset=True, exclude_none=True
+        )
         if routine.trigger.at:
             data["trigger"]["at"] = routine.trigger.at
         said = f"# Made by a run of {routine.origin.routine} ({routine.origin.run}), and adopted.\n"
@@ -162,8 +172,12 @@ class AgentRoutines:
         path = self.folder / f"{name}.toml"
         if not path.is_file() or path.name != f"{name}.toml":
             if name in self.engine.routines:
-                raise Refused(f"{name} is a person's, not an agent's: its file is {self.engine.routines[name].path}")
-            raise NotFound(f"no agent has made a routine {name!r}; agentctl list shows those there are")
+                raise Refused(
+                    f"{name} is a person's, not an agent's: its file is {self.engine.routines[name].path}"
+                )
+            raise NotFound(
+                f"no agent has made a routine {name!r}; agentctl list shows those there are"
+            )
         return path
 
     # --- what must hold
@@ -174,13 +188,19 @@ class AgentRoutines:
         if faults := [fault.problem for fault in name_faults(name, self.folder / f"{name}.toml")]:
             raise ToolFailed("; ".join(faults))
         if name in self.engine.routines or name in self.engine.faults:
-            raise ToolFailed(f"there is a routine {name} already, and nothing is overwritten; take another name")
+            raise ToolFailed(
+                f"there is a routine {name} already, and nothing is overwritten; take another name"
+            )
         policy, made = self.policy(), self._made_by(maker.name)
         if what := policy.singles_out(name, maker.name):
-            raise ToolFailed(f"the policy speaks of routines of that name ({what}); take another one")
+            raise ToolFailed(
+                f"the policy speaks of routines of that name ({what}); take another one"
+            )
         if len(made) >= (most := policy.limits_for(maker.name).routines):
             kept = f": {', '.join(made)}" if made else ""
-            raise ToolFailed(f"{maker.name} may keep {most} routines of its own making{kept}; remove one first")
+            raise ToolFailed(
+                f"{maker.name} may keep {most} routines of its own making{kept}; remove one first"
+            )
 
     def _refuse_if_too_often(self, routine: Routine, zone: str) -> None:
         moment, last, schedule = self.now(), None, schedule_of(routine, zone=zone)
@@ -189,25 +209,35 @@ class AgentRoutines:
             if following is None:
                 break
             if last is not None and following - last < LEAST_PERIOD:
-                raise ToolFailed(f"runs too often: at least {span(LEAST_PERIOD)} must lie between two runs of it")
+                raise ToolFailed(
+                    f"runs too often: at least {span(LEAST_PERIOD)} must lie between two runs of it"
+                )
             last = moment = following
         if last is None:
             raise ToolFailed("would never run: that moment has passed")
 
     def _made_by(self, maker: str) -> list[str]:
-        return [name for name, each in self.engine.routines.items() if each.origin and each.origin.routine == maker]
+        return [
+            name
+            for name, each in self.engine.routines.items()
+            if each.origin and each.origin.routine == maker
+        ]
 
     # --- in words
 
     def _known(self, name: str) -> Routine:
         if name not in self.engine.routines:
-            raise NotFound(f"there is no routine {name!r}; there are {', '.join(sorted(self.engine.routines))}")
+            raise NotFound(
+                f"there is no routine {name!r}; there are {', '.join(sorted(self.engine.routines))}"
+            )
         return self.engine.routines[name]
 
     def _steered(self, name: str) -> Routine:
         """Return a routine that a daemon lets run; ToolFailed where none is there to do that."""
         if not self.engine.started:
-            raise ToolFailed("no daemon is at work here (this is `agentd once`), so nothing is paused or started")
+            raise ToolFailed(
+                "no daemon is at work here (this is `agentd once`), so nothing is paused or started"
+            )
         return self._known(name)
 
     def _brief(self, routine: Routine) -> Json:
@@ -224,15 +254,23 @@ class AgentRoutines:
         return said
 
     def _fires(self, routine: Routine, count: int) -> list[datetime]:
-        return self.engine.next_fires(routine.name, count) if routine.name in self.engine.routines else []
+        return (
+            self.engine.next_fires(routine.name, count)
+            if routine.name in self.engine.routines
+            else []
+        )
 
 
-def _composed(wish: Wish, maker: Routine, run: Run, *, tainted: bool, zone: ZoneInfo) -> dict[str, Any]:
+def _composed(
+    wish: Wish, maker: Routine, run: Run, *, tainted: bool, zone: ZoneInfo
+) -> dict[str, Any]:
     """Return the file of a routine: what is wished for, as far as its maker has it."""
     if not wish.prompt.strip() or not wish.when.strip():
         raise ToolFailed("a new routine needs a prompt, and a schedule in `when`")
     if len(wish.prompt) > LONGEST_PROMPT:
-        raise ToolFailed(f"the prompt has {len(wish.prompt)} characters; {LONGEST_PROMPT} are the most")
+        raise ToolFailed(
+            f"the prompt has {len(wish.prompt)} characters; {LONGEST_PROMPT} are the most"
+        )
     try:
         trigger = trigger_of(wish.when, zone)
     except Unclear as error:
@@ -283,14 +321,18 @@ def _targets(wish: Wish, maker: Routine) -> Iterator[Json]:
     """Yield where the reports of a new routine go: to its maker's own targets, in files of their own."""
     mine = {each.to: each for each in maker.deliver}
     if strange := [name for name in wish.deliver or () if name not in mine]:
-        raise ToolFailed(f"you have no target {', '.join(strange)}; yours: {', '.join(mine) or 'none'}")
+        raise ToolFailed(
+            f"you have no target {', '.join(strange)}; yours: {', '.join(mine) or 'none'}"
+        )
     for place in maker.deliver:
         if wish.deliver is not None and place.to not in wish.deliver:
             continue
         target: Json = {"to": place.to}
         if place.path:
             path = PurePosixPath(place.path)
-            target["path"] = str(path if "{routine}" in place.path else path.parent / "{routine}" / path.name)
+            target["path"] = str(
+                path if "{routine}" in place.path else path.parent / "{routine}" / path.name
+            )
         yield target
 
 

@@ -26,7 +26,9 @@ class FailureBackoff:
         failing = await self._journal.failing(names)
         for name in names:
             self.forget(name)
-        self._streaks.update(await self._journal.streaks({name: states[name].forgiven for name in failing}))
+        self._streaks.update(
+            await self._journal.streaks({name: states[name].forgiven for name in failing})
+        )
 
     def lost_with(self, routine: Routine) -> str | None:
         """Return why a routine is to be paused; None as long as it may try again."""

@@ -106,7 +106,11 @@ class RoutineEngine:
         self._scheduler: AsyncIOScheduler | None = None
         self._faults: Mapping[str, ConfigError] = {}
         self._slots = CoalescingQueue(
-            "slot claims", self._ledger.settle, retry=RETRY, session=self._ledger.open, at_once=2 * AHEAD * SLICE
+            "slot claims",
+            self._ledger.settle,
+            retry=RETRY,
+            session=self._ledger.open,
+            at_once=2 * AHEAD * SLICE,
         )
         self._realigning: asyncio.Task[None] | None = None
         self._clock_changes = 0
@@ -158,7 +162,9 @@ class RoutineEngine:
             await self._triggers.missed_ends([*changes.added, *changes.changed])
         self._pending_triggers.watch()
         self._ring(*self._triggers.watches.keys() & set(fresh))  # what hindered them may be gone
-        log.info("engine.reloaded", added=changes.added, changed=changes.changed, removed=changes.removed)
+        log.info(
+            "engine.reloaded", added=changes.added, changed=changes.changed, removed=changes.removed
+        )
         return changes
 
     async def _take_up(self, routines: Mapping[str, Routine], *, fresh: Iterable[str]) -> None:
@@ -214,7 +220,9 @@ class RoutineEngine:
         self._known(name)
         return await self._triggers.run_now(name, event=event or new_id(), trigger=trigger)
 
-    async def pause(self, name: str, *, until: datetime | None = None, length: timedelta | None = None) -> None:
+    async def pause(
+        self, name: str, *, until: datetime | None = None, length: timedelta | None = None
+    ) -> None:
         """Let the slots of a routine pass from now on, up to a moment, for a while, or until it is resumed."""
         self._known(name)
         async with self._ledger.open():
@@ -280,14 +288,20 @@ class RoutineEngine:
         """Take note of a run's end."""
         await self._ledger.ended(run)
 
-    def next_fires(self, name: str, count: int = 3, *, after: datetime | None = None) -> list[datetime]:
+    def next_fires(
+        self, name: str, count: int = 3, *, after: datetime | None = None
+    ) -> list[datetime]:
         """Return the next slots within the routine's hours, from now on or after a moment."""
         self._known(name)
         schedule, moment = self._ledger.schedules.get(name), after or self._clock.now()
         number = self.routines[name].gate.moments
         fires: list[datetime] = []
         while schedule and len(fires) < count:
-            slot = next_moment(schedule, name, number, moment) if number else schedule.next_active(moment)
+            slot = (
+                next_moment(schedule, name, number, moment)
+                if number
+                else schedule.next_active(moment)
+            )
             if slot is None:
                 break
             fires.append(slot)
@@ -300,7 +314,10 @@ class RoutineEngine:
 
     def words(self, routine: Routine) -> str:
         """Return in English when a routine runs."""
-        words, number = self.schedule(routine).words(routine.trigger.event_words), routine.gate.moments
+        words, number = (
+            self.schedule(routine).words(routine.trigger.event_words),
+            routine.gate.moments,
+        )
         if number:
             words = f"at {f'{number} random moments' if number > 1 else 'a random moment'} of a day ({words})"
         elsewhere = self.elsewhere(routine)
@@ -351,7 +368,13 @@ class RoutineEngine:
     def _add_job(self, name: str, trigger: BaseTrigger, start: datetime) -> None:
         if self._scheduler:
             self._scheduler.add_job(
-                self._ring, trigger, args=(name,), id=name, name=name, next_run_time=start, replace_existing=True
+                self._ring,
+                trigger,
+                args=(name,),
+                id=name,
+                name=name,
+                next_run_time=start,
+                replace_existing=True,
             )
 
     def _ring(self, *names: str) -> None:
@@ -383,12 +406,16 @@ class RoutineEngine:
                         if run.trigger != SUBAGENT:  # its parent takes it up
                             await self._submit(run)
                     self._when_waits_moved()
-                except DaemonError as error:  # no room, or no database: slots are put right all the same
+                except (
+                    DaemonError
+                ) as error:  # no room, or no database: slots are put right all the same
                     log.warning("clock.waits_not_moved", detail=str(error))
                 async with self._ledger.open():
                     await self._ledger.realign()
                     await self._schedule_next_starts(self._ledger.schedules)
-        except Exception:  # the rings below find what is due; the next one of each routine stands where it stood
+        except (
+            Exception
+        ):  # the rings below find what is due; the next one of each routine stands where it stood
             log.exception("engine.realign_failed")
         self._ring(*self._ledger.schedules)
 
@@ -404,7 +431,9 @@ class StartTrigger(BaseTrigger):  # type: ignore[misc]
     def __init__(self, routine: str, schedule: Schedule) -> None:
         self._routine, self._schedule = routine, schedule
 
-    def get_next_fire_time(self, previous_fire_time: datetime | None, now: datetime) -> datetime | None:
+    def get_next_fire_time(
+        self, previous_fire_time: datetime | None, now: datetime
+    ) -> datetime | None:
         # From the later of the two, so that APScheduler does not go through every start of an outage one by one.
         after = max(previous_fire_time or now, now)
         try:

@@ -81,7 +81,9 @@ class Question:
         return local.strftime(f"%a %d %b{year} %H:%M{seconds} %Z")
 
 
-def asked_about(schedule: Schedule, state: RoutineState, now: datetime, latest: SlotRow | None) -> datetime:
+def asked_about(
+    schedule: Schedule, state: RoutineState, now: datetime, latest: SlotRow | None
+) -> datetime:
     """Return the slot that is meant by somebody who names none: the last one that counted, else the next one."""
     slot = schedule.prev(now)
     if slot is not None and slot > state.baseline:
@@ -141,7 +143,11 @@ def _told(run: Run, waits_for: str) -> str:
     if status is Status.QUEUED and run.not_before:
         moved = f" ({WAIT_MOVED})" if run.waits_moved else ""
         return f"{name} waits for its time{moved}"
-    told = {Status.QUEUED: "waits for room", Status.RUNNING: "is under way", Status.WAITING: "waits for an approval"}
+    told = {
+        Status.QUEUED: "waits for room",
+        Status.RUNNING: "is under way",
+        Status.WAITING: "waits for an approval",
+    }
     ended = {
         Status.TIMED_OUT: "took too long",
         Status.CANCELLED: "was cancelled",
@@ -160,7 +166,10 @@ def _started(q: Question, row: SlotRow, slot: datetime) -> tuple[str, str]:
     if row.outcome is Outcome.LATE:
         how = "the machine slept over it, or its clock was set"
         return catch_up, f"started {late} late for {q.at(slot)}: {how}, and {catch_up}"
-    return catch_up, f"was caught up {late} late for {q.at(slot)}: the daemon was down at the time, and {catch_up}"
+    return (
+        catch_up,
+        f"was caught up {late} late for {q.at(slot)}: the daemon was down at the time, and {catch_up}",
+    )
 
 
 def _catch_up(q: Question, slot: datetime) -> str:
@@ -171,7 +180,9 @@ def _catch_up(q: Question, slot: datetime) -> str:
     if rule == "none":
         return 'catch_up = "none" starts no slot late'
     period = q.schedule.period(slot)
-    half = f"if late by at most half the period ({_about(period / 2)})" if period else "however late"
+    half = (
+        f"if late by at most half the period ({_about(period / 2)})" if period else "however late"
+    )
     return f'catch_up = "once" starts the latest missed slot {half}'
 
 
@@ -180,14 +191,19 @@ def _missed(q: Question, row: SlotRow, slot: datetime) -> tuple[str, str]:
     if row.count > 1:
         stretch = f", as {row.count} slots in a row were ({q.at(row.first)} to {q.at(row.last)})"
     following = q.following
-    others = row.last > slot or (following and following.run and following.first == q.schedule.next(slot))
+    others = row.last > slot or (
+        following and following.run and following.first == q.schedule.next(slot)
+    )
     if q.schedule.catch_up == "none":
         rule = 'catch_up = "none" starts no slot late'
     elif others:
         rule = "of all missed slots only the latest one may be caught up"
     else:
         rule = f"it was too late by then: {_catch_up(q, slot)}"
-    return rule, f"missed {q.at(slot)}{stretch}: the daemon was down or asleep, or its clock jumped, and {rule}"
+    return (
+        rule,
+        f"missed {q.at(slot)}{stretch}: the daemon was down or asleep, or its clock jumped, and {rule}",
+    )
 
 
 def _skipped(q: Question, row: SlotRow, slot: datetime) -> tuple[str, str]:
@@ -248,40 +264,60 @@ def _never_due(q: Question) -> Because:
     words = q.schedule.words(q.routine.trigger.event_words)
     before, after = q.schedule.prev(q.first), q.schedule.next(q.first)
     around = " and ".join(q.at(each) for each in (before, after) if each)
-    near = f"; its slots around that are {around}" if before and after else f"; its slot is {around}" if around else ""
-    held = f"; besides, it is held back ({UNREHEARSED}); agentctl rehearse {q.name}" if q.held else ""
+    near = (
+        f"; its slots around that are {around}"
+        if before and after
+        else f"; its slot is {around}"
+        if around
+        else ""
+    )
+    held = (
+        f"; besides, it is held back ({UNREHEARSED}); agentctl rehearse {q.name}" if q.held else ""
+    )
     sentence = f"{q.name} is never due at {q.at(q.first)}: it runs {words}{near}{held}."
     return Because(slot=None, outcome="never_due", rule=words, sentence=sentence)
 
 
 def _from_schedule(q: Question, slot: datetime) -> Because:
     def because(outcome: str, rule: str, text: str, reason: Reason | None = None) -> Because:
-        return Because(slot=slot, outcome=outcome, reason=reason, rule=rule, sentence=f"{q.name} {text}.")
+        return Because(
+            slot=slot, outcome=outcome, reason=reason, rule=rule, sentence=f"{q.name} {text}."
+        )
 
     if not q.routine.enabled:
         rule = "enabled = false"
         return because("disabled", rule, f"does not start at {q.at(slot)}: its file says {rule}")
     if q.elsewhere:
-        return because("elsewhere", q.elsewhere, f"does not start here at {q.at(slot)}: {q.elsewhere}")
+        return because(
+            "elsewhere", q.elsewhere, f"does not start here at {q.at(slot)}: {q.elsewhere}"
+        )
     start = slot + q.schedule.delay
     if start > q.now:
         soon = f"is not due until {q.at(slot)}, in {_about(slot - q.now)}"
         if slot <= q.now:
             spread = f'spread = "{format_duration(q.routine.trigger.spread)}"'
-            return because("not_yet", spread, f"is due since {q.at(slot)} and starts at {q.at(start)}, by {spread}")
+            return because(
+                "not_yet",
+                spread,
+                f"is due since {q.at(slot)} and starts at {q.at(start)}, by {spread}",
+            )
         rule, but = _foreseen(q, slot)
         return because("not_yet", rule, f"{soon}{but}")
     if slot <= q.state.baseline:
         rule = f"the schedule counts since {q.at(q.state.baseline)}"
         how = "when it was first seen, edited, enabled or resumed, or the clock was put back"
         return because("before_baseline", rule, f"did not start at {q.at(slot)}: {rule}, {how}")
-    return because("undecided", "the ledger", f"is due since {q.at(slot)}, and its slot is just being settled")
+    return because(
+        "undecided", "the ledger", f"is due since {q.at(slot)}, and its slot is just being settled"
+    )
 
 
 def _foreseen(q: Question, slot: datetime) -> tuple[str, str]:
     """Return the rule by which a slot to come will start or be skipped, and how to say the latter."""
     if q.state.pausing(slot):
-        until = f"until {q.at(q.state.paused_until)}" if q.state.paused_until else "until it is resumed"
+        until = (
+            f"until {q.at(q.state.paused_until)}" if q.state.paused_until else "until it is resumed"
+        )
         why = f" ({q.state.paused_why})" if q.state.paused_why else ""
         return f"paused {until}", f", and will be skipped then: it is paused {until}{why}"
     if not q.schedule.active(slot):
@@ -300,7 +336,10 @@ def _foreseen(q: Question, slot: datetime) -> tuple[str, str]:
         return rule, f", and will be skipped then: {rule}"
     if q.held:
         rehearse = f"agentctl rehearse {q.name}"
-        return UNREHEARSED, f", and will be skipped then: it is held back ({UNREHEARSED}); {rehearse}"
+        return (
+            UNREHEARSED,
+            f", and will be skipped then: it is held back ({UNREHEARSED}); {rehearse}",
+        )
     number = q.routine.gate.moments
     if number and slot not in moments(q.schedule, q.name, number, slot):
         rule = f"{moments_rule(number)} (drawn for that day: {_drawn(q, number, slot)})"
@@ -321,7 +360,11 @@ def _trigger(routine: Routine) -> str:
 def _about(length: timedelta) -> str:
     """Return a length of time as exactly as it matters."""
     unit = (
-        timedelta(hours=1) if length >= timedelta(days=2) else MINUTE if length >= 2 * MINUTE else timedelta(seconds=1)
+        timedelta(hours=1)
+        if length >= timedelta(days=2)
+        else MINUTE
+        if length >= 2 * MINUTE
+        else timedelta(seconds=1)
     )
     words = span(max(1, round(length / unit)) * unit)
     return words if words[0].isdigit() else f"1 {words}"

@@ -73,7 +73,9 @@ def forecast(
         for moment in moments:
             by_day[moment.astimezone(zone).date()][name] += 1
             by_instant[moment.replace(second=0, microsecond=0)].append(name)
-    together = [(at, tuple(names)) for at, names in sorted(by_instant.items()) if len(set(names)) > 1]
+    together = [
+        (at, tuple(names)) for at, names in sorted(by_instant.items()) if len(set(names)) > 1
+    ]
     counts = {name: len(moments) for name, moments in starts.items() if moments}
     return Forecast(
         days={day: _need(by_day[day], history) for day in sorted(by_day)},
@@ -90,9 +92,16 @@ def _need(counts: Mapping[str, int], history: Mapping[str, Sequence[Took]]) -> N
     known = [(count, history[name]) for name, count in counts.items() if history.get(name)]
 
     def of(what: str) -> Range:
-        return _sum_of([(count, sorted(getattr(took, what) for took in sample)) for count, sample in known])
+        return _sum_of(
+            [(count, sorted(getattr(took, what) for took in sample)) for count, sample in known]
+        )
 
-    return Need(starts=sum(counts.values()), tokens=of("tokens"), dollars=of("dollars"), seconds=of("seconds"))
+    return Need(
+        starts=sum(counts.values()),
+        tokens=of("tokens"),
+        dollars=of("dollars"),
+        seconds=of("seconds"),
+    )
 
 
 def _sum_of(parts: Sequence[tuple[int, Sequence[float]]]) -> Range:
@@ -115,7 +124,9 @@ def _quantile(sample: Sequence[float], share: float) -> float:
     return sample[low] + (sample[high] - sample[low]) * (place - low)
 
 
-def _nights(starts: Mapping[str, Sequence[datetime]], zone: ZoneInfo) -> list[tuple[date, timedelta, tuple[str, ...]]]:
+def _nights(
+    starts: Mapping[str, Sequence[datetime]], zone: ZoneInfo
+) -> list[tuple[date, timedelta, tuple[str, ...]]]:
     """Return the days on which the clocks of a zone change, and what starts within three hours of it."""
     moments = sorted({moment for each in starts.values() for moment in each})
     if not moments:
@@ -130,7 +141,10 @@ def _nights(starts: Mapping[str, Sequence[datetime]], zone: ZoneInfo) -> list[tu
         near = [
             name
             for name, each in sorted(starts.items())
-            if any(at.astimezone(zone).date() == after.date() and at.astimezone(zone).hour < 4 for at in each)
+            if any(
+                at.astimezone(zone).date() == after.date() and at.astimezone(zone).hour < 4
+                for at in each
+            )
         ]
         found.append((after.date(), change, tuple(near)))
     return found

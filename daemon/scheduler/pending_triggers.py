@@ -40,7 +40,9 @@ class PendingTriggers:
         self._look_again = look_again
         self._watcher = Watcher(workspace, self.look, directory_watcher)
         self._files = CoalescingQueue("file claims", self._take_files, retry=RETRY)
-        self._ends = CoalescingQueue("chain claims", self._answer_ends, retry=RETRY, session=ledger.open)
+        self._ends = CoalescingQueue(
+            "chain claims", self._answer_ends, retry=RETRY, session=ledger.open
+        )
         self._ended: dict[str, Run] = {}
         """Runs whose end others come after."""
         self._tidied: dict[str, float] = {}
@@ -78,7 +80,11 @@ class PendingTriggers:
             if not files:
                 continue
             async with self._ledger.open():
-                again = await self._triggers.files(name, files) if name in self._triggers.watches else None
+                again = (
+                    await self._triggers.files(name, files)
+                    if name in self._triggers.watches
+                    else None
+                )
             if again:
                 self._look_again(name, again)
 

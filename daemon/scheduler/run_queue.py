@@ -197,7 +197,9 @@ class LocalExecutor:
         """Let the first of a routine's runs stand where it can be called."""
         if routine not in self._lively and (waiting := self._waiting.get(routine)):
             due, run_id, lane = waiting[0]
-            heapq.heappush(self._heads.setdefault(lane.name, []), (self._turn(due, routine), run_id, routine))
+            heapq.heappush(
+                self._heads.setdefault(lane.name, []), (self._turn(due, routine), run_id, routine)
+            )
 
     def _turn(self, due: datetime, routine: str) -> datetime:
         """Return since when a routine's turn has been waited for."""
@@ -215,7 +217,9 @@ class LocalExecutor:
             self._busy[lane.name] += 1
             self._served[routine] = self._clock()
             self._idle.clear()
-            task = self.running[run_id] = asyncio.create_task(self._one(run_id), name=f"run {run_id}")
+            task = self.running[run_id] = asyncio.create_task(
+                self._one(run_id), name=f"run {run_id}"
+            )
             task.add_done_callback(partial(self._done, run_id, routine, lane))
 
     def _first(self) -> list[_Head] | None:
@@ -224,7 +228,11 @@ class LocalExecutor:
         for name, heads in self._heads.items():
             while heads and not self._stands(*heads[0]):
                 heapq.heappop(heads)
-            if heads and self._has_room(self._lanes[name]) and (found is None or heads[0] < found[0]):
+            if (
+                heads
+                and self._has_room(self._lanes[name])
+                and (found is None or heads[0] < found[0])
+            ):
                 found = heads
         return found
 
@@ -236,7 +244,9 @@ class LocalExecutor:
     def _has_room(self, lane: Lane) -> bool:
         if lane.limit is not None and self._busy[lane.name] >= lane.limit:
             return False
-        beside = (count for name, count in self._busy.items() if self._lanes[name].asks == lane.asks)
+        beside = (
+            count for name, count in self._busy.items() if self._lanes[name].asks == lane.asks
+        )
         return sum(beside) < self._max
 
     def _keep(self, routine: str, waiting: list[_Waiting]) -> None:
@@ -251,7 +261,9 @@ class LocalExecutor:
     async def _one(self, run_id: str) -> Run | None:
         try:
             return await self._live(run_id)
-        except Exception:  # one run's fault must not stop the others; the run is taken up again at the next start
+        except (
+            Exception
+        ):  # one run's fault must not stop the others; the run is taken up again at the next start
             log.exception("run.crashed", run=run_id)
             return None
 

@@ -70,10 +70,14 @@ class Gates:
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
 
-    async def closed_by(self, routine: Routine, schedule: Schedule, state: RoutineState, now: datetime) -> str | None:
+    async def closed_by(
+        self, routine: Routine, schedule: Schedule, state: RoutineState, now: datetime
+    ) -> str | None:
         """Return the key that keeps the gate closed; None if it is open, as far as can be told by now."""
         gate = routine.gate
-        if gate.moments is not None and not await self._moment_has_come(routine, schedule, state, now):
+        if gate.moments is not None and not await self._moment_has_come(
+            routine, schedule, state, now
+        ):
             return moments_rule(gate.moments)
         if gate.idle is not None:
             seen = await self._journal.recall(OPERATOR_SEEN)
@@ -86,7 +90,9 @@ class Gates:
                 return f"max_per_day = {gate.max_per_day}"
         return None
 
-    async def _moment_has_come(self, routine: Routine, schedule: Schedule, state: RoutineState, now: datetime) -> bool:
+    async def _moment_has_come(
+        self, routine: Routine, schedule: Schedule, state: RoutineState, now: datetime
+    ) -> bool:
         """Tell whether one of the routine's moments has come that no report has used up."""
         number = routine.gate.moments or 0
         passed = [each for each in moments(schedule, routine.name, number, now) if each <= now]

@@ -7,7 +7,15 @@ one claim can succeed; so everything here may be asked again at any moment, afte
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -25,7 +33,15 @@ from daemon.runs.rehearsal.approved import approved
 from daemon.scheduler.backoff import FailureBackoff
 from daemon.scheduler.routine_times import named, schedule_of, starts_by_itself
 from daemon.scheduler.skip_reasons import UNREHEARSED, Afford, Gates, SkipReason, anything, rule_of
-from daemon.scheduler.slots import SlotDecision, Stretch, apart, between, settle, skipped, still_told
+from daemon.scheduler.slots import (
+    SlotDecision,
+    Stretch,
+    apart,
+    between,
+    settle,
+    skipped,
+    still_told,
+)
 from daemon.store.journal import Claim, Journal, Portion, RoutineState, SlotRow
 from daemon.system.clock import Clock
 
@@ -117,13 +133,17 @@ class Ledger:
 
     # --- definitions, baselines and floors
 
-    async def take_up(self, routines: Mapping[str, Routine], *, fresh: Iterable[str], unread: Iterable[str]) -> None:
+    async def take_up(
+        self, routines: Mapping[str, Routine], *, fresh: Iterable[str], unread: Iterable[str]
+    ) -> None:
         """Go over to these routines, of which `fresh` are new or changed.
 
         `unread` are those whose files say nothing at present, and which are not forgotten for that.
         """
         read = {name: routines[name] for name in fresh}
-        keys, schedules, definitions = await asyncio.to_thread(self._read, read)  # half a second for 10,000
+        keys, schedules, definitions = await asyncio.to_thread(
+            self._read, read
+        )  # half a second for 10,000
         keys = {name: keys.get(name) or self._keys[name] for name in routines}
         self._unread = frozenset(unread)
         self.states = await self._set_baselines(keys)
@@ -150,7 +170,9 @@ class Ledger:
         self.unrehearsed.add(name)
         return True
 
-    def _read(self, routines: Mapping[str, Routine]) -> tuple[dict[str, str], dict[str, Schedule], dict[str, str]]:
+    def _read(
+        self, routines: Mapping[str, Routine]
+    ) -> tuple[dict[str, str], dict[str, Schedule], dict[str, str]]:
         keys: dict[str, str] = {}
         schedules: dict[str, Schedule] = {}
         for name, routine in routines.items():
@@ -170,7 +192,9 @@ class Ledger:
     def wants_first_run(self, name: str) -> bool:
         """Tell whether a routine is to run as soon as it is seen for the first time."""
         routine = self.routines[name]
-        held = self.states[name].paused_why is not None  # it never ran: only a restore can have done that
+        held = (
+            self.states[name].paused_why is not None
+        )  # it never ran: only a restore can have done that
         held = held or name in self.unrehearsed
         return routine.first_run and routine.enabled and self.is_started_here(routine) and not held
 
@@ -237,7 +261,12 @@ class Ledger:
             known.pop(old, None)
 
     async def pause(
-        self, name: str, *, until: datetime | None = None, length: timedelta | None = None, why: str | None = None
+        self,
+        name: str,
+        *,
+        until: datetime | None = None,
+        length: timedelta | None = None,
+        why: str | None = None,
     ) -> None:
         """Pause a routine until a moment, or for a while, after what is due has been settled as things stood."""
         await self.settle([name])
@@ -272,7 +301,9 @@ class Ledger:
         await self._read_states()
         for name in self.states.keys() & self._floors.keys():
             self._floors[name] = max(self._floors[name], self.states[name].baseline)
-        return [name for name, state in self.states.items() if before[name].paused and not state.paused]
+        return [
+            name for name, state in self.states.items() if before[name].paused and not state.paused
+        ]
 
     async def _read_states(self) -> None:
         states = await self._journal.routine_states()
@@ -284,7 +315,9 @@ class Ledger:
             state = self.states[name]
             if state.paused and state.paused_until and not state.pausing(now):
                 await self._resume(name, state.paused_until)
-                log.info("routine.resumed", routine=name, paused_until=state.paused_until.isoformat())
+                log.info(
+                    "routine.resumed", routine=name, paused_until=state.paused_until.isoformat()
+                )
 
     # --- routines that keep failing
 
@@ -308,7 +341,9 @@ class Ledger:
     async def _read_failures(self, names: Iterable[str]) -> None:
         await self._patience.read(names, self.states)
         for name in names:
-            if not self.states[name].paused and (why := self._patience.lost_with(self.routines[name])):
+            if not self.states[name].paused and (
+                why := self._patience.lost_with(self.routines[name])
+            ):
                 await self.pause(name, why=why)
                 log.warning("routine.paused", routine=name, why=why, hint=f"agentctl resume {name}")
 
@@ -326,7 +361,10 @@ class Ledger:
         runs: list[Run] = []
         writing: list[asyncio.Task[list[Run]]] = []
         try:
-            for some in (first, *rest):  # the next ones are decided about while these are written down
+            for some in (
+                first,
+                *rest,
+            ):  # the next ones are decided about while these are written down
                 writing.append(asyncio.create_task(self._write(await self._decide(some))))
                 await asyncio.sleep(0)
                 if len(writing) == AHEAD:
@@ -373,14 +411,18 @@ class Ledger:
         floor, paused = self._floors[name], self.states[name].pausing(now)
         like = id(schedule), floor, paused
         if like not in known:
-            known[like] = settle(schedule, floor=floor, now=now, up_since=self.up_since, paused=paused)
+            known[like] = settle(
+                schedule, floor=floor, now=now, up_since=self.up_since, paused=paused
+            )
         return known[like]
 
     async def _account(self, stretches: Sequence[tuple[str, Stretch]]) -> None:
         if not stretches:
             return
         # Years of slots are counted day by day: not on the loop.
-        counts = await asyncio.to_thread(lambda: [self._count(name, stretch) for name, stretch in stretches])
+        counts = await asyncio.to_thread(
+            lambda: [self._count(name, stretch) for name, stretch in stretches]
+        )
         written = [
             self._journal.account(
                 name,
@@ -389,7 +431,8 @@ class Ledger:
                 count=count,
                 outcome=stretch.outcome,
                 reason=stretch.reason,
-                rule=stretch.rule or rule_of(stretch.reason, self.routines[name], self.states[name]),
+                rule=stretch.rule
+                or rule_of(stretch.reason, self.routines[name], self.states[name]),
                 between=partial(between, self.schedules[name]),
             )
             for (name, stretch), count in zip(stretches, counts, strict=True)
@@ -416,7 +459,9 @@ class Ledger:
             return SkipReason(reason=Reason.GATE, rule=UNREHEARSED)
         if self.rests_until(name, now):
             return self._hindered(name, Reason.NOT_BEFORE)
-        if key := await self._gates.closed_by(routine, self.schedules[name], self.states[name], now):
+        if key := await self._gates.closed_by(
+            routine, self.schedules[name], self.states[name], now
+        ):
             return SkipReason(reason=Reason.GATE, rule=key)
         active = self._occupied.get(name) if self._occupied else None
         if active and overlaps(routine, active):
@@ -425,7 +470,9 @@ class Ledger:
         return SkipReason(reason=Reason.BUDGET, rule=cap) if cap else None
 
     def _hindered(self, name: str, reason: Reason) -> SkipReason:
-        return SkipReason(reason=reason, rule=rule_of(reason, self.routines[name], self.states[name]))
+        return SkipReason(
+            reason=reason, rule=rule_of(reason, self.routines[name], self.states[name])
+        )
 
     async def hindrance_now(self, name: str) -> SkipReason | None:
         """Return why an event may not start a routine at this moment."""
@@ -502,7 +549,12 @@ class Ledger:
         for claim, run in started:
             if claim.outcome is not Outcome.RAN:
                 slot = claim.slot.isoformat()
-                log.info(f"slot.{claim.outcome}", routine=claim.routine, slot=slot, lateness=claim.lateness)
+                log.info(
+                    f"slot.{claim.outcome}",
+                    routine=claim.routine,
+                    slot=slot,
+                    lateness=claim.lateness,
+                )
             occupied = {} if self._occupied is None else self._occupied
             active = occupied.get(run.routine, ())
             if active and self.routines[run.routine].run.overlap == "cancel_previous":

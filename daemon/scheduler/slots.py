@@ -65,14 +65,24 @@ def settle(
     if paused:
         return SlotDecision(slot=slot, stretches=(skipped(slot, Reason.PAUSED, since=first),))
     if not on_time and not schedule.may_catch_up(slot, now):
-        return SlotDecision(slot=slot, stretches=(_stretch(first, slot, Outcome.MISSED, Reason.DOWN),))
+        return SlotDecision(
+            slot=slot, stretches=(_stretch(first, slot, Outcome.MISSED, Reason.DOWN),)
+        )
     earlier: tuple[Stretch, ...] = ()
     if first < slot:
-        earlier = (_stretch(first, schedule.prev(slot - INSTANT) or first, Outcome.MISSED, Reason.DOWN),)
+        earlier = (
+            _stretch(first, schedule.prev(slot - INSTANT) or first, Outcome.MISSED, Reason.DOWN),
+        )
     # A slot on time is judged by its own instant, so that the last one before 22:00 may start a moment after it.
     if not schedule.active(slot if on_time else now):
         return SlotDecision(slot=slot, stretches=(*earlier, skipped(slot, Reason.QUIET_HOURS)))
-    start = Outcome.RAN if on_time else Outcome.CAUGHT_UP if slot + schedule.delay < up_since else Outcome.LATE
+    start = (
+        Outcome.RAN
+        if on_time
+        else Outcome.CAUGHT_UP
+        if slot + schedule.delay < up_since
+        else Outcome.LATE
+    )
     return SlotDecision(slot=slot, stretches=earlier, start=start, lateness=late.total_seconds())
 
 
@@ -84,7 +94,9 @@ def between(schedule: Schedule, after: datetime, before: datetime) -> Portion | 
     return Portion(first=first, last=last, count=1 + schedule.count(first, last))
 
 
-def still_told(schedule: Schedule | None, told: Portion, *, now: datetime, baseline: datetime) -> Portion | None:
+def still_told(
+    schedule: Schedule | None, told: Portion, *, now: datetime, baseline: datetime
+) -> Portion | None:
     """Return what remains of slots that were told of as past, when the clock has been put back to among them.
 
     The latest slot up to now is judged anew, if it lies above the baseline and thus can be.
@@ -94,7 +106,9 @@ def still_told(schedule: Schedule | None, told: Portion, *, now: datetime, basel
         due = schedule.due(now)
         return between(schedule, first - INSTANT, due if due and due > baseline else now + INSTANT)
     # They were slots of another schedule, of which nothing is known any more but that they were evenly spread.
-    return Portion(first=first, last=now, count=1 + (told.count - 1) * (now - first) // (last - first))
+    return Portion(
+        first=first, last=now, count=1 + (told.count - 1) * (now - first) // (last - first)
+    )
 
 
 def may_resume(schedule: Schedule, slot: datetime, down: timedelta) -> bool:
@@ -145,9 +159,13 @@ def next_moment(schedule: Schedule, name: str, number: int, after: datetime) -> 
     return None
 
 
-def skipped(slot: datetime, reason: Reason, *, since: datetime | None = None, rule: str | None = None) -> Stretch:
+def skipped(
+    slot: datetime, reason: Reason, *, since: datetime | None = None, rule: str | None = None
+) -> Stretch:
     """Return the account of a slot that was let pass, or of all from `since` to it."""
-    return Stretch(first=since or slot, last=slot, outcome=Outcome.SKIPPED, reason=reason, rule=rule)
+    return Stretch(
+        first=since or slot, last=slot, outcome=Outcome.SKIPPED, reason=reason, rule=rule
+    )
 
 
 def _stretch(first: datetime, last: datetime, outcome: Outcome, reason: Reason) -> Stretch:

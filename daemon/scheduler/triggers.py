@@ -64,7 +64,9 @@ class Triggers:
         for name in self._ledger.schedules:
             trigger = self._ledger.routines[name].trigger
             if trigger.watch:
-                self.watches[name] = Watch(globs=trigger.watch, settle=trigger.settle.total_seconds())
+                self.watches[name] = Watch(
+                    globs=trigger.watch, settle=trigger.settle.total_seconds()
+                )
             for parent in trigger.after:
                 self.children.setdefault(parent, []).append(name)
 
@@ -77,11 +79,15 @@ class Triggers:
         ledger itself.
         """
         if self._ledger.routines[name].run.rehearse_first and await self._ledger.is_held_back(name):
-            raise Refused(f"{name} is held back until a rehearsal of it was approved: agentctl rehearse {name}")
+            raise Refused(
+                f"{name} is held back until a rehearsal of it was approved: agentctl rehearse {name}"
+            )
         if cap := await self._ledger.afford(self._ledger.routines[name]):
             if earlier := await self._journal.run_of_event(name, event):
                 return earlier
-            raise Refused(f"{name} may spend no more for now: {cap}; agentctl usage shows what was spent")
+            raise Refused(
+                f"{name} may spend no more for now: {cap}; agentctl usage shows what was spent"
+            )
         most, now = most_beside(self._ledger.routines[name]), self._clock.now()
         async with self._ledger.beside() if most is not None else self._ledger.open():
             if most is None:  # those under way are to be cancelled
@@ -89,7 +95,9 @@ class Triggers:
             if trigger == "manual":
                 # in one commit with the claim
                 seen = self._journal.remember(OPERATOR_SEEN, now.isoformat(), lazily=True)
-            runs = await self._ledger.start([self._ledger.claim(name, trigger, now, event=event, beside=most)])
+            runs = await self._ledger.start(
+                [self._ledger.claim(name, trigger, now, event=event, beside=most)]
+            )
             if trigger == "manual":
                 await seen
         if runs:
@@ -118,7 +126,9 @@ class Triggers:
             if skip_reason := await ledger.hindrance_now(name):
                 await ledger.let_pass(name, slot, skip_reason)
             else:
-                await ledger.start([ledger.claim(name, "on_start", slot, event=f"on_start {slot.isoformat()}")])
+                await ledger.start(
+                    [ledger.claim(name, "on_start", slot, event=f"on_start {slot.isoformat()}")]
+                )
             await self._journal.remember(key, f"{slot.isoformat()} done")
 
     async def first_runs(self, names: Iterable[str]) -> None:
@@ -128,7 +138,9 @@ class Triggers:
         if wanting:
             ran, now = await self._journal.last_runs(), self._clock.now()
             fresh = [name for name in wanting if name not in ran]
-            await ledger.start([ledger.claim(name, "first_run", now, event="first_run") for name in fresh])
+            await ledger.start(
+                [ledger.claim(name, "first_run", now, event="first_run") for name in fresh]
+            )
 
     # --- files
 
@@ -141,12 +153,16 @@ class Triggers:
             log.info("files.waiting", **waiting, rule=skip_reason.rule, until=_iso(again))
             return again
         event, told = _event_of(versions), {"paths": list(versions)}
-        await self._ledger.start([self._ledger.claim(name, "watch", now, event=event, input=told, files=versions)])
+        await self._ledger.start(
+            [self._ledger.claim(name, "watch", now, event=event, input=told, files=versions)]
+        )
         return None
 
     async def forget_files(self, name: str, present: Iterable[str]) -> None:
         """Forget versions of files that are long gone."""
-        await self._journal.forget_files(name, present=set(present), before=self._clock.now() - REMEMBERED)
+        await self._journal.forget_files(
+            name, present=set(present), before=self._clock.now() - REMEMBERED
+        )
 
     async def _opens(self, name: str, reason: Reason, now: datetime) -> datetime | None:
         """Return when what stands in the way may be gone, where no event will tell."""
@@ -177,7 +193,10 @@ class Triggers:
         """Answer the ends that nobody has answered, because the process died before it could."""
         now = self._clock.now()
         for name in names:
-            schedule, trigger = self._ledger.schedules.get(name), self._ledger.routines[name].trigger
+            schedule, trigger = (
+                self._ledger.schedules.get(name),
+                self._ledger.routines[name].trigger,
+            )
             if schedule is None or not trigger.after:
                 continue
             key = f"after:{name}"
@@ -187,21 +206,35 @@ class Triggers:
             if answered and since < (until := datetime.fromisoformat(answered)) <= now:
                 since = until
             parents, statuses = trigger.after, ENDS[trigger.on]
-            for run in await self._journal.unanswered(name, parents=parents, statuses=statuses, since=since):
+            for run in await self._journal.unanswered(
+                name, parents=parents, statuses=statuses, since=since
+            ):
                 await self._answer(name, run)
             await self._journal.remember(key, now.isoformat())
 
     async def _answer(self, name: str, run: Run) -> None:
         slot = run.ended or self._clock.now()
-        if slot <= self._ledger.states[name].baseline or await self._journal.run_of_event(name, run.id):
+        if slot <= self._ledger.states[name].baseline or await self._journal.run_of_event(
+            name, run.id
+        ):
             return
         if found := await self._ledger.hindrance_now(name):
-            log.info("slot.skipped", routine=name, after=run.id, reason=found.reason.value, rule=found.rule)
-            await self._journal.let_pass(name, run.id, slot=slot, reason=found.reason, rule=found.rule)
+            log.info(
+                "slot.skipped",
+                routine=name,
+                after=run.id,
+                reason=found.reason.value,
+                rule=found.rule,
+            )
+            await self._journal.let_pass(
+                name, run.id, slot=slot, reason=found.reason, rule=found.rule
+            )
             return
         report = (run.report or "")[:LONGEST_REPORT]
         told = {"routine": run.routine, "run": run.id, "status": run.status.value, "report": report}
-        await self._ledger.start([self._ledger.claim(name, "after", slot, event=run.id, input=told)])
+        await self._ledger.start(
+            [self._ledger.claim(name, "after", slot, event=run.id, input=told)]
+        )
 
     # --- webhooks
 
@@ -216,7 +249,9 @@ class Triggers:
         now = self._clock.now()
         if skip_reason := await ledger.hindrance_now(name):
             await ledger.let_pass(name, now, skip_reason)
-            raise Refused(f"{name} does not run now: {WHY_NOT[skip_reason.reason]}; send it again later")
+            raise Refused(
+                f"{name} does not run now: {WHY_NOT[skip_reason.reason]}; send it again later"
+            )
         runs = await ledger.start([ledger.claim(name, "webhook", now, event=event, input=body)])
         if not runs:
             raise Refused(f"{name} has handled this event before; its run is not kept any more")
@@ -226,12 +261,16 @@ class Triggers:
 def _event_of(versions: Mapping[str, str]) -> str:
     """Return an id for these versions of files that a person can read."""
     first, more = next(iter(versions)), len(versions) - 1
-    digest = hashlib.blake2b("\0".join(f"{path}\0{version}" for path, version in versions.items()).encode())
+    digest = hashlib.blake2b(
+        "\0".join(f"{path}\0{version}" for path, version in versions.items()).encode()
+    )
     return f"{first[:80]}{f' and {more} more' if more else ''} ({digest.hexdigest()[:16]})"
 
 
 def _midnight(now: datetime, zone: Any) -> datetime:
-    tomorrow = (now.astimezone(zone) + timedelta(days=1)).replace(hour=0, minute=0, second=0, microsecond=0)
+    tomorrow = (now.astimezone(zone) + timedelta(days=1)).replace(
+        hour=0, minute=0, second=0, microsecond=0
+    )
     return tomorrow.astimezone(now.tzinfo)
 
 

@@ -26,18 +26,19 @@ from daemon.store.rows import (
 )
 
 _A = ApprovalStatus
-_COLUMNS = (
-    "id, run_id, routine, call_id, tool, request, digest, rule, reason, taint, status, created, expires, decided, actor"
-)
+_COLUMNS = "id, run_id, routine, call_id, tool, request, digest, rule, reason, taint, status, created, expires, decided, actor"
 
 
 def use(connection: sqlite3.Connection, run: Run, id_: str) -> None:
     """Use an approval up, in the transaction of the step that stands before the call's start; Refused if it cannot."""
     used = connection.execute(
-        "UPDATE approval SET status = 'used' WHERE id = ? AND run_id = ? AND status = 'approved'", (id_, run.id)
+        "UPDATE approval SET status = 'used' WHERE id = ? AND run_id = ? AND status = 'approved'",
+        (id_, run.id),
     )
     if used.rowcount != 1:
-        raise Refused(f"approval {id_} does not stand (any more) for this call: nothing was started")
+        raise Refused(
+            f"approval {id_} does not stand (any more) for this call: nothing was started"
+        )
 
 
 def drop_open(connection: sqlite3.Connection, run: str, now: int) -> None:
@@ -46,7 +47,12 @@ def drop_open(connection: sqlite3.Connection, run: str, now: int) -> None:
 
 
 def ask(
-    connection: sqlite3.Connection, run: Run, asked: ApprovalRequest, now: datetime, patience: timedelta, id_: str
+    connection: sqlite3.Connection,
+    run: Run,
+    asked: ApprovalRequest,
+    now: datetime,
+    patience: timedelta,
+    id_: str,
 ) -> Literal["asked", "pending", "answered"]:
     """Write a question down under an id unless it stands there already, pending or answered meanwhile."""
     place = (run.id, asked.call_id)
@@ -64,13 +70,20 @@ def ask(
         id_, run.id, run.routine, asked.call_id, asked.tool, deflate(encode(asked.request)), asked.digest,
         clean(asked.rule), clean(asked.reason), asked.taint, _A.PENDING, stamp(now), stamp(now + patience), None, "",
     )  # fmt: skip
-    connection.execute(f"INSERT INTO approval ({_COLUMNS}) VALUES ({', '.join('?' * len(row))})", row)
+    connection.execute(
+        f"INSERT INTO approval ({_COLUMNS}) VALUES ({', '.join('?' * len(row))})", row
+    )
     _note(connection, "asked", _approval_of(row), stamp(now), "")
     return "asked"
 
 
 def settle(
-    connection: sqlite3.Connection, where: str, values: Row, status: ApprovalStatus, now: int, by: str
+    connection: sqlite3.Connection,
+    where: str,
+    values: Row,
+    status: ApprovalStatus,
+    now: int,
+    by: str,
 ) -> tuple[list[Approval], list[Run]]:
     """Give questions their answer, and queue the runs that waited for them."""
     rows = connection.execute(
@@ -90,7 +103,9 @@ def settle(
         f" WHERE status = 'waiting' AND id IN ({marks})",
         runs,
     )
-    return answered, runs_in(connection, f"WHERE status = 'queued' AND id IN ({marks}) ORDER BY id", tuple(runs))
+    return answered, runs_in(
+        connection, f"WHERE status = 'queued' AND id IN ({marks}) ORDER BY id", tuple(runs)
+    )
 
 
 def _note(connection: sqlite3.Connection, kind: str, asked: Approval, now: int, by: str) -> None:
@@ -118,11 +133,15 @@ def find_approval(connection: sqlite3.Connection, part: str) -> Approval:
         return exact[0]
     told, part = part, part.upper()
     if len(part) < SHORTEST_PART:
-        raise NotFound(f"there is no approval {told!r}; give at least {SHORTEST_PART} characters of an id")
+        raise NotFound(
+            f"there is no approval {told!r}; give at least {SHORTEST_PART} characters of an id"
+        )
     rest = "WHERE (id >= ? AND id < ?) OR substr(id, ?) = ? ORDER BY id DESC LIMIT 2"
     found = approvals_in(connection, rest, (part, part + AFTER_EVERY_ID, -len(part), part))
     if not found:
-        raise NotFound(f"there is no approval {told!r}; `agentctl approvals` shows what waits for an answer")
+        raise NotFound(
+            f"there is no approval {told!r}; `agentctl approvals` shows what waits for an answer"
+        )
     if len(found) > 1:
         raise NotFound(
             f"{told!r} fits several approvals, {found[0].id} and {found[1].id} among them; give more of the id"
@@ -131,7 +150,10 @@ def find_approval(connection: sqlite3.Connection, part: str) -> Approval:
 
 
 def approvals_in(connection: sqlite3.Connection, rest: str, values: Row) -> list[Approval]:
-    return [_approval_of(row) for row in connection.execute(f"SELECT {_COLUMNS} FROM approval {rest}", values)]
+    return [
+        _approval_of(row)
+        for row in connection.execute(f"SELECT {_COLUMNS} FROM approval {rest}", values)
+    ]
 
 
 def _approval_of(row: Row) -> Approval:

@@ -12,7 +12,15 @@ from collections.abc import Callable, Collection, Sequence
 from datetime import datetime, timedelta
 
 from daemon.errors import Refused
-from daemon.models import Approval, ApprovalRequest, ApprovalStatus, Run, Status, WaitingNotice, new_id
+from daemon.models import (
+    Approval,
+    ApprovalRequest,
+    ApprovalStatus,
+    Run,
+    Status,
+    WaitingNotice,
+    new_id,
+)
 from daemon.store.approval_rows import approvals_in, ask, find_approval, settle
 from daemon.store.incidents import tell_of_waiting
 from daemon.store.rows import KEEP_FACT, moment, moment_or_none, stamp
@@ -48,12 +56,16 @@ class Approvals(Runs):
             ]
             answered = "answered" in states
             parked = run.to(
-                Status.QUEUED if answered else Status.WAITING, not_before=None, detail=None if answered else detail
+                Status.QUEUED if answered else Status.WAITING,
+                not_before=None,
+                detail=None if answered else detail,
             )
             parked = leave(connection, parked, None, suspended=True, forgiven=True)
             if notice and "asked" in states:
                 questions = [
-                    question for question, state in zip(notice.questions, states, strict=True) if state == "asked"
+                    question
+                    for question, state in zip(notice.questions, states, strict=True)
+                    if state == "asked"
                 ]
                 tell_of_waiting(connection, run, notice, questions, detail, now, self.alerting)
             return parked
@@ -62,7 +74,9 @@ class Approvals(Runs):
         self._let_go(run)
         return parked
 
-    async def answer(self, id_: str, status: ApprovalStatus, *, by: str) -> tuple[list[Approval], list[Run]]:
+    async def answer(
+        self, id_: str, status: ApprovalStatus, *, by: str
+    ) -> tuple[list[Approval], list[Run]]:
         """Write down a person's word; return what it answered and the runs that can go on. NotFound, Refused.
 
         All that waits for the same is answered at once: the same request, of the same routine.
@@ -72,10 +86,23 @@ class Approvals(Runs):
         def work(connection: sqlite3.Connection) -> tuple[list[Approval], list[Run]]:
             asked = find_approval(connection, id_)
             if asked.status is not ApprovalStatus.PENDING or asked.expires <= moment(now):
-                state = ApprovalStatus.EXPIRED if asked.status is ApprovalStatus.PENDING else asked.status
-                raise Refused(f"approval {asked.id} is {state.value}: it cannot be answered any more")
+                state = (
+                    ApprovalStatus.EXPIRED
+                    if asked.status is ApprovalStatus.PENDING
+                    else asked.status
+                )
+                raise Refused(
+                    f"approval {asked.id} is {state.value}: it cannot be answered any more"
+                )
             where = "status = 'pending' AND expires > ? AND routine = ? AND digest = ?"
-            return settle(connection, where, (now, asked.routine, asked.approval_request.digest), status, now, by)
+            return settle(
+                connection,
+                where,
+                (now, asked.routine, asked.approval_request.digest),
+                status,
+                now,
+                by,
+            )
 
         return await self._db.write(work, durable=True)
 
@@ -85,7 +112,12 @@ class Approvals(Runs):
 
         def work(connection: sqlite3.Connection) -> list[Run]:
             return settle(
-                connection, f"status = 'pending' AND id IN ({marks})", tuple(ids), ApprovalStatus.VOID, now, by
+                connection,
+                f"status = 'pending' AND id IN ({marks})",
+                tuple(ids),
+                ApprovalStatus.VOID,
+                now,
+                by,
             )[1]
 
         return await self._db.write(work, durable=True)
@@ -95,7 +127,14 @@ class Approvals(Runs):
         now = stamp(self._clock())
 
         def work(connection: sqlite3.Connection) -> list[Run]:
-            return settle(connection, "status = 'pending' AND expires <= ?", (now,), ApprovalStatus.EXPIRED, now, "")[1]
+            return settle(
+                connection,
+                "status = 'pending' AND expires <= ?",
+                (now,),
+                ApprovalStatus.EXPIRED,
+                now,
+                "",
+            )[1]
 
         return await self._db.write(work, durable=True)
 
@@ -103,7 +142,9 @@ class Approvals(Runs):
         """Change what processes that share the database allow for good, and return it; None: nothing was kept yet."""
 
         def work(connection: sqlite3.Connection) -> str:
-            row = connection.execute("SELECT value FROM meta WHERE key = ?", (_REMEMBERED,)).fetchone()
+            row = connection.execute(
+                "SELECT value FROM meta WHERE key = ?", (_REMEMBERED,)
+            ).fetchone()
             kept = row and str(row[0])
             text = change(kept)
             if text != kept:  # who hears of a change looks, and changes nothing
@@ -116,7 +157,9 @@ class Approvals(Runs):
         """Return when the next question expires; None if none is open."""
 
         def work(connection: sqlite3.Connection) -> datetime | None:
-            (at,) = connection.execute("SELECT min(expires) FROM approval WHERE status = 'pending'").fetchone()
+            (at,) = connection.execute(
+                "SELECT min(expires) FROM approval WHERE status = 'pending'"
+            ).fetchone()
             return moment_or_none(at)
 
         return await self._db.read(work)
@@ -135,8 +178,12 @@ class Approvals(Runs):
     ) -> list[Approval]:
         """Return approvals, newest first, starting behind `before`."""
         wanted = [("run_id = ?", run), ("status = ?", status), ("id < ?", before)]
-        where = " AND ".join(condition for condition, value in wanted if value is not None) or "TRUE"
+        where = (
+            " AND ".join(condition for condition, value in wanted if value is not None) or "TRUE"
+        )
         values = tuple(value for _, value in wanted if value is not None)
         return await self._db.read(
-            lambda connection: approvals_in(connection, f"WHERE {where} ORDER BY id DESC LIMIT ?", (*values, limit))
+            lambda connection: approvals_in(
+                connection, f"WHERE {where} ORDER BY id DESC LIMIT ?", (*values, limit)
+            )
         )

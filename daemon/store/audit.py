@@ -71,7 +71,8 @@ def note(
     told = _sorted(body or {})
     row = (number + 1, at, kind, run, routine, clean(call_id), clean(tool), actor, told)
     connection.execute(
-        f"INSERT INTO audit ({_COLUMNS}, hash) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", (*row, _link(before, row))
+        f"INSERT INTO audit ({_COLUMNS}, hash) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        (*row, _link(before, row)),
     )
 
 
@@ -85,7 +86,11 @@ def note_step(connection: sqlite3.Connection, run: Run, step: Step, at: int) -> 
         told |= {key: body[key] for key in ("policy", "sandbox", "approval") if body.get(key)}
     elif step.kind is StepKind.RESULT:
         text = str(body.get("text", ""))
-        told = {"ok": body.get("ok"), "result": digest(text), "bytes": len(text.encode(errors="replace"))}
+        told = {
+            "ok": body.get("ok"),
+            "result": digest(text),
+            "bytes": len(text.encode(errors="replace")),
+        }
         told |= {"taint": body.get("taint", ""), "seconds": body.get("seconds", 0)}
         told |= {"sandbox": body["sandbox"]} if body.get("sandbox") else {}
     else:
@@ -119,17 +124,24 @@ def _link(before: str, row: Row) -> str:
 class Audit(Repository):
     """The audit, read and proved."""
 
-    async def write_audit(self, kind: str, *, actor: str = "", routine: str = "", body: Json | None = None) -> None:
+    async def write_audit(
+        self, kind: str, *, actor: str = "", routine: str = "", body: Json | None = None
+    ) -> None:
         """Add a row about an act that stands in no other table."""
         at = self._now()
         await self._db.write(
-            lambda connection: note(connection, kind, at, actor=actor, routine=routine, body=body), durable=True
+            lambda connection: note(connection, kind, at, actor=actor, routine=routine, body=body),
+            durable=True,
         )
 
-    async def audit(self, *, run: str | None = None, limit: int = 50, before: int | None = None) -> list[Entry]:
+    async def audit(
+        self, *, run: str | None = None, limit: int = 50, before: int | None = None
+    ) -> list[Entry]:
         """Return rows, newest first, of one run or all, starting behind the row `before`."""
         wanted = [("run_id = ?", run), ("seq < ?", before)]
-        where = " AND ".join(condition for condition, value in wanted if value is not None) or "TRUE"
+        where = (
+            " AND ".join(condition for condition, value in wanted if value is not None) or "TRUE"
+        )
         values = [value for _, value in wanted if value is not None]
         statement = f"SELECT {_COLUMNS}, hash FROM audit WHERE {where} ORDER BY seq DESC LIMIT ?"
 
@@ -144,7 +156,9 @@ class Audit(Repository):
         statement = f"SELECT {_COLUMNS}, hash FROM audit WHERE seq > ? ORDER BY seq LIMIT ?"
         while True:
             part: Sequence[Row] = await self._db.read(
-                lambda connection, after=rows: connection.execute(statement, (after, _AT_ONCE)).fetchall()  # type: ignore[misc]
+                lambda connection, after=rows: connection.execute(
+                    statement, (after, _AT_ONCE)
+                ).fetchall()  # type: ignore[misc]
             )
             for row in part:
                 if row[0] != rows + 1 or row[-1] != _link(head, row[:-1]):

@@ -56,7 +56,9 @@ UPDATE incident SET opened = CASE WHEN opened > ? THEN ? ELSE opened END,
 WHERE opened > ? OR seen > ? OR told > ? OR closed > ?
 """
 # The next digest is the first one due after the last.
-_MOVE_DIGEST = "UPDATE meta SET value = CAST(? AS TEXT) WHERE key = 'digest' AND CAST(value AS BIGINT) > ?"
+_MOVE_DIGEST = (
+    "UPDATE meta SET value = CAST(? AS TEXT) WHERE key = 'digest' AND CAST(value AS BIGINT) > ?"
+)
 # What was spent counts today, not on every day until its date has come.
 _MOVE_SPENDING = "UPDATE spending SET at = ? WHERE at > ?"
 

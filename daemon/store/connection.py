@@ -52,25 +52,35 @@ def open_writer(path: Path, migrations: Path) -> sqlite3.Connection:
         os.close(os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
         path.chmod(0o600)
     except OSError as error:
-        raise _unusable(path, f"cannot be opened: {error.strerror}", "check its folder, owner and mode") from error
+        raise _unusable(
+            path, f"cannot be opened: {error.strerror}", "check its folder, owner and mode"
+        ) from error
     connection = sqlite3.connect(path, timeout=BUSY_MS / 1000, isolation_level=None)
     try:
         _tune(connection)
         (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
         if mode != "wal":
-            raise _unusable(path, f"its file system allows no write-ahead log (mode {mode})", "choose another folder")
+            raise _unusable(
+                path,
+                f"its file system allows no write-ahead log (mode {mode})",
+                "choose another folder",
+            )
         connection.execute("PRAGMA synchronous = NORMAL")
         # What is deleted is overwritten: Debian's SQLite does so by itself, others have to be told.
         connection.execute("PRAGMA secure_delete = ON")
         # Every 16 MiB: a page that is written again and again, as most are, is copied over once for all that.
         connection.execute("PRAGMA wal_autocheckpoint = 4000")
-        connection.execute("PRAGMA journal_size_limit = 16777216")  # a WAL that grew in a rush is cut back to that
+        connection.execute(
+            "PRAGMA journal_size_limit = 16777216"
+        )  # a WAL that grew in a rush is cut back to that
         check_features(connection)
         migrate(connection, path, migrations)
     except sqlite3.Error as error:
         connection.close()
         if _primary_code(error) in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT):
-            raise _unusable(path, f"is damaged ({error})", "restore a backup, or move it away to start anew") from error
+            raise _unusable(
+                path, f"is damaged ({error})", "restore a backup, or move it away to start anew"
+            ) from error
         raise explain(error, path) from error
     except BaseException:
         connection.close()
@@ -103,7 +113,13 @@ def check_sqlite(version: tuple[int, ...]) -> None:
     if version < MINIMUM:
         found, least = ".".join(map(str, version)), ".".join(map(str, MINIMUM))
         raise ConfigError(
-            Fault(file="SQLite", key="", found=found, problem=f"at least {least} is needed", hint="use a newer Python")
+            Fault(
+                file="SQLite",
+                key="",
+                found=found,
+                problem=f"at least {least} is needed",
+                hint="use a newer Python",
+            )
         )
 
 
@@ -117,7 +133,9 @@ def check_features(connection: sqlite3.Connection) -> None:
             connection.execute(trial)
         except sqlite3.OperationalError:  # no such function
             problem, hint = f"was built without {feature}", "use another build of Python"
-            raise ConfigError(Fault(file="SQLite", key="", found="", problem=problem, hint=hint)) from None
+            raise ConfigError(
+                Fault(file="SQLite", key="", found="", problem=problem, hint=hint)
+            ) from None
 
 
 def migrate(connection: sqlite3.Connection, path: Path, migrations: Path) -> None:
@@ -146,7 +164,9 @@ def migrate(connection: sqlite3.Connection, path: Path, migrations: Path) -> Non
         try:
             connection.executescript("BEGIN IMMEDIATE;\n" + file.read_text(encoding="utf-8"))
             now = int(datetime.now(UTC).timestamp() * 1_000_000)
-            connection.execute("INSERT INTO migration VALUES (?, ?, ?)", (version, file.stem[4:], now))
+            connection.execute(
+                "INSERT INTO migration VALUES (?, ?, ?)", (version, file.stem[4:], now)
+            )
             connection.execute("COMMIT")
         except BaseException:
             if connection.in_transaction:
@@ -161,7 +181,9 @@ def _set_aside(connection: sqlite3.Connection, path: Path, version: int) -> None
     """
     (verdict,) = connection.execute("PRAGMA quick_check(1)").fetchone()
     if verdict != "ok":
-        raise _unusable(path, f"is damaged ({verdict})", "restore a backup, or move it away to start anew")
+        raise _unusable(
+            path, f"is damaged ({verdict})", "restore a backup, or move it away to start anew"
+        )
     copy = path.with_name(f"{path.name}.before-upgrade-{version:03}")
     draft = copy.with_name(f"{copy.name}.part")
     try:
@@ -176,7 +198,9 @@ def _set_aside(connection: sqlite3.Connection, path: Path, version: int) -> None
     except (OSError, sqlite3.Error) as error:
         draft.unlink(missing_ok=True)
         problem = f"cannot be copied before the upgrade ({error})"
-        raise _unusable(path, problem, f"make room for another {path.stat().st_size / 1e6:.0f} MB beside it") from error
+        raise _unusable(
+            path, problem, f"make room for another {path.stat().st_size / 1e6:.0f} MB beside it"
+        ) from error
     for older in path.parent.glob(f"{path.name}.before-upgrade-*"):
         if older != copy:
             older.unlink()
@@ -189,7 +213,9 @@ def _claim(connection: sqlite3.Connection, path: Path) -> None:
         return
     (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
     if application or tables:
-        raise _unusable(path, "is a database of another program", "move it away, or choose another state folder")
+        raise _unusable(
+            path, "is a database of another program", "move it away, or choose another state folder"
+        )
     connection.execute(f"PRAGMA application_id = {APPLICATION}")
 
 

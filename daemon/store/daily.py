@@ -50,7 +50,9 @@ class Days(Repository):
             def of(routine: str, day: int) -> Day:
                 return found.setdefault((routine, day), Day(routine=routine, day=day))
 
-            which = " ".join(f"WHEN created < {mark} THEN {place}" for place, mark in enumerate(marks[1:]))
+            which = " ".join(
+                f"WHEN created < {mark} THEN {place}" for place, mark in enumerate(marks[1:])
+            )
             ended = _ENDED.format(day=f"CASE {which} END")
             for routine, place, status, silent, count, sent, got in connection.execute(
                 ended, (marks[0], marks[0], marks[-1])
@@ -59,7 +61,9 @@ class Days(Repository):
                 day.outcomes["silent" if silent and status == "succeeded" else status] += count
                 day.tokens["input"] += sent
                 day.tokens["output"] += got
-            for routine, first, last, count, outcome in connection.execute(_NOT_STARTED, (marks[0], marks[-1])):
+            for routine, first, last, count, outcome in connection.execute(
+                _NOT_STARTED, (marks[0], marks[-1])
+            ):
                 # one row may tell of weeks; how many of its slots lay on which day it does not say
                 begin = max(bisect_right(marks, first) - 1, 0)
                 end = min(bisect_right(marks, last) - 1, len(marks) - 2)

@@ -68,7 +68,9 @@ class Database:
         self._departing = False
         """They set out when the loop comes to it next."""
         # daemon threads: a process that dies for another reason must not hang on them
-        self._writer = threading.Thread(target=self._write_forever, name="store writer", daemon=True)
+        self._writer = threading.Thread(
+            target=self._write_forever, name="store writer", daemon=True
+        )
         self._readers: list[_Reader] = []
 
     @classmethod
@@ -87,7 +89,9 @@ class Database:
         """
         return await self.submit(work, durable=durable)
 
-    def submit(self, work: Work[T], *, durable: bool = False, lazily: bool = False) -> asyncio.Future[T]:
+    def submit(
+        self, work: Work[T], *, durable: bool = False, lazily: bool = False
+    ) -> asyncio.Future[T]:
         """Do the same without awaiting: works are committed in the order of their submission.
 
         With `lazily` the work rides with the next one, or after RIDE seconds: a commit, and waking the thread for it,
@@ -206,7 +210,9 @@ class Database:
     def _heed(self, outcomes: Sequence[_Outcome]) -> None:
         """Look whether the file has just begun to take nothing."""
         # what only stands behind a step that was refused has no cause of its own
-        faults = (error for _, _, error in outcomes if isinstance(error, StoreFull) and error.__cause__)
+        faults = (
+            error for _, _, error in outcomes if isinstance(error, StoreFull) and error.__cause__
+        )
         fault = next(faults, None)
         if fault and not self._refusing:
             with suppress(RuntimeError):  # the loop is gone
@@ -247,7 +253,9 @@ class Database:
         connection.execute("BEGIN IMMEDIATE")
         return [(future, *self._attempt(connection, work)) for work, future, _ in batch]
 
-    def _attempt(self, connection: sqlite3.Connection, work: Work[Any]) -> tuple[Any, BaseException | None]:
+    def _attempt(
+        self, connection: sqlite3.Connection, work: Work[Any]
+    ) -> tuple[Any, BaseException | None]:
         """Run one work so that its failure leaves its neighbours' changes alone."""
         connection.execute("SAVEPOINT work")
         try:
@@ -318,7 +326,13 @@ class Database:
                 error = self._explain(caught)
             reader.answered += 1
             self._answer([(future, result, error)])
-            del item, work, future, result, error  # what was found may be big, and the next question far off
+            del (
+                item,
+                work,
+                future,
+                result,
+                error,
+            )  # what was found may be big, and the next question far off
         if connection is not None:
             connection.close()
 
@@ -353,7 +367,9 @@ class _Reader:
         self._asked = 0
         self.answered = 0
         """Counted by the thread, the asked ones by the loop: neither has to wait for the other."""
-        self.thread = threading.Thread(target=read_forever, args=(self,), name=f"store reader {number}", daemon=True)
+        self.thread = threading.Thread(
+            target=read_forever, args=(self,), name=f"store reader {number}", daemon=True
+        )
         self.thread.start()
 
     def ask(self, work: Work[Any], future: asyncio.Future[Any]) -> None:

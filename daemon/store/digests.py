@@ -63,7 +63,12 @@ class Digests(Repository):
             missed = dict(connection.execute(_MISSED, span).fetchall())
             found = {
                 name: Stretch(
-                    routine=name, runs=runs, quiet=quiet, alerts=alerts, open=left, missed=missed.pop(name, 0)
+                    routine=name,
+                    runs=runs,
+                    quiet=quiet,
+                    alerts=alerts,
+                    open=left,
+                    missed=missed.pop(name, 0),
                 )
                 for name, runs, quiet, alerts, left in connection.execute(_RUNS, (span[0], *span))
             }
@@ -71,7 +76,9 @@ class Digests(Repository):
             (lost,) = connection.execute(_LOST, span).fetchone()
             (cost,) = connection.execute(_COST, span).fetchone()
             return Sum(
-                routines=tuple(found[name] for name in sorted(found)), undelivered=lost, dollars=(cost or 0) / 1e9
+                routines=tuple(found[name] for name in sorted(found)),
+                undelivered=lost,
+                dollars=(cost or 0) / 1e9,
             )
 
         return await self._db.read(work)
@@ -85,7 +92,9 @@ class Digests(Repository):
 
         return await self._db.read(work)
 
-    async def tell_digest(self, targets: Sequence[str], title: str, text: str, *, until: datetime, zone: str) -> None:
+    async def tell_digest(
+        self, targets: Sequence[str], title: str, text: str, *, until: datetime, zone: str
+    ) -> None:
         """Send a digest to these targets, and take note of it, in one commit."""
         now = self._clock()
 

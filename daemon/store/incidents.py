@@ -44,9 +44,13 @@ class Alerting:
     to: tuple[str, ...] = ()
 
 
-_COLUMNS = "id, subject, signature, detail, opened, seen, count, told, targets, acked, closed, run_id"
+_COLUMNS = (
+    "id, subject, signature, detail, opened, seen, count, told, targets, acked, closed, run_id"
+)
 
-_NUMBER = re.compile(r"(?i)\b[0-9a-hjkmnp-tv-z]{26}\b|\b0x[0-9a-f]+\b|\b[0-9a-f]{8,}(?:-[0-9a-f]+)*\b|\d+(?:[.,:]\d+)*")
+_NUMBER = re.compile(
+    r"(?i)\b[0-9a-hjkmnp-tv-z]{26}\b|\b0x[0-9a-f]+\b|\b[0-9a-f]{8,}(?:-[0-9a-f]+)*\b|\d+(?:[.,:]\d+)*"
+)
 
 
 def signature_of(error: str) -> str:
@@ -71,7 +75,11 @@ class Incidents(Repository):
 
         found = await self._db.read(work)
         known = [each.subject for each in found if each.closed is None]
-        return found if self.lasting is None or self.lasting.subject in known else [self.lasting, *found][:limit]
+        return (
+            found
+            if self.lasting is None or self.lasting.subject in known
+            else [self.lasting, *found][:limit]
+        )
 
     async def acknowledge(self, id_: int, *, known: Iterable[str]) -> Incident:
         """Take note that a person knows of it: no more reminders until it is over. NotFound.
@@ -81,13 +89,19 @@ class Incidents(Repository):
         now, there = stamp(self._clock()), frozenset(known)
 
         def work(connection: sqlite3.Connection) -> Incident:
-            connection.execute("UPDATE incident SET acked = coalesce(acked, ?) WHERE id = ?", (now, id_))
+            connection.execute(
+                "UPDATE incident SET acked = coalesce(acked, ?) WHERE id = ?", (now, id_)
+            )
             for incident in _found(connection, "WHERE id = ? AND closed IS NULL", (id_,)):
                 if incident.subject not in there:
-                    connection.execute("UPDATE incident SET closed = ?, targets = '[]' WHERE id = ?", (now, id_))
+                    connection.execute(
+                        "UPDATE incident SET closed = ?, targets = '[]' WHERE id = ?", (now, id_)
+                    )
             found = _found(connection, "WHERE id = ?", (id_,))
             if not found:
-                raise NotFound(f"there is no incident {id_}; `agentctl incidents` shows those there are")
+                raise NotFound(
+                    f"there is no incident {id_}; `agentctl incidents` shows those there are"
+                )
             return found[0]
 
         return await self._db.write(work, durable=True)
@@ -110,7 +124,9 @@ class Incidents(Repository):
         now = self._clock()
 
         def work(connection: sqlite3.Connection) -> Incident | None:
-            incident, alert = _happened(connection, subject, error, None, since or now, self.alerting, cause=cause)
+            incident, alert = _happened(
+                connection, subject, error, None, since or now, self.alerting, cause=cause
+            )
             places = self._next_places(connection)
             if delivery is not None and places:
                 _hand_on(connection, delivery, places[0], now)
@@ -120,7 +136,9 @@ class Incidents(Repository):
             if not places:
                 return incident
             text = f"{error}\n\n{advice}".strip()
-            put_message(connection, places[:1], "incident.opened", f"{subject} is in trouble", text, now)
+            put_message(
+                connection, places[:1], "incident.opened", f"{subject} is in trouble", text, now
+            )
             return None
 
         return await self._db.write(work, durable=True)
@@ -128,11 +146,16 @@ class Incidents(Repository):
     async def well(self, subject: str, *, zone: str = "UTC") -> None:
         """Take note that a trouble that was no run's is over; who was told of it is told that."""
         now = self._clock()
-        await self._db.write(lambda connection: over(connection, subject, None, zone, now), durable=True)
+        await self._db.write(
+            lambda connection: over(connection, subject, None, zone, now), durable=True
+        )
 
     def _next_places(self, connection: sqlite3.Connection) -> list[str]:
         """Return the places for alerts that are not broken themselves."""
-        broken = {row[0] for row in connection.execute("SELECT subject FROM incident WHERE closed IS NULL")}
+        broken = {
+            row[0]
+            for row in connection.execute("SELECT subject FROM incident WHERE closed IS NULL")
+        }
         return [name for name in self.alerting.to if f"target {name}" not in broken]
 
 
@@ -157,14 +180,20 @@ def tell_of_waiting(
 ) -> None:
     """Open the incident of a run that waits and put its questions into the outbox, in the transaction that parks it."""
     subject = waiting_subject(run.routine)
-    incident, _ = _happened(connection, subject, detail, run, now, alerting, cause="waits for a person")
+    incident, _ = _happened(
+        connection, subject, detail, run, now, alerting, cause="waits for a person"
+    )
     connection.execute("UPDATE incident SET told = ? WHERE id = ?", (stamp(now), incident.id))
     text = "\n\n".join([notice.head, *(text for _, text in questions)])
     options: Json = {"cleaned": True, "approvals": [id_ for id_, _ in questions]}
-    put_message(connection, notice.targets, WAITING, notice.title, text, now, run_id=run.id, options=options)
+    put_message(
+        connection, notice.targets, WAITING, notice.title, text, now, run_id=run.id, options=options
+    )
 
 
-def close_waiting(connection: sqlite3.Connection, routines: Collection[str], runs: Sequence[str], now: int) -> None:
+def close_waiting(
+    connection: sqlite3.Connection, routines: Collection[str], runs: Sequence[str], now: int
+) -> None:
     """End what tells of questions once none is open: the incidents of these routines, unsent notices of these runs."""
     for routine in routines:
         connection.execute(
@@ -184,7 +213,11 @@ def close_waiting(connection: sqlite3.Connection, routines: Collection[str], run
 def questions_of(connection: sqlite3.Connection, run: str) -> list[int]:
     """Return the ids of the deliveries that ask people about calls of this run."""
     rows = connection.execute("SELECT id, kind, options FROM outbox WHERE run_id = ?", (run,))
-    return [id_ for id_, kind, options in rows.fetchall() if kind_of(kind, json.loads(options)) == WAITING]
+    return [
+        id_
+        for id_, kind, options in rows.fetchall()
+        if kind_of(kind, json.loads(options)) == WAITING
+    ]
 
 
 def kind_of(kind: str | None, options: Json) -> str:
@@ -232,7 +265,11 @@ Wanted = tuple[str, Json, DeliveryStatus, str | None]
 
 
 def judge(
-    connection: sqlite3.Connection, run: Run, deliveries: Sequence[tuple[str, Json]], zone: str, alerting: Alerting
+    connection: sqlite3.Connection,
+    run: Run,
+    deliveries: Sequence[tuple[str, Json]],
+    zone: str,
+    alerting: Alerting,
 ) -> list[Wanted]:
     """Return what becomes of each delivery of a run's end, and keep the incidents of its routine."""
     assert run.ended is not None  # noqa: S101  the caller has just ended it
@@ -247,12 +284,16 @@ def judge(
         return plain
     if run.status not in FAILURES or run.trigger in BY_HAND:
         return plain
-    incident, alert = _happened(connection, subject, run.detail or run.status.value, run, run.ended, alerting)
+    incident, alert = _happened(
+        connection, subject, run.detail or run.status.value, run, run.ended, alerting
+    )
     calling = [target for target, options in deliveries if not _is_record(target, options)]
     if not alert:
         why = f"told already of incident {incident.id}; `agentctl incidents` shows it"
         return [
-            each if _is_record(each[0], each[1]) else (each[0], each[1], DeliveryStatus.SUPPRESSED, why)
+            each
+            if _is_record(each[0], each[1])
+            else (each[0], each[1], DeliveryStatus.SUPPRESSED, why)
             for each in plain
         ]
     others = [name for name in alerting.to if not calling and name not in dict(deliveries)]
@@ -260,7 +301,10 @@ def judge(
     facts = next((options for _, options in deliveries), {})
     extra = [(name, {k: v for k, v in facts.items() if k != "path"}, sent, None) for name in others]
     _tell(connection, incident, [*calling, *others], run.ended)
-    return [(target, {**options, **told}, status, why) for target, options, status, why in [*plain, *extra]]
+    return [
+        (target, {**options, **told}, status, why)
+        for target, options, status, why in [*plain, *extra]
+    ]
 
 
 def _is_record(target: str, options: Json) -> bool:
@@ -304,14 +348,18 @@ def _happened(
     return incident, due and incident.acked is None
 
 
-def _tell(connection: sqlite3.Connection, incident: Incident, targets: Iterable[str], now: datetime) -> None:
+def _tell(
+    connection: sqlite3.Connection, incident: Incident, targets: Iterable[str], now: datetime
+) -> None:
     """Take note of who is told of an incident now."""
     everybody = list(dict.fromkeys([*incident.targets, *targets]))
     values = (stamp(now), json.dumps(everybody), incident.id)
     connection.execute("UPDATE incident SET told = ?, targets = ? WHERE id = ?", values)
 
 
-def over(connection: sqlite3.Connection, subject: str, run: Run | None, zone: str, now: datetime) -> None:
+def over(
+    connection: sqlite3.Connection, subject: str, run: Run | None, zone: str, now: datetime
+) -> None:
     """Close the incidents of a subject, and tell once those who were told of them."""
     ended = _found(connection, "WHERE subject = ? AND closed IS NULL ORDER BY id", (subject,))
     if not ended:
@@ -319,7 +367,8 @@ def over(connection: sqlite3.Connection, subject: str, run: Run | None, zone: st
     targets = dict.fromkeys(target for incident in ended for target in incident.targets)
     # who was told is told once: should it come again soon, nobody hears of a second recovery
     connection.execute(
-        "UPDATE incident SET closed = ?, targets = '[]' WHERE subject = ? AND closed IS NULL", (stamp(now), subject)
+        "UPDATE incident SET closed = ?, targets = '[]' WHERE subject = ? AND closed IS NULL",
+        (stamp(now), subject),
     )
     times = sum(incident.count for incident in ended)
     since = min(incident.opened for incident in ended)
@@ -328,7 +377,17 @@ def over(connection: sqlite3.Connection, subject: str, run: Run | None, zone: st
     title = f"{run.routine if run else subject} works again"
     options: Json = {"since": since.isoformat()}
     run_id = run.id if run else None
-    put_message(connection, targets, "incident.recovered", title, text, now, run_id=run_id, zone=zone, options=options)
+    put_message(
+        connection,
+        targets,
+        "incident.recovered",
+        title,
+        text,
+        now,
+        run_id=run_id,
+        zone=zone,
+        options=options,
+    )
 
 
 def _hand_on(connection: sqlite3.Connection, delivery: int, place: str, now: datetime) -> None:
@@ -341,7 +400,11 @@ def _hand_on(connection: sqlite3.Connection, delivery: int, place: str, now: dat
     run_id, target, kind, text, zone, created = row
     options = json.loads(text)
     kind = kind_of(kind, options)
-    if target == place or (kind == REPORT and not options.get("incident")) or options.get("instead_of"):
+    if (
+        target == place
+        or (kind == REPORT and not options.get("incident"))
+        or options.get("instead_of")
+    ):
         return
     there = "SELECT options FROM outbox WHERE target = ? AND run_id IS ? AND created >= ?"
     same = (options.get("incident"), options.get("title"))
@@ -353,7 +416,9 @@ def _hand_on(connection: sqlite3.Connection, delivery: int, place: str, now: dat
 
 
 def _found(connection: sqlite3.Connection, rest: str, values: Row) -> list[Incident]:
-    return [_of(row) for row in connection.execute(f"SELECT {_COLUMNS} FROM incident {rest}", values)]
+    return [
+        _of(row) for row in connection.execute(f"SELECT {_COLUMNS} FROM incident {rest}", values)
+    ]
 
 
 def _of(row: Row) -> Incident:

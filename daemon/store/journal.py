@@ -96,10 +96,16 @@ class Journal(
         """Return how much there is: runs and deliveries by status, steps, and the bytes of the database."""
 
         def work(connection: sqlite3.Connection) -> Json:
-            (pages,) = connection.execute("SELECT page_count * page_size FROM pragma_page_count, pragma_page_size")
+            (pages,) = connection.execute(
+                "SELECT page_count * page_size FROM pragma_page_count, pragma_page_size"
+            )
             return {
-                "runs": dict(connection.execute("SELECT status, count(*) FROM run GROUP BY status")),
-                "deliveries": dict(connection.execute("SELECT status, count(*) FROM outbox GROUP BY status")),
+                "runs": dict(
+                    connection.execute("SELECT status, count(*) FROM run GROUP BY status")
+                ),
+                "deliveries": dict(
+                    connection.execute("SELECT status, count(*) FROM outbox GROUP BY status")
+                ),
                 "steps": connection.execute("SELECT count(*) FROM step").fetchone()[0],
                 "bytes": pages[0],
             }

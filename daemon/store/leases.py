@@ -18,8 +18,12 @@ from daemon.store.clock_corrections import MovedWaits, move_deliveries, move_wai
 from daemon.store.rows import MICROSECOND, moment, now_in, stamp
 from daemon.store.runs import LEASE, Runs
 
-SKEW = timedelta(seconds=5) // MICROSECOND  # by so much the clocks of a fleet may differ, as doctor takes it
-FORGOTTEN = timedelta(days=1) // MICROSECOND  # microseconds after which a silent process is not listed any more
+SKEW = (
+    timedelta(seconds=5) // MICROSECOND
+)  # by so much the clocks of a fleet may differ, as doctor takes it
+FORGOTTEN = (
+    timedelta(days=1) // MICROSECOND
+)  # microseconds after which a silent process is not listed any more
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -82,7 +86,11 @@ class Leases(Runs):
     """Runs, and the processes that live them."""
 
     async def beat(
-        self, me: Worker, *, may_lead: bool, heal: Callable[[sqlite3.Connection, int], None] | None = None
+        self,
+        me: Worker,
+        *,
+        may_lead: bool,
+        heal: Callable[[sqlite3.Connection, int], None] | None = None,
     ) -> LeaseRenewal:
         """Say that a process lives, renew its leases and take what the dead have left; `heal` is done in between.
 
@@ -95,7 +103,17 @@ class Leases(Runs):
             there = now_in(connection, now)
             waits = move_waits(connection, there, skew=SKEW)
             self._end_leases_of_the_future(connection, there)
-            row = (me.id, me.kind, me.host, me.pid, me.version, stamp(me.started), there, me.running, me.capacity)
+            row = (
+                me.id,
+                me.kind,
+                me.host,
+                me.pid,
+                me.version,
+                stamp(me.started),
+                there,
+                me.running,
+                me.capacity,
+            )
             connection.execute(_ALIVE, (*row, has))
             connection.execute("DELETE FROM worker WHERE seen < ?", (there - FORGOTTEN,))
             lost, cancelled = [], []
@@ -108,10 +126,14 @@ class Leases(Runs):
             freed = [run for (run,) in connection.execute(_EXPIRED, (there,)).fetchall()]
             if heal:
                 heal(connection, there)
-            leads = may_lead and bool(connection.execute(_LEAD, (there + self._lease, me.id, there, me.id)).fetchall())
+            leads = may_lead and bool(
+                connection.execute(_LEAD, (there + self._lease, me.id, there, me.id)).fetchall()
+            )
             if leads:
                 waits = replace(waits, deliveries=move_deliveries(connection, now))
-            return LeaseRenewal(lost=lost, cancelled=cancelled, freed=freed, leads=leads, waits=waits)
+            return LeaseRenewal(
+                lost=lost, cancelled=cancelled, freed=freed, leads=leads, waits=waits
+            )
 
         beat = await self._db.write(work, durable=True)
         beat.waits.write_to_log()
@@ -163,7 +185,9 @@ class Leases(Runs):
 
     async def leave(self, id_: str) -> None:
         """Take a process off the list, as it ends."""
-        await self._db.write(lambda connection: connection.execute("DELETE FROM worker WHERE id = ?", (id_,)))
+        await self._db.write(
+            lambda connection: connection.execute("DELETE FROM worker WHERE id = ?", (id_,))
+        )
 
     async def workers(self) -> list[Worker]:
         """Return the processes that were heard of within a day, oldest first."""

@@ -19,7 +19,20 @@ from daemon.errors import ConfigError, Fault, StateBusy
 MOUNTS = Path("/proc/self/mountinfo")
 
 # On these, locks may be granted twice or memory of a WAL index is not shared between machines: a database there breaks.
-NETWORK = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs", "ncpfs", "afs", "fuse.sshfs", "fuse.rclone", "fuse.davfs"})
+NETWORK = frozenset(
+    {
+        "nfs",
+        "nfs4",
+        "cifs",
+        "smb3",
+        "smbfs",
+        "ncpfs",
+        "afs",
+        "fuse.sshfs",
+        "fuse.rclone",
+        "fuse.davfs",
+    }
+)
 
 
 class StateLock:
@@ -51,7 +64,10 @@ class StateLock:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
     ) -> None:
         self.release()
 
@@ -65,7 +81,12 @@ def lock_state(folder: Path, *, mounts: Path = MOUNTS) -> StateLock:
         folder.mkdir(parents=True, exist_ok=True)
         _make_private(folder)
         if (found := filesystem(folder, mounts)) in NETWORK:
-            raise _unusable(folder, found, "a network file system cannot hold the database", "choose a local folder")
+            raise _unusable(
+                folder,
+                found,
+                "a network file system cannot hold the database",
+                "choose a local folder",
+            )
         path = folder / "agentd.lock"
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
@@ -79,7 +100,9 @@ def lock_state(folder: Path, *, mounts: Path = MOUNTS) -> StateLock:
         raise StateBusy(str(folder), int(holder) if holder.strip().isdigit() else None) from None
     except OSError as error:
         os.close(descriptor)
-        raise _unusable(folder, "", f"its file system cannot lock files: {error.strerror}", "choose another") from error
+        raise _unusable(
+            folder, "", f"its file system cannot lock files: {error.strerror}", "choose another"
+        ) from error
     os.ftruncate(descriptor, 0)
     os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
     return StateLock(path, descriptor)

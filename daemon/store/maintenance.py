@@ -16,7 +16,14 @@ import structlog
 from daemon.store.connection import open_reader
 from daemon.store.database import Database
 from daemon.store.journal import Journal
-from daemon.store.retention import Keep, let_go_some, old_reports, squeeze, unused_texts, without_files
+from daemon.store.retention import (
+    Keep,
+    let_go_some,
+    old_reports,
+    squeeze,
+    unused_texts,
+    without_files,
+)
 from daemon.store.texts import drop
 from daemon.system.safe_folder import folder_beneath
 
@@ -56,9 +63,13 @@ class Upkeep:
             return
         verdict = await asyncio.to_thread(verdict_on, self._database.path)
         if verdict != "ok":
-            problem = f"{self._database.path} is damaged: {verdict}; stop agentd and restore a backup"
+            problem = (
+                f"{self._database.path} is damaged: {verdict}; stop agentd and restore a backup"
+            )
             log.critical("database.damaged", problem=problem)
-            await self._journal.trouble("database", problem, cause="damaged", advice="`agentctl doctor` looks again.")
+            await self._journal.trouble(
+                "database", problem, cause="damaged", advice="`agentctl doctor` looks again."
+            )
         else:
             await self._journal.well("database")
 
@@ -67,7 +78,9 @@ class Upkeep:
         keep, gone = self._keep(), 0
         if keep.reports is not None:
             await self._remove_reports(self._clock() - keep.reports)
-        while some := await self._database.write(partial(let_go_some, keep=keep, now=self._clock())):
+        while some := await self._database.write(
+            partial(let_go_some, keep=keep, now=self._clock())
+        ):
             gone += some
             await asyncio.sleep(_PAUSE)
         if gone:

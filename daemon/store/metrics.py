@@ -8,9 +8,7 @@ from dataclasses import dataclass
 from daemon.store.repository import Repository
 
 _KINDS = ("input", "cache_read", "cache_write", "output", "reasoning")
-_SPENT = (
-    f"SELECT provider, model, {', '.join(f'sum({kind})' for kind in _KINDS)}, sum(cost) FROM spending GROUP BY 1, 2"  # noqa: S608
-)
+_SPENT = f"SELECT provider, model, {', '.join(f'sum({kind})' for kind in _KINDS)}, sum(cost) FROM spending GROUP BY 1, 2"  # noqa: S608
 _SUCCESSES = """
 WITH RECURSIVE name (routine) AS (
     SELECT min(routine) FROM run
@@ -49,16 +47,32 @@ def _measure(connection: sqlite3.Connection) -> Measured:
         "SELECT status, count(*) FROM run WHERE status IN ('queued', 'running', 'waiting') GROUP BY status"
     )
     runs = dict.fromkeys(("queued", "running", "waiting"), 0) | dict(active.fetchall())
-    outbox = dict(connection.execute("SELECT status, count(*) FROM outbox GROUP BY status").fetchall())
-    (incidents,) = connection.execute("SELECT count(*) FROM incident WHERE closed IS NULL").fetchone()
-    successes = {name: ended / 1e6 for name, ended in connection.execute(_SUCCESSES) if ended is not None}
+    outbox = dict(
+        connection.execute("SELECT status, count(*) FROM outbox GROUP BY status").fetchall()
+    )
+    (incidents,) = connection.execute(
+        "SELECT count(*) FROM incident WHERE closed IS NULL"
+    ).fetchone()
+    successes = {
+        name: ended / 1e6 for name, ended in connection.execute(_SUCCESSES) if ended is not None
+    }
     tokens: dict[tuple[str, str, str], int] = {}
     cost: dict[tuple[str, str], float] = {}
     for provider, model, *sums, spent in connection.execute(_SPENT):
-        tokens |= {(provider, model, kind): number for kind, number in zip(_KINDS, sums, strict=True)}
+        tokens |= {
+            (provider, model, kind): number for kind, number in zip(_KINDS, sums, strict=True)
+        }
         if spent is not None:
             cost[provider, model] = spent / 1e9
-    (size,) = connection.execute("SELECT page_count * page_size FROM pragma_page_count, pragma_page_size").fetchone()
+    (size,) = connection.execute(
+        "SELECT page_count * page_size FROM pragma_page_count, pragma_page_size"
+    ).fetchone()
     return Measured(
-        runs=runs, outbox=outbox, incidents=incidents, successes=successes, tokens=tokens, cost=cost, size=size
+        runs=runs,
+        outbox=outbox,
+        incidents=incidents,
+        successes=successes,
+        tokens=tokens,
+        cost=cost,
+        size=size,
     )

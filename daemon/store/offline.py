@@ -71,7 +71,9 @@ def probe(url: str) -> Server:
         from daemon.store.postgres.connection import place_of
         from daemon.store.postgres.migrations import scripts
     except ImportError as error:
-        raise Refused(f"{error}: the extra postgres is missing (pip install 'agentd-routines[postgres]')") from error
+        raise Refused(
+            f"{error}: the extra postgres is missing (pip install 'agentd-routines[postgres]')"
+        ) from error
 
     with _server(url) as wire:
         wire.control("BEGIN READ ONLY")
@@ -80,8 +82,17 @@ def probe(url: str) -> Server:
             " extract(epoch FROM clock_timestamp()), to_regclass('migration') IS NOT NULL"
         ).fetchone()
         ahead = float(now) - time.time()
-        (schema,) = wire.control("SELECT max(version) FROM migration").fetchone() if tables else (0,)
-        return Server(place_of(url), version.split()[0], schema or 0, max(scripts(MIGRATIONS)), ahead, reads_only)
+        (schema,) = (
+            wire.control("SELECT max(version) FROM migration").fetchone() if tables else (0,)
+        )
+        return Server(
+            place_of(url),
+            version.split()[0],
+            schema or 0,
+            max(scripts(MIGRATIONS)),
+            ahead,
+            reads_only,
+        )
 
 
 @contextmanager
@@ -98,5 +109,9 @@ def _server(url: str) -> Iterator[Any]:
     except (psycopg.Error, sqlalchemy.exc.DBAPIError) as error:
         said = getattr(error, "orig", None) or error
         if isinstance(said, psycopg.OperationalError) and refusal(said) is None:
-            raise DatabaseAway(f"{place_of(url)} is away ({str(said).splitlines()[0]}); start the server") from error
-        raise Refused(f"{place_of(url)} did not take it: {(str(said) or repr(said)).splitlines()[0]}") from error
+            raise DatabaseAway(
+                f"{place_of(url)} is away ({str(said).splitlines()[0]}); start the server"
+            ) from error
+        raise Refused(
+            f"{place_of(url)} did not take it: {(str(said) or repr(said)).splitlines()[0]}"
+        ) from error

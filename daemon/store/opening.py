@@ -40,6 +40,10 @@ def refuse_without_extra() -> None:
         hint = "pip install 'agentd-routines[postgres]'"
         raise ConfigError(
             Fault(
-                file="config.toml", key="store.url", found="", problem=f"needs the extra postgres ({error})", hint=hint
+                file="config.toml",
+                key="store.url",
+                found="",
+                problem=f"needs the extra postgres ({error})",
+                hint=hint,
             )
         ) from error

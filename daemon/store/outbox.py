@@ -25,13 +25,17 @@ class Deliveries(Repository):
 
     async def due_deliveries(self, now: datetime) -> list[Delivery]:
         """Return what is to be sent by now, longest due first."""
-        return await self._find("WHERE o.status = 'pending' AND o.next_at <= ? ORDER BY o.next_at, o.id", (stamp(now),))
+        return await self._find(
+            "WHERE o.status = 'pending' AND o.next_at <= ? ORDER BY o.next_at, o.id", (stamp(now),)
+        )
 
     async def next_delivery(self) -> datetime | None:
         """Return when the next delivery is due, None if none is pending."""
 
         def work(connection: sqlite3.Connection) -> datetime | None:
-            (earliest,) = connection.execute("SELECT min(next_at) FROM outbox WHERE status = 'pending'").fetchone()
+            (earliest,) = connection.execute(
+                "SELECT min(next_at) FROM outbox WHERE status = 'pending'"
+            ).fetchone()
             return moment_or_none(earliest)
 
         return await self._db.read(work)
@@ -74,16 +78,22 @@ class Deliveries(Repository):
         changes = "status = 'suppressed', next_at = NULL, error = coalesce(error || '; ', '') || 'dropped by a person'"
         return await self._redirect(id_, changes, (), refused=("delivered", "suppressed"))
 
-    async def _redirect(self, id_: int, changes: str, values: Row, *, refused: Collection[str]) -> Delivery:
+    async def _redirect(
+        self, id_: int, changes: str, values: Row, *, refused: Collection[str]
+    ) -> Delivery:
         def work(connection: sqlite3.Connection) -> Delivery:
             row = connection.execute(f"{_DELIVERY} WHERE o.id = ?", (id_,)).fetchone()
             if row is None:
-                raise NotFound(f"there is no delivery {id_}; `agentctl deliveries` shows what there is")
+                raise NotFound(
+                    f"there is no delivery {id_}; `agentctl deliveries` shows what there is"
+                )
             found = _delivery_of(row)
             if found.status in refused:
                 raise Refused(f"delivery {id_} is {found.status} already")
             connection.execute(f"UPDATE outbox SET {changes} WHERE id = ?", (*values, id_))  # noqa: S608  our own words
-            return _delivery_of(connection.execute(f"{_DELIVERY} WHERE o.id = ?", (id_,)).fetchone())
+            return _delivery_of(
+                connection.execute(f"{_DELIVERY} WHERE o.id = ?", (id_,)).fetchone()
+            )
 
         return await self._db.write(work, durable=True)
 
@@ -114,7 +124,9 @@ class Deliveries(Repository):
             if changed.rowcount == 0:
                 raise NotFound(f"there is no delivery {id_}")
             if status is DeliveryStatus.DELIVERED:
-                (target,) = connection.execute("SELECT target FROM outbox WHERE id = ?", (id_,)).fetchone()
+                (target,) = connection.execute(
+                    "SELECT target FROM outbox WHERE id = ?", (id_,)
+                ).fetchone()
                 over(connection, f"target {target}", None, "UTC", self._clock())
 
         await self._db.write(work, durable=status is DeliveryStatus.DELIVERED)

@@ -14,10 +14,15 @@ class Policies(Repository):
         """Keep the text of a policy; one that is kept already costs nothing, and nobody waits for it."""
 
         def work(connection: sqlite3.Connection) -> None:
-            connection.execute("INSERT INTO policy (hash, body) VALUES (?, ?) ON CONFLICT DO NOTHING", (hash_, text))
+            connection.execute(
+                "INSERT INTO policy (hash, body) VALUES (?, ?) ON CONFLICT DO NOTHING",
+                (hash_, text),
+            )
 
         # a disk that takes nothing shows itself in the first write that matters
-        self._db.submit(work, lazily=True).add_done_callback(lambda done: done.cancelled() or done.exception())
+        self._db.submit(work, lazily=True).add_done_callback(
+            lambda done: done.cancelled() or done.exception()
+        )
 
     async def policy_text(self, hash_: str) -> str | None:
         """Return the text of a policy that was in force; None if it was before they were kept."""

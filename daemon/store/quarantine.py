@@ -10,7 +10,16 @@ from daemon.errors import NotFound
 from daemon.models import new_id
 from daemon.store import audit
 from daemon.store.repository import Repository
-from daemon.store.rows import AFTER_EVERY_ID, SHORTEST_PART, Row, clean, decode, deflate, encode, moment
+from daemon.store.rows import (
+    AFTER_EVERY_ID,
+    SHORTEST_PART,
+    Row,
+    clean,
+    decode,
+    deflate,
+    encode,
+    moment,
+)
 
 # Evidence, not an archive: of what comes every hour a person reads one.
 MOST = 1_000
@@ -35,7 +44,9 @@ class Kept:
 class Quarantine(Repository):
     """The texts that were kept from the models."""
 
-    async def quarantine(self, *, run: str, routine: str, call_id: str, tool: str, reason: str, text: str) -> str:
+    async def quarantine(
+        self, *, run: str, routine: str, call_id: str, tool: str, reason: str, text: str
+    ) -> str:
         """Keep a text; return the id under which a person finds it."""
         now, id_ = self._now(), new_id()
         body = deflate(encode({"text": text}))
@@ -65,7 +76,9 @@ class Quarantine(Repository):
 
     async def quarantined(self, *, limit: int = 50, before: str | None = None) -> list[Kept]:
         """Return what is kept, newest first."""
-        return await self._kept("WHERE id < ? ORDER BY id DESC LIMIT ?", (before or AFTER_EVERY_ID, limit))
+        return await self._kept(
+            "WHERE id < ? ORDER BY id DESC LIMIT ?", (before or AFTER_EVERY_ID, limit)
+        )
 
     async def quarantined_text(self, id_or_part: str) -> Kept:
         """Return the text of that id; its beginning or its end (>= 4 characters) is enough. NotFound."""
@@ -81,7 +94,10 @@ class Quarantine(Repository):
 
     async def _kept(self, rest: str, values: Row) -> list[Kept]:
         def work(connection: sqlite3.Connection) -> list[Kept]:
-            return [_kept_of(row) for row in connection.execute(f"SELECT {_COLUMNS} FROM quarantine {rest}", values)]  # noqa: S608  constants
+            return [
+                _kept_of(row)
+                for row in connection.execute(f"SELECT {_COLUMNS} FROM quarantine {rest}", values)  # noqa: S608  constants
+            ]
 
         return await self._db.read(work)
 

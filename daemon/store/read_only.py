@@ -29,11 +29,15 @@ class ReadOnlyDatabase(Database):
             with closing(open_reader(self.path)) as connection:
                 return work(connection)
         except sqlite3.OperationalError as error:
-            if getattr(error, "sqlite_errorcode", None) != sqlite3.SQLITE_ERROR:  # a table or column is not there
+            if (
+                getattr(error, "sqlite_errorcode", None) != sqlite3.SQLITE_ERROR
+            ):  # a table or column is not there
                 raise ConfigError(_unreadable(self.path, f"cannot be read: {error}")) from None
             hint = "start agentd once, which brings it up to date"
             problem = "was written by another version of agentd"
-            raise ConfigError(Fault(file=str(self.path), key="", found="", problem=problem, hint=hint)) from None
+            raise ConfigError(
+                Fault(file=str(self.path), key="", found="", problem=problem, hint=hint)
+            ) from None
         except sqlite3.Error as error:
             raise ConfigError(_unreadable(self.path, f"cannot be read: {error}")) from None
 

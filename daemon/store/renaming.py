@@ -24,13 +24,20 @@ class Renaming(Repository):
 
         def work(connection: sqlite3.Connection) -> None:
             if connection.execute("SELECT 1 FROM routine WHERE name = ?", (new,)).fetchone():
-                raise Refused(f"there was a routine {new!r} before, and its history is kept; choose another name")
+                raise Refused(
+                    f"there was a routine {new!r} before, and its history is kept; choose another name"
+                )
             connection.execute("UPDATE routine SET name = ? WHERE name = ?", (new, old))
             for table in TABLES:
                 connection.execute(f"UPDATE {table} SET routine = ? WHERE routine = ?", (new, old))
-            subjects = [(f"routine {new}", f"routine {old}"), (waiting_subject(new), waiting_subject(old))]
+            subjects = [
+                (f"routine {new}", f"routine {old}"),
+                (waiting_subject(new), waiting_subject(old)),
+            ]
             connection.executemany("UPDATE incident SET subject = ? WHERE subject = ?", subjects)
             for fact in FACTS:
-                connection.execute("UPDATE meta SET key = ? WHERE key = ?", (f"{fact}:{new}", f"{fact}:{old}"))
+                connection.execute(
+                    "UPDATE meta SET key = ? WHERE key = ?", (f"{fact}:{new}", f"{fact}:{old}")
+                )
 
         await self._db.write(work, durable=True)

@@ -77,7 +77,9 @@ def deflate(body: bytes) -> bytes:
     if len(body) < DEFLATE_FROM:
         return body
     packer = zlib.compressobj(1, zlib.DEFLATED, -14, 7)
-    return b"".join((b"x\x01", packer.compress(body), packer.flush(), zlib.adler32(body).to_bytes(4, "big")))
+    return b"".join(
+        (b"x\x01", packer.compress(body), packer.flush(), zlib.adler32(body).to_bytes(4, "big"))
+    )
 
 
 def decode(column: bytes) -> Json:
@@ -140,7 +142,13 @@ def run_of(row: Row) -> Run:
         detail=detail,
         provider=provider,
         model=model,
-        usage=Usage(input=input_, cache_read=cache_read, cache_write=cache_write, output=output, reasoning=reasoning),
+        usage=Usage(
+            input=input_,
+            cache_read=cache_read,
+            cache_write=cache_write,
+            output=output,
+            reasoning=reasoning,
+        ),
         iterations=iterations,
         taint=Taint(taint),
         sandbox=sandbox,
@@ -167,7 +175,14 @@ def step_of(row: Row, read: Callable[[bytes], Json]) -> Step:
     """
     kind, iteration, body, call_id, seq, at = row
     try:
-        return Step(kind=StepKind(kind), iteration=iteration, body=read(body), call_id=call_id, seq=seq, at=moment(at))
+        return Step(
+            kind=StepKind(kind),
+            iteration=iteration,
+            body=read(body),
+            call_id=call_id,
+            seq=seq,
+            at=moment(at),
+        )
     except (ValueError, TypeError, AttributeError, LookupError, zlib.error) as error:
         problem = f"step {seq} ({kind}) of the run is harmed and cannot be read ({error})"
         raise DaemonError(f"{problem}; a backup may still have it: agentctl doctor") from error

@@ -16,7 +16,9 @@ FROM run WHERE routine = ? AND ended IS NOT NULL AND status <> 'cancelled' ORDER
 class Histories(Repository):
     """What runs took."""
 
-    async def took(self, routines: Iterable[str], *, last: int = 100) -> dict[str, list[tuple[int, float, float]]]:
+    async def took(
+        self, routines: Iterable[str], *, last: int = 100
+    ) -> dict[str, list[tuple[int, float, float]]]:
         """Return (tokens, seconds, dollars) of the last runs of each routine; of an unknown price as 0."""
         names = list(routines)
 

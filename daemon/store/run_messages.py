@@ -36,11 +36,14 @@ class Messages(Repository):
         """Keep a message for a run, durably; the same event gives the same message. None if the run has ended."""
 
         def work(connection: sqlite3.Connection) -> RunMessage | None:
-            known = connection.execute("SELECT id, text FROM told WHERE run_id = ? AND event = ?", (run, event))
+            known = connection.execute(
+                "SELECT id, text FROM told WHERE run_id = ? AND event = ?", (run, event)
+            )
             if row := known.fetchone():
                 return RunMessage(id=row[0], run=run, text=row[1])
             alive = connection.execute(
-                "SELECT 1 FROM run WHERE id = ? AND status IN ('queued', 'running', 'waiting')", (run,)
+                "SELECT 1 FROM run WHERE id = ? AND status IN ('queued', 'running', 'waiting')",
+                (run,),
             )
             if alive.fetchone() is None:
                 return None
@@ -55,7 +58,9 @@ class Messages(Repository):
     async def told(self, run: str | None = None) -> list[RunMessage]:
         """Return what a run was told, or all runs that have not ended, in order; heard or not."""
         where = (
-            "run_id = ?" if run else "run_id IN (SELECT id FROM run WHERE status IN ('queued', 'running', 'waiting'))"
+            "run_id = ?"
+            if run
+            else "run_id IN (SELECT id FROM run WHERE status IN ('queued', 'running', 'waiting'))"
         )
         query = f"SELECT id, run_id, text FROM told WHERE {where} ORDER BY id"  # noqa: S608  # both halves are ours
 

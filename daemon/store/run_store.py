@@ -37,14 +37,23 @@ class RunStore(Protocol):
         """Wait until a run that was begun is ours for certain."""
 
     def append(
-        self, run: Run, *steps: Step, durable: bool = False, lazily: bool = False, active: float | None = None
+        self,
+        run: Run,
+        *steps: Step,
+        durable: bool = False,
+        lazily: bool = False,
+        active: float | None = None,
     ) -> asyncio.Future[list[Step]]:
         """Write steps down, in order."""
 
-    async def suspend(self, run: Run, *, not_before: datetime | None = None, detail: str | None = None) -> Run:
+    async def suspend(
+        self, run: Run, *, not_before: datetime | None = None, detail: str | None = None
+    ) -> Run:
         """Let go of a run, to be resumed."""
 
-    async def park(self, run: Run, petitions: Sequence[ApprovalRequest], *, patience: timedelta, detail: str) -> Run:
+    async def park(
+        self, run: Run, petitions: Sequence[ApprovalRequest], *, patience: timedelta, detail: str
+    ) -> Run:
         """Let go of a run until a person has answered."""
 
     async def end(

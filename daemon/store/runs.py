@@ -48,7 +48,10 @@ LEASE = timedelta(seconds=60)
 AFTER_ALL_TIME = 2**62  # microseconds
 
 # Where a run may come from, by where it goes to.
-_BEFORE = {status: [source.value for source, targets in MOVES.items() if status in targets] for status in Status}
+_BEFORE = {
+    status: [source.value for source, targets in MOVES.items() if status in targets]
+    for status in Status
+}
 
 _TAKE = f"""
 UPDATE run SET status = 'running', owner = ?, lease_until = ?, started = coalesce(started, ?), not_before = NULL,
@@ -122,10 +125,19 @@ class _Load:
         """Write everything down; in the writer's thread, once nothing is put to it any more."""
         run, made = self.run, self.run.created
         rows = [(step, at, column_of(connection, body, made, at)) for step, at, body in self.steps]
-        seal, until = sum(checksum(step, column) for step, _, column in rows), now_in(connection, self.at) + lease
+        seal, until = (
+            sum(checksum(step, column) for step, _, column in rows),
+            now_in(connection, self.at) + lease,
+        )
         grown = (len(rows), seal, self.active, until, run.id)
         if self.owner is not None:
-            begun = (self.owner, stamp_or_none(run.started), run.fence, run.attempt, 0 if rows else run.barren)
+            begun = (
+                self.owner,
+                stamp_or_none(run.started),
+                run.fence,
+                run.attempt,
+                0 if rows else run.barren,
+            )
             if connection.execute(_BEGIN, (*begun, *grown, run.fence - 1)).rowcount != 1:
                 raise _fenced(run)
         elif connection.execute(_GROW, (*grown, run.fence, self.first)).rowcount != 1:
@@ -133,7 +145,16 @@ class _Load:
         connection.executemany(
             _STEP,
             [
-                (run.id, step.seq, step.kind.value, step.iteration, step.call_id, run.fence, at, column)
+                (
+                    run.id,
+                    step.seq,
+                    step.kind.value,
+                    step.iteration,
+                    step.call_id,
+                    run.fence,
+                    at,
+                    column,
+                )
                 for step, at, column in rows
             ],
         )
@@ -272,7 +293,12 @@ class Runs(Incidents):
             self._fresh = dict(islice(self._fresh.items(), len(self._fresh) - _FRESH, None))
 
     def append(
-        self, run: Run, *steps: Step, durable: bool = False, lazily: bool = False, active: float | None = None
+        self,
+        run: Run,
+        *steps: Step,
+        durable: bool = False,
+        lazily: bool = False,
+        active: float | None = None,
     ) -> asyncio.Future[list[Step]]:
         """Write steps down; await it and they are committed, with `durable` even against power loss.
 
@@ -295,18 +321,27 @@ class Runs(Incidents):
         for seq, (step, body) in enumerate(zip(steps, bodies, strict=True), first):
             # not by `replace`, which takes ten times as long: this is done for every step there is
             numbered = Step(
-                kind=step.kind, iteration=step.iteration, body=step.body, call_id=step.call_id, seq=seq, at=now
+                kind=step.kind,
+                iteration=step.iteration,
+                body=step.body,
+                call_id=step.call_id,
+                seq=seq,
+                at=now,
             )
             load.steps.append((numbered, at, body))
         self._taken[run.id] = (run.fence, first + len(steps))
         return self._send(load, durable=durable, lazily=lazily)
 
-    def _send(self, load: _Load, *, durable: bool = False, lazily: bool = False) -> asyncio.Future[list[Step]]:
+    def _send(
+        self, load: _Load, *, durable: bool = False, lazily: bool = False
+    ) -> asyncio.Future[list[Step]]:
         """Let a load set out, or the one that has been waiting for that since before it got more to carry."""
         if load.kept is None:
             load.departure = self._db.departures
             load.kept = self._db.submit(
-                lambda connection: load.write(connection, self._lease), durable=durable, lazily=lazily
+                lambda connection: load.write(connection, self._lease),
+                durable=durable,
+                lazily=lazily,
             )
             self._loads[load.run.id] = load
         elif not lazily:
@@ -321,7 +356,9 @@ class Runs(Incidents):
             await self._db.settled()  # what rides belongs to it
 
         def work(connection: sqlite3.Connection) -> list[Step]:
-            rows = connection.execute(f"SELECT {STEP} FROM step WHERE run_id = ? ORDER BY seq", (run_id,))
+            rows = connection.execute(
+                f"SELECT {STEP} FROM step WHERE run_id = ? ORDER BY seq", (run_id,)
+            )
             read = Reading(connection)
             return [step_of(row, read) for row in rows]
 
@@ -332,8 +369,12 @@ class Runs(Incidents):
 
         def work(connection: sqlite3.Connection) -> bool:
             (seal,) = connection.execute("SELECT seal FROM run WHERE id = ?", (run_id,)).fetchone()
-            rows = connection.execute(f"SELECT {STEP} FROM step WHERE run_id = ?", (run_id,)).fetchall()
-            return not (seal and rows) or seal == sum(map(seal_of, rows))  # without rows they were let go, on purpose
+            rows = connection.execute(
+                f"SELECT {STEP} FROM step WHERE run_id = ?", (run_id,)
+            ).fetchall()
+            return not (seal and rows) or seal == sum(
+                map(seal_of, rows)
+            )  # without rows they were let go, on purpose
 
         return await self._db.read(work)
 
@@ -356,16 +397,25 @@ class Runs(Incidents):
         if not run.status.ended:
             raise ValueError(f"run {run.id} is {run.status}, which is no end")
         now = run.ended or self._clock()
-        ended = run if run.ended and run.not_before is None else replace(run, ended=now, not_before=None)
+        ended = (
+            run
+            if run.ended and run.not_before is None
+            else replace(run, ended=now, not_before=None)
+        )
         fence, written = self._taken.get(run.id, (None, None))
         expected = written if fence == run.fence else None
 
         def work(connection: sqlite3.Connection) -> Run:
             final = leave(connection, ended, expected)
             if final.status is Status.SKIPPED:
-                connection.execute("UPDATE slot SET outcome = 'skipped', reason = ? WHERE run_id = ?", (reason, run.id))
+                connection.execute(
+                    "UPDATE slot SET outcome = 'skipped', reason = ? WHERE run_id = ?",
+                    (reason, run.id),
+                )
             enqueue(connection, final, deliveries, zone, self.alerting)
-            if final.attempt > 1:  # who waits for an answer is let go of, and was taken up again since
+            if (
+                final.attempt > 1
+            ):  # who waits for an answer is let go of, and was taken up again since
                 drop_open(connection, run.id, stamp(now))
             if found is not None:
                 keep_sightings(connection, final.routine, final.id, found, now)
@@ -399,7 +449,9 @@ class Runs(Incidents):
         """Rely on nothing that is known of runs that have ended: somebody rewrites history."""
         self._latest.clear()
 
-    async def suspend(self, run: Run, *, not_before: datetime | None = None, detail: str | None = None) -> Run:
+    async def suspend(
+        self, run: Run, *, not_before: datetime | None = None, detail: str | None = None
+    ) -> Run:
         """Let go of a running run: queued again, to be resumed from its steps. Fenced.
 
         With `not_before` because something transient stood in its way: the attempt counts as barren unless it made a
@@ -412,16 +464,22 @@ class Runs(Incidents):
         # here: the run resumes from what is in the journal.
         def work(connection: sqlite3.Connection) -> Run:
             found = find(connection, run.id)
-            if (found.fence, found.status) == _unbegun(run):  # the disk did not even take the beginning
+            if (found.fence, found.status) == _unbegun(
+                run
+            ):  # the disk did not even take the beginning
                 return found
-            return leave(connection, queued, None, suspended=True, forgiven=not_before is None, since=since)
+            return leave(
+                connection, queued, None, suspended=True, forgiven=not_before is None, since=since
+            )
 
         suspended = await self._db.write(work)
         self._let_go(run)
         return suspended
 
     def _let_go(self, run: Run) -> None:
-        if self._taken.get(run.id, (None, 0))[0] == run.fence:  # it may have been taken again already
+        if (
+            self._taken.get(run.id, (None, 0))[0] == run.fence
+        ):  # it may have been taken again already
             del self._taken[run.id]
             self._begun.pop(run.id, None)
             self._loads.pop(run.id, None)
@@ -471,17 +529,28 @@ class Runs(Incidents):
         return await self._db.read(lambda connection: find(connection, run_id_or_prefix))
 
     async def runs(
-        self, routine: str | None = None, *, status: Status | None = None, limit: int = 50, before: str | None = None
+        self,
+        routine: str | None = None,
+        *,
+        status: Status | None = None,
+        limit: int = 50,
+        before: str | None = None,
     ) -> list[Run]:
         """Return runs, newest first, starting behind the run `before`."""
         wanted = [("routine = ?", routine), ("status = ?", status), ("id < ?", before)]
-        where = " AND ".join(condition for condition, value in wanted if value is not None) or "TRUE"
+        where = (
+            " AND ".join(condition for condition, value in wanted if value is not None) or "TRUE"
+        )
         values = [value for _, value in wanted if value is not None]
         return await self._db.read(
-            lambda connection: runs_in(connection, f"WHERE {where} ORDER BY id DESC LIMIT ?", (*values, limit))
+            lambda connection: runs_in(
+                connection, f"WHERE {where} ORDER BY id DESC LIMIT ?", (*values, limit)
+            )
         )
 
-    async def last(self, routine: str, *, statuses: Collection[Status], before: str | None = None) -> Run | None:
+    async def last(
+        self, routine: str, *, statuses: Collection[Status], before: str | None = None
+    ) -> Run | None:
         """Return the newest run of a routine in one of these statuses, older than the run `before`."""
         return await self._db.read(newest(routine, statuses, before))
 
@@ -494,7 +563,9 @@ class Runs(Incidents):
         """Return the runs that have not ended, of one routine or all, oldest first."""
         # `+`: by the index of what is active, which is short, and not by that of all that a routine ever did
         unended = "WHERE status IN ('queued', 'running', 'waiting') AND (? IS NULL OR +routine = ?) ORDER BY id"
-        return await self._db.read(lambda connection: runs_in(connection, unended, (routine, routine)))
+        return await self._db.read(
+            lambda connection: runs_in(connection, unended, (routine, routine))
+        )
 
     async def under_way(self) -> dict[str, tuple[str, ...]]:
         """Return the ids of all runs that have not ended by routine, oldest first: ten thousand may wait their turn."""
@@ -512,7 +583,9 @@ class Runs(Incidents):
         """Return the definition that a run keeps, as JSON text. NotFound."""
 
         def work(connection: sqlite3.Connection) -> str:
-            row = connection.execute("SELECT body FROM definition WHERE hash = ?", (hash_,)).fetchone()
+            row = connection.execute(
+                "SELECT body FROM definition WHERE hash = ?", (hash_,)
+            ).fetchone()
             if row is None:
                 raise NotFound(f"there is no definition {hash_}")
             return str(row[0])
@@ -520,7 +593,9 @@ class Runs(Incidents):
         return await self._db.read(work)
 
 
-def newest(routine: str, statuses: Collection[Status], before: str | None = None) -> Work[Run | None]:
+def newest(
+    routine: str, statuses: Collection[Status], before: str | None = None
+) -> Work[Run | None]:
     """Return the look for `Runs.last`, for who looks for something else as well."""
     marks = ", ".join("?" * len(statuses))
     rest = f"WHERE routine = ? AND status IN ({marks}) AND id < ? ORDER BY id DESC LIMIT 1"
@@ -558,7 +633,9 @@ def _refusal(connection: sqlite3.Connection, run: Run) -> DaemonError:
     """Return why a write of this run's owner found no row."""
     row = connection.execute("SELECT fence, status FROM run WHERE id = ?", (run.id,)).fetchone()
     if row == (run.fence, Status.RUNNING) or row == _unbegun(run):
-        return StoreFull(f"run {run.id}: an earlier step could not be written; it resumes from the ones before")
+        return StoreFull(
+            f"run {run.id}: an earlier step could not be written; it resumes from the ones before"
+        )
     return _fenced(run)
 
 
@@ -568,7 +645,9 @@ def _unbegun(run: Run) -> tuple[int, Status]:
 
 
 def _fenced(run: Run) -> Fenced:
-    return Fenced(f"run {run.id} is no longer in these hands: it was taken over, suspended or ended")
+    return Fenced(
+        f"run {run.id} is no longer in these hands: it was taken over, suspended or ended"
+    )
 
 
 def _failed(error: DaemonError) -> asyncio.Future[list[Step]]:
@@ -584,7 +663,9 @@ def find(connection: sqlite3.Connection, part: str) -> Run:
         return exact[0]
     asked, part = part, part.upper()
     if len(part) < SHORTEST_PART:
-        raise NotFound(f"there is no run {asked!r}; give at least {SHORTEST_PART} characters of an id")
+        raise NotFound(
+            f"there is no run {asked!r}; give at least {SHORTEST_PART} characters of an id"
+        )
     found = runs_in(
         connection,
         "WHERE (id >= ? AND id < ?) OR substr(id, ?) = ? ORDER BY id DESC LIMIT 2",
@@ -593,5 +674,7 @@ def find(connection: sqlite3.Connection, part: str) -> Run:
     if not found:
         raise NotFound(f"there is no run {asked!r}; `agentctl runs` shows what there is")
     if len(found) > 1:
-        raise NotFound(f"{asked!r} fits several runs, {found[0].id} and {found[1].id} among them; give more of the id")
+        raise NotFound(
+            f"{asked!r} fits several runs, {found[0].id} and {found[1].id} among them; give more of the id"
+        )
     return found[0]

@@ -55,7 +55,9 @@ class Novelty(Repository):
 
         return await self._db.read(work)
 
-    async def seen_items(self, routine: str, *, limit: int = 50, offset: int = 0) -> tuple[list[SeenItem], int]:
+    async def seen_items(
+        self, routine: str, *, limit: int = 50, offset: int = 0
+    ) -> tuple[list[SeenItem], int]:
         """Return what a routine has reported, the latest first, and how many there are in all."""
         query = (
             "SELECT key, title, first, last, times, run_id FROM novelty WHERE routine = ?"
@@ -63,8 +65,12 @@ class Novelty(Repository):
         )
 
         def work(connection: sqlite3.Connection) -> tuple[list[SeenItem], int]:
-            (count,) = connection.execute("SELECT count(*) FROM novelty WHERE routine = ?", (routine,)).fetchone()
-            return [_item(*row) for row in connection.execute(query, (routine, limit, offset))], count
+            (count,) = connection.execute(
+                "SELECT count(*) FROM novelty WHERE routine = ?", (routine,)
+            ).fetchone()
+            return [
+                _item(*row) for row in connection.execute(query, (routine, limit, offset))
+            ], count
 
         return await self._db.read(work)
 
@@ -73,26 +79,41 @@ class Novelty(Repository):
 
         def work(connection: sqlite3.Connection) -> int:
             if key is None:
-                return connection.execute("DELETE FROM novelty WHERE routine = ?", (routine,)).rowcount
+                return connection.execute(
+                    "DELETE FROM novelty WHERE routine = ?", (routine,)
+                ).rowcount
             values = (routine, digest_of(key))
-            gone = connection.execute("DELETE FROM novelty WHERE routine = ? AND digest = ?", values).rowcount
+            gone = connection.execute(
+                "DELETE FROM novelty WHERE routine = ? AND digest = ?", values
+            ).rowcount
             if not gone:
-                raise NotFound(f"{routine} has reported no {key!r}; `agentctl seen {routine}` shows what it has")
+                raise NotFound(
+                    f"{routine} has reported no {key!r}; `agentctl seen {routine}` shows what it has"
+                )
             return gone
 
         return await self._db.write(work, durable=True)
 
 
-def keep_sightings(connection: sqlite3.Connection, routine: str, run: str, found: Sightings, now: datetime) -> None:
+def keep_sightings(
+    connection: sqlite3.Connection, routine: str, run: str, found: Sightings, now: datetime
+) -> None:
     """Write down what a run has reported, in the transaction that ends it."""
     at = stamp(now)
     connection.executemany(
         "INSERT INTO novelty (routine, digest, key, title, first, last, run_id) VALUES (?, ?, ?, ?, ?, ?, ?)"
         " ON CONFLICT (routine, digest) DO UPDATE SET last = excluded.last, times = novelty.times + 1",
-        [(routine, each.digest, clean(each.key), clean(each.title), at, at, run) for each in found.items],
+        [
+            (routine, each.digest, clean(each.key), clean(each.title), at, at, run)
+            for each in found.items
+        ],
     )
-    connection.execute("DELETE FROM novelty WHERE routine = ? AND last < ?", (routine, stamp(now - found.keep)))
+    connection.execute(
+        "DELETE FROM novelty WHERE routine = ? AND last < ?", (routine, stamp(now - found.keep))
+    )
 
 
 def _item(key: str, title: str, first: int, last: int, times: int, run: str) -> SeenItem:
-    return SeenItem(key=key, title=title, first=moment(first), last=moment(last), times=times, run=run)
+    return SeenItem(
+        key=key, title=title, first=moment(first), last=moment(last), times=times, run=run
+    )

@@ -113,7 +113,9 @@ class Accounts(Repository):
 
         return await self._db.read(work)
 
-    async def slots_within(self, routine: str, first: datetime, until: datetime, *, limit: int = 50) -> list[SlotRow]:
+    async def slots_within(
+        self, routine: str, first: datetime, until: datetime, *, limit: int = 50
+    ) -> list[SlotRow]:
         """Return the rows that tell of any moment from `first` until before `until`, oldest first."""
         rest = "WHERE routine = ? AND last >= ? AND first < ? ORDER BY last, id LIMIT ?"
         values = (routine, stamp(first), stamp(until), limit)
@@ -193,7 +195,9 @@ def _left(wanted: Portion, told: Sequence[Row], between: Between | None) -> Iter
 
 
 def _slots_in(connection: sqlite3.Connection, rest: str, values: Row) -> list[SlotRow]:
-    return [_slot_of(row) for row in connection.execute(f"SELECT {_COLUMNS} FROM slot {rest}", values)]
+    return [
+        _slot_of(row) for row in connection.execute(f"SELECT {_COLUMNS} FROM slot {rest}", values)
+    ]
 
 
 def _slot_of(row: Row) -> SlotRow:
@@ -221,12 +225,18 @@ ORDER BY first DESC LIMIT 1
 
 
 def _add(
-    connection: sqlite3.Connection, routine: str, portion: Portion, told: tuple[Outcome, Reason, str | None]
+    connection: sqlite3.Connection,
+    routine: str,
+    portion: Portion,
+    told: tuple[Outcome, Reason, str | None],
 ) -> None:
     first, last = stamp(portion.first), stamp(portion.last)
     before = connection.execute(_BEFORE, (routine, first)).fetchone()
     if before is not None and before[1:] == (*told, None):
-        connection.execute("UPDATE slot SET last = ?, count = count + ? WHERE id = ?", (last, portion.count, before[0]))
+        connection.execute(
+            "UPDATE slot SET last = ?, count = count + ? WHERE id = ?",
+            (last, portion.count, before[0]),
+        )
     else:
         connection.execute(
             "INSERT INTO slot (routine, first, last, count, outcome, reason, rule) VALUES (?, ?, ?, ?, ?, ?, ?)",

@@ -78,7 +78,9 @@ class Claim:
 TOGETHER = 250
 
 
-@lru_cache(maxsize=20_000)  # ten thousand that are due together have the ones they had the last time
+@lru_cache(
+    maxsize=20_000
+)  # ten thousand that are due together have the ones they had the last time
 def fingerprint(definition: str) -> str:
     """Return the name under which a definition is kept."""
     return hashlib.blake2b(definition.encode(), digest_size=16).hexdigest()
@@ -114,7 +116,12 @@ class Slots(Repository):
         return await self._db.write(work, durable=True)
 
     async def pause(
-        self, routine: str, *, until: datetime | None = None, since: datetime | None = None, why: str | None = None
+        self,
+        routine: str,
+        *,
+        until: datetime | None = None,
+        since: datetime | None = None,
+        why: str | None = None,
     ) -> None:
         """Pause a routine, or change how long it is paused. NotFound.
 
@@ -165,13 +172,24 @@ class Slots(Repository):
         slots = [stamps[id(claim.slot)] for claim in claims]
 
         def work(connection: sqlite3.Connection) -> list[Run | None]:
-            _keep(connection, {hash_: claim.definition for hash_, claim in zip(hashes, claims, strict=True)})
+            _keep(
+                connection,
+                {hash_: claim.definition for hash_, claim in zip(hashes, claims, strict=True)},
+            )
             taken = _taken(connection, claims, slots)
             runs = [
-                None if number in taken else _run_of(id_, claim, instants[id(claim.slot)], hashes[number], now)
-                for number, (claim, id_) in enumerate(zip(claims, new_ids(len(claims)), strict=True))
+                None
+                if number in taken
+                else _run_of(id_, claim, instants[id(claim.slot)], hashes[number], now)
+                for number, (claim, id_) in enumerate(
+                    zip(claims, new_ids(len(claims)), strict=True)
+                )
             ]
-            opened = [(claim, run, slot) for claim, run, slot in zip(claims, runs, slots, strict=True) if run]
+            opened = [
+                (claim, run, slot)
+                for claim, run, slot in zip(claims, runs, slots, strict=True)
+                if run
+            ]
             _write(connection, opened, stamp(now))
             return runs
 
@@ -234,14 +252,25 @@ def _keep(connection: sqlite3.Connection, definitions: Mapping[str, str]) -> Non
         _insert(connection, "definition (hash, body)", new, "ON CONFLICT DO NOTHING")
 
 
-def _write(connection: sqlite3.Connection, opened: Sequence[tuple[Claim, Run, int]], now: int) -> None:
+def _write(
+    connection: sqlite3.Connection, opened: Sequence[tuple[Claim, Run, int]], now: int
+) -> None:
     # `.value`, as everywhere where it is done often: sqlite3 takes four times as long to bind a member of an enum
     _insert(
         connection,
         'run (id, routine, definition, "trigger", slot, event, status, created, not_before, waits_since, goal)',
         [
             (
-                *(run.id, run.routine, run.definition, run.trigger, slot, run.event, run.status.value, now),
+                *(
+                    run.id,
+                    run.routine,
+                    run.definition,
+                    run.trigger,
+                    slot,
+                    run.event,
+                    run.status.value,
+                    now,
+                ),
                 *(stamp_or_none(run.not_before), now if run.not_before else None, run.goal),
             )
             for _, run, slot in opened
@@ -251,19 +280,36 @@ def _write(connection: sqlite3.Connection, opened: Sequence[tuple[Claim, Run, in
         connection,
         "slot (routine, first, last, event, outcome, reason, run_id, lateness)",
         [
-            (claim.routine, slot, slot, claim.event, claim.outcome.value, claim.reason, run.id, claim.lateness)
+            (
+                claim.routine,
+                slot,
+                slot,
+                claim.event,
+                claim.outcome.value,
+                claim.reason,
+                run.id,
+                claim.lateness,
+            )
             for claim, run, slot in opened
         ],
     )
     _insert(
         connection,
         "input (run_id, body)",
-        [(run.id, deflate(encode(claim.input))) for claim, run, _ in opened if claim.input is not None],
+        [
+            (run.id, deflate(encode(claim.input)))
+            for claim, run, _ in opened
+            if claim.input is not None
+        ],
     )
     _insert(
         connection,
         "seen (routine, path, version, at)",
-        [(claim.routine, path, version, now) for claim, _, _ in opened for path, version in claim.files],
+        [
+            (claim.routine, path, version, now)
+            for claim, _, _ in opened
+            for path, version in claim.files
+        ],
         "ON CONFLICT DO NOTHING",
     )
 
@@ -276,7 +322,9 @@ def _insert(connection: sqlite3.Connection, into: str, rows: Sequence[Row], rest
     for start in range(0, len(rows), TOGETHER):
         some = rows[start : start + TOGETHER]
         marks = ", ".join([f"({', '.join('?' * len(some[0]))})"] * len(some))
-        connection.execute(f"INSERT INTO {into} VALUES {marks} {rest}", [*chain.from_iterable(some)])
+        connection.execute(
+            f"INSERT INTO {into} VALUES {marks} {rest}", [*chain.from_iterable(some)]
+        )
 
 
 # Rows of one routine never overlap, so only the one that begins last before a slot can cover it.
@@ -289,7 +337,9 @@ SELECT number FROM claim WHERE slot <= (
 """
 
 
-def _taken(connection: sqlite3.Connection, claims: Sequence[Claim], slots: Sequence[int]) -> set[int]:
+def _taken(
+    connection: sqlite3.Connection, claims: Sequence[Claim], slots: Sequence[int]
+) -> set[int]:
     """Return the places of those claims whose slot or event somebody has, or that would be one run too many."""
     taken, seen = set[int](), set[tuple[str, str | int]]()
     asked: list[int | str] = []
@@ -303,7 +353,10 @@ def _taken(connection: sqlite3.Connection, claims: Sequence[Claim], slots: Seque
             asked += (number, claim.routine, slot)
         elif connection.execute(_OF_EVENT, (claim.routine, claim.event)).fetchone():
             taken.add(number)
-        if claim.beside is not None and connection.execute(_TOO_MANY, (claim.routine, claim.beside)).fetchone():
+        if (
+            claim.beside is not None
+            and connection.execute(_TOO_MANY, (claim.routine, claim.beside)).fetchone()
+        ):
             taken.add(number)
     for start in range(0, len(asked), 3 * TOGETHER):
         some = asked[start : start + 3 * TOGETHER]

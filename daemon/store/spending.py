@@ -97,7 +97,9 @@ _SINCE = (
     " WHERE at >= ? AND (CAST(? AS TEXT) = '' OR routine = ?)"
 )
 # Of a process that died, nobody will say what its calls came to.
-_UNDER_WAY = f"{_SINCE} AND outcome = 'asked' AND run_id IN (SELECT id FROM run WHERE status = 'running')"
+_UNDER_WAY = (
+    f"{_SINCE} AND outcome = 'asked' AND run_id IN (SELECT id FROM run WHERE status = 'running')"
+)
 _QUARTER = 900_000_000  # microseconds
 _KEYS = {"routine": "routine", "model": "model", "day": "at"}
 _SUMS = (
@@ -118,9 +120,15 @@ class Spending(Repository):
 
         def work(connection: sqlite3.Connection) -> int | None:
             for limit in limits:
-                cost, used = connection.execute(_SINCE, (stamp(limit.since), limit.routine, limit.routine)).fetchone()
+                cost, used = connection.execute(
+                    _SINCE, (stamp(limit.since), limit.routine, limit.routine)
+                ).fetchone()
                 # one more: what is set aside is rounded up
-                if cost + (spent.cost or 0) > limit.most + 1 if limit.dollars else used + tokens > limit.most:
+                if (
+                    cost + (spent.cost or 0) > limit.most + 1
+                    if limit.dollars
+                    else used + tokens > limit.most
+                ):
                     return None
             (number,) = connection.execute(_RESERVE, values).fetchone()
             return int(number)
@@ -175,9 +183,7 @@ class Spending(Repository):
 
     async def spent_since(self, since: datetime) -> dict[str, tuple[int, int]]:
         """Return the cost and the tokens of each routine's calls since then."""
-        query = (
-            "SELECT routine, coalesce(sum(cost), 0), sum(input + output) FROM spending WHERE at >= ? GROUP BY routine"
-        )
+        query = "SELECT routine, coalesce(sum(cost), 0), sum(input + output) FROM spending WHERE at >= ? GROUP BY routine"
 
         def work(connection: sqlite3.Connection) -> dict[str, tuple[int, int]]:
             rows = connection.execute(query, (stamp(since),))
@@ -188,7 +194,9 @@ class Spending(Repository):
     async def calls_of(self, run: str) -> list[Spent]:
         """Return the calls that a run has made, those without an answer too, in their order."""
         query = f"SELECT {_COLUMNS} FROM spending WHERE run_id = ? ORDER BY id"
-        return await self._db.read(lambda connection: [_spent(*row) for row in connection.execute(query, (run,))])
+        return await self._db.read(
+            lambda connection: [_spent(*row) for row in connection.execute(query, (run,))]
+        )
 
     async def spent_by_day(self, edges: Sequence[datetime]) -> list[list[Sum]]:
         """Return what each routine's calls came to between each edge and the next one."""
@@ -196,7 +204,10 @@ class Spending(Repository):
         marks = [stamp(edge) for edge in edges]
 
         def work(connection: sqlite3.Connection) -> list[list[Sum]]:
-            return [[_sum(*row) for row in connection.execute(query, between)] for between in pairwise(marks)]
+            return [
+                [_sum(*row) for row in connection.execute(query, between)]
+                for between in pairwise(marks)
+            ]
 
         return await self._db.read(work)
 
@@ -231,7 +242,9 @@ def _spent(
     at: int, run: str, routine: str, provider: str, model: str, outcome: str, input_: int, read: int, write: int,
     output: int, reasoning: int, cost: int | None,
 ) -> Spent:  # fmt: skip
-    usage = Usage(input=input_, cache_read=read, cache_write=write, output=output, reasoning=reasoning)
+    usage = Usage(
+        input=input_, cache_read=read, cache_write=write, output=output, reasoning=reasoning
+    )
     return Spent(
         at=moment(at),
         run=run,
@@ -248,5 +261,9 @@ def _sum(
     key: object, calls: int, failed: int, input_: int, read: int, write: int, output: int, reasoning: int,
     cost: int | None, unpriced: int,
 ) -> Sum:  # fmt: skip
-    usage = Usage(input=input_, cache_read=read, cache_write=write, output=output, reasoning=reasoning)
-    return Sum(key=str(key), calls=calls, failed=failed, usage=usage, cost=cost or 0, unpriced=unpriced)
+    usage = Usage(
+        input=input_, cache_read=read, cache_write=write, output=output, reasoning=reasoning
+    )
+    return Sum(
+        key=str(key), calls=calls, failed=failed, usage=usage, cost=cost or 0, unpriced=unpriced
+    )

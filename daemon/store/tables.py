@@ -10,7 +10,17 @@ import json
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
-from sqlalchemy import BigInteger, Dialect, Double, Index, Integer, LargeBinary, MetaData, Text, text
+from sqlalchemy import (
+    BigInteger,
+    Dialect,
+    Double,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    Text,
+    text,
+)
 from sqlalchemy.types import REAL, TypeDecorator
 from sqlmodel import Field, SQLModel
 

@@ -65,7 +65,11 @@ def encode(step: Step) -> bytes | Parted:
     """Return a step's body as JSON; that of a prompt in parts, if there are any that other runs may share."""
     body = step.body
     system, functions = body.get("system"), body.get("functions")
-    if step.kind is not StepKind.PROMPT or not isinstance(system, str) or not isinstance(functions, list):
+    if (
+        step.kind is not StepKind.PROMPT
+        or not isinstance(system, str)
+        or not isinstance(functions, list)
+    ):
         return rows.encode(body)
     texts: list[Text] = []
     own = {**body, "system": _pieces(system, body, texts)}
@@ -133,7 +137,9 @@ def digest_of(content: bytes) -> bytes:
     return blake2b(content, digest_size=_SIZE).digest()
 
 
-def column_of(connection: sqlite3.Connection, body: bytes | Parted, made: datetime, at: int) -> bytes:
+def column_of(
+    connection: sqlite3.Connection, body: bytes | Parted, made: datetime, at: int
+) -> bytes:
     """Return what the column is to hold of an encoded body; its texts are there from then on.
 
     `made` is when the run was, and `at` when it was told, as columns have it.
@@ -141,10 +147,14 @@ def column_of(connection: sqlite3.Connection, body: bytes | Parted, made: dateti
     if isinstance(body, bytes):
         return deflate(body)
     texts, day = dict(body.texts), max(stamp(made), at) // _DAY
-    there = f"SELECT count(*) FROM text WHERE digest IN ({', '.join('?' * len(texts))}) AND used >= ?"
+    there = (
+        f"SELECT count(*) FROM text WHERE digest IN ({', '.join('?' * len(texts))}) AND used >= ?"
+    )
     (count,) = connection.execute(there, (*texts, day)).fetchone()
     if count < len(texts):
-        keep(connection, ((digest, day, zlib.compress(content)) for digest, content in texts.items()))
+        keep(
+            connection, ((digest, day, zlib.compress(content)) for digest, content in texts.items())
+        )
     names = b"".join(digest for digest, _ in body.texts)
     return b"".join((MARK, bytes((len(body.texts),)), names, deflate(body.own)))
 
@@ -172,7 +182,9 @@ class Reading:
         boundary = str(body.get("boundary", ""))
         system, functions = body["system"], body["functions"]
         body["system"] = "".join(
-            piece if isinstance(piece, str) else self._text(digests[piece]).decode().replace(_GAP, boundary)
+            piece
+            if isinstance(piece, str)
+            else self._text(digests[piece]).decode().replace(_GAP, boundary)
             for piece in system
         )
         if isinstance(functions, int):
@@ -181,7 +193,9 @@ class Reading:
 
     def _text(self, digest: bytes) -> bytes:
         if digest not in self._known:
-            row = self._connection.execute("SELECT body FROM text WHERE digest = ?", (digest,)).fetchone()
+            row = self._connection.execute(
+                "SELECT body FROM text WHERE digest = ?", (digest,)
+            ).fetchone()
             if row is None:
                 raise ValueError(f"its text {digest.hex()} is missing")
             self._known[digest] = whole(digest, row[0])
@@ -214,7 +228,10 @@ def references(column: bytes) -> list[bytes]:
     """Return the digests of the texts that a column, or as much of it as `unused` looks at, names."""
     if column[:1] != MARK:
         return []
-    return [column[at : at + _SIZE] for at in range(2, 2 + _SIZE * int.from_bytes(column[1:2], "big"), _SIZE)]
+    return [
+        column[at : at + _SIZE]
+        for at in range(2, 2 + _SIZE * int.from_bytes(column[1:2], "big"), _SIZE)
+    ]
 
 
 # --- letting go
@@ -223,7 +240,9 @@ def references(column: bytes) -> list[bytes]:
 def unused(connection: sqlite3.Connection, before: datetime | None = None) -> list[bytes]:
     """Return the texts that no step names; with `before`, those of them that were not used on that day or later."""
     day = _ALL_DAYS if before is None else day_of(before)
-    found = {digest for (digest,) in connection.execute("SELECT digest FROM text WHERE used < ?", (day,))}
+    found = {
+        digest for (digest,) in connection.execute("SELECT digest FROM text WHERE used < ?", (day,))
+    }
     if found:
         columns = connection.execute(
             f"SELECT substr(body, 1, ?) FROM step WHERE kind = 'prompt' AND run_id <= {LAST_BEFORE}",
@@ -234,10 +253,14 @@ def unused(connection: sqlite3.Connection, before: datetime | None = None) -> li
     return sorted(found)
 
 
-def drop(connection: sqlite3.Connection, digests: Iterable[bytes], before: datetime | None = None) -> None:
+def drop(
+    connection: sqlite3.Connection, digests: Iterable[bytes], before: datetime | None = None
+) -> None:
     """Delete texts, but those that were used since."""
     day = _ALL_DAYS if before is None else day_of(before)
-    connection.executemany("DELETE FROM text WHERE digest = ? AND used < ?", [(digest, day) for digest in digests])
+    connection.executemany(
+        "DELETE FROM text WHERE digest = ? AND used < ?", [(digest, day) for digest in digests]
+    )
 
 
 def day_of(moment: datetime) -> int:

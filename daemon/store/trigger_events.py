@@ -25,7 +25,9 @@ class TriggerEvents(Repository):
         """Return what the event of a run brought along; None if nothing."""
 
         def work(connection: sqlite3.Connection) -> bytes | None:
-            row = connection.execute("SELECT body FROM input WHERE run_id = ?", (run_id,)).fetchone()
+            row = connection.execute(
+                "SELECT body FROM input WHERE run_id = ?", (run_id,)
+            ).fetchone()
             return None if row is None else row[0]
 
         body = await self._db.read(work)
@@ -35,15 +37,21 @@ class TriggerEvents(Repository):
         """Return each (path, version) that a run of the routine was given."""
 
         def work(connection: sqlite3.Connection) -> set[tuple[str, str]]:
-            return set(connection.execute("SELECT path, version FROM seen WHERE routine = ?", (routine,)))
+            return set(
+                connection.execute("SELECT path, version FROM seen WHERE routine = ?", (routine,))
+            )
 
         return await self._db.read(work)
 
-    async def forget_files(self, routine: str, *, present: Collection[str], before: datetime) -> None:
+    async def forget_files(
+        self, routine: str, *, present: Collection[str], before: datetime
+    ) -> None:
         """Forget the files given to runs before then, except those that are still present."""
 
         def work(connection: sqlite3.Connection) -> None:
-            old = connection.execute("SELECT path FROM seen WHERE routine = ? AND at < ?", (routine, stamp(before)))
+            old = connection.execute(
+                "SELECT path FROM seen WHERE routine = ? AND at < ?", (routine, stamp(before))
+            )
             gone = {path for (path,) in old} - set(present)
             connection.executemany(
                 "DELETE FROM seen WHERE routine = ? AND path = ? AND at < ?",
@@ -53,7 +61,12 @@ class TriggerEvents(Repository):
         await self._db.write(work)
 
     async def unanswered(
-        self, routine: str, *, parents: Collection[str], statuses: Collection[Status], since: datetime
+        self,
+        routine: str,
+        *,
+        parents: Collection[str],
+        statuses: Collection[Status],
+        since: datetime,
     ) -> list[Run]:
         """Return the runs of the parents that ended so since then and have no slot in this routine, oldest first."""
         condition = _UNANSWERED % (", ".join("?" * len(parents)), ", ".join("?" * len(statuses)))

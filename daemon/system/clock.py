@@ -56,7 +56,11 @@ def host_zone(env: Mapping[str, str] | None = None, root: Path = Path("/")) -> s
     for name in _zone_names(os.environ if env is None else env, root):
         try:
             ZoneInfo(name)
-        except (ZoneInfoNotFoundError, ValueError, OSError):  # OSError: a folder such as Europe, a name too long
+        except (
+            ZoneInfoNotFoundError,
+            ValueError,
+            OSError,
+        ):  # OSError: a folder such as Europe, a name too long
             continue
         return "UTC" if name in ("Etc/UTC", "Etc/UCT", "UCT", "Zulu") else name
     return "UTC"
@@ -86,6 +90,8 @@ def machine_id(root: Path = Path("/")) -> str:
             text = (root / path).read_text("ascii").strip()
         except (OSError, UnicodeDecodeError):
             continue
-        if text and text != "uninitialized":  # machine-id(5): what an image holds before its first boot
+        if (
+            text and text != "uninitialized"
+        ):  # machine-id(5): what an image holds before its first boot
             return text
     return platform.node()

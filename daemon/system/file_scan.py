@@ -38,7 +38,11 @@ class FolderScan:
 
 
 def look(
-    root: Path, patterns: Patterns, *, most_folders: int = MOST_FOLDERS, most_files: int = MOST_FILES
+    root: Path,
+    patterns: Patterns,
+    *,
+    most_folders: int = MOST_FOLDERS,
+    most_files: int = MOST_FILES,
 ) -> FolderScan:
     """Return what is beneath the root; a root that is missing holds nothing."""
     found = FolderScan()
@@ -58,7 +62,11 @@ class _Errand:
 
     def is_done(self) -> bool:
         found = self.found
-        found.full = found.full or len(found.folders) > self.most_folders or len(found.files) >= self.most_files
+        found.full = (
+            found.full
+            or len(found.folders) > self.most_folders
+            or len(found.files) >= self.most_files
+        )
         return found.full
 
 

@@ -37,7 +37,9 @@ class BodyDamaged(OSError):
     """The body of an answer says that it is packed, and cannot be unpacked."""
 
 
-async def limited(raw: AsyncIterable[bytes], headers: Mapping[str, str], limit: int) -> AsyncGenerator[bytes, None]:
+async def limited(
+    raw: AsyncIterable[bytes], headers: Mapping[str, str], limit: int
+) -> AsyncGenerator[bytes, None]:
     """Yield the body of an answer, unpacked, in pieces of at most 64 KiB.
 
     Args:
@@ -53,7 +55,9 @@ async def limited(raw: AsyncIterable[bytes], headers: Mapping[str, str], limit: 
     announced = headers.get("content-length", "")
     # a length of many digits is no number of Python's; whatever it is, it is too much
     if announced.isdecimal() and (len(announced) > 18 or int(announced) > limit):
-        raise BodyTooLarge(f"{announced:.30} bytes were announced, and at most {limit:,} bytes are read")
+        raise BodyTooLarge(
+            f"{announced:.30} bytes were announced, and at most {limit:,} bytes are read"
+        )
     # some servers name a character set there: what is no packing is passed over
     is_packed = headers.get("content-encoding", "").strip().lower() in _PACKED
     unpacker = zlib.decompressobj(_GZIP_OR_ZLIB) if is_packed else None
@@ -73,7 +77,9 @@ async def limited(raw: AsyncIterable[bytes], headers: Mapping[str, str], limit: 
             try:
                 piece = unpacker.decompress(packed, _PIECE)
             except zlib.error as error:
-                raise BodyDamaged(f"the answer says it is packed, and cannot be unpacked: {error}") from error
+                raise BodyDamaged(
+                    f"the answer says it is packed, and cannot be unpacked: {error}"
+                ) from error
             if not piece:
                 break
             unpacked += len(piece)
@@ -83,7 +89,9 @@ async def limited(raw: AsyncIterable[bytes], headers: Mapping[str, str], limit: 
             packed = unpacker.unconsumed_tail
             await asyncio.sleep(0)
     if unpacker is not None and received and not unpacker.eof:
-        raise BodyDamaged("the answer says it is packed, and cannot be unpacked: its end is missing")
+        raise BodyDamaged(
+            "the answer says it is packed, and cannot be unpacked: its end is missing"
+        )
 
 
 async def read_limited(raw: AsyncIterable[bytes], headers: Mapping[str, str], limit: int) -> bytes:

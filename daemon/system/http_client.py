@@ -49,7 +49,9 @@ def proxy_for(url: str) -> str | None:
         parts = urlsplit(url)
     except ValueError:  # the client will say so
         return None
-    if proxy_bypass(parts.hostname or "") or proxy_bypass(parts.netloc):  # `no_proxy` may name a port
+    if proxy_bypass(parts.hostname or "") or proxy_bypass(
+        parts.netloc
+    ):  # `no_proxy` may name a port
         return None
     proxies = getproxies()
     proxy = proxies.get(parts.scheme) or proxies.get("all")

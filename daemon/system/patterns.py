@@ -31,7 +31,10 @@ def parse(text: str) -> tuple[str, ...]:
     if not text.strip():
         raise PatternError("must not be empty", 'like "inbox/*.csv"')
     if text.startswith(("/", "~")):
-        raise PatternError("leaves the workspace", 'files are watched beneath it: give a relative path, like "inbox/*"')
+        raise PatternError(
+            "leaves the workspace",
+            'files are watched beneath it: give a relative path, like "inbox/*"',
+        )
     if "\0" in text:
         raise PatternError("holds a NUL, as no file name does")
     if text.endswith("/"):
@@ -56,7 +59,10 @@ class Patterns:
     def __init__(self, globs: Iterable[str]) -> None:
         self._parts = [parse(text) for text in globs]
         self._fits = {
-            part: re.compile(translate(part)).match for parts in self._parts for part in parts if part != _ANY_FOLDERS
+            part: re.compile(translate(part)).match
+            for parts in self._parts
+            for part in parts
+            if part != _ANY_FOLDERS
         }
 
     @property

@@ -22,7 +22,9 @@ def folder_beneath(root: Path, parts: Sequence[str], *, create: bool = False) ->
     A new folder is as open to others as the one it lies in, and belongs to the same owner. Raises OSError: ELOOP or
     ENOTDIR where a link stands in the way.
     """
-    folder = os.open(root, _FOLDER & ~os.O_NOFOLLOW)  # the root itself is the owner's choice, be it a link
+    folder = os.open(
+        root, _FOLDER & ~os.O_NOFOLLOW
+    )  # the root itself is the owner's choice, be it a link
     try:
         for part in parts:
             if part in ("", ".", "..") or "/" in part:

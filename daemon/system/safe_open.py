@@ -79,7 +79,9 @@ def _libc() -> ctypes.CDLL:
 
 def _openat2(folder: int, inside: str, flags: int) -> int:
     how = _How(flags=flags, mode=0, resolve=_BENEATH | _NO_SYMLINKS | _NO_MAGICLINKS)
-    fd = _libc().syscall(_OPENAT2, folder, os.fsencode(inside), ctypes.byref(how), ctypes.sizeof(how))
+    fd = _libc().syscall(
+        _OPENAT2, folder, os.fsencode(inside), ctypes.byref(how), ctypes.sizeof(how)
+    )
     if fd < 0:
         code = ctypes.get_errno()
         raise OSError(code, os.strerror(code), inside)

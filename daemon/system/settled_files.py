@@ -122,7 +122,11 @@ class Watcher:
     async def present(self, name: str) -> set[str]:
         """Return every file that fits now."""
         watched = self._watched.get(name)
-        return set((await asyncio.to_thread(look, self._root, watched.patterns)).files) if watched else set()
+        return (
+            set((await asyncio.to_thread(look, self._root, watched.patterns)).files)
+            if watched
+            else set()
+        )
 
     def close(self) -> None:
         """Watch for nothing more; safe to repeat."""
@@ -166,7 +170,9 @@ class Watcher:
         """Say once what cannot be seen."""
         complaints = {f"{folder or os.curdir}: {why}" for folder, why in found.unread.items()}
         if found.full:
-            complaints.add(f"more than {MOST_FOLDERS} folders or {MOST_FILES} files; name them more closely")
+            complaints.add(
+                f"more than {MOST_FOLDERS} folders or {MOST_FILES} files; name them more closely"
+            )
         for complaint in complaints - watched.told:
             log.warning("watch.incomplete", routine=name, problem=complaint)
         watched.told = complaints

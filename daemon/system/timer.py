@@ -156,7 +156,9 @@ class PollingClockWatcher:
             self._next_look = None
 
     def _look_later(self) -> None:
-        self._next_look = self._loop.call_later(self._seconds, self._look, self._clock.now(), self._loop.time())
+        self._next_look = self._loop.call_later(
+            self._seconds, self._look, self._clock.now(), self._loop.time()
+        )
 
     def _look(self, wall: datetime, monotonic: float) -> None:
         drift = (self._clock.now() - wall).total_seconds() - (self._loop.time() - monotonic)

@@ -32,7 +32,9 @@ LARGE_BURST = 1_000
 class Subscription:
     """Some folders, and whom to call when they change."""
 
-    def __init__(self, watcher: DirectoryWatcher, callback: Callable[[frozenset[Path]], object]) -> None:
+    def __init__(
+        self, watcher: DirectoryWatcher, callback: Callable[[frozenset[Path]], object]
+    ) -> None:
         self._watcher, self._callback = watcher, callback
         self.folders: frozenset[Path] = frozenset()
 
@@ -71,7 +73,9 @@ class DirectoryWatcher:
         self._problem = ""
         """What was last logged: a problem that stays is said once."""
 
-    def subscribe(self, folders: Iterable[Path], callback: Callable[[frozenset[Path]], object]) -> Subscription:
+    def subscribe(
+        self, folders: Iterable[Path], callback: Callable[[frozenset[Path]], object]
+    ) -> Subscription:
         """Call `callback` on the event loop when something in `folders` has changed."""
         subscription = Subscription(self, callback)
         subscription.watch(folders)
@@ -99,7 +103,9 @@ class DirectoryWatcher:
     def _notify(self, changed: frozenset[Path]) -> None:
         loop = asyncio.get_running_loop()
         for subscription in self._subscriptions:
-            loop.call_soon(subscription.notify, changed)  # not called from here: its failure would be ours
+            loop.call_soon(
+                subscription.notify, changed
+            )  # not called from here: its failure would be ours
 
     async def _run(self) -> None:
         """Watch the folders of all subscriptions, and begin anew when one of them came or went, or after a failure."""
@@ -107,7 +113,9 @@ class DirectoryWatcher:
             self._is_pausing, self._watched = True, frozenset()
             await asyncio.sleep(PAUSE)
             self._is_pausing = False
-            folders = frozenset[Path]().union(*(subscription.folders for subscription in self._subscriptions))
+            folders = frozenset[Path]().union(
+                *(subscription.folders for subscription in self._subscriptions)
+            )
             try:
                 await self._watch(folders)
             except FileNotFoundError:  # a folder went while the watching began
@@ -134,7 +142,9 @@ class DirectoryWatcher:
 
     async def _watch(self, folders: frozenset[Path]) -> None:
         """Report changes until one of the folders, or what leads to it, came, went or was replaced."""
-        from watchfiles import awatch  # not before somebody watches: `agentctl logs` without -f needs none of it
+        from watchfiles import (
+            awatch,
+        )  # not before somebody watches: `agentctl logs` without -f needs none of it
 
         survey = await asyncio.to_thread(_survey, folders)
         changes = awatch(
@@ -161,7 +171,9 @@ class DirectoryWatcher:
                 changed = {
                     folder
                     for folder, state in now.folders.items()
-                    if state.path in parents or state != survey.folders[folder] or len(paths) >= LARGE_BURST
+                    if state.path in parents
+                    or state != survey.folders[folder]
+                    or len(paths) >= LARGE_BURST
                 }
                 self._notify(frozenset(changed))
                 survey, paths = now, set()

@@ -48,10 +48,16 @@ def fields_of(record: Mapping[str, Any], message: str) -> dict[str, str]:
         "SYSLOG_IDENTIFIER": "agentd",
     }
     for key, value in record.items():
-        if value is None or key in ("at", "level", "exception"):  # said by the journal itself, or in the message
+        if value is None or key in (
+            "at",
+            "level",
+            "exception",
+        ):  # said by the journal itself, or in the message
             continue
         name = "AGENTD_" + re.sub(r"[^A-Z0-9_]", "_", key.upper())
-        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+        text = (
+            value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+        )
         fields[name[:LONGEST_NAME]] = text
     return fields
 
@@ -78,10 +84,14 @@ class Journald:
 
     def send(self, record: Mapping[str, Any], message: str) -> bool:
         """Send a record; False if the journal does not take it."""
-        data = packed({name: self._redact(text) for name, text in fields_of(record, message).items()})
+        data = packed(
+            {name: self._redact(text) for name, text in fields_of(record, message).items()}
+        )
         try:
             if self._socket is None:
-                self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
+                self._socket = socket.socket(
+                    socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC
+                )
             # one that was too busy for the line before is not waited for: the daemon must not stand still for its log
             self._socket.settimeout(self._patience)
             self._patience = 0.0
@@ -101,7 +111,9 @@ class Journald:
             try:
                 with open(file, "wb", closefd=False) as memory:
                     memory.write(data)
-                fcntl.fcntl(file, fcntl.F_ADD_SEALS, _SEALS)  # the journal takes only what can change no more
+                fcntl.fcntl(
+                    file, fcntl.F_ADD_SEALS, _SEALS
+                )  # the journal takes only what can change no more
                 rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [file]))
                 channel.sendmsg([], [rights], 0, self._path)
             finally:

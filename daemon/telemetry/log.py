@@ -84,7 +84,9 @@ def configure(
         secrets,
         file=_RotatedFile(file, max_bytes=max_bytes, keep=keep) if file else None,
         console=sys.stderr if console else None,
-        journal=Journald(journal, redact=secrets.redact) if console and connected(sys.stderr, env or {}) else None,
+        journal=Journald(journal, redact=secrets.redact)
+        if console and connected(sys.stderr, env or {})
+        else None,
         repeats=RepeatedLines(monotonic),
     )
     structlog.configure(
@@ -108,7 +110,9 @@ def is_heard(level: int) -> bool:
     wrapper = structlog.get_config()["wrapper_class"]
     try:
         return bool(wrapper.is_enabled_for(None, level))
-    except AttributeError:  # a program that uses us as a library may log by another class, which decides for itself
+    except (
+        AttributeError
+    ):  # a program that uses us as a library may log by another class, which decides for itself
         return True
 
 
@@ -129,7 +133,9 @@ def pretty(record: dict[str, Any], *, colour: bool) -> str:
 def _words(record: Mapping[str, Any], dim: str = "", bold: str = "", plain: str = "") -> str:
     """Return what a record says, without when and how loud."""
     fields = "".join(
-        f" {dim}{key}={plain}{_shown(value)}" for key, value in record.items() if key not in _HEAD and value is not None
+        f" {dim}{key}={plain}{_shown(value)}"
+        for key, value in record.items()
+        if key not in _HEAD and value is not None
     )
     trace = f"\n{_tame(str(record['exception']))}" if record.get("exception") else ""
     return f"{bold}{_tame(str(record.get('event', '')))}{plain}{fields}{trace}"
@@ -143,7 +149,12 @@ def _clock(at: object) -> str:
 
 
 def _shown(value: object) -> str:
-    if isinstance(value, str) and value.isprintable() and value and not any(mark in value for mark in ' "='):
+    if (
+        isinstance(value, str)
+        and value.isprintable()
+        and value
+        and not any(mark in value for mark in ' "=')
+    ):
         return value
     text = json.dumps(value, ensure_ascii=False, default=str)
     # what came from a tool may hold escape sequences: a terminal must show them, not obey them
@@ -151,7 +162,9 @@ def _shown(value: object) -> str:
 
 
 def _tame(text: str) -> str:
-    return "".join(char if char.isprintable() or char in "\n\t" else repr(char)[1:-1] for char in text)
+    return "".join(
+        char if char.isprintable() or char in "\n\t" else repr(char)[1:-1] for char in text
+    )
 
 
 def _iso(moment: datetime) -> str:
@@ -180,7 +193,9 @@ def _record(
         event["counted"] = f"{record['event']} {event['counted']}"
     record.update(event)
     if found is not None:
-        error = sys.exc_info()[1] if found is True else found[1] if isinstance(found, tuple) else found
+        error = (
+            sys.exc_info()[1] if found is True else found[1] if isinstance(found, tuple) else found
+        )
         if isinstance(error, BaseException):
             record["exception"] = _traceback(error)
     return (record,), {}
@@ -335,7 +350,9 @@ class _RotatedFile:
 
     def _make_room(self, coming: int) -> None:
         state = os.fstat(self._opened())
-        if state.st_nlink == 0:  # somebody removed or replaced it: what is written now would be seen by nobody
+        if (
+            state.st_nlink == 0
+        ):  # somebody removed or replaced it: what is written now would be seen by nobody
             self.close()
         elif state.st_size and state.st_size + coming > self._max_bytes:
             self._rotate()
@@ -369,7 +386,9 @@ class _FromLibraries(logging.Handler):
             error = record.exc_info[1]
             frames = traceback.extract_tb(error.__traceback__, limit=-1)
             place = (
-                f"{type(error).__qualname__} {frames[0].filename}:{frames[0].lineno}" if frames else repr(type(error))
+                f"{type(error).__qualname__} {frames[0].filename}:{frames[0].lineno}"
+                if frames
+                else repr(type(error))
             )
         # asyncio puts objects with their numbers and addresses into its messages, one to a line
         first = _NUMBER.sub("#", message.partition("\n")[0])

@@ -85,7 +85,11 @@ class Metrics:
     def __init__(self) -> None:
         self.runs: Counter[tuple[str, str]] = Counter()
         self.deliveries: Counter[tuple[str, str]] = Counter()
-        self.lateness, self.duration, self.lag = Histogram(LATENESS), Histogram(DURATION), Histogram(LAG)
+        self.lateness, self.duration, self.lag = (
+            Histogram(LATENESS),
+            Histogram(DURATION),
+            Histogram(LAG),
+        )
         self._watch = _Watch(self.lag)
 
     def ran(self, run: Run) -> None:
@@ -114,7 +118,11 @@ class Metrics:
         for name, about, histogram in (
             ("agentd_slot_lateness_seconds", "From a slot to the start of its run.", self.lateness),
             ("agentd_run_duration_seconds", "From the start of a run to its end.", self.duration),
-            ("agentd_loop_lag_seconds", "How late the event loop was while runs were under way.", self.lag),
+            (
+                "agentd_loop_lag_seconds",
+                "How late the event loop was while runs were under way.",
+                self.lag,
+            ),
         ):
             lines += _family(name, "histogram", about, histogram.samples())
         return "\n".join(lines) + "\n"
@@ -131,8 +139,18 @@ class Metrics:
             [({"target": target, "outcome": how}, count) for (target, how), count in sorted(self.deliveries.items())],
         )  # fmt: skip
         yield "agentd_active_runs", "gauge", "Runs that have not ended.", _by("status", found.runs)
-        yield "agentd_queue_depth", "gauge", "Runs that wait for room.", [({}, found.runs.get("queued", 0))]
-        yield "agentd_outbox", "gauge", "Deliveries, by where they are.", _by("status", found.outbox)
+        yield (
+            "agentd_queue_depth",
+            "gauge",
+            "Runs that wait for room.",
+            [({}, found.runs.get("queued", 0))],
+        )
+        yield (
+            "agentd_outbox",
+            "gauge",
+            "Deliveries, by where they are.",
+            _by("status", found.outbox),
+        )
         yield "agentd_incidents", "gauge", "What is wrong now.", [({}, found.incidents)]
         yield "agentd_routines", "gauge", "Routines, by state.", _by("state", found.routines)
         yield (
@@ -170,7 +188,9 @@ def _by(label: str, counts: Mapping[str, int]) -> list[Sample]:
     return [({label: key}, count) for key, count in sorted(counts.items())]
 
 
-def _family(name: str, kind: str, about: str, samples: Iterable[tuple[str, Labels, float]]) -> Iterator[str]:
+def _family(
+    name: str, kind: str, about: str, samples: Iterable[tuple[str, Labels, float]]
+) -> Iterator[str]:
     yield f"# HELP {name} {about}"
     yield f"# TYPE {name} {kind}"
     for suffix, labels, value in samples:

@@ -78,12 +78,18 @@ class SpanPipeline:
     """The SDK's way from a span to the receiver; its sampler, limits and queue are those that the environment sets."""
 
     def __init__(self, exporter: sdk.SpanExporter) -> None:
-        logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)  # what it says at each failure, we say once
+        logging.getLogger("opentelemetry").setLevel(
+            logging.CRITICAL
+        )  # what it says at each failure, we say once
         self._ids = SpanIds()
         resource = Resource.create({"service.version": __version__})
-        if str(resource.attributes["service.name"]).startswith("unknown_service"):  # nobody named it
+        if str(resource.attributes["service.name"]).startswith(
+            "unknown_service"
+        ):  # nobody named it
             resource = resource.merge(Resource({"service.name": "agentd"}))
-        self._provider = TracerProvider(resource=resource, id_generator=self._ids, shutdown_on_exit=False)
+        self._provider = TracerProvider(
+            resource=resource, id_generator=self._ids, shutdown_on_exit=False
+        )
         self._tracer = self._provider.get_tracer("agentd", __version__, schema_url=SCHEMA)
         self._exporter = CountingExporter(exporter)
         self._provider.add_span_processor(sdk.BatchSpanProcessor(self._exporter))

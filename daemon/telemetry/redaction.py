@@ -70,7 +70,11 @@ _PATTERNS: tuple[tuple[tuple[str, ...], str, str], ...] = (
         r"""(?i)((?:aws_secret_access_key|SecretAccessKey)\\?["']?\s*[:=]\s*\\?["']?)[A-Za-z0-9/+=]{40}""",
         rf"\1{MARK}",
     ),
-    (("eyJ",), r"(?<![A-Za-z0-9_-])eyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*", MARK),
+    (
+        ("eyJ",),
+        r"(?<![A-Za-z0-9_-])eyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*",
+        MARK,
+    ),
     (("://",), r"""(://[^/\s:@"'\\]*:)[^@\s/"'\\]+(?=@)""", rf"\1{MARK}"),
 )
 
@@ -101,7 +105,9 @@ class Secrets:
             return
         own = _forms_of(value)
         for form in own:
-            self._words.pop(form, None)  # known as a part of an address until now: from here on it goes everywhere
+            self._words.pop(
+                form, None
+            )  # known as a part of an address until now: from here on it goes everywhere
         forms = {*self._known[0], *own}
         # the longest first: a secret that contains another is replaced as one
         self._known = tuple(sorted(forms, key=lambda form: (-len(form), form))), set()
@@ -114,7 +120,12 @@ class Secrets:
             self.add(value)
             return
         known_everywhere = set(self._known[0]) - self._words.keys()
-        for form in {value, quote(value, safe=""), quote_plus(value), json.dumps(value)[1:-1]} - known_everywhere:
+        for form in {
+            value,
+            quote(value, safe=""),
+            quote_plus(value),
+            json.dumps(value)[1:-1],
+        } - known_everywhere:
             # in JSON the letter before it may be the end of an escape: `\nstaging1`
             before = r"(?:(?<![^\W_])|(?<=\\[bfnrt])|(?<=\\u[0-9a-fA-F]{4}))"
             self._words[form] = re.compile(rf"{before}{re.escape(form)}(?![^\W_])")
@@ -128,7 +139,9 @@ class Secrets:
             self.add(url)
         for part in parts_of_address(url):
             # `?key=monitoring&code=production` is about a name; a long word may be a token all the same
-            is_word = is_ordinary(part.value) and (part.kind == "password" or len(part.value) < DISTINCT)
+            is_word = is_ordinary(part.value) and (
+                part.kind == "password" or len(part.value) < DISTINCT
+            )
             if part.kind == "pair" or not is_word:
                 self.add_word(part.value)
 
@@ -183,7 +196,12 @@ class Secrets:
 
 def _forms_of(value: str) -> set[str]:
     """Return the value as it looks inside JSON, `repr`, a URL and base64 (there at each of the three alignments)."""
-    forms = {value, json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1], repr(value)[1:-1]}
+    forms = {
+        value,
+        json.dumps(value)[1:-1],
+        json.dumps(value, ensure_ascii=False)[1:-1],
+        repr(value)[1:-1],
+    }
     forms |= {quote(value, safe=""), quote(value), quote_plus(value)}
     return forms | _base64_forms_of(value)
 
@@ -209,13 +227,19 @@ _PARTS_OF_URL = re.compile(
     re.DOTALL,
 )
 # Where these schemes lead is a host, and who has an account there is a user; with others either may be a token.
-_WITH_HOST = re.compile(r"(?:https?|mailtos?|jsons?|xmls?|forms?|postgres(?:ql)?|socks\w*|wss?)", re.IGNORECASE)
+_WITH_HOST = re.compile(
+    r"(?:https?|mailtos?|jsons?|xmls?|forms?|postgres(?:ql)?|socks\w*|wss?)", re.IGNORECASE
+)
 _SECRET_NAME = re.compile(
     r"token|secret|passw|passphrase|api[-_]?key|signature|authorization|credential", re.IGNORECASE
 )
-_SECRET_WORDS = frozenset({"key", "pass", "pwd", "pw", "sig", "auth", "hmac", "pat", "apikey", "hash", "code", "sas"})
+_SECRET_WORDS = frozenset(
+    {"key", "pass", "pwd", "pw", "sig", "auth", "hmac", "pat", "apikey", "hash", "code", "sas"}
+)
 # What these are about is a name, however it looks.
-_NAMES = frozenset({"smtp", "host", "from", "to", "cc", "bcc", "reply", "name", "user", "format", "mode"})
+_NAMES = frozenset(
+    {"smtp", "host", "from", "to", "cc", "bcc", "reply", "name", "user", "format", "mode"}
+)
 _UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 # A word, also a long one or one with a number behind it: `Updates`, `eu-west-1`, `v2`, `monitoring2026`, `myChannel`.
 _ORDINARY = re.compile(
@@ -240,7 +264,12 @@ def parts_of_address(url: str) -> list[AddressPart]:
 
 def count_secrets(urls: list[str]) -> Counter[str]:
     """Return how many passwords and tokens some addresses hold, by kind."""
-    values = {(part.kind, unquote(part.value)) for url in urls for part in parts_of_address(url) if part.kind != "pair"}
+    values = {
+        (part.kind, unquote(part.value))
+        for url in urls
+        for part in parts_of_address(url)
+        if part.kind != "pair"
+    }
     return Counter(kind for kind, _ in values)
 
 
@@ -274,7 +303,12 @@ def _written_parts(url: str) -> Iterator[AddressPart]:
             yield AddressPart("pair", f"{user}:{password}")
         if looks_random(user) and (not colon or not _WITH_HOST.fullmatch(match["scheme"])):
             yield AddressPart("token", user)
-    if not _WITH_HOST.fullmatch(match["scheme"]) and "." not in host and not port and looks_random(host):
+    if (
+        not _WITH_HOST.fullmatch(match["scheme"])
+        and "." not in host
+        and not port
+        and looks_random(host)
+    ):
         yield AddressPart("token", host)
     for place in (*path.split("/"), match["fragment"] or ""):
         if "." in place.rpartition("@")[2] and "@" in place:
@@ -288,14 +322,18 @@ def _written_parts(url: str) -> Iterator[AddressPart]:
         for value in dict.fromkeys((raw, *(value for _, value in parse_qsl(written)))):
             name = name.lower().strip("+-: ")
             if value and is_secret_name(name):
-                yield AddressPart("password" if "pass" in name or name in ("pw", "pwd") else "token", value)
+                yield AddressPart(
+                    "password" if "pass" in name or name in ("pw", "pwd") else "token", value
+                )
             elif name not in _NAMES and "@" not in value and looks_random(value):
                 yield AddressPart("token", value)
 
 
 def is_secret_name(name: str) -> bool:
     """Tell whether what is called so is secret: `access_token`, `X-Api-Key`, `sig`."""
-    return bool(_SECRET_NAME.search(name)) or not _SECRET_WORDS.isdisjoint(re.split(r"[^a-z]+", name.lower()))
+    return bool(_SECRET_NAME.search(name)) or not _SECRET_WORDS.isdisjoint(
+        re.split(r"[^a-z]+", name.lower())
+    )
 
 
 def looks_random(word: str) -> bool:
@@ -304,7 +342,9 @@ def looks_random(word: str) -> bool:
         return True
     pieces = re.split(r"[^A-Za-z0-9]+", word)
     strange = [piece for piece in pieces if not _ORDINARY.fullmatch(piece)]
-    return any(len(piece) >= SHORTEST for piece in strange) or sum(map(len, strange)) >= 2 * SHORTEST
+    return (
+        any(len(piece) >= SHORTEST for piece in strange) or sum(map(len, strange)) >= 2 * SHORTEST
+    )
 
 
 def is_plain(value: str) -> bool:

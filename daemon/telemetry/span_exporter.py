@@ -36,18 +36,34 @@ def wanted(endpoint: str | None, env: Mapping[str, str], *, file: str) -> Receiv
     if env.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
         return None
     named = [env.get(f"OTEL_EXPORTER_OTLP_{each}ENDPOINT", "").strip() for each in ("TRACES_", "")]
-    if not (endpoint or any(named)) or (not endpoint and env.get("OTEL_TRACES_EXPORTER", "").strip() == "none"):
+    if not (endpoint or any(named)) or (
+        not endpoint and env.get("OTEL_TRACES_EXPORTER", "").strip() == "none"
+    ):
         return None
-    protocol = env.get("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL") or env.get("OTEL_EXPORTER_OTLP_PROTOCOL") or ""
+    protocol = (
+        env.get("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL")
+        or env.get("OTEL_EXPORTER_OTLP_PROTOCOL")
+        or ""
+    )
     if not endpoint and protocol not in ("", "http/protobuf"):
-        log.warning("traces.off", found=protocol, fix="OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf, or otel.endpoint")
+        log.warning(
+            "traces.off",
+            found=protocol,
+            fix="OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf, or otel.endpoint",
+        )
         return None
     if not _installed():
         hint = "pip install 'agentd-routines[otel]'"
         if endpoint:
             problem = "traces need the extra otel, which is not installed"
-            raise ConfigError(Fault(file=file, key="otel.endpoint", found=endpoint, problem=problem, hint=hint))
-        log.warning("traces.off", found="OTEL_EXPORTER_OTLP_ENDPOINT is set, the extra otel is not installed", fix=hint)
+            raise ConfigError(
+                Fault(file=file, key="otel.endpoint", found=endpoint, problem=problem, hint=hint)
+            )
+        log.warning(
+            "traces.off",
+            found="OTEL_EXPORTER_OTLP_ENDPOINT is set, the extra otel is not installed",
+            fix=hint,
+        )
         return None
     if endpoint and not endpoint.rstrip("/").endswith("/v1/traces"):
         endpoint = f"{endpoint.rstrip('/')}/v1/traces"
@@ -107,5 +123,7 @@ class SpanExporter:
             async with asyncio.timeout(patience):
                 await closed.wait()
         except TimeoutError:
-            log.warning("traces.lost", spans=pipeline.waiting, detail="the receiver did not answer in time")
+            log.warning(
+                "traces.lost", spans=pipeline.waiting, detail="the receiver did not answer in time"
+            )
             pipeline.give_up()

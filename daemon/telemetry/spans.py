@@ -17,7 +17,17 @@ from datetime import datetime, timedelta
 from hashlib import blake2b
 from typing import Any
 
-from daemon.models import FunctionCall, Json, LLMMessage, LLMResponse, Run, Status, Step, StepKind, Usage
+from daemon.models import (
+    FunctionCall,
+    Json,
+    LLMMessage,
+    LLMResponse,
+    Run,
+    Status,
+    Step,
+    StepKind,
+    Usage,
+)
 
 SUBAGENT = "subagent"
 _CROCKFORD = {char: value for value, char in enumerate("0123456789ABCDEFGHJKMNPQRSTVWXYZ")}
@@ -132,7 +142,10 @@ def _calls(steps: Sequence[Step]) -> Iterator[_Call]:
     for step in steps:
         match step.kind:
             case StepKind.PROMPT:
-                described = {each["name"]: each.get("description", "") for each in step.body.get("functions") or ()}
+                described = {
+                    each["name"]: each.get("description", "")
+                    for each in step.body.get("functions") or ()
+                }
             case StepKind.LLM:
                 for place, call in enumerate(step.body["calls"]):
                     given[f"{step.iteration}.{place}"] = call.get("id")
@@ -148,7 +161,11 @@ def _calls(steps: Sequence[Step]) -> Iterator[_Call]:
 
 
 def _of_call(run: Run, call: _Call, trace: int, parent: int, *, content: bool) -> Span:
-    body, result, tool = call.step.body, call.result.body if call.result else {}, call.step.body["tool"]
+    body, result, tool = (
+        call.step.body,
+        call.result.body if call.result else {},
+        call.step.body["tool"],
+    )
     verdict = body.get("verdict") or {}
     start = nanoseconds(call.step.at or run.started or run.created)
     attributes = about(run) | _dense(
@@ -186,12 +203,20 @@ def _of_call(run: Run, call: _Call, trace: int, parent: int, *, content: bool) -
 
 def request_of(messages: Sequence[LLMMessage], functions: Sequence[Json] | None) -> Json:
     """Return what a model was told, in the attributes for content."""
-    system = [{"type": "text", "content": each.content} for each in messages if each.role == "system"]
-    found: Json = {"gen_ai.input.messages": dumped([_message(each) for each in messages if each.role != "system"])}
+    system = [
+        {"type": "text", "content": each.content} for each in messages if each.role == "system"
+    ]
+    found: Json = {
+        "gen_ai.input.messages": dumped(
+            [_message(each) for each in messages if each.role != "system"]
+        )
+    }
     if system:
         found["gen_ai.system_instructions"] = dumped(system)
     if functions:
-        found["gen_ai.tool.definitions"] = dumped([{"type": "function", **each} for each in functions])
+        found["gen_ai.tool.definitions"] = dumped(
+            [{"type": "function", **each} for each in functions]
+        )
     return found
 
 
@@ -205,7 +230,9 @@ def answer_of(response: LLMResponse, *, content: bool) -> Json:
         }
     )
     if content:
-        told = _message(response.as_message(), response.reasoning) | {"finish_reason": response.finish_reason}
+        told = _message(response.as_message(), response.reasoning) | {
+            "finish_reason": response.finish_reason
+        }
         found["gen_ai.output.messages"] = dumped([told])
     return found | usage_of(response.usage)
 
@@ -224,10 +251,17 @@ def usage_of(usage: Usage) -> Json:
 def _message(message: LLMMessage, reasoning: str = "") -> Json:
     """Return a message in the parts of the conventions (gen-ai-input-messages.json)."""
     if message.role == "tool":
-        answer = {"type": "tool_call_response", "id": message.tool_call_id, "response": message.content}
+        answer = {
+            "type": "tool_call_response",
+            "id": message.tool_call_id,
+            "response": message.content,
+        }
         return {"role": "tool", "parts": [answer]}
     parts: list[Json] = [{"type": "reasoning", "content": reasoning}] if reasoning else []
-    parts += [{"type": "blob", "modality": "image", "mime_type": each.media_type} for each in message.images]
+    parts += [
+        {"type": "blob", "modality": "image", "mime_type": each.media_type}
+        for each in message.images
+    ]
     if message.content:
         parts.append({"type": "text", "content": message.content})
     parts += [_wanted(call) for call in message.tool_calls]

@@ -46,7 +46,11 @@ def by_schema(arguments: Json, schema: Json, *, closed: bool) -> list[str]:
     """Check the first level of arguments against a schema that somebody wrote by hand."""
     properties: Json = schema.get("properties", {})
     closed = closed or schema.get("additionalProperties") is False
-    faults = [_missing(key, properties.get(key, {})) for key in schema.get("required", ()) if key not in arguments]
+    faults = [
+        _missing(key, properties.get(key, {}))
+        for key in schema.get("required", ())
+        if key not in arguments
+    ]
     for key, value in arguments.items():
         if key not in properties:
             faults += [unknown(key, properties)] if closed else []
@@ -74,8 +78,14 @@ def _words(place: str, group: list[ErrorDetails], schema: Json) -> str:
         return _missing(place, schema.get("properties", {}).get(place, {}))
     if first["type"] == "extra_forbidden":
         parent, _, key = place.rpartition(".")
-        return f"`{parent}`: {unknown(key, ())}" if parent else unknown(key, schema.get("properties", {}))
-    expected = dict.fromkeys(each["msg"].removeprefix("Input should be ").partition(", unable to")[0] for each in group)
+        return (
+            f"`{parent}`: {unknown(key, ())}"
+            if parent
+            else unknown(key, schema.get("properties", {}))
+        )
+    expected = dict.fromkeys(
+        each["msg"].removeprefix("Input should be ").partition(", unable to")[0] for each in group
+    )
     if all(each["msg"].startswith("Input should be ") for each in group):
         return f"`{place}` should be {' or '.join(expected)}, found {_shown(first['input'])}"
     return f"`{place}`: {' or '.join(expected)}, found {_shown(first['input'])}"
@@ -100,7 +110,10 @@ def _place(error: ErrorDetails, arguments: Any) -> str:
 
 def _missing(key: str, schema: Json) -> str:
     about = ", ".join(
-        filter(None, (_kind(schema.get("type")) if "type" in schema else "", schema.get("description", "")))
+        filter(
+            None,
+            (_kind(schema.get("type")) if "type" in schema else "", schema.get("description", "")),
+        )
     )
     return f"`{key}` is missing" + (f" ({about})" if about else "")
 

@@ -37,21 +37,33 @@ class _Mark:
 def agent_callable(name: F) -> F: ...
 @overload
 def agent_callable(
-    name: str | None = None, description: str | None = None, parameters: Json | None = None, **options: Any
+    name: str | None = None,
+    description: str | None = None,
+    parameters: Json | None = None,
+    **options: Any,
 ) -> Callable[[F], F]: ...
 def agent_callable(
-    name: F | str | None = None, description: str | None = None, parameters: Json | None = None, **options: Any
+    name: F | str | None = None,
+    description: str | None = None,
+    parameters: Json | None = None,
+    **options: Any,
 ) -> F | Callable[[F], F]:
     """Mark a function as one a model may call; `options` are the marks of FunctionRegistry.register."""
 
     def mark(func: F, name: str | None = None) -> F:
-        setattr(func, _MARK, _Mark(name=name, description=description, parameters=parameters, options=options))
+        setattr(
+            func,
+            _MARK,
+            _Mark(name=name, description=description, parameters=parameters, options=options),
+        )
         return func
 
     return (lambda func: mark(func, name)) if name is None or isinstance(name, str) else mark(name)
 
 
-def register_instance_methods(registry: FunctionRegistry, instance: object, prefix: str = "") -> list[str]:
+def register_instance_methods(
+    registry: FunctionRegistry, instance: object, prefix: str = ""
+) -> list[str]:
     """Register every public method of an object, inherited ones too; return their names."""
     members = ((name, getattr(instance, name), static) for name, static in _methods(type(instance)))
     return list(_register(registry, members, prefix))
@@ -87,7 +99,9 @@ def register_class_methods(
     return list(_register(registry, members, prefix))
 
 
-def auto_discover_and_register(registry: FunctionRegistry, targets: Iterable[object | tuple[object, str]]) -> list[str]:
+def auto_discover_and_register(
+    registry: FunctionRegistry, targets: Iterable[object | tuple[object, str]]
+) -> list[str]:
     """Register modules, classes, functions and objects by what they are; a pair carries a prefix for its names."""
     names: list[str] = []
     for target in targets:
@@ -111,7 +125,9 @@ def _methods(cls: type) -> Iterator[tuple[str, Any]]:
             yield name, static
 
 
-def _register(registry: FunctionRegistry, members: Iterable[tuple[str, Any, Any]], prefix: str) -> Iterator[str]:
+def _register(
+    registry: FunctionRegistry, members: Iterable[tuple[str, Any, Any]], prefix: str
+) -> Iterator[str]:
     for name, func, static in members:
         mark: _Mark | None = getattr(func, _MARK, None) or getattr(static, _MARK, None)
         if mark is None and (name.startswith("_") or name in INTERNAL):

@@ -12,9 +12,13 @@ from typing import NamedTuple
 
 _ARGUMENTS = re.compile(r"^(Args|Arguments|Parameters|Params|Keyword Args|Other Parameters):\s*$")
 # Headings of the Google style that end the description and say nothing about arguments.
-_OTHER = re.compile(r"^(Returns?|Yields?|Raises|Examples?|Notes?|See Also|Warnings?|Attributes|Todo|References):\s*$")
+_OTHER = re.compile(
+    r"^(Returns?|Yields?|Raises|Examples?|Notes?|See Also|Warnings?|Attributes|Todo|References):\s*$"
+)
 _ARGUMENT = re.compile(r"^(\s+)\*{0,2}(\w+)\s*(?:\([^)]*\))?\s*:\s*(.*)$")
-_SPHINX_PARAM = re.compile(r"^:(?:param|parameter|arg|argument|key|keyword)\s+(?:[^:]*?\s)?\*{0,2}(\w+)\s*:\s*(.*)$")
+_SPHINX_PARAM = re.compile(
+    r"^:(?:param|parameter|arg|argument|key|keyword)\s+(?:[^:]*?\s)?\*{0,2}(\w+)\s*:\s*(.*)$"
+)
 _NUMPY = re.compile(r"^(Other )?Parameters\n-{3,}$", re.MULTILINE)
 _SPHINX_ANY = re.compile(r"^:\w+[^:]*:")
 
@@ -51,19 +55,28 @@ def parse(docstring: str | None) -> Doc:
             # An unindented line ends the section: prose again, unless the heading only looked like one.
             place = "description"
             description.append(line)
-        elif place == "arguments" and (found := _ARGUMENT.match(line)) and (not indent or len(found[1]) <= indent):
+        elif (
+            place == "arguments"
+            and (found := _ARGUMENT.match(line))
+            and (not indent or len(found[1]) <= indent)
+        ):
             indent, current = len(found[1]), found[2]
             arguments[current] = [found[3]]
         elif place in ("arguments", "sphinx") and current:
             arguments[current].append(line.strip())
-    return Doc(_paragraphs(description), {name: " ".join(filter(None, text)) for name, text in arguments.items()})
+    return Doc(
+        _paragraphs(description),
+        {name: " ".join(filter(None, text)) for name, text in arguments.items()},
+    )
 
 
 def _parse_numpy(text: str) -> Doc:
     from docstring_parser import numpydoc
 
     docstring = numpydoc.parse(text)
-    arguments = {name.strip(" *"): each for each in docstring.params for name in each.arg_name.split(",")}
+    arguments = {
+        name.strip(" *"): each for each in docstring.params for name in each.arg_name.split(",")
+    }
     return Doc(
         _paragraphs((docstring.description or "").splitlines()),
         {name: " ".join((each.description or "").split()) for name, each in arguments.items()},
@@ -74,5 +87,6 @@ def _paragraphs(lines: list[str]) -> str:
     """Undo the wrapping of a source file inside each paragraph; lists and code keep their lines."""
     paragraphs = re.split(r"\n\s*\n", "\n".join(lines).strip())
     return "\n\n".join(
-        text if re.search(r"^(\s+\S|[-*] )", text, re.MULTILINE) else " ".join(text.split()) for text in paragraphs
+        text if re.search(r"^(\s+\S|[-*] )", text, re.MULTILINE) else " ".join(text.split())
+        for text in paragraphs
     )

@@ -20,7 +20,12 @@ from daemon.tools.threads import Threads
 
 # How a result that is not plain output begins, and what stands for a function that returned nothing.
 _WORDS = {
-    "en": {"done": "Done.", "failed": "[failed]", "partial": "[partial output]", "error": "[error]"},
+    "en": {
+        "done": "Done.",
+        "failed": "[failed]",
+        "partial": "[partial output]",
+        "error": "[error]",
+    },
     "zh": {"done": "执行成功", "failed": "[失败]", "partial": "[部分输出]", "error": "[错误]"},
 }
 # Far above what a tool of ours puts out; what a user's tool puts out beyond it would only fill the context.
@@ -32,14 +37,18 @@ _log = structlog.get_logger()
 class ToolExecutor:
     """Executes the functions of one registry."""
 
-    def __init__(self, registry: FunctionRegistry, *, limit: float | None = None, max_chars: int = MAX_CHARS) -> None:
+    def __init__(
+        self, registry: FunctionRegistry, *, limit: float | None = None, max_chars: int = MAX_CHARS
+    ) -> None:
         """Take `limit` seconds for every function that has no time limit of its own."""
         self.registry = registry
         self._limit = limit
         self._max_chars = max_chars
         self._threads = Threads()
 
-    async def execute(self, name: str, arguments: Json, *, context: ToolContext | None = None) -> Any:
+    async def execute(
+        self, name: str, arguments: Json, *, context: ToolContext | None = None
+    ) -> Any:
         """Call a function and return what it returned; raises ToolFailed with words for the model, or its own fault."""
         definition = self.registry.get_function(name)
         if definition is None:
@@ -62,7 +71,9 @@ class ToolExecutor:
         if definition.signature.is_async:
             return await call()
         result = await self._threads.run(f"tool {definition.name}", call)
-        return await result if not isinstance(result, str) and inspect.isawaitable(result) else result
+        return (
+            await result if not isinstance(result, str) and inspect.isawaitable(result) else result
+        )
 
     async def run(self, call: FunctionCall, context: ToolContext | None = None) -> ToolResult:
         """Run one call to its end, whatever that is: the model hears of every fault, and never sees a traceback."""
@@ -90,7 +101,9 @@ class ToolExecutor:
         except (Exception, SystemExit) as error:  # noqa: BLE001  # the model must hear of it; a sys.exit() ends only the call
             _log.error("tool.crashed", tool=call.name, exc_info=True)
             detail = " ".join(str(error).split())
-            return ToolResult(ok=False, text=self._clean(f"{words['error']} {type(error).__name__}: {detail}"))
+            return ToolResult(
+                ok=False, text=self._clean(f"{words['error']} {type(error).__name__}: {detail}")
+            )
 
     def format_result(self, result: Any, language: str = "en") -> str:
         """Return what a function returned as the model reads it."""
@@ -98,7 +111,9 @@ class ToolExecutor:
             return _WORDS.get(language, _WORDS["en"])["done"]
         if isinstance(result, str):
             return self._clean(result)
-        if isinstance(result, dict | list | tuple | set | frozenset | BaseModel) or is_dataclass(result):
+        if isinstance(result, dict | list | tuple | set | frozenset | BaseModel) or is_dataclass(
+            result
+        ):
             return self._clean(json.dumps(_jsonable(result), ensure_ascii=False))
         return self._clean(str(result))
 

@@ -76,7 +76,9 @@ def normal_url(url: str) -> str:
     # `#!/x` and `#/x` are how pages without a server of their own name what they show
     fragment = parts.fragment if parts.fragment.startswith(("!", "/")) else ""
     path = _without_dots(_escaped(parts.path)) or "/"
-    return urlunsplit((scheme, f"{user}{at}{host}{shown}", path, _escaped(query), _escaped(fragment)))
+    return urlunsplit(
+        (scheme, f"{user}{at}{host}{shown}", path, _escaped(query), _escaped(fragment))
+    )
 
 
 def _escaped(text: str) -> str:
@@ -130,7 +132,9 @@ def reported(steps: Iterable[Step], by: str, *, before: str | None = None) -> Re
 
 def sighting(item: Json, by: str) -> ReportedItem:
     key = key_of(item, by)
-    return ReportedItem(digest=digest_of(key), key=key, title=_line(item.get("title"))[:LONGEST_TITLE])
+    return ReportedItem(
+        digest=digest_of(key), key=key, title=_line(item.get("title"))[:LONGEST_TITLE]
+    )
 
 
 def _place(key: str) -> tuple[int, ...]:
@@ -156,7 +160,9 @@ def judged(reply: Reply, haul: ReportedItems | None) -> Reply:
     if haul is None:
         if reply.silent:
             return reply
-        detail = f"the agent wrote a report without {REPORT_ITEMS}, so nobody knows what of it is new"
+        detail = (
+            f"the agent wrote a report without {REPORT_ITEMS}, so nobody knows what of it is new"
+        )
         return replace(reply, status=Status.FAILED, detail=detail)
     if not haul.new:
         return replace(reply, content="", silent=True, detail=haul.silence)

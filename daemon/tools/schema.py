@@ -7,7 +7,9 @@ from typing import Any
 from daemon.models import Json
 
 # Keys whose value is a schema, a list of schemas, and a name -> schema map; everything else is data and stays as it is.
-_ONE = frozenset({"items", "additionalProperties", "not", "contains", "propertyNames", "if", "then", "else"})
+_ONE = frozenset(
+    {"items", "additionalProperties", "not", "contains", "propertyNames", "if", "then", "else"}
+)
 _MANY = frozenset({"anyOf", "allOf", "oneOf", "prefixItems"})
 _NAMED = frozenset({"properties", "patternProperties"})
 # `discriminator` is OpenAPI's, and points at definitions that have moved.
@@ -62,10 +64,13 @@ def without_null(schema: Json) -> Json:
     return {**choices[0], **beside} if len(choices) == 1 else {**beside, "anyOf": choices}
 
 
-def _contains(definitions: Json, name: str, sought: str, seen: frozenset[str] = frozenset()) -> bool:
+def _contains(
+    definitions: Json, name: str, sought: str, seen: frozenset[str] = frozenset()
+) -> bool:
     """Tell whether the definition `name` refers to `sought`, at any depth."""
     return any(
-        found == sought or (found not in seen and _contains(definitions, found, sought, seen | {found}))
+        found == sought
+        or (found not in seen and _contains(definitions, found, sought, seen | {found}))
         for found in _references(definitions.get(name))
     )
 

@@ -74,7 +74,9 @@ class Signature:
     @functools.cached_property
     def is_async(self) -> bool:
         """What a call of it returns has to be awaited, and does not keep a thread waiting."""
-        return inspect.iscoroutinefunction(self._func) or inspect.iscoroutinefunction(type(self._func).__call__)
+        return inspect.iscoroutinefunction(self._func) or inspect.iscoroutinefunction(
+            type(self._func).__call__
+        )
 
     @functools.cached_property
     def _by_place(self) -> bool:
@@ -87,7 +89,9 @@ class Signature:
         values = self._checked(arguments)
         parameters = self._signature.parameters
         named = {
-            key: values.pop(key) for key in parameters if key in values and key not in (self._rest, *self._injected)
+            key: values.pop(key)
+            for key in parameters
+            if key in values and key not in (self._rest, *self._injected)
         }
         for key in self._injected:
             if context is not None:
@@ -107,7 +111,9 @@ class Signature:
         # What we inject is never the model's to give, whatever else the function accepts by keyword.
         adapter, schema = self._read
         wrong = [
-            argument_errors.unknown(key, schema.get("properties", {})) for key in arguments if key in self._injected
+            argument_errors.unknown(key, schema.get("properties", {}))
+            for key in arguments
+            if key in self._injected
         ]
         values = arguments
         if adapter is None:
@@ -141,7 +147,9 @@ class Signature:
         # mypy reads TypedDict as a declaration; this one is made at run time, from the signature.
         shape: Any = TypedDict(self.name, keys, **rest)  # type: ignore[misc]
         try:
-            adapter: TypeAdapter[Any] = TypeAdapter(shape if rest else with_config(ConfigDict(extra="forbid"))(shape))
+            adapter: TypeAdapter[Any] = TypeAdapter(
+                shape if rest else with_config(ConfigDict(extra="forbid"))(shape)
+            )
             schema = adapter.json_schema()
         except PydanticUserError as error:
             reason = str(error).partition("\n")[0]
@@ -173,23 +181,38 @@ def _list_of(hint: Any) -> Any:
 
 def _described(hint: Any, text: str | None) -> Any:
     """Add the docstring's words to a type that has none of its own."""
-    own = any(isinstance(each, FieldInfo) and each.description for each in getattr(hint, "__metadata__", ()))
+    own = any(
+        isinstance(each, FieldInfo) and each.description
+        for each in getattr(hint, "__metadata__", ())
+    )
     return Annotated[hint, Field(description=text)] if text and not own else hint
 
 
-def _hints(name: str, func: Callable[..., Any], signature: inspect.Signature, *, lenient: bool) -> Json:
+def _hints(
+    name: str, func: Callable[..., Any], signature: inspect.Signature, *, lenient: bool
+) -> Json:
     """Return the types of the parameters; the return type is nobody's business here and may name what it likes."""
-    written = {key: p.annotation for key, p in signature.parameters.items() if p.annotation is not _Parameter.empty}
+    written = {
+        key: p.annotation
+        for key, p in signature.parameters.items()
+        if p.annotation is not _Parameter.empty
+    }
     scope = getattr(_innermost(func), "__globals__", {})
     # Linters move imports that only annotations need under TYPE_CHECKING; ours must be found nevertheless.
     scope = {"ToolContext": ToolContext, **scope}
     try:
-        hints = typing.get_type_hints(SimpleNamespace(__annotations__=written), globalns=scope, include_extras=True)
+        hints = typing.get_type_hints(
+            SimpleNamespace(__annotations__=written), globalns=scope, include_extras=True
+        )
     except NameError as error:
         if not lenient:
             msg = f"tool {name}: the type {error.name!r} cannot be resolved; import it outside TYPE_CHECKING"
             raise TypeError(msg) from None
-        hints = {key: ToolContext for key, hint in written.items() if hint in (ToolContext, "ToolContext")}
+        hints = {
+            key: ToolContext
+            for key, hint in written.items()
+            if hint in (ToolContext, "ToolContext")
+        }
     return {key: hints.get(key, Any) for key in signature.parameters}
 
 

@@ -54,7 +54,9 @@ class Threads:
                 result = context.run(func)
             except Exception as raised:  # noqa: BLE001  # carried over to whoever awaits
                 # A future takes no StopIteration, and raising it in a coroutine would change its meaning.
-                error = RuntimeError("StopIteration") if isinstance(raised, StopIteration) else raised
+                error = (
+                    RuntimeError("StopIteration") if isinstance(raised, StopIteration) else raised
+                )
             except BaseException as raised:  # noqa: BLE001  # SystemExit in a thread would vanish without a word
                 error = RuntimeError(f"the tool tried to end the process ({type(raised).__name__})")
             try:

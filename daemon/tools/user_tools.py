@@ -51,7 +51,13 @@ def load(config: Config, *, sources: dict[str, str] | None = None) -> FunctionRe
         if name not in (both := (*config.tools.files, *config.tools.packages)):
             problem, hint = "is neither among files nor among packages", did_you_mean(name, both)
             faults.append(
-                Fault(file=display(config.file), key="tools.machines", found=name, problem=problem, hint=hint)
+                Fault(
+                    file=display(config.file),
+                    key="tools.machines",
+                    found=name,
+                    problem=problem,
+                    hint=hint,
+                )
             )
     known = {each.name: each for each in _installed()} if config.tools.packages else {}
     for place, name in enumerate(config.tools.packages):
@@ -59,7 +65,13 @@ def load(config: Config, *, sources: dict[str, str] | None = None) -> FunctionRe
         if name not in known:
             problem = f"no installed package has the entry point {GROUP}:{name}"
             faults.append(
-                Fault(file=display(config.file), key=key, found=name, problem=problem, hint=did_you_mean(name, known))
+                Fault(
+                    file=display(config.file),
+                    key=key,
+                    found=name,
+                    problem=problem,
+                    hint=did_you_mean(name, known),
+                )
             )
             continue
         try:
@@ -105,4 +117,9 @@ def _fault(config: Config, key: str, found: str, error: Exception) -> Fault:
         words = f"there is no such file in {config.folder / 'tools'}"
     elif not isinstance(error, ValueError):
         words = f"{type(error).__name__}: {words}"
-    return Fault(file=display(config.file), key=key, found=found, problem=f"cannot be used as a tool: {words}")
+    return Fault(
+        file=display(config.file),
+        key=key,
+        found=found,
+        problem=f"cannot be used as a tool: {words}",
+    )

@@ -31,7 +31,12 @@ from daemon.web.views import ACTIONS, MENU, VIEWS, Action, Redirect, View, perfo
 STATIC = Path(__file__).parent / "static"
 LONGEST_FORM = 100_000  # bytes
 # Refusals of the daemon that are the browser's affair; any other is a fault behind this server.
-PASSED_ON = (HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT, HTTPStatus.UNPROCESSABLE_ENTITY)
+PASSED_ON = (
+    HTTPStatus.FORBIDDEN,
+    HTTPStatus.NOT_FOUND,
+    HTTPStatus.CONFLICT,
+    HTTPStatus.UNPROCESSABLE_ENTITY,
+)
 
 
 class DaemonClients:
@@ -73,10 +78,14 @@ class GateMiddleware:
         path, is_reading = request.scope["path"], request.method == "GET"
         if reason := self._gate.refusal(request.method, request.headers):
             return PlainTextResponse(f"{reason}\n", HTTPStatus.FORBIDDEN)
-        if self._gate.knows(request.headers) or (path.startswith("/static/") if is_reading else path == "/enter"):
+        if self._gate.knows(request.headers) or (
+            path.startswith("/static/") if is_reading else path == "/enter"
+        ):
             return None
         if is_reading:
-            return html(render("enter.html", {}), HTTPStatus.OK if path == "/" else HTTPStatus.FORBIDDEN)
+            return html(
+                render("enter.html", {}), HTTPStatus.OK if path == "/" else HTTPStatus.FORBIDDEN
+            )
         return PlainTextResponse("open the link that `agentctl ui` printed\n", HTTPStatus.FORBIDDEN)
 
 
@@ -147,7 +156,9 @@ def act(action: Action, daemon: DaemonClients) -> Callable[[Request], Awaitable[
 async def event_frames(daemon: DaemonClients, target: str) -> AsyncIterator[bytes]:
     """Hand on what happens in one run, or in all, for as long as somebody listens."""
     yield b": here\n\n"
-    with daemon.client() as client:  # its end, when the browser has gone, also ends the thread that waits for an event
+    with (
+        daemon.client() as client
+    ):  # its end, when the browser has gone, also ends the thread that waits for an event
         events = client.stream(target)
         try:
             while (event := await asyncio.to_thread(next, events, None)) is not None:
@@ -163,9 +174,13 @@ async def read_body(request: Request) -> str:
         async for chunk in request.stream():
             body += chunk
             if len(body) > LONGEST_FORM:
-                raise HTTPException(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"That is over {LONGEST_FORM:,} bytes.")
+                raise HTTPException(
+                    HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"That is over {LONGEST_FORM:,} bytes."
+                )
     except ClientDisconnect:
-        raise HTTPException(HTTPStatus.BAD_REQUEST, "The connection ended before the form was complete.") from None
+        raise HTTPException(
+            HTTPStatus.BAD_REQUEST, "The connection ended before the form was complete."
+        ) from None
     return body.decode("utf-8", "replace")
 
 
@@ -177,7 +192,12 @@ def fault(request: Request, status: HTTPStatus, title: str, text: str) -> Respon
     """Say what went wrong, with a way back to the view it went wrong in."""
     here = request.scope["path"]
     back = next((entry for entry in MENU[1:] if f"{here}/".startswith(f"{entry.path}/")), MENU[0])
-    return html(render("fault.html", {"title": title, "text": text, "back": back, "views": MENU, "here": here}), status)
+    return html(
+        render(
+            "fault.html", {"title": title, "text": text, "back": back, "views": MENU, "here": here}
+        ),
+        status,
+    )
 
 
 def redirect(_request: Request, error: Exception) -> Response:

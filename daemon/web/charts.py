@@ -12,7 +12,14 @@ WORST_FIRST = (
     "skipped", "due",
 )  # fmt: skip
 # A sign beside the colour, for whoever cannot tell colours apart.
-SIGNS = {"failed": "✗", "timed_out": "✗", "interrupted": "✗", "missed": "!", "cancelled": "–", "skipped": "–"}
+SIGNS = {
+    "failed": "✗",
+    "timed_out": "✗",
+    "interrupted": "✗",
+    "missed": "!",
+    "cancelled": "–",
+    "skipped": "–",
+}
 NARROWEST = 0.35  # per cent of the width: marks closer than that are drawn as one
 
 
@@ -83,10 +90,16 @@ def time_line(moments: Iterable[Moment], begin: datetime, end: datetime) -> list
     """Return the marks of one row; neighbours too close to be told apart become one, of the worst kind."""
     marks: list[Mark] = []
     counted = 1
-    for each in sorted((each for each in moments if begin <= each.at <= end), key=lambda each: each.at):
+    for each in sorted(
+        (each for each in moments if begin <= each.at <= end), key=lambda each: each.at
+    ):
         left = place(each.at, begin, end)
         last = marks[-1] if marks else None
-        if last is None or left - (last.left + last.width) >= NARROWEST or (last.kind == "due") != (each.kind == "due"):
+        if (
+            last is None
+            or left - (last.left + last.width) >= NARROWEST
+            or (last.kind == "due") != (each.kind == "due")
+        ):
             marks.append(Mark(left, 0.0, each.kind, each.about, each.href))
             counted = 1
             continue
@@ -94,7 +107,11 @@ def time_line(moments: Iterable[Moment], begin: datetime, end: datetime) -> list
         kind = worst([last.kind, each.kind])
         about = f"{counted} times until {each.at:%H:%M}, the worst: {kind.replace('_', ' ')}"
         marks[-1] = Mark(
-            last.left, round(left - last.left, 3), kind, about, each.href if kind == each.kind else last.href
+            last.left,
+            round(left - last.left, 3),
+            kind,
+            about,
+            each.href if kind == each.kind else last.href,
         )
     return marks
 
@@ -107,7 +124,9 @@ def hours(begin: datetime, end: datetime, step: int = 6) -> list[tuple[float, st
         for hour in range(0, 24, step):
             here = at.replace(hour=hour)
             if begin <= here < end:
-                found.append((place(here, begin, end), f"{here:%a %d}" if hour == 0 else f"{here:%H:%M}"))
+                found.append(
+                    (place(here, begin, end), f"{here:%a %d}" if hour == 0 else f"{here:%H:%M}")
+                )
         day += timedelta(days=1)
     return found
 
@@ -133,20 +152,32 @@ def heat_map(
     """Return a row per routine and a cell per day, those without anything empty."""
     found = {(str(item["routine"]), str(item["day"])): item["outcomes"] for item in items}
     known = list(dict.fromkeys([*names, *(name for name, _ in found)]))
-    return [(name, [_cell(day, found.get((name, day.isoformat()))) for day in days]) for name in known]
+    return [
+        (name, [_cell(day, found.get((name, day.isoformat()))) for day in days]) for name in known
+    ]
 
 
 def _cell(day: date, outcomes: object) -> Cell:
     counts: dict[str, int] = outcomes if isinstance(outcomes, dict) else {}
     kind = worst(counts)
     parts = [f"{counts[name]} {name.replace('_', ' ')}" for name in WORST_FIRST if name in counts]
-    return Cell(day.isoformat(), kind, SIGNS.get(kind, ""), f"{day:%a %d %b}: {', '.join(parts) or 'nothing'}")
+    return Cell(
+        day.isoformat(),
+        kind,
+        SIGNS.get(kind, ""),
+        f"{day:%a %d %b}: {', '.join(parts) or 'nothing'}",
+    )
 
 
 OTHERS = "all others"
 
 
-def chart(days: Mapping[str, Mapping[str, float]], limits: Sequence[tuple[str, float]] = (), *, most: int = 6) -> Chart:
+def chart(
+    days: Mapping[str, Mapping[str, float]],
+    limits: Sequence[tuple[str, float]] = (),
+    *,
+    most: int = 6,
+) -> Chart:
     """Return a column per day, its parts stacked: those of the `most` largest names, and one for all others.
 
     A cap that is far above everything is named, but not drawn: the columns would be no more than a line.
@@ -160,14 +191,19 @@ def chart(days: Mapping[str, Mapping[str, float]], limits: Sequence[tuple[str, f
     tallest = max((sum(parts.values()) for parts in days.values()), default=0)
     near = [amount for _, amount in limits if amount <= HIGHEST * tallest]
     top = max([tallest, *near]) or 1
-    drawn = [Limit(rule, amount, round(100 * amount / top, 2) if amount in near else None) for rule, amount in limits]
+    drawn = [
+        Limit(rule, amount, round(100 * amount / top, 2) if amount in near else None)
+        for rule, amount in limits
+    ]
     last, each = len(days) - 1, 100 / (len(days) or 1)
     weeks = [
         (round((place + 0.5) * each, 3), f"{date.fromisoformat(day):%d %b}")
         for place, day in enumerate(days)
         if (last - place) % 7 == 0
     ]
-    return Chart(names, [_column(day, parts, names, top) for day, parts in days.items()], drawn, top, weeks)
+    return Chart(
+        names, [_column(day, parts, names, top) for day, parts in days.items()], drawn, top, weeks
+    )
 
 
 HIGHEST = 4  # times the tallest column

@@ -25,7 +25,9 @@ def serve(call: Call) -> int:
     try:
         listener = socket.create_server(("127.0.0.1", call.port or 0))
     except (OSError, OverflowError) as error:
-        call.err.say(f"agentctl: port {call.port} cannot be used: {error}; leave --port out to have a free one taken")
+        call.err.say(
+            f"agentctl: port {call.port} cannot be used: {error}; leave --port out to have a free one taken"
+        )
         return NOT_SUCCEEDED
     # its connections inherit it: else a body waits 40 ms for word that its head has arrived
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -54,6 +56,10 @@ async def _serve(call: Call, client: Client, listener: socket.socket) -> None:
         call.say_json({"url": url})
     else:
         call.out.say(f"Open {url}")
-        call.err.say(call.err.paint("The link is good for one browser, and the page for as long as this runs.", DIM))
+        call.err.say(
+            call.err.paint(
+                "The link is good for one browser, and the page for as long as this runs.", DIM
+            )
+        )
     call.out.stream.flush()
     await server.serve()

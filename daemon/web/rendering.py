@@ -57,7 +57,11 @@ def environment() -> Environment:
 
 def render(template: str, context: Mapping[str, Any]) -> str:
     """Return a page as HTML."""
-    return environment().get_template(template).render({"views": (), "here": "", "title": "agentd", **context})
+    return (
+        environment()
+        .get_template(template)
+        .render({"views": (), "here": "", "title": "agentd", **context})
+    )
 
 
 def _shown(value: object) -> object:
@@ -75,11 +79,19 @@ def words(text: str) -> str:
 
 
 def when(iso: str | None) -> str:
-    return absolute(datetime.fromisoformat(iso).astimezone(), datetime.now().astimezone()) if iso else ""
+    return (
+        absolute(datetime.fromisoformat(iso).astimezone(), datetime.now().astimezone())
+        if iso
+        else ""
+    )
 
 
 def ago(iso: str | None) -> str:
-    return relative(datetime.fromisoformat(iso).astimezone(), datetime.now().astimezone()) if iso else ""
+    return (
+        relative(datetime.fromisoformat(iso).astimezone(), datetime.now().astimezone())
+        if iso
+        else ""
+    )
 
 
 def clock(at: datetime) -> str:

@@ -58,7 +58,9 @@ def today(client: Client, *, query: Mapping[str, str]) -> tuple[str, Context]:
     return "today.html", {
         "title": "Today",
         "status": status,
-        "lines": [(name, charts.time_line(moments, begin, end)) for name, moments in sorted(rows.items())],
+        "lines": [
+            (name, charts.time_line(moments, begin, end)) for name, moments in sorted(rows.items())
+        ],
         "hours": charts.hours(begin, end),
         "now": charts.place(now, begin, end),
         "zone": f"{now:%Z}" if f"{now:%Z}" in status["zone"] else f"{status['zone']} ({now:%Z})",
@@ -79,7 +81,9 @@ def coming(fires: Iterable[tuple[str, datetime]], day: date) -> list[Coming]:
     for routine, at in sorted(fires, key=lambda fire: fire[1]):
         if at.date() == day:
             known = found.get(routine)
-            found[routine] = Coming(routine, known.first if known else at, at, known.times + 1 if known else 1)
+            found[routine] = Coming(
+                routine, known.first if known else at, at, known.times + 1 if known else 1
+            )
     return list(found.values())
 
 
@@ -87,7 +91,9 @@ def midnight(day: date, zone: ZoneInfo) -> datetime:
     return datetime.combine(day, time(), zone)
 
 
-def _moment(slot: Mapping[str, Any], kinds: Mapping[str, str], begin: datetime, zone: ZoneInfo) -> Moment:
+def _moment(
+    slot: Mapping[str, Any], kinds: Mapping[str, str], begin: datetime, zone: ZoneInfo
+) -> Moment:
     kind = kinds.get(slot["run"], slot["outcome"])
     at = _local(slot["first"], zone)
     said = words(kind) + (f", {words(slot['reason'])}" if slot["reason"] else "")

@@ -55,7 +55,9 @@ def write(call: Call, run: str) -> int:
         with os.fdopen(descriptor, "wb") as file:
             file.write(text.encode("utf-8", "replace"))
     except FileExistsError:
-        call.err.say(f"agentctl: {call.html} is there already; name another file, or take that one away")
+        call.err.say(
+            f"agentctl: {call.html} is there already; name another file, or take that one away"
+        )
         return NOT_SUCCEEDED
     except OSError as error:
         call.err.say(f"agentctl: {call.html} cannot be written: {error.strerror}")
@@ -74,7 +76,9 @@ def prompt_of(steps: list[Any]) -> list[tuple[str, str]]:
 
 def tools_of(steps: list[Any]) -> list[str]:
     """Return the names of the tools that the model was offered."""
-    offered = next((step["body"].get("functions") or () for step in steps if step["kind"] == "prompt"), ())
+    offered = next(
+        (step["body"].get("functions") or () for step in steps if step["kind"] == "prompt"), ()
+    )
     return [str(each["name"]) for each in offered]
 
 
@@ -85,6 +89,9 @@ def turns_of(steps: list[Any]) -> list[Context]:
     for step in steps:
         if step["kind"] in ("prompt", "result"):
             continue
-        entry = {"step": step, "result": results.get(step["call"]) if step["kind"] == "call" else None}
+        entry = {
+            "step": step,
+            "result": results.get(step["call"]) if step["kind"] == "call" else None,
+        }
         turns.setdefault(step["iteration"], []).append(entry)
     return [{"number": number, "entries": entries} for number, entries in turns.items()]

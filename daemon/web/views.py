@@ -68,7 +68,9 @@ def routine(client: Client, *, name: str, query: Mapping[str, str]) -> tuple[str
 def runs(client: Client, *, query: Mapping[str, str]) -> tuple[str, Context]:
     """Runs, newest first."""
     asked = {key: query[key] for key in ("routine", "status", "cursor") if query.get(key)}
-    target = "/v1/runs?" + "&".join(f"{key}={quote(value)}" for key, value in {"limit": str(PER_PAGE), **asked}.items())
+    target = "/v1/runs?" + "&".join(
+        f"{key}={quote(value)}" for key, value in {"limit": str(PER_PAGE), **asked}.items()
+    )
     answer = client.ask("GET", target)
     return "runs.html", {
         "title": "Runs",
@@ -76,7 +78,9 @@ def runs(client: Client, *, query: Mapping[str, str]) -> tuple[str, Context]:
         "next": answer["next"],
         "asked": asked,
         "names": [each["name"] for each in all_of(client, "/v1/routines?limit=500", 2000)],
-        "statuses": [status for status in charts.WORST_FIRST if status not in ("missed", "silent", "due")],
+        "statuses": [
+            status for status in charts.WORST_FIRST if status not in ("missed", "silent", "due")
+        ],
     }
 
 
@@ -96,7 +100,9 @@ def approvals(client: Client, *, query: Mapping[str, str]) -> tuple[str, Context
         "waiting": [{**each, **_exactly(client, each["id"])} for each in waiting],
         "said": _exactly(client, query["said"]) if query.get("said") else None,
         "answered": [
-            each for each in client.ask("GET", "/v1/approvals?limit=50")["items"] if each["status"] != "pending"
+            each
+            for each in client.ask("GET", "/v1/approvals?limit=50")["items"]
+            if each["status"] != "pending"
         ],
     }
 
@@ -107,7 +113,11 @@ def approval(client: Client, *, name: str, query: Mapping[str, str]) -> tuple[st
     proposal = None
     if found["status"] == "pending" and query.get("for") == "good":
         proposal = client.ask("GET", f"/v1/approvals/{quote(name)}/proposal")
-    return "approval.html", {"title": f"Approval of {found['tool']}", "asked": found, "proposal": proposal}
+    return "approval.html", {
+        "title": f"Approval of {found['tool']}",
+        "asked": found,
+        "proposal": proposal,
+    }
 
 
 def _exactly(client: Client, name: str) -> Context:
@@ -120,7 +130,9 @@ def deliveries(client: Client, *, query: Mapping[str, str]) -> tuple[str, Contex
     """What is wrong, where reports went, and which did not arrive."""
     asked, over = query.get("status", ""), query.get("over") == "1"
     cursor = f"&cursor={quote(query['cursor'])}" if query.get("cursor") else ""
-    target = f"/v1/deliveries?limit={PER_PAGE}{cursor}" + (f"&status={quote(asked)}" if asked else "")
+    target = f"/v1/deliveries?limit={PER_PAGE}{cursor}" + (
+        f"&status={quote(asked)}" if asked else ""
+    )
     answer = client.ask("GET", target)
     return "deliveries.html", {
         "title": "Deliveries and incidents",
@@ -138,8 +150,15 @@ def memory(client: Client, *, query: Mapping[str, str]) -> tuple[str, Context]:
     """What is remembered, searched; each hit leads to the place in its run."""
     asked = query.get("q", "").strip()
     if asked:
-        hits = client.ask("GET", f"/v1/memory/search?query={quote(asked)}&limit=20&window=1")["items"]
-        return "memory.html", {"title": f"Memory: {asked[:80]}", "asked": asked, "hits": hits, "items": []}
+        hits = client.ask("GET", f"/v1/memory/search?query={quote(asked)}&limit=20&window=1")[
+            "items"
+        ]
+        return "memory.html", {
+            "title": f"Memory: {asked[:80]}",
+            "asked": asked,
+            "hits": hits,
+            "items": [],
+        }
     items = client.ask("GET", "/v1/memory/items?limit=50")["items"]
     return "memory.html", {"title": "Memory", "asked": "", "hits": [], "items": items}
 
@@ -188,15 +207,28 @@ ACTIONS = (
     Action("/routines/{name}/pause", "/v1/routines/{name}/pause", "/routines/{name}"),
     Action("/routines/{name}/resume", "/v1/routines/{name}/resume", "/routines/{name}"),
     Action("/runs/{name}/cancel", "/v1/runs/{name}/cancel", "/runs/{name}"),
-    Action("/approvals/{name}/approve", "/v1/approvals/{name}/approve", "/approvals?said={name}", ("remember",)),
+    Action(
+        "/approvals/{name}/approve",
+        "/v1/approvals/{name}/approve",
+        "/approvals?said={name}",
+        ("remember",),
+    ),
     Action("/approvals/{name}/reject", "/v1/approvals/{name}/reject", "/approvals?said={name}"),
-    Action("/deliveries/{name}/retry", "/v1/deliveries/{name}/retry", "/deliveries?done=retry&id={name}"),
-    Action("/deliveries/{name}/drop", "/v1/deliveries/{name}/drop", "/deliveries?done=drop&id={name}"),
+    Action(
+        "/deliveries/{name}/retry",
+        "/v1/deliveries/{name}/retry",
+        "/deliveries?done=retry&id={name}",
+    ),
+    Action(
+        "/deliveries/{name}/drop", "/v1/deliveries/{name}/drop", "/deliveries?done=drop&id={name}"
+    ),
     Action("/incidents/{name}/ack", "/v1/incidents/{name}/ack", "/deliveries?done=ack&id={name}"),
 )
 
 
-def perform(client: Client, action: Action, names: Mapping[str, str], form: Mapping[str, str]) -> str:
+def perform(
+    client: Client, action: Action, names: Mapping[str, str], form: Mapping[str, str]
+) -> str:
     """Do what a button stands for; return the path of the page that comes next."""
     quoted = {key: quote(value) for key, value in names.items()}
     body = {key: form[key] for key in action.fields if key in form}

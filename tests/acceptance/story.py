@@ -64,7 +64,12 @@ class Home:
         else:
             self.write("config.toml", "")
             self.write("policy.toml", "version = 1\n")
-        self.env = {"PATH": os.environ["PATH"], "HOME": str(folder), "TZ": "Europe/Berlin", "PYTHONPATH": str(ROOT)}
+        self.env = {
+            "PATH": os.environ["PATH"],
+            "HOME": str(folder),
+            "TZ": "Europe/Berlin",
+            "PYTHONPATH": str(ROOT),
+        }
         self.process = None
         self.said = ""
         self.descriptors = None
@@ -89,7 +94,12 @@ class Home:
     async def agentd(self, *arguments):
         """Run `agentd` to its end."""
         return await self._run(
-            "daemon.app.main", *arguments, "--config", self.folder / "config.toml", "--state", self.state
+            "daemon.app.main",
+            *arguments,
+            "--config",
+            self.folder / "config.toml",
+            "--state",
+            self.state,
         )
 
     async def agentctl(self, *arguments):
@@ -108,7 +118,11 @@ class Home:
         return Ended(process.returncode, out.decode(), err.decode())
 
     async def _spawn(self, module, *arguments):
-        limited = ("sh", "-c", f'ulimit -n {self.descriptors}; exec "$@"', "sh") if self.descriptors else ()
+        limited = (
+            ("sh", "-c", f'ulimit -n {self.descriptors}; exec "$@"', "sh")
+            if self.descriptors
+            else ()
+        )
         return await asyncio.create_subprocess_exec(
             *(limited if module == "daemon.app.main" else ()),
             sys.executable,
@@ -152,7 +166,9 @@ class Home:
     async def watch(self, run):
         """Follow a run live; yields its events."""
         reader, writer = await asyncio.open_unix_connection(str(self.socket))
-        writer.write(f"GET /v1/runs/{run}/events HTTP/1.1\r\nHost: agentd\r\nConnection: close\r\n\r\n".encode())
+        writer.write(
+            f"GET /v1/runs/{run}/events HTTP/1.1\r\nHost: agentd\r\nConnection: close\r\n\r\n".encode()
+        )
         try:
             while line := await reader.readline():
                 if line.startswith(b"data:"):

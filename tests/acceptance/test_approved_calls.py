@@ -59,19 +59,32 @@ to = "log"
 
 def ask_before(home, tool, web):
     """Write a home whose agent makes one call of `tool`, which has to be approved."""
-    values = [f"{key} = {json.dumps(value).replace('{url}', web.url)}" for key, value in CALLS[tool].items()]
+    values = [
+        f"{key} = {json.dumps(value).replace('{url}', web.url)}"
+        for key, value in CALLS[tool].items()
+    ]
     arguments = f"{{ {', '.join(values)} }}"
-    config = CONFIG.replace("TOOL", tool).replace("PYTHON", sys.executable).replace("ARGUMENTS", arguments)
-    config = config.replace("REPLIES", '"One, two, three.", "Done."' if tool == "subagent" else '"Done."')
+    config = (
+        CONFIG.replace("TOOL", tool)
+        .replace("PYTHON", sys.executable)
+        .replace("ARGUMENTS", arguments)
+    )
+    config = config.replace(
+        "REPLIES", '"One, two, three.", "Done."' if tool == "subagent" else '"Done."'
+    )
     home.write("config.toml", config)
-    policy = POLICY.replace("TOOL", tool) + MORE_OF_THE_RULE.get(tool, "").replace("PORT", str(web.port))
+    policy = POLICY.replace("TOOL", tool) + MORE_OF_THE_RULE.get(tool, "").replace(
+        "PORT", str(web.port)
+    )
     home.write("policy.toml", policy)
     home.routine("work", ROUTINE.replace("TOOL", tool))
     home.routine("other", '[run]\nprompt = "x"\n[[deliver]]\nto = "log"\n')
     for folder in ("tools", "scripts"):
         (home.folder / folder).mkdir()
         (home.folder / folder).chmod(0o755)
-    home.write("tools/greet.py", "def greet(name: str) -> str:\n    'Greet.'\n    return f'Hello {name}'\n")
+    home.write(
+        "tools/greet.py", "def greet(name: str) -> str:\n    'Greet.'\n    return f'Hello {name}'\n"
+    )
     home.write("scripts/keep", '#!/bin/sh\n# Keeps a word.\necho "$1" >> kept.txt; cat kept.txt\n')
     (home.folder / "scripts" / "keep").chmod(0o755)
 
@@ -132,7 +145,9 @@ async def test_an_approved_call_runs_whatever_its_tool(home, tool):
         ),
     ],
 )
-async def test_what_was_changed_since_it_was_asked_is_named_and_asked_anew(home, tool, changed, reason):
+async def test_what_was_changed_since_it_was_asked_is_named_and_asked_anew(
+    home, tool, changed, reason
+):
     async with Receiver().open() as web:
         ask_before(home, tool, web)
     await home.start()

@@ -48,7 +48,9 @@ async def test_a_broken_file_stops_the_start_with_its_line(home, name):
     assert not ended.out
 
 
-async def test_an_unknown_provider_of_the_config_stops_the_start_and_one_of_a_routine_only_that_routine(home):
+async def test_an_unknown_provider_of_the_config_stops_the_start_and_one_of_a_routine_only_that_routine(
+    home,
+):
     home.write("config.toml", 'provider = "gtp"\n')
     ended = await home.agentd()
     assert ended.code == 78
@@ -112,7 +114,11 @@ async def test_calls_that_make_no_sense_are_answered_to_the_model_and_the_run_go
         await home.start()
         ran = await home.agentctl("run", "work")
         assert (ran.code, ran.out) == (0, "I was wrong three times.\n"), ran.err
-    told = [message["content"] for message in vendor.requests[-1].body["messages"] if message["role"] == "tool"]
+    told = [
+        message["content"]
+        for message in vendor.requests[-1].body["messages"]
+        if message["role"] == "tool"
+    ]
     for answer, word in zip(told, ["shell", "JSON", "path"], strict=True):
         assert word in answer
         assert answer.startswith("[")
@@ -120,7 +126,9 @@ async def test_calls_that_make_no_sense_are_answered_to_the_model_and_the_run_go
 
 
 async def test_fifty_megabytes_of_a_tool_reach_the_model_with_their_middle_cut(home):
-    flood = {"tool_calls": [{"name": "shell", "arguments": {"command": "head -c 50000000 /dev/zero"}}]}
+    flood = {
+        "tool_calls": [{"name": "shell", "arguments": {"command": "head -c 50000000 /dev/zero"}}]
+    }
     home.routine("work", AGENT)
     home.write("policy.toml", POLICY)
     async with Vendor([flood, "Much of nothing."]) as vendor:
@@ -146,7 +154,10 @@ def room(home, size):
 @pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="needs prlimit(2), which is Linux's")
 async def test_a_full_disk_is_told_the_daemon_lives_and_the_run_goes_on_where_it_was(home):
     home.routine("hello", HELLO)
-    answer = {"text": "Hello.", "together": 2}  # comes once the second request is there: when the disk is full
+    answer = {
+        "text": "Hello.",
+        "together": 2,
+    }  # comes once the second request is there: when the disk is full
     async with Vendor([answer, answer, "Hello."]) as vendor:
         home.write("config.toml", config(vendor))
         await home.start()
@@ -260,10 +271,14 @@ async def test_a_daemon_whose_words_nobody_reads_lives_on(home):
 
 
 @pytest.mark.root
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be a user who is not in the user database: sudo pytest")
+@pytest.mark.skipif(
+    os.geteuid() != 0, reason="only root can be a user who is not in the user database: sudo pytest"
+)
 def test_a_user_without_a_home_has_the_root_folder_as_containers_say():
     code = "import os\nfrom daemon.definitions.paths import user_home\nos.setuid(54321)\nprint(user_home())"
-    told = subprocess.run([sys.executable, "-c", code], env={}, cwd=ROOT, capture_output=True, text=True, check=True)
+    told = subprocess.run(
+        [sys.executable, "-c", code], env={}, cwd=ROOT, capture_output=True, text=True, check=True
+    )
     assert told.stdout == "/\n"
 
 

@@ -27,7 +27,9 @@ async def drawn(home, columns, **more):
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 10, columns, 0, 0))
     env = environment(home, **more)
-    process = await asyncio.create_subprocess_exec(sys.executable, "-c", SCRIPT, stderr=theirs, env=env, cwd=ROOT)
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", SCRIPT, stderr=theirs, env=env, cwd=ROOT
+    )
     assert await process.wait() == 0
     os.close(theirs)
     os.set_blocking(ours, False)
@@ -58,7 +60,9 @@ def test_nothing_is_lost_on_the_way():
     assert list(counting([], 0, told.append)) == [] and told == [1.0]
 
 
-async def test_backup_and_restore_show_how_far_they_are_and_say_nothing_of_it_in_a_pipe(home: Home, tmp_path):
+async def test_backup_and_restore_show_how_far_they_are_and_say_nothing_of_it_in_a_pipe(
+    home: Home, tmp_path
+):
     home.routine("hello", '[trigger]\nevery = "1h"\n[run]\nprompt = "Hi"\n')
     await home.start()
     assert (await home.agentctl("run", "hello")).code == 0
@@ -67,5 +71,7 @@ async def test_backup_and_restore_show_how_far_they_are_and_say_nothing_of_it_in
     seen = await on_terminal(home.socket, "backup", str(tmp_path / "two.db"))
     assert seen.code == 0 and re.search(r"\rcopying \[#+\] 100%\nwrote ", seen.out)
     assert await home.stop() == 0
-    again = await on_terminal(home.socket, "restore", str(tmp_path / "two.db"), "--state", str(home.state))
+    again = await on_terminal(
+        home.socket, "restore", str(tmp_path / "two.db"), "--state", str(home.state)
+    )
     assert again.code == 0 and "restoring [" in again.out and "resume --all" in again.out

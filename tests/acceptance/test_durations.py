@@ -33,10 +33,21 @@ def test_pytest_measures_a_test_whose_clock_stands_still_in_real_seconds(tmp_pat
         "--durations=0",
         "-vvv",
     ]
-    command = [sys.executable, "-m", "pytest", "-c", "pyproject.toml", *options, str(tmp_path / "test_it.py")]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-c",
+        "pyproject.toml",
+        *options,
+        str(tmp_path / "test_it.py"),
+    ]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    seconds = {phase: float(number) for number, phase in re.findall(r"(?m)^(-?[\d.]+)s (\w+) ", done.stdout)}
+    seconds = {
+        phase: float(number)
+        for number, phase in re.findall(r"(?m)^(-?[\d.]+)s (\w+) ", done.stdout)
+    }
     assert seconds.keys() == {"setup", "call", "teardown"}, done.stdout
     assert 0.05 <= seconds["call"] < 3600
     assert 0 <= seconds["setup"] < 3600

@@ -40,7 +40,9 @@ def peak_memory(pid: int) -> int:
 
 @pytest.mark.parametrize("kind", ["open_source", "openai"])
 @pytest.mark.parametrize("answer", ["chunks", "a text", "packed"])
-async def test_an_answer_without_end_fails_its_run_alone(home: Home, kind: str, answer: str) -> None:
+async def test_an_answer_without_end_fails_its_run_alone(
+    home: Home, kind: str, answer: str
+) -> None:
     async with (
         Flood(answer, most=64 * MEGABYTE if answer == "a text" else 250 * MEGABYTE) as flood,
         Vendor(["Good morning.", "Good morning."]) as vendor,

@@ -77,7 +77,11 @@ class Clock:
     async def due(self, moment: str) -> None:
         """Wait until this is the next slot."""
         async with asyncio.timeout(120):
-            while not (await self.home.agentctl("next", "--json")).json["items"][0]["at"].startswith(moment):
+            while (
+                not (await self.home.agentctl("next", "--json"))
+                .json["items"][0]["at"]
+                .startswith(moment)
+            ):
                 pass
 
 
@@ -99,7 +103,10 @@ async def test_a_machine_that_slept_over_a_slot_runs_it_when_it_wakes(clock: Clo
     clock.set("2026-01-05T13:02")
     assert await clock.slots() == ["2026-01-05T09:00 late"]
     why = await home.agentctl("why", "morning", "--at", "09:00")
-    assert "morning started 4 hours 2 minutes late for Mon 05 Jan 09:00 UTC: the machine slept over it" in why.out
+    assert (
+        "morning started 4 hours 2 minutes late for Mon 05 Jan 09:00 UTC: the machine slept over it"
+        in why.out
+    )
     clock.set("2026-01-06T08:59:59")
     assert (await clock.slots(lambda rows: len(rows) == 2))[-1] == "2026-01-06T09:00 ran"
 
@@ -221,7 +228,11 @@ class Waiting:
         """Let a run be put off, a report not arrive, a question be asked, and routines be paused."""
         home = self.home
         self.runs = {}
-        for name, event in (("again", "run.put_off"), ("says", "delivery.put_off"), ("asks", "run.waiting")):
+        for name, event in (
+            ("again", "run.put_off"),
+            ("says", "delivery.put_off"),
+            ("asks", "run.waiting"),
+        ):
             self.runs[name] = (await home.agentctl("run", name, "--detach")).out.strip()
             await home.logged(event, run=self.runs[name])
         assert (await home.agentctl("pause", "rests", "--until", "2h")).code == 0
@@ -230,18 +241,30 @@ class Waiting:
     async def instants(self) -> dict[str, str]:
         """Return until when everything waits, to the hour."""
         home = self.home
-        (run,) = [each for each in (await home.agentctl("runs", "--json")).json["items"] if each["routine"] == "again"]
+        (run,) = [
+            each
+            for each in (await home.agentctl("runs", "--json")).json["items"]
+            if each["routine"] == "again"
+        ]
         (delivery,) = (await home.agentctl("deliveries", "--json")).json["items"]
         (question,) = (await home.agentctl("approvals", "--json")).json["items"]
-        paused = {each["name"]: each for each in (await home.agentctl("list", "--json")).json["items"]}
-        found = {"run": run["not_before"], "delivery": delivery["next_at"], "question": question["expires"]}
+        paused = {
+            each["name"]: each for each in (await home.agentctl("list", "--json")).json["items"]
+        }
+        found = {
+            "run": run["not_before"],
+            "delivery": delivery["next_at"],
+            "question": question["expires"],
+        }
         found |= {name: paused[name]["paused_until"] for name in ("rests", "dated")}
         return {name: instant[:13] for name, instant in found.items()}
 
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("stopped", [False, True], ids=["running", "stopped"])
-@pytest.mark.parametrize("ahead", ["2026-01-08T08:00", "2046-01-05T08:00"], ids=["3 days", "20 years"])
+@pytest.mark.parametrize(
+    "ahead", ["2026-01-08T08:00", "2046-01-05T08:00"], ids=["3 days", "20 years"]
+)
 async def test_what_was_put_off_while_the_clock_was_ahead_waits_no_longer_than_it_was_to(
     clock: Clock, ahead: str, stopped: bool
 ) -> None:
@@ -274,7 +297,9 @@ async def test_what_was_put_off_while_the_clock_was_ahead_waits_no_longer_than_i
         async with await asyncio.start_server(receiver._serve, "127.0.0.1", waiting.port):
             clock.set("2026-01-05T09:30")
             await home.logged("delivery.arrived", run=waiting.runs["says"])
-            assert (await home.until(waiting.runs["again"], "run_ended"))["report"] == "Got through."
+            assert (await home.until(waiting.runs["again"], "run_ended"))[
+                "report"
+            ] == "Got through."
         clock.set("2026-01-06T08:30")
         assert (await home.until(waiting.runs["asks"], "run_ended"))["report"] == "Nobody answered."
         assert await home.stop() == 0
@@ -283,7 +308,9 @@ async def test_what_was_put_off_while_the_clock_was_ahead_waits_no_longer_than_i
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("stopped", [False, True], ids=["running", "stopped"])
-async def test_late_starts_that_a_clock_ahead_had_spread_come_within_their_spread(clock: Clock, stopped: bool) -> None:
+async def test_late_starts_that_a_clock_ahead_had_spread_come_within_their_spread(
+    clock: Clock, stopped: bool
+) -> None:
     home, names = clock.home, [f"late-{number}" for number in range(20)]
     for name in names:
         home.routine(name, DAILY)

@@ -72,7 +72,10 @@ async def test_calls_to_models_without_an_answer_are_told(home):
         '[providers.gone]\nkind = "open_source"\nmodel = "m"\nbase_url = "http://127.0.0.1:9/v1"\ntimeout = "5s"\n'
         '[providers.says]\nkind = "scripted"\nreplies = ["Hello."]\n',
     )
-    home.routine("hello", '[run]\nprovider = "gone"\nfallback = ["says"]\nprompt = "Hi"\n[[deliver]]\nto = "log"\n')
+    home.routine(
+        "hello",
+        '[run]\nprovider = "gone"\nfallback = ["says"]\nprompt = "Hi"\n[[deliver]]\nto = "log"\n',
+    )
     await home.start()
     assert (await home.agentctl("run", "hello")).out == "Hello.\n"
     told = (await home.agentctl("inspect", "hello")).out

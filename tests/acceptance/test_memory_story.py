@@ -68,17 +68,23 @@ def let_wait(home, run: str) -> None:
 def traces(home, *texts: str) -> list[str]:
     """Return which texts stand anywhere in the database's files."""
     data = b"".join(path.read_bytes() for path in home.state.glob("agentd.db*"))
-    return [text for text in texts if text.encode() in data or text.lower().encode() in data.lower()]
+    return [
+        text for text in texts if text.encode() in data or text.lower().encode() in data.lower()
+    ]
 
 
 async def test_what_a_run_kept_is_found_with_its_anchor_and_its_reasons(home) -> None:
     await daily(home, storing("shed:lock", SECRET), '"All is well in the shed."')
     run = await lived(home)
-    found = (await home.agentctl("memory", "search", "how does the bicycle lock open?", "--json")).json["items"]
+    found = (
+        await home.agentctl("memory", "search", "how does the bicycle lock open?", "--json")
+    ).json["items"]
     assert found[0]["key"] == "shed:lock"
     assert found[0]["anchor"]["run"] == run
     assert found[0]["why"]["words"] > 0
-    shown = await home.agentctl("memory", "search", "all well in the shed", "--why", "--expand", "1")
+    shown = await home.agentctl(
+        "memory", "search", "all well in the shed", "--why", "--expand", "1"
+    )
     assert shown.code == 0
     assert "because: words +" in shown.out
     assert f"agentctl inspect {run[-8:]}" in shown.out
@@ -88,7 +94,9 @@ async def test_what_a_run_kept_is_found_with_its_anchor_and_its_reasons(home) ->
 
 
 async def test_forgetting_shows_first_and_leaves_no_byte_behind(home) -> None:
-    await daily(home, storing("shed:lock", SECRET), '"I kept how the lock opens."', '"Nothing new."')
+    await daily(
+        home, storing("shed:lock", SECRET), '"I kept how the lock opens."', '"Nothing new."'
+    )
     first = await lived(home)
     second = await lived(home)  # its prompt recalls what the first one kept
     prompt = (await home.agentctl("inspect", second, "--full")).out
@@ -172,10 +180,15 @@ async def test_memory_moves_to_another_home_and_back_again_changes_nothing(home,
     assert taken.out == "read 6 items and 1 run; 4 were known already\n"  # what every start keeps
     again = await home.agentctl("memory", "import", copy)
     assert again.out == "read 6 items and 1 run; 7 were known already\n"
-    items = {each["key"]: each for each in (await home.agentctl("memory", "list", "--json")).json["items"]}
+    items = {
+        each["key"]: each
+        for each in (await home.agentctl("memory", "list", "--json")).json["items"]
+    }
     assert items["shed:lock"]["pinned"]
     assert items["shed:lock"]["text"] == SECRET
-    found = (await home.agentctl("memory", "search", "all well in the shed", "--json")).json["items"]
+    found = (await home.agentctl("memory", "search", "all well in the shed", "--json")).json[
+        "items"
+    ]
     assert any(hit["anchor"]["type"] == "response" for hit in found)
 
 
@@ -204,23 +217,36 @@ async def test_stats_pin_check_and_reindex_answer_in_a_line(home) -> None:
     assert (await home.agentctl("memory")).code == 2
 
 
-async def test_a_summary_is_asked_for_where_it_is_wanted_and_what_it_costs_is_the_runs(home) -> None:
+async def test_a_summary_is_asked_for_where_it_is_wanted_and_what_it_costs_is_the_runs(
+    home,
+) -> None:
     made = json.dumps(
-        {"summary": "The shed was looked after.", "facts": [{"text": "Anna Weber owns the shed.", "from": 1}]}
+        {
+            "summary": "The shed was looked after.",
+            "facts": [{"text": "Anna Weber owns the shed.", "from": 1}],
+        }
     )
     reply = f"{{ text = {json.dumps(made)}, usage = {{ input = 100, output = 20 }} }}"
-    config = CONFIG.format(replies=f'["She owns it and all is well.", {reply}]') + "[memory]\nsummarise = true\n"
+    config = (
+        CONFIG.format(replies=f'["She owns it and all is well.", {reply}]')
+        + "[memory]\nsummarise = true\n"
+    )
     home.write("config.toml", config)
     home.write("policy.toml", POLICY)
     home.routine("daily", AGENT.format(prompt="Look after the shed."))
     await home.start()
     run = await lived(home)
-    hit, *_ = (await home.agentctl("memory", "search", "who owns the shed? Anna Weber", "--json")).json["items"]
+    hit, *_ = (
+        await home.agentctl("memory", "search", "who owns the shed? Anna Weber", "--json")
+    ).json["items"]
     assert hit["text"] == "Anna Weber owns the shed."
     assert hit["anchor"]["type"] == "summary"
     around = (await home.agentctl("memory", "search", "Anna Weber", "--expand", "1")).out
     assert "She owns it and all is well." in around
-    items = {each["key"]: each["text"] for each in (await home.agentctl("memory", "list", "--json")).json["items"]}
+    items = {
+        each["key"]: each["text"]
+        for each in (await home.agentctl("memory", "list", "--json")).json["items"]
+    }
     assert items[f"run:{run}"].endswith("The shed was looked after.")
     usage = (await home.agentctl("inspect", run, "--json")).json["usage"]
     assert usage["input"] >= 100
@@ -229,7 +255,9 @@ async def test_a_summary_is_asked_for_where_it_is_wanted_and_what_it_costs_is_th
 
 async def test_a_person_edits_memory_in_a_file(home) -> None:
     home.write(
-        "config.toml", CONFIG.format(replies=f"[{storing('user:tea', 'Green tea')}]") + "[memory]\nmirror = true\n"
+        "config.toml",
+        CONFIG.format(replies=f"[{storing('user:tea', 'Green tea')}]")
+        + "[memory]\nmirror = true\n",
     )
     home.write("policy.toml", POLICY)
     home.routine("daily", AGENT.format(prompt="Look after the shed."))
@@ -251,7 +279,9 @@ def test_as_much_of_a_report_is_looked_for_as_prompts_show() -> None:
 LONG = f"The walrus is called Ada, and {'she swims, dives, and eats, and then ' * 9}opens the door with 4711-XYZZY."
 
 
-async def test_what_a_later_prompt_shows_of_a_forgotten_run_goes_too_however_short_or_cut(home) -> None:
+async def test_what_a_later_prompt_shows_of_a_forgotten_run_goes_too_however_short_or_cut(
+    home,
+) -> None:
     short, cut = "It is 4711-XYZZY.", f"On a line of its own.\n{LONG}"
     await daily(home, json.dumps(short), json.dumps(cut), '"All quiet."', '"Quiet again."')
     first, second = await lived(home), await lived(home)
@@ -273,4 +303,7 @@ async def test_a_run_under_way_keeps_what_it_was_told_and_that_is_said(home) -> 
     first, second = await lived(home), await lived(home)
     let_wait(home, second)
     told = (await home.agentctl("memory", "forget", "--run", first)).out
-    assert f"what run {second} was told of it, which is under way: let it end, or cancel it, first" in told
+    assert (
+        f"what run {second} was told of it, which is under way: let it end, or cancel it, first"
+        in told
+    )

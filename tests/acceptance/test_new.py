@@ -20,7 +20,9 @@ async def test_a_routine_in_plain_words_is_written_loaded_and_due(home):
     assert (routine.trigger.cron, routine.run.prompt) == ("0 9 * * 1-5", "Plan my day.")
     assert routine.deliver[0].path == "reports/{routine}/{slot:%Y-%m-%d}.md"
     assert path.stat().st_uid == os.getuid()
-    assert [each.name for each in path.parent.iterdir()] == ["weekly-plan.toml"], "nothing else is left there"
+    assert [each.name for each in path.parent.iterdir()] == ["weekly-plan.toml"], (
+        "nothing else is left there"
+    )
     await home.agentctl("reload")
     assert "weekly-plan" in (await home.agentctl("next")).out
 
@@ -39,7 +41,12 @@ async def test_it_works_without_a_daemon_and_never_overwrites(home):
 
 async def test_to_stdout_nothing_is_written(home):
     said = await home.agentd(
-        "new", "month-end", "on the last day of the month", "--stdout", "--prompt", 'Say "bye".\nTwice.'
+        "new",
+        "month-end",
+        "on the last day of the month",
+        "--stdout",
+        "--prompt",
+        'Say "bye".\nTwice.',
     )
     assert said.code == 0
     assert said.out.startswith("# on the last day of the month\n")

@@ -45,7 +45,9 @@ def calling(tool, **arguments):
 
 def heard(vendor):
     """Return what the model was told of its last call."""
-    return [each["content"] for each in vendor.requests[-1].body["messages"] if each["role"] == "tool"][-1]
+    return [
+        each["content"] for each in vendor.requests[-1].body["messages"] if each["role"] == "tool"
+    ][-1]
 
 
 async def done(home, vendor, tool, **arguments):
@@ -67,12 +69,20 @@ async def test_an_agent_makes_a_routine_that_people_see_steer_adopt_and_remove(h
         home.write("config.toml", CONFIG.format(url=vendor.url))
         await home.start()
         made = await done(
-            home, vendor, "routine", action="create", name="tea", when="daily at 16:00", prompt="Say: tea time."
+            home,
+            vendor,
+            "routine",
+            action="create",
+            name="tea",
+            when="daily at 16:00",
+            prompt="Say: tea time.",
         )
         assert "at 16:00" in made
         assert (await listed(home))["tea"]["made_by"] == "planner"
         assert "made by planner" in (await home.agentctl("list")).out
-        assert "2040" in await done(home, vendor, "routine", action="pause", name="tea", until="2040-01-01T00:00:00Z")
+        assert "2040" in await done(
+            home, vendor, "routine", action="pause", name="tea", until="2040-01-01T00:00:00Z"
+        )
         assert (await listed(home))["tea"]["state"] == "paused"
         assert "tea is paused" in await done(home, vendor, "routine", action="run", name="tea")
         assert "resumed" in await done(home, vendor, "routine", action="resume", name="tea")
@@ -92,7 +102,15 @@ async def test_an_agent_makes_a_routine_that_people_see_steer_adopt_and_remove(h
         assert not (home.state / "routines.d" / "tea.toml").exists()
         assert (await listed(home))["tea"]["made_by"] is None
 
-        await done(home, vendor, "routine", action="create", name="nap", when="daily at 13:00", prompt="Say: nap.")
+        await done(
+            home,
+            vendor,
+            "routine",
+            action="create",
+            name="nap",
+            when="daily at 13:00",
+            prompt="Say: nap.",
+        )
         await home.stop()
         await home.start()
         assert (await listed(home))["nap"]["made_by"] == "planner"
@@ -113,7 +131,9 @@ async def test_an_agent_writes_the_settings_that_the_policy_names_above_the_pers
         shown = json.loads(await done(home, vendor, "config", action="show"))
         local = {"kind": "open_source", "model": "local", "timeout": "5m", "stall": "1m"}
         assert shown["agent"]["name"] == "Ada" and shown["providers"]["local"] == local
-        assert "zh" in await done(home, vendor, "config", action="set", key="agent.language", value="zh")
+        assert "zh" in await done(
+            home, vendor, "config", action="set", key="agent.language", value="zh"
+        )
         assert await done(home, vendor, "config", action="show", key="agent.language") == "zh"
         assert home.folder.joinpath("config.toml").read_text() == CONFIG.format(url=vendor.url)
         refused = await done(home, vendor, "config", action="set", key="agent.name", value="Eve")

@@ -44,7 +44,12 @@ async def test_a_preview_is_a_table_and_in_full_the_text(home):
     home.routine("care", ROUTINE.replace('prompt = "Look', 'provider = "offline"\nprompt = "Look'))
     await home.start()
     short = await home.agentctl("preview", "care")
-    assert short.code == 0 and "safety" in short.out and "tokens" in short.out and "One busy person." not in short.out
+    assert (
+        short.code == 0
+        and "safety" in short.out
+        and "tokens" in short.out
+        and "One busy person." not in short.out
+    )
     assert "One busy person." in (await home.agentctl("preview", "care", "--full")).out
     gone = await home.agentctl("preview", "cares")
     assert gone.code == 4 and "did you mean 'care'" in gone.err

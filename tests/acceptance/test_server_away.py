@@ -50,7 +50,9 @@ def store(url: str, wait: str = "60s") -> str:
 
 
 @pytest.mark.parametrize("way", ["socket", "port"])
-async def test_a_daemon_that_starts_before_its_server_comes_up_by_itself(home: Home, server: Server, way: str) -> None:
+async def test_a_daemon_that_starts_before_its_server_comes_up_by_itself(
+    home: Home, server: Server, way: str
+) -> None:
     url = server.url(port=server.port if way == "port" else None)
     home.write("config.toml", store(url))
     starting = asyncio.create_task(home.start())
@@ -65,7 +67,9 @@ async def test_a_daemon_that_starts_before_its_server_comes_up_by_itself(home: H
     assert "Traceback" not in home.complaints
 
 
-async def test_systemd_is_told_that_a_start_waits_and_goes_on(home: Home, server: Server, tmp_path: Path) -> None:
+async def test_systemd_is_told_that_a_start_waits_and_goes_on(
+    home: Home, server: Server, tmp_path: Path
+) -> None:
     home.write("config.toml", store(server.url()))
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as channel:
         channel.bind(str(tmp_path / "notify"))
@@ -80,10 +84,16 @@ async def test_systemd_is_told_that_a_start_waits_and_goes_on(home: Home, server
     assert await home.stop() == 0
 
 
-@pytest.mark.parametrize("verb", [(), ("worker",), ("once", "work")], ids=["daemon", "worker", "once"])
-async def test_a_server_that_stays_away_ends_a_start_with_75(home: Home, verb: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(
+    "verb", [(), ("worker",), ("once", "work")], ids=["daemon", "worker", "once"]
+)
+async def test_a_server_that_stays_away_ends_a_start_with_75(
+    home: Home, verb: tuple[str, ...]
+) -> None:
     pytest.importorskip("psycopg", reason="needs the extra postgres: pip install -e '.[postgres]'")
-    home.write("config.toml", store("postgresql://me:hunter2hunter2@127.0.0.1:1/agentd", "0.5s") + FLEET)
+    home.write(
+        "config.toml", store("postgresql://me:hunter2hunter2@127.0.0.1:1/agentd", "0.5s") + FLEET
+    )
     ended = await home.agentd(*verb)
     assert ended.code == 75, ended.err
     (sentence,) = [line for line in ended.err.splitlines() if line.startswith("agentd: ")]
@@ -147,11 +157,15 @@ def refusing(own_server: Server) -> Server:
     return own_server
 
 
-async def test_a_server_that_takes_nobody_more_is_waited_for(home: Home, own_server: Server) -> None:
+async def test_a_server_that_takes_nobody_more_is_waited_for(
+    home: Home, own_server: Server
+) -> None:
     own_server.sql("CREATE ROLE busy LOGIN SUPERUSER CONNECTION LIMIT 0")
     own_server.sql("ALTER ROLE busy NOSUPERUSER")
     try:
-        home.write("config.toml", store(f"postgresql://busy@127.0.0.1:{own_server.port}/postgres", "0.5s"))
+        home.write(
+            "config.toml", store(f"postgresql://busy@127.0.0.1:{own_server.port}/postgres", "0.5s")
+        )
         ended = await home.agentd()
         assert ended.code == 75, ended.err
         assert "too many connections" in ended.err
@@ -191,7 +205,9 @@ async def test_a_fleet_comes_up_though_its_server_comes_last(site: Site, server:
     site.routine("work", "")
     processes = [site.daemon("one"), site.daemon("two"), site.worker("worker")]
     for each in processes:
-        each.config.write_text(each.config.read_text().replace("[store]\n", '[store]\nwait = "60s"\n'))
+        each.config.write_text(
+            each.config.read_text().replace("[store]\n", '[store]\nwait = "60s"\n')
+        )
     starting = asyncio.gather(*(each.start() for each in processes))
     async with asyncio.timeout(120):
         while not all(each.log("database.away") for each in processes):

@@ -32,7 +32,9 @@ async def test_kill_9_at_any_moment_loses_nothing_and_repeats_no_side_effect(hom
         # so often killed before its first step, a run would be given up as one that kills the daemon
         home.routine(f"work-{number}", f"{AGENT}\n[run.retry]\nattempts = 1000\n")
     # what a program printed is in the report that the next run is shown, which would ask before it changes anything
-    trust = "".join(f'[routine.work-{number}]\ntainted_tools = ["shell"]\n' for number in range(ROUTINES))
+    trust = "".join(
+        f'[routine.work-{number}]\ntainted_tools = ["shell"]\n' for number in range(ROUTINES)
+    )
     home.write("policy.toml", POLICY + trust)
     with VendorProcess([EFFECT, "Done."], by="conversation", latency=0.05, log=log) as vendor:
         home.write("config.toml", config(vendor))
@@ -60,7 +62,9 @@ async def test_kill_9_at_any_moment_loses_nothing_and_repeats_no_side_effect(hom
         done = sum(body["ok"] for body in results)
         unknown = sum("outcome unknown" in body["text"] for body in results)
         assert len(results) == len(runs) == done + unknown
-        assert done <= len(effects(home)) <= done + unknown, "a side effect happened twice, or got lost"
+        assert done <= len(effects(home)) <= done + unknown, (
+            "a side effect happened twice, or got lost"
+        )
         assert len(vendor.requests()) <= 2 * len(runs) + kills * ROUTINES
     assert kills > 3
 
@@ -101,8 +105,14 @@ async def _told(home: Home) -> list[str]:
 
 async def _all_answered(home: Home) -> bool:
     runs = (await home.agentctl("runs", "--json", "--limit", "1000")).json["items"]
-    parents = {run["id"] for run in runs if run["routine"] == "inbox" and run["status"] == "succeeded"}
+    parents = {
+        run["id"] for run in runs if run["routine"] == "inbox" and run["status"] == "succeeded"
+    }
     slots = (await home.agentctl("slots", "next", "--json", "--limit", "1000")).json["items"]
-    events = [(await home.agentctl("inspect", slot["run"], "--json")).json["event"] for slot in slots if slot["run"]]
+    events = [
+        (await home.agentctl("inspect", slot["run"], "--json")).json["event"]
+        for slot in slots
+        if slot["run"]
+    ]
     assert len(events) == len(set(events)), "an end was answered twice"
     return parents <= set(events) and all(run["status"] in ("succeeded", "skipped") for run in runs)

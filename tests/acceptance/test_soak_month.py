@@ -118,7 +118,9 @@ class Month:
 
     async def something(self) -> None:
         """Do what may happen to a daemon, after some hours."""
-        deed = self.lot.choice(["pass", "pass", "pass", "jump", "back", "kill", "kill", "stop", "reload"])
+        deed = self.lot.choice(
+            ["pass", "pass", "pass", "jump", "back", "kill", "kill", "stop", "reload"]
+        )
         self.deeds[deed] += 1
         match deed:
             case "pass":
@@ -152,11 +154,15 @@ class Month:
 
 
 def rows(home: Home, query: str) -> list[tuple[Any, ...]]:
-    with closing(sqlite3.connect(f"{(home.state / 'agentd.db').as_uri()}?mode=ro", uri=True)) as connection:
+    with closing(
+        sqlite3.connect(f"{(home.state / 'agentd.db').as_uri()}?mode=ro", uri=True)
+    ) as connection:
         return connection.execute(query).fetchall()
 
 
-async def test_after_weeks_of_trouble_the_books_are_right(home: Home, tmp_path: Path, request: Any) -> None:
+async def test_after_weeks_of_trouble_the_books_are_right(
+    home: Home, tmp_path: Path, request: Any
+) -> None:
     seed = time.time_ns()
     print(f"seed {seed}")
     lot, clock = random.Random(seed), Clock(home, tmp_path)
@@ -190,13 +196,20 @@ async def test_after_weeks_of_trouble_the_books_are_right(home: Home, tmp_path: 
 def _every_slot_is_accounted_for_once(home: Home) -> None:
     for name, period in (("hourly", 3600), ("half", 1800)):
         found: list[int] = []
-        for first, last, count in rows(home, f"SELECT first, last, count FROM slot WHERE routine = '{name}'"):
+        for first, last, count in rows(
+            home, f"SELECT first, last, count FROM slot WHERE routine = '{name}'"
+        ):
             run = list(range(first // 10**6, last // 10**6 + 1, period))
             assert len(run) == count, (name, first, last, count)
             found += run
         assert len(found) == len(set(found)), f"a slot of {name} stands in two rows"
-        assert sorted(found) == list(range(min(found), max(found) + 1, period)), f"a slot of {name} was lost"
-    twice = rows(home, "SELECT routine, slot, count(*) FROM run WHERE event IS NULL GROUP BY 1, 2 HAVING count(*) > 1")
+        assert sorted(found) == list(range(min(found), max(found) + 1, period)), (
+            f"a slot of {name} was lost"
+        )
+    twice = rows(
+        home,
+        "SELECT routine, slot, count(*) FROM run WHERE event IS NULL GROUP BY 1, 2 HAVING count(*) > 1",
+    )
     assert not twice
     assert not rows(home, "SELECT id, status FROM run WHERE ended IS NULL")
 
@@ -206,16 +219,25 @@ def _every_report_arrived_or_lies_in_the_open(home: Home, far: Receiver) -> None
     assert told and {status for status, _, _ in told} <= {"delivered", "failed", "suppressed"}
     assert all(receipt for status, receipt, _ in told if status == "delivered")
     assert all(error for status, _, error in told if status == "failed")
-    ended = {run for (run,) in rows(home, "SELECT id FROM run WHERE status NOT IN ('skipped', 'cancelled')")}
+    ended = {
+        run
+        for (run,) in rows(home, "SELECT id FROM run WHERE status NOT IN ('skipped', 'cancelled')")
+    }
     reported = {run for (run,) in rows(home, "SELECT run_id FROM outbox WHERE target = 'file'")}
     assert ended <= reported, "the end of a run and its deliveries are one commit"
     arrived = {post.headers["webhook-id"] for post in far.posts}
-    receipts = rows(home, "SELECT run_id, id FROM outbox WHERE target = 'far' AND status = 'delivered'")
-    assert {f"{run or 'notice'}-{id_}" for run, id_ in receipts} <= arrived, "a receipt for what never came"
+    receipts = rows(
+        home, "SELECT run_id, id FROM outbox WHERE target = 'far' AND status = 'delivered'"
+    )
+    assert {f"{run or 'notice'}-{id_}" for run, id_ in receipts} <= arrived, (
+        "a receipt for what never came"
+    )
 
 
 def _nobody_was_called_twice(home: Home, phone: Receiver) -> None:
-    assert len({post.headers["webhook-id"] for post in phone.posts}) == len(phone.posts), "it took every call at once"
+    assert len({post.headers["webhook-id"] for post in phone.posts}) == len(phone.posts), (
+        "it took every call at once"
+    )
     alerts: Counter[tuple[str, Any]] = Counter()
     for options, status in rows(home, "SELECT options, status FROM outbox WHERE target = 'phone'"):
         told = json.loads(options)
@@ -223,6 +245,8 @@ def _nobody_was_called_twice(home: Home, phone: Receiver) -> None:
             alerts["incident", told["incident"]] += 1
     assert set(alerts.values()) <= {1}, alerts
     opened = rows(home, "SELECT count(*) FROM incident")[0][0]
-    calls = rows(home, "SELECT options FROM outbox WHERE target = 'phone' AND status != 'suppressed'")
+    calls = rows(
+        home, "SELECT options FROM outbox WHERE target = 'phone' AND status != 'suppressed'"
+    )
     said = Counter(json.loads(text).get("notice") or "alert" for (text,) in calls)
     assert said["alert"] + said["incident.opened"] <= opened, (said, opened)

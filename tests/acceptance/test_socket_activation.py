@@ -13,7 +13,8 @@ import pytest
 from tests.acceptance.story import ROOT
 
 pytestmark = pytest.mark.skipif(
-    not shutil.which("systemd-socket-activate"), reason="needs systemd-socket-activate: apt-get install systemd"
+    not shutil.which("systemd-socket-activate"),
+    reason="needs systemd-socket-activate: apt-get install systemd",
 )
 
 
@@ -23,7 +24,9 @@ async def activated(home, tmp_path):
     control, hooks = tmp_path / "c.sock", tmp_path / "h.sock"
     # of its environment the tool hands on next to nothing
     environment = [
-        word for name, value in (home.env | {"PYTHONPATH": str(ROOT)}).items() for word in ("-E", f"{name}={value}")
+        word
+        for name, value in (home.env | {"PYTHONPATH": str(ROOT)}).items()
+        for word in ("-E", f"{name}={value}")
     ]
     process = await asyncio.create_subprocess_exec(
         "systemd-socket-activate", "-l", str(control), "-l", str(hooks), "--fdname=control:hooks", *environment,
@@ -45,7 +48,9 @@ async def call(home, socket_, *words):
 
 async def test_the_first_call_starts_the_daemon_and_is_answered(home, activated):
     control, _, process = activated
-    home.routine("hello", '[trigger]\nwebhook = true\n[run]\nprompt = "Hi"\n[[deliver]]\nto = "log"\n')
+    home.routine(
+        "hello", '[trigger]\nwebhook = true\n[run]\nprompt = "Hi"\n[[deliver]]\nto = "log"\n'
+    )
     told = await call(home, control, "status", "--json")
     assert told.code == 0, told.err
     assert (told.json["socket"], told.json["pid"]) == (str(control), process.pid)
@@ -54,7 +59,9 @@ async def test_the_first_call_starts_the_daemon_and_is_answered(home, activated)
 
 async def test_a_webhook_that_comes_first_starts_it_too_and_is_not_lost(home, activated):
     control, hooks, _ = activated
-    home.routine("hello", '[trigger]\nwebhook = true\n[run]\nprompt = "Hi"\n[[deliver]]\nto = "log"\n')
+    home.routine(
+        "hello", '[trigger]\nwebhook = true\n[run]\nprompt = "Hi"\n[[deliver]]\nto = "log"\n'
+    )
     reader, writer = await asyncio.open_unix_connection(str(hooks))
     body = b'{"from": "outside"}'
     head = "POST /v1/hooks/hello HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
@@ -74,4 +81,6 @@ async def test_the_sockets_are_systemds_and_stay_when_the_daemon_goes(home, acti
     assert process.returncode == 0, json.dumps(out.decode())
     assert control.is_socket() and hooks.is_socket(), "who comes next must find the door"
     with socket.socket(socket.AF_UNIX) as late, pytest.raises(ConnectionRefusedError):
-        late.connect(os.fspath(control))  # nobody holds it any more here; under systemd the manager does
+        late.connect(
+            os.fspath(control)
+        )  # nobody holds it any more here; under systemd the manager does

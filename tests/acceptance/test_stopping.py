@@ -10,7 +10,9 @@ HELLO = '[run]\nprompt = "Say hello."\n'
 async def test_a_second_ctrl_c_suspends_the_runs_at_once_and_the_next_start_goes_on(home):
     home.routine("hello", HELLO)
     async with Vendor([{"hang": True}, "Hello."]) as vendor:
-        providers = f'[providers.local]\nkind = "open_source"\nbase_url = "{vendor.url}/v1"\nmodel = "m"\n'
+        providers = (
+            f'[providers.local]\nkind = "open_source"\nbase_url = "{vendor.url}/v1"\nmodel = "m"\n'
+        )
         home.write("config.toml", f'provider = "local"\n{providers}[daemon]\ngrace = "1h"\n')
         await home.start()
         run = (await home.agentctl("run", "hello", "--detach")).out.strip()

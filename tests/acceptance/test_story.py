@@ -41,7 +41,9 @@ tool = "finish"
 effect = "allow"
 """
 
-EFFECT = {"tool_calls": [{"name": "shell", "arguments": {"command": "echo once | tee -a effects.txt"}}]}
+EFFECT = {
+    "tool_calls": [{"name": "shell", "arguments": {"command": "echo once | tee -a effects.txt"}}]
+}
 
 
 def config(vendor, extra=""):
@@ -89,7 +91,9 @@ async def test_run_streams_its_steps_and_prints_the_report(shipped):
     assert ran.code == 0, ran.err
     assert "sysinfo" in ran.err
     assert "Disks" in ran.out
-    inspected = await shipped.agentctl("inspect", (await shipped.agentctl("runs", "--json")).json["items"][0]["id"])
+    inspected = await shipped.agentctl(
+        "inspect", (await shipped.agentctl("runs", "--json")).json["items"][0]["id"]
+    )
     assert inspected.code == 0
     for word in ("daily-report", "sysinfo", "allow", "succeeded", "tokens"):
         assert word in inspected.out, word
@@ -104,7 +108,9 @@ async def test_the_list_shows_when_routines_run_next_and_how_they_went(shipped):
 
 
 async def test_kill_9_after_a_side_effect_repeats_nothing_and_the_run_goes_on(working):
-    async with Vendor([EFFECT, {"text": "never arrives", "hang": True}, "The line is there."]) as vendor:
+    async with Vendor(
+        [EFFECT, {"text": "never arrives", "hang": True}, "The line is there."]
+    ) as vendor:
         working.write("config.toml", config(vendor))
         await working.start()
         started = await working.agentctl("run", "work", "--detach")
@@ -122,7 +128,14 @@ async def test_kill_9_after_a_side_effect_repeats_nothing_and_the_run_goes_on(wo
 
 
 async def test_kill_9_during_a_side_effect_is_reported_to_the_model_and_not_repeated(working):
-    slow = {"tool_calls": [{"name": "shell", "arguments": {"command": "echo once | tee -a effects.txt && sleep 600"}}]}
+    slow = {
+        "tool_calls": [
+            {
+                "name": "shell",
+                "arguments": {"command": "echo once | tee -a effects.txt && sleep 600"},
+            }
+        ]
+    }
     async with Vendor([slow, "I looked."]) as vendor:
         working.write("config.toml", config(vendor))
         await working.start()
@@ -166,8 +179,12 @@ async def test_a_cancelled_run_is_cancelled_with_the_tool_it_ran(working):
         await working.until(run, "tool_started")
         assert (await working.agentctl("cancel", run)).code == 0
         assert (await working.until(run, "run_ended"))["status"] == "cancelled"
-        logged = (await working.agentctl("logs", "--run", run, "--routine", "work", "--json")).out.splitlines()
-        assert any('"run.finished"' in line and '"cancelled"' in line for line in logged), "it is named on every line"
+        logged = (
+            await working.agentctl("logs", "--run", run, "--routine", "work", "--json")
+        ).out.splitlines()
+        assert any('"run.finished"' in line and '"cancelled"' in line for line in logged), (
+            "it is named on every line"
+        )
         assert (await working.agentctl("list")).code == 0
 
 
@@ -180,15 +197,21 @@ async def test_a_second_daemon_on_the_same_state_is_told_whose_it_is(shipped):
 
 
 async def test_once_hands_its_run_to_the_daemon_that_holds_the_state(home):
-    home.routine("hello", 'description = "Hi"\n[run]\nprompt = "Say hello."\n[[deliver]]\nto = "log"\n')
+    home.routine(
+        "hello", 'description = "Hi"\n[run]\nprompt = "Say hello."\n[[deliver]]\nto = "log"\n'
+    )
     await home.start()
     ran = await home.agentd("once", "hello")
     assert ran.code == 0, ran.err
-    assert (await home.agentctl("runs", "hello", "--json")).json["items"][0]["status"] == "succeeded"
+    assert (await home.agentctl("runs", "hello", "--json")).json["items"][0][
+        "status"
+    ] == "succeeded"
 
 
 async def test_once_runs_a_routine_without_a_daemon(home):
-    home.routine("hello", '[run]\nprompt = "Say hello."\n[[deliver]]\nto = "file"\npath = "hello.md"\n')
+    home.routine(
+        "hello", '[run]\nprompt = "Say hello."\n[[deliver]]\nto = "file"\npath = "hello.md"\n'
+    )
     ran = await home.agentd("once", "hello")
     assert ran.code == 0, ran.err
     assert ran.out.strip()
@@ -201,7 +224,9 @@ async def test_once_of_a_routine_that_is_not_there_names_those_that_are(home):
     assert "nothing" in ran.err
 
 
-async def test_every_fault_of_the_config_is_named_at_once_and_the_exit_code_keeps_systemd_from_trying_again(home):
+async def test_every_fault_of_the_config_is_named_at_once_and_the_exit_code_keeps_systemd_from_trying_again(
+    home,
+):
     home.write("config.toml", 'provder = "x"\n[agent]\nlanguage = "xx"\n')
     ended = await home.agentd()
     assert ended.code == 78
@@ -211,7 +236,9 @@ async def test_every_fault_of_the_config_is_named_at_once_and_the_exit_code_keep
 
 
 async def test_a_missing_key_is_told_at_start_with_the_place_for_it(home):
-    home.write("config.toml", 'provider = "claude"\n[providers.claude]\nkind = "claude"\nmodel = "m"\n')
+    home.write(
+        "config.toml", 'provider = "claude"\n[providers.claude]\nkind = "claude"\nmodel = "m"\n'
+    )
     ended = await home.agentd()
     assert ended.code == 78
     assert "api_key_file" in ended.err
@@ -222,13 +249,18 @@ async def test_one_broken_routine_is_listed_while_the_others_run(home):
     home.routine("bad", "[run\n")
     await home.start()
     listed = await home.agentctl("list", "--json")
-    assert {each["name"]: each["state"] for each in listed.json["items"]} == {"good": "on", "bad": "invalid"}
+    assert {each["name"]: each["state"] for each in listed.json["items"]} == {
+        "good": "on",
+        "bad": "invalid",
+    }
     assert (await home.agentctl("run", "good")).code == 0
     refused = await home.agentctl("run", "bad")
     assert refused.code == 5
 
 
-async def test_an_edited_routine_is_taken_up_on_reload_and_a_bad_config_keeps_the_last_good_one(home):
+async def test_an_edited_routine_is_taken_up_on_reload_and_a_bad_config_keeps_the_last_good_one(
+    home,
+):
     home.routine("hello", '[run]\nprompt = "Say hello."\n')
     await home.start()
     home.routine("bye", '[run]\nprompt = "Say bye."\n')
@@ -267,7 +299,9 @@ async def test_an_idle_daemon_has_loaded_no_sdk(home):
     await home.start()
     await home.agentctl("list")
     await home.stop()
-    loaded = {line.rpartition("|")[2].strip() for line in home.complaints.splitlines() if "|" in line}
+    loaded = {
+        line.rpartition("|")[2].strip() for line in home.complaints.splitlines() if "|" in line
+    }
     assert "pydantic" in loaded
     assert not loaded & {"openai", "anthropic", "httpx", "httpx2", "sqlmodel", "sqlalchemy"}
 

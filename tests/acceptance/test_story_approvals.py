@@ -42,7 +42,12 @@ async def test_a_run_waits_for_its_owner_over_kill_9_and_goes_on_with_that_very_
         await asking.kill()
         await asking.start()
         listed = await asking.agentctl("approvals")
-        for word in ("work", "echo once | tee -a effects.txt", "it is appended to for good", "expires in 2"):
+        for word in (
+            "work",
+            "echo once | tee -a effects.txt",
+            "it is appended to for good",
+            "expires in 2",
+        ):
             assert word in listed.out, listed.out
         assert effects(asking) == []
         (asked,) = (await asking.agentctl("approvals", "--json")).json["items"]
@@ -52,7 +57,9 @@ async def test_a_run_waits_for_its_owner_over_kill_9_and_goes_on_with_that_very_
         assert effects(asking) == ["once"]
         again = await asking.agentctl("approve", asked["id"])
         assert (again.code, "is used" in again.err) == (5, True)
-        assert (await asking.until(queued, "run_ended"))["report"] == "Second.", "nothing passed the one that waited"
+        assert (await asking.until(queued, "run_ended"))["report"] == "Second.", (
+            "nothing passed the one that waited"
+        )
         assert (await asking.agentctl("approvals")).out.strip() == "Nothing waits for an answer."
         proved = await asking.agentctl("audit", "--verify")
         assert (proved.code, "each follows from the one before it" in proved.out) == (0, True)
@@ -78,14 +85,20 @@ async def test_cancelling_a_run_that_waits_lets_the_next_one_start(asking):
 
 
 async def test_what_is_allowed_for_good_is_shown_confirmed_and_taken_back(asking):
-    asking.write("policy.toml", f'{POLICY}\n[routine.work]\ntainted_tools = ["shell"]\n')  # it reads its last report
+    asking.write(
+        "policy.toml", f'{POLICY}\n[routine.work]\ntainted_tools = ["shell"]\n'
+    )  # it reads its last report
     async with Vendor([EFFECT, "Done.", EFFECT, "Done again.", EFFECT, "No more."]) as vendor:
         asking.write("config.toml", config(vendor))
         await asking.start()
         assert (await asking.agentctl("run", "work")).code == 8
         (asked,) = (await asking.agentctl("approvals", "--json")).json["items"]
         shown = await asking.agentctl("approve", asked["id"], "--remember")
-        assert (shown.code, "+what = " in shown.out, "With --yes it will be." in shown.out) == (5, True, True)
+        assert (shown.code, "+what = " in shown.out, "With --yes it will be." in shown.out) == (
+            5,
+            True,
+            True,
+        )
         assert (await asking.agentctl("approve", asked["id"], "--remember", "--yes")).code == 0
         await asking.until(asked["run"], "run_ended")
         assert (await asking.agentctl("run", "work")).code == 0

@@ -11,10 +11,14 @@ url = "{url}"
 """
 
 
-async def test_a_daemon_on_a_server_is_killed_goes_on_and_knows_everything_again(home, postgres_url):
+async def test_a_daemon_on_a_server_is_killed_goes_on_and_knows_everything_again(
+    home, postgres_url
+):
     home.routine("work", AGENT.replace('mode = "agent"', 'mode = "agent"\nmemory = "recall+store"'))
     home.write("policy.toml", POLICY)
-    async with Vendor([EFFECT, {"text": "never arrives", "hang": True}, "The walrus line is there."]) as vendor:
+    async with Vendor(
+        [EFFECT, {"text": "never arrives", "hang": True}, "The walrus line is there."]
+    ) as vendor:
         home.write("config.toml", config(vendor, STORE.format(url=postgres_url)))
         await home.start()
         run = (await home.agentctl("run", "work", "--detach")).out.strip()
@@ -24,7 +28,9 @@ async def test_a_daemon_on_a_server_is_killed_goes_on_and_knows_everything_again
         event = await home.until(run, "run_ended")
         assert (event["status"], event["report"]) == ("succeeded", "The walrus line is there.")
         assert effects(home) == ["once"], (await home.agentctl("inspect", run)).out
-        assert vendor.requests[1].body["messages"] == vendor.requests[2].body["messages"], "nothing is asked anew"
+        assert vendor.requests[1].body["messages"] == vendor.requests[2].body["messages"], (
+            "nothing is asked anew"
+        )
     await home.logged("delivery.arrived", run=run)
     assert not (home.state / "agentd.db").exists()
 

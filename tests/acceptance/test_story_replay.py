@@ -60,7 +60,9 @@ async def test_tried_trusted_played_again_and_kept(home: Home, tmp_path) -> None
     (run,) = (await home.agentctl("--json", "runs", "shop")).json["items"]
     same = await home.agentctl("replay", run["id"])
     assert (same.code, same.out.startswith("identical: shop run")) == (0, True), same.err
-    (home.folder / "strict.toml").write_text('version = 1\n[[rule]]\ntool = "file_read"\neffect = "allow"\n')
+    (home.folder / "strict.toml").write_text(
+        'version = 1\n[[rule]]\ntool = "file_read"\neffect = "allow"\n'
+    )
     other = await home.agentctl("replay", run["id"], "--policy", "strict.toml")
     assert (other.code, "→ deny by default" in other.out) == (1, True), other.err
     assert (await home.agentctl("replay", "nothere")).code == 4
@@ -68,7 +70,9 @@ async def test_tried_trusted_played_again_and_kept(home: Home, tmp_path) -> None
     case = tmp_path / "case"
     kept = await home.agentctl("freeze", run["id"], case)
     assert kept.code == 0, kept.err
-    assert (await home.agentctl("freeze", run["id"], case)).code == 5  # a folder with something in it is left alone
+    assert (
+        await home.agentctl("freeze", run["id"], case)
+    ).code == 5  # a folder with something in it is left alone
     await home.stop()
     assert (await home.agentctl("replay", case)).code == 0
     (case / "report.md").write_text("Buy beer.")

@@ -63,7 +63,11 @@ async def post(home, name, body=b"{}", **headers):
 def signature(body, message="m-1", secret=SECRET):
     now = datetime.now(UTC)
     signed = Webhook(secret).sign(message, now, body.decode())
-    return {"webhook_id": message, "webhook_timestamp": str(int(now.timestamp())), "webhook_signature": signed}
+    return {
+        "webhook_id": message,
+        "webhook_timestamp": str(int(now.timestamp())),
+        "webhook_signature": signed,
+    }
 
 
 # --- files
@@ -93,7 +97,9 @@ async def test_what_lands_in_the_inbox_is_reported_without_a_model(shipped):
     assert by_hand.code == 0 and "bill.txt" in by_hand.out
 
 
-async def test_what_came_while_nobody_was_there_is_found_at_start_and_each_version_runs_once(watching):
+async def test_what_came_while_nobody_was_there_is_found_at_start_and_each_version_runs_once(
+    watching,
+):
     await watching.start()
     await watching.stop()
     file = watching.workspace / "inbox" / "a.csv"
@@ -174,7 +180,11 @@ async def test_a_circle_is_refused_with_its_picture_while_the_others_run(home):
     await home.start()
     assert "goes round in a circle: a → b → a" in home.said
     listed = (await home.agentctl("list", "--json")).json["items"]
-    assert {each["name"]: each["state"] for each in listed} == {"a": "invalid", "b": "invalid", "c": "on"}
+    assert {each["name"]: each["state"] for each in listed} == {
+        "a": "invalid",
+        "b": "invalid",
+        "c": "on",
+    }
 
 
 # --- webhooks
@@ -254,7 +264,10 @@ async def test_a_routine_of_another_machine_is_listed_with_the_reason(home):
 async def test_editing_renaming_and_deleting_a_file_does_not_touch_its_run(home):
     home.routine("work", '[run]\nprompt = "The old task."\n')
     home.routine("other", '[run]\nprompt = "The other task."\n')
-    held = [{"text": f"Done {n}.", "when": task, "together": 2} for n, task in enumerate(["The old", "The other"])]
+    held = [
+        {"text": f"Done {n}.", "when": task, "together": 2}
+        for n, task in enumerate(["The old", "The other"])
+    ]
     async with Vendor([*held, "New."]) as vendor:
         home.write("config.toml", model(vendor))
         await home.start()
@@ -266,7 +279,9 @@ async def test_editing_renaming_and_deleting_a_file_does_not_touch_its_run(home)
         await home.logged("definitions.reloaded", removed=["work"], added=["moved"])
         (home.folder / "routines" / "moved.toml").unlink()
         await home.logged("definitions.reloaded", removed=["moved"])
-        assert [each["name"] for each in (await home.agentctl("list", "--json")).json["items"]] == ["other"]
+        assert [each["name"] for each in (await home.agentctl("list", "--json")).json["items"]] == [
+            "other"
+        ]
         assert (await home.agentctl("run", "other")).code == 0
         event = await home.until(run, "run_ended")
         assert (event["status"], event["report"]) == ("succeeded", "Done 0.")
@@ -326,7 +341,10 @@ async def test_an_invalid_edit_keeps_the_last_good_routine_and_says_so_in_the_li
     assert (listed["state"], listed["words"]) == ("on", "every hour")
     assert 'did you mean "every"?' in listed["faults"][0]["text"]
     assert 'did you mean "every"?' in (await home.agentctl("list")).out
-    assert "1 on; 1 of them by what the file said before it broke" in (await home.agentctl("status")).out
+    assert (
+        "1 on; 1 of them by what the file said before it broke"
+        in (await home.agentctl("status")).out
+    )
     ran = await home.agentctl("run", "hello")
     assert ran.code == 0
     (run,) = await runs(home, "hello")

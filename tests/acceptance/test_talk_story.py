@@ -66,7 +66,11 @@ async def started(home, vendor, extra=""):
 
 
 def said(request):
-    return [(each["role"], each["content"]) for each in request.body["messages"] if each["role"] != "system"]
+    return [
+        (each["role"], each["content"])
+        for each in request.body["messages"]
+        if each["role"] != "system"
+    ]
 
 
 async def test_a_conversation_goes_on_until_it_is_begun_anew(spoken_to):
@@ -91,7 +95,11 @@ async def test_conversations_of_other_names_know_nothing_of_each_other(spoken_to
         await spoken_to.agentctl("ask", "--session", "one/two", "beta")
         await spoken_to.agentctl("ask", "--session", "one", "gamma")
         assert said(vendor.requests[1]) == [("user", "beta")]
-        assert said(vendor.requests[2]) == [("user", "alpha"), ("assistant", "A."), ("user", "gamma")]
+        assert said(vendor.requests[2]) == [
+            ("user", "alpha"),
+            ("assistant", "A."),
+            ("user", "gamma"),
+        ]
 
 
 async def test_what_a_pipe_brings_goes_to_the_model_as_it_is(spoken_to):
@@ -124,11 +132,18 @@ async def test_an_answer_streams_to_whoever_watches(spoken_to):
         ended = next(event for event in events if event["type"] == "run_ended")
         assert ended["report"] == "The disks are half full."
         pieces = "".join(event["text"] for event in events if event["type"] == "delta")
-        assert pieces in ("", "The disks are half full.")  # whoever comes late has missed it, and is told the whole
+        assert pieces in (
+            "",
+            "The disks are half full.",
+        )  # whoever comes late has missed it, and is told the whole
 
 
 async def test_a_told_run_hears_it_at_its_next_iteration(spoken_to):
-    slow = {"text": "", "tool_calls": [{"name": "file_list", "arguments": {"path": "."}}], "latency": 1.0}
+    slow = {
+        "text": "",
+        "tool_calls": [{"name": "file_list", "arguments": {"path": "."}}],
+        "latency": 1.0,
+    }
     async with Vendor([slow, "In French, then: bonjour."]) as vendor:
         await started(spoken_to, vendor)
         run = (await spoken_to.agentctl("run", "work", "--detach")).out.strip()
@@ -158,11 +173,19 @@ async def test_an_ended_run_is_asked_anew_with_its_report_before_it(spoken_to):
         told = await spoken_to.agentctl("tell", ran["id"], "why?")
         assert told.out.strip() == "Because nothing failed."
         (task, answer, question) = said(vendor.requests[1])
-        assert "Do your work." in task[1] and answer[1] == "All is well." and question == ("user", "why?")
+        assert (
+            "Do your work." in task[1]
+            and answer[1] == "All is well."
+            and question == ("user", "why?")
+        )
 
 
 async def test_a_message_goes_to_the_run_that_the_model_says_it_belongs_to(spoken_to):
-    slow = {"text": "", "tool_calls": [{"name": "file_list", "arguments": {"path": "."}}], "latency": 1.5}
+    slow = {
+        "text": "",
+        "tool_calls": [{"name": "file_list", "arguments": {"path": "."}}],
+        "latency": 1.5,
+    }
     turns = [{**slow, "when": "Do your work."}, {"text": "1", "when": "<message>"}, "Shorter."]
     async with Vendor(turns) as vendor:
         await started(spoken_to, vendor)
@@ -188,7 +211,9 @@ async def test_a_model_that_is_not_sure_makes_it_a_new_run(spoken_to):
 async def test_ctrl_c_cancels_the_run_and_says_so(spoken_to):
     async with Vendor([{"text": "never", "hang": True}]) as vendor:
         await started(spoken_to, vendor)
-        asking = await spoken_to._spawn("daemon.cli.main", "--socket", spoken_to.socket, "ask", "slowly")
+        asking = await spoken_to._spawn(
+            "daemon.cli.main", "--socket", spoken_to.socket, "ask", "slowly"
+        )
         await vendor.asked(1)
         asking.send_signal(signal.SIGINT)
         _, err = await asking.communicate()
@@ -197,7 +222,9 @@ async def test_ctrl_c_cancels_the_run_and_says_so(spoken_to):
         await spoken_to.logged("run.finished", routine="ask", status="cancelled")
 
 
-async def test_ctrl_c_before_the_daemon_has_answered_cancels_the_run_all_the_same(spoken_to, tmp_path):
+async def test_ctrl_c_before_the_daemon_has_answered_cancels_the_run_all_the_same(
+    spoken_to, tmp_path
+):
     path, held = tmp_path / "slow.sock", asyncio.Event()
 
     async def slow(reader, writer):
@@ -229,7 +256,9 @@ async def test_ctrl_c_before_the_daemon_has_answered_cancels_the_run_all_the_sam
 
 async def test_kill_9_in_the_middle_of_an_answer_asks_nothing_twice(spoken_to):
     look = {"text": "", "tool_calls": [{"name": "file_list", "arguments": {"path": "."}}]}
-    async with Vendor(["First.", look, {"text": "never arrives", "hang": True}, "Here you are."]) as vendor:
+    async with Vendor(
+        ["First.", look, {"text": "never arrives", "hang": True}, "Here you are."]
+    ) as vendor:
         await started(spoken_to, vendor)
         await spoken_to.agentctl("ask", "one")
         run = (await spoken_to.agentctl("ask", "--detach", "two")).out.strip()
@@ -238,7 +267,11 @@ async def test_kill_9_in_the_middle_of_an_answer_asks_nothing_twice(spoken_to):
         await spoken_to.start()
         assert (await spoken_to.until(run, "run_ended"))["report"] == "Here you are."
         assert vendor.requests[2].body["messages"] == vendor.requests[3].body["messages"]
-        assert said(vendor.requests[3])[:3] == [("user", "one"), ("assistant", "First."), ("user", "two")]
+        assert said(vendor.requests[3])[:3] == [
+            ("user", "one"),
+            ("assistant", "First."),
+            ("user", "two"),
+        ]
 
 
 async def test_kill_9_after_a_tell_keeps_what_was_told_and_hears_it_once(spoken_to):
@@ -270,7 +303,11 @@ async def test_the_same_message_sent_twice_is_said_once(spoken_to):
 
 
 async def test_what_was_said_can_be_forgotten_to_the_last_byte(spoken_to):
-    slow = {"text": "", "tool_calls": [{"name": "file_list", "arguments": {"path": "."}}], "latency": 1.0}
+    slow = {
+        "text": "",
+        "tool_calls": [{"name": "file_list", "arguments": {"path": "."}}],
+        "latency": 1.0,
+    }
     async with Vendor([slow, "It is done.", "So be it."]) as vendor:
         await started(spoken_to, vendor)
         run = (await spoken_to.agentctl("ask", "--detach", "the word is zinnober")).out.strip()
@@ -313,7 +350,10 @@ async def test_a_sub_agent_that_is_given_what_its_parent_has_not_is_not_begun(sp
         await started(spoken_to, vendor)
         ran = (await spoken_to.agentctl("run", "work", "--json")).json
         assert ran["report"] == "I cannot."
-        assert "you have no http_request to pass on" in vendor.requests[1].body["messages"][-1]["content"]
+        assert (
+            "you have no http_request to pass on"
+            in vendor.requests[1].body["messages"][-1]["content"]
+        )
         assert (await spoken_to.agentctl("runs", "--json")).json["items"][0]["routine"] == "work"
 
 

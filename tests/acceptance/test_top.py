@@ -42,7 +42,9 @@ class Terminal:
 async def top(home, request):
     """`agentctl top` on a terminal, of a daemon with one routine."""
     rows, columns, more = getattr(request, "param", (30, 100, {}))
-    home.routine("hello", '[trigger]\nevery = "1h"\n[run]\nprompt = "Hi"\n[[deliver]]\nto = "log"\n')
+    home.routine(
+        "hello", '[trigger]\nevery = "1h"\n[run]\nprompt = "Hi"\n[[deliver]]\nto = "log"\n'
+    )
     await home.start()
     leader, follower = pty.openpty()
     termios.tcsetwinsize(follower, (rows, columns))
@@ -109,7 +111,11 @@ async def test_without_its_extra_it_says_how_to_get_it(home):
         stderr=asyncio.subprocess.PIPE,
     )
     _, err = await process.communicate()
-    assert process.returncode == 1 and b"pip install 'agentd-routines[top]'" in err and b"Traceback" not in err
+    assert (
+        process.returncode == 1
+        and b"pip install 'agentd-routines[top]'" in err
+        and b"Traceback" not in err
+    )
 
 
 def test_what_was_spent_today_stands_beside_its_cap():
@@ -120,7 +126,9 @@ def test_what_was_spent_today_stands_beside_its_cap():
     assert spent(days, {"total": {"usd": 0.0}, "caps": []}) == "2 runs and 1,234 tokens"
 
 
-@pytest.mark.parametrize("top", [(6, 100, {}), (24, 20, {}), (6, 20, {"NO_COLOR": "1"})], indirect=True)
+@pytest.mark.parametrize(
+    "top", [(6, 100, {}), (24, 20, {}), (6, 20, {"NO_COLOR": "1"})], indirect=True
+)
 async def test_a_small_terminal_gets_what_fits_and_is_told_how_to_leave(top, home):
     await top.until("q quits")
     drawn = top.text.rpartition("\x1b[H")[2]

@@ -69,7 +69,11 @@ class Places:
         self.hook, self.alerts, self.box = hook, alerts, box
 
     def furnish(self, home, more=""):
-        config = CONFIG.replace("HOOK", self.hook.url).replace("ALERTS", self.alerts.url).replace("MAIL", self.box.url)
+        config = (
+            CONFIG.replace("HOOK", self.hook.url)
+            .replace("ALERTS", self.alerts.url)
+            .replace("MAIL", self.box.url)
+        )
         home.write("config.toml", config)
         home.write("policy.toml", POLICY)
         home.routine("work", ROUTINE.replace("MORE", more))
@@ -118,7 +122,12 @@ async def test_the_question_goes_to_people_and_then_the_report(home, places):
     assert (await home.agentctl("approve", asked["id"])).code == 0
     assert (await home.until(asked["run"], "run_ended"))["report"] == "Done."
     for target in ("hook", "mail", "file", "reports"):
-        await home.logged("delivery.arrived", run=asked["run"], target=target, times=1 + (target in ("hook", "mail")))
+        await home.logged(
+            "delivery.arrived",
+            run=asked["run"],
+            target=target,
+            times=1 + (target in ("hook", "mail")),
+        )
     assert [kind for kind, _ in posted(places.hook)] == ["approval.asked", "run.succeeded"]
     assert len(places.box.mails) == 2
     assert len(places.alerts.posts) == 1
@@ -135,15 +144,21 @@ async def test_who_wants_no_question_gets_none_and_the_incident_is_told_all_the_
     for target in ("hook", "alerts", "log"):
         await home.logged("delivery.arrived", run=run["id"], target=target)
     listed = (await home.agentctl("deliveries", "--json")).json["items"]
-    assert sorted(each["target"] for each in listed) == ["alerts", "hook", "log"], "hook stands in [incidents] to"
+    assert sorted(each["target"] for each in listed) == ["alerts", "hook", "log"], (
+        "hook stands in [incidents] to"
+    )
     assert (await home.agentctl("cancel", run["id"])).code == 0
     assert (await home.agentctl("rehearse", "work")).code == 0
-    assert len((await home.agentctl("deliveries", "--json")).json["items"]) == 3, "a rehearsal tells nobody"
+    assert len((await home.agentctl("deliveries", "--json")).json["items"]) == 3, (
+        "a rehearsal tells nobody"
+    )
     assert (await home.agentctl("incidents", "--json")).json["items"] == []
 
 
 async def test_a_question_survives_kill_9_and_arrives_once(home, places):
-    places.hook.plan[:] = [None]  # the first attempt hangs, so nothing is known of it when the daemon dies
+    places.hook.plan[:] = [
+        None
+    ]  # the first attempt hangs, so nothing is known of it when the daemon dies
     places.furnish(home)
     await home.start()
     assert (await home.agentctl("run", "work")).code == 8
@@ -154,7 +169,9 @@ async def test_a_question_survives_kill_9_and_arrives_once(home, places):
     await home.start()
     await home.logged("delivery.arrived", target="hook")
     await home.logged("delivery.arrived", target="mail")
-    assert len({post.headers["webhook-id"] for post in places.hook.posts}) == 1, "a receiver knows the second by its id"
+    assert len({post.headers["webhook-id"] for post in places.hook.posts}) == 1, (
+        "a receiver knows the second by its id"
+    )
     listed = (await home.agentctl("deliveries", "--json")).json["items"]
     assert sorted(each["target"] for each in listed) == ["alerts", "hook", "log", "mail"]
     (asked,) = (await home.agentctl("approvals", "--json")).json["items"]

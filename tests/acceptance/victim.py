@@ -35,7 +35,9 @@ class Doomed(Database):
     where = ""
     writes = 0
 
-    def submit(self, work: Work[Any], *, durable: bool = False, lazily: bool = False) -> asyncio.Future[Any]:
+    def submit(
+        self, work: Work[Any], *, durable: bool = False, lazily: bool = False
+    ) -> asyncio.Future[Any]:
         number, self.writes = self.writes, self.writes + 1
         if number != self.fatal:
             return super().submit(work, durable=durable, lazily=lazily)
@@ -123,9 +125,13 @@ async def ledger(folder: Path) -> dict[str, list[str]]:
     told = {}
     for name in (each.name for each in ROUTINES):
         rows = reversed(await journal.slots(name))
-        told[name] = [f"{row.first:%d %H:%M}-{row.last:%d %H:%M} x{row.count} {row.outcome}" for row in rows]
+        told[name] = [
+            f"{row.first:%d %H:%M}-{row.last:%d %H:%M} x{row.count} {row.outcome}" for row in rows
+        ]
     runs = await journal.runs(limit=1000)
-    assert len({(run.routine, run.slot, run.event) for run in runs}) == len(runs), "a slot ran twice"
+    assert len({(run.routine, run.slot, run.event) for run in runs}) == len(runs), (
+        "a slot ran twice"
+    )
     assert len(runs) == len(await journal.active())
     await database.close()
     return told
@@ -141,7 +147,12 @@ def main(folder: Path) -> None:
         home = shutil.copytree(before, folder / f"{number} {where}")
         came_to = started(home, AFTER, number, where)
         assert started(home, AFTER) >= 0
-        told = {"number": number, "where": where, "ended": came_to, "ledger": asyncio.run(ledger(home))}
+        told = {
+            "number": number,
+            "where": where,
+            "ended": came_to,
+            "ledger": asyncio.run(ledger(home)),
+        }
         sys.stdout.write(json.dumps(told) + "\n")
         shutil.rmtree(home)
         return came_to

@@ -33,7 +33,9 @@ class Rules:
 
     def judge(self, tool, arguments, *, routine, tainted=False):
         if tool in self.denied:
-            return Verdict(effect=Effect.DENY, rule="rule 3 (deny)", reason="not here", allowed="git log")
+            return Verdict(
+                effect=Effect.DENY, rule="rule 3 (deny)", reason="not here", allowed="git log"
+            )
         return Verdict(effect=Effect.ALLOW, rule="rule 1")
 
     def is_read_only(self, tool, arguments):

@@ -61,7 +61,8 @@ async def test_a_message_is_parsed_into_records(make):
 @settings(deadline=None, derandomize=True, max_examples=100)
 @given(
     st.recursive(
-        st.none() | st.booleans() | st.text(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)
+        st.none() | st.booleans() | st.text(),
+        lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
     )
 )
 def test_any_json_object_is_found_among_words(value):

@@ -23,13 +23,25 @@ def system(provider):
 async def test_a_function_of_the_program_is_called_and_the_reply_says_how():
     provider = scripted(calling("weather", city="北京"), "22 度,晴天。")
     agent = Agent(provider, system_prompt="你是天气助手。")
-    agent.register_function("weather", "Weather of a city.", lambda city: {"city": city, "temperature": 22})
+    agent.register_function(
+        "weather", "Weather of a city.", lambda city: {"city": city, "temperature": 22}
+    )
     reply = await agent.process_message("北京今天天气怎么样?")
-    assert reply.content == "22 度,晴天。" and reply.iterations == 2 and reply.status is Status.SUCCEEDED
+    assert (
+        reply.content == "22 度,晴天。"
+        and reply.iterations == 2
+        and reply.status is Status.SUCCEEDED
+    )
     assert [(call["name"], call["arguments"], call["ok"]) for call in reply.function_calls] == [
         ("weather", {"city": "北京"}, True)
     ]
-    assert [message.role for message in agent.history] == ["system", "user", "assistant", "tool", "assistant"]
+    assert [message.role for message in agent.history] == [
+        "system",
+        "user",
+        "assistant",
+        "tool",
+        "assistant",
+    ]
     assert agent.history[0].content == "你是天气助手。"
     assert '"temperature": 22' in agent.history[3].content
 
@@ -57,7 +69,12 @@ async def test_another_conversation_can_be_gone_on_with_and_forgotten():
         ]
     )
     await agent.process_message("When?")
-    assert [message.content for message in provider.asked[0].messages] == ["Be brief.", "Tea?", "At four.", "When?"]
+    assert [message.content for message in provider.asked[0].messages] == [
+        "Be brief.",
+        "Tea?",
+        "At four.",
+        "When?",
+    ]
     agent.clear_history()
     await agent.process_message("Hello.")
     assert [message.content for message in provider.asked[1].messages] == ["Be brief.", "Hello."]
@@ -92,15 +109,27 @@ async def test_a_passing_fault_of_what_only_looks_is_tried_again_and_nothing_els
     provider = scripted(calling("look"), calling("write"), "Done.")
     agent = Agent(provider, registry, limits=Limits(tool_retry_delay=0.0))
     reply = await agent.process_message("Go.")
-    assert [call["ok"] for call in reply.function_calls] == [True, False] and tried == {"look": 3, "write": 1}
+    assert [call["ok"] for call in reply.function_calls] == [True, False] and tried == {
+        "look": 3,
+        "write": 1,
+    }
     tried["look"] = -10
-    again = Agent(scripted(calling("look"), "Done."), registry, limits=Limits(tool_retries=1, tool_retry_delay=0.0))
+    again = Agent(
+        scripted(calling("look"), "Done."),
+        registry,
+        limits=Limits(tool_retries=1, tool_retry_delay=0.0),
+    )
     assert [call["ok"] for call in (await again.process_message("Go.")).function_calls] == [False]
     assert tried["look"] == -8
 
 
 def test_an_answer_has_its_table_of_what_else_is_known():
-    extras = {"vendor": "v", "model": "m", "api": "messages", "blocks": [{"type": "text", "text": "Hi."}]}
+    extras = {
+        "vendor": "v",
+        "model": "m",
+        "api": "messages",
+        "blocks": [{"type": "text", "text": "Hi."}],
+    }
     answer = LLMResponse(
         content="Hi.",
         function_calls=(FunctionCall(name="f", arguments={}, id="toolu_1"),),
@@ -109,5 +138,11 @@ def test_an_answer_has_its_table_of_what_else_is_known():
         usage=Usage(input=10, cache_read=4, output=2),
     )
     assert answer.metadata["thinking"] == "Hm."
-    assert answer.metadata["usage"] == {"input": 10, "cache_read": 4, "cache_write": 0, "output": 2, "reasoning": 0}
+    assert answer.metadata["usage"] == {
+        "input": 10,
+        "cache_read": 4,
+        "cache_write": 0,
+        "output": 2,
+        "reasoning": 0,
+    }
     assert answer.raw_response == answer.as_message().provider_extras == extras

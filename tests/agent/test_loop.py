@@ -54,7 +54,9 @@ async def test_calls_that_change_something_run_one_by_one_in_order(make, registr
     assert order == [("begin", 1), ("end", 1), ("begin", 2), ("end", 2)]
 
 
-async def test_a_durable_record_stands_before_a_call_that_changes_something_and_only_there(make, registry, journal):
+async def test_a_durable_record_stands_before_a_call_that_changes_something_and_only_there(
+    make, registry, journal
+):
     seen = []
 
     def write() -> None:
@@ -69,9 +71,14 @@ async def test_a_durable_record_stands_before_a_call_that_changes_something_and_
 
 async def test_arguments_that_could_not_be_read_are_answered_and_never_run(make, registry):
     ran = []
-    registry.register("write", "Write.", lambda: ran.append(1), {"type": "object", "properties": {}})
+    registry.register(
+        "write", "Write.", lambda: ran.append(1), {"type": "object", "properties": {}}
+    )
     broken = LLMResponse(
-        content="", function_calls=(FunctionCall(name="write", arguments={}, id="c1", invalid="line 1: cut off"),)
+        content="",
+        function_calls=(
+            FunctionCall(name="write", arguments={}, id="c1", invalid="line 1: cut off"),
+        ),
     )
     agent = make(broken, "gave up")
     await agent.process_message("Go.")
@@ -98,7 +105,9 @@ async def test_a_denial_names_the_rule_and_what_would_be_allowed(make, journal):
     agent = make(calls(call("add", a=1, b=2)), "ok", policy=Rules(denied=["add"]))
     await agent.process_message("Go.")
     (answer,) = [m for m in agent.history if m.role == "tool"]
-    assert answer.content.startswith("[error] denied by rule 3 (deny): not here. What would be allowed: git log.")
+    assert answer.content.startswith(
+        "[error] denied by rule 3 (deny): not here. What would be allowed: git log."
+    )
     (step,) = [step for step in journal.steps if step.kind is StepKind.CALL]
     assert step.body["verdict"]["effect"] == "deny"
 
@@ -111,11 +120,17 @@ async def test_a_model_that_says_nothing_is_reminded_once(make):
 
 async def test_a_model_that_says_nothing_twice_has_failed(make):
     reply = await make("", " ").process_message("Go.")
-    assert (reply.status, reply.detail) == (Status.FAILED, "the model answered twice with neither text nor a call")
+    assert (reply.status, reply.detail) == (
+        Status.FAILED,
+        "the model answered twice with neither text nor a call",
+    )
 
 
 async def test_a_run_that_uses_up_its_iterations_is_no_success_and_says_so(make):
-    agent = make(*[calls(call("add", a=1, b=1), text=f"step {n}") for n in range(5)], limits=Limits(max_iterations=3))
+    agent = make(
+        *[calls(call("add", a=1, b=1), text=f"step {n}") for n in range(5)],
+        limits=Limits(max_iterations=3),
+    )
     reply = await agent.process_message("Go.")
     assert reply.iterations == 3
     assert reply.status is Status.FAILED
@@ -123,7 +138,9 @@ async def test_a_run_that_uses_up_its_iterations_is_no_success_and_says_so(make)
 
 
 async def test_an_answer_in_the_last_iteration_is_a_success(make):
-    reply = await make(calls(call("add", a=1, b=1)), "2", limits=Limits(max_iterations=2)).process_message("Go.")
+    reply = await make(
+        calls(call("add", a=1, b=1)), "2", limits=Limits(max_iterations=2)
+    ).process_message("Go.")
     assert reply.status is Status.SUCCEEDED
 
 
@@ -191,14 +208,16 @@ async def test_finish_without_a_report_takes_the_text_beside_it(make):
 
 
 async def test_finish_can_end_in_silence_with_its_reason(make):
-    reply = await make(calls(call("finish", notify=False, reason="nothing new"))).process_message("Go.")
+    reply = await make(calls(call("finish", notify=False, reason="nothing new"))).process_message(
+        "Go."
+    )
     assert (reply.silent, reply.detail, reply.status) == (True, "nothing new", Status.SUCCEEDED)
 
 
 async def test_a_declared_failure_is_never_silent(make):
-    reply = await make(calls(call("finish", status="failed", notify=False, reason="which account?"))).process_message(
-        "Go."
-    )
+    reply = await make(
+        calls(call("finish", status="failed", notify=False, reason="which account?"))
+    ).process_message("Go.")
     assert (reply.silent, reply.status, reply.detail) == (False, Status.FAILED, "which account?")
     assert reply.content == "which account?"
 
@@ -212,21 +231,32 @@ async def test_the_silent_token_must_be_the_whole_answer(make):
 
     from daemon.agent.prompt import Persona, PromptContext
 
-    context = PromptContext(persona=Persona(), workspace=Path(), now=NOW, zone=UTC, silent_token="NOTHING TO REPORT")
+    context = PromptContext(
+        persona=Persona(), workspace=Path(), now=NOW, zone=UTC, silent_token="NOTHING TO REPORT"
+    )
     silent = await make("NOTHING TO REPORT\n", context=context).process_message("Go.")
-    spoken = await make("NOTHING TO REPORT, but the disk is full", context=context).process_message("Go.")
+    spoken = await make("NOTHING TO REPORT, but the disk is full", context=context).process_message(
+        "Go."
+    )
     assert (silent.silent, silent.content) == (True, "")
     assert (spoken.silent, spoken.status) == (False, Status.SUCCEEDED)
 
 
 async def test_a_required_tool_that_failed_last_is_no_success(make):
-    agent = make(calls(call("add", a=1, b=2)), "ok", policy=Rules(denied=["add"]), required_tools=["add"])
+    agent = make(
+        calls(call("add", a=1, b=2)), "ok", policy=Rules(denied=["add"]), required_tools=["add"]
+    )
     reply = await agent.process_message("Go.")
-    assert (reply.status, reply.detail) == (Status.FAILED, "a required tool was denied or failed: add")
+    assert (reply.status, reply.detail) == (
+        Status.FAILED,
+        "a required tool was denied or failed: add",
+    )
 
 
 async def test_a_required_tool_that_was_repaired_is_forgiven(make):
-    agent = make(calls(call("add", a="x", b=2)), calls(call("add", a=1, b=2)), "3", required_tools=["add"])
+    agent = make(
+        calls(call("add", a="x", b=2)), calls(call("add", a=1, b=2)), "3", required_tools=["add"]
+    )
     assert (await agent.process_message("Go.")).status is Status.SUCCEEDED
 
 
@@ -240,7 +270,9 @@ async def test_the_next_provider_of_the_chain_answers_and_the_journal_knows(make
 
 
 async def test_a_failover_holds_for_the_rest_of_the_run(make):
-    first = create_provider("scripted", name="first", replies=[BadKey("no key"), "never asked again"])
+    first = create_provider(
+        "scripted", name="first", replies=[BadKey("no key"), "never asked again"]
+    )
     second = create_provider("scripted", name="second", replies=[calls(call("add", a=1, b=1)), "2"])
     agent = make(provider=first, fallback=[second])
     await agent.process_message("Go.")
@@ -248,7 +280,9 @@ async def test_a_failover_holds_for_the_rest_of_the_run(make):
 
 
 async def test_offline_does_not_hide_a_short_fault(make):
-    vendor = create_provider("scripted", name="vendor", replies=[Overloaded("busy", retry_after=0)] * 2 + ["back"])
+    vendor = create_provider(
+        "scripted", name="vendor", replies=[Overloaded("busy", retry_after=0)] * 2 + ["back"]
+    )
     offline = create_provider("offline", name="offline")
     limits = Limits(attempts=1, backoff=0.0, offline_after=60)
     reply = await make(provider=vendor, fallback=[offline], limits=limits).process_message("Go.")
@@ -256,7 +290,9 @@ async def test_offline_does_not_hide_a_short_fault(make):
 
 
 async def test_offline_steps_in_for_a_vendor_that_stays_away(make):
-    vendor = create_provider("scripted", name="vendor", replies=[Overloaded("busy", retry_after=0)] * 50)
+    vendor = create_provider(
+        "scripted", name="vendor", replies=[Overloaded("busy", retry_after=0)] * 50
+    )
     offline = create_provider("offline", name="offline")
     limits = Limits(attempts=1, backoff=0.0, offline_after=0.0)
     agent = make(provider=vendor, fallback=[offline], limits=limits)
@@ -287,13 +323,19 @@ async def test_clearing_the_history_keeps_the_system_prompt(make):
 
 
 async def test_secrets_in_a_result_never_reach_the_model(make, registry):
-    registry.register("leak", "Leak.", lambda: "key sk-canary-123", {"type": "object", "properties": {}})
-    agent = make(calls(call("leak")), "ok", redact=lambda text: text.replace("sk-canary-123", "[secret]"))
+    registry.register(
+        "leak", "Leak.", lambda: "key sk-canary-123", {"type": "object", "properties": {}}
+    )
+    agent = make(
+        calls(call("leak")), "ok", redact=lambda text: text.replace("sk-canary-123", "[secret]")
+    )
     await agent.process_message("Go.")
     assert "canary" not in repr(agent.history)
 
 
-async def test_a_secret_that_a_model_knows_is_not_kept_shown_or_handed_to_a_tool(make, registry, journal):
+async def test_a_secret_that_a_model_knows_is_not_kept_shown_or_handed_to_a_tool(
+    make, registry, journal
+):
     seen = []
 
     def write(text: str) -> None:

@@ -11,7 +11,11 @@ NOW = datetime(2026, 11, 20, 12, 2, tzinfo=UTC)
 
 
 def context(**changes):
-    fields = {"persona": Persona(name="Ada", user_name="Grace"), "workspace": Path("/ws"), "now": NOW}
+    fields = {
+        "persona": Persona(name="Ada", user_name="Grace"),
+        "workspace": Path("/ws"),
+        "now": NOW,
+    }
     return PromptContext(**{**fields, "zone": ZoneInfo("Europe/Berlin"), **changes})
 
 
@@ -38,7 +42,12 @@ def test_the_time_is_told_with_its_zone():
 
 
 def test_a_late_run_knows_when_it_was_due_and_why_it_is_late():
-    late = context(slot=NOW - timedelta(hours=4, minutes=2), lateness=4 * 3600 + 120, was_down=True, routine="r")
+    late = context(
+        slot=NOW - timedelta(hours=4, minutes=2),
+        lateness=4 * 3600 + 120,
+        was_down=True,
+        routine="r",
+    )
     text = render(late)["environment"]
     assert "Scheduled for 2026-11-20 09:00 CET" in text
     assert "4 h 2 min late: the daemon was down" in text
@@ -59,7 +68,11 @@ def test_a_long_report_of_last_time_is_cut():
 
 
 def test_the_prompt_speaks_chinese_when_the_agent_does():
-    text = join(render(context(persona=Persona(language="zh"), tools=["shell"], routine="r", silent_token="无")))
+    text = join(
+        render(
+            context(persona=Persona(language="zh"), tools=["shell"], routine="r", silent_token="无")
+        )
+    )
     assert "请用中文书写" in text
     assert "## 原则" in text
 

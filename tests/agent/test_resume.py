@@ -22,7 +22,12 @@ class Journal:
     """Steps that outlive a crash, and a crash at the n-th commit: before it holds, or right after."""
 
     def __init__(self, steps, crash_at, *, before_commit, alone):
-        self.steps, self.crash_at, self.before_commit, self.commits = steps, crash_at, before_commit, 0
+        self.steps, self.crash_at, self.before_commit, self.commits = (
+            steps,
+            crash_at,
+            before_commit,
+            0,
+        )
         self.alone, self._riding = alone, []
 
     async def append(self, *steps, durable=False):
@@ -83,7 +88,8 @@ class World:
             steps=self.steps,
             limits=Limits(attempts=1),
             emit=lambda event: (
-                event["type"] == "thinking" and self.safe_when_asked.append([step.kind.value for step in self.steps])
+                event["type"] == "thinking"
+                and self.safe_when_asked.append([step.kind.value for step in self.steps])
             ),
         )
         reply = await agent.process_message("Go.")
@@ -95,7 +101,9 @@ def turn(kinds):
     return calls(*[{"name": kind, "arguments": {"n": n}} for n, kind in kinds])
 
 
-turns = st.lists(st.lists(st.sampled_from(["write", "look"]), min_size=1, max_size=4), min_size=0, max_size=4)
+turns = st.lists(
+    st.lists(st.sampled_from(["write", "look"]), min_size=1, max_size=4), min_size=0, max_size=4
+)
 
 
 def script_of(shape):
@@ -132,7 +140,9 @@ def test_a_call_of_unknown_outcome_is_told_to_the_model_and_not_repeated():
     script = script_of([["write"]])
     world = World(script)
     with pytest.raises(Crash):
-        asyncio.run(world.live(2))  # prompt, then answer and call: dies right before the tool starts
+        asyncio.run(
+            world.live(2)
+        )  # prompt, then answer and call: dies right before the tool starts
     asyncio.run(world.live())
     assert world.effects == []
     (result,) = [step for step in world.steps if step.kind is StepKind.RESULT]

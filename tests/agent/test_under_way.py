@@ -24,7 +24,9 @@ class Box:
 
 
 async def test_a_message_is_heard_before_the_next_question_and_kept_as_a_step(make, journal):
-    agent = make(calls(call("add", a=1, b=2)), "three, and hello", inbox=Box(_2=[Message(7, "say hello")]))
+    agent = make(
+        calls(call("add", a=1, b=2)), "three, and hello", inbox=Box(_2=[Message(7, "say hello")])
+    )
     reply = await agent.process_message("add")
     assert reply.content == "three, and hello"
     assert [message.role for message in agent.provider.asked[1].messages][-2:] == ["tool", "user"]
@@ -38,12 +40,18 @@ async def test_a_final_answer_is_not_the_last_word_to_somebody_who_has_just_spok
     assert (await agent.process_message("work")).content == "done, in French"
 
 
-async def test_what_was_said_before_is_frozen_with_the_prompt_and_the_same_after_a_crash(make, journal):
+async def test_what_was_said_before_is_frozen_with_the_prompt_and_the_same_after_a_crash(
+    make, journal
+):
     said = [LLMMessage(role="user", content="hi"), LLMMessage(role="assistant", content="hello")]
     agent = make("again", said=said)
     await agent.process_message("and now?")
     assert [m.content for m in agent.provider.asked[0].messages[1:]] == ["hi", "hello", "and now?"]
-    assert [m.content for m in Transcript(journal.steps).messages[1:4]] == ["hi", "hello", "and now?"]
+    assert [m.content for m in Transcript(journal.steps).messages[1:4]] == [
+        "hi",
+        "hello",
+        "and now?",
+    ]
 
 
 async def test_a_conversation_that_outgrows_the_model_begins_afresh_and_says_so(make, journal):
@@ -52,7 +60,11 @@ async def test_a_conversation_that_outgrows_the_model_begins_afresh_and_says_so(
     assert (reply.status, reply.content) == (Status.SUCCEEDED, "three")
     last = agent.provider.asked[2].messages
     assert [message.role for message in last] == ["system", "user"]
-    assert "add one and two" in last[1].content and "add: 3" in last[1].content and "I add." in last[1].content
+    assert (
+        "add one and two" in last[1].content
+        and "add: 3" in last[1].content
+        and "I add." in last[1].content
+    )
     (step,) = [step for step in journal.steps if step.body.get("source") == "afresh"]
     assert "begins afresh" in step.body["text"]
 
@@ -70,7 +82,10 @@ async def test_a_model_that_stopped_for_want_of_room_is_given_a_shorter_conversa
     assert (await agent.process_message("work")).content == "done"
     agent = make(full, full)
     reply = await agent.process_message("work")
-    assert (reply.status, reply.detail) == (Status.FAILED, "the conversation outgrew the model's context")
+    assert (reply.status, reply.detail) == (
+        Status.FAILED,
+        "the conversation outgrew the model's context",
+    )
 
 
 async def test_whoever_watches_gets_the_answer_piece_by_piece(make):
@@ -84,6 +99,9 @@ async def test_whoever_watches_gets_the_answer_piece_by_piece(make):
 
 async def test_secrets_are_taken_out_of_pieces_too(make):
     events = []
-    agent = make("the key is hunter2hunter2", redact=lambda text: text.replace("hunter2hunter2", "[redacted]"))
+    agent = make(
+        "the key is hunter2hunter2",
+        redact=lambda text: text.replace("hunter2hunter2", "[redacted]"),
+    )
     await agent.process_message_stream("work", events.append)
     assert "hunter2" not in str(events)

@@ -28,7 +28,11 @@ async def agent_of():
 
 def asked_for(request):
     body = request.body
-    return next(body[key] for key in ("max_tokens", "max_completion_tokens", "max_output_tokens") if key in body)
+    return next(
+        body[key]
+        for key in ("max_tokens", "max_completion_tokens", "max_output_tokens")
+        if key in body
+    )
 
 
 def said(request):
@@ -43,7 +47,9 @@ async def test_an_answer_that_was_cut_is_asked_for_once_more_with_more_room(agen
     assert (asked_for(first), asked_for(second)) == (500, 2000)
     assert said(first) == said(second), "what was cut is no part of the conversation"
     assert reply.status is Status.SUCCEEDED and reply.content == "It begins with all of it."
-    assert reply.detail == "an answer was cut off by its limit, and asked for again with 2000 tokens"
+    assert (
+        reply.detail == "an answer was cut off by its limit, and asked for again with 2000 tokens"
+    )
     assert reply.usage.output > 0 and reply.iterations == 1 and not vendor.refusals
 
 
@@ -56,7 +62,10 @@ async def test_a_call_that_was_cut_is_not_executed_and_asked_for_again(agent_of,
         lambda text: done.append(text),
         {"type": "object", "properties": {"text": {"type": "string"}}},
     )
-    broken = {"tool_calls": [{"name": "write", "arguments": '{"text": "half of'}], "finish": "length"}
+    broken = {
+        "tool_calls": [{"name": "write", "arguments": '{"text": "half of'}],
+        "finish": "length",
+    }
     whole = {"tool_calls": [{"name": "write", "arguments": {"text": "half of it and more"}}]}
     async with FakeVendor([broken, whole, "Written."]) as vendor:
         reply = await agent_of(way, vendor, registry, max_tokens=500).process_message("Write.")
@@ -79,26 +88,45 @@ async def test_one_that_is_cut_again_is_a_failure_that_says_both(agent_of):
 async def test_what_the_model_has_no_more_room_for_is_asked_for_once(agent_of):
     async with FakeVendor([CUT]) as vendor:
         settings = {"max_tokens": 900, "capabilities": {"output": 900}}
-        assert (await agent_of("claude opus", vendor, **settings).process_message("Tell.")).status is Status.FAILED
+        assert (
+            await agent_of("claude opus", vendor, **settings).process_message("Tell.")
+        ).status is Status.FAILED
     async with FakeVendor([CUT]) as another:  # the vendor's own limit: nobody has set one
-        assert (await agent_of("deepseek", another).process_message("Tell.")).status is Status.FAILED
+        assert (
+            await agent_of("deepseek", another).process_message("Tell.")
+        ).status is Status.FAILED
     assert len(vendor.requests) == len(another.requests) == 1
 
 
 async def test_a_vendor_that_refuses_more_leaves_what_was_cut(agent_of):
     async with FakeVendor([CUT, {"error": 400, "message": "max_tokens: 2000 > 900"}]) as vendor:
-        reply = await agent_of("claude opus", vendor, limits=Limits(max_tokens=500)).process_message("Tell.")
-    assert len(vendor.requests) == 2 and reply.status is Status.FAILED and reply.content.startswith("It begins with")
+        reply = await agent_of(
+            "claude opus", vendor, limits=Limits(max_tokens=500)
+        ).process_message("Tell.")
+    assert (
+        len(vendor.requests) == 2
+        and reply.status is Status.FAILED
+        and reply.content.startswith("It begins with")
+    )
 
 
-@pytest.mark.parametrize("way", ["openai responses", "openai chat", "openai responses, no reasoning"])
+@pytest.mark.parametrize(
+    "way", ["openai responses", "openai chat", "openai responses, no reasoning"]
+)
 async def test_tools_beyond_what_a_model_takes_are_left_out_and_named(agent_of, way):
     registry = FunctionRegistry()
     for number in range(131):
-        registry.register(f"tool_{number}", "Do.", lambda: "done", {"type": "object", "properties": {}})
-    async with FakeVendor([{"tool_calls": [{"name": "tool_127", "arguments": {}}]}, "Done."]) as vendor:
+        registry.register(
+            f"tool_{number}", "Do.", lambda: "done", {"type": "object", "properties": {}}
+        )
+    async with FakeVendor(
+        [{"tool_calls": [{"name": "tool_127", "arguments": {}}]}, "Done."]
+    ) as vendor:
         reply = await agent_of(way, vendor, registry).process_message("Work.")
-    assert not vendor.refusals and [len(request.body["tools"]) for request in vendor.requests] == [128, 128]
+    assert not vendor.refusals and [len(request.body["tools"]) for request in vendor.requests] == [
+        128,
+        128,
+    ]
     assert reply.status is Status.SUCCEEDED and str(reply.detail).endswith(
         "takes 128 tools and was offered 131; the last ones were left out: tool_128, tool_129, tool_130"
     )
@@ -107,7 +135,9 @@ async def test_tools_beyond_what_a_model_takes_are_left_out_and_named(agent_of, 
 async def test_other_vendors_are_told_of_every_tool(agent_of):
     registry = FunctionRegistry()
     for number in range(131):
-        registry.register(f"tool_{number}", "Do.", lambda: "done", {"type": "object", "properties": {}})
+        registry.register(
+            f"tool_{number}", "Do.", lambda: "done", {"type": "object", "properties": {}}
+        )
     async with FakeVendor(["Done."]) as vendor:
         reply = await agent_of("claude opus", vendor, registry).process_message("Work.")
     assert len(vendor.requests[0].body["tools"]) == 131 and reply.detail is None

@@ -72,7 +72,9 @@ class Desk:
         self.triggered.put_nowait(run)
         return run
 
-    async def pause(self, name: str, *, until: datetime | None = None, length: timedelta | None = None) -> None:
+    async def pause(
+        self, name: str, *, until: datetime | None = None, length: timedelta | None = None
+    ) -> None:
         await self.journal.pause(name, until=self.now + length if length else until)
         self.states = await self.journal.routine_states()
 
@@ -80,7 +82,9 @@ class Desk:
         await self.journal.resume(name)
         self.states = await self.journal.routine_states()
 
-    def next_fires(self, name: str, count: int = 3, *, after: datetime | None = None) -> list[datetime]:
+    def next_fires(
+        self, name: str, count: int = 3, *, after: datetime | None = None
+    ) -> list[datetime]:
         every = self.routines[name].trigger.every or timedelta(hours=1)
         first = NOW + every * (((after or self.now) - NOW) // every + 1)
         return [first + every * number for number in range(count)]
@@ -144,7 +148,10 @@ class House:
         deliver: Sequence[tuple[str, dict[str, Any]]] = (),
         **changes: Any,
     ) -> Run:
-        fields: dict[str, Any] = {"report": "# All is well\n\nNothing to do.", "ended": NOW + timedelta(seconds=3)}
+        fields: dict[str, Any] = {
+            "report": "# All is well\n\nNothing to do.",
+            "ended": NOW + timedelta(seconds=3),
+        }
         run = await self.journal.end(run.to(status, **(fields | changes)), deliver)
         self.events.publish(run.id, end_of(run))
         return run
@@ -153,7 +160,9 @@ class House:
         """Live a run with one gathered fact, one model call and one refused tool call."""
         run = await self.take(name)
         await self.live(run, *STEPS)
-        run = replace(run, usage=Usage(input=1200, cache_read=800, output=85), provider="local", model="m-1")
+        run = replace(
+            run, usage=Usage(input=1200, cache_read=800, output=85), provider="local", model="m-1"
+        )
         return await self.end(run, iterations=1, **changes)
 
 
@@ -173,7 +182,13 @@ STEPS = (
         kind=StepKind.RESULT,
         iteration=0,
         call_id="gather.host",
-        body={"tool": "sysinfo", "ok": True, "text": "load 0.1\nfine", "seconds": 0.012, "value": {"load": 0.1}},
+        body={
+            "tool": "sysinfo",
+            "ok": True,
+            "text": "load 0.1\nfine",
+            "seconds": 0.012,
+            "value": {"load": 0.1},
+        },
     ),
     Step(
         kind=StepKind.PROMPT,
@@ -194,7 +209,13 @@ STEPS = (
             "content": "Let me look.",
             "calls": [{"name": "shell", "arguments": {"command": "rm -rf /"}, "id": "c1"}],
             "finish": "tool_calls",
-            "usage": {"input": 1200, "cache_read": 800, "cache_write": 0, "output": 85, "reasoning": 0},
+            "usage": {
+                "input": 1200,
+                "cache_read": 800,
+                "cache_write": 0,
+                "output": 85,
+                "reasoning": 0,
+            },
             "model": "m-1",
             "seconds": 0.5,
         },
@@ -230,13 +251,20 @@ def routine(name: str, **fields: Any) -> Routine:
 
 @asynccontextmanager
 async def built(
-    folder: Path, *, socket: Path | None = None, env: Mapping[str, str] | None = None, **changes: Any
+    folder: Path,
+    *,
+    socket: Path | None = None,
+    env: Mapping[str, str] | None = None,
+    **changes: Any,
 ) -> AsyncIterator[House]:
     """Open a house in a folder and serve its API until the block ends."""
     database = await Database.open(blank(folder / "agentd.db"))
     journal = Journal(database, clock=clock)
     daily = routine(
-        "daily-report", description="What happened", trigger={"every": "1d"}, path=folder / "daily-report.toml"
+        "daily-report",
+        description="What happened",
+        trigger={"every": "1d"},
+        path=folder / "daily-report.toml",
     )
     approver = Desk(journal, [daily, routine("heartbeat", trigger={"every": "30m"})])
     await approver.open()
@@ -261,7 +289,9 @@ async def built(
         return ReloadView(added=["new"], changed=[], removed=[], faults=[])
 
     async def rename(old: str, new: str) -> list[str]:
-        approver.routines = {new if name == old else name: each for name, each in approver.routines.items()}
+        approver.routines = {
+            new if name == old else name: each for name, each in approver.routines.items()
+        }
         return []
 
     async def adopt(name: str) -> Path:
@@ -295,7 +325,13 @@ async def built(
     await server.ready()
     try:
         yield House(
-            journal=journal, approver=approver, hall=hall, events=events, server=server, api=api, path=server.path
+            journal=journal,
+            approver=approver,
+            hall=hall,
+            events=events,
+            server=server,
+            api=api,
+            path=server.path,
         )
     finally:
         server.stop()
@@ -305,7 +341,13 @@ async def built(
 
 def broken(name: str) -> ConfigError:
     return ConfigError(
-        Fault(file=f"{name}.toml", key="trigger.cron", found='"61 * * * *"', problem="minute is 0-59", hint="use 1")
+        Fault(
+            file=f"{name}.toml",
+            key="trigger.cron",
+            found='"61 * * * *"',
+            problem="minute is 0-59",
+            hint="use 1",
+        )
     )
 
 
@@ -323,11 +365,20 @@ class Answer:
 
 
 async def ask(
-    path: Path, method: str, target: str, body: bytes = b"", headers: Mapping[str, str] | None = None
+    path: Path,
+    method: str,
+    target: str,
+    body: bytes = b"",
+    headers: Mapping[str, str] | None = None,
 ) -> Answer:
     """Speak HTTP by hand, as curl would."""
     reader, writer = await asyncio.open_unix_connection(os.fspath(path))
-    lines = [f"{method} {target} HTTP/1.1", "Host: agentd", "Connection: close", f"Content-Length: {len(body)}"]
+    lines = [
+        f"{method} {target} HTTP/1.1",
+        "Host: agentd",
+        "Connection: close",
+        f"Content-Length: {len(body)}",
+    ]
     lines += [f"{name}: {value}" for name, value in (headers or {}).items()]
     writer.write("\r\n".join([*lines, "", ""]).encode() + body)
     await writer.drain()

@@ -26,27 +26,44 @@ def get(house: House) -> Get:
     return get
 
 
-async def test_status_tells_where_the_daemon_lives_what_runs_and_what_is_next(house: House, get: Get) -> None:
+async def test_status_tells_where_the_daemon_lives_what_runs_and_what_is_next(
+    house: House, get: Get
+) -> None:
     run = await house.take()
     house.approver.faults["broken"] = broken("broken")
     await house.approver.pause("heartbeat")
     status = await get("/v1/status")
     assert status["pid"] == os.getpid()
     assert status["version"] == "0.0.test"
-    counts = {"on": 1, "paused": 1, "disabled": 0, "elsewhere": 0, "held": 0, "invalid": 1, "kept": 0}
+    counts = {
+        "on": 1,
+        "paused": 1,
+        "disabled": 0,
+        "elsewhere": 0,
+        "held": 0,
+        "invalid": 1,
+        "kept": 0,
+    }
     assert status["routines"] == counts
     assert [each["id"] for each in status["active"]] == [run.id]
-    assert status["next"][0] == {"routine": "daily-report", "at": "2026-11-21T09:00:00.000Z"}  # the other one is paused
+    assert status["next"][0] == {
+        "routine": "daily-report",
+        "at": "2026-11-21T09:00:00.000Z",
+    }  # the other one is paused
     assert status["counts"]["runs"] == {"running": 1}
 
 
 async def test_every_answer_carries_the_version(house: House) -> None:
     for target in ("/v1/status", "/v1/runs/nope", "/nowhere"):
         assert (await ask(house.path, "GET", target)).headers["agentd-version"] == "0.0.test"
-    assert (await ask(house.path, "GET", "/v1/status", headers={"bad header": "x"})).headers["agentd-version"]
+    assert (await ask(house.path, "GET", "/v1/status", headers={"bad header": "x"})).headers[
+        "agentd-version"
+    ]
 
 
-async def test_routines_are_listed_with_their_last_run_and_what_became_of_its_report(house: House, get: Get) -> None:
+async def test_routines_are_listed_with_their_last_run_and_what_became_of_its_report(
+    house: House, get: Get
+) -> None:
     run = await house.whole_run(deliver=[("file", {"path": "x.md"})])
     (delivery,) = await house.journal.deliveries(run=run.id)
     house.approver.faults["broken"] = broken("broken")
@@ -66,7 +83,10 @@ async def test_a_routine_shows_its_definition_and_next_starts(get: Get) -> None:
     assert shown["definition"]["run"]["prompt"] == "Write the report."
     assert len(shown["fires"]) == 3
     assert len((await get("/v1/routines/daily-report/next?count=7"))["items"]) == 7
-    assert [each["routine"] for each in (await get("/v1/next?count=2"))["items"]] == ["heartbeat", "heartbeat"]
+    assert [each["routine"] for each in (await get("/v1/next?count=2"))["items"]] == [
+        "heartbeat",
+        "heartbeat",
+    ]
 
 
 async def test_lists_come_in_pages_that_neither_miss_nor_repeat(house: House, get: Get) -> None:
@@ -104,7 +124,9 @@ async def test_steps_deliveries_and_slots_come_in_pages_too(house: House, get: G
     assert {slot["outcome"] for slot in page["items"]} == {"ran", "missed"}
 
 
-async def test_a_run_is_found_by_the_end_of_its_id_and_shows_its_deliveries(house: House, get: Get) -> None:
+async def test_a_run_is_found_by_the_end_of_its_id_and_shows_its_deliveries(
+    house: House, get: Get
+) -> None:
     run = await house.whole_run(deliver=[("file", {"path": "x.md"})])
     shown = await get(f"/v1/runs/{run.id[-6:]}")
     assert shown["id"] == run.id
@@ -131,11 +153,15 @@ async def test_a_run_in_line_says_how_many_stand_before_it(house: House) -> None
 
 async def test_cancelling_ends_a_waiting_run_and_stops_a_running_one(house: House) -> None:
     waiting = await house.claim()
-    assert (await ask(house.path, "POST", f"/v1/runs/{waiting.id}/cancel")).json["status"] == "cancelled"
+    assert (await ask(house.path, "POST", f"/v1/runs/{waiting.id}/cancel")).json[
+        "status"
+    ] == "cancelled"
     running = await house.take()
     answer = (await ask(house.path, "POST", f"/v1/runs/{running.id}/cancel")).json
     assert (answer["status"], answer["cancel"]) == ("running", True)
-    assert [house.hall.interrupted.get_nowait() for _ in range(2)] == [waiting.id, running.id], "it leaves the line"
+    assert [house.hall.interrupted.get_nowait() for _ in range(2)] == [waiting.id, running.id], (
+        "it leaves the line"
+    )
     assert (await ask(house.path, "POST", f"/v1/runs/{waiting.id}/cancel")).status == 409
 
 
@@ -160,13 +186,41 @@ async def test_an_act_of_the_operator_is_remembered_and_a_look_is_not(house: Hou
         ("HEAD", "/v1/status", b"", 405, None, None),
         ("GET", "/v1/runs/01ZZZZZZZZ", b"", 404, "not_found", "01ZZZZZZZZ"),
         ("GET", "/v1/routines/daily-reprot", b"", 404, "not_found", "did you mean 'daily-report'?"),
-        ("POST", "/v1/routines/daily-reprot/pause", b"", 404, "not_found", "did you mean 'daily-report'?"),
+        (
+            "POST",
+            "/v1/routines/daily-reprot/pause",
+            b"",
+            404,
+            "not_found",
+            "did you mean 'daily-report'?",
+        ),
         ("POST", "/v1/routines/daily-report/run", b"{", 400, "bad_request", "not JSON: "),
-        ("POST", "/v1/routines/daily-report/run", b"\x80\x81\x82\x83", 400, "bad_request", "not JSON in UTF-8"),
+        (
+            "POST",
+            "/v1/routines/daily-report/run",
+            b"\x80\x81\x82\x83",
+            400,
+            "bad_request",
+            "not JSON in UTF-8",
+        ),
         ("POST", "/v1/routines/daily-report/run", b"[" * 100_000, 400, "bad_request", "not JSON"),
         ("POST", "/v1/routines/daily-report/run", b"[]", 400, "bad_request", "not an object"),
-        ("POST", "/v1/routines/daily-report/run", b'{"evnt": "x"}', 422, "bad_request", "did you mean 'event'?"),
-        ("POST", "/v1/routines/daily-report/run", b'{"event": 7}', 422, "bad_request", "expected text (found 7)"),
+        (
+            "POST",
+            "/v1/routines/daily-report/run",
+            b'{"evnt": "x"}',
+            422,
+            "bad_request",
+            "did you mean 'event'?",
+        ),
+        (
+            "POST",
+            "/v1/routines/daily-report/run",
+            b'{"event": 7}',
+            422,
+            "bad_request",
+            "expected text (found 7)",
+        ),
         ("POST", "/v1/reload", b"x" * 1_000_001, 413, "bad_request", "over 1000000 bytes"),
         ("GET", "/v1/runs?limit=0", b"", 422, "bad_request", "from 1 to 1000"),
         ("GET", "/v1/runs?limit=many", b"", 422, "bad_request", 'whole number (found "many")'),
@@ -175,7 +229,13 @@ async def test_an_act_of_the_operator_is_remembered_and_a_look_is_not(house: Hou
     ],
 )
 async def test_what_goes_wrong_is_said_in_one_form(
-    house: House, method: str, target: str, body: bytes, status: int, code: str | None, detail: str | None
+    house: House,
+    method: str,
+    target: str,
+    body: bytes,
+    status: int,
+    code: str | None,
+    detail: str | None,
 ) -> None:
     answer = await ask(house.path, method, target, body)
     assert answer.status == status
@@ -255,14 +315,23 @@ async def test_every_view_of_a_run_in_every_status_is_json(house: House, get: Ge
 async def test_the_openapi_document_is_complete_and_its_references_lead_somewhere(get: Get) -> None:
     document = await get("/v1/openapi.json")
     assert document["openapi"] == "3.1.0"
-    described = {(method.upper(), path) for path, item in document["paths"].items() for method in item}
+    described = {
+        (method.upper(), path) for path, item in document["paths"].items() for method in item
+    }
     assert described == {(method, path) for method, path, _ in ROUTES}
-    names = [operation["operationId"] for item in document["paths"].values() for operation in item.values()]
+    names = [
+        operation["operationId"]
+        for item in document["paths"].values()
+        for operation in item.values()
+    ]
     assert len(set(names)) == len(names)
     schemas = document["components"]["schemas"]
     references = set(_references(document))
     assert references
-    assert all(each.startswith("#/components/schemas/") and each.rsplit("/", 1)[1] in schemas for each in references)
+    assert all(
+        each.startswith("#/components/schemas/") and each.rsplit("/", 1)[1] in schemas
+        for each in references
+    )
     for path, item in document["paths"].items():
         for operation in item.values():
             assert operation["summary"].endswith(".")
@@ -270,7 +339,9 @@ async def test_the_openapi_document_is_complete_and_its_references_lead_somewher
             assert in_path == {part[1:-1] for part in path.split("/") if part.startswith("{")}
             assert all(one["required"] for one in operation["parameters"] if one["in"] == "path")
             assert set(operation["responses"]) == {"200", "default"}
-    limit = {one["name"]: one["schema"] for one in document["paths"]["/v1/runs"]["get"]["parameters"]}["limit"]
+    limit = {
+        one["name"]: one["schema"] for one in document["paths"]["/v1/runs"]["get"]["parameters"]
+    }["limit"]
     assert limit == {"type": "integer", "minimum": 1, "maximum": 1000, "default": 50}
 
 

@@ -105,10 +105,17 @@ async def served(listener: Listener) -> AsyncIterator[Served]:
 
 
 @asynccontextmanager
-async def site(folder: Path, limits: ConnectionLimits) -> AsyncIterator[tuple[Served, asyncio.Queue[bytes]]]:
+async def site(
+    folder: Path, limits: ConnectionLimits
+) -> AsyncIterator[tuple[Served, asyncio.Queue[bytes]]]:
     site = Site()
     async with served(
-        Listener(site.app, open_door(folder / "run" / "site.sock", {}), {"agentd-version": "9"}, limits=limits)
+        Listener(
+            site.app,
+            open_door(folder / "run" / "site.sock", {}),
+            {"agentd-version": "9"},
+            limits=limits,
+        )
     ) as there:
         yield there, site.words
 
@@ -124,7 +131,10 @@ class Client:
     """A connection that says what a test tells it to, when it tells it to."""
 
     def __init__(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, connection: socket.socket | None = None
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        connection: socket.socket | None = None,
     ) -> None:
         self.reader, self.writer, self.connection = reader, writer, connection
 
@@ -152,7 +162,13 @@ class Client:
 
 
 def limited(**changes: Any) -> ConnectionLimits:
-    wanted: dict[str, Any] = {"connections": 100, "per_peer": 100, "head": LONG, "body": LONG, "idle": LONG}
+    wanted: dict[str, Any] = {
+        "connections": 100,
+        "per_peer": 100,
+        "head": LONG,
+        "body": LONG,
+        "idle": LONG,
+    }
     return ConnectionLimits(**(wanted | changes))
 
 
@@ -180,7 +196,9 @@ async def test_a_connection_that_says_nothing_is_closed_without_a_word(tmp_path:
 
 
 @pytest.mark.parametrize("head", ["G", "GET /read HTTP/1.1\r\nHost: x\r\nX-Slow: "])
-async def test_a_head_that_comes_too_slowly_is_answered_and_closed(tmp_path: Path, head: str) -> None:
+async def test_a_head_that_comes_too_slowly_is_answered_and_closed(
+    tmp_path: Path, head: str
+) -> None:
     async with site(tmp_path, limited(head=0.2)) as (there, _):
         client = await there.connect()
         await client.say(head)
@@ -216,11 +234,16 @@ async def test_a_webhook_that_breaks_off_is_no_mistake_of_ours(
 
     hooks = Hooks(version="9", start=start, secret=lambda: None, redact=lambda body: body)
     listener = Listener(
-        application(hooks), open_door(tmp_path / "h.sock", {}), {"agentd-version": "9"}, limits=limited(body=0.2)
+        application(hooks),
+        open_door(tmp_path / "h.sock", {}),
+        {"agentd-version": "9"},
+        limits=limited(body=0.2),
     )
     async with served(listener) as there:
         client = await there.connect()
-        await client.say('POST /v1/hooks/door HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{"a')
+        await client.say(
+            'POST /v1/hooks/door HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{"a'
+        )
         assert (await client.answer()).status == 408
     assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
 
@@ -242,7 +265,9 @@ async def test_a_second_head_has_the_time_of_a_head_whatever_came_before_it(tmp_
         await client.say("G")  # uvicorn's own limit for idle connections ends here
         assert (await client.answer()).status == 408
         client = await there.connect()
-        await client.say(f"{GET}G")  # and a request that came with the one before is read by another way
+        await client.say(
+            f"{GET}G"
+        )  # and a request that came with the one before is read by another way
         await client.until("0 bytes")
         assert (await client.answer()).status == 408
 
@@ -289,7 +314,9 @@ async def test_a_client_that_does_not_read_its_answer_does_not_stay(tmp_path: Pa
 # --- places
 
 
-async def test_whoever_comes_when_all_is_taken_gets_the_place_of_the_longest_silence(tmp_path: Path) -> None:
+async def test_whoever_comes_when_all_is_taken_gets_the_place_of_the_longest_silence(
+    tmp_path: Path,
+) -> None:
     async with site(tmp_path, limited(per_peer=3)) as (there, _):
         silent = [await there.connect() for _ in range(3)]
         await there.has(3)
@@ -303,7 +330,9 @@ async def test_whoever_comes_when_all_is_taken_gets_the_place_of_the_longest_sil
             await there.has(3)
 
 
-async def test_a_thousand_silent_connections_take_the_places_of_each_other_alone(tmp_path: Path) -> None:
+async def test_a_thousand_silent_connections_take_the_places_of_each_other_alone(
+    tmp_path: Path,
+) -> None:
     async with site(tmp_path, limited(connections=40, per_peer=30)) as (there, words):
         stream = await there.connect()
         await stream.say(STREAM)
@@ -318,14 +347,20 @@ async def test_a_thousand_silent_connections_take_the_places_of_each_other_alone
         await stream.until("still here\n")
 
 
-async def test_where_every_connection_is_at_work_one_more_is_told_to_come_again(tmp_path: Path) -> None:
+async def test_where_every_connection_is_at_work_one_more_is_told_to_come_again(
+    tmp_path: Path,
+) -> None:
     async with site(tmp_path, limited(per_peer=2)) as (there, _):
         streams = [await there.connect() for _ in range(2)]
         for stream in streams:
             await stream.say(STREAM)
             await stream.until("begin\n")
         answer = await (await there.connect()).answer()
-        assert (answer.status, answer.headers["connection"], answer.headers["agentd-version"]) == (503, "close", "9")
+        assert (answer.status, answer.headers["connection"], answer.headers["agentd-version"]) == (
+            503,
+            "close",
+            "9",
+        )
         assert answer.json["code"] == "too_many_connections"
         streams[0].writer.close()
         await there.has(1)
@@ -334,7 +369,9 @@ async def test_where_every_connection_is_at_work_one_more_is_told_to_come_again(
         assert (await client.answer()).status == 200
 
 
-async def test_without_a_descriptor_nothing_spins(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_without_a_descriptor_nothing_spins(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     def complaints() -> int:
         return len([record for record in caplog.records if "socket.accept()" in record.message])
 

@@ -17,7 +17,9 @@ async def test_last_is_the_last_run_of_all(house: House) -> None:
     await house.whole_run()
     run = await house.whole_run()
     for name in ("last", "daily-report"):
-        assert (await agentctl(house.path, "inspect", name)).out.startswith(f"✓ daily-report  run {run.id}")
+        assert (await agentctl(house.path, "inspect", name)).out.startswith(
+            f"✓ daily-report  run {run.id}"
+        )
         over = await agentctl(house.path, "cancel", name)
         assert over.code == 5 and run.id[-8:] in over.err
 
@@ -47,7 +49,9 @@ async def test_an_option_without_its_value_is_said(house: House) -> None:
 
 async def test_a_log_without_what_was_asked_for_says_so(house: House, tmp_path: Path) -> None:
     (tmp_path / "logs").mkdir()
-    (tmp_path / "logs/agentd.jsonl").write_text('{"at": "2026-11-20T09:00:00Z", "level": "info", "event": "x"}\n')
+    (tmp_path / "logs/agentd.jsonl").write_text(
+        '{"at": "2026-11-20T09:00:00Z", "level": "info", "event": "x"}\n'
+    )
     said = await agentctl(house.path, "logs", "--state", str(tmp_path), "--routine", "nope")
     assert (said.code, said.out) == (0, "")
     assert "no line of" in said.err
@@ -55,11 +59,17 @@ async def test_a_log_without_what_was_asked_for_says_so(house: House, tmp_path: 
 
 
 @pytest.mark.parametrize("verb", ["list", "help", "inspect last --full"])
-async def test_an_output_without_room_is_one_line_and_a_closed_one_none(house: House, verb: str) -> None:
+async def test_an_output_without_room_is_one_line_and_a_closed_one_none(
+    house: House, verb: str
+) -> None:
     await house.whole_run()
     env = environment(house.path.parent, AGENTD_SOCKET=str(house.path))
     for redirection, code, told in (
-        (">/dev/full", 1, "agentctl: what it has to say cannot be written: No space left on device\n"),
+        (
+            ">/dev/full",
+            1,
+            "agentctl: what it has to say cannot be written: No space left on device\n",
+        ),
         (">&-", 0, ""),
     ):
         process = await asyncio.create_subprocess_exec(

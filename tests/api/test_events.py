@@ -55,7 +55,15 @@ async def following(house: House, run_id: str, query: str = "") -> AsyncIterator
         await writer.wait_closed()
 
 
-WHOLE = ["run_started", "tool_started", "tool_finished", "message", "tool_started", "tool_finished", "run_ended"]
+WHOLE = [
+    "run_started",
+    "tool_started",
+    "tool_finished",
+    "message",
+    "tool_started",
+    "tool_finished",
+    "run_ended",
+]
 
 
 async def test_a_run_is_streamed_from_its_first_event_to_its_last(house: House) -> None:
@@ -76,8 +84,13 @@ async def test_a_run_is_streamed_from_its_first_event_to_its_last(house: House) 
     assert (thinking["type"], thinking["routine"]) == ("thinking", "daily-report")
     assert [event["type"] for event in rest] == WHOLE[3:]
     assert rest[2]["preview"] == "[failed] denied\nby default\nor not"
-    assert (rest[-1]["status"], rest[-1]["report"]) == ("succeeded", "# All is well\n\nNothing to do.")
-    assert all(event["run"] == run.id and event["at"] for event in [started, finished, thinking, *rest])
+    assert (rest[-1]["status"], rest[-1]["report"]) == (
+        "succeeded",
+        "# All is well\n\nNothing to do.",
+    )
+    assert all(
+        event["run"] == run.id and event["at"] for event in [started, finished, thinking, *rest]
+    )
 
 
 async def test_who_comes_late_is_told_what_has_happened(house: House) -> None:
@@ -129,7 +142,9 @@ async def test_a_client_that_reads_nothing_holds_nobody_up_and_loses_no_step(hou
     async with following(house, run.id) as stream:
         await stream.event()
         await house.live(run, *STEPS[:2])
-        for _ in range(BACKLOG + 10):  # more than is kept for one follower: the oldest are dropped, steps among them
+        for _ in range(
+            BACKLOG + 10
+        ):  # more than is kept for one follower: the oldest are dropped, steps among them
             house.events.publish(run.id, {"type": "delta", "text": "x"})
         await house.live(run, *STEPS[2:])
         await house.end(run)
@@ -181,7 +196,9 @@ class Late:
         return await self.house.journal.steps(run_id)
 
 
-async def test_a_run_that_begins_while_its_row_is_read_is_told_from_its_first_event(house: House) -> None:
+async def test_a_run_that_begins_while_its_row_is_read_is_told_from_its_first_event(
+    house: House,
+) -> None:
     run = await house.claim()
     events = watch(run.id, Late(house), house.events)
     assert [event["type"] async for event in events] == WHOLE

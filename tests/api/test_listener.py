@@ -40,7 +40,9 @@ def test_the_socket_of_a_daemon_that_died_is_removed(tmp_path: Path) -> None:
 
 
 async def test_a_living_daemon_is_not_pushed_aside(house: House) -> None:
-    with pytest.raises(SocketBusy, match=rf"process {os.getpid()} answers on the control socket .* already") as caught:
+    with pytest.raises(
+        SocketBusy, match=rf"process {os.getpid()} answers on the control socket .* already"
+    ) as caught:
         open_door(house.path, {})
     assert isinstance(caught.value, StateBusy)  # and so ends with the same exit code
     assert caught.value.pid == os.getpid()
@@ -124,7 +126,9 @@ door.close()
 
 
 @pytest.mark.parametrize(("names", "place"), [("agentd.socket", 0), ("hooks:control", 1), ("", 0)])
-async def test_an_inherited_socket_is_used_and_its_file_is_left(tmp_path: Path, names: str, place: int) -> None:
+async def test_an_inherited_socket_is_used_and_its_file_is_left(
+    tmp_path: Path, names: str, place: int
+) -> None:
     sockets = []
     for number in range(2):
         sockets.append(socket.socket(socket.AF_UNIX))
@@ -132,11 +136,15 @@ async def test_an_inherited_socket_is_used_and_its_file_is_left(tmp_path: Path, 
         sockets[-1].listen()
 
     def hand_down() -> None:  # as systemd does: from descriptor 3 on
-        high = [fcntl.fcntl(each.fileno(), fcntl.F_DUPFD, 100) for each in sockets]  # else one may overwrite the next
+        high = [
+            fcntl.fcntl(each.fileno(), fcntl.F_DUPFD, 100) for each in sockets
+        ]  # else one may overwrite the next
         for number, fd in enumerate(high):
             os.dup2(fd, 3 + number)
 
-    child = subprocess.Popen([sys.executable, "-c", INHERIT, "2", names], preexec_fn=hand_down, close_fds=False)
+    child = subprocess.Popen(
+        [sys.executable, "-c", INHERIT, "2", names], preexec_fn=hand_down, close_fds=False
+    )
     try:
         reader, writer = await asyncio.open_unix_connection(os.fspath(tmp_path / f"{place}.sock"))
         assert await reader.read() == f"{3 + place} {tmp_path}/{place}.sock".encode()
@@ -161,7 +169,9 @@ async def test_the_file_goes_when_the_server_stops(tmp_path: Path) -> None:
 
 
 async def test_a_request_of_another_user_is_refused(tmp_path: Path) -> None:
-    async with built(tmp_path, access=lambda: Access(operators=frozenset({os.geteuid() + 1}))) as house:
+    async with built(
+        tmp_path, access=lambda: Access(operators=frozenset({os.geteuid() + 1}))
+    ) as house:
         answer = await ask(house.path, "GET", "/v1/status")
     assert (answer.status, answer.json["code"]) == (403, "foreign")
     assert f"not for uid:{os.geteuid()}" in answer.json["detail"]
@@ -225,7 +235,9 @@ def test_no_group_is_let_into_the_folder_of_a_session(folder: Path) -> None:
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may give a file to any group")
 def test_a_group_that_is_not_ours_is_one_clear_line(folder: Path) -> None:
-    with pytest.raises(ConfigError, match="cannot be given to the group: Operation not permitted; who runs agentd"):
+    with pytest.raises(
+        ConfigError, match="cannot be given to the group: Operation not permitted; who runs agentd"
+    ):
         open_door(folder / "agentd.sock", {}, group=0)
     assert list(folder.iterdir()) == []
 
@@ -237,7 +249,9 @@ def test_a_fault_names_the_socket_that_is_meant(folder: Path) -> None:
 
 
 @pytest.mark.root
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give folders to groups: sudo pytest -m root")
+@pytest.mark.skipif(
+    os.geteuid() != 0, reason="only root can give folders to groups: sudo pytest -m root"
+)
 def test_two_groups_share_a_folder_that_can_belong_to_one(folder: Path) -> None:
     door = open_door(folder / "agentd.sock", {}, group=4)
     hooks = open_door(folder / "agentd-hooks.sock", {}, name="hooks", group=5)
@@ -248,12 +262,16 @@ def test_two_groups_share_a_folder_that_can_belong_to_one(folder: Path) -> None:
 
 
 @pytest.mark.root
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user: sudo pytest -m root")
+@pytest.mark.skipif(
+    os.geteuid() != 0, reason="only root can become another user: sudo pytest -m root"
+)
 async def test_the_kernel_says_who_speaks_even_where_the_file_lets_others_in() -> None:
     import shutil
     import tempfile
 
-    folder = Path(tempfile.mkdtemp())  # pytest's own folders keep other users out, which is not what is tested here
+    folder = Path(
+        tempfile.mkdtemp()
+    )  # pytest's own folders keep other users out, which is not what is tested here
     try:
         async with built(folder) as house:
             for each in (folder, house.path.parent, house.path):

@@ -23,8 +23,14 @@ PACKAGE = Path(daemon.__file__).parent
 
 # The methods that we override or call: which arguments they take, and what we count on.
 SERVER = {
-    "main_loop": ([], "it is awaited between start-up and shutdown, and its end is the order to stop"),
-    "on_tick": (["counter"], "on_tick(0) sets `server_state.default_headers`, which every answer carries"),
+    "main_loop": (
+        [],
+        "it is awaited between start-up and shutdown, and its end is the order to stop",
+    ),
+    "on_tick": (
+        ["counter"],
+        "on_tick(0) sets `server_state.default_headers`, which every answer carries",
+    ),
     "startup": (["sockets"], "it binds the sockets that `serve` was called with"),
     "capture_signals": ([], "`serve` enters it to take SIGINT and SIGTERM, which are ours"),
     "serve": (["sockets"], "it is the whole life of the server"),
@@ -32,7 +38,10 @@ SERVER = {
 PROTOCOL = {
     "connection_made": (["transport"], "asyncio calls it"),
     "connection_lost": (["exc"], "asyncio calls it"),
-    "data_received": (["data"], "asyncio calls it; after it, h11 knows how far the request has come"),
+    "data_received": (
+        ["data"],
+        "asyncio calls it; after it, h11 knows how far the request has come",
+    ),
     "on_response_complete": ([], "the cycle calls it after the last byte of an answer"),
     "send_400_response": (["msg"], "it is called for a request that h11 cannot read"),
 }
@@ -59,7 +68,9 @@ def test_uvicorn_protocol_has_the_method(name: str) -> None:
 
 def assert_takes(owner: type, name: str, parameters: list[str], reason: str) -> None:
     method = getattr(owner, name, None)
-    assert method, f"uvicorn {uvicorn.__version__} has no {owner.__name__}.{name} any more; api needs it: {reason}"
+    assert method, (
+        f"uvicorn {uvicorn.__version__} has no {owner.__name__}.{name} any more; api needs it: {reason}"
+    )
     _self, *taken = inspect.signature(method).parameters
     assert taken == parameters, (
         f"{owner.__name__}.{name} of uvicorn {uvicorn.__version__} takes {taken}, not {parameters}; "
@@ -69,23 +80,37 @@ def assert_takes(owner: type, name: str, parameters: list[str], reason: str) -> 
 
 @pytest.mark.parametrize("name", ["main_loop", "on_tick", "startup", "serve"])
 def test_uvicorn_server_awaits_the_method(name: str) -> None:
-    assert inspect.iscoroutinefunction(getattr(uvicorn.Server, name)), f"uvicorn.Server.{name} is no coroutine any more"
+    assert inspect.iscoroutinefunction(getattr(uvicorn.Server, name)), (
+        f"uvicorn.Server.{name} is no coroutine any more"
+    )
 
 
 async def test_uvicorn_server_works_as_guest_counts_on() -> None:
-    server = uvicorn.Server(uvicorn.Config(_nothing, headers=[("a", "b")], date_header=False, server_header=False))
-    assert server.should_exit is False, "embedded_uvicorn.py sets uvicorn.Server.should_exit to stop it"
+    server = uvicorn.Server(
+        uvicorn.Config(_nothing, headers=[("a", "b")], date_header=False, server_header=False)
+    )
+    assert server.should_exit is False, (
+        "embedded_uvicorn.py sets uvicorn.Server.should_exit to stop it"
+    )
     await server.on_tick(0)
-    assert server.server_state.default_headers == [], "uvicorn sets headers before the config is loaded"
+    assert server.server_state.default_headers == [], (
+        "uvicorn sets headers before the config is loaded"
+    )
     server.config.load()
     await server.on_tick(0)
-    assert server.server_state.default_headers == [(b"a", b"b")], "uvicorn.Server.on_tick(0) sets no headers any more"
+    assert server.server_state.default_headers == [(b"a", b"b")], (
+        "uvicorn.Server.on_tick(0) sets no headers any more"
+    )
     assert isinstance(server.capture_signals(), AbstractContextManager), (
         "capture_signals is no context manager any more"
     )
     steps = inspect.getsource(uvicorn.Server._serve)
-    begin, loop, end = (steps.find(f"self.{name}(") for name in ("startup", "main_loop", "shutdown"))
-    assert 0 < begin < loop < end, "uvicorn.Server does not start up, await main_loop and shut down in this order"
+    begin, loop, end = (
+        steps.find(f"self.{name}(") for name in ("startup", "main_loop", "shutdown")
+    )
+    assert 0 < begin < loop < end, (
+        "uvicorn.Server does not start up, await main_loop and shut down in this order"
+    )
 
 
 async def test_uvicorn_protocol_has_what_guest_reads() -> None:
@@ -97,28 +122,46 @@ async def test_uvicorn_protocol_has_what_guest_reads() -> None:
             f"`{name}` of a connection of uvicorn {uvicorn.__version__} is not what embedded_uvicorn.py reads"
         )
     cycle = inspect.getsource(uvicorn.protocols.http.h11_impl.RequestResponseCycle.send)
-    assert "self.disconnected" in cycle, "uvicorn's cycle does not keep silent once `disconnected` is set"
+    assert "self.disconnected" in cycle, (
+        "uvicorn's cycle does not keep silent once `disconnected` is set"
+    )
 
 
 @pytest.mark.parametrize("name", ["their_state", "our_state", "trailing_data", "send"])
 def test_h11_connection_has_what_guest_reads(name: str) -> None:
-    assert hasattr(h11.Connection(h11.SERVER), name), f"h11 {h11.__version__} has no Connection.{name} any more"
+    assert hasattr(h11.Connection(h11.SERVER), name), (
+        f"h11 {h11.__version__} has no Connection.{name} any more"
+    )
 
 
 def test_every_override_is_named_here() -> None:
-    overridden = {name for name in vars(embedded_uvicorn._Guest) if hasattr(uvicorn.Server, name) and name[:2] != "__"}
+    overridden = {
+        name
+        for name in vars(embedded_uvicorn._Guest)
+        if hasattr(uvicorn.Server, name) and name[:2] != "__"
+    }
     assert overridden <= set(SERVER), f"name {overridden - set(SERVER)} in SERVER, too"
     overridden = {
-        name for name in vars(embedded_uvicorn.PeerProtocol) if hasattr(H11Protocol, name) and name[:2] != "__"
+        name
+        for name in vars(embedded_uvicorn.PeerProtocol)
+        if hasattr(H11Protocol, name) and name[:2] != "__"
     }
     assert overridden <= set(PROTOCOL), f"name {overridden - set(PROTOCOL)} in PROTOCOL, too"
 
 
 def test_every_attribute_that_is_read_is_named_here() -> None:
     tree = ast.parse(Path(embedded_uvicorn.__file__).read_text())
-    (protocol,) = (each for each in tree.body if isinstance(each, ast.ClassDef) and each.name == "PeerProtocol")
-    own = [each for each in ast.walk(protocol) if isinstance(each, ast.Attribute) and ast.unparse(each.value) == "self"]
-    ours = {each.attr for each in own if isinstance(each.ctx, ast.Store)} | set(vars(embedded_uvicorn.PeerProtocol))
+    (protocol,) = (
+        each for each in tree.body if isinstance(each, ast.ClassDef) and each.name == "PeerProtocol"
+    )
+    own = [
+        each
+        for each in ast.walk(protocol)
+        if isinstance(each, ast.Attribute) and ast.unparse(each.value) == "self"
+    ]
+    ours = {each.attr for each in own if isinstance(each.ctx, ast.Store)} | set(
+        vars(embedded_uvicorn.PeerProtocol)
+    )
     read = {each.attr for each in own} - (ours - set(ATTRIBUTES))
     assert read == set(ATTRIBUTES), f"embedded_uvicorn.py reads {sorted(read)} of a connection"
 
@@ -130,7 +173,11 @@ def test_one_file_knows_uvicorn_and_h11() -> None:
         for path in PACKAGE.rglob("*.py")
         for each in ast.walk(ast.parse(path.read_bytes()))
         if isinstance(each, ast.Import | ast.ImportFrom)
-        for name in ([each.module or ""] if isinstance(each, ast.ImportFrom) else [alias.name for alias in each.names])
+        for name in (
+            [each.module or ""]
+            if isinstance(each, ast.ImportFrom)
+            else [alias.name for alias in each.names]
+        )
         if name.partition(".")[0] in ("uvicorn", "h11")
     }
     assert users == {"api/embedded_uvicorn.py"}

@@ -44,7 +44,9 @@ class Office:
             self.bodies.append(body)
             id_ = f"RUN{len(self.started)}"
             now = datetime.now(UTC)
-            self.started[event] = Run(id=id_, routine=name, definition="", trigger="webhook", slot=now, created=now)
+            self.started[event] = Run(
+                id=id_, routine=name, definition="", trigger="webhook", slot=now, created=now
+            )
         return self.started[event]
 
 
@@ -79,7 +81,9 @@ async def approver(tmp_path: Path) -> AsyncIterator[Desk]:
     assert not approver.path.exists()
 
 
-def signed(body: bytes, *, id_: str = "m-1", secret: str = SECRET, age: float = 0.0) -> dict[str, str]:
+def signed(
+    body: bytes, *, id_: str = "m-1", secret: str = SECRET, age: float = 0.0
+) -> dict[str, str]:
     moment = datetime.now(UTC) - timedelta(seconds=age)
     signature = Webhook(secret).sign(id_, moment, body.decode())
     return {
@@ -107,7 +111,9 @@ async def test_without_an_id_each_request_is_a_message(approver: Desk) -> None:
     assert [json.loads((await approver.post()).raw)["run"] for _ in range(2)] == ["RUN0", "RUN1"]
 
 
-@pytest.mark.parametrize("body", [b"", b"[1, 2]", b'"text"', b"null", '{"中": "文"}'.encode(), b"0"])
+@pytest.mark.parametrize(
+    "body", [b"", b"[1, 2]", b'"text"', b"null", '{"中": "文"}'.encode(), b"0"]
+)
 async def test_any_json_is_an_input(approver: Desk, body: bytes) -> None:
     assert (await approver.post(body)).status == 202
     assert approver.office.bodies == [json.loads(body or b"{}")]
@@ -171,7 +177,9 @@ async def test_secrets_in_a_body_are_not_kept(approver: Desk) -> None:
 # --- signatures
 
 
-async def test_a_signed_message_is_accepted_and_its_bytes_are_what_was_signed(approver: Desk) -> None:
+async def test_a_signed_message_is_accepted_and_its_bytes_are_what_was_signed(
+    approver: Desk,
+) -> None:
     approver.office.secret = SECRET
     body = '{ "spaces":  "and 中文" }'.encode()
     assert (await approver.post(body, headers=signed(body))).status == 202
@@ -218,12 +226,18 @@ async def test_whoever_cannot_sign_does_not_fill_the_log(approver: Desk, tmp_pat
     try:
         for number in range(20):
             assert (await approver.post(name=f"door{number}")).status == 401
-        assert [json.loads(line)["event"] for line in log.read_text().splitlines()] == ["webhook.unsigned"]
+        assert [json.loads(line)["event"] for line in log.read_text().splitlines()] == [
+            "webhook.unsigned"
+        ]
     finally:
-        configure(level="info", console=False, file=None, secrets=Secrets())  # writes what was only counted
+        configure(
+            level="info", console=False, file=None, secrets=Secrets()
+        )  # writes what was only counted
         structlog.reset_defaults()
         root = logging.getLogger()
-        for handler in [handler for handler in root.handlers if isinstance(handler, _FromLibraries)]:
+        for handler in [
+            handler for handler in root.handlers if isinstance(handler, _FromLibraries)
+        ]:
             root.removeHandler(handler)
     assert json.loads(log.read_text().splitlines()[-1])["repeated"] == 19
 

@@ -19,7 +19,9 @@ from daemon.definitions.config.loading import load_config
 
 NOBODY = ("127.0.0.1", 1)
 SHIPPED = Path(__file__).parents[2] / "config.toml"
-CLAUDE = Found(name="claude", kind="claude", what="a key is set", settings={"api_key_env": "ANTHROPIC_API_KEY"})
+CLAUDE = Found(
+    name="claude", kind="claude", what="a key is set", settings={"api_key_env": "ANTHROPIC_API_KEY"}
+)
 
 
 async def ollama(answer: bytes):
@@ -34,9 +36,14 @@ async def ollama(answer: bytes):
 async def test_a_key_or_an_ollama_that_lies_about_is_told_with_how_to_use_it():
     async with await ollama(json.dumps({"models": [{"name": "qwen3:8b"}]}).encode()) as server:
         key, local = await at_hand(
-            "offline", {"OPENAI_API_KEY": "x", "MINIMAX_API_KEY": ""}, server.sockets[0].getsockname(), patience=30
+            "offline",
+            {"OPENAI_API_KEY": "x", "MINIMAX_API_KEY": ""},
+            server.sockets[0].getsockname(),
+            patience=30,
         )
-    assert key.announced.startswith("$OPENAI_API_KEY is set but not used. To ask that model: uncomment [providers.gpt]")
+    assert key.announced.startswith(
+        "$OPENAI_API_KEY is set but not used. To ask that model: uncomment [providers.gpt]"
+    )
     assert 'api_key_env = "OPENAI_API_KEY"' in key.announced
     assert "Its vendor bills each run" in key.question
     assert "Ollama answers on this machine but is not used" in local.announced
@@ -83,7 +90,9 @@ def test_a_yes_adds_a_few_lines_and_leaves_the_others(text):
             "claude": {"kind": "claude", "model": 'a "model"', "api_key_env": "ANTHROPIC_API_KEY"},
         },
     }
-    kept = [line for line in text.splitlines() if line.strip() and not line.startswith("provider =")]
+    kept = [
+        line for line in text.splitlines() if line.strip() and not line.startswith("provider =")
+    ]
     assert [line for line in new.splitlines() if line in kept] == kept
 
 
@@ -174,5 +183,7 @@ async def test_at_a_terminal_it_is_asked_once_while_the_daemon_works_on(home):
     await again.shows("To ask that model: uncomment [providers.gpt]")
     await again.stop()
     asked = [line for line in again.seen.splitlines() if "Shall" in line]
-    ollama = await at_hand("offline", {}, patience=30)  # of one that this machine has nobody had been asked
+    ollama = await at_hand(
+        "offline", {}, patience=30
+    )  # of one that this machine has nobody had been asked
     assert [line for line in asked if not (ollama and "Ollama" in line)] == []

@@ -69,7 +69,9 @@ async def test_ringing_during_a_reload_reads_once_more(tmp_path):
 
 
 async def test_a_bad_file_leaves_the_next_reload_possible(tmp_path):
-    definitions = Definitions(ConfigError(Fault(file="a", key="b", found="c", problem="d")), RuntimeError("broken"))
+    definitions = Definitions(
+        ConfigError(Fault(file="a", key="b", found="c", problem="d")), RuntimeError("broken")
+    )
     reloads = await started(definitions, tmp_path)
     for _ in range(3):
         reloads.ring()
@@ -146,7 +148,9 @@ async def test_a_change_of_the_hosts_zone_is_noticed_and_nothing_else_of_etc(tmp
     etc.mkdir()
     zones = tmp_path / "usr/share/zoneinfo"
     (etc / "localtime").symlink_to(zones / "Europe/Berlin")
-    watching = asyncio.create_task(watch_zone(rung.release, env={}, root=tmp_path, check_every=0.01))
+    watching = asyncio.create_task(
+        watch_zone(rung.release, env={}, root=tmp_path, check_every=0.01)
+    )
     await asyncio.sleep(0)  # it has read the zone
     (etc / "passwd").write_text("x")
     (etc / "localtime.new").symlink_to(zones / "Asia/Tokyo")

@@ -30,14 +30,25 @@ systemd = pytest.mark.skipif(
 def analyze(folder: Path, unit: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run systemd-analyze on a copy of the unit whose command exists here."""
     copy = folder / unit.name
-    copy.write_text(re.sub(r"^ExecStart=\S+", f"ExecStart={sys.executable}", unit.read_text(), flags=re.MULTILINE))
-    env = {"PATH": os.environ["PATH"], "XDG_RUNTIME_DIR": str(folder), "HOME": str(folder), "LANG": "C.UTF-8"}
+    copy.write_text(
+        re.sub(
+            r"^ExecStart=\S+", f"ExecStart={sys.executable}", unit.read_text(), flags=re.MULTILINE
+        )
+    )
+    env = {
+        "PATH": os.environ["PATH"],
+        "XDG_RUNTIME_DIR": str(folder),
+        "HOME": str(folder),
+        "LANG": "C.UTF-8",
+    }
     command = ["systemd-analyze", *arguments, str(copy)]
     return subprocess.run(command, env=env, capture_output=True, text=True, check=False)
 
 
 @systemd
-@pytest.mark.parametrize(("unit", "manager"), [(SYSTEM, "--system"), (USER, "--user")], ids=["system", "user"])
+@pytest.mark.parametrize(
+    ("unit", "manager"), [(SYSTEM, "--system"), (USER, "--user")], ids=["system", "user"]
+)
 def test_systemd_knows_every_line_of_the_unit(tmp_path: Path, unit: Path, manager: str) -> None:
     # exit 0 is not enough: an unknown value is a warning, and the line is then left out
     done = analyze(tmp_path, unit, "verify", "--man=no", manager)
@@ -49,9 +60,16 @@ def test_systemd_knows_every_line_of_the_sockets_and_finds_their_service(tmp_pat
     sockets = sorted(UNITS.glob("*.socket"))
     for unit in sockets:
         shutil.copy(unit, tmp_path)
-    text = re.sub(r"^ExecStart=\S+", f"ExecStart={sys.executable}", SYSTEM.read_text(), flags=re.MULTILINE)
+    text = re.sub(
+        r"^ExecStart=\S+", f"ExecStart={sys.executable}", SYSTEM.read_text(), flags=re.MULTILINE
+    )
     (tmp_path / SYSTEM.name).write_text(text)
-    command = ["systemd-analyze", "verify", "--man=no", *(str(tmp_path / unit.name) for unit in sockets)]
+    command = [
+        "systemd-analyze",
+        "verify",
+        "--man=no",
+        *(str(tmp_path / unit.name) for unit in sockets),
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
 
@@ -62,7 +80,9 @@ def test_the_sockets_have_the_names_and_places_that_the_daemon_and_its_client_kn
         ("hooks", hooks_beside(Path("/run/agentd/agentd.sock"))),
     ):
         unit = UNITS / ("agentd.socket" if name == "control" else "agentd-hooks.socket")
-        settings = dict(line.split("=", 1) for line in unit.read_text().splitlines() if re.match(r"\w+=", line))
+        settings = dict(
+            line.split("=", 1) for line in unit.read_text().splitlines() if re.match(r"\w+=", line)
+        )
         assert (settings["FileDescriptorName"], settings["ListenStream"]) == (name, str(path))
         assert name in CALLED
     assert Path("/run/agentd/agentd.sock") in socket_places(None, {}, Path("/nobody"), uid=4711)
@@ -70,9 +90,13 @@ def test_the_sockets_have_the_names_and_places_that_the_daemon_and_its_client_kn
 
 @systemd
 @pytest.mark.parametrize(("unit", "most"), [(SYSTEM, 22), (USER, 24)], ids=["system", "user"])
-def test_a_unit_is_as_closed_as_a_sandbox_for_tools_allows(tmp_path: Path, unit: Path, most: int) -> None:
+def test_a_unit_is_as_closed_as_a_sandbox_for_tools_allows(
+    tmp_path: Path, unit: Path, most: int
+) -> None:
     # lower needs PrivateUsers in the system unit: the control socket could tell no users apart
-    done = analyze(tmp_path, unit, "security", "--offline=true", "--no-pager", f"--threshold={most}")
+    done = analyze(
+        tmp_path, unit, "security", "--offline=true", "--no-pager", f"--threshold={most}"
+    )
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr
 
 
@@ -87,7 +111,10 @@ exec {drop} bwrap --unshare-user --unshare-pid --unshare-net --unshare-ipc --ro-
 """
 NOBODY = "setpriv --reuid=65534 --regid=65534 --clear-groups"
 SANDBOXES = {
-    "system": (["unshare", "-m"], {"bind": "mount --bind /proc {free}", "kmsg": "yes", "drop": NOBODY}),
+    "system": (
+        ["unshare", "-m"],
+        {"bind": "mount --bind /proc {free}", "kmsg": "yes", "drop": NOBODY},
+    ),
     "user": (
         [*NOBODY.split(), "unshare", "-Um", "--map-current-user", "--keep-caps"],
         {
@@ -101,11 +128,15 @@ SANDBOXES = {
 
 @pytest.mark.root
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to mount what systemd mounts")
-@pytest.mark.skipif(not shutil.which("bwrap"), reason="root: needs bubblewrap: apt-get install bubblewrap")
+@pytest.mark.skipif(
+    not shutil.which("bwrap"), reason="root: needs bubblewrap: apt-get install bubblewrap"
+)
 @pytest.mark.skipif(not shutil.which("mount"), reason="root: needs mount: apt-get install mount")
 @pytest.mark.parametrize("kind", SANDBOXES)
 @pytest.mark.parametrize("unmasked", [True, False], ids=["as shipped", "without BindPaths"])
-def test_the_sandbox_of_tools_works_under_exactly_these_lines(tmp_path: Path, kind: str, unmasked: bool) -> None:
+def test_the_sandbox_of_tools_works_under_exactly_these_lines(
+    tmp_path: Path, kind: str, unmasked: bool
+) -> None:
     around, told = SANDBOXES[kind]
     tried = subprocess.run([*around, "true"], capture_output=True, text=True, check=False)
     if tried.returncode:
@@ -116,7 +147,9 @@ def test_the_sandbox_of_tools_works_under_exactly_these_lines(tmp_path: Path, ki
     bind = told["bind"].format(free=free) if unmasked else "true"
     script = MASKS.format(free=free, bind=bind, kmsg=told["kmsg"], drop=told["drop"])
     try:
-        done = subprocess.run([*around, "sh", "-ec", script], capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            [*around, "sh", "-ec", script], capture_output=True, text=True, check=False
+        )
     finally:
         free.rmdir()
     assert (done.returncode == 0) is unmasked, done.stderr
@@ -125,8 +158,12 @@ def test_the_sandbox_of_tools_works_under_exactly_these_lines(tmp_path: Path, ki
 
 @pytest.mark.parametrize("unit", [SYSTEM, USER], ids=["system", "user"])
 def test_every_hardening_line_says_what_it_protects(unit: Path) -> None:
-    lines = unit.read_text().partition("# --- Hardening")[2].partition("[Install]")[0].splitlines()[1:]
-    settings = [(before, line) for before, line in pairwise(lines) if line and not line.startswith("#")]
+    lines = (
+        unit.read_text().partition("# --- Hardening")[2].partition("[Install]")[0].splitlines()[1:]
+    )
+    settings = [
+        (before, line) for before, line in pairwise(lines) if line and not line.startswith("#")
+    ]
     assert len(settings) > 5
     assert [line for before, line in settings if not before.startswith("# ")] == []
 

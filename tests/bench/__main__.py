@@ -46,9 +46,15 @@ ROWS: dict[str, Bench] = {
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.bench", description="Costs, as ratios to measured floors.")
-    parser.add_argument("rows", nargs="*", metavar="ROW", help="rows whose name begins so; all if none is named")
-    parser.add_argument("--quick", action="store_true", help="fewer and smaller rounds: a rough idea")
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.bench", description="Costs, as ratios to measured floors."
+    )
+    parser.add_argument(
+        "rows", nargs="*", metavar="ROW", help="rows whose name begins so; all if none is named"
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help="fewer and smaller rounds: a rough idea"
+    )
     parser.add_argument("--list", action="store_true", help="say which rows there are")
     options = parser.parse_args()
     wanted = [name for name in ROWS if not options.rows or name.startswith(tuple(options.rows))]
@@ -56,7 +62,9 @@ def main() -> int:
         sys.stdout.write("\n".join(ROWS) + "\n")
         return 0 if options.list else 2
     load, cores = os.getloadavg()[0], os.cpu_count()
-    sys.stdout.write(f"Python {platform.python_version()}, {platform.system()} {platform.release()}, {cores} cores, ")
+    sys.stdout.write(
+        f"Python {platform.python_version()}, {platform.system()} {platform.release()}, {cores} cores, "
+    )
     sys.stdout.write(f"load {load:.1f}\n\n")
     for line in table(_measured(wanted, QUICK if options.quick else FULL)):
         sys.stdout.write(line + "\n")

@@ -18,7 +18,10 @@ from tests.bench.floors import Round
 from tests.bench.measure import Bench, Effort, Row, Worker, in_turns, median, ms, percentile, ratio
 from tests.postgres import Server
 
-_BODY = "A step of the size that steps have: an answer of a model with a sentence or two, and a call. " * 6
+_BODY = (
+    "A step of the size that steps have: an answer of a model with a sentence or two, and a call. "
+    * 6
+)
 _TABLES = (
     "CREATE TABLE run (id TEXT NOT NULL PRIMARY KEY, fence INTEGER, barren INTEGER, steps INTEGER, status TEXT)",
     """CREATE TABLE step (run_id TEXT, seq INTEGER, kind TEXT, iteration INTEGER, call_id TEXT, fence INTEGER,
@@ -42,7 +45,9 @@ async def ours(place: str, url: str, durable: bool) -> AsyncIterator[Round]:
     database = await open_database(Path(place), url)
     journal = Journal(database, clock=lambda: datetime.now(UTC))
     now = datetime.now(UTC)
-    claim = Claim(routine="r", event=new_id(), definition="{}", trigger="manual", slot=now, goal="g")
+    claim = Claim(
+        routine="r", event=new_id(), definition="{}", trigger="manual", slot=now, goal="g"
+    )
     (queued,) = await journal.open_slots([claim])
     assert queued
     run = await journal.take(queued.id, owner="bench")
@@ -52,7 +57,9 @@ async def ours(place: str, url: str, durable: bool) -> AsyncIterator[Round]:
         times = []
         for _ in range(count):
             begun = perf_counter()
-            await journal.append(run, Step(kind=StepKind.LLM, iteration=1, body={"text": _BODY}), durable=durable)
+            await journal.append(
+                run, Step(kind=StepKind.LLM, iteration=1, body={"text": _BODY}), durable=durable
+            )
             times.append(perf_counter() - begun)
         return {"times": times}
 
@@ -132,13 +139,20 @@ def _row(effort: Effort, name: str, *, server: bool, durable: bool) -> Iterable[
     for share in (0.5, 0.99):
         was, now = ([percentile(s.times, share) for s in samples] for samples in (floors, found))
         yield Row(
-            name=f"{name}, p{share * 100:.0f}", floor=ms(median(was)), ours=ms(median(now)), ratio=ratio(now, was)
+            name=f"{name}, p{share * 100:.0f}",
+            floor=ms(median(was)),
+            ours=ms(median(now)),
+            ratio=ratio(now, was),
         )
 
 
 ROWS: dict[str, Bench] = {
     "append-sqlite": lambda effort: _row(effort, "append / sqlite3", server=False, durable=False),
-    "append-sqlite-durable": lambda effort: _row(effort, "append, fsync / sqlite3", server=False, durable=True),
+    "append-sqlite-durable": lambda effort: _row(
+        effort, "append, fsync / sqlite3", server=False, durable=True
+    ),
     "append-postgres": lambda effort: _row(effort, "append / psycopg", server=True, durable=False),
-    "append-postgres-durable": lambda effort: _row(effort, "append, fsync / psycopg", server=True, durable=True),
+    "append-postgres-durable": lambda effort: _row(
+        effort, "append, fsync / psycopg", server=True, durable=True
+    ),
 }

@@ -27,7 +27,9 @@ def _verb(effort: Effort, verb: str) -> Iterable[Row]:
         nothing, command = [sys.executable, "-c", "pass"], house.agentctl(verb)
         with house.Daemon(config):
             _took(nothing, config), _took(command, config)
-            times = [(_took(nothing, config), _took(command, config)) for _ in range(effort.rounds * 4)]
+            times = [
+                (_took(nothing, config), _took(command, config)) for _ in range(effort.rounds * 4)
+            ]
     theirs, mine = [pair[0] for pair in times], [pair[1] for pair in times]
     note = "" if Path(command[0]).name == "agentctl" else "without the installed script"
     yield Row(
@@ -49,7 +51,13 @@ def _list_of_many(effort: Effort) -> Iterable[Row]:
         with house.Daemon(config):
             _took(command, config)
             took = median(_took(command, config) for _ in range(effort.rounds))
-    yield Row(name=f"agentctl list, {count:,} routines", ours=ms(took), value=took * 1000, bar=150, note="ms")
+    yield Row(
+        name=f"agentctl list, {count:,} routines",
+        ours=ms(took),
+        value=took * 1000,
+        bar=150,
+        note="ms",
+    )
 
 
 def _request(effort: Effort) -> Iterable[Row]:
@@ -66,7 +74,13 @@ def _request(effort: Effort) -> Iterable[Row]:
                     connection.get("/v1/routines/bench-0")
                 spent.append((cpu_of(daemon.pid) - begin) / count)
     each = median(spent)
-    yield Row(name="a request to the control API", ours=f"{ms(each)} CPU", value=each * 1000, bar=0.8, note="ms")
+    yield Row(
+        name="a request to the control API",
+        ours=f"{ms(each)} CPU",
+        value=each * 1000,
+        bar=0.8,
+        note="ms",
+    )
 
 
 ROWS: dict[str, Bench] = {

@@ -37,12 +37,16 @@ def _row(
     with tempfile.TemporaryDirectory() as folder, Vendor(news=news) as vendor:
         config = house.build(Path(folder) / "house", vendor.url, kind=kind, **house_)
         items = effort.furnished(remembered) if remembered else 0
-        with Worker("tests.bench.house:runs", config=str(config), width=1, remembered=items) as ours:
+        with Worker(
+            "tests.bench.house:runs", config=str(config), width=1, remembered=items
+        ) as ours:
             ours.round(2)
             bodies = Path(folder) / "bodies.json"
             bodies.write_text(vendor.bodies)  # the floor sends what we sent
             with Worker(
-                "tests.bench.floors:httpx_calls", url=vendor.asked_at(house.WAYS[kind][4]), bodies=str(bodies)
+                "tests.bench.floors:httpx_calls",
+                url=vendor.asked_at(house.WAYS[kind][4]),
+                bodies=str(bodies),
             ) as floor:
                 theirs, mine = in_turns(effort, count, floor, ours)
         size = sum(len(json.dumps(body)) for body in json.loads(bodies.read_text()))
@@ -62,7 +66,11 @@ def _growth(effort: Effort) -> Iterable[Row]:
     with tempfile.TemporaryDirectory() as folder, Vendor(news=True) as vendor:
         empty = house.build(Path(folder) / "empty", vendor.url)
         old = house.build(Path(folder) / "old", vendor.url)
-        asyncio.run(fill(old.parent / "state" / "agentd.db", past, end=now(), days=365, routines=["bench-0"]))
+        asyncio.run(
+            fill(
+                old.parent / "state" / "agentd.db", past, end=now(), days=365, routines=["bench-0"]
+            )
+        )
         with (
             Worker("tests.bench.house:runs", config=str(empty), width=1, remembered=0) as floor,
             Worker("tests.bench.house:runs", config=str(old), width=1, remembered=0) as ours,
@@ -79,7 +87,9 @@ def _growth(effort: Effort) -> Iterable[Row]:
 
 ROWS: dict[str, Bench] = {
     # the bar that users feel: a journal that was empty, and a report that is new each time
-    "cpu-news": lambda effort: _row(effort, "2-call run, each report new / httpx", 4.0, news=True, remembered=0),
+    "cpu-news": lambda effort: _row(
+        effort, "2-call run, each report new / httpx", 4.0, news=True, remembered=0
+    ),
     "cpu-past": lambda effort: _growth(effort),
     "cpu-small": lambda effort: _row(effort, "2-call run, the same report each time / httpx"),
     "cpu-recall": lambda effort: _row(effort, "2-call run, not archived / httpx", memory="recall"),
@@ -91,7 +101,9 @@ ROWS: dict[str, Bench] = {
 def _of(kind: str) -> dict[str, Bench]:
     return {
         f"cpu-small:{kind}": lambda effort: _row(effort, f"2-call run, {kind} / httpx", kind=kind),
-        f"cpu-36k:{kind}": lambda effort: _row(effort, f"the same, 36 kB, {kind} / httpx", kind=kind, prompt=30_000),
+        f"cpu-36k:{kind}": lambda effort: _row(
+            effort, f"the same, 36 kB, {kind} / httpx", kind=kind, prompt=30_000
+        ),
     }
 
 

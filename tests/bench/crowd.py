@@ -7,7 +7,18 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from tests.bench import house
-from tests.bench.measure import Bench, Effort, Row, Sample, Worker, in_turns, median, ms, percentile, ratio
+from tests.bench.measure import (
+    Bench,
+    Effort,
+    Row,
+    Sample,
+    Worker,
+    in_turns,
+    median,
+    ms,
+    percentile,
+    ratio,
+)
 from tests.bench.vendor import Vendor
 
 _WIDTH = 100
@@ -20,11 +31,17 @@ def _rows(effort: Effort, kind: str = "open_source", *, news: bool = False) -> I
     with tempfile.TemporaryDirectory() as folder, Vendor(_LATENCY, news=news) as vendor:
         config = house.build(Path(folder) / "house", vendor.url, kind=kind, width=width)
         remembered = effort.furnished(_REMEMBERED)
-        with Worker("tests.bench.house:runs", config=str(config), width=width, remembered=remembered) as ours:
+        with Worker(
+            "tests.bench.house:runs", config=str(config), width=width, remembered=remembered
+        ) as ours:
             ours.round(1)
             bodies = Path(folder) / "bodies.json"
             bodies.write_text(vendor.bodies)
-            same = {"url": vendor.asked_at(house.WAYS[kind][4]), "bodies": str(bodies), "width": width}
+            same = {
+                "url": vendor.asked_at(house.WAYS[kind][4]),
+                "bodies": str(bodies),
+                "width": width,
+            }
             with Worker("tests.bench.floors:httpx2_crowd", **same) as floor:
                 theirs, mine = in_turns(effort, each, floor, ours)
     yield Row(
@@ -40,7 +57,9 @@ def _rows(effort: Effort, kind: str = "open_source", *, news: bool = False) -> I
         name=f"100 runs at once{_by(kind, news)}, p99 / httpx2",
         floor=ms(median(percentile(s.times, 0.99) for s in theirs)),
         ours=ms(median(percentile(s.times, 0.99) for s in mine)),
-        ratio=ratio([percentile(s.times, 0.99) for s in mine], [percentile(s.times, 0.99) for s in theirs]),
+        ratio=ratio(
+            [percentile(s.times, 0.99) for s in mine], [percentile(s.times, 0.99) for s in theirs]
+        ),
         bar=2,
     )
 
@@ -49,7 +68,9 @@ def _lag(effort: Effort) -> Iterable[Row]:
     width, remembered = effort.furnished(_WIDTH), effort.furnished(_REMEMBERED)
     with tempfile.TemporaryDirectory() as folder, Vendor(_LATENCY) as vendor:
         config = house.build(Path(folder) / "house", vendor.url, width=width)
-        with Worker("tests.bench.house:lags", config=str(config), width=width, remembered=remembered) as ours:
+        with Worker(
+            "tests.bench.house:lags", config=str(config), width=width, remembered=remembered
+        ) as ours:
             (rounds,) = in_turns(effort, effort.scaled(4), ours)
     late = [percentile(each.extra["late"], 0.99) for each in rounds]
     yield Row(

@@ -21,7 +21,15 @@ from tests.bench.measure import Bench, Effort, Row, Worker, in_turns, median, ms
 
 _EVERY = 20  # seconds
 # As awkward as people write them, in a zone whose clock changes.
-_LINES = ("30 8 * * 1-5", "*/15 * * * *", "0 9 L * *", "15 2 * * *", "0 0 13 * fri", "5 4 * * sun", "0 */2 1-7 * *")
+_LINES = (
+    "30 8 * * 1-5",
+    "*/15 * * * *",
+    "0 9 L * *",
+    "15 2 * * *",
+    "0 0 13 * fri",
+    "5 4 * * sun",
+    "0 */2 1-7 * *",
+)
 _ZONE = "Europe/Berlin"
 
 
@@ -49,12 +57,18 @@ async def firing(count: int, spread: bool, state: str) -> AsyncIterator[Round]:
     from daemon.telemetry.redaction import Secrets
 
     configure(level="info", console=False, file=Path(state) / "agentd.jsonl", secrets=Secrets())
-    trigger = {"every": f"{_EVERY}s", "spread": f"{_EVERY}s" if spread else "0s", "catch_up": "none"}
+    trigger = {
+        "every": f"{_EVERY}s",
+        "spread": f"{_EVERY}s" if spread else "0s",
+        "catch_up": "none",
+    }
     routines = {
         name: Routine.model_validate({"name": name, "trigger": trigger, "run": {"prompt": "x"}})
         for name in (f"routine-{number:05}" for number in range(count))
     }
-    delays = {name: schedule_of(each, zone="UTC", machine="box").delay for name, each in routines.items()}
+    delays = {
+        name: schedule_of(each, zone="UTC", machine="box").delay for name, each in routines.items()
+    }
     clock = SystemClock()
     database = await Database.open(Path(state) / "agentd.db")
     late: list[float] = []
@@ -68,7 +82,9 @@ async def firing(count: int, spread: bool, state: str) -> AsyncIterator[Round]:
         raise NotImplementedError
 
     journal = Journal(database, clock=clock.now)
-    engine = RoutineEngine(journal=journal, submit=submit, cancel=cancel, clock=clock, zone="UTC", machine="box")
+    engine = RoutineEngine(
+        journal=journal, submit=submit, cancel=cancel, clock=clock, zone="UTC", machine="box"
+    )
     await engine.start(Loaded(routines=routines))
 
     async def round_(_count: int) -> dict[str, Any]:
@@ -89,7 +105,9 @@ def _fire(effort: Effort) -> Iterable[Row]:
         for spread in (True, False):
             with tempfile.TemporaryDirectory() as state:
                 Path(state).chmod(0o700)
-                with Worker("tests.bench.fire:firing", count=count, spread=spread, state=state) as ours:
+                with Worker(
+                    "tests.bench.fire:firing", count=count, spread=spread, state=state
+                ) as ours:
                     [mine] = in_turns(Effort(rounds=min(3, effort.rounds), size=1), 1, ours)
             p50, p99 = (median(sample.extra[key] for sample in mine) for key in ("p50", "p99"))
             how = f"spread over {_EVERY} s" if spread else "in one instant"
@@ -123,7 +141,13 @@ def _asked(effort: Effort) -> Iterable[Row]:
     with Worker("tests.bench.fire:asked") as ours:
         [mine] = in_turns(effort, count, ours)
     each = median(sample.wall for sample in mine) / count / 2
-    yield Row(name="crontab: next or prev", ours=f"{each * 1e6:.3g} µs", value=each * 1e6, bar=100, note="a call")
+    yield Row(
+        name="crontab: next or prev",
+        ours=f"{each * 1e6:.3g} µs",
+        value=each * 1e6,
+        bar=100,
+        note="a call",
+    )
 
 
 ROWS: dict[str, Bench] = {"crontab": _asked, "fire": _fire}

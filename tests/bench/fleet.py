@@ -27,7 +27,10 @@ async def _site(seconds: float) -> AsyncIterator[tuple[Site, Server, str]]:
     name = server.create()
     call = {"tool_calls": [{"name": "mark", "arguments": {"seconds": seconds}}]}
     try:
-        with tempfile.TemporaryDirectory() as folder, VendorProcess([call, "Done."], by="conversation") as vendor:
+        with (
+            tempfile.TemporaryDirectory() as folder,
+            VendorProcess([call, "Done."], by="conversation") as vendor,
+        ):
             site = Site(Path(folder), server.url(name), vendor.url, lease=f"{_LEASE:g}s")
             try:
                 yield site, server, name
@@ -63,7 +66,9 @@ async def _open(site: Site, count: int) -> None:
 
 
 async def _ended(server: Server, name: str) -> None:
-    while await asyncio.to_thread(server.sql, "SELECT 1 FROM run WHERE ended IS NULL LIMIT 1", name):
+    while await asyncio.to_thread(
+        server.sql, "SELECT 1 FROM run WHERE ended IS NULL LIMIT 1", name
+    ):
         await asyncio.sleep(0.02)
 
 
@@ -71,7 +76,9 @@ async def _rate(workers: int, slots: int) -> float:
     """Return how many slots per second so many workers complete."""
     async with _site(0.1) as (site, server, name):
         site.routine("work", "", WORK)
-        await asyncio.gather(*(site.worker(f"worker-{number}").start() for number in range(workers)))
+        await asyncio.gather(
+            *(site.worker(f"worker-{number}").start() for number in range(workers))
+        )
         begin = time.perf_counter()
         await _open(site, slots)
         await _ended(server, name)

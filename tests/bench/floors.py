@@ -103,7 +103,9 @@ async def toml_folder(folder: str) -> AsyncIterator[Round]:
     yield round_
 
 
-HTTPX_FIRST_BYTE = "import sys, httpx; httpx.post(sys.argv[1], json={'model': 'm', 'messages': []}, timeout=30)"
+HTTPX_FIRST_BYTE = (
+    "import sys, httpx; httpx.post(sys.argv[1], json={'model': 'm', 'messages': []}, timeout=30)"
+)
 SDK_FIRST_BYTE = (
     "import sys, openai; openai.OpenAI(base_url=sys.argv[1], api_key='k', max_retries=0)"
     ".chat.completions.create(model='m', messages=[{'role': 'user', 'content': 'x'}])"

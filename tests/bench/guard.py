@@ -90,7 +90,9 @@ async def words() -> AsyncIterator[Round]:
     yield round_
 
 
-def _row(effort: Effort, name: str, count: int, floor: str, ours: str, *, unit: str) -> Iterable[Row]:
+def _row(
+    effort: Effort, name: str, count: int, floor: str, ours: str, *, unit: str
+) -> Iterable[Row]:
     count = effort.scaled(count)
     with Worker(f"tests.bench.guard:{floor}") as least, Worker(f"tests.bench.guard:{ours}") as mine:
         theirs, found = in_turns(effort, count, least, mine)
@@ -106,6 +108,10 @@ def _row(effort: Effort, name: str, count: int, floor: str, ours: str, *, unit: 
 
 
 ROWS: dict[str, Bench] = {
-    "verdict": lambda effort: _row(effort, "verdict on a line / shlex.split", 3000, "split", "judged", unit="us"),
-    "injection": lambda effort: _row(effort, "injection check, 6 kB / \\w+", 200, "words", "examined", unit="ms"),
+    "verdict": lambda effort: _row(
+        effort, "verdict on a line / shlex.split", 3000, "split", "judged", unit="us"
+    ),
+    "injection": lambda effort: _row(
+        effort, "injection check, 6 kB / \\w+", 200, "words", "examined", unit="ms"
+    ),
 }

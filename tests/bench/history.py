@@ -10,7 +10,16 @@ from pathlib import Path
 
 from daemon.models import Json
 
-ROUTINES = ("daily-report", "heartbeat", "inbox-watch", "backup-check", "news", "certificates", "mail-triage", "disks")
+ROUTINES = (
+    "daily-report",
+    "heartbeat",
+    "inbox-watch",
+    "backup-check",
+    "news",
+    "certificates",
+    "mail-triage",
+    "disks",
+)
 _STATUS = ("succeeded",) * 16 + ("skipped", "failed", "timed_out", "cancelled")
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _WORDS = (
@@ -19,7 +28,9 @@ _WORDS = (
 )  # fmt: skip
 
 
-async def fill(path: Path, runs: int, *, end: datetime, days: int = 30, routines: Sequence[str] = ROUTINES) -> str:
+async def fill(
+    path: Path, runs: int, *, end: datetime, days: int = 30, routines: Sequence[str] = ROUTINES
+) -> str:
     """Write so many runs into a journal, spread over the days up to `end`; return the id of one with a transcript."""
     from daemon.memory.memory import Memory
     from daemon.memory.segments import Segment
@@ -38,9 +49,24 @@ async def fill(path: Path, runs: int, *, end: datetime, days: int = 30, routines
         report = _report(chance)
         row = _Run(last, routine, at, chance.choice(_STATUS), report, chance.randrange(500, 9000))
         await database.write(lambda connection, row=row: row.write(connection))
-        segments = [Segment(iteration=1, segment=0, type=SegmentType.RESPONSE, timestamp=at, text=report, who="agent")]
+        segments = [
+            Segment(
+                iteration=1,
+                segment=0,
+                type=SegmentType.RESPONSE,
+                timestamp=at,
+                text=report,
+                who="agent",
+            )
+        ]
         done = memory.archive(
-            run=last, routine=routine, goal="Write.", status="succeeded", segments=segments, started=at, ended=at
+            run=last,
+            routine=routine,
+            goal="Write.",
+            status="succeeded",
+            segments=segments,
+            started=at,
+            ended=at,
         )
     if done is not None:
         await done
@@ -51,8 +77,16 @@ async def fill(path: Path, runs: int, *, end: datetime, days: int = 30, routines
 class _Run:
     """One run with all that hangs on it."""
 
-    def __init__(self, id_: str, routine: str, at: datetime, status: str, report: str, tokens: int) -> None:
-        self.id, self.routine, self.status, self.report, self.tokens = id_, routine, status, report, tokens
+    def __init__(
+        self, id_: str, routine: str, at: datetime, status: str, report: str, tokens: int
+    ) -> None:
+        self.id, self.routine, self.status, self.report, self.tokens = (
+            id_,
+            routine,
+            status,
+            report,
+            tokens,
+        )
         self.at = int(at.timestamp() * 1_000_000)
 
     def write(self, connection: sqlite3.Connection) -> None:
@@ -86,7 +120,9 @@ class _Run:
             " VALUES (?, ?, ?, 'bench', 'm-1', 'answered', ?, ?, ?)",
             [(at, self.id, self.routine, self.tokens // 2, output // 2, self.tokens * 300)] * 2,
         )
-        status, receipt = ("failed", None) if self.status == "failed" else ("delivered", "reports/today.md")
+        status, receipt = (
+            ("failed", None) if self.status == "failed" else ("delivered", "reports/today.md")
+        )
         connection.execute(
             "INSERT INTO outbox (run_id, target, options, zone, status, attempts, created, receipt)"
             " VALUES (?, 'file', '{}', 'UTC', ?, 1, ?, ?)",
@@ -94,18 +130,34 @@ class _Run:
         )
 
     def _steps(self) -> Iterator[tuple[str, int, str | None, Json]]:
-        used = {"input": self.tokens // 2, "cache_read": 0, "cache_write": 0, "output": self.tokens // 18}
+        used = {
+            "input": self.tokens // 2,
+            "cache_read": 0,
+            "cache_write": 0,
+            "output": self.tokens // 18,
+        }
         system = "You are agentd.\n\nBe careful."
         functions = [{"name": "shell", "description": "run", "parameters": {}}]
         yield "prompt", 0, None, {
             "system": system, "sections": {"identity": 15, "safety": 11}, "functions": functions, "model": "m-1",
         }  # fmt: skip
         yield "message", 0, None, {"text": "Write the report.", "source": "goal"}
-        answer: Json = {"content": "Let me look.", "calls": [], "finish": "stop", "model": "m-1", "seconds": 0.5}
+        answer: Json = {
+            "content": "Let me look.",
+            "calls": [],
+            "finish": "stop",
+            "model": "m-1",
+            "seconds": 0.5,
+        }
         yield "llm", 1, None, answer | {"usage": used}
         verdict = {"effect": "allow", "rule": "rule 1 (shell)"}
         arguments = {"command": "df -h"}
-        yield "call", 1, "1.0", {"tool": "shell", "arguments": arguments, "repeatable": True, "verdict": verdict}
+        yield (
+            "call",
+            1,
+            "1.0",
+            {"tool": "shell", "arguments": arguments, "repeatable": True, "verdict": verdict},
+        )
         yield (
             "result",
             1,

@@ -81,7 +81,9 @@ def build(
     if family != "open_source":
         more += '\napi_key = "key-of-the-bench"'
     config = folder / "config.toml"
-    config.write_text(_CONFIG.format(kind=family, model=model, url=url + path, more=more, width=max(4, width)))
+    config.write_text(
+        _CONFIG.format(kind=family, model=model, url=url + path, more=more, width=max(4, width))
+    )
     config.chmod(0o600)
     policy = folder / "policy.toml"
     policy.write_text(_POLICY)
@@ -217,7 +219,15 @@ async def lags(config: str, width: int, remembered: int) -> AsyncIterator[Round]
 
 def agentd(config: Path) -> list[str]:
     """Return the command `agentd` on this config and its own state."""
-    return [sys.executable, "-m", "daemon.app.main", "--config", str(config), "--state", str(config.parent / "state")]
+    return [
+        sys.executable,
+        "-m",
+        "daemon.app.main",
+        "--config",
+        str(config),
+        "--state",
+        str(config.parent / "state"),
+    ]
 
 
 def agentctl(*arguments: str) -> list[str]:
@@ -225,7 +235,12 @@ def agentctl(*arguments: str) -> list[str]:
     script = Path(sys.executable).with_name("agentctl")
     if script.exists():
         return [str(script), *arguments]
-    return [sys.executable, "-c", "import sys; from daemon.cli.main import main; sys.exit(main())", *arguments]
+    return [
+        sys.executable,
+        "-c",
+        "import sys; from daemon.cli.main import main; sys.exit(main())",
+        *arguments,
+    ]
 
 
 def environment(config: Path) -> dict[str, str]:
@@ -277,7 +292,9 @@ class Daemon:
         """Get something from the control socket."""
         with socket.socket(socket.AF_UNIX) as wire:
             wire.connect(environment(self.config)["AGENTD_SOCKET"])
-            wire.sendall(f"GET {path} HTTP/1.1\r\nHost: agentd\r\nConnection: close\r\n\r\n".encode())
+            wire.sendall(
+                f"GET {path} HTTP/1.1\r\nHost: agentd\r\nConnection: close\r\n\r\n".encode()
+            )
             answer = b""
             while piece := wire.recv(65536):
                 answer += piece
@@ -288,7 +305,13 @@ class Daemon:
     def command(self, argv: Sequence[str]) -> float:
         """Run a command against it; return when that began, on the monotonic clock."""
         begin = time.monotonic()
-        subprocess.run(argv, env=environment(self.config), cwd=self.config.parent, check=True, capture_output=True)
+        subprocess.run(
+            argv,
+            env=environment(self.config),
+            cwd=self.config.parent,
+            check=True,
+            capture_output=True,
+        )
         return begin
 
     def __exit__(self, *_: object) -> None:

@@ -13,18 +13,31 @@ from tests.bench.measure import Bench, Effort, Row
 from tests.bench.vendor import Vendor
 
 # They listen, and nothing comes.
-_ASLEEP = {"files": 'watch = ["inbox/**/*.csv", "*.txt"]', "door": "webhook = true", "chained": 'after = ["bench-0"]'}
+_ASLEEP = {
+    "files": 'watch = ["inbox/**/*.csv", "*.txt"]',
+    "door": "webhook = true",
+    "chained": 'after = ["bench-0"]',
+}
 
 
 def _switches(pid: int) -> int:
     """Return how often its threads have gone to sleep and so will have been woken."""
     statuses = (path.read_text() for path in Path(f"/proc/{pid}/task").glob("*/status"))
-    return sum(int(re.search(r"^voluntary_ctxt_switches:\s+(\d+)", status, re.MULTILINE)[1]) for status in statuses)  # type: ignore[index]
+    return sum(
+        int(re.search(r"^voluntary_ctxt_switches:\s+(\d+)", status, re.MULTILINE)[1])
+        for status in statuses
+    )  # type: ignore[index]
 
 
 def cpu_of(pid: int) -> float:
     """Return the seconds of CPU its threads have used, to the nanosecond."""
-    return sum(int(path.read_text().split()[0]) for path in Path(f"/proc/{pid}/task").glob("*/schedstat")) / 1e9
+    return (
+        sum(
+            int(path.read_text().split()[0])
+            for path in Path(f"/proc/{pid}/task").glob("*/schedstat")
+        )
+        / 1e9
+    )
 
 
 def _resident(pid: int) -> float:
@@ -40,7 +53,9 @@ def await_the_end_of_the_start(config: Path) -> None:
     file, until = config.parent / "state" / "logs" / "agentd.jsonl", time.monotonic() + 120
     while '"doctor.looked"' not in file.read_text():
         if time.monotonic() > until:
-            raise RuntimeError(f"two minutes after its start the daemon has not looked at its installation: {file}")
+            raise RuntimeError(
+                f"two minutes after its start the daemon has not looked at its installation: {file}"
+            )
         time.sleep(0.2)
     time.sleep(1.0)  # the thread that waited for the look goes
 
@@ -50,7 +65,9 @@ def _idle(effort: Effort) -> Iterable[Row]:
     with tempfile.TemporaryDirectory() as folder, Vendor() as vendor:
         config = house.build(Path(folder) / "h", vendor.url)
         for name, trigger in _ASLEEP.items():
-            (config.parent / "routines" / f"{name}.toml").write_text(f'[trigger]\n{trigger}\n[run]\nprompt = "x"\n')
+            (config.parent / "routines" / f"{name}.toml").write_text(
+                f'[trigger]\n{trigger}\n[run]\nprompt = "x"\n'
+            )
         with house.Daemon(config) as daemon:
             daemon.command(house.agentctl("list"))
             daemon.command(house.agentctl("status"))
@@ -68,7 +85,9 @@ def _idle(effort: Effort) -> Iterable[Row]:
     yield Row(name="idle: CPU a minute", ours=f"{used:.2f} ms", value=used, bar=15, note="ms")
     note = "MiB, after list and status"
     yield Row(name="idle: resident", ours=f"{resident:.1f} MiB", value=resident, bar=75, note=note)
-    yield Row(name="resident after a run", ours=f"{after:.1f} MiB", note="of an open_source provider")
+    yield Row(
+        name="resident after a run", ours=f"{after:.1f} MiB", note="of an open_source provider"
+    )
 
 
 _SDKS = """
@@ -96,8 +115,20 @@ def _with_sdks(effort: Effort) -> Iterable[Row]:
             one = _resident(daemon.pid)
             daemon.command(house.agentctl("run", "by-claude"))
             both = _resident(daemon.pid)
-    yield Row(name="resident after a run by one SDK", ours=f"{one:.1f} MiB", value=one, bar=100, note="MiB; openai")
-    yield Row(name="resident after runs by both SDKs", ours=f"{both:.1f} MiB", value=both, bar=140, note="MiB")
+    yield Row(
+        name="resident after a run by one SDK",
+        ours=f"{one:.1f} MiB",
+        value=one,
+        bar=100,
+        note="MiB; openai",
+    )
+    yield Row(
+        name="resident after runs by both SDKs",
+        ours=f"{both:.1f} MiB",
+        value=both,
+        bar=140,
+        note="MiB",
+    )
 
 
 ROWS: dict[str, Bench] = {"idle": _idle, "resident-sdks": _with_sdks}

@@ -12,7 +12,10 @@ from pathlib import Path
 from tests.bench.floors import Round
 from tests.bench.measure import Bench, Effort, Row, Worker, in_turns, median, ratio
 
-_BODY = "A step of the size that steps have: an answer of a model with a sentence or two, and a call. " * 6
+_BODY = (
+    "A step of the size that steps have: an answer of a model with a sentence or two, and a call. "
+    * 6
+)
 
 
 @asynccontextmanager
@@ -27,11 +30,15 @@ async def steps(path: str, body: str, durable: bool, width: int) -> AsyncIterato
     now = datetime.now(UTC)
     same = {"definition": "{}", "trigger": "manual", "slot": now, "goal": "g"}
     claims = [Claim(routine=f"r{n}", event=new_id(), **same) for n in range(width)]
-    lived = [await journal.take(run.id, owner="bench") for run in await journal.open_slots(claims) if run]
+    lived = [
+        await journal.take(run.id, owner="bench") for run in await journal.open_slots(claims) if run
+    ]
 
     async def one(run: Run, count: int) -> None:
         for _ in range(count):
-            await journal.append(run, Step(kind=StepKind.LLM, iteration=1, body={"text": body}), durable=durable)
+            await journal.append(
+                run, Step(kind=StepKind.LLM, iteration=1, body={"text": body}), durable=durable
+            )
 
     async def round_(count: int) -> None:
         await asyncio.gather(*(one(run, count // width) for run in lived if run))
@@ -40,14 +47,18 @@ async def steps(path: str, body: str, durable: bool, width: int) -> AsyncIterato
     await database.close()
 
 
-def _row(effort: Effort, name: str, count: int, *, width: int, durable: bool = False) -> Iterable[Row]:
+def _row(
+    effort: Effort, name: str, count: int, *, width: int, durable: bool = False
+) -> Iterable[Row]:
     count = max(width, effort.scaled(count) // width * width)
     same = {"body": _BODY, "durable": durable}
     with tempfile.TemporaryDirectory() as folder:
         where = Path(folder)
         with (
             Worker("tests.bench.floors:raw_sqlite", path=str(where / "raw.db"), **same) as floor,
-            Worker("tests.bench.journal:steps", path=str(where / "agentd.db"), width=width, **same) as ours,
+            Worker(
+                "tests.bench.journal:steps", path=str(where / "agentd.db"), width=width, **same
+            ) as ours,
         ):
             theirs, mine = in_turns(effort, count, floor, ours)
     yield Row(
@@ -61,5 +72,7 @@ def _row(effort: Effort, name: str, count: int, *, width: int, durable: bool = F
 ROWS: dict[str, Bench] = {
     "journal-one": lambda effort: _row(effort, "journal, one run / sqlite3", 2000, width=1),
     "journal-many": lambda effort: _row(effort, "journal, 100 runs / sqlite3", 6000, width=100),
-    "journal-durable": lambda effort: _row(effort, "journal, 100 runs, fsync / sqlite3", 2000, width=100, durable=True),
+    "journal-durable": lambda effort: _row(
+        effort, "journal, 100 runs, fsync / sqlite3", 2000, width=100, durable=True
+    ),
 }

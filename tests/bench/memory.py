@@ -98,7 +98,9 @@ class Candidate:
         if self._waiting:
             self.flush()
         chunks = self._runner.run(self._memory.retrieve(query, limit))
-        return list(dict.fromkeys(self._ids[each.anchor.run_id, each.anchor.iteration] for each in chunks))
+        return list(
+            dict.fromkeys(self._ids[each.anchor.run_id, each.anchor.iteration] for each in chunks)
+        )
 
     def stats(self) -> dict[str, float]:
         """Return what it takes on disk."""
@@ -117,7 +119,11 @@ def moment(text: str) -> datetime:
     for pattern in _DATES:
         if found := pattern.search(text):
             parts = found.groupdict()
-            month = int(parts["month"]) if "month" in parts else 1 + _MONTHS.index(parts["name"].lower())
+            month = (
+                int(parts["month"])
+                if "month" in parts
+                else 1 + _MONTHS.index(parts["name"].lower())
+            )
             day = datetime(int(parts["year"]), month, int(parts["day"]), tzinfo=UTC)
             return day + _time(text[: found.start()] + text[found.end() :])
     return _UNDATED

@@ -34,11 +34,15 @@ def _views(effort: Effort) -> Iterable[Row]:
         command = house.agentctl("--json", "--socket", str(state / "agentd.sock"), "ui")
         with (
             house.Daemon(config),
-            subprocess.Popen(command, env=house.environment(config), stdout=subprocess.PIPE, text=True) as server,
+            subprocess.Popen(
+                command, env=house.environment(config), stdout=subprocess.PIPE, text=True
+            ) as server,
         ):
             assert server.stdout
             browser = _Browser(json.loads(server.stdout.readline())["url"])
-            times = {view: browser.times(view.format(run=run), effort.rounds + 1) for view in _VIEWS}
+            times = {
+                view: browser.times(view.format(run=run), effort.rounds + 1) for view in _VIEWS
+            }
             browser.close()
             server.send_signal(signal.SIGINT)
     slowest = max(times, key=lambda view: median(times[view]))
@@ -47,7 +51,11 @@ def _views(effort: Effort) -> Iterable[Row]:
             worst = median(taken)
             note = f"of {len(_VIEWS)} views, with {count:,} runs; the first time {ms(max(taken))}"
             yield Row(
-                name=f"page, slowest view: {view}", ours=ms(worst), bar=_BAR * 1000, value=worst * 1000, note=note
+                name=f"page, slowest view: {view}",
+                ours=ms(worst),
+                bar=_BAR * 1000,
+                value=worst * 1000,
+                note=note,
             )
         elif effort.rounds > 1:
             yield Row(name=f"  {view}", ours=ms(median(taken)))

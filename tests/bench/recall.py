@@ -128,7 +128,13 @@ async def archived(path: str, texts: int) -> AsyncIterator[Round]:
             await asyncio.gather(
                 *(
                     memory.archive(
-                        run=run, routine="chat", goal="g", status="succeeded", segments=segments, started=at, ended=at
+                        run=run,
+                        routine="chat",
+                        goal="g",
+                        status="succeeded",
+                        segments=segments,
+                        started=at,
+                        ended=at,
                     )
                     for run, segments, at in batch[first : first + 256]
                 )
@@ -183,14 +189,16 @@ async def asked_raw(path: str) -> AsyncIterator[Round]:
     def ask(question: str) -> None:
         match = " OR ".join(f'"{word}"' for word in question.split())
         rows = connection.execute(
-            "SELECT rowid FROM memory_fts WHERE memory_fts MATCH ? ORDER BY bm25(memory_fts) LIMIT 10", (match,)
+            "SELECT rowid FROM memory_fts WHERE memory_fts MATCH ? ORDER BY bm25(memory_fts) LIMIT 10",
+            (match,),
         )
         marks = ", ".join(str(id_) for (id_,) in rows)
         connection.execute(f"SELECT text FROM memory_segment WHERE id IN ({marks})").fetchall()
 
     async def round_(count: int) -> dict[str, Any]:
         return await _watched(
-            lambda question: asyncio.to_thread(ask, question), [next(questions) for _ in range(count)]
+            lambda question: asyncio.to_thread(ask, question),
+            [next(questions) for _ in range(count)],
         )
 
     yield round_
@@ -199,13 +207,19 @@ async def asked_raw(path: str) -> AsyncIterator[Round]:
 
 def _resident() -> float:
     """Return the MiB that this process holds."""
-    for line in Path("/proc/self/status").read_text().splitlines() if Path("/proc/self/status").exists() else ():
+    for line in (
+        Path("/proc/self/status").read_text().splitlines()
+        if Path("/proc/self/status").exists()
+        else ()
+    ):
         if line.startswith("VmRSS:"):
             return int(line.split()[1]) / 1024
     return 0.0
 
 
-async def _watched(ask: Callable[[str], Awaitable[object]], questions: Iterable[str]) -> dict[str, Any]:
+async def _watched(
+    ask: Callable[[str], Awaitable[object]], questions: Iterable[str]
+) -> dict[str, Any]:
     """Return how long each question took, and the longest time we ourselves kept the loop from coming round."""
     times: list[float] = []
     gaps = [0.0]
@@ -281,12 +295,18 @@ def _recall(effort: Effort, name: str, texts: int, bars: dict[str, float]) -> It
         p, raw_p = percentile(times, share), percentile(raw_times, share)
         bar = bars.get(f"p{share * 100:.0f}")
         label = f"memory {name}, recall p{share * 100:.0f}"
-        yield Row(name=label, floor=ms(raw_p), ours=ms(p), value=p * 1000, bar=bar, note=f"ms; {note}")
+        yield Row(
+            name=label, floor=ms(raw_p), ours=ms(p), value=p * 1000, bar=bar, note=f"ms; {note}"
+        )
     told = mine[-1].extra
     for what, key in (("opened", "opened"), ("opened, first answer", "answered")):
         value = told[key]
         yield Row(
-            name=f"memory {name}, {what}", ours=ms(value), value=value * 1000, bar=bars.get(key), note=f"ms; {note}"
+            name=f"memory {name}, {what}",
+            ours=ms(value),
+            value=value * 1000,
+            bar=bars.get(key),
+            note=f"ms; {note}",
         )
     resident = told["resident"]
     yield Row(
@@ -309,4 +329,8 @@ def _recall_big(effort: Effort) -> Iterable[Row]:
     yield from _recall(effort, "1M", 1_000_000, {"p95": 25})
 
 
-ROWS: dict[str, Bench] = {"memory-in": _inserts, "memory-10k": _recall_small, "memory-1M": _recall_big}
+ROWS: dict[str, Bench] = {
+    "memory-in": _inserts,
+    "memory-10k": _recall_small,
+    "memory-1M": _recall_big,
+}

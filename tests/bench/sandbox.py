@@ -64,7 +64,9 @@ async def _within(cell: Sandbox, workspace: Path) -> float:
     bounds = Bounds(workspace=str(workspace), folder=str(workspace))
     program = Running(path=TRUE, argv=[TRUE], cell=cell.cell(bounds))
     begin = time.perf_counter()
-    ended = await run([(";", [program])], folder=workspace, environment={}, seconds=20, output_bytes=1000)
+    ended = await run(
+        [(";", [program])], folder=workspace, environment={}, seconds=20, output_bytes=1000
+    )
     taken = time.perf_counter() - begin
     if ended.code:
         raise RuntimeError(ended.output.text() or f"it ended with exit code {ended.code}")

@@ -47,13 +47,23 @@ def _house(kind: str = "open_source") -> Iterator[tuple[Vendor, Path]]:
 
 
 def _compared(
-    effort: Effort, name: str, bar: float | None, floor: Callable[[], float], ours: Callable[[], float]
+    effort: Effort,
+    name: str,
+    bar: float | None,
+    floor: Callable[[], float],
+    ours: Callable[[], float],
 ) -> Row:
     if effort.warmed:
         floor(), ours()  # the first of each reads the disk
     times = [(floor(), ours()) for _ in range(effort.rounds)]
     theirs, mine = [pair[0] for pair in times], [pair[1] for pair in times]
-    return Row(name=name, floor=ms(median(theirs)), ours=ms(median(mine)), ratio=ratio(mine, theirs), bar=bar)
+    return Row(
+        name=name,
+        floor=ms(median(theirs)),
+        ours=ms(median(mine)),
+        ratio=ratio(mine, theirs),
+        bar=bar,
+    )
 
 
 def _start(effort: Effort, kind: str = "open_source") -> Iterable[Row]:
@@ -64,10 +74,14 @@ def _start(effort: Effort, kind: str = "open_source") -> Iterable[Row]:
                 daemon.ask("/v1/status")
                 return time.monotonic() - daemon.begun
 
-        yield _compared(effort, f"start to socket{_by(kind)} / httpx", 3, lambda: _httpx(vendor), answers)
+        yield _compared(
+            effort, f"start to socket{_by(kind)} / httpx", 3, lambda: _httpx(vendor), answers
+        )
 
 
-def _once(effort: Effort, name: str, bar: float | None, kind: str, floor: Callable[[Vendor], float]) -> Iterable[Row]:
+def _once(
+    effort: Effort, name: str, bar: float | None, kind: str, floor: Callable[[Vendor], float]
+) -> Iterable[Row]:
     with _house(kind) as (vendor, config):
 
         def once() -> float:
@@ -80,22 +94,33 @@ def _once(effort: Effort, name: str, bar: float | None, kind: str, floor: Callab
             )
             return begin
 
-        yield _compared(effort, name, bar, lambda: floor(vendor), lambda: _to_first_byte(vendor, once))
+        yield _compared(
+            effort, name, bar, lambda: floor(vendor), lambda: _to_first_byte(vendor, once)
+        )
 
 
 def _run(effort: Effort, kind: str = "open_source") -> Iterable[Row]:
     with _house(kind) as (vendor, config), house.Daemon(config) as daemon:
         command = house.agentctl("run", "bench-0")
         daemon.command(command)  # warm
-        times = [_to_first_byte(vendor, lambda: daemon.command(command)) for _ in range(effort.rounds)]
+        times = [
+            _to_first_byte(vendor, lambda: daemon.command(command)) for _ in range(effort.rounds)
+        ]
         took = median(times)
-        yield Row(name=f"agentctl run to first byte{_by(kind)}", ours=ms(took), value=took * 1000, note="ms")
+        yield Row(
+            name=f"agentctl run to first byte{_by(kind)}",
+            ours=ms(took),
+            value=took * 1000,
+            note="ms",
+        )
 
 
 ROWS: dict[str, Bench] = {
     "start-socket": _start,
     "start-once": lambda effort: _once(effort, "agentd once / httpx", 8, "open_source", _httpx),
-    "start-once-sdk": lambda effort: _once(effort, "agentd once, SDK / python + SDK", None, "openai", _sdk),
+    "start-once-sdk": lambda effort: _once(
+        effort, "agentd once, SDK / python + SDK", None, "openai", _sdk
+    ),
     "start-run": _run,
 }
 
@@ -107,7 +132,9 @@ def _by(kind: str) -> str:
 def _of(kind: str, floor: Callable[[Vendor], float]) -> dict[str, Bench]:
     return {
         f"start-socket:{kind}": lambda effort: _start(effort, kind),
-        f"start-once:{kind}": lambda effort: _once(effort, f"agentd once, {kind} / python + SDK", None, kind, floor),
+        f"start-once:{kind}": lambda effort: _once(
+            effort, f"agentd once, {kind} / python + SDK", None, kind, floor
+        ),
         f"start-run:{kind}": lambda effort: _run(effort, kind),
     }
 

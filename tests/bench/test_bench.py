@@ -8,7 +8,15 @@ from tests.bench.measure import Effort, Row, in_turns, percentile, ratio, table
 SMALLEST = Effort(rounds=1, size=0.004, around=0.1, warmed=False)
 
 # These wait by the clock: for a while, for the next instant at which all is due, for processes to start, for a lease.
-SLOW = {"idle", "resident-sdks", "routines-due", "routines-edit", "fire", "fleet-slots", "fleet-takeover"}
+SLOW = {
+    "idle",
+    "resident-sdks",
+    "routines-due",
+    "routines-edit",
+    "fire",
+    "fleet-slots",
+    "fleet-takeover",
+}
 
 
 # The same once more for each vendor (`cpu-small:claude`): one shows that they can be measured.

@@ -41,7 +41,9 @@ path = "reports/{{routine}}/{{slot:%Y-%m-%d}}.md"
 def write_routines(folder: Path, count: int) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for number in range(count):
-        (folder / f"routine-{number:05}.toml").write_text(_ROUTINE.format(number=number, every=_EVERY))
+        (folder / f"routine-{number:05}.toml").write_text(
+            _ROUTINE.format(number=number, every=_EVERY)
+        )
 
 
 @asynccontextmanager
@@ -144,11 +146,25 @@ def _due(effort: Effort) -> Iterable[Row]:
         routines, state = Path(folder) / "routines", Path(folder) / "state"
         write_routines(routines, MANY)
         state.mkdir(mode=0o700)
-        with Worker("tests.bench.thousands:all_due", folder=str(routines), state=str(state)) as ours:
+        with Worker(
+            "tests.bench.thousands:all_due", folder=str(routines), state=str(state)
+        ) as ours:
             [mine] = in_turns(effort, 1, ours)
     stall, last = median(s.extra["stall"] for s in mine), median(s.extra["last"] for s in mine)
-    yield Row(name=f"{MANY:,} due at once: stall", ours=ms(stall), value=stall * 1000, bar=50, note="of the loop, ms")
-    yield Row(name=f"{MANY:,} due at once: last one", ours=ms(last), value=last * 1000, bar=1000, note="enqueued, ms")
+    yield Row(
+        name=f"{MANY:,} due at once: stall",
+        ours=ms(stall),
+        value=stall * 1000,
+        bar=50,
+        note="of the loop, ms",
+    )
+    yield Row(
+        name=f"{MANY:,} due at once: last one",
+        ours=ms(last),
+        value=last * 1000,
+        bar=1000,
+        note="enqueued, ms",
+    )
 
 
 def _one_edited(effort: Effort) -> Iterable[Row]:
@@ -170,11 +186,23 @@ def _one_edited(effort: Effort) -> Iterable[Row]:
                 until = time.monotonic() + 120
                 while f'"Edit {number}"'.encode() not in daemon.ask("/v1/routines/bench-0"):
                     if time.monotonic() > until:
-                        raise RuntimeError("two minutes after a routine file was edited its old text is in force")
+                        raise RuntimeError(
+                            "two minutes after a routine file was edited its old text is in force"
+                        )
                     time.sleep(0.5)
                 spent.append(cpu_of(daemon.pid) - begin)
     took = median(spent)
-    yield Row(name=f"one file of {count:,} edited", ours=f"{ms(took)} CPU", value=took * 1000, bar=150, note="ms")
+    yield Row(
+        name=f"one file of {count:,} edited",
+        ours=f"{ms(took)} CPU",
+        value=took * 1000,
+        bar=150,
+        note="ms",
+    )
 
 
-ROWS: dict[str, Bench] = {"routines-load": _load, "routines-due": _due, "routines-edit": _one_edited}
+ROWS: dict[str, Bench] = {
+    "routines-load": _load,
+    "routines-due": _due,
+    "routines-edit": _one_edited,
+}

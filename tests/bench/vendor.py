@@ -20,7 +20,9 @@ from typing import Any, Self
 
 from tests.bench.measure import ROOT
 
-_REPORT = "Disk and memory are fine; nothing has failed since yesterday. The notes ask for nothing. " * 3
+_REPORT = (
+    "Disk and memory are fine; nothing has failed since yesterday. The notes ask for nothing. " * 3
+)
 _ARGUMENTS = {"path": "notes.md"}
 # Of a token: a count far below it would look like a question that was cut, which the daemon looks into.
 _LETTERS = 4
@@ -46,10 +48,26 @@ def _chat(number: int, tokens: int, report: str, *, done: bool) -> Any:
 
 
 def _responses(number: int, tokens: int, report: str, *, done: bool) -> Any:
-    thought = {"id": f"rs_{number}", "type": "reasoning", "summary": [], "encrypted_content": "x" * 400}
+    thought = {
+        "id": f"rs_{number}",
+        "type": "reasoning",
+        "summary": [],
+        "encrypted_content": "x" * 400,
+    }
     text = {"type": "output_text", "text": report, "annotations": []}
-    said = {"id": f"msg_{number}", "type": "message", "role": "assistant", "status": "completed", "content": [text]}
-    call = {"type": "function_call", "call_id": f"call_{number}", "name": "file_read", "status": "completed"}
+    said = {
+        "id": f"msg_{number}",
+        "type": "message",
+        "role": "assistant",
+        "status": "completed",
+        "content": [text],
+    }
+    call = {
+        "type": "function_call",
+        "call_id": f"call_{number}",
+        "name": "file_read",
+        "status": "completed",
+    }
     return {
         "id": "resp_1",
         "object": "response",
@@ -93,7 +111,11 @@ class Book:
 
     @property
     def report(self) -> str:
-        return f"{_REPORT}Report {self.count} looked at volume v{self.count}." if self.news else _REPORT
+        return (
+            f"{_REPORT}Report {self.count} looked at volume v{self.count}."
+            if self.news
+            else _REPORT
+        )
 
     def forget(self) -> None:
         self.marks: list[float] = []
@@ -130,7 +152,9 @@ class Connection(asyncio.Protocol):
         mark, answer_of = next(api for end, api in _APIS.items() if path.endswith(end))
         has_result = mark in rest
         book.bodies["second" if has_result else "first"] = rest
-        answer = json.dumps(answer_of(book.count, len(rest) // _LETTERS, book.report, done=has_result)).encode()
+        answer = json.dumps(
+            answer_of(book.count, len(rest) // _LETTERS, book.report, done=has_result)
+        ).encode()
         if book.latency:
             asyncio.get_running_loop().call_later(book.latency, self._reply, answer)
         else:
@@ -140,7 +164,9 @@ class Connection(asyncio.Protocol):
         if head.startswith(b"GET /forget"):
             self._book.forget()
         bodies = {call: body.decode() for call, body in self._book.bodies.items()}
-        return json.dumps({"marks": self._book.marks[:4], "count": self._book.count, "bodies": bodies}).encode()
+        return json.dumps(
+            {"marks": self._book.marks[:4], "count": self._book.count, "bodies": bodies}
+        ).encode()
 
     def _reply(self, body: bytes) -> None:
         if not self._transport.is_closing():
@@ -150,7 +176,9 @@ class Connection(asyncio.Protocol):
 
 async def serve(latency: float, *, news: bool) -> None:
     book = Book(latency, news=news)
-    server = await asyncio.get_running_loop().create_server(lambda: Connection(book), "127.0.0.1", 0, backlog=1024)
+    server = await asyncio.get_running_loop().create_server(
+        lambda: Connection(book), "127.0.0.1", 0, backlog=1024
+    )
     sys.stdout.write(f"{server.sockets[0].getsockname()[1]}\n")
     sys.stdout.flush()
     await server.serve_forever()
@@ -161,7 +189,14 @@ class Vendor:
 
     def __init__(self, latency: float = 0.0, *, news: bool = False) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.bench.vendor", "--latency", str(latency), *(["--news"] if news else [])],
+            [
+                sys.executable,
+                "-m",
+                "tests.bench.vendor",
+                "--latency",
+                str(latency),
+                *(["--news"] if news else []),
+            ],
             cwd=ROOT,
             stdout=subprocess.PIPE,
             text=True,

@@ -27,11 +27,18 @@ class Said:
 
 
 def environment(home: Path, **more: str) -> dict[str, str]:
-    base = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "HOME": str(home), "TZ": "Europe/Berlin"}
+    base = {
+        "PATH": os.environ["PATH"],
+        "PYTHONPATH": str(ROOT),
+        "HOME": str(home),
+        "TZ": "Europe/Berlin",
+    }
     return base | {"PYTHONWARNINGS": "error", "TERM": "xterm", **more}
 
 
-async def start(socket: Path, *words: str, env: Mapping[str, str] | None = None) -> asyncio.subprocess.Process:
+async def start(
+    socket: Path, *words: str, env: Mapping[str, str] | None = None
+) -> asyncio.subprocess.Process:
     return await asyncio.create_subprocess_exec(
         *COMMAND,
         *words,
@@ -49,7 +56,9 @@ async def agentctl(socket: Path, *words: str, env: Mapping[str, str] | None = No
     return Said(process.returncode, out.decode(), err.decode())
 
 
-async def on_terminal(socket: Path, *words: str, columns: int = 100, env: Mapping[str, str] | None = None) -> Said:
+async def on_terminal(
+    socket: Path, *words: str, columns: int = 100, env: Mapping[str, str] | None = None
+) -> Said:
     """Run agentctl with all its streams on a real terminal."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))

@@ -54,7 +54,11 @@ def test_it_is_a_calendar_with_one_event_for_each_start() -> None:
 
 def test_asked_again_the_same_start_is_the_same_event() -> None:
     later = feed(
-        [("daily", NOW + timedelta(hours=1))], about={}, now=NOW + timedelta(minutes=5), host="box", version="2"
+        [("daily", NOW + timedelta(hours=1))],
+        about={},
+        now=NOW + timedelta(minutes=5),
+        host="box",
+        version="2",
     )
     uid = re.compile(r"UID:\S+")
     assert uid.search(later)[0] == uid.search(calendar(("daily", NOW + timedelta(hours=1))))[0]  # type: ignore[index]
@@ -70,7 +74,8 @@ def test_whatever_a_description_holds_comes_back_and_tears_no_character(text: st
     pairs = read(feed([("a", NOW)], about={"a": (text, "")}, now=NOW, host="h", version="1"))
     told = [unescaped(value) for name, value in pairs if name == "DESCRIPTION"]
     lines = [
-        "".join(char for char in line if char == "\t" or (char >= " " and char != "\x7f")) for line in text.splitlines()
+        "".join(char for char in line if char == "\t" or (char >= " " and char != "\x7f"))
+        for line in text.splitlines()
     ]
     assert (told[0] if told else "") == "\n".join(lines) or not "".join(lines)
 
@@ -82,7 +87,9 @@ def test_whatever_a_description_holds_comes_back_and_tears_no_character(text: st
 )
 def test_a_calendar_takes_it_and_finds_in_it_what_was_meant(text: str, name: str) -> None:
     fires = [(name, NOW + timedelta(hours=hour)) for hour in (1, 30)]
-    taken = icalendar.Calendar.from_ical(feed(fires, about={name: (text, "daily")}, now=NOW, host="h", version="1"))
+    taken = icalendar.Calendar.from_ical(
+        feed(fires, about={name: (text, "daily")}, now=NOW, host="h", version="1")
+    )
     events = taken.walk("VEVENT")
     assert not taken.errors and not any(event.errors for event in events)
     assert [event.decoded("DTSTART") for event in events] == [at for _, at in fires]

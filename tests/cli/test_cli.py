@@ -33,7 +33,9 @@ async def lived(
     """Live the run that a client asks for, and send its report if told to."""
     run = await asked_for(house)
     await house.live(run, *STEPS)
-    await house.end(run, status, deliver=[("file", {"path": "x.md"})] if delivered else (), **changes)
+    await house.end(
+        run, status, deliver=[("file", {"path": "x.md"})] if delivered else (), **changes
+    )
     for delivery in await house.journal.deliveries(run=run.id):
         if delivered == "delivered":
             await house.journal.delivered(delivery.id, "/w/reports/x.md")
@@ -76,8 +78,12 @@ async def test_list_tells_of_broken_and_paused_routines(house: House) -> None:
 async def test_an_empty_house_says_what_to_do(house: House) -> None:
     house.approver.routines.clear()
     assert "One TOML file each" in (await agentctl(house.path, "list")).out
-    assert (await agentctl(house.path, "runs")).out.startswith("Nothing has run yet. agentctl run ROUTINE starts one")
-    assert (await agentctl(house.path, "next")).out.startswith("Nothing is scheduled: agentctl new NAME")
+    assert (await agentctl(house.path, "runs")).out.startswith(
+        "Nothing has run yet. agentctl run ROUTINE starts one"
+    )
+    assert (await agentctl(house.path, "next")).out.startswith(
+        "Nothing is scheduled: agentctl new NAME"
+    )
     assert (await agentctl(house.path, "slots")).out == "No slot has come yet.\n"
     assert (await agentctl(house.path, "deliveries")).out == "Nothing has been delivered yet.\n"
 
@@ -95,21 +101,28 @@ async def test_status_tells_where_everything_is(house: House) -> None:
 
 async def test_show_next_runs_slots_and_deliveries_read_like_sentences(house: House) -> None:
     run = await house.whole_run(deliver=[("file", {"path": "x.md"})])
-    await house.journal.account("heartbeat", first=NOW, last=NOW, count=3, outcome=Outcome.MISSED, reason=Reason.DOWN)
+    await house.journal.account(
+        "heartbeat", first=NOW, last=NOW, count=3, outcome=Outcome.MISSED, reason=Reason.DOWN
+    )
     shown = (await agentctl(house.path, "show", "daily-report")).out
     assert 'run.prompt = "Write the report."' in shown
     assert f"run {run.id[-8:]}" in shown
     following = (await agentctl(house.path, "next", "heartbeat", "-n", "2")).out
     assert following.count("heartbeat") == 2
     assert "CET" in following
-    assert run.id[-8:] in (await agentctl(house.path, "runs", "daily-report", "--status", "succeeded")).out
+    assert (
+        run.id[-8:]
+        in (await agentctl(house.path, "runs", "daily-report", "--status", "succeeded")).out
+    )
     slots = (await agentctl(house.path, "slots")).out
     assert "3 missed: down" in slots
     assert f"ran, run {run.id[-8:]}" in slots
     assert "on its way" in (await agentctl(house.path, "deliveries", "--run", run.id[-8:])).out
 
 
-async def test_inspect_shows_prompt_calls_verdicts_results_usage_and_deliveries(house: House) -> None:
+async def test_inspect_shows_prompt_calls_verdicts_results_usage_and_deliveries(
+    house: House,
+) -> None:
     run = await house.whole_run(deliver=[("file", {"path": "x.md"})])
     said = await agentctl(house.path, "inspect", run.id[-8:])
     for part in (
@@ -137,7 +150,9 @@ async def test_inspect_of_a_routine_shows_its_last_run(house: House) -> None:
     await house.whole_run()
     run = await house.whole_run()
     assert run.id in (await agentctl(house.path, "inspect", "daily-report")).out
-    assert (await agentctl(house.path, "inspect", "heartbeat")).err == "agentctl: heartbeat has never run\n"
+    assert (
+        await agentctl(house.path, "inspect", "heartbeat")
+    ).err == "agentctl: heartbeat has never run\n"
     assert (await agentctl(house.path, "inspect", "daily-reprot")).code == 4
 
 
@@ -152,17 +167,29 @@ async def test_json_is_what_the_api_said(house: House) -> None:
     run = await house.whole_run()
     for verb in ("status", "list", "runs", "next", "slots", "deliveries"):
         json.loads((await agentctl(house.path, verb, "--json")).out)
-    assert json.loads((await agentctl(house.path, "--json", "runs")).out)["items"][0]["id"] == run.id
-    assert json.loads((await agentctl(house.path, "show", "heartbeat", "--json")).out)["name"] == "heartbeat"
+    assert (
+        json.loads((await agentctl(house.path, "--json", "runs")).out)["items"][0]["id"] == run.id
+    )
+    assert (
+        json.loads((await agentctl(house.path, "show", "heartbeat", "--json")).out)["name"]
+        == "heartbeat"
+    )
     inspected = json.loads((await agentctl(house.path, "inspect", run.id, "--json")).out)
     assert [step["seq"] for step in inspected["steps"]] == list(range(7))
-    assert json.loads((await agentctl(house.path, "pause", "heartbeat", "--json")).out)["state"] == "paused"
+    assert (
+        json.loads((await agentctl(house.path, "pause", "heartbeat", "--json")).out)["state"]
+        == "paused"
+    )
     assert json.loads((await agentctl(house.path, "version", "--json")).out)["agentd"] == "0.0.test"
 
 
 async def test_pause_resume_reload_and_cancel_say_what_they_did(house: House) -> None:
-    assert (await agentctl(house.path, "pause", "heartbeat")).out.startswith("heartbeat is paused until `agentctl")
-    assert (await agentctl(house.path, "resume", "heartbeat")).out.startswith("heartbeat goes on; next: ")
+    assert (await agentctl(house.path, "pause", "heartbeat")).out.startswith(
+        "heartbeat is paused until `agentctl"
+    )
+    assert (await agentctl(house.path, "resume", "heartbeat")).out.startswith(
+        "heartbeat goes on; next: "
+    )
     assert (await agentctl(house.path, "reload")).out == "added new\n"
     run = await house.claim()
     said = await agentctl(house.path, "cancel", run.id)
@@ -179,7 +206,8 @@ async def test_cancel_waits_until_the_run_has_ended(house: House) -> None:
 
 
 @pytest.mark.parametrize(
-    "words", [["--socket", "X", "V"], ["--socket=X", "V"], ["V", "--socket", "X"], ["V", "--socket=X"]]
+    "words",
+    [["--socket", "X", "V"], ["--socket=X", "V"], ["V", "--socket", "X"], ["V", "--socket=X"]],
 )
 @pytest.mark.parametrize("verb", ["status", "doctor"])
 async def test_the_socket_may_be_named_anywhere(house: House, words: list[str], verb: str) -> None:
@@ -238,7 +266,9 @@ async def test_the_exit_code_says_how_the_run_and_its_delivery_ended(
 async def test_a_run_that_waits_for_a_person_is_not_waited_for(house: House) -> None:
     asked = asyncio.create_task(agentctl(house.path, "run", "daily-report"))
     run = await asked_for(house)
-    await house.journal._db.write(lambda db: db.execute("UPDATE run SET status = 'waiting', detail = 'shell: rm'"))
+    await house.journal._db.write(
+        lambda db: db.execute("UPDATE run SET status = 'waiting', detail = 'shell: rm'")
+    )
     house.events.publish(run.id, {"type": "run_waiting"})
     said = await asked
     assert said.code == 8
@@ -287,7 +317,9 @@ async def test_ctrl_c_detaches_and_says_how_to_go_on(house: House) -> None:
     assert not (await house.journal.get(run.id)).cancel
 
 
-async def test_a_daemon_that_stops_in_the_middle_is_told_and_the_run_goes_on_later(house: House) -> None:
+async def test_a_daemon_that_stops_in_the_middle_is_told_and_the_run_goes_on_later(
+    house: House,
+) -> None:
     process = await start(house.path, "run", "daily-report")
     assert process.stderr is not None
     await process.stderr.readline()
@@ -307,7 +339,9 @@ async def test_a_daemon_that_stops_right_after_the_run_takes_nothing_away(house:
     await process.stderr.readline()
     run = await asked_for(house)
     await house.live(run, *STEPS[:2])
-    await process.stderr.readline()  # it follows the run: before that, nobody could tell it of the end
+    await (
+        process.stderr.readline()
+    )  # it follows the run: before that, nobody could tell it of the end
     await house.live(run, *STEPS[2:])
     await house.end(run)
     house.server.stop()
@@ -317,7 +351,9 @@ async def test_a_daemon_that_stops_right_after_the_run_takes_nothing_away(house:
     assert "✓ succeeded" in err.decode()
 
 
-async def test_a_lost_answer_is_asked_for_again_and_starts_nothing_twice(house: House, tmp_path: Path) -> None:
+async def test_a_lost_answer_is_asked_for_again_and_starts_nothing_twice(
+    house: House, tmp_path: Path
+) -> None:
     path, seen = tmp_path / "flaky.sock", 0
 
     async def flaky(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -352,7 +388,9 @@ async def test_a_refusal_names_the_run_in_the_way(house: House) -> None:
 # --- what goes wrong
 
 
-async def test_without_a_daemon_it_is_said_where_one_was_looked_for_and_how_to_start_one(tmp_path: Path) -> None:
+async def test_without_a_daemon_it_is_said_where_one_was_looked_for_and_how_to_start_one(
+    tmp_path: Path,
+) -> None:
     said = await agentctl(tmp_path / "none.sock", "list")
     assert (said.code, said.out) == (3, "")
     assert said.err.splitlines() == [
@@ -435,11 +473,18 @@ async def test_version_works_without_a_daemon(tmp_path: Path) -> None:
 async def test_logs_are_read_without_a_daemon(tmp_path: Path) -> None:
     state = tmp_path / "state"
     (state / "logs").mkdir(parents=True)
-    line = '{"at": "2026-11-20T08:30:00.000Z", "level": "info", "event": "run.finished", "run": "R1"}'
+    line = (
+        '{"at": "2026-11-20T08:30:00.000Z", "level": "info", "event": "run.finished", "run": "R1"}'
+    )
     (state / "logs" / "agentd.jsonl").write_text(line + "\n")
-    said = await agentctl(tmp_path / "none.sock", "logs", "--json", env={"STATE_DIRECTORY": str(state)})
+    said = await agentctl(
+        tmp_path / "none.sock", "logs", "--json", env={"STATE_DIRECTORY": str(state)}
+    )
     assert (said.code, said.out) == (0, line + "\n")
-    assert "run.finished" in (await agentctl(tmp_path / "none.sock", "logs", "--state", str(state))).out
+    assert (
+        "run.finished"
+        in (await agentctl(tmp_path / "none.sock", "logs", "--state", str(state))).out
+    )
     missing = await agentctl(tmp_path / "none.sock", "logs", "--state", str(tmp_path / "no"))
     assert (missing.code, "there is no log at" in missing.err) == (4, True)
 
@@ -454,9 +499,14 @@ def configured(tmp_path: Path) -> Path:
     return tmp_path
 
 
-async def test_doctor_and_validate_work_exactly_when_the_daemon_will_not_start(configured: Path) -> None:
+async def test_doctor_and_validate_work_exactly_when_the_daemon_will_not_start(
+    configured: Path,
+) -> None:
     nobody = configured / "none.sock"
-    env = {"AGENTD_CONFIG": str(configured / "config.toml"), "STATE_DIRECTORY": str(configured / "state")}
+    env = {
+        "AGENTD_CONFIG": str(configured / "config.toml"),
+        "STATE_DIRECTORY": str(configured / "state"),
+    }
     examined = await agentctl(nobody, "doctor", env=env)
     assert examined.code == 1
     assert "✗  routines" in examined.out
@@ -468,7 +518,9 @@ async def test_doctor_and_validate_work_exactly_when_the_daemon_will_not_start(c
 
 
 async def test_validate_looks_at_what_the_daemon_reads(house: House, tmp_path: Path) -> None:
-    (tmp_path / "config.toml").write_text('providr = "offline"')  # where this house says its config is
+    (tmp_path / "config.toml").write_text(
+        'providr = "offline"'
+    )  # where this house says its config is
     said = await agentctl(house.path, "validate", "--json")
     assert said.code == 1
     assert "providr" in said.out
@@ -490,7 +542,9 @@ async def test_tables_fit_the_terminal(house: House, columns: int) -> None:
     from daemon.cli.render import columns as width_of
 
     run = await house.take("heartbeat")
-    await house.end(run, Status.FAILED, report=None, detail="服务器没有回答；" * 10 + " and so on" * 20)
+    await house.end(
+        run, Status.FAILED, report=None, detail="服务器没有回答；" * 10 + " and so on" * 20
+    )
     plain = {"NO_COLOR": "1"}
     for verb in ("list", "runs"):
         lines = (await on_terminal(house.path, verb, columns=columns, env=plain)).out.splitlines()
@@ -510,7 +564,9 @@ async def test_a_live_run_shows_what_is_under_way_and_leaves_no_trace_of_it(hous
 
 
 async def test_a_report_cannot_take_over_the_terminal(house: House) -> None:
-    asked = asyncio.create_task(on_terminal(house.path, "run", "daily-report", env={"NO_COLOR": "1"}))
+    asked = asyncio.create_task(
+        on_terminal(house.path, "run", "daily-report", env={"NO_COLOR": "1"})
+    )
     await lived(house, report="before \x1b]0;owned\x07 after")
     said = await asked
     assert "\x1b]" not in said.out
@@ -557,7 +613,11 @@ async def test_the_plain_path_imports_next_to_nothing(house: House, verb: str) -
         PLAIN,
         verb,
         # as where nothing is compiled yet: an install that its user may only read
-        env=environment(house.path.parent, AGENTD_SOCKET=str(house.path), PYTHONPYCACHEPREFIX=str(house.path.parent)),
+        env=environment(
+            house.path.parent,
+            AGENTD_SOCKET=str(house.path),
+            PYTHONPYCACHEPREFIX=str(house.path.parent),
+        ),
         stdout=subprocess.DEVNULL,
     )
     assert await process.wait() == 0
@@ -577,7 +637,10 @@ async def test_a_delivery_given_up_is_shown_sent_again_and_dropped(house: House)
     told = (await agentctl(house.path, "deliveries", "--status", "failed")).out
     assert "no such mailbox" in told and f"agentctl deliveries retry {delivery.id}" in told
     again = await agentctl(house.path, "deliveries", "retry", str(delivery.id))
-    assert again.out == f"delivery {delivery.id} of daily-report to {delivery.target} is being sent again\n"
+    assert (
+        again.out
+        == f"delivery {delivery.id} of daily-report to {delivery.target} is being sent again\n"
+    )
     await agentctl(house.path, "deliveries", "drop", str(delivery.id))
     assert "dropped by a person" in (await agentctl(house.path, "deliveries")).out
     assert (await agentctl(house.path, "deliveries", "drop", str(delivery.id))).code == REFUSED

@@ -63,15 +63,23 @@ def test_a_chunked_answer_is_put_together(tmp_path: Path) -> None:
         HEAD + b"Transfer-Encoding: chunked\r\n\r\n5\r\n{}",
     ],
 )
-def test_an_answer_that_breaks_off_or_is_no_json_is_a_lost_answer(tmp_path: Path, answer: bytes) -> None:
+def test_an_answer_that_breaks_off_or_is_no_json_is_a_lost_answer(
+    tmp_path: Path, answer: bytes
+) -> None:
     with answering(tmp_path, answer) as path, pytest.raises(Lost):
         Client(path).ask("GET", "/")
 
 
 def test_a_problem_carries_what_the_daemon_said(tmp_path: Path) -> None:
     body = b'{"status": 404, "code": "not_found", "detail": "no such run"}'
-    head = b"HTTP/1.1 404 Not Found\r\nContent-Type: application/problem+json\r\nContent-Length: %d\r\n\r\n" % len(body)
-    with answering(tmp_path, head + body) as path, pytest.raises(Problem, match="no such run") as caught:
+    head = (
+        b"HTTP/1.1 404 Not Found\r\nContent-Type: application/problem+json\r\nContent-Length: %d\r\n\r\n"
+        % len(body)
+    )
+    with (
+        answering(tmp_path, head + body) as path,
+        pytest.raises(Problem, match="no such run") as caught,
+    ):
         Client(path).ask("GET", "/")
     assert (caught.value.status, caught.value.code) == (404, "not_found")
     plain = b"HTTP/1.1 502 Bad Gateway\r\nContent-Length: 2\r\n\r\nno"
@@ -83,7 +91,9 @@ def test_a_problem_carries_what_the_daemon_said(tmp_path: Path) -> None:
 def test_a_stream_yields_each_event_however_the_bytes_come(tmp_path: Path) -> None:
     frame = b'id: 1\nevent: x\ndata: {"n": 1}\n\n'
     chunk = b"%x\r\n%s\r\n" % (len(frame), frame)
-    with answering(tmp_path, HEAD + b"Transfer-Encoding: chunked\r\n\r\n" + chunk + chunk + b"0\r\n\r\n") as path:
+    with answering(
+        tmp_path, HEAD + b"Transfer-Encoding: chunked\r\n\r\n" + chunk + chunk + b"0\r\n\r\n"
+    ) as path:
         assert list(Client(path).stream("/")) == [{"n": 1}, {"n": 1}]
     (tmp_path / "raw.sock").unlink()
     with answering(tmp_path, HEAD + b"Transfer-Encoding: chunked\r\n\r\n" + chunk) as path:
@@ -138,7 +148,9 @@ except Unreachable as error:
 
 
 @pytest.mark.root
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become two other users: sudo pytest -m root")
+@pytest.mark.skipif(
+    os.geteuid() != 0, reason="only root can become two other users: sudo pytest -m root"
+)
 def test_a_daemon_of_a_stranger_is_not_trusted() -> None:
     import shutil
     import tempfile

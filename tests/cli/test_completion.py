@@ -19,11 +19,17 @@ def test_every_verb_and_option_is_offered(capsys, shell):
 def test_bash_completes_verbs_and_options(capsys):
     main(["completion", "bash"])
     script = capsys.readouterr().out
-    asked = {("agentctl", "dele"): "", ("agentctl", "deliv"): "deliveries", ("agentctl", "run", "--de"): "--detach"}
+    asked = {
+        ("agentctl", "dele"): "",
+        ("agentctl", "deliv"): "deliveries",
+        ("agentctl", "run", "--de"): "--detach",
+    }
     for words, wanted in asked.items():
         typed = " ".join(f'"{word}"' for word in words)
         ask = f'{script}\nCOMP_WORDS=({typed}) COMP_CWORD={len(words) - 1}\n_agentctl\necho "${{COMPREPLY[@]}}"'
-        done = subprocess.run(["bash", "-c", ask], capture_output=True, text=True, env={"PATH": "/usr/bin:/bin"})
+        done = subprocess.run(
+            ["bash", "-c", ask], capture_output=True, text=True, env={"PATH": "/usr/bin:/bin"}
+        )
         assert (done.stdout.strip(), done.stderr) == (wanted, "")
 
 

@@ -59,7 +59,9 @@ def test_the_help_of_agentds_verbs_and_of_verbs_of_verbs_has_an_example(prog: st
 
 
 @pytest.mark.parametrize("name", [name for name, verb in VERBS.items() if not verb.raw])
-def test_the_help_of_every_verb_has_an_example(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_help_of_every_verb_has_an_example(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SystemExit) as end:
         main([name, "--help"])
     told = capsys.readouterr().out
@@ -73,7 +75,9 @@ def test_every_verb_is_done_by_a_function_of_one_call(name: str) -> None:
     assert list(inspect.signature(act).parameters) == ["call"] and act.__doc__
 
 
-@pytest.mark.parametrize("words", [("memory", "--help"), ("memory", "pin", "--help"), ("logs", "-f", "--help")])
+@pytest.mark.parametrize(
+    "words", [("memory", "--help"), ("memory", "pin", "--help"), ("logs", "-f", "--help")]
+)
 def test_verbs_that_read_their_own_words_have_examples_too(
     words: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -82,7 +86,9 @@ def test_verbs_that_read_their_own_words_have_examples_too(
     assert "\nExample" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("words", [("logs", "--help"), ("policy", "--help"), ("policy", "check", "--help")])
+@pytest.mark.parametrize(
+    "words", [("logs", "--help"), ("policy", "--help"), ("policy", "check", "--help")]
+)
 def test_agentd_hands_the_words_behind_such_a_verb_on(
     words: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -129,7 +135,9 @@ async def test_events_come_as_they_happen_for_people_and_for_programs(house: Hou
     people = await start(house.path, "events", "daily-report")
     programs = await start(house.path, "events", "--json")
     assert people.stdout is not None and programs.stdout is not None
-    heard = [asyncio.create_task(each.stdout.readline()) for each in (people, programs) if each.stdout]
+    heard = [
+        asyncio.create_task(each.stdout.readline()) for each in (people, programs) if each.stdout
+    ]
     async with asyncio.timeout(60):
         while not all(each.done() for each in heard):  # whoever listens later hears of a later run
             await house.whole_run()
@@ -151,7 +159,10 @@ async def test_a_newcomer_is_told_the_next_step_at_every_turn(tmp_path: Path) ->
         stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
     )  # fmt: skip
     _, said = await nobody.communicate()
-    assert nobody.returncode == 3 and b"init` writes one to ~/.config/agentd; then\nStart it with: " in said
+    assert (
+        nobody.returncode == 3
+        and b"init` writes one to ~/.config/agentd; then\nStart it with: " in said
+    )
 
 
 async def test_without_routines_each_verb_says_how_to_get_one(house: House) -> None:

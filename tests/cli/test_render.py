@@ -95,7 +95,8 @@ def test_a_moment_is_told_absolutely_and_relatively() -> None:
 
 
 @pytest.mark.parametrize(
-    ("count", "text"), [(0, "0 bytes"), (999, "999 bytes"), (1200, "1.2 kB"), (159_744, "160 kB"), (3e12, "3.0 TB")]
+    ("count", "text"),
+    [(0, "0 bytes"), (999, "999 bytes"), (1200, "1.2 kB"), (159_744, "160 kB"), (3e12, "3.0 TB")],
 )
 def test_sizes_are_rounded(count: float, text: str) -> None:
     assert size(count) == text
@@ -103,9 +104,19 @@ def test_sizes_are_rounded(count: float, text: str) -> None:
 
 @pytest.mark.parametrize(
     ("text", "width"),
-    [("abc", 3), ("日报", 4), ("한글", 4), ("ｆｕｌｌ", 8), ("é", 1), ("e\N{COMBINING ACUTE ACCENT}", 1), ("✓…", 2)],
+    [
+        ("abc", 3),
+        ("日报", 4),
+        ("한글", 4),
+        ("ｆｕｌｌ", 8),
+        ("é", 1),
+        ("e\N{COMBINING ACUTE ACCENT}", 1),
+        ("✓…", 2),
+    ],
 )
-def test_wide_and_combining_characters_are_counted_as_a_terminal_shows_them(text: str, width: int) -> None:
+def test_wide_and_combining_characters_are_counted_as_a_terminal_shows_them(
+    text: str, width: int
+) -> None:
     assert columns(text) == width
 
 
@@ -119,7 +130,9 @@ def test_wide_and_combining_characters_are_counted_as_a_terminal_shows_them(text
         ("日报日报", 6, "日报…"),
     ],
 )
-def test_a_cut_never_splits_a_wide_character_or_passes_the_width(text: str, width: int, left: str) -> None:
+def test_a_cut_never_splits_a_wide_character_or_passes_the_width(
+    text: str, width: int, left: str
+) -> None:
     assert cut(text, width) == left
     assert columns(left) <= width
 
@@ -143,7 +156,9 @@ def test_the_column_with_the_fewest_long_cells_gives_way_first_and_none_vanishes
 
 def test_a_table_in_a_file_is_whole_and_plain() -> None:
     stream = io.StringIO()
-    Page(stream, {}).table(["", "NAME", "TEXT"], [("failed", "a", "x" * 300), ("ok", "bb", "two\nlines")])
+    Page(stream, {}).table(
+        ["", "NAME", "TEXT"], [("failed", "a", "x" * 300), ("ok", "bb", "two\nlines")]
+    )
     first, second, third = stream.getvalue().splitlines()
     assert first == "   NAME  TEXT"
     assert second == "x  a     " + "x" * 300  # a StringIO says nothing of UTF-8
@@ -158,14 +173,21 @@ def test_a_table_on_a_terminal_fits_and_wide_cells_line_up(terminal: Terminal) -
     assert {columns(line.partition("end")[0]) for line in lines[1:]} == {76}
 
 
-def test_control_characters_reach_neither_a_terminal_nor_a_file_that_is_shown_on_one_later(terminal: Terminal) -> None:
+def test_control_characters_reach_neither_a_terminal_nor_a_file_that_is_shown_on_one_later(
+    terminal: Terminal,
+) -> None:
     evil = "a\x1b[2Jb\n\tc\x9b"
     assert Page(terminal, {}).safe(evil) == "a\ufffd[2Jb\n\tc\ufffd"
     assert Page(io.StringIO(), {}).safe(evil) == "a\ufffd[2Jb\n\tc\ufffd"
 
 
 def test_what_people_write_in_their_own_script_stays_as_it_is() -> None:
-    for text in ("\u3000标题\u3000", "10\xa0000\u202fF", "می\u200cخواهم", "👩\u200d👧 👍🏽 ✔\ufe0f"):
+    for text in (
+        "\u3000标题\u3000",
+        "10\xa0000\u202fF",
+        "می\u200cخواهم",
+        "👩\u200d👧 👍🏽 ✔\ufe0f",
+    ):
         assert harmless(text) == text
     assert harmless("one\r\ntwo") == "one\ntwo"
     assert harmless("\u202egnp.exe \u2066x\U000e0041") == "\ufffdgnp.exe \ufffdx\ufffd"
@@ -177,8 +199,17 @@ def test_every_status_has_a_sign_and_no_sign_is_wide() -> None:
 
 
 def test_a_definition_is_shown_as_dotted_keys() -> None:
-    value = {"enabled": True, "trigger": {"cron": "30 8 * * *", "at": None}, "gather": [{"name": "host"}], "tools": []}
-    assert toml_like(value) == ["enabled = true", 'trigger.cron = "30 8 * * *"', 'gather[0].name = "host"']
+    value = {
+        "enabled": True,
+        "trigger": {"cron": "30 8 * * *", "at": None},
+        "gather": [{"name": "host"}],
+        "tools": [],
+    }
+    assert toml_like(value) == [
+        "enabled = true",
+        'trigger.cron = "30 8 * * *"',
+        'gather[0].name = "host"',
+    ]
     assert toml_like({"prompt": "one\ntwo\n"}) == ['prompt = """one\ntwo"""']
 
 
@@ -199,22 +230,34 @@ def test_asides_are_left_out_where_the_room_is_short(text, brief):
 
 def test_a_narrow_table_leaves_out_asides_before_it_cuts_words():
     page = Page(Terminal(), {"NO_COLOR": "1"})  # 80 columns
-    row = ("daily-report", "succeeded 03:36 UTC (35 min ago)", "08:30 UTC", "at 08:30 on weekdays, UTC (Berlin)")
+    row = (
+        "daily-report",
+        "succeeded 03:36 UTC (35 min ago)",
+        "08:30 UTC",
+        "at 08:30 on weekdays, UTC (Berlin)",
+    )
     page.table(["ROUTINE", "LAST", "NEXT", "WHEN"], [row], signs=False)
     assert page.stream.getvalue().splitlines()[1] == (
         "daily-report  succeeded 03:36 UTC  08:30 UTC  at 08:30 on weekdays, UTC"
     )
 
 
-CELLS = st.text(st.sampled_from("ab 磁盘満杯é👩\u200d\u0301\ufe0f(…)") | st.characters(codec="utf-8"), max_size=60)
+CELLS = st.text(
+    st.sampled_from("ab 磁盘満杯é👩\u200d\u0301\ufe0f(…)") | st.characters(codec="utf-8"),
+    max_size=60,
+)
 
 
 @given(
-    rows=st.lists(st.tuples(st.sampled_from(sorted(SIGNS)), CELLS, CELLS, CELLS, CELLS), max_size=6),
+    rows=st.lists(
+        st.tuples(st.sampled_from(sorted(SIGNS)), CELLS, CELLS, CELLS, CELLS), max_size=6
+    ),
     width=st.integers(12, 120),
 )
 @settings(deadline=None, derandomize=True)
-def test_no_line_of_a_table_is_wider_than_the_terminal(rows: list[tuple[str, ...]], width: int) -> None:
+def test_no_line_of_a_table_is_wider_than_the_terminal(
+    rows: list[tuple[str, ...]], width: int
+) -> None:
     class Narrow(Page):
         @property
         def width(self) -> int:
@@ -228,16 +271,31 @@ def test_no_line_of_a_table_is_wider_than_the_terminal(rows: list[tuple[str, ...
         assert [line for line in stream.getvalue().split("\n") if columns(line) > width] == []
 
 
-def test_where_columns_have_no_room_the_cells_of_a_row_stand_below_each_other(terminal: Terminal) -> None:
+def test_where_columns_have_no_room_the_cells_of_a_row_stand_below_each_other(
+    terminal: Terminal,
+) -> None:
     class Narrow(Page):
         @property
         def width(self) -> int:
             return 20
 
     page = Narrow(terminal, {"NO_COLOR": "1"})
-    page.table(["", "ROUTINE", "NEXT", "LAST"], [("ok", "daily-report", "08:30 CET (in 5 h)", "磁盘空间已经快要满了")])
-    assert terminal.getvalue().split("\n") == ["✓ daily-report", "  next: 08:30 CET", "  last: 磁盘空间已…", ""]
+    page.table(
+        ["", "ROUTINE", "NEXT", "LAST"],
+        [("ok", "daily-report", "08:30 CET (in 5 h)", "磁盘空间已经快要满了")],
+    )
+    assert terminal.getvalue().split("\n") == [
+        "✓ daily-report",
+        "  next: 08:30 CET",
+        "  last: 磁盘空间已…",
+        "",
+    ]
 
 
 def test_marks_and_joiners_take_no_column() -> None:
-    assert (columns("e\u0301"), columns("❤\ufe0f"), columns("a\u200db"), columns("磁盘")) == (1, 1, 2, 4)
+    assert (columns("e\u0301"), columns("❤\ufe0f"), columns("a\u200db"), columns("磁盘")) == (
+        1,
+        1,
+        2,
+        4,
+    )

@@ -64,7 +64,9 @@ async def test_next_makes_a_calendar(house: House) -> None:
     said = await agentctl(house.path, "next", "daily-report", "--days", "3", "--ics")
     assert said.code == 0
     pairs = read(said.out)
-    assert [value for name, value in pairs if name == "DTSTART"] == [f"202611{day}T090000Z" for day in (21, 22, 23)]
+    assert [value for name, value in pairs if name == "DTSTART"] == [
+        f"202611{day}T090000Z" for day in (21, 22, 23)
+    ]
     assert ("DESCRIPTION", "What happened\\nevery 1 day\\, 0:00:00") in pairs
     month = await agentctl(house.path, "next", "daily-report", "--ics")
     assert month.out.count("BEGIN:VEVENT") == 30
@@ -79,34 +81,56 @@ async def test_why_answers_in_one_line(house: House) -> None:
     assert said.code == 0
     assert said.out.startswith("daily-report missed Fri 20 Nov 01:00 CET: the daemon was down")
     assert said.out.count("\n") == 1
-    told = json.loads((await agentctl(house.path, "why", "daily-report", "--at", slot.isoformat(), "--json")).out)
-    assert (told["outcome"], told["reason"], told["slot"]) == ("missed", "down", "2026-11-20T00:00:00.000Z")
+    told = json.loads(
+        (await agentctl(house.path, "why", "daily-report", "--at", slot.isoformat(), "--json")).out
+    )
+    assert (told["outcome"], told["reason"], told["slot"]) == (
+        "missed",
+        "down",
+        "2026-11-20T00:00:00.000Z",
+    )
     assert told["rule"] in told["sentence"]
     assert "heartbeat" in (await agentctl(house.path, "why", "heartbeat")).out
 
 
 async def test_why_tells_the_run_of_a_slot(house: House) -> None:
-    claim = Claim(routine="heartbeat", definition="{}", trigger="every", slot=NOW, goal="g", outcome=Outcome.RAN)
+    claim = Claim(
+        routine="heartbeat",
+        definition="{}",
+        trigger="every",
+        slot=NOW,
+        goal="g",
+        outcome=Outcome.RAN,
+    )
     (run,) = await house.journal.open_slots([claim])
     assert run
     taken = await house.journal.take(run.id, owner="test")
     assert taken
     await house.end(taken, Status.FAILED, detail="the model is gone")
     said = await agentctl(house.path, "why", "heartbeat", "--at", NOW.isoformat())
-    assert f'started on time for Fri 20 Nov 10:00 CET, by every = "30m"; run {run.id[-8:]} failed' in said.out
+    assert (
+        f'started on time for Fri 20 Nov 10:00 CET, by every = "30m"; run {run.id[-8:]} failed'
+        in said.out
+    )
 
 
 @pytest.mark.parametrize(
     ("words", "code", "says"),
     [
         (("why", "nosuch"), 4, "no routine 'nosuch'"),
-        (("why", "heartbeat", "--at", "sometime"), 2, "--at: 'sometime' is no moment; write it like 09:00, yesterday"),
+        (
+            ("why", "heartbeat", "--at", "sometime"),
+            2,
+            "--at: 'sometime' is no moment; write it like 09:00, yesterday",
+        ),
         (("pause", "heartbeat", "--until", "25:00"), 2, "--until: '25:00' is no time of the day"),
         (("pause", "heartbeat", "--until", "yesterday 09:00"), 2, "has passed already"),
         (("pause", "nosuch", "--until", "2h"), 4, "no routine 'nosuch'"),
     ],
 )
-async def test_what_cannot_be_answered_is_one_line(house: House, words: tuple[str, ...], code: int, says: str) -> None:
+async def test_what_cannot_be_answered_is_one_line(
+    house: House, words: tuple[str, ...], code: int, says: str
+) -> None:
     said = await agentctl(house.path, *words)
     assert said.code == code
     assert says in said.err
@@ -114,8 +138,16 @@ async def test_what_cannot_be_answered_is_one_line(house: House, words: tuple[st
 
 
 async def test_the_api_refuses_moments_without_a_zone_or_in_the_past(house: House) -> None:
-    for until, says in (("2026-11-21T09:00", "with its zone"), ("2026-11-20T08:00Z", "has passed already")):
-        answer = await ask(house.path, "POST", "/v1/routines/heartbeat/pause", json.dumps({"until": until}).encode())
+    for until, says in (
+        ("2026-11-21T09:00", "with its zone"),
+        ("2026-11-20T08:00Z", "has passed already"),
+    ):
+        answer = await ask(
+            house.path,
+            "POST",
+            "/v1/routines/heartbeat/pause",
+            json.dumps({"until": until}).encode(),
+        )
         assert answer.status == 422
         assert says in answer.json["detail"]
 
@@ -125,7 +157,9 @@ async def test_a_pause_has_one_end(house: House) -> None:
     answer = await ask(house.path, "POST", "/v1/routines/heartbeat/pause", body)
     assert answer.status == 422
     assert "send one" in answer.json["detail"]
-    assert (await ask(house.path, "POST", "/v1/routines/heartbeat/pause", b'{"seconds": 0}')).status == 422
+    assert (
+        await ask(house.path, "POST", "/v1/routines/heartbeat/pause", b'{"seconds": 0}')
+    ).status == 422
 
 
 async def test_a_pause_until_is_shown_wherever_the_routine_is(house: House) -> None:
@@ -146,16 +180,24 @@ async def test_a_pause_until_is_shown_wherever_the_routine_is(house: House) -> N
 
 
 async def test_a_routine_paused_for_its_failures_says_so_in_list_and_status(house: House) -> None:
-    await house.journal.pause("heartbeat", why="10 runs in a row failed, the last one: the key was refused")
+    await house.journal.pause(
+        "heartbeat", why="10 runs in a row failed, the last one: the key was refused"
+    )
     house.approver.states = await house.journal.routine_states()
     listed = (await agentctl(house.path, "list")).out
-    assert "heartbeat is paused: 10 runs in a row failed, the last one: the key was refused" in listed
+    assert (
+        "heartbeat is paused: 10 runs in a row failed, the last one: the key was refused" in listed
+    )
     assert "agentctl resume heartbeat lets it go on" in listed
     status = (await agentctl(house.path, "status")).out
     assert "until it is resumed: 10 runs in a row failed" in status
     told = (await ask(house.path, "GET", "/v1/status")).json
     assert told["paused"] == [
-        {"routine": "heartbeat", "until": None, "why": "10 runs in a row failed, the last one: the key was refused"}
+        {
+            "routine": "heartbeat",
+            "until": None,
+            "why": "10 runs in a row failed, the last one: the key was refused",
+        }
     ]
     await agentctl(house.path, "resume", "heartbeat")
     assert "is paused" not in (await agentctl(house.path, "list")).out

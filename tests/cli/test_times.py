@@ -39,7 +39,9 @@ def test_common_forms_are_understood(text: str, back: str, ahead: str) -> None:
     assert moment(text, FRIDAY, ahead=True) == datetime.fromisoformat(ahead)
 
 
-@pytest.mark.parametrize(("text", "expected"), [("2h", "12:30"), ("45m", "11:15"), ("90s", "10:31:30")])
+@pytest.mark.parametrize(
+    ("text", "expected"), [("2h", "12:30"), ("45m", "11:15"), ("90s", "10:31:30")]
+)
 def test_ahead_a_length_of_time_counts_from_now(text: str, expected: str) -> None:
     found = moment(text, FRIDAY, ahead=True)
     assert found == datetime.fromisoformat(f"2026-11-20T{expected}").replace(tzinfo=BERLIN)
@@ -48,15 +50,21 @@ def test_ahead_a_length_of_time_counts_from_now(text: str, expected: str) -> Non
 
 
 @pytest.mark.parametrize(
-    "text", ["", "soon", "25:00", "09:00 yesterday", "mon mon", "2026-13-01", "9", "h", "99999999999w"]
+    "text",
+    ["", "soon", "25:00", "09:00 yesterday", "mon mon", "2026-13-01", "9", "h", "99999999999w"],
 )
 def test_anything_else_is_no_moment(text: str) -> None:
-    with pytest.raises(ValueError, match=r"no moment; write it like|no time of the day|longer than any calendar"):
+    with pytest.raises(
+        ValueError, match=r"no moment; write it like|no time of the day|longer than any calendar"
+    ):
         moment(text, FRIDAY, ahead=True)
 
 
 @given_settings(deadline=None, derandomize=True, max_examples=100)
-@given(st.datetimes(datetime(2020, 1, 1), datetime(2030, 1, 1), timezones=st.just(BERLIN)), st.integers(0, 23))
+@given(
+    st.datetimes(datetime(2020, 1, 1), datetime(2030, 1, 1), timezones=st.just(BERLIN)),
+    st.integers(0, 23),
+)
 def test_a_time_ahead_is_the_next_one(now: datetime, hour: int) -> None:
     found = moment(f"{hour}:00", now, ahead=True)
     wall = found.replace(tzinfo=None) - now.replace(tzinfo=None)

@@ -41,7 +41,8 @@ def outcome(world: World, run: Run) -> Outcome:
         silent=run.silent,
         slots=world.look("SELECT outcome, reason, event IS NULL, count FROM slot ORDER BY run_id"),
         deliveries=world.look(
-            f"SELECT target, status FROM outbox WHERE run_id = ? AND NOT {QUESTION} ORDER BY target", run.id
+            f"SELECT target, status FROM outbox WHERE run_id = ? AND NOT {QUESTION} ORDER BY target",
+            run.id,
         ),
         approvals=world.look("SELECT status, count(*) FROM approval GROUP BY status"),
         remembered=world.look("SELECT category, count(*) FROM memory_item GROUP BY category"),
@@ -57,7 +58,9 @@ def interruptible(world: World) -> set[Call]:
     return {(run, call) for run, call, body in begun if not decode(body)["repeatable"]}
 
 
-def check(world: World, run: Run, expected: Outcome, *, deaths: int, interrupted: set[Call] | None = None) -> None:
+def check(
+    world: World, run: Run, expected: Outcome, *, deaths: int, interrupted: set[Call] | None = None
+) -> None:
     """Check the promises; `interrupted` are the calls that were under way at the deaths, where that is known."""
     assert world.broken == []
     assert outcome(world, run) == expected
@@ -88,7 +91,9 @@ def _check_calls(world: World, run: Run, deaths: int, under_way: set[Call] | Non
         number, started = step["arguments"].get("n"), world.started
         if step["tool"] in ONCE and (step.get("verdict") or {}).get("effect") != "deny":
             least = 0 if key in unknown or run.status is Status.CANCELLED else 1
-            assert least <= started[number] <= 1, f"{step['tool']} {number} started {started[number]} times"
+            assert least <= started[number] <= 1, (
+                f"{step['tool']} {number} started {started[number]} times"
+            )
         elif step["tool"] in AGAIN:
             least = 0 if run.status is Status.CANCELLED else 1
             assert least <= started[number] <= 1 + deaths
@@ -101,7 +106,9 @@ def _check_calls(world: World, run: Run, deaths: int, under_way: set[Call] | Non
 def _check_journal(world: World) -> None:
     """No hole, no double, nothing that the row does not know of, a result for each call, all of each prompt."""
     texts = dict(world.look("SELECT digest, body FROM text"))
-    named = {digest for (body,) in world.look("SELECT body FROM step") for digest in references(body)}
+    named = {
+        digest for (body,) in world.look("SELECT body FROM step") for digest in references(body)
+    }
     assert named <= {digest for digest, body in texts.items() if whole(digest, body)}
     for id_, steps, seal, status in world.look("SELECT id, steps, seal, status FROM run"):
         assert Status(status).ended
@@ -114,15 +121,23 @@ def _check_journal(world: World) -> None:
         assert len(set(results)) == len(results), "a call has two results"
         assert set(calls) == set(results) or status == "cancelled", "a call has no result"
         assert sum(row[0] == "prompt" for row in rows) <= 1
-    begun = sum(decode(body)["tool"] == SUBAGENT for (body,) in world.look("SELECT body FROM step WHERE kind = 'call'"))
+    begun = sum(
+        decode(body)["tool"] == SUBAGENT
+        for (body,) in world.look("SELECT body FROM step WHERE kind = 'call'")
+    )
     (children,) = world.look("SELECT count(*) FROM run WHERE routine = ?", SUBAGENT)[0]
     assert children == begun or world.script.cancelled is not None
-    assert world.look("SELECT count(*) FROM run WHERE routine NOT IN ('work', ?)", SUBAGENT) == [(0,)]
+    assert world.look("SELECT count(*) FROM run WHERE routine NOT IN ('work', ?)", SUBAGENT) == [
+        (0,)
+    ]
 
 
 def _check_words(world: World, run: Run) -> None:
     """What people were told is done was heard once; what is remembered of the run is all that was said."""
-    bodies = [decode(body) for (body,) in world.look("SELECT body FROM step WHERE kind = 'message' ORDER BY seq")]
+    bodies = [
+        decode(body)
+        for (body,) in world.look("SELECT body FROM step WHERE kind = 'message' ORDER BY seq")
+    ]
     heard = Counter(body["text"] for body in bodies if body.get("source") == "told")
     acknowledged = [what for what in world.acknowledged if what.startswith("tell")]
     if run.status is not Status.CANCELLED:
@@ -166,4 +181,6 @@ def _check_questions(world: World, deaths: int) -> None:
     asked = [id_ for (id_,) in world.look("SELECT id FROM approval")]
     assert told == Counter((id_, target) for id_ in asked for target in ("alpha", "beta"))
     assert max(Counter(world.questions).values(), default=0) <= 1 + deaths
-    assert world.look("SELECT count(*) FROM incident WHERE closed IS NULL AND subject LIKE 'approval %'") == [(0,)]
+    assert world.look(
+        "SELECT count(*) FROM incident WHERE closed IS NULL AND subject LIKE 'approval %'"
+    ) == [(0,)]

@@ -55,7 +55,9 @@ class Moment:
         if len(whole) <= known or self.files[FILES[0]] != after.files[FILES[0]]:
             return None
         cut = known + int(at * (len(whole) - known))
-        return Moment(f"{self.where}, torn", self.write, {**self.files, FILES[1]: whole[:cut]}, self.world)
+        return Moment(
+            f"{self.where}, torn", self.write, {**self.files, FILES[1]: whole[:cut]}, self.world
+        )
 
 
 @dataclass
@@ -84,7 +86,9 @@ class Witness:
         self._departure: asyncio.Handle | None = None
         self.at_work: asyncio.Task[None] | None = None
 
-    def submit(self, work: Any, *, durable: bool = False, lazily: bool = False) -> asyncio.Future[Any]:
+    def submit(
+        self, work: Any, *, durable: bool = False, lazily: bool = False
+    ) -> asyncio.Future[Any]:
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Any] = loop.create_future()
         self._riding.append((work, durable, answer))
@@ -155,9 +159,18 @@ class Witness:
     def _look(self, where: str, number: int) -> None:
         """Copy what is there; between two commits nobody writes to the files."""
         last = self.moments[-1] if self.moments else None
-        if last and where == "before" and last.write == number - 1 and last.world.same_as(self.world):
+        if (
+            last
+            and where == "before"
+            and last.write == number - 1
+            and last.world.same_as(self.world)
+        ):
             return  # nothing has happened since the commit before: it is the same death
-        files = {name: (self.path.parent / name).read_bytes() for name in FILES if (self.path.parent / name).exists()}
+        files = {
+            name: (self.path.parent / name).read_bytes()
+            for name in FILES
+            if (self.path.parent / name).exists()
+        }
         if last and files[FILES[0]] == last.files[FILES[0]]:
             files[FILES[0]] = last.files[FILES[0]]  # held once
         self.moments.append(Moment(f"{where} write {number}", number, files, self.world.as_it_is()))
@@ -201,15 +214,21 @@ async def _put_away(*databases: Any) -> None:
         await each.close()
 
 
-async def overtaken(world: World, settings: Settings, *, stops_at: int, wakes_at: int) -> Run | None:
+async def overtaken(
+    world: World, settings: Settings, *, stops_at: int, wakes_at: int
+) -> Run | None:
     """Live in a world with a process that stands still before one of its commits, and is taken for dead by another.
 
     It goes on when that one has come to its own commit `wakes_at`, which waits for what becomes of it. None if it is
     done before it comes to a standstill.
     """
     async with asyncio.timeout(LONGEST):
-        paused = Witness(await Database.open(world.file), world, _never, shared=True, stops_at=stops_at)
-        takeover = Witness(await Database.open(world.file), world, _never, shared=True, stops_at=wakes_at)
+        paused = Witness(
+            await Database.open(world.file), world, _never, shared=True, stops_at=stops_at
+        )
+        takeover = Witness(
+            await Database.open(world.file), world, _never, shared=True, stops_at=wakes_at
+        )
         try:
             one = Process(world, settings, paused)
             life = asyncio.ensure_future(one.work())

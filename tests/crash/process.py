@@ -62,7 +62,11 @@ WORK: Json = {
         "prompt": GOAL,
         "tools": [*TOOLS, "subagent"],
         "memory": "recall+store",
-        "retry": {"attempts": 50, "backoff": timedelta(milliseconds=1), "max": timedelta(milliseconds=1)},
+        "retry": {
+            "attempts": 50,
+            "backoff": timedelta(milliseconds=1),
+            "max": timedelta(milliseconds=1),
+        },
         "max_iterations": 50,
         "tool_retry_delay": timedelta(milliseconds=1),
     },
@@ -70,7 +74,9 @@ WORK: Json = {
     "deliver": [{"to": "alpha"}, {"to": "beta"}],
 }
 COLLECT: Json = WORK | {
-    "run": {key: value for key, value in WORK["run"].items() if key not in ("tools", "max_iterations")}
+    "run": {
+        key: value for key, value in WORK["run"].items() if key not in ("tools", "max_iterations")
+    }
     | {"mode": "collect-then-summarise"},
     "gather": [
         {"name": "first", "tool": "look", "args": {"n": 77}},
@@ -98,7 +104,9 @@ class Settings:
     def tools_at(self, seat: int) -> FunctionRegistry:
         """Return the tools of whoever sits there; made once, as what they take is read from their signatures."""
         if seat not in self._registries:
-            self._registries[seat] = tools(lambda: self.seats[seat].world, lambda: self.seats[seat].delegation)
+            self._registries[seat] = tools(
+                lambda: self.seats[seat].world, lambda: self.seats[seat].delegation
+            )
         return self._registries[seat]
 
 
@@ -139,10 +147,21 @@ class Process:
     outbox: Outbox
 
     def __init__(
-        self, world: World, settings: Settings, database: Any, *, slot: datetime = SLOT, seat: int = 0
+        self,
+        world: World,
+        settings: Settings,
+        database: Any,
+        *,
+        slot: datetime = SLOT,
+        seat: int = 0,
     ) -> None:
         self.alone = not database.shared
-        self.world, self.config, self.policy, self.slot = world, settings.config, settings.policy, slot
+        self.world, self.config, self.policy, self.slot = (
+            world,
+            settings.config,
+            settings.policy,
+            slot,
+        )
         self.routine = settings.routines[world.script.routine]
         self.clock, self.secrets, self.events = Clock(), Secrets(), Events()
         # whoever shares the journal is taken for dead as soon as it says nothing
@@ -152,7 +171,9 @@ class Process:
         self.sandbox_detection = SimpleNamespace(sandbox=self._sandbox, known=None)
         self.people = People(world, self.do)
         names = VENDORS if world.script.spare else VENDORS[:1]
-        self.providers = SimpleNamespace(chain=lambda routine: [Oracle(world, self.people, name) for name in names])
+        self.providers = SimpleNamespace(
+            chain=lambda routine: [Oracle(world, self.people, name) for name in names]
+        )
         self.outages = SimpleNamespace(failed=lambda provider, reason: None)
         self.budget_ledger = BudgetLedger(
             self.journal, clock=self.clock, zone=lambda: self.zone, config=lambda: self.config
@@ -161,7 +182,9 @@ class Process:
         self.registry = settings.tools_at(seat)
         self.servers = Servers({}, self.registry, secret=lambda name: None)
         self.targets = SimpleNamespace()
-        self.outbox = Outbox(journal=self.journal, channel=lambda target: Channel(world, target), clock=self.clock)
+        self.outbox = Outbox(
+            journal=self.journal, channel=lambda target: Channel(world, target), clock=self.clock
+        )
         self.executor = LocalExecutor(self._live, max_concurrent=4, clock=self.clock.now)
         self.approvals = Approvals(
             self.journal,
@@ -207,7 +230,9 @@ class Process:
         left = [run for run in await self.journal.recover(self.owner) if run.trigger != SUBAGENT]
         run = await self.opened()
         await self.people.ask_again()
-        self.executor.hold(each for each in await self.journal.active() if each.status is Status.WAITING)
+        self.executor.hold(
+            each for each in await self.journal.active() if each.status is Status.WAITING
+        )
         await self.executor.submit_all(left)
         if run.status is Status.QUEUED and run.id not in {each.id for each in left}:
             await self.executor.submit(run)
@@ -227,7 +252,11 @@ class Process:
                         # whoever is told that the disk is full asks again; somebody else may have answered already
                         with suppress(StoreFull, Refused):
                             await self._decide(asked.id)
-            elif self.alone and run.status is Status.RUNNING and (await journal.get(run.id)).status is run.status:
+            elif (
+                self.alone
+                and run.status is Status.RUNNING
+                and (await journal.get(run.id)).status is run.status
+            ):
                 raise AssertionError("a run that has not ended is lived by nobody")
             else:
                 await asyncio.sleep(0.0005)

@@ -14,7 +14,16 @@ from typing import Any, ClassVar
 
 from daemon.agent.texts import say
 from daemon.errors import BadKey, Overloaded, ToolFailed
-from daemon.models import FunctionCall, Json, LLMMessage, LLMResponse, Receipt, Status, ToolContext, Usage
+from daemon.models import (
+    FunctionCall,
+    Json,
+    LLMMessage,
+    LLMResponse,
+    Receipt,
+    Status,
+    ToolContext,
+    Usage,
+)
 from daemon.providers import LLMProvider
 from daemon.store.rows import decode
 from daemon.tools.builtin import finish, subagent
@@ -114,11 +123,15 @@ class World:
 
     def look(self, query: str, *values: Any) -> list[Any]:
         """Ask the file itself, past the process: what is there now is there for whoever comes next."""
-        with _LOOKING:  # a thread of a tool may look as well, also one that lives on when all is over
+        with (
+            _LOOKING
+        ):  # a thread of a tool may look as well, also one that lives on when all is over
             if self._eye is None:
                 if self._is_closed:
                     raise RuntimeError("this world has ended")
-                self._eye = sqlite3.connect(f"{self.file.as_uri()}?mode=ro", uri=True, check_same_thread=False)
+                self._eye = sqlite3.connect(
+                    f"{self.file.as_uri()}?mode=ro", uri=True, check_same_thread=False
+                )
             return self._eye.execute(query, values).fetchall()
 
     def close(self) -> None:
@@ -165,7 +178,16 @@ class Oracle(LLMProvider):
         goal = next(message.content for message in messages if message.role == "user")
         who = "parent" if GOAL in goal else goal.splitlines()[0]
         parent = who == "parent"
-        self._check(who, turn, {line for each in messages if each.role == "tool" for line in each.content.splitlines()})
+        self._check(
+            who,
+            turn,
+            {
+                line
+                for each in messages
+                if each.role == "tool"
+                for line in each.content.splitlines()
+            },
+        )
         if parent and script.down is not None and turn >= script.down:
             world.is_down = True
         if self.name == "oracle" and world.is_down:
@@ -186,12 +208,19 @@ class Oracle(LLMProvider):
         if recorded > turn:
             self._world.broken.append(f"answer {turn} of {who} was asked for again")
         if recorded < turn:
-            self._world.broken.append(f"answer {turn} of {who} was asked for before the one before it was kept")
+            self._world.broken.append(
+                f"answer {turn} of {who} was asked for before the one before it was kept"
+            )
         for (body,) in self._world.look(_UNDER_WAY, *whose):
             # that it is unknown what a call did need not be kept: it would be found unknown again
-            if not (call := decode(body))["repeatable"] and f"done {call['arguments']['n']}" in said:
+            if (
+                not (call := decode(body))["repeatable"]
+                and f"done {call['arguments']['n']}" in said
+            ):
                 self._world.broken.append(f"{who} went on before it was kept what {call} had done")
-        if self.name == "oracle" and self._world.look(_RECORDED, *whose, "failover", 0, 1000) != [(0,)]:
+        if self.name == "oracle" and self._world.look(_RECORDED, *whose, "failover", 0, 1000) != [
+            (0,)
+        ]:
             self._world.broken.append(f"{who} went back to the vendor that it had given up")
 
     def _answer(self, who: str, turn: int, messages: Sequence[LLMMessage]) -> LLMResponse:
@@ -203,8 +232,15 @@ class Oracle(LLMProvider):
             calls, text = world.script.numbered[turn], ""
         else:
             calls = []
-        asked = [FunctionCall(name=name, id=f"{turn}-{n}", arguments=_arguments(name, n)) for name, n in calls]
-        if who == "parent" and turn >= len(world.script.turns) and (ending := _ending(world.script.end, text)):
+        asked = [
+            FunctionCall(name=name, id=f"{turn}-{n}", arguments=_arguments(name, n))
+            for name, n in calls
+        ]
+        if (
+            who == "parent"
+            and turn >= len(world.script.turns)
+            and (ending := _ending(world.script.end, text))
+        ):
             asked, text = [FunctionCall(name="finish", id=f"{turn}-0", arguments=ending)], ""
         return LLMResponse(
             content="" if asked else text,
@@ -234,7 +270,9 @@ def _said(messages: Sequence[LLMMessage]) -> str:
     """Return what became of the calls of a conversation, in their order; what may have happened counts as done."""
     asked = [call for message in messages for call in message.tool_calls]
     heard = [message for message in messages if message.role == "tool"]
-    assert [call.id for call in asked] == [each.tool_call_id for each in heard], "a call without its one result"
+    assert [call.id for call in asked] == [each.tool_call_id for each in heard], (
+        "a call without its one result"
+    )
     return ", ".join(_outcome(call, each.content) for call, each in zip(asked, heard, strict=True))
 
 
@@ -242,7 +280,9 @@ def _outcome(call: FunctionCall, text: str) -> str:
     number = call.arguments.get("n")
     if "[error]" in text:
         return f"not {number}"
-    happened = f"done {number}" in text or f"broke {number}" in text or say("interrupted", "en") in text
+    happened = (
+        f"done {number}" in text or f"broke {number}" in text or say("interrupted", "en") in text
+    )
     assert happened or (call.name == SUBAGENT and "reports: " in text), f"{call} brought {text!r}"
     return str(number if number is not None else call.arguments["task"])
 
@@ -288,7 +328,9 @@ def tools(world: Callable[[], World], delegation: Callable[[], Any]) -> Function
 
     def mark(context: ToolContext, n: int) -> str:
         there = world()
-        known = there.look("SELECT kind FROM step WHERE run_id = ? AND call_id = ?", context.run, context.call)
+        known = there.look(
+            "SELECT kind FROM step WHERE run_id = ? AND call_id = ?", context.run, context.call
+        )
         if ("call",) not in known:
             there.broken.append(f"call {n} started before its step was committed")
         if ("result",) in known:
@@ -325,7 +367,13 @@ def tools(world: Callable[[], World], delegation: Callable[[], Any]) -> Function
         """Do what nobody may."""
         return mark(context, n)
 
-    for name, function in (("act", act), ("tidy", tidy), ("sign", sign), ("break", broken), ("bar", bar)):
+    for name, function in (
+        ("act", act),
+        ("tidy", tidy),
+        ("sign", sign),
+        ("break", broken),
+        ("bar", bar),
+    ):
         registry.register(name, None, function)
     registry.register("redo", None, redo, idempotent=True)
     registry.register("look", None, look, read_only=True)

@@ -52,7 +52,12 @@ class Line:
     def matches(self, wall: datetime) -> bool:
         day, weekday = wall.day in self.days, wall.isoweekday() % 7 in self.weekdays
         on_day = (day or weekday) if self.either else (day and weekday)
-        return on_day and wall.minute in self.minutes and wall.hour in self.hours and wall.month in self.months
+        return (
+            on_day
+            and wall.minute in self.minutes
+            and wall.hour in self.hours
+            and wall.month in self.months
+        )
 
 
 def fired(line: str, zone: ZoneInfo, start: datetime, minutes: int) -> Iterator[datetime]:

@@ -51,7 +51,9 @@ def test_an_empty_file_is_a_daemon_that_asks_no_model(load: Any) -> None:
     assert config.secret("offline", {}) is None
 
 
-def test_paths_are_relative_to_the_file_and_not_to_where_we_stand(load: Any, tmp_path: Path) -> None:
+def test_paths_are_relative_to_the_file_and_not_to_where_we_stand(
+    load: Any, tmp_path: Path
+) -> None:
     config = load('routines = "r"\npolicy = "/etc/p.toml"\nworkspace = "w"')
     assert config.routines_path == tmp_path / "r"
     assert config.policy_path == Path("/etc/p.toml")
@@ -131,14 +133,23 @@ def test_every_table_is_read(load: Any) -> None:
         ('user_name = "x"', 'user_name: unknown key (found "x"); it belongs in [agent]'),
     ],
 )
-def test_a_slip_in_the_config_is_answered_with_the_way_out(load: Any, text: str, line: str | None) -> None:
+def test_a_slip_in_the_config_is_answered_with_the_way_out(
+    load: Any, text: str, line: str | None
+) -> None:
     (found,) = lines_of(load, text)
     assert found == line if line else found
 
 
 def test_all_faults_of_the_config_come_together(load: Any) -> None:
-    lines = lines_of(load, 'provider = "x"\ntimezon = "UTC"\n[log]\nlevel = 3\n[providers.a]\nkind = "claude"')
-    assert [line.partition(":")[0] for line in lines] == ["log.level", "timezon", "provider", "providers.a.model"]
+    lines = lines_of(
+        load, 'provider = "x"\ntimezon = "UTC"\n[log]\nlevel = 3\n[providers.a]\nkind = "claude"'
+    )
+    assert [line.partition(":")[0] for line in lines] == [
+        "log.level",
+        "timezon",
+        "provider",
+        "providers.a.model",
+    ]
 
 
 def test_a_provider_with_a_broken_table_still_has_its_name(load: Any) -> None:
@@ -160,7 +171,9 @@ def test_a_key_is_looked_for_where_it_is_safest_first(load: Any, tmp_path: Path)
     file = tmp_path / "claude.key"
     file.write_text(CANARY + "-file\n")
     file.chmod(0o600)
-    config = load(CLAUDE + f'api_key_file = "claude.key"\napi_key_env = "MY_KEY"\napi_key = "{CANARY}-inline"')
+    config = load(
+        CLAUDE + f'api_key_file = "claude.key"\napi_key_env = "MY_KEY"\napi_key = "{CANARY}-inline"'
+    )
     env = {"CREDENTIALS_DIRECTORY": str(credentials), "MY_KEY": CANARY + "-env"}
 
     def found() -> str:
@@ -206,11 +219,15 @@ def test_a_variable_that_is_not_set_is_named(load: Any) -> None:
 
 def test_a_key_pasted_as_the_name_of_a_variable_or_file_is_not_repeated(load: Any) -> None:
     for key in ("api_key_env", "api_key_file"):
-        assert "canary" not in "".join(lines_of(load(CLAUDE + f'{key} = "{CANARY}"').secret, "claude", {}))
+        assert "canary" not in "".join(
+            lines_of(load(CLAUDE + f'{key} = "{CANARY}"').secret, "claude", {})
+        )
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o660, 0o620])
-def test_a_key_that_others_could_read_or_plant_is_refused(load: Any, tmp_path: Path, mode: int) -> None:
+def test_a_key_that_others_could_read_or_plant_is_refused(
+    load: Any, tmp_path: Path, mode: int
+) -> None:
     file = tmp_path / "key"
     file.write_text(CANARY)
     file.chmod(mode)
@@ -243,7 +260,9 @@ def test_a_key_file_of_another_user_is_refused(load: Any, tmp_path: Path) -> Non
         (b"\xff\xfe", "not UTF-8 text"),
     ],
 )
-def test_a_key_file_that_holds_no_key_is_told(load: Any, tmp_path: Path, content: bytes, problem: str) -> None:
+def test_a_key_file_that_holds_no_key_is_told(
+    load: Any, tmp_path: Path, content: bytes, problem: str
+) -> None:
     file = tmp_path / "key"
     file.write_bytes(content)
     file.chmod(0o600)
@@ -257,7 +276,9 @@ def test_a_key_file_that_is_not_there_is_told(load: Any) -> None:
 
 
 @pytest.mark.parametrize("secret", ["whsec_" + "a" * 40, "A" * 32 + "\n", "/+" * 30])
-def test_the_secret_of_webhooks_is_read_from_its_file(load: Any, tmp_path: Path, secret: str) -> None:
+def test_the_secret_of_webhooks_is_read_from_its_file(
+    load: Any, tmp_path: Path, secret: str
+) -> None:
     (tmp_path / "hooks.secret").write_text(secret)
     (tmp_path / "hooks.secret").chmod(0o600)
     found = load('[hooks]\nsecret_file = "hooks.secret"').hooks_secret()
@@ -265,8 +286,12 @@ def test_the_secret_of_webhooks_is_read_from_its_file(load: Any, tmp_path: Path,
     assert load("").hooks_secret() is None
 
 
-@pytest.mark.parametrize("secret", ["whsec_c2hvcnQ=", "not base64, but a sentence that is long enough", "", "ü" * 40])
-def test_a_secret_that_signs_nothing_is_refused_with_a_way_to_make_one(load: Any, tmp_path: Path, secret: str) -> None:
+@pytest.mark.parametrize(
+    "secret", ["whsec_c2hvcnQ=", "not base64, but a sentence that is long enough", "", "ü" * 40]
+)
+def test_a_secret_that_signs_nothing_is_refused_with_a_way_to_make_one(
+    load: Any, tmp_path: Path, secret: str
+) -> None:
     (tmp_path / "hooks.secret").write_text(secret)
     (tmp_path / "hooks.secret").chmod(0o600)
     (line,) = lines_of(load('[hooks]\nsecret_file = "hooks.secret"').hooks_secret)
@@ -283,14 +308,21 @@ def test_a_secret_that_others_could_read_is_refused(load: Any, tmp_path: Path) -
 
 def test_a_key_cannot_be_printed(load: Any) -> None:
     config = load(CLAUDE + f'api_key = "{CANARY}"')
-    for text in (repr(config), str(config), config.model_dump_json(), repr(config.secret("claude", {}))):
+    for text in (
+        repr(config),
+        str(config),
+        config.model_dump_json(),
+        repr(config.secret("claude", {})),
+    ):
         assert "canary" not in text
 
 
 def test_an_embedder_that_lacks_something_is_told_what(tmp_path):
     path = tmp_path / "config.toml"
     path.write_text('[memory]\nembedder = "openai_compatible"\nmodel = "m"\n')
-    with pytest.raises(ConfigError, match=r"memory.base_url: is missing; embedder openai_compatible needs it"):
+    with pytest.raises(
+        ConfigError, match=r"memory.base_url: is missing; embedder openai_compatible needs it"
+    ):
         load_config(path)
     path.write_text('[memory]\nembedder = "onnx"\n')
     with pytest.raises(ConfigError, match=r"memory.model_file: is missing; embedder onnx needs it"):
@@ -303,7 +335,9 @@ def test_the_embedders_key_is_looked_for_like_a_providers(tmp_path):
     path.write_text(text)
     assert load_config(path).memory_secret({}) is None
     path.write_text(text + 'api_key_env = "EMBED_KEY"\n')
-    with pytest.raises(ConfigError, match=r"config.toml: memory.api_key_env: the environment variable EMBED_KEY"):
+    with pytest.raises(
+        ConfigError, match=r"config.toml: memory.api_key_env: the environment variable EMBED_KEY"
+    ):
         load_config(path).memory_secret({})
     secret = load_config(path).memory_secret({"EMBED_KEY": "abc"})
     assert secret is not None and secret.get_secret_value() == "abc"
@@ -335,7 +369,9 @@ def test_a_slip_in_a_target_is_told_with_its_place(tmp_path: Path, text: str, sa
         load_config(file)
 
 
-def test_the_address_of_a_target_comes_from_a_credential_a_file_or_a_variable(tmp_path: Path) -> None:
+def test_the_address_of_a_target_comes_from_a_credential_a_file_or_a_variable(
+    tmp_path: Path,
+) -> None:
     file, key, folder = tmp_path / "config.toml", tmp_path / "mail.url", tmp_path / "credentials"
     file.write_text(
         '[targets.mail]\nkind = "apprise"\nurl_file = "mail.url"\n[targets.b]\nkind = "apprise"\nurl_env = "B"'
@@ -350,7 +386,9 @@ def test_the_address_of_a_target_comes_from_a_credential_a_file_or_a_variable(tm
     url = config.target_url("mail", {"CREDENTIALS_DIRECTORY": str(folder)})
     assert url is not None and url.get_secret_value() == "mailto://other@example.org"
     assert config.target_url("b", {"B": "json://host"}) == SecretStr("json://host")
-    with pytest.raises(ConfigError, match=r"targets\.b\.url_env: the environment variable it names is not set"):
+    with pytest.raises(
+        ConfigError, match=r"targets\.b\.url_env: the environment variable it names is not set"
+    ):
         config.target_url("b", {})
     key.chmod(0o644)
     with pytest.raises(ConfigError, match="others may read or write the key"):

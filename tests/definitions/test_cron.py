@@ -26,7 +26,11 @@ once = settings(deadline=None, derandomize=True, max_examples=100)
 
 def local(text: str, zone: str) -> datetime:
     moment = datetime.fromisoformat(text)
-    return moment.astimezone(ZoneInfo(zone)) if moment.tzinfo else moment.replace(tzinfo=ZoneInfo(zone))
+    return (
+        moment.astimezone(ZoneInfo(zone))
+        if moment.tzinfo
+        else moment.replace(tzinfo=ZoneInfo(zone))
+    )
 
 
 def fires(expr: str, zone: str, after: str, count: int) -> list[str]:
@@ -70,7 +74,9 @@ def fires(expr: str, zone: str, after: str, count: int) -> list[str]:
         ("@dailyy", "crontab", "not a known nickname", "@daily"),
     ],
 )
-def test_a_wrong_line_is_told_by_field_with_what_to_write_instead(expr: str, field: str, says: str, hint: str) -> None:
+def test_a_wrong_line_is_told_by_field_with_what_to_write_instead(
+    expr: str, field: str, says: str, hint: str
+) -> None:
     with pytest.raises(CronError) as caught:
         parse(expr)
     assert caught.value.place == field
@@ -82,10 +88,41 @@ def test_a_wrong_line_is_told_by_field_with_what_to_write_instead(expr: str, fie
 @pytest.mark.parametrize(
     "expr",
     [
-        *("", "*", "a * * * *", ",1 * * * *", "1-2-3 * * * *", "1/2/3 * * * *", "-1 * * * *", "1- * * * *"),
-        *("*/ * * * *", "* * * foo *", "* * * * mon#0", "0 0 31 4,6,9,11 *", "1.5 * * * *", "0x1 * * * *"),
-        *("*5 * * * *", "* * * * mond", "mon * * * *", "* * * mon *", "1;2 * * * *", "٣ * * * *", "+1 * * * *"),
-        *("1_0 * * * *", "** * * * *", "*-5 * * * *", "* * L-0x * *", "* * last * *", f"{'9' * 5000} * * * *"),
+        *(
+            "",
+            "*",
+            "a * * * *",
+            ",1 * * * *",
+            "1-2-3 * * * *",
+            "1/2/3 * * * *",
+            "-1 * * * *",
+            "1- * * * *",
+        ),
+        *(
+            "*/ * * * *",
+            "* * * foo *",
+            "* * * * mon#0",
+            "0 0 31 4,6,9,11 *",
+            "1.5 * * * *",
+            "0x1 * * * *",
+        ),
+        *(
+            "*5 * * * *",
+            "* * * * mond",
+            "mon * * * *",
+            "* * * mon *",
+            "1;2 * * * *",
+            "٣ * * * *",
+            "+1 * * * *",
+        ),
+        *(
+            "1_0 * * * *",
+            "** * * * *",
+            "*-5 * * * *",
+            "* * L-0x * *",
+            "* * last * *",
+            f"{'9' * 5000} * * * *",
+        ),
     ],
 )
 def test_what_no_crontab_takes_is_refused(expr: str) -> None:
@@ -127,9 +164,17 @@ def test_days_of_a_week_are_read_like_the_weekday_field() -> None:
         # 0 is Sunday here; APScheduler would fire on Tuesday
         ("0 9 * * 1", "2026-01-01", ["Mon 2026-01-05 09:00 +0100"]),
         # either day will do ...
-        ("0 0 13 * fri", "2026-02-10", ["Fri 2026-02-13 00:00 +0100", "Fri 2026-02-20 00:00 +0100"]),
+        (
+            "0 0 13 * fri",
+            "2026-02-10",
+            ["Fri 2026-02-13 00:00 +0100", "Fri 2026-02-20 00:00 +0100"],
+        ),
         # ... unless one of them starts with a star
-        ("0 0 */13 * fri", "2026-02-10", ["Fri 2026-02-27 00:00 +0100", "Fri 2026-03-27 00:00 +0100"]),
+        (
+            "0 0 */13 * fri",
+            "2026-02-10",
+            ["Fri 2026-02-27 00:00 +0100", "Fri 2026-03-27 00:00 +0100"],
+        ),
         ("0 9 L * *", "2028-02-01", ["Tue 2028-02-29 09:00 +0100", "Fri 2028-03-31 09:00 +0200"]),
         ("0 9 LW * *", "2026-01-31", ["Fri 2026-02-27 09:00 +0100", "Tue 2026-03-31 09:00 +0200"]),
         ("0 9 * * 5L", "2026-01-01", ["Fri 2026-01-30 09:00 +0100", "Fri 2026-02-27 09:00 +0100"]),
@@ -204,7 +249,9 @@ def test_a_day_that_never_comes_is_answered_with_none() -> None:
 
 
 def test_the_end_of_the_calendar_is_no_error() -> None:
-    assert parse("0 0 29 2 *").next(datetime(9990, 1, 1, tzinfo=UTC), UTC) == datetime(9992, 2, 29, tzinfo=UTC)
+    assert parse("0 0 29 2 *").next(datetime(9990, 1, 1, tzinfo=UTC), UTC) == datetime(
+        9992, 2, 29, tzinfo=UTC
+    )
     assert parse("0 0 1 1 *").next(datetime(9998, 6, 1, tzinfo=UTC), UTC) is None
 
 
@@ -215,7 +262,11 @@ def test_the_end_of_the_calendar_is_no_error() -> None:
 def numbers(draw: st.DrawFn, low: int, high: int) -> str:
     a, b = sorted((draw(st.integers(low, high)), draw(st.integers(low, high))))
     step = draw(st.integers(1, 25))
-    return draw(st.sampled_from(["*", "*", f"{a}", f"{a}", f"{a},{b}", f"{a}-{b}", f"{a}-{b}/{step}", f"*/{step}"]))
+    return draw(
+        st.sampled_from(
+            ["*", "*", f"{a}", f"{a}", f"{a},{b}", f"{a}-{b}", f"{a}-{b}/{step}", f"*/{step}"]
+        )
+    )
 
 
 lines = st.builds(
@@ -247,7 +298,9 @@ def test_next_and_prev_are_each_others_inverse(line: str, zone_name: str, moment
 
 @once
 @given(lines, zones, moments, st.integers(1, 60))
-def test_count_is_as_many_as_there_are(line: str, zone_name: str, moment: datetime, fires_ahead: int) -> None:
+def test_count_is_as_many_as_there_are(
+    line: str, zone_name: str, moment: datetime, fires_ahead: int
+) -> None:
     cron, zone = parse(line), ZoneInfo(zone_name)
     slots = [moment]
     while len(slots) <= fires_ahead and (following := cron.next(slots[-1], zone)):
@@ -260,7 +313,9 @@ def test_count_is_as_many_as_there_are(line: str, zone_name: str, moment: dateti
 @once
 @given(lines, moments)
 def test_without_clock_changes_it_agrees_with_cronsim(line: str, moment: datetime) -> None:
-    assume(not re.search(r"\b(\d+)-\1/", line))  # it reads 1-1/1 as 1/1, from there on; cron takes the one day
+    assume(
+        not re.search(r"\b(\d+)-\1/", line)
+    )  # it reads 1-1/1 as 1/1, from there on; cron takes the one day
     try:
         other = next(CronSim(line, moment), None)
     except ValueError:  # it gives up on days that cannot be
@@ -282,7 +337,10 @@ def walk(line: str, zone: ZoneInfo, start: datetime, minutes: int) -> set[dateti
         if cron.follows_wall or abs(wall - seen) > timedelta(hours=3):
             due, seen = [wall], wall
         else:  # what was skipped is due as well; while the clock repeats itself, nothing is
-            due, seen = [seen + n * minute for n in range(1, (wall - seen) // minute + 1)], max(seen, wall)
+            due, seen = (
+                [seen + n * minute for n in range(1, (wall - seen) // minute + 1)],
+                max(seen, wall),
+            )
         if any(map(matches, due)):
             fired.add(now)
     return fired
@@ -301,7 +359,9 @@ CHANGES = [
 @once
 @given(
     st.builds(
-        "{} {} * * *".format, numbers(0, 59), st.sampled_from(["*", "0", "1", "2", "0-3", "23,0", "22-23", "*/2"])
+        "{} {} * * *".format,
+        numbers(0, 59),
+        st.sampled_from(["*", "0", "1", "2", "0-3", "23,0", "22-23", "*/2"]),
     ),
     st.sampled_from(CHANGES),
 )

@@ -73,7 +73,9 @@ def _possible(line: str) -> bool:
 
 
 @settings(laws, max_examples=200)
-@given(lines, st.sampled_from(CHANGES), st.lists(st.integers(60, SPAN - 1), min_size=1, max_size=20))
+@given(
+    lines, st.sampled_from(CHANGES), st.lists(st.integers(60, SPAN - 1), min_size=1, max_size=20)
+)
 def test_next_and_prev_are_those_of_a_daemon_that_looks_every_minute(
     line: str, change: tuple[str, str], asked: list[int]
 ) -> None:
@@ -98,12 +100,21 @@ def test_next_and_prev_are_those_of_a_daemon_that_looks_every_minute(
                 assert expected[bisect_left(expected, fire)] == fire
 
 
-SANE = ("Europe/Berlin", "America/New_York", "Asia/Tokyo", "America/St_Johns", "Australia/Sydney", "Africa/Cairo")
+SANE = (
+    "Europe/Berlin",
+    "America/New_York",
+    "Asia/Tokyo",
+    "America/St_Johns",
+    "Australia/Sydney",
+    "Africa/Cairo",
+)
 
 
 @laws
 @given(lines, st.sampled_from(SANE), st.datetimes(datetime(2021, 1, 1), datetime(2033, 1, 1)))
-def test_it_agrees_with_cronsim_where_that_one_is_right(line: str, name: str, wall: datetime) -> None:
+def test_it_agrees_with_cronsim_where_that_one_is_right(
+    line: str, name: str, wall: datetime
+) -> None:
     # Its defects, found by the differential: asked inside a repeated hour it answers with the past; shifts of half an
     # hour, days left out, and Havana's midnight; and here: 0-0 is any day.
     assume(not re.search(r"\b(\d+)-\1\b", line))
@@ -135,7 +146,9 @@ def test_it_agrees_with_cronsim_where_that_one_is_right(line: str, name: str, wa
         ("0 12 * * 7", "UTC", "2026-11-14T12:00", ["2026-11-15T12:00"]),
     ],
 )
-def test_the_reference_says_what_the_manual_says(line: str, zone: str, start: str, expected: list[str]) -> None:
+def test_the_reference_says_what_the_manual_says(
+    line: str, zone: str, start: str, expected: list[str]
+) -> None:
     begin = datetime.fromisoformat(start).replace(tzinfo=UTC)
     found = list(fired(line, ZoneInfo(zone), begin, 30 * 60))
     assert [f"{each:%Y-%m-%dT%H:%M}" for each in found] == expected

@@ -14,7 +14,15 @@ from hypothesis import strategies as st
 from pydantic import Field, SecretStr, TypeAdapter
 
 from daemon.definitions.reading import Conflict, Rule, load_toml, parse
-from daemon.definitions.values import Duration, Items, JsonTable, Table, Wrong, format_duration, parse_duration
+from daemon.definitions.values import (
+    Duration,
+    Items,
+    JsonTable,
+    Table,
+    Wrong,
+    format_duration,
+    parse_duration,
+)
 from daemon.definitions.words import did_you_mean
 from daemon.errors import ConfigError, Fault
 
@@ -85,7 +93,9 @@ def lines_of(read: Any, text: str | bytes) -> list[str]:
 
 def test_a_sound_file_becomes_a_value(read: Any) -> None:
     house = read('name = "a"\nwait = "1h30m"\n[[words]]\ntext = "x"\n[rooms.hall]\nwidth = 3\n')
-    assert house == House(name="a", wait=timedelta(minutes=90), words=(Word(text="x"),), rooms={"hall": Door(width=3)})
+    assert house == House(
+        name="a", wait=timedelta(minutes=90), words=(Word(text="x"),), rooms={"hall": Door(width=3)}
+    )
 
 
 def test_a_byte_order_mark_and_windows_line_ends_do_no_harm(read: Any) -> None:
@@ -94,7 +104,8 @@ def test_a_byte_order_mark_and_windows_line_ends_do_no_harm(read: Any) -> None:
 
 def test_all_faults_of_a_file_are_told_at_once(read: Any) -> None:
     faults = faults_of(
-        read, 'nam = "x"\nlanguage = "fr"\nwait = 5\n[door]\nwidth = "3"\nopened = "yes"\nratio = true\n'
+        read,
+        'nam = "x"\nlanguage = "fr"\nwait = 5\n[door]\nwidth = "3"\nopened = "yes"\nratio = true\n',
     )
     assert {fault.key for fault in faults} == {
         *("name", "nam", "language", "wait"),
@@ -106,8 +117,14 @@ def test_all_faults_of_a_file_are_told_at_once(read: Any) -> None:
     ("text", "line"),
     [
         ("", "name: is missing"),
-        ('name = "a"\nlangage = "en"', 'langage: unknown key (found "en"); did you mean "language"?'),
-        ('name = "a"\nwidth = 2', "width: unknown key (found 2); it belongs in [door] or [rooms.NAME]"),
+        (
+            'name = "a"\nlangage = "en"',
+            'langage: unknown key (found "en"); did you mean "language"?',
+        ),
+        (
+            'name = "a"\nwidth = 2',
+            "width: unknown key (found 2); it belongs in [door] or [rooms.NAME]",
+        ),
         (
             'name = "a"\n[door]\nq = 1',
             "door.q: unknown key (found 1); known here: api_key, opened, ratio, width",
@@ -122,12 +139,21 @@ def test_all_faults_of_a_file_are_told_at_once(read: Any) -> None:
             'name = "a"\n[door]\nwidth = "10"',
             'door.width: expected a whole number, like 10 (found "10"); leave out the quotes',
         ),
-        ('name = "a"\n[door]\nwidth = 1.5', "door.width: expected a whole number, like 10 (found 1.5)"),
+        (
+            'name = "a"\n[door]\nwidth = 1.5',
+            "door.width: expected a whole number, like 10 (found 1.5)",
+        ),
         ('name = "a"\n[door]\nwidth = 0', "door.width: must be at least 1 (found 0)"),
         ('name = "a"\n[door]\nratio = "x"', 'door.ratio: expected a number, like 10 (found "x")'),
-        ('name = "a"\n[door]\nopened = 1', "door.opened: expected true or false, without quotes (found 1)"),
+        (
+            'name = "a"\n[door]\nopened = 1',
+            "door.opened: expected true or false, without quotes (found 1)",
+        ),
         ('name = "a"\ndoor = "red"', 'door: expected a table of keys and values (found "red")'),
-        ('name = "a"\nwords = "x"', 'words: expected a list, like ["a", "b"] (found "x"); write ["x"]'),
+        (
+            'name = "a"\nwords = "x"',
+            'words: expected a list, like ["a", "b"] (found "x"); write ["x"]',
+        ),
         (
             'name = "a"\n[words]\ntext = "x"',
             'words: expected a list, like ["a", "b"] (found a table); write [[words]] with two brackets',
@@ -155,7 +181,10 @@ def test_all_faults_of_a_file_are_told_at_once(read: Any) -> None:
             'name = "a"\neither = "x"',
             'either: expected a whole number, like 10 or a list, like ["a", "b"] (found "x"); write ["x"]',
         ),
-        ('name = "a"\neither = [1, "x"]', 'either[1]: expected a whole number, like 10 (found "x")'),
+        (
+            'name = "a"\neither = [1, "x"]',
+            'either[1]: expected a whole number, like 10 (found "x")',
+        ),
         ('name = "a"\n[args]\nx = nan', "args: nan and inf cannot be passed on (found a table)"),
         (
             'name = "a"\nwait = 90',
@@ -173,11 +202,16 @@ def test_a_slip_is_answered_with_the_way_out(read: Any, text: str, line: str) ->
 
 
 def test_rules_across_fields_speak_beside_broken_keys_they_do_not_read(read: Any) -> None:
-    keys = {fault.key for fault in faults_of(read, 'name = "hall"\nwait = 3\n[rooms.hall]\nwidth = "x"\n')}
+    keys = {
+        fault.key
+        for fault in faults_of(read, 'name = "hall"\nwait = 3\n[rooms.hall]\nwidth = "x"\n')
+    }
     assert keys == {"wait", "rooms.hall.width", "name"}
 
 
-@pytest.mark.parametrize("text", ["name = 3\n[rooms.x]", 'name = "hall"\nrooms.hall = 3', "[rooms.x]"])
+@pytest.mark.parametrize(
+    "text", ["name = 3\n[rooms.x]", 'name = "hall"\nrooms.hall = 3', "[rooms.x]"]
+)
 def test_a_rule_does_not_judge_by_a_broken_key(read: Any, text: str) -> None:
     assert len(faults_of(read, text)) == 1
 
@@ -192,7 +226,11 @@ def test_a_rule_does_not_judge_by_a_broken_key(read: Any, text: str) -> None:
         ),
         ("name = 'a'\nname = 'b'\n", "line 2", "this key stands in the table twice; keep one"),
         ("[door]\nwidth = 1\n[door]\n", "line 3", "this table stands in the file twice"),
-        ('name = "a\nwait = "1s"\n', "line 1", 'close the quotes in this line, or use """ for several lines'),
+        (
+            'name = "a\nwait = "1s"\n',
+            "line 1",
+            'close the quotes in this line, or use """ for several lines',
+        ),
         ('name = "C:\\data"\n', "line 1", "double the backslash, or use single quotes"),
         ("name\n", "line 1", "a line is key = value, [table] or a # comment"),
         ("words = [1, 2\nname = 'x'\n", "line 2", "a ] or a comma between the items is missing"),
@@ -203,7 +241,9 @@ def test_a_rule_does_not_judge_by_a_broken_key(read: Any, text: str) -> None:
         ("x = {a = 1\n", "line 1", "an inline table ends in the line it began in"),
     ],
 )
-def test_what_is_not_toml_is_told_with_its_line_and_a_hint(read: Any, text: str, place: str, hint: str) -> None:
+def test_what_is_not_toml_is_told_with_its_line_and_a_hint(
+    read: Any, text: str, place: str, hint: str
+) -> None:
     (fault,) = faults_of(read, text)
     assert fault.key == place
     assert fault.problem.startswith("is not TOML: ")
@@ -218,7 +258,11 @@ def test_a_file_that_is_not_utf_8_is_one_fault_with_its_line(read: Any) -> None:
 
 def test_a_missing_file_a_folder_and_a_bottomless_nest_are_one_fault_each(tmp_path: Path) -> None:
     (tmp_path / "deep.toml").write_text("a = " + "[" * 5000)
-    for name, problem in (("none.toml", "no such file"), (".", "is a folder"), ("deep.toml", "nested too deeply")):
+    for name, problem in (
+        ("none.toml", "no such file"),
+        (".", "is a folder"),
+        ("deep.toml", "nested too deeply"),
+    ):
         with pytest.raises(ConfigError) as raised:
             load_toml(tmp_path / name, House)
         (fault,) = raised.value.faults
@@ -226,7 +270,9 @@ def test_a_missing_file_a_folder_and_a_bottomless_nest_are_one_fault_each(tmp_pa
         assert fault.hint
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything: run the tests as an ordinary user")
+@pytest.mark.skipif(
+    os.geteuid() == 0, reason="root may read everything: run the tests as an ordinary user"
+)
 def test_a_file_without_permission_is_one_fault(tmp_path: Path) -> None:
     path = tmp_path / "house.toml"
     path.write_text("")
@@ -285,7 +331,9 @@ def test_a_duration_reads_as_it_is_written(text: str, seconds: float) -> None:
     assert parse_duration(text) == timedelta(seconds=seconds)
 
 
-@pytest.mark.parametrize("value", ["", "10", "10 minutes", "-5m", "30m1h", "1w", "1h30", 10, 1.5, True, None, "٣s" * 9])
+@pytest.mark.parametrize(
+    "value", ["", "10", "10 minutes", "-5m", "30m1h", "1w", "1h30", 10, 1.5, True, None, "٣s" * 9]
+)
 def test_what_is_no_duration_is_refused(value: Any) -> None:
     with pytest.raises(Wrong):
         parse_duration(value)
@@ -307,16 +355,28 @@ def test_a_duration_survives_being_written_and_read(milliseconds: int) -> None:
 
 # --- whatever a file may hold
 
-SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8) | st.datetimes() | st.dates()
-KEYS = st.sampled_from([*House.model_fields, *Door.model_fields, "argv", "paths", "shell", "file"]) | st.text(
-    max_size=5
+SCALARS = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(max_size=8)
+    | st.datetimes()
+    | st.dates()
 )
-VALUES = st.recursive(SCALARS, lambda v: st.lists(v, max_size=3) | st.dictionaries(KEYS, v, max_size=4), max_leaves=12)
+KEYS = st.sampled_from(
+    [*House.model_fields, *Door.model_fields, "argv", "paths", "shell", "file"]
+) | st.text(max_size=5)
+VALUES = st.recursive(
+    SCALARS, lambda v: st.lists(v, max_size=3) | st.dictionaries(KEYS, v, max_size=4), max_leaves=12
+)
 
 
 @settings(deadline=None, derandomize=True, max_examples=100)
 @given(st.dictionaries(KEYS, VALUES, max_size=6))
-def test_whatever_a_file_holds_it_is_a_value_or_a_list_of_faults_with_places(data: dict[str, Any]) -> None:
+def test_whatever_a_file_holds_it_is_a_value_or_a_list_of_faults_with_places(
+    data: dict[str, Any],
+) -> None:
     faults: tuple[Fault, ...] = ()
     try:
         parse(data, House, file="x.toml", rules=RULES)

@@ -10,13 +10,22 @@ from pathlib import Path
 
 import pytest
 
-from daemon.definitions.paths import config_places, find_config, find_socket, find_state, socket_in, socket_places
+from daemon.definitions.paths import (
+    config_places,
+    find_config,
+    find_socket,
+    find_state,
+    socket_in,
+    socket_places,
+)
 
 HOME = Path("/home/ada")
 UID = 1000
 
 
-def test_a_named_config_wins_even_if_it_is_missing_so_that_its_absence_is_told(tmp_path: Path) -> None:
+def test_a_named_config_wins_even_if_it_is_missing_so_that_its_absence_is_told(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "config.toml").touch()
     named = tmp_path / "other.toml"
     assert find_config(named, {"AGENTD_CONFIG": "/x"}, tmp_path, HOME) == named
@@ -52,7 +61,9 @@ def test_every_place_of_a_config_can_be_named() -> None:
 
 
 def test_state_is_where_systemd_says_else_in_the_home_folder_else_roots() -> None:
-    assert find_state({"STATE_DIRECTORY": "/var/lib/a:/var/lib/b"}, HOME, uid=UID) == Path("/var/lib/a")
+    assert find_state({"STATE_DIRECTORY": "/var/lib/a:/var/lib/b"}, HOME, uid=UID) == Path(
+        "/var/lib/a"
+    )
     assert find_state({}, HOME, uid=UID) == HOME / ".local/state/agentd"
     assert find_state({}, Path("/root"), uid=0) == Path("/var/lib/agentd")
 
@@ -60,7 +71,9 @@ def test_state_is_where_systemd_says_else_in_the_home_folder_else_roots() -> Non
 def test_the_socket_is_in_the_runtime_folder_else_in_the_state_folder() -> None:
     env = {"RUNTIME_DIRECTORY": "/run/agentd", "XDG_RUNTIME_DIR": "/run/user/1000"}
     assert find_socket(HOME, env, uid=UID) == Path("/run/agentd/agentd.sock")
-    assert find_socket(HOME, {"XDG_RUNTIME_DIR": "/run/user/1000"}, uid=UID) == Path("/run/user/1000/agentd.sock")
+    assert find_socket(HOME, {"XDG_RUNTIME_DIR": "/run/user/1000"}, uid=UID) == Path(
+        "/run/user/1000/agentd.sock"
+    )
     assert find_socket(HOME, {}, uid=UID) == HOME / "agentd.sock"
 
 
@@ -79,7 +92,12 @@ def test_the_length_of_a_path_is_counted_in_bytes() -> None:
 
 @pytest.mark.parametrize(
     "env",
-    [{}, {"XDG_RUNTIME_DIR": "/run/user/1000"}, {"XDG_RUNTIME_DIR": "/run/" + "x" * 200}, {"HOME": "/elsewhere"}],
+    [
+        {},
+        {"XDG_RUNTIME_DIR": "/run/user/1000"},
+        {"XDG_RUNTIME_DIR": "/run/" + "x" * 200},
+        {"HOME": "/elsewhere"},
+    ],
 )
 @pytest.mark.parametrize("home", [HOME, Path("/home/" + "x" * 200)])
 def test_wherever_the_daemon_listens_the_client_looks(env: dict[str, str], home: Path) -> None:
@@ -87,7 +105,9 @@ def test_wherever_the_daemon_listens_the_client_looks(env: dict[str, str], home:
     assert find_socket(state, env, uid=UID) in socket_places(None, env, home, uid=UID)
 
 
-def test_the_client_finds_a_daemon_of_the_user_session_and_of_the_system_without_its_variables() -> None:
+def test_the_client_finds_a_daemon_of_the_user_session_and_of_the_system_without_its_variables() -> (
+    None
+):
     places = [str(place) for place in socket_places(None, {}, HOME, uid=UID)]
     assert places == [
         "/run/user/1000/agentd.sock",

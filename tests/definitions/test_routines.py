@@ -131,7 +131,11 @@ def test_every_key_of_a_routine_is_read(load: Any) -> None:
     assert routine.run.timeout == timedelta(minutes=90)
     assert routine.run.fallback == ("local", "offline")
     assert list(routine.run.sections) == ["Zebra", "Audience"]
-    assert routine.gather[0].args == {"parts": ["load"], "since": "2026-01-01T00:00:00+00:00", "depth": 1.5}
+    assert routine.gather[0].args == {
+        "parts": ["load"],
+        "since": "2026-01-01T00:00:00+00:00",
+        "depth": 1.5,
+    }
     assert routine.deliver[1].on == ("failed",)
     assert routine.gate.idle == timedelta(hours=4)
 
@@ -145,7 +149,9 @@ def test_a_run_gets_back_exactly_the_definition_it_started_with(load: Any) -> No
     assert restored.schedule_key == routine.schedule_key
 
 
-def test_what_a_run_remembers_names_no_folder_of_this_machine_and_every_default(load: Any, tmp_path: Path) -> None:
+def test_what_a_run_remembers_names_no_folder_of_this_machine_and_every_default(
+    load: Any, tmp_path: Path
+) -> None:
     text = load(MORNING).dump()
     assert str(tmp_path) not in text
     assert json.loads(text)["run"]["max_tool_calls"] == 40
@@ -355,7 +361,9 @@ def test_only_an_edit_of_trigger_zone_or_enabling_changes_the_schedule_key(
         ('path = "other"\n[run]\nprompt = "x"', None),
     ],
 )
-def test_a_slip_in_a_routine_is_answered_with_the_way_out(load: Any, text: str, line: str | None) -> None:
+def test_a_slip_in_a_routine_is_answered_with_the_way_out(
+    load: Any, text: str, line: str | None
+) -> None:
     found = lines_of(load, text)
     assert len(found) == 1
     assert found[0] == line if line else ": unknown key (found " in found[0]
@@ -404,7 +412,9 @@ def test_all_faults_of_a_routine_come_together_those_between_keys_too(load: Any)
         ("ask", 'the name "ask" is taken by agentd'),
     ],
 )
-def test_a_name_that_could_not_be_typed_later_is_refused_with_a_better_one(load: Any, name: str, problem: str) -> None:
+def test_a_name_that_could_not_be_typed_later_is_refused_with_a_better_one(
+    load: Any, name: str, problem: str
+) -> None:
     (line,) = lines_of(load, MORNING, name)
     assert problem in line
 
@@ -425,7 +435,9 @@ def test_the_channels_that_a_routine_may_name_are_those_that_deliver() -> None:
 
 @pytest.mark.parametrize("hours", ["08:00-22:00", "22:00-06:00", "00:00-24:00", "08:30-24:00"])
 @pytest.mark.parametrize("days", [None, "mon-fri", "sat,sun", "0", "7"])
-def test_what_a_trigger_accepts_the_schedule_can_keep(load: Any, hours: str, days: str | None) -> None:
+def test_what_a_trigger_accepts_the_schedule_can_keep(
+    load: Any, hours: str, days: str | None
+) -> None:
     more = f'active_hours = "{hours}"\n' + (f'active_days = "{days}"\n' if days else "")
     trigger = load(MORNING.replace("[run]", more + "[run]")).trigger
     schedule = Schedule.of(
@@ -520,7 +532,14 @@ tool = "sysinf"
     with pytest.raises(ConfigError) as caught:
         load(text, rules=against({"offline"}, {"sysinfo"}))
     assert [fault.key for fault in caught.value.faults] == [
-        *("trigger.cron", "run.promt", "deliver[0].pat", "run.provider", "deliver[0].to", "gather[0].tool"),
+        *(
+            "trigger.cron",
+            "run.promt",
+            "deliver[0].pat",
+            "run.provider",
+            "deliver[0].to",
+            "gather[0].tool",
+        ),
     ]
 
 
@@ -528,7 +547,10 @@ def test_a_folder_loads_in_a_thread_beside_the_loop(tmp_path: Path) -> None:
     for number in range(50):
         (tmp_path / f"r{number}.toml").write_text(MORNING)
     found: list[int] = []
-    threads = [threading.Thread(target=lambda: found.append(len(load_folder(tmp_path).routines))) for _ in range(4)]
+    threads = [
+        threading.Thread(target=lambda: found.append(len(load_folder(tmp_path).routines)))
+        for _ in range(4)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -557,8 +579,16 @@ def test_routines_may_come_after_one_another(tmp_path: Path) -> None:
 def test_a_circle_is_refused_and_drawn_for_each_of_its_members(tmp_path: Path) -> None:
     loaded = chained(tmp_path, a=["c"], b=["a"], c=["b"], outside=["a"], self=["self"])
     assert sorted(loaded.routines) == ["outside"]
-    drawn = {name: str(error).partition("circle: ")[2].partition(";")[0] for name, error in loaded.faults.items()}
-    assert drawn == {"a": "a → b → c → a", "b": "b → c → a → b", "c": "c → a → b → c", "self": "self → self"}
+    drawn = {
+        name: str(error).partition("circle: ")[2].partition(";")[0]
+        for name, error in loaded.faults.items()
+    }
+    assert drawn == {
+        "a": "a → b → c → a",
+        "b": "b → c → a → b",
+        "c": "c → a → b → c",
+        "self": "self → self",
+    }
 
 
 def test_coming_after_nobody_names_the_nearest(tmp_path: Path) -> None:
@@ -577,7 +607,11 @@ def test_a_forerunner_whose_file_is_broken_is_there_all_the_same(tmp_path: Path)
 
 
 def test_a_reload_tells_what_is_new_changed_gone_and_needs_a_new_baseline(load: Any) -> None:
-    old = {"kept": load(MORNING, "kept"), "edited": load(MORNING, "edited"), "gone": load(MORNING, "gone")}
+    old = {
+        "kept": load(MORNING, "kept"),
+        "edited": load(MORNING, "edited"),
+        "gone": load(MORNING, "gone"),
+    }
     moved = load(MORNING.replace("30 8", "31 8"), "moved")
     new = {
         "kept": load(MORNING + "# a comment\n", "kept"),
@@ -598,9 +632,16 @@ def test_a_reload_that_changes_nothing_is_nothing(load: Any) -> None:
 
 
 def test_what_says_the_same_as_before_stays_what_it_was(load):
-    old = {"same": load(MORNING, "same"), "broken": load(MORNING, "broken"), "gone": load(MORNING, "gone")}
+    old = {
+        "same": load(MORNING, "same"),
+        "broken": load(MORNING, "broken"),
+        "gone": load(MORNING, "gone"),
+    }
     fault = ConfigError(Fault(file="broken.toml", key="", found="", problem="cannot be read"))
-    loaded = Loaded(routines={"same": load(MORNING, "same"), "new": load(MORNING, "new")}, faults={"broken": fault})
+    loaded = Loaded(
+        routines={"same": load(MORNING, "same"), "new": load(MORNING, "new")},
+        faults={"broken": fault},
+    )
     new, faults, changes = compared(old, loaded)
     assert new["same"] is loaded.routines["same"] is old["same"]
     assert new["broken"] is old["broken"]
@@ -610,15 +651,31 @@ def test_what_says_the_same_as_before_stays_what_it_was(load):
 
 # --- whatever a file may hold
 
-WORDS = st.sampled_from(["host", "file", "log", "agent", "once", "5m", "0 8 * * *", "UTC", "08:00-09:00", "", "\x00"])
-SCALARS = WORDS | st.integers(-1, 5) | st.booleans() | st.floats() | st.datetimes() | st.text(max_size=4)
+WORDS = st.sampled_from(
+    ["host", "file", "log", "agent", "once", "5m", "0 8 * * *", "UTC", "08:00-09:00", "", "\x00"]
+)
+SCALARS = (
+    WORDS | st.integers(-1, 5) | st.booleans() | st.floats() | st.datetimes() | st.text(max_size=4)
+)
 KEYS = st.sampled_from(
     [
-        *(*Definition.model_fields, *Trigger.model_fields, "mode", "tools", "prompt", "name", "tool", "to", "path"),
+        *(
+            *Definition.model_fields,
+            *Trigger.model_fields,
+            "mode",
+            "tools",
+            "prompt",
+            "name",
+            "tool",
+            "to",
+            "path",
+        ),
         "changed",
     ]
 )
-DATA = st.recursive(SCALARS, lambda v: st.lists(v, max_size=3) | st.dictionaries(KEYS, v, max_size=5), max_leaves=15)
+DATA = st.recursive(
+    SCALARS, lambda v: st.lists(v, max_size=3) | st.dictionaries(KEYS, v, max_size=5), max_leaves=15
+)
 
 
 @settings(deadline=None, derandomize=True, max_examples=100)

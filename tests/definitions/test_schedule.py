@@ -45,14 +45,24 @@ BY_HAND = schedule()
         (schedule(on_start=True), "2026-01-01T09:00", None, None),
     ],
 )
-def test_a_slot_lies_on_each_side_of_now(which: Schedule, now: str, prev: str | None, following: str | None) -> None:
+def test_a_slot_lies_on_each_side_of_now(
+    which: Schedule, now: str, prev: str | None, following: str | None
+) -> None:
     assert which.prev(at(now)) == (prev and at(prev))
     assert which.next(at(now)) == (following and at(following))
 
 
 @settings(deadline=None, derandomize=True, max_examples=100)
 @given(
-    st.sampled_from([DAILY, HALF_HOURLY, ONCE, schedule(every=timedelta(seconds=7)), schedule(cron="*/20 8-9 * * 1")]),
+    st.sampled_from(
+        [
+            DAILY,
+            HALF_HOURLY,
+            ONCE,
+            schedule(every=timedelta(seconds=7)),
+            schedule(cron="*/20 8-9 * * 1"),
+        ]
+    ),
     st.datetimes(datetime(2026, 11, 20), datetime(2026, 12, 10), timezones=st.just(UTC)),
     st.integers(0, 40),
 )
@@ -129,14 +139,23 @@ def test_what_happens_only_once_is_caught_up_however_late() -> None:
         (None, None, "2026-07-01T03:00", True),
     ],
 )
-def test_hours_are_those_of_the_zone(hours: str | None, days: str | None, wall: str, active: bool) -> None:
+def test_hours_are_those_of_the_zone(
+    hours: str | None, days: str | None, wall: str, active: bool
+) -> None:
     berlin_summer = at(wall) - timedelta(hours=2)
-    which = schedule(timezone=BERLIN, every=timedelta(hours=1), active_hours=hours, active_days=days)
+    which = schedule(
+        timezone=BERLIN, every=timedelta(hours=1), active_hours=hours, active_days=days
+    )
     assert which.active(berlin_summer) is active
 
 
 def test_the_next_fire_shown_is_one_that_will_not_be_skipped() -> None:
-    awake = schedule(timezone=BERLIN, every=timedelta(minutes=30), active_hours="08:00-22:00", active_days="mon-fri")
+    awake = schedule(
+        timezone=BERLIN,
+        every=timedelta(minutes=30),
+        active_hours="08:00-22:00",
+        active_days="mon-fri",
+    )
     assert awake.next_active(at("2026-07-03T19:00")) == at("2026-07-03T19:30")
     friday_night, monday_morning = at("2026-07-03T20:00"), at("2026-07-06T06:00")
     assert awake.next_active(friday_night) == monday_morning
@@ -150,14 +169,18 @@ def test_the_next_fire_shown_is_one_that_will_not_be_skipped() -> None:
 def test_a_share_of_the_spread_is_always_the_same_and_differs_by_name_and_machine() -> None:
     window = timedelta(minutes=5)
     shares = [spread_offset(name, window, machine) for name in ("a", "b") for machine in ("x", "y")]
-    assert shares == [spread_offset(name, window, machine) for name in ("a", "b") for machine in ("x", "y")]
+    assert shares == [
+        spread_offset(name, window, machine) for name in ("a", "b") for machine in ("x", "y")
+    ]
     assert len(set(shares)) == 4
     assert all(timedelta(0) <= share < window for share in shares)
     assert spread_offset("a", timedelta(0), "x") == timedelta(0)
 
 
 def test_a_thousand_names_spread_over_five_minutes() -> None:
-    seconds = Counter(spread_offset(f"routine-{n}", timedelta(minutes=5), "x").seconds for n in range(1000))
+    seconds = Counter(
+        spread_offset(f"routine-{n}", timedelta(minutes=5), "x").seconds for n in range(1000)
+    )
     assert max(seconds.values()) < 15
 
 

@@ -89,9 +89,30 @@ def test_common_forms_are_understood(text: str, trigger: dict[str, object]) -> N
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        *[(text, "") for text in ("", "soon", "now and then", "every other day", "fortnightly", "tomorrow at 9")],
-        *[(text, "") for text in ("weekdays at 9am if it rains", "every morning", "mondays at nine", "every 2 weeks")],
-        *[(text, "on which day") for text in ("weekly", "every month", "weekly at 9", "at 9am", "9am")],
+        *[
+            (text, "")
+            for text in (
+                "",
+                "soon",
+                "now and then",
+                "every other day",
+                "fortnightly",
+                "tomorrow at 9",
+            )
+        ],
+        *[
+            (text, "")
+            for text in (
+                "weekdays at 9am if it rains",
+                "every morning",
+                "mondays at nine",
+                "every 2 weeks",
+            )
+        ],
+        *[
+            (text, "on which day")
+            for text in ("weekly", "every month", "weekly at 9", "at 9am", "9am")
+        ],
         ("daily at 25", "'25' is no time of the day"),
         ("daily at 9:75", "'9:75' is no time of the day"),
         ("daily at 13pm", "'13pm' is no time"),
@@ -136,16 +157,30 @@ def schedule(text: str) -> Schedule:
 @settings(deadline=None, derandomize=True, max_examples=100)
 @given(
     st.sampled_from(
-        ["daily", "weekdays", "weekends", "every {day}", "{day}s", "{short} and sunday", "{day} to sunday"]
+        [
+            "daily",
+            "weekdays",
+            "weekends",
+            "every {day}",
+            "{day}s",
+            "{short} and sunday",
+            "{day} to sunday",
+        ]
     ),
     st.integers(0, 6),
     st.integers(0, 23),
     st.integers(0, 59),
     st.booleans(),
 )
-def test_a_time_on_days_is_that_time_on_those_days(days: str, day: int, hour: int, minute: int, half: bool) -> None:
+def test_a_time_on_days_is_that_time_on_those_days(
+    days: str, day: int, hour: int, minute: int, half: bool
+) -> None:
     words = days.format(day=DAYS[day], short=DAYS[day][:3])
-    clock = f"{hour % 12 or 12}:{minute:02}{'am' if hour < 12 else 'pm'}" if half else f"{hour}:{minute:02}"
+    clock = (
+        f"{hour % 12 or 12}:{minute:02}{'am' if hour < 12 else 'pm'}"
+        if half
+        else f"{hour}:{minute:02}"
+    )
     wanted = {
         "daily": set(range(7)),
         "weekdays": set(range(1, 6)),
@@ -164,7 +199,22 @@ def test_a_time_on_days_is_that_time_on_those_days(days: str, day: int, hour: in
 
 
 VOCABULARY = (
-    *("every", "at", "on", "the", "of", "month", "and", ",", "last", "first", "2", "hours", "weekdays", "daily"),
+    *(
+        "every",
+        "at",
+        "on",
+        "the",
+        "of",
+        "month",
+        "and",
+        ",",
+        "last",
+        "first",
+        "2",
+        "hours",
+        "weekdays",
+        "daily",
+    ),
     *("1st", "between", "to", "noon", "9", "9am", "18:30"),
     *DAYS,
     *MONTHS,
@@ -174,7 +224,11 @@ VOCABULARY = (
 @settings(deadline=None, derandomize=True, max_examples=100)
 @given(st.integers(1, 500), st.sampled_from(["second", "minute", "hour", "day"]))
 def test_a_distance_is_that_distance(count: int, unit: str) -> None:
-    made = schedule(f"every {count} {unit}{'s' * (count > 1)}" if count > 1 or unit == "day" else f"every {unit}")
+    made = schedule(
+        f"every {count} {unit}{'s' * (count > 1)}"
+        if count > 1 or unit == "day"
+        else f"every {unit}"
+    )
     assert made.every == timedelta(**{f"{unit}s": count})
 
 

@@ -47,7 +47,9 @@ def test_a_broken_skill_is_told_with_its_place_and_harms_no_other(tmp_path, text
     write(tmp_path, "broken", text)
     catalog = load(tmp_path)
     assert list(catalog.skills) == ["fine"]
-    assert told in str(catalog.faults["broken"]) and "broken/SKILL.md" in str(catalog.faults["broken"])
+    assert told in str(catalog.faults["broken"]) and "broken/SKILL.md" in str(
+        catalog.faults["broken"]
+    )
 
 
 @pytest.mark.parametrize("file", ["../secret.txt", "/etc/passwd", "link", "nothing.md", "..", "."])
@@ -60,7 +62,11 @@ def test_nothing_but_its_own_files_is_read_with_a_skill(tmp_path, file):
 
 
 def test_yaml_that_would_make_objects_makes_none(tmp_path):
-    write(tmp_path, "evil", "---\nname: !!python/object/apply:os.system ['true']\ndescription: x\n---\n")
+    write(
+        tmp_path,
+        "evil",
+        "---\nname: !!python/object/apply:os.system ['true']\ndescription: x\n---\n",
+    )
     assert "is no YAML" in str(load(tmp_path).faults["evil"])
 
 
@@ -88,7 +94,8 @@ def home_with(home, vendor, skills):
     )
     home.write("policy.toml", 'version = 1\n[[rule]]\ntool = "skill"\neffect = "allow"\n')
     home.routine(
-        "care", f'[run]\nmode = "agent"\nprompt = "Look after the disks."\nskills = {skills}\n[[deliver]]\nto = "log"\n'
+        "care",
+        f'[run]\nmode = "agent"\nprompt = "Look after the disks."\nskills = {skills}\n[[deliver]]\nto = "log"\n',
     )
     write(home.folder / "skills", "disk-care", details="Use smartctl.")
     write(home.folder / "skills", "poems")
@@ -104,7 +111,11 @@ async def test_the_model_chooses_its_guide_first_and_reads_the_details_by_the_to
         first, second, third = (request.body for request in vendor.requests)
         assert "tools" not in first and "disk-care: For disk-care." in str(first["messages"])
         system = second["messages"][0]["content"]
-        assert "Do it disk-care-wise." in system and "poems: For poems." in system and "poems-wise" not in system
+        assert (
+            "Do it disk-care-wise." in system
+            and "poems: For poems." in system
+            and "poems-wise" not in system
+        )
         assert third["messages"][-1]["content"].endswith("Use smartctl.") or "Use smartctl." in str(
             third["messages"][-1]
         )

@@ -48,7 +48,14 @@ def workspace(tmp_path):
 def ended(journal, clock):
     """End a run with deliveries: `await ended([("file", {"path": …})], report=…)`."""
 
-    async def end(deliveries, *, routine="daily-report", status=Status.SUCCEEDED, report="All is well.", **more) -> Run:
+    async def end(
+        deliveries,
+        *,
+        routine="daily-report",
+        status=Status.SUCCEEDED,
+        report="All is well.",
+        **more,
+    ) -> Run:
         claim = Claim(
             routine=routine,
             definition="{}",
@@ -59,7 +66,9 @@ def ended(journal, clock):
         )
         [run] = await journal.open_slots([claim])
         run = await journal.take(run.id, owner="me")
-        return await journal.end(run.to(status, report=report, **more), deliveries, zone="Europe/Berlin")
+        return await journal.end(
+            run.to(status, report=report, **more), deliveries, zone="Europe/Berlin"
+        )
 
     return end
 
@@ -78,7 +87,12 @@ def delivery():
         **options,
     ):
         report = Report(
-            run=run, routine="daily-report", slot=SLOT, status=status, text=text, scheduled_zone="Europe/Berlin"
+            run=run,
+            routine="daily-report",
+            slot=SLOT,
+            status=status,
+            text=text,
+            scheduled_zone="Europe/Berlin",
         )
         whole = {"path": "reports/{routine}/{slot:%Y-%m-%d}.md", "trigger": "cron"} | options
         return Delivery(

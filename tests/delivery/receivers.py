@@ -17,7 +17,9 @@ class Post:
     def __init__(self, head: bytes, body: bytes) -> None:
         first, *lines = head.decode("latin-1").split("\r\n")
         self.method, self.target, _ = first.split(" ")
-        self.headers = {name.lower(): value for name, value in (line.split(": ", 1) for line in lines if line)}
+        self.headers = {
+            name.lower(): value for name, value in (line.split(": ", 1) for line in lines if line)
+        }
         self.body = body
 
 
@@ -102,12 +104,22 @@ class Mailbox:
 
         def session():
             context = tls if mode == "starttls" else None
-            more = {"authenticator": is_known, "auth_required": True, "auth_require_tls": mode == "starttls"}
-            with warnings.catch_warnings(action="ignore"):  # it does not see the TLS that it is spoken to by
-                return SMTP(self, enable_SMTPUTF8=True, tls_context=context, **(more if user else {}))
+            more = {
+                "authenticator": is_known,
+                "auth_required": True,
+                "auth_require_tls": mode == "starttls",
+            }
+            with warnings.catch_warnings(
+                action="ignore"
+            ):  # it does not see the TLS that it is spoken to by
+                return SMTP(
+                    self, enable_SMTPUTF8=True, tls_context=context, **(more if user else {})
+                )
 
         loop = asyncio.get_running_loop()
-        server = await loop.create_server(session, "127.0.0.1", 0, ssl=tls if mode == "ssl" else None)
+        server = await loop.create_server(
+            session, "127.0.0.1", 0, ssl=tls if mode == "ssl" else None
+        )
         self.port = server.sockets[0].getsockname()[1]
         self.url = f"mailto://127.0.0.1:{self.port}/?from=agentd@example.org&to=ada@example.org&mode=insecure"
         try:

@@ -42,7 +42,10 @@ def test_a_report_and_a_failure_are_told_unless_the_routine_says_otherwise(statu
 
 
 def test_each_place_hears_of_the_ends_it_asked_for():
-    places = [Deliver(to="log", on=("failed",)), Deliver(to="file", path="x.md", on=("succeeded", "failed"))]
+    places = [
+        Deliver(to="log", on=("failed",)),
+        Deliver(to="file", path="x.md", on=("succeeded", "failed")),
+    ]
     assert [target for target, _ in deliveries_for(run(Status.SUCCEEDED), places)] == ["file"]
     assert [target for target, _ in deliveries_for(run(Status.FAILED), places)] == ["log", "file"]
 

@@ -27,13 +27,21 @@ def at(text):
     [
         (DAILY, "2026-11-20 08:00", "2026-11-20 08:00", "2026-11-21 08:00"),
         (DAILY, "2026-11-20 07:59", "2026-11-19 08:00", "2026-11-20 08:00"),
-        (DAILY, "2026-03-29 12:00", "2026-03-29 08:00", "2026-03-30 08:00"),  # a night of 23 hours lies before it
+        (
+            DAILY,
+            "2026-03-29 12:00",
+            "2026-03-29 08:00",
+            "2026-03-30 08:00",
+        ),  # a night of 23 hours lies before it
         (WEEKLY, "2026-11-20 17:29", "2026-11-13 17:30", "2026-11-20 17:30"),
         (WEEKLY, "2026-11-20 18:00", "2026-11-20 17:30", "2026-11-27 17:30"),
     ],
 )
 def test_it_is_due_at_the_same_hour_by_the_wall(wanted, now, last, next_):
-    assert (latest(wanted, at(now), BERLIN), following(wanted, at(now), BERLIN)) == (at(last), at(next_))
+    assert (latest(wanted, at(now), BERLIN), following(wanted, at(now), BERLIN)) == (
+        at(last),
+        at(next_),
+    )
 
 
 def test_it_says_in_a_line_what_happened():
@@ -58,7 +66,13 @@ def clock():
 
 def digest(ledger, clock, *, to=("log",)):  # noqa: F811
     wanted = DigestConfig(every="day", to=to)
-    return Digest(ledger.journal, now=lambda: clock.now, zone=lambda: BERLIN, config=lambda: wanted, wake=lambda: None)
+    return Digest(
+        ledger.journal,
+        now=lambda: clock.now,
+        zone=lambda: BERLIN,
+        config=lambda: wanted,
+        wake=lambda: None,
+    )
 
 
 async def test_it_is_told_once_for_each_day_and_one_that_was_missed_is_told_later(ledger, clock):  # noqa: F811
@@ -69,7 +83,10 @@ async def test_it_is_told_once_for_each_day_and_one_that_was_missed_is_told_late
     for _ in range(3):
         await digest(ledger, clock).tell()
     [told] = await ledger.journal.deliveries()
-    assert (told.options["notice"], told.options["title"]) == ("digest", "2 checks, 1 quiet, 1 alert, 0 missed, $0.00")
+    assert (told.options["notice"], told.options["title"]) == (
+        "digest",
+        "2 checks, 1 quiet, 1 alert, 0 missed, $0.00",
+    )
     assert (told.run, told.target) == ("", "log")
     clock.now += timedelta(days=3)
     for _ in range(2):
@@ -79,12 +96,17 @@ async def test_it_is_told_once_for_each_day_and_one_that_was_missed_is_told_late
 
 async def test_before_there_was_a_daemon_there_is_nothing_to_tell(ledger, clock):  # noqa: F811
     await digest(ledger, clock).tell()
-    assert await ledger.journal.deliveries() == [] and await ledger.journal.digest_told() is not None
+    assert (
+        await ledger.journal.deliveries() == [] and await ledger.journal.digest_told() is not None
+    )
 
 
 async def test_a_dead_mans_switch_is_told_of_start_success_and_failure(home):
     async with Receiver(200, 200, 200, 200).open() as receiver:
-        home.write("config.toml", f'[targets.alive]\nkind = "ping"\nurl = "http://127.0.0.1:{receiver.port}/uuid"\n')
+        home.write(
+            "config.toml",
+            f'[targets.alive]\nkind = "ping"\nurl = "http://127.0.0.1:{receiver.port}/uuid"\n',
+        )
         home.routine("good", 'ping = "alive"\n[run]\nprompt = "x"\nsilent_token = "x"\n')
         await home.start()
         assert (await home.agentctl("run", "good")).code == 0

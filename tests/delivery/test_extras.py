@@ -11,7 +11,10 @@ from daemon.delivery.targets import Targets, missing_extra
 from daemon.errors import ConfigError, DeliveryFailed
 from daemon.telemetry.redaction import Secrets
 
-MAIL, CHAT = "mailtos://ada:s3cret@example.org", "slack://T1JJ3T3L2/A1BRTD4JD/TIiajkdnlazkcOXrIdevi7FQ"
+MAIL, CHAT = (
+    "mailtos://ada:s3cret@example.org",
+    "slack://T1JJ3T3L2/A1BRTD4JD/TIiajkdnlazkcOXrIdevi7FQ",
+)
 
 
 @pytest.fixture
@@ -19,7 +22,10 @@ def plain_install(monkeypatch):
     """Nothing of an extra is there."""
     find = util.find_spec
     absent = {"apprise", "dbus_fast", "rich"}
-    monkeypatch.setattr("importlib.util.find_spec", lambda name, *more: None if name in absent else find(name, *more))
+    monkeypatch.setattr(
+        "importlib.util.find_spec",
+        lambda name, *more: None if name in absent else find(name, *more),
+    )
     for name in absent:
         monkeypatch.setitem(sys.modules, name, None)
 
@@ -30,12 +36,16 @@ def targets(workspace, **tables):
 
 
 def test_mail_needs_no_extra(plain_install, workspace):
-    found = targets(workspace, mail={"kind": "mail", "url": MAIL}, same={"kind": "apprise", "url": MAIL})
+    found = targets(
+        workspace, mail={"kind": "mail", "url": MAIL}, same={"kind": "apprise", "url": MAIL}
+    )
     assert type(found.channel("mail")) is type(found.channel("same"))
 
 
 def test_a_chat_and_the_desktop_say_which_extra_they_need(plain_install, workspace):
-    with pytest.raises(ConfigError, match=r"targets\.chat\.kind.*pip install 'agentd-routines\[notify\]'") as caught:
+    with pytest.raises(
+        ConfigError, match=r"targets\.chat\.kind.*pip install 'agentd-routines\[notify\]'"
+    ) as caught:
         targets(workspace, chat={"kind": "apprise", "url": CHAT})
     assert "TIiajkdn" not in str(caught.value)
     if sys.platform != "darwin":
@@ -44,7 +54,9 @@ def test_a_chat_and_the_desktop_say_which_extra_they_need(plain_install, workspa
 
 
 @pytest.mark.skipif(sys.platform == "darwin", reason="macOS notifies by a program of its own")
-async def test_a_notification_without_its_extra_is_given_up_at_once(plain_install, workspace, delivery):
+async def test_a_notification_without_its_extra_is_given_up_at_once(
+    plain_install, workspace, delivery
+):
     with pytest.raises(DeliveryFailed, match=r"agentd-routines\[desktop\]") as caught:
         await targets(workspace).channel("desktop").send(delivery())
     assert not caught.value.retry
@@ -54,10 +66,16 @@ def test_validate_notes_what_is_not_installed(plain_install, tmp_path):
     (tmp_path / "routines").mkdir()
     (tmp_path / "config.toml").write_text('[targets.chat]\nkind = "apprise"\nurl_env = "CHAT"\n')
     (tmp_path / "policy.toml").write_text("version = 1\n")
-    (tmp_path / "routines/daily.toml").write_text('[run]\nprompt = "x"\n[[deliver]]\nto = "desktop"\n')
+    (tmp_path / "routines/daily.toml").write_text(
+        '[run]\nprompt = "x"\n[[deliver]]\nto = "desktop"\n'
+    )
     notes = examine(tmp_path / "config.toml", env={"CHAT": CHAT}, state=tmp_path / "state").notes
     assert any("targets.chat.kind" in note and "agentd-routines[notify]" in note for note in notes)
-    desktop = [note for note in notes if "daily.toml: deliver.to" in note and "agentd-routines[desktop]" in note]
+    desktop = [
+        note
+        for note in notes
+        if "daily.toml: deliver.to" in note and "agentd-routines[desktop]" in note
+    ]
     assert len(desktop) == (sys.platform != "darwin")
 
 

@@ -49,17 +49,28 @@ def test_marks_are_told_from_characters(markdown, words):
 
 
 def test_lists_quotes_and_tables_keep_their_shape():
-    markdown = "1. one\n   - a\n   - b\n2. two\n\n> they\n> said\n\n| a | b |\n|---|---|\n| 1 | 2 |\n"
+    markdown = (
+        "1. one\n   - a\n   - b\n2. two\n\n> they\n> said\n\n| a | b |\n|---|---|\n| 1 | 2 |\n"
+    )
     assert plain(markdown) == markdown.strip()
 
 
 def test_code_inside_a_list_is_code():
-    assert plain("- run this:\n\n  ```sh\n  rm *a* *b*\n  ```\n") == "- run this:\n\n      rm *a* *b*"
+    assert (
+        plain("- run this:\n\n  ```sh\n  rm *a* *b*\n  ```\n") == "- run this:\n\n      rm *a* *b*"
+    )
 
 
 def test_mail_is_html_that_loads_and_runs_nothing():
-    told = html(REPORT + "\n<script>alert(1)</script><img src=x onerror=alert(1)>\n\n[x](javascript:alert(1))\n")
-    assert "<h1>Morning</h1>" in told and "<strong>Two</strong>" in told and 'href="https://example.org/g_1"' in told
+    told = html(
+        REPORT
+        + "\n<script>alert(1)</script><img src=x onerror=alert(1)>\n\n[x](javascript:alert(1))\n"
+    )
+    assert (
+        "<h1>Morning</h1>" in told
+        and "<strong>Two</strong>" in told
+        and 'href="https://example.org/g_1"' in told
+    )
     assert "<img" not in told and "<script" not in told and 'href="javascript' not in told
     assert "<a>files</a>" in html("[files](file+ssh://somewhere)")
     assert "&lt;script&gt;" in told
@@ -78,7 +89,9 @@ def test_a_text_is_cut_between_paragraphs():
 def test_code_that_is_cut_is_closed_and_opened_again():
     code = "```sh\n" + "\n".join(f"line {number}" for number in range(40)) + "\n```"
     pieces = parts(code, 120)
-    assert all(len(piece) <= 120 for piece in pieces) and all(piece.count("```") == 2 for piece in pieces)
+    assert all(len(piece) <= 120 for piece in pieces) and all(
+        piece.count("```") == 2 for piece in pieces
+    )
     assert [line for piece in pieces for line in piece.splitlines() if line.startswith("line")] == [
         f"line {number}" for number in range(40)
     ]
@@ -96,7 +109,10 @@ def test_no_piece_is_too_long_and_no_word_gets_lost(text, limit):
 @settings(deadline=None, derandomize=True, max_examples=200)
 @given(st.text(alphabet="中a\n", max_size=300), st.integers(8, 60))
 def test_pieces_may_be_measured_in_bytes(text, limit):
-    assert all(len(piece.encode()) <= limit for piece in parts(text, limit, size=lambda piece: len(piece.encode())))
+    assert all(
+        len(piece.encode()) <= limit
+        for piece in parts(text, limit, size=lambda piece: len(piece.encode()))
+    )
 
 
 def test_a_chat_is_not_flooded():

@@ -21,7 +21,9 @@ def test_a_report_that_brings_a_title_keeps_it(delivery):
     assert (letter.title, letter.body) == ("Good morning", "All is well.\n\n## Disks\n\nfull")
 
 
-@pytest.mark.parametrize("text", ["## Smaller\n\ntext", "#hashtag first", "text\n\n# Later", "#", "# "])
+@pytest.mark.parametrize(
+    "text", ["## Smaller\n\ntext", "#hashtag first", "text\n\n# Later", "#", "# "]
+)
 def test_what_only_looks_like_a_title_stays_in_the_text(delivery, text):
     letter = compose(delivery(text))
     assert letter.title == "daily-report, 2026-11-20 08:30 CET"
@@ -43,9 +45,16 @@ def test_what_only_looks_like_a_title_stays_in_the_text(delivery, text):
             {"started": "2026-11-22T23:30:00+00:00", "ended": "2026-11-22T23:30:09+00:00"},
             "scheduled for 2026-11-20 08:30 CET, begun 2026-11-23 00:30, 2 days late",
         ),
-        ({"trigger": "manual", "started": "2026-11-20T07:30:00+00:00"}, "started by hand 2026-11-20 08:30 CET"),
         (
-            {"trigger": "manual", "started": "2026-11-20T07:40:00+00:00", "ended": "2026-11-20T07:50:00+00:00"},
+            {"trigger": "manual", "started": "2026-11-20T07:30:00+00:00"},
+            "started by hand 2026-11-20 08:30 CET",
+        ),
+        (
+            {
+                "trigger": "manual",
+                "started": "2026-11-20T07:40:00+00:00",
+                "ended": "2026-11-20T07:50:00+00:00",
+            },
             "started by hand 2026-11-20 08:30 CET, begun 08:40, done 08:50",
         ),
         ({"trigger": "first_run"}, "first run 2026-11-20 08:30 CET"),
@@ -56,18 +65,29 @@ def test_the_reader_learns_when_it_was_due_and_when_it_came(delivery, options, a
 
 
 def test_a_failure_says_so_in_its_title_and_gives_the_reason_and_the_next_step(delivery):
-    letter = compose(delivery("", status=Status.TIMED_OUT, detail="not done within 600 s of active time"))
+    letter = compose(
+        delivery("", status=Status.TIMED_OUT, detail="not done within 600 s of active time")
+    )
     assert letter.title == "daily-report timed out, 2026-11-20 08:30 CET"
-    assert letter.body == f"not done within 600 s of active time\n\n`agentctl inspect {RUN}` shows every step."
+    assert (
+        letter.body
+        == f"not done within 600 s of active time\n\n`agentctl inspect {RUN}` shows every step."
+    )
 
 
 def test_a_failure_keeps_what_was_written_by_then(delivery):
-    body = compose(delivery("Half a report.", status=Status.FAILED, detail="10 iterations used up")).body
-    assert body.startswith("10 iterations used up\n\nWhat it had to say by then:\n\nHalf a report.\n\n")
+    body = compose(
+        delivery("Half a report.", status=Status.FAILED, detail="10 iterations used up")
+    ).body
+    assert body.startswith(
+        "10 iterations used up\n\nWhat it had to say by then:\n\nHalf a report.\n\n"
+    )
 
 
 def test_a_reason_is_not_said_twice(delivery):
-    assert compose(delivery("no key", status=Status.FAILED, detail="no key")).body.count("no key") == 1
+    assert (
+        compose(delivery("no key", status=Status.FAILED, detail="no key")).body.count("no key") == 1
+    )
 
 
 @pytest.mark.parametrize("status", [status for status in Status if status.ended])

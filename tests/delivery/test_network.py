@@ -16,7 +16,9 @@ from tests.delivery.wire import Wire
 CUTS = [
     ["frozen"],
     ["reset"],
-    pytest.param(["frozen", "reset", "frozen", "reset"], marks=[pytest.mark.soak, pytest.mark.timeout(300)]),
+    pytest.param(
+        ["frozen", "reset", "frozen", "reset"], marks=[pytest.mark.soak, pytest.mark.timeout(300)]
+    ),
 ]
 
 
@@ -27,7 +29,9 @@ def outbox_of(journal, clock, workspace, targets):
 
 
 async def news(journal, kind):
-    return [each for each in await journal.deliveries(limit=500) if each.options.get("notice") == kind]
+    return [
+        each for each in await journal.deliveries(limit=500) if each.options.get("notice") == kind
+    ]
 
 
 @pytest.mark.parametrize("cuts", CUTS, ids="-".join)
@@ -51,12 +55,20 @@ async def test_a_cut_loses_no_webhook_and_is_one_incident_with_one_word_of_recov
         mine = [each for each in await journal.deliveries(limit=500) if each.target == "far"]
         assert len(mine) == sent and {each.status for each in mine} == {DeliveryStatus.DELIVERED}
         arrived = Counter(post.headers["webhook-id"] for post in receiver.posts)
-        assert len(arrived) == sent and set(arrived.values()) == {1}, "what went through was heard to"
-    assert len(await news(journal, "incident.opened")) == len(await news(journal, "incident.recovered")) == 1
+        assert len(arrived) == sent and set(arrived.values()) == {1}, (
+            "what went through was heard to"
+        )
+    assert (
+        len(await news(journal, "incident.opened"))
+        == len(await news(journal, "incident.recovered"))
+        == 1
+    )
     assert await journal.incidents() == []
 
 
-async def test_what_arrived_without_our_hearing_of_it_comes_again_under_the_same_id(journal, clock, workspace, ended):
+async def test_what_arrived_without_our_hearing_of_it_comes_again_under_the_same_id(
+    journal, clock, workspace, ended
+):
     async with Receiver().open() as receiver, Wire(receiver.port).laid() as wire:
         way = {"kind": "webhook", "url": f"http://127.0.0.1:{wire.port}/hook", "timeout": "1s"}
         outbox = outbox_of(journal, clock, workspace, {"far": way})
@@ -67,7 +79,9 @@ async def test_what_arrived_without_our_hearing_of_it_comes_again_under_the_same
             clock.pass_(hours=1)
         (delivery,) = await journal.deliveries()
         assert delivery.status is DeliveryStatus.DELIVERED and delivery.attempts == 3
-        assert [post.headers["webhook-id"] for post in receiver.posts] == [f"{delivery.run}-{delivery.id}"] * 3
+        assert [post.headers["webhook-id"] for post in receiver.posts] == [
+            f"{delivery.run}-{delivery.id}"
+        ] * 3
 
 
 @pytest.mark.soak

@@ -44,7 +44,10 @@ def channel(workspace):
 def outbox_of(journal, clock, channel):
     """Build an outbox over these targets (by default the real channels)."""
     return lambda **targets: Outbox(
-        journal=journal, channel=targets.__getitem__ if targets else channel, clock=clock, redact=str
+        journal=journal,
+        channel=targets.__getitem__ if targets else channel,
+        clock=clock,
+        redact=str,
     )
 
 
@@ -102,13 +105,19 @@ async def test_a_sleeping_outbox_is_woken(journal, ended, outbox_of):
     assert target.got == ["one", "two"]
 
 
-async def test_a_failed_delivery_is_tried_again_when_it_is_due_and_not_before(journal, ended, outbox_of, clock):
+async def test_a_failed_delivery_is_tried_again_when_it_is_due_and_not_before(
+    journal, ended, outbox_of, clock
+):
     target = Target(DeliveryFailed("the door is shut"))
     outbox = outbox_of(log=target)
     await ended([("log", {})])
     await outbox.flush()
     [delivery] = await journal.deliveries()
-    assert (delivery.status, delivery.attempts, delivery.error) == (DeliveryStatus.PENDING, 1, "the door is shut")
+    assert (delivery.status, delivery.attempts, delivery.error) == (
+        DeliveryStatus.PENDING,
+        1,
+        "the door is shut",
+    )
     assert delivery.next_at == clock.now() + timedelta(seconds=30)
     clock.pass_(seconds=29)
     await outbox.flush()
@@ -118,13 +127,17 @@ async def test_a_failed_delivery_is_tried_again_when_it_is_due_and_not_before(jo
     assert target.got == ["All is well."]
 
 
-async def test_the_worker_wakes_by_itself_when_the_next_try_is_due(journal, ended, outbox_of, clock):
+async def test_the_worker_wakes_by_itself_when_the_next_try_is_due(
+    journal, ended, outbox_of, clock
+):
     target = Target(DeliveryFailed("not yet"))
     await ended([("log", {})])
     await outbox_of(log=target).flush()
     clock.pass_(seconds=29.95)
     async with living(outbox_of(log=target)):
-        while not asyncio.get_running_loop()._scheduled:  # it sets its timer for the twentieth of a second that is left
+        while (
+            not asyncio.get_running_loop()._scheduled
+        ):  # it sets its timer for the twentieth of a second that is left
             await journal.next_delivery()
         clock.pass_(seconds=0.05)
         await until(journal, "delivered")
@@ -212,7 +225,9 @@ async def test_a_report_put_in_while_its_target_is_busy_is_not_forgotten(journal
     assert target.got == ["one", "two"]
 
 
-async def test_a_target_that_is_gone_from_the_config_waits_for_its_return(journal, ended, outbox_of):
+async def test_a_target_that_is_gone_from_the_config_waits_for_its_return(
+    journal, ended, outbox_of
+):
     await ended([("mail", {})])
     await outbox_of().flush()
     [delivery] = await journal.deliveries()
@@ -225,10 +240,14 @@ async def test_a_silent_run_is_not_sent_but_on_record(journal, ended, outbox_of)
     await ended([("log", {})], silent=True)
     await outbox_of(log=target).flush()
     assert target.got == []
-    assert [delivery.status for delivery in await journal.deliveries()] == [DeliveryStatus.SUPPRESSED]
+    assert [delivery.status for delivery in await journal.deliveries()] == [
+        DeliveryStatus.SUPPRESSED
+    ]
 
 
-async def test_a_delivery_cut_off_by_the_end_of_the_process_is_sent_by_the_next(journal, ended, outbox_of):
+async def test_a_delivery_cut_off_by_the_end_of_the_process_is_sent_by_the_next(
+    journal, ended, outbox_of
+):
     hanging = Target(asyncio.Event())
     await ended([("log", {})])
     async with living(outbox_of(log=hanging)):
@@ -238,13 +257,17 @@ async def test_a_delivery_cut_off_by_the_end_of_the_process_is_sent_by_the_next(
     assert target.got == ["All is well."]
 
 
-async def test_a_report_sent_but_not_recorded_is_one_file_in_the_end(journal, ended, outbox_of, channel, workspace):
+async def test_a_report_sent_but_not_recorded_is_one_file_in_the_end(
+    journal, ended, outbox_of, channel, workspace
+):
     """As after kill -9 between the file and the receipt."""
     await ended([REPORT])
     [delivery] = await journal.due_deliveries((await journal.deliveries())[0].next_at)
     await channel("file").send(delivery)
     await outbox_of().flush()
-    assert [delivery.status for delivery in await journal.deliveries()] == [DeliveryStatus.DELIVERED]
+    assert [delivery.status for delivery in await journal.deliveries()] == [
+        DeliveryStatus.DELIVERED
+    ]
     assert len(list((workspace / "reports/daily-report").iterdir())) == 1
 
 
@@ -261,7 +284,11 @@ async def test_the_log_channel_writes_one_event_with_the_text(journal, ended, ou
     with capture_logs() as logs:
         await outbox_of().flush()
     [written] = [line for line in logs if line["event"] == "report.written"]
-    assert (written["title"], written["text"], written["status"]) == ("Morning", "All is well.", "succeeded")
+    assert (written["title"], written["text"], written["status"]) == (
+        "Morning",
+        "All is well.",
+        "succeeded",
+    )
     assert written["log_level"] == "info"
 
 

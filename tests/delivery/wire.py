@@ -43,7 +43,10 @@ class Wire:
                 return
             there, back = await asyncio.open_connection("127.0.0.1", self.there)
             ends.append(back)
-            ways = [self._pump(reader, back, lost=False), self._pump(there, writer, lost=mode == "deaf")]
+            ways = [
+                self._pump(reader, back, lost=False),
+                self._pump(there, writer, lost=mode == "deaf"),
+            ]
             await asyncio.gather(*ways)
         except (OSError, asyncio.CancelledError):
             pass
@@ -53,7 +56,9 @@ class Wire:
                 each.close()
 
     async def _pump(self, reader, writer, *, lost):
-        with contextlib.suppress(OSError):  # whoever has gone already is not connected, which is no ConnectionError
+        with contextlib.suppress(
+            OSError
+        ):  # whoever has gone already is not connected, which is no ConnectionError
             while data := await reader.read(65536):
                 if not lost:
                     writer.write(data)

@@ -56,7 +56,11 @@ def check(body: Json, *, context: int | None, name: str) -> None:
     _check_effort(body, model)
     _check_sampling(body, model)
     messages = body.get("messages")
-    require(isinstance(messages, list) and messages, "Invalid 'messages': empty array.", code="empty_array")
+    require(
+        isinstance(messages, list) and messages,
+        "Invalid 'messages': empty array.",
+        code="empty_array",
+    )
     assert isinstance(messages, list)
     for index, message in enumerate(messages):
         if model.hosted:
@@ -81,7 +85,11 @@ def _check_tools(body: Json) -> None:
     tools = body.get("tools")
     if tools is None:
         for key in ("tool_choice", "parallel_tool_calls"):
-            require(key not in body, f"'{key}' is only allowed when 'tools' are specified.", code="invalid_value")
+            require(
+                key not in body,
+                f"'{key}' is only allowed when 'tools' are specified.",
+                code="invalid_value",
+            )
         return
     require(
         isinstance(tools, list) and 1 <= len(tools) <= 128,
@@ -90,7 +98,9 @@ def _check_tools(body: Json) -> None:
     )
     names: set[str] = set()
     for index, tool in enumerate(tools):
-        require(tool.get("type") == "function", f"Missing required parameter: 'tools[{index}].type'.")
+        require(
+            tool.get("type") == "function", f"Missing required parameter: 'tools[{index}].type'."
+        )
         check_function(tool.get("function"), f"tools[{index}].function", names)
 
 
@@ -128,7 +138,9 @@ def _check_sampling(body: Json, model: Model) -> None:
 def _check_message(message: Json, index: int) -> None:
     role, content = message.get("role"), message.get("content")
     require(
-        role in ("system", "developer", "user", "assistant", "tool"), f"Invalid value: '{role}'.", code="invalid_value"
+        role in ("system", "developer", "user", "assistant", "tool"),
+        f"Invalid value: '{role}'.",
+        code="invalid_value",
     )
     if content is None:
         require(
@@ -137,7 +149,10 @@ def _check_message(message: Json, index: int) -> None:
             code="invalid_type",
         )
     else:
-        require(isinstance(content, str) or content, f"Invalid 'messages[{index}].content': empty array.")
+        require(
+            isinstance(content, str) or content,
+            f"Invalid 'messages[{index}].content': empty array.",
+        )
         for part in content if isinstance(content, list) else ():
             require(
                 part.get("type") == "text" or (role == "user" and part.get("type") == "image_url"),
@@ -147,7 +162,11 @@ def _check_message(message: Json, index: int) -> None:
             if part["type"] == "image_url":
                 check_image_url(part["image_url"]["url"])
     calls = message.get("tool_calls")
-    require(calls is None or calls, f"Invalid 'messages[{index}].tool_calls': empty array.", code="empty_array")
+    require(
+        calls is None or calls,
+        f"Invalid 'messages[{index}].tool_calls': empty array.",
+        code="empty_array",
+    )
     for call in calls or ():
         function = call.get("function", {})
         require(
@@ -191,7 +210,9 @@ def _check_arguments(text: str, model: Model) -> None:
         json.loads(text)
     except ValueError:
         if model.family == "llamacpp":
-            raise Refusal(f"Failed to parse tool call arguments as JSON: {text}", status=500) from None
+            raise Refusal(
+                f"Failed to parse tool call arguments as JSON: {text}", status=500
+            ) from None
         if model.family == "vllm":
             raise Refusal("tool call arguments are not valid JSON") from None
 
@@ -204,7 +225,11 @@ def _check_reasoning(messages: list[Json], model: Model, name: str) -> None:
         if model.family == "glm":  # which does not mind that nothing is not sent
             reasoning = reasoning or ""
         # ids that this fake gave out carry a mark of the reasoning that came with them
-        marks = [call["id"].split("_")[2] for call in message["tool_calls"] if call["id"].startswith(f"call_{name}_r")]
+        marks = [
+            call["id"].split("_")[2]
+            for call in message["tool_calls"]
+            if call["id"].startswith(f"call_{name}_r")
+        ]
         intact = all(mark == _mark(reasoning) for mark in marks)
         require(reasoning is not None and intact, _REASONING[model.family].format(index=index))
 
@@ -215,7 +240,9 @@ def _mark(reasoning: object) -> str:
 
 def _check_context(body: Json, model: Model, context: int | None) -> None:
     used = tokens(body.get("messages"))
-    if context is None or used <= context or model.family == "ollama":  # Ollama cuts the prompt and says nothing
+    if (
+        context is None or used <= context or model.family == "ollama"
+    ):  # Ollama cuts the prompt and says nothing
         return
     text = f"This model's maximum context length is {context} tokens. However, your messages resulted in {used} tokens."
     if model.family == "llamacpp":
@@ -227,7 +254,9 @@ def _check_context(body: Json, model: Model, context: int | None) -> None:
 def answer(turn: Json, body: Json, number: int, *, name: str) -> Json:
     """Say what the turn says, in this API's form."""
     family = check_model(body).family
-    reasoning = turn.get("thinking") if family != "openai" else None  # OpenAI keeps it to itself here
+    reasoning = (
+        turn.get("thinking") if family != "openai" else None
+    )  # OpenAI keeps it to itself here
     message: Json = {"role": "assistant", "content": turn.get("text")}
     if family == "openai":
         message |= {"refusal": turn.get("refusal"), "annotations": []}
@@ -258,7 +287,11 @@ def answer(turn: Json, body: Json, number: int, *, name: str) -> Json:
                 "finish_reason": turn.get("finish", "tool_calls" if calls else "stop"),
             }
         ],
-        "usage": {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
+        "usage": {
+            "prompt_tokens": prompt,
+            "completion_tokens": completion,
+            "total_tokens": prompt + completion,
+        }
         | turn.get("usage", {}),
     }
 
@@ -280,10 +313,16 @@ def count_cached(usage: Json, read: int, written: int) -> None:
 
 def stream(said: Json, body: Json) -> list[tuple[str, Any]]:
     """Return the same answer as the events of a stream."""
-    top = {key: said[key] for key in ("id", "created", "model")} | {"object": "chat.completion.chunk"}
+    top = {key: said[key] for key in ("id", "created", "model")} | {
+        "object": "chat.completion.chunk"
+    }
 
     def event(delta: Json, finish: str | None = None) -> tuple[str, Any]:
-        return "", {**top, "choices": [{"index": 0, "delta": delta, "finish_reason": finish}], "usage": None}
+        return "", {
+            **top,
+            "choices": [{"index": 0, "delta": delta, "finish_reason": finish}],
+            "usage": None,
+        }
 
     events = []
     for choice in said["choices"]:
@@ -296,7 +335,9 @@ def stream(said: Json, body: Json) -> list[tuple[str, Any]]:
             begun = {**call, "function": {"name": function["name"], "arguments": ""}}
             events.append(event({"tool_calls": [{"index": index, **begun}]}))
             for part in parts(function["arguments"]):
-                events.append(event({"tool_calls": [{"index": index, "function": {"arguments": part}}]}))
+                events.append(
+                    event({"tool_calls": [{"index": index, "function": {"arguments": part}}]})
+                )
         events.append(event({}, choice["finish_reason"]))
     if (body.get("stream_options") or {}).get("include_usage"):
         events.append(("", {**top, "choices": [], "usage": said["usage"]}))
@@ -305,7 +346,9 @@ def stream(said: Json, body: Json) -> list[tuple[str, Any]]:
 
 def stream_error(body: Json) -> tuple[str, Any]:
     """Return the event that a server breaks a stream off with."""
-    return "", error(Refusal("The server had an error while processing your request", status=500), body)
+    return "", error(
+        Refusal("The server had an error while processing your request", status=500), body
+    )
 
 
 def _text(arguments: object) -> str:
@@ -320,7 +363,14 @@ def error(refusal: Refusal, body: Any) -> Any:
     if family == "lmstudio":
         return {"error": text}
     if family == "vllm":
-        return {"error": {"message": text, "type": "BadRequestError", "param": None, "code": refusal.status}}
+        return {
+            "error": {
+                "message": text,
+                "type": "BadRequestError",
+                "param": None,
+                "code": refusal.status,
+            }
+        }
     kind = refusal.type or ("server_error" if refusal.status >= 500 else "invalid_request_error")
     if family == "llamacpp":
         return {"error": {"code": refusal.status, "message": text, "type": kind}}

@@ -39,7 +39,9 @@ def vector(text: str) -> list[float]:
         if word in MEANINGS:
             found[MEANINGS[word]] += 1.0
         else:
-            found[8 + hashlib.blake2b(word.encode(), digest_size=2).digest()[0] % (DIMENSIONS - 8)] += 0.1
+            found[
+                8 + hashlib.blake2b(word.encode(), digest_size=2).digest()[0] % (DIMENSIONS - 8)
+            ] += 0.1
     return found
 
 
@@ -85,7 +87,10 @@ class FakeEmbeddings:
         try:
             while head := await reader.readuntil(b"\r\n\r\n"):
                 lines = head.decode().split("\r\n")
-                headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+                headers = {
+                    name.lower(): value.strip()
+                    for name, _, value in (line.partition(":") for line in lines)
+                }
                 body = json.loads(await reader.readexactly(int(headers.get("content-length", 0))))
                 async with self._arrived:
                     self.requests += 1
@@ -98,7 +103,9 @@ class FakeEmbeddings:
             writer.close()
             self._writers.discard(writer)
 
-    async def _answer(self, writer: asyncio.StreamWriter, headers: dict[str, str], body: Any) -> bool:
+    async def _answer(
+        self, writer: asyncio.StreamWriter, headers: dict[str, str], body: Any
+    ) -> bool:
         """Answer one request; tell whether the connection goes on."""
         key = headers.get("authorization", "").removeprefix("Bearer ") or None
         self.keys.append(key)
@@ -109,7 +116,10 @@ class FakeEmbeddings:
         if self.mode == "reset":
             writer.transport.abort()
             return False
-        status, answer = "200 OK", json.dumps({"data": [_row(n, text) for n, text in enumerate(texts)][::-1]})
+        status, answer = (
+            "200 OK",
+            json.dumps({"data": [_row(n, text) for n, text in enumerate(texts)][::-1]}),
+        )
         if self.mode == "error" or key == "wrong":
             status = "401 Unauthorized" if key == "wrong" else "503 Service Unavailable"
             answer = json.dumps({"error": {"message": f"no, not with {key}"}})

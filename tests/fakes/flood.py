@@ -60,7 +60,9 @@ def answers(kind: str, most: int) -> Iterator[bytes]:
             return iter(_whole(gzipped(most), "content-encoding: gzip"))
         case "a packed error":
             body = gzipped(most)
-            head = _head(f"content-length: {len(body)}", "content-encoding: gzip", status="400 Bad Request")
+            head = _head(
+                f"content-length: {len(body)}", "content-encoding: gzip", status="400 Bad Request"
+            )
             return iter([head, body])
         case "packed to nothing":  # empty blocks of gzip, which unpack to not one byte
             empty = zlib.compressobj(0, zlib.DEFLATED, zlib.MAX_WBITS | 16)
@@ -70,16 +72,23 @@ def answers(kind: str, most: int) -> Iterator[bytes]:
         case "one line":
             return chain([_head(chunked, kind=streamed), _chunk(b"data: " + beginning)], blocks)
         case "tiny events":
-            events = b'data: {"choices": [{"index": 0, "delta": {"content": "x"}}], "type": "ping"}\n\n' * 800
+            events = (
+                b'data: {"choices": [{"index": 0, "delta": {"content": "x"}}], "type": "ping"}\n\n'
+                * 800
+            )
             return chain([_head(chunked, kind=streamed)], repeat(_chunk(events)))
         case "comments":
-            return chain([_head(chunked, kind=streamed)], repeat(_chunk(b": keep-alive\n\n" * 4_000)))
+            return chain(
+                [_head(chunked, kind=streamed)], repeat(_chunk(b": keep-alive\n\n" * 4_000))
+            )
         case "headers":
             return chain([b"HTTP/1.1 200 OK\r\n"], repeat(b"x-more: " + b"x" * 1000 + b"\r\n"))
         case "interim answers":
             return repeat(b"HTTP/1.1 103 Early Hints\r\nlink: </a>\r\n\r\n" * 500)
         case "trailers":
-            return chain([_head(chunked), b"2\r\n{}\r\n0\r\n"], repeat(b"x-more: " + b"x" * 1000 + b"\r\n"))
+            return chain(
+                [_head(chunked), b"2\r\n{}\r\n0\r\n"], repeat(b"x-more: " + b"x" * 1000 + b"\r\n")
+            )
         case "extensions of chunks":
             return chain([_head(chunked)], repeat(b"1;" + b"x" * 60_000 + b"\r\n{\r\n"))
         case "deep":
@@ -90,7 +99,10 @@ def answers(kind: str, most: int) -> Iterator[bytes]:
             return iter(_whole(b'{"choices": ' + b"1" * most + b"}"))
         case "a text":
             content = "All is well. " * (most // 13)
-            body = {"id": "1", "choices": [{"message": {"content": content}, "finish_reason": "stop"}]}
+            body = {
+                "id": "1",
+                "choices": [{"message": {"content": content}, "finish_reason": "stop"}],
+            }
             return iter(_whole(json.dumps(body).encode()))
     raise ValueError(kind)
 
@@ -148,6 +160,8 @@ async def _methods(reader: asyncio.StreamReader) -> AsyncIterator[str]:
         except asyncio.IncompleteReadError:
             return
         lines = head.decode("latin-1").lower().split("\r\n")
-        length = next((int(line.partition(":")[2]) for line in lines if line.startswith("content-length:")), 0)
+        length = next(
+            (int(line.partition(":")[2]) for line in lines if line.startswith("content-length:")), 0
+        )
         await reader.readexactly(length)
         yield lines[0].partition(" ")[0]

@@ -6,7 +6,17 @@ import json
 import re
 from typing import Any
 
-from tests.fakes.rules import Json, Refusal, check_image, check_model, digest, parts, require, tokens, words
+from tests.fakes.rules import (
+    Json,
+    Refusal,
+    check_image,
+    check_model,
+    digest,
+    parts,
+    require,
+    tokens,
+    words,
+)
 
 _FIELDS = words(
     """
@@ -33,7 +43,10 @@ def check(body: Json, *, context: int | None, name: str) -> None:
     for key in body:
         known = key in _FIELDS or (model.family == "minimax" and key == "temperature")
         require(known, f"{key}: Extra inputs are not permitted")
-    require(isinstance(body.get("max_tokens"), int) and body["max_tokens"] > 0, "max_tokens: Field required")
+    require(
+        isinstance(body.get("max_tokens"), int) and body["max_tokens"] > 0,
+        "max_tokens: Field required",
+    )
     temperature = body.get("temperature")
     require(
         temperature is None or 0 < temperature <= 1,
@@ -51,13 +64,17 @@ def check(body: Json, *, context: int | None, name: str) -> None:
     assert isinstance(messages, list)
     require(messages[0].get("role") == "user", 'messages: first message must use the "user" role')
     _check_messages(body, messages, name)
-    paused = _blocks(messages[-1]["content"])[-1]["type"] == "server_tool_use"  # sent back as it is, to be gone on with
+    paused = (
+        _blocks(messages[-1]["content"])[-1]["type"] == "server_tool_use"
+    )  # sent back as it is, to be gone on with
     require(
         messages[-1]["role"] == "user" or model.family != "anthropic" or paused,
         "This model does not support assistant message prefill. The conversation must end with a user message.",
     )
     used = tokens(messages)
-    require(context is None or used <= context, f"prompt is too long: {used} tokens > {context} maximum")
+    require(
+        context is None or used <= context, f"prompt is too long: {used} tokens > {context} maximum"
+    )
 
 
 def _check_thinking_field(body: Json) -> None:
@@ -65,7 +82,10 @@ def _check_thinking_field(body: Json) -> None:
     if thinking is None:
         return
     kind = thinking.get("type")
-    require(kind in ("adaptive", "enabled", "disabled", "between_tools"), "thinking: Input tag does not match")
+    require(
+        kind in ("adaptive", "enabled", "disabled", "between_tools"),
+        "thinking: Input tag does not match",
+    )
     always = re.match(r"claude-(opus-5-5|fable|mythos)", body["model"])
     require(
         not always or kind == "adaptive",
@@ -73,25 +93,47 @@ def _check_thinking_field(body: Json) -> None:
     )
     if kind == "enabled":
         budget = thinking.get("budget_tokens", 0)
-        require(budget >= 1024, "thinking.enabled.budget_tokens: Input should be greater than or equal to 1024")
-        require(budget < body["max_tokens"], "`max_tokens` must be greater than `thinking.budget_tokens`.")
+        require(
+            budget >= 1024,
+            "thinking.enabled.budget_tokens: Input should be greater than or equal to 1024",
+        )
+        require(
+            budget < body["max_tokens"],
+            "`max_tokens` must be greater than `thinking.budget_tokens`.",
+        )
 
 
 def _check_tools(body: Json) -> None:
     names: set[str] = set()
     for index, tool in enumerate(body.get("tools") or ()):
         name = tool.get("name", "")
-        require(re.fullmatch(r"[a-zA-Z0-9_-]{1,128}", name), f"tools.{index}.custom.name: String should match pattern")
+        require(
+            re.fullmatch(r"[a-zA-Z0-9_-]{1,128}", name),
+            f"tools.{index}.custom.name: String should match pattern",
+        )
         require(name not in names, "tools: Tool names must be unique.")
         names.add(name)
         for key in tool:
-            known = key in ("name", "description", "input_schema", "cache_control", "type", "strict")
+            known = key in (
+                "name",
+                "description",
+                "input_schema",
+                "cache_control",
+                "type",
+                "strict",
+            )
             require(known, f"tools.{index}.custom.{key}: Extra inputs are not permitted")
         schema = tool.get("input_schema")
         require(isinstance(schema, dict), f"tools.{index}.custom.input_schema: Field required")
-        require(schema.get("type") == "object", f"tools.{index}.custom.input_schema.type: Input should be 'object'")
+        require(
+            schema.get("type") == "object",
+            f"tools.{index}.custom.input_schema.type: Input should be 'object'",
+        )
         for key in ("anyOf", "oneOf", "allOf"):
-            require(key not in schema, f"tools.{index}.custom.input_schema: {key} is not supported at the top level")
+            require(
+                key not in schema,
+                f"tools.{index}.custom.input_schema: {key} is not supported at the top level",
+            )
     if "tool_choice" in body:
         require(body.get("tools"), "tool_choice: may only be specified while providing tools")
         forced = body["tool_choice"].get("type") in ("any", "tool")
@@ -107,7 +149,9 @@ def _check_cache(body: Json) -> None:
     for message in body.get("messages") or ():
         places += message["content"] if isinstance(message.get("content"), list) else []
     markers = sum("cache_control" in place for place in places)
-    require(markers <= 4, f"A maximum of 4 blocks with cache_control may be provided. Found {markers}.")
+    require(
+        markers <= 4, f"A maximum of 4 blocks with cache_control may be provided. Found {markers}."
+    )
 
 
 def _check_messages(body: Json, messages: list[Json], name: str) -> None:
@@ -120,14 +164,20 @@ def _check_messages(body: Json, messages: list[Json], name: str) -> None:
             f"messages.{index}.role: Input should be 'user' or 'assistant'",
         )
         for key in message:
-            require(key in ("role", "content"), f"messages.{index}.{key}: Extra inputs are not permitted")
+            require(
+                key in ("role", "content"),
+                f"messages.{index}.{key}: Extra inputs are not permitted",
+            )
         blocks = _blocks(message.get("content"))
         require(blocks, f"messages.{index}: all messages must have non-empty content")
         if message["role"] == "user":
             _check_results(blocks, waiting, index)
             waiting = []
         else:
-            require(not waiting, f"messages.{index - 1}: `tool_use` ids were found without `tool_result` blocks")
+            require(
+                not waiting,
+                f"messages.{index - 1}: `tool_use` ids were found without `tool_result` blocks",
+            )
         for place, block in enumerate(blocks):
             where = f"messages.{index}.content.{place}"
             _check_block(block, message["role"], where)
@@ -145,9 +195,15 @@ def _check_messages(body: Json, messages: list[Json], name: str) -> None:
                 f"messages.{index}: The final block in an assistant message cannot be `thinking`.",
             )
         uses = any(block["type"] in ("tool_use", "tool_result") for block in blocks)
-        require(not uses or body.get("tools"), "Requests which include `tool_use` blocks must define tools.")
+        require(
+            not uses or body.get("tools"),
+            "Requests which include `tool_use` blocks must define tools.",
+        )
     missing = ", ".join(waiting)
-    require(not waiting, f"`tool_use` ids were found without `tool_result` blocks immediately after: {missing}.")
+    require(
+        not waiting,
+        f"`tool_use` ids were found without `tool_result` blocks immediately after: {missing}.",
+    )
 
 
 def _blocks(content: object) -> list[Json]:
@@ -162,7 +218,10 @@ def _check_results(blocks: list[Json], waiting: list[str], index: int) -> None:
             f"messages.{index}: unexpected `tool_use_id` found in `tool_result` blocks: {result}. Each `tool_result` "
             "block must have a corresponding `tool_use` block in the previous message.",
         )
-    require(len(results) == len(set(results)), f"messages.{index}: each tool_use must have a single result.")
+    require(
+        len(results) == len(set(results)),
+        f"messages.{index}: each tool_use must have a single result.",
+    )
     missing = [call for call in waiting if call not in results]
     first = [block.get("type") for block in blocks[: len(results)]]
     require(
@@ -179,16 +238,23 @@ def _check_block(block: Json, role: str, where: str) -> None:
         "user": ("text", "image", "tool_result"),
         "assistant": ("text", "thinking", "redacted_thinking", "tool_use", "server_tool_use"),
     }
-    require(kind in allowed[role], f"{where}: Input tag '{kind}' does not match any of the expected tags")
+    require(
+        kind in allowed[role],
+        f"{where}: Input tag '{kind}' does not match any of the expected tags",
+    )
     if kind == "text":
         require(block.get("text", "").strip(), "messages: text content blocks must be non-empty")
     elif kind == "image":
         check_image(block["source"].get("media_type"), block["source"].get("data"))
     elif kind == "tool_use":
         require(
-            re.fullmatch(r"[a-zA-Z0-9_-]+", str(block.get("id"))), f"{where}.tool_use.id: String should match pattern"
+            re.fullmatch(r"[a-zA-Z0-9_-]+", str(block.get("id"))),
+            f"{where}.tool_use.id: String should match pattern",
         )
-        require(isinstance(block.get("input"), dict), f"{where}.tool_use.input: Input should be a valid dictionary")
+        require(
+            isinstance(block.get("input"), dict),
+            f"{where}.tool_use.input: Input should be a valid dictionary",
+        )
     elif kind == "tool_result":
         for part in block["content"] if isinstance(block.get("content"), list) else ():
             require(part.get("text"), "messages: text content blocks must be non-empty")
@@ -196,13 +262,20 @@ def _check_block(block: Json, role: str, where: str) -> None:
 
 def _bound(model: str) -> bool:
     """Tell whether this model's thinking is bound to the exact conversation before it."""
-    return bool(re.match(r"claude-(fable-5-[1-9]|mythos-5-[2-9]|(opus|sonnet|haiku)-5-[5-9])", model))
+    return bool(
+        re.match(r"claude-(fable-5-[1-9]|mythos-5-[2-9]|(opus|sonnet|haiku)-5-[5-9])", model)
+    )
 
 
 def _check_signature(block: Json, prefix: list[object], where: str, *, bound: bool) -> None:
-    text, signature = block.get("thinking", block.get("data", "").partition(".")[0]), _signature(block)
+    text, signature = (
+        block.get("thinking", block.get("data", "").partition(".")[0]),
+        _signature(block),
+    )
     sealed_prefix, _, seal = signature.partition("-")
-    require(seal == digest(text, sealed_prefix), f"{where}: Invalid `signature` in `thinking` block")
+    require(
+        seal == digest(text, sealed_prefix), f"{where}: Invalid `signature` in `thinking` block"
+    )
     require(
         not bound or sealed_prefix == digest(*prefix),
         f"{where}: Invalid `signature` in `thinking` block. The block is bound to a different conversation. Remove the "
@@ -220,7 +293,9 @@ def _check_thought_kept(use: Json, blocks: list[Json], where: str, name: str) ->
     """Ids that this fake gave out carry a mark of the thinking that came with them."""
     if not use["id"].startswith(f"toolu_{name}_t"):
         return
-    thoughts = [_signature(block) for block in blocks if block["type"] in ("thinking", "redacted_thinking")]
+    thoughts = [
+        _signature(block) for block in blocks if block["type"] in ("thinking", "redacted_thinking")
+    ]
     require(
         use["id"].split("_")[2] == "t" + digest(thoughts)[:8],
         f"{where}: Expected `thinking` or `redacted_thinking` before `tool_use`. These blocks must remain as they were "
@@ -239,13 +314,26 @@ def answer(turn: Json, body: Json, number: int, *, name: str) -> Json:
         blocks.append({"type": "text", "text": turn["text"], "citations": None})
     for place, call in enumerate(turn.get("tool_calls", ())):
         mark = f"t{digest(thoughts)[:8]}" if thoughts else "n"
-        use = {"type": "tool_use", "id": call.get("id", f"toolu_{name}_{mark}_{number}_{place}"), "name": call["name"]}
+        use = {
+            "type": "tool_use",
+            "id": call.get("id", f"toolu_{name}_{mark}_{number}_{place}"),
+            "name": call["name"],
+        }
         blocks.append(use | {"input": call.get("arguments", {})})
     if turn.get("finish") == "pause_turn":
         search = {"query": "the rest of it"}
-        blocks.append({"type": "server_tool_use", "id": f"srvtoolu_{number}", "name": "web_search", "input": search})
+        blocks.append(
+            {
+                "type": "server_tool_use",
+                "id": f"srvtoolu_{number}",
+                "name": "web_search",
+                "input": search,
+            }
+        )
     finish = turn.get("finish", "tool_calls" if turn.get("tool_calls") else "stop")
-    finish = {"stop": "end_turn", "tool_calls": "tool_use", "length": "max_tokens"}.get(finish, finish)
+    finish = {"stop": "end_turn", "tool_calls": "tool_use", "length": "max_tokens"}.get(
+        finish, finish
+    )
     refused = {"type": "refusal", "category": "cyber", "explanation": turn.get("refusal")}
     return {
         "id": f"msg_{number}",
@@ -271,7 +359,9 @@ def _thoughts(turn: Json, prefix: list[object]) -> list[Json]:
     if "thinking" in turn:
         sealed = digest(*prefix)
         text = turn["thinking"]
-        blocks.append({"type": "thinking", "thinking": text, "signature": f"{sealed}-{digest(text, sealed)}"})
+        blocks.append(
+            {"type": "thinking", "thinking": text, "signature": f"{sealed}-{digest(text, sealed)}"}
+        )
     if turn.get("redacted"):
         sealed = digest(*prefix, *(["assistant", block] for block in blocks))
         blocks.append({"type": "redacted_thinking", "data": f"x.{sealed}-{digest('x', sealed)}"})
@@ -282,9 +372,18 @@ def least_cached(body: Json) -> int | None:
     """Return from how many tokens on the vendor caches; None if nothing is marked for it. MiniMax does so unasked."""
     if body["model"].lower().startswith("minimax"):
         return 512
-    if not ("cache_control" in body or any("cache_control" in block for block in _blocks(body.get("system")))):
+    if not (
+        "cache_control" in body
+        or any("cache_control" in block for block in _blocks(body.get("system")))
+    ):
         return None
-    return 512 if _bound(body["model"]) else 4096 if re.match(r"claude-(opus|haiku)-4-[56]", body["model"]) else 1024
+    return (
+        512
+        if _bound(body["model"])
+        else 4096
+        if re.match(r"claude-(opus|haiku)-4-[56]", body["model"])
+        else 1024
+    )
 
 
 def pieces(body: Json) -> list[object]:
@@ -297,13 +396,21 @@ def pieces(body: Json) -> list[object]:
 
 def count_cached(usage: Json, read: int, written: int) -> None:
     """Say how much was read from the cache and written to it, which then is not counted as input."""
-    usage |= {"cache_read_input_tokens": read, "cache_creation_input_tokens": max(0, written - read)}
+    usage |= {
+        "cache_read_input_tokens": read,
+        "cache_creation_input_tokens": max(0, written - read),
+    }
     usage["input_tokens"] = 3 if written else usage["input_tokens"]
 
 
 def stream(said: Json, body: Json) -> list[tuple[str, Any]]:
     """Return the same answer as the events of a stream."""
-    start = {**said, "content": [], "stop_reason": None, "usage": {**said["usage"], "output_tokens": 1}}
+    start = {
+        **said,
+        "content": [],
+        "stop_reason": None,
+        "usage": {**said["usage"], "output_tokens": 1},
+    }
     events: list[Json] = [{"type": "message_start", "message": start}, {"type": "ping"}]
     for index, block in enumerate(said["content"]):
         deltas: list[Json] = []
@@ -313,16 +420,28 @@ def stream(said: Json, body: Json) -> list[tuple[str, Any]]:
                 deltas = [{"type": "text_delta", "text": part} for part in parts(block["text"])]
             case "thinking":
                 begun = {"type": "thinking", "thinking": "", "signature": ""}
-                deltas = [{"type": "thinking_delta", "thinking": part} for part in parts(block["thinking"])]
+                deltas = [
+                    {"type": "thinking_delta", "thinking": part}
+                    for part in parts(block["thinking"])
+                ]
                 deltas.append({"type": "signature_delta", "signature": block["signature"]})
             case "tool_use":
                 begun = {**block, "input": {}}
-                words = block["input"] if isinstance(block["input"], str) else json.dumps(block["input"])
-                deltas = [{"type": "input_json_delta", "partial_json": part} for part in ["", *parts(words)]]
+                words = (
+                    block["input"]
+                    if isinstance(block["input"], str)
+                    else json.dumps(block["input"])
+                )
+                deltas = [
+                    {"type": "input_json_delta", "partial_json": part}
+                    for part in ["", *parts(words)]
+                ]
             case _:
                 begun = block
         events.append({"type": "content_block_start", "index": index, "content_block": begun})
-        events += [{"type": "content_block_delta", "index": index, "delta": delta} for delta in deltas]
+        events += [
+            {"type": "content_block_delta", "index": index, "delta": delta} for delta in deltas
+        ]
         events.append({"type": "content_block_stop", "index": index})
     stop = {key: said[key] for key in ("stop_reason", "stop_sequence", "stop_details")}
     output = {"output_tokens": said["usage"]["output_tokens"]}

@@ -47,8 +47,14 @@ def check(body: Json, *, context: int | None, name: str) -> None:
     require(body.get("tools") != [], "Invalid 'tools': empty array.", code="empty_array")
     names: set[str] = set()
     for index, tool in enumerate(body.get("tools", ())):
-        require(tool.get("type") == "function", f"Invalid value: '{tool.get('type')}'.", code="invalid_value")
-        check_unknown(tool, {"type", "name", "description", "parameters", "strict"}, f"tools[{index}].")
+        require(
+            tool.get("type") == "function",
+            f"Invalid value: '{tool.get('type')}'.",
+            code="invalid_value",
+        )
+        check_unknown(
+            tool, {"type", "name", "description", "parameters", "strict"}, f"tools[{index}]."
+        )
         require("strict" in tool, f"Missing required parameter: 'tools[{index}].strict'.")
         check_function(tool, f"tools[{index}]", names)
     items = body.get("input")
@@ -67,22 +73,43 @@ def check(body: Json, *, context: int | None, name: str) -> None:
 def _check_item(item: Json, index: int, *, store: bool) -> None:
     kind = item.get("type", "message")
     for key, value in item.items():
-        require(value is not None, f"Invalid type for 'input[{index}].{key}': got null instead.", code="invalid_type")
+        require(
+            value is not None,
+            f"Invalid type for 'input[{index}].{key}': got null instead.",
+            code="invalid_type",
+        )
     if kind == "message":
         require(
-            item.get("role") in ("user", "assistant", "system", "developer"), f"Invalid value: '{item.get('role')}'."
+            item.get("role") in ("user", "assistant", "system", "developer"),
+            f"Invalid value: '{item.get('role')}'.",
         )
-        require(isinstance(item.get("content"), str | list), f"Missing required parameter: 'input[{index}].content'.")
-        taken = ("input_text", "input_image") if item.get("role") == "user" else ("output_text", "refusal")
+        require(
+            isinstance(item.get("content"), str | list),
+            f"Missing required parameter: 'input[{index}].content'.",
+        )
+        taken = (
+            ("input_text", "input_image")
+            if item.get("role") == "user"
+            else ("output_text", "refusal")
+        )
         for part in item["content"] if isinstance(item["content"], list) else ():
-            require(part.get("type") in taken, f"Invalid value: '{part.get('type')}'.", code="invalid_value")
+            require(
+                part.get("type") in taken,
+                f"Invalid value: '{part.get('type')}'.",
+                code="invalid_value",
+            )
             if part["type"] == "input_image":
                 check_image_url(part["image_url"])
     elif kind == "function_call":
         for key in ("call_id", "name", "arguments"):
-            require(isinstance(item.get(key), str), f"Missing required parameter: 'input[{index}].{key}'.")
+            require(
+                isinstance(item.get(key), str),
+                f"Missing required parameter: 'input[{index}].{key}'.",
+            )
     elif kind == "function_call_output":
-        require(isinstance(item.get("output"), str | list), f"Invalid type for 'input[{index}].output'.")
+        require(
+            isinstance(item.get("output"), str | list), f"Invalid type for 'input[{index}].output'."
+        )
     elif kind == "reasoning":
         require(
             store or item.get("encrypted_content"),
@@ -106,11 +133,16 @@ def _check_pairs(items: list[Json], name: str) -> None:
     for item in [*items, {"type": "end"}]:
         kind = item.get("type", "message")
         require(
-            reasoning is None or (kind in _AFTER_REASONING and item.get("role", "assistant") == "assistant"),
+            reasoning is None
+            or (kind in _AFTER_REASONING and item.get("role", "assistant") == "assistant"),
             f"Item '{reasoning}' of type 'reasoning' was provided without its required following item.",
         )
         if kind == "function_call":
-            needed = item["call_id"].split("_")[2] if item["call_id"].startswith(f"call_{name}_r") else None
+            needed = (
+                item["call_id"].split("_")[2]
+                if item["call_id"].startswith(f"call_{name}_r")
+                else None
+            )
             require(
                 needed is None or f"rs_{needed}" in [other.get("id") for other in items],
                 f"Item '{item.get('id')}' of type 'function_call' was provided without its required 'reasoning' item.",
@@ -118,7 +150,10 @@ def _check_pairs(items: list[Json], name: str) -> None:
             calls.add(item["call_id"])
         elif kind == "function_call_output":
             call_id = item.get("call_id")
-            require(call_id in calls, f"No tool call found for function call output with call_id {call_id}.")
+            require(
+                call_id in calls,
+                f"No tool call found for function call output with call_id {call_id}.",
+            )
             answered.add(str(call_id))
         reasoning = item.get("id", "rs_?") if kind == "reasoning" else None
     missing = ", ".join(calls - answered)
@@ -141,10 +176,20 @@ def answer(turn: Json, body: Json, number: int, *, name: str) -> Json:
             item["encrypted_content"] = _seal(item["id"])
         output.append(item)
     if "text" in turn or "refusal" in turn:
-        part = {"type": "output_text", "text": turn.get("text", ""), "annotations": [], "logprobs": []}
+        part = {
+            "type": "output_text",
+            "text": turn.get("text", ""),
+            "annotations": [],
+            "logprobs": [],
+        }
         if "refusal" in turn:
             part = {"type": "refusal", "refusal": turn["refusal"]}
-        message = {"id": f"msg_{number}", "type": "message", "role": "assistant", "status": "completed"}
+        message = {
+            "id": f"msg_{number}",
+            "type": "message",
+            "role": "assistant",
+            "status": "completed",
+        }
         output.append(message | {"content": [part]})
     for place, call in enumerate(turn.get("tool_calls", ())):
         arguments = call.get("arguments", {})
@@ -152,7 +197,9 @@ def answer(turn: Json, body: Json, number: int, *, name: str) -> Json:
             {
                 "id": f"fc_{number}_{place}",
                 "type": "function_call",
-                "call_id": call.get("id", f"call_{name}_{'r' if thinking is not None else 'n'}{number}_{place}"),
+                "call_id": call.get(
+                    "id", f"call_{name}_{'r' if thinking is not None else 'n'}{number}_{place}"
+                ),
                 "name": call["name"],
                 "arguments": arguments if isinstance(arguments, str) else json.dumps(arguments),
                 "status": "completed",
@@ -166,7 +213,9 @@ def answer(turn: Json, body: Json, number: int, *, name: str) -> Json:
         "object": "response",
         "created_at": 1_795_000_000,
         "status": "failed" if finish == "failed" else "incomplete" if reason else "completed",
-        "error": {"code": "server_error", "message": "The model failed."} if finish == "failed" else None,
+        "error": {"code": "server_error", "message": "The model failed."}
+        if finish == "failed"
+        else None,
         "incomplete_details": {"reason": reason} if reason else None,
         "model": body["model"],
         "output": output,
@@ -203,18 +252,31 @@ def stream(said: Json, body: Json) -> list[tuple[str, Any]]:
     events: list[Json] = [{"type": "response.created", "response": begun}]
     for place, item in enumerate(said["output"]):
         where = {"output_index": place, "item_id": item["id"]}
-        events.append({"type": "response.output_item.added", "output_index": place, "item": {**item, "content": []}})
+        events.append(
+            {
+                "type": "response.output_item.added",
+                "output_index": place,
+                "item": {**item, "content": []},
+            }
+        )
         for part in item.get("content") or ():
             kind = "output_text" if part["type"] == "output_text" else "refusal"
-            events += [{"type": f"response.{kind}.delta", **where, "delta": each} for each in parts(_words(part))]
+            events += [
+                {"type": f"response.{kind}.delta", **where, "delta": each}
+                for each in parts(_words(part))
+            ]
         for part in item.get("summary") or ():
             kind = "response.reasoning_summary_text.delta"
             events += [{"type": kind, **where, "delta": each} for each in parts(part["text"])]
         for each in parts(item.get("arguments")):
-            events.append({"type": "response.function_call_arguments.delta", **where, "delta": each})
+            events.append(
+                {"type": "response.function_call_arguments.delta", **where, "delta": each}
+            )
         events.append({"type": "response.output_item.done", "output_index": place, "item": item})
     events.append({"type": f"response.{said['status']}", "response": said})
-    return [(event["type"], {**event, "sequence_number": number}) for number, event in enumerate(events)]
+    return [
+        (event["type"], {**event, "sequence_number": number}) for number, event in enumerate(events)
+    ]
 
 
 def _words(part: Json) -> str:
@@ -223,7 +285,12 @@ def _words(part: Json) -> str:
 
 def stream_error(body: Json) -> tuple[str, Any]:
     """Return the event that the vendor breaks a stream off with."""
-    return "error", {"type": "error", "code": "server_error", "message": "The model broke off.", "param": None}
+    return "error", {
+        "type": "error",
+        "code": "server_error",
+        "message": "The model broke off.",
+        "param": None,
+    }
 
 
 def error(refusal: Refusal, body: Any) -> Json:

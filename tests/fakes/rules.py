@@ -16,7 +16,9 @@ Json = dict[str, Any]
 class Refusal(Exception):
     """A request that the vendor turns away."""
 
-    def __init__(self, message: str, *, status: int = 400, code: str | None = None, type_: str | None = None) -> None:
+    def __init__(
+        self, message: str, *, status: int = 400, code: str | None = None, type_: str | None = None
+    ) -> None:
         self.status, self.code, self.type = status, code, type_
         super().__init__(message)
 
@@ -67,7 +69,9 @@ def model_named(name: str) -> Model:
     """Tell the family of a model; `vllm/anything` and its like are local servers, unknown names a lenient local one."""
     lowered = name.lower()
     family = next((local for local in _LOCAL if lowered.startswith(local + "/")), None)
-    family = family or next((hosted for prefix, hosted in _HOSTED.items() if lowered.startswith(prefix)), "local")
+    family = family or next(
+        (hosted for prefix, hosted in _HOSTED.items() if lowered.startswith(prefix)), "local"
+    )
     return Model(family=family, reasoning=bool(re.match(r"gpt-[5-9]|o\d", lowered)))
 
 
@@ -89,7 +93,11 @@ def digest(*parts: object) -> str:
 
 def _bare(value: object) -> object:
     if isinstance(value, dict):
-        return {key: _bare(item) for key, item in value.items() if item is not None and key != "cache_control"}
+        return {
+            key: _bare(item)
+            for key, item in value.items()
+            if item is not None and key != "cache_control"
+        }
     return [_bare(item) for item in value] if isinstance(value, list) else value
 
 
@@ -99,7 +107,12 @@ def check_unknown(body: Json, known: Iterable[str], where: str = "") -> None:
         require(key in known, f"Unknown parameter: '{where}{key}'.", code="unknown_parameter")
 
 
-_PICTURES = {"image/png": b"\x89PNG", "image/jpeg": b"\xff\xd8\xff", "image/gif": b"GIF8", "image/webp": b"RIFF"}
+_PICTURES = {
+    "image/png": b"\x89PNG",
+    "image/jpeg": b"\xff\xd8\xff",
+    "image/gif": b"GIF8",
+    "image/webp": b"RIFF",
+}
 
 
 def check_image(media_type: object, data: object) -> None:
@@ -109,7 +122,9 @@ def check_image(media_type: object, data: object) -> None:
     except ValueError:
         raise Refusal("Could not process image: invalid base64") from None
     mark = _PICTURES.get(str(media_type))
-    require(mark is not None, f"Invalid media type: {media_type}. Supported: {', '.join(_PICTURES)}")
+    require(
+        mark is not None, f"Invalid media type: {media_type}. Supported: {', '.join(_PICTURES)}"
+    )
     require(
         picture.startswith(mark or b""),
         f"Image does not match the provided media type {media_type}",
@@ -118,7 +133,10 @@ def check_image(media_type: object, data: object) -> None:
     require(len(picture) <= 5 * 1024 * 1024, "image exceeds 5 MB maximum")
     if picture.startswith(b"\x89PNG") and len(picture) >= 24:
         size = int.from_bytes(picture[16:20]), int.from_bytes(picture[20:24])
-        require(max(size) <= 8000, "At least one of the image dimensions exceed max allowed size: 8000 pixels")
+        require(
+            max(size) <= 8000,
+            "At least one of the image dimensions exceed max allowed size: 8000 pixels",
+        )
 
 
 def check_image_url(url: object) -> None:
@@ -131,7 +149,11 @@ def check_image_url(url: object) -> None:
 
 def check_function(function: object, where: str, names: set[str]) -> None:
     """Check the declaration of one function as OpenAI does."""
-    require(isinstance(function, dict), f"Missing required parameter: '{where}'.", code="missing_required_parameter")
+    require(
+        isinstance(function, dict),
+        f"Missing required parameter: '{where}'.",
+        code="missing_required_parameter",
+    )
     assert isinstance(function, dict)
     name = function.get("name")
     require(
@@ -161,15 +183,26 @@ def _check_schema(schema: object, name: str, *, strict: bool) -> None:
         code="invalid_function_parameters",
     )
     for keyword in ("default", "oneOf", "allOf", "not", "patternProperties") if strict else ():
-        require(keyword not in schema, f"{problem}'{keyword}' is not permitted.", code="invalid_function_parameters")
+        require(
+            keyword not in schema,
+            f"{problem}'{keyword}' is not permitted.",
+            code="invalid_function_parameters",
+        )
     properties = schema.get("properties", {})
     if strict and schema.get("type") in ("object", ["object", "null"]):
         require(
-            schema.get("additionalProperties") is False and set(schema.get("required", ())) == set(properties),
-            problem + "'additionalProperties' must be false and 'required' include every key in properties.",
+            schema.get("additionalProperties") is False
+            and set(schema.get("required", ())) == set(properties),
+            problem
+            + "'additionalProperties' must be false and 'required' include every key in properties.",
             code="invalid_function_parameters",
         )
-    inner = (*properties.values(), schema.get("items"), *schema.get("anyOf", ()), *schema.get("$defs", {}).values())
+    inner = (
+        *properties.values(),
+        schema.get("items"),
+        *schema.get("anyOf", ()),
+        *schema.get("$defs", {}).values(),
+    )
     for nested in inner:
         _check_schema(nested, name, strict=strict)
 

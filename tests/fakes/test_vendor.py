@@ -13,7 +13,11 @@ import pytest
 from tests.fakes.rules import Json
 from tests.fakes.vendor import FakeVendor, VendorProcess
 
-TOOL = {"name": "f", "description": "d", "parameters": {"type": "object", "properties": {"a": {"type": "string"}}}}
+TOOL = {
+    "name": "f",
+    "description": "d",
+    "parameters": {"type": "object", "properties": {"a": {"type": "string"}}},
+}
 CHAT_TOOLS = [{"type": "function", "function": TOOL}]
 ITEM_TOOLS = [{"type": "function", "strict": False, **TOOL}]
 BLOCK_TOOLS = [{"name": "f", "description": "d", "input_schema": TOOL["parameters"]}]
@@ -38,7 +42,12 @@ def items(*given: Json, model: str = "gpt-6-astra", **more: Any) -> tuple[str, J
 
 
 def blocks(*messages: Json, model: str = "claude-opus-5-5", **more: Any) -> tuple[str, Json]:
-    return "/v1/messages", {"model": model, "max_tokens": 100, "messages": list(messages or [HI]), **more}
+    return "/v1/messages", {
+        "model": model,
+        "max_tokens": 100,
+        "messages": list(messages or [HI]),
+        **more,
+    }
 
 
 def uses(*ids: str) -> Json:
@@ -61,36 +70,57 @@ REFUSED: dict[str, tuple[tuple[str, Json], str]] = {
     "no model": (("/v1/chat/completions", {"messages": [HI]}), "model parameter"),
     "no messages": (("/v1/chat/completions", {"model": "gpt-4.1", "messages": []}), "empty array"),
     "unknown field": (chat("gpt-4.1", colour="blue"), "Unknown parameter: 'colour'"),
-    "unknown message field": (chat("gpt-4.1", {**HI, "x": 1}), "Unknown parameter: 'messages[0].x'"),
-    "reasoning sent to openai": (chat("gpt-4.1", called(reasoning_content="h"), result()), "reasoning_content"),
+    "unknown message field": (
+        chat("gpt-4.1", {**HI, "x": 1}),
+        "Unknown parameter: 'messages[0].x'",
+    ),
+    "reasoning sent to openai": (
+        chat("gpt-4.1", called(reasoning_content="h"), result()),
+        "reasoning_content",
+    ),
     "no tools in tools": (chat("gpt-4.1", tools=[]), "Invalid 'tools': empty array"),
     "tool choice without tools": (chat("gpt-4.1", tool_choice="auto"), "only allowed when"),
     "two tools of a name": (chat("gpt-4.1", tools=CHAT_TOOLS * 2), "must be unique"),
-    "tool with an odd name": (chat("gpt-4.1", tools=[{"type": "function", "function": {"name": "a.b"}}]), "pattern"),
+    "tool with an odd name": (
+        chat("gpt-4.1", tools=[{"type": "function", "function": {"name": "a.b"}}]),
+        "pattern",
+    ),
     "array without items": (
         chat(
             "gpt-4.1",
             tools=[
                 {
                     "type": "function",
-                    "function": {"name": "f", "parameters": {"type": "object", "properties": {"a": {"type": "array"}}}},
+                    "function": {
+                        "name": "f",
+                        "parameters": {"type": "object", "properties": {"a": {"type": "array"}}},
+                    },
                 }
             ],
         ),
         "missing items",
     ),
-    "temperature and reasoning": (chat("gpt-6-astra", temperature=0.1), "'temperature' does not support 0.1"),
+    "temperature and reasoning": (
+        chat("gpt-6-astra", temperature=0.1),
+        "'temperature' does not support 0.1",
+    ),
     "temperature too high": (chat("gpt-4.1", temperature=3), "between 0 and 2"),
     "max_tokens and reasoning": (chat("o3-mini", max_tokens=9), "Use 'max_completion_tokens'"),
     "unknown role": (chat("gpt-4.1", {"role": "robot", "content": "x"}), "Invalid value: 'robot'"),
     "null content": (chat("gpt-4.1", {"role": "assistant", "content": None}), "got null"),
-    "empty tool calls": (chat("gpt-4.1", HI, {"role": "assistant", "content": "x", "tool_calls": []}), "empty array"),
+    "empty tool calls": (
+        chat("gpt-4.1", HI, {"role": "assistant", "content": "x", "tool_calls": []}),
+        "empty array",
+    ),
     "arguments not a string": (chat("gpt-4.1", called({"a": 1}), result()), "expected a string"),
     "unanswered call": (chat("gpt-4.1", called(), HI), "did not have response messages: c1"),
     "unanswered at the end": (chat("gpt-4.1", called()), "did not have response messages: c1"),
     "orphan result": (chat("gpt-4.1", HI, result()), "must be a response to a preceeding"),
     "another call's result": (chat("gpt-4.1", called(), result("c2")), "must be a response"),
-    "deepseek without reasoning": (chat("deepseek-v4-pro", called(), result()), "must be passed back"),
+    "deepseek without reasoning": (
+        chat("deepseek-v4-pro", called(), result()),
+        "must be passed back",
+    ),
     "kimi without reasoning": (
         chat("kimi-k2", called(), result()),
         "missing in assistant tool call message at index 0",
@@ -104,14 +134,23 @@ REFUSED: dict[str, tuple[tuple[str, Json], str]] = {
         "must be passed back",
     ),
     "vllm, broken arguments": (chat("vllm/x", called("{"), result()), "not valid JSON"),
-    "llama.cpp, broken arguments": (chat("llamacpp/x", called("{"), result()), "Failed to parse tool call arguments"),
+    "llama.cpp, broken arguments": (
+        chat("llamacpp/x", called("{"), result()),
+        "Failed to parse tool call arguments",
+    ),
     "items, unknown field": (items(messages=[HI]), "Unknown parameter: 'messages'"),
-    "items, nothing": (("/v1/responses", {"model": "gpt-4.1", "input": []}), "Missing required parameter: 'input'"),
+    "items, nothing": (
+        ("/v1/responses", {"model": "gpt-4.1", "input": []}),
+        "Missing required parameter: 'input'",
+    ),
     "items, temperature": (items(temperature=0.1), "not supported with this model"),
     "items, no tools in tools": (items(tools=[]), "empty array"),
     "items, nested tool": (items(tools=CHAT_TOOLS), "Unknown parameter: 'tools[0].function'"),
     "items, strictness left open": (items(tools=[{"type": "function", **TOOL}]), "tools[0].strict"),
-    "items, strict with an optional": (items(tools=[{**ITEM_TOOLS[0], "strict": True}]), "must be false"),
+    "items, strict with an optional": (
+        items(tools=[{**ITEM_TOOLS[0], "strict": True}]),
+        "must be false",
+    ),
     "items, null": (items(HI, {**REASONING, "status": None}), "got null"),
     "items, unsealed reasoning": (items(HI, REASONING, FUNCTION_CALL, OUTPUT), "not persisted"),
     "items, altered seal": (
@@ -123,19 +162,33 @@ REFUSED: dict[str, tuple[tuple[str, Json], str]] = {
         "could not be verified",
     ),
     "items, reasoning lost": (
-        items(HI, {**FUNCTION_CALL, "call_id": "call_v_r1_0"}, {**OUTPUT, "call_id": "call_v_r1_0"}),
+        items(
+            HI, {**FUNCTION_CALL, "call_id": "call_v_r1_0"}, {**OUTPUT, "call_id": "call_v_r1_0"}
+        ),
         "without its required 'reasoning' item",
     ),
     "items, orphan output": (items(HI, OUTPUT), "No tool call found"),
-    "items, unanswered call": (items(HI, FUNCTION_CALL), "No tool output found for function call c1"),
+    "items, unanswered call": (
+        items(HI, FUNCTION_CALL),
+        "No tool output found for function call c1",
+    ),
     "items, seal of a plain model": (
         items(model="gpt-4.1", include=["reasoning.encrypted_content"]),
         "not supported with this model",
     ),
     "blocks, temperature": (blocks(temperature=0.5), "temperature: Extra inputs are not permitted"),
-    "blocks, minimax at zero": (blocks(model="MiniMax-M3", temperature=0), "should be in (0.0, 1.0]"),
-    "blocks, a forced tool": (blocks(tools=BLOCK_TOOLS, tool_choice={"type": "any"}), "forcing a tool"),
-    "effort and tools": (chat("gpt-6-astra", tools=CHAT_TOOLS, reasoning_effort="low"), "use /v1/responses"),
+    "blocks, minimax at zero": (
+        blocks(model="MiniMax-M3", temperature=0),
+        "should be in (0.0, 1.0]",
+    ),
+    "blocks, a forced tool": (
+        blocks(tools=BLOCK_TOOLS, tool_choice={"type": "any"}),
+        "forcing a tool",
+    ),
+    "effort and tools": (
+        chat("gpt-6-astra", tools=CHAT_TOOLS, reasoning_effort="low"),
+        "use /v1/responses",
+    ),
     "glm without reasoning": (
         chat("glm-5", called(call_id="call_v_r0000000_1_0"), result("call_v_r0000000_1_0")),
         "must be preserved",
@@ -145,39 +198,80 @@ REFUSED: dict[str, tuple[tuple[str, Json], str]] = {
         "max_tokens: Field required",
     ),
     "blocks, parameters": (blocks(tools=[TOOL]), "Extra inputs are not permitted"),
-    "blocks, thinking turned off": (blocks(thinking={"type": "disabled"}), 'Use "thinking.type.adaptive"'),
+    "blocks, thinking turned off": (
+        blocks(thinking={"type": "disabled"}),
+        'Use "thinking.type.adaptive"',
+    ),
     "blocks, budget over the limit": (
         blocks(model="claude-haiku-4-5", thinking={"type": "enabled", "budget_tokens": 2048}),
         "must be greater than",
     ),
-    "blocks, assistant first": (blocks({"role": "assistant", "content": "x"}), "first message must use"),
+    "blocks, assistant first": (
+        blocks({"role": "assistant", "content": "x"}),
+        "first message must use",
+    ),
     "blocks, prefill": (
         blocks(HI, {"role": "assistant", "content": "x"}),
         "does not support assistant message prefill",
     ),
-    "blocks, empty text": (blocks({"role": "user", "content": [{"type": "text", "text": " "}]}), "must be non-empty"),
-    "blocks, no content": (blocks(HI, {"role": "assistant", "content": []}, HI), "non-empty content"),
-    "blocks, system role": (blocks(HI, {"role": "system", "content": "x"}), "'user' or 'assistant'"),
-    "blocks, unanswered use": (blocks(HI, uses("a"), HI, tools=BLOCK_TOOLS), "without `tool_result` blocks"),
-    "blocks, half the results": (blocks(HI, uses("a", "b"), results("a"), tools=BLOCK_TOOLS), "immediately after: b"),
+    "blocks, empty text": (
+        blocks({"role": "user", "content": [{"type": "text", "text": " "}]}),
+        "must be non-empty",
+    ),
+    "blocks, no content": (
+        blocks(HI, {"role": "assistant", "content": []}, HI),
+        "non-empty content",
+    ),
+    "blocks, system role": (
+        blocks(HI, {"role": "system", "content": "x"}),
+        "'user' or 'assistant'",
+    ),
+    "blocks, unanswered use": (
+        blocks(HI, uses("a"), HI, tools=BLOCK_TOOLS),
+        "without `tool_result` blocks",
+    ),
+    "blocks, half the results": (
+        blocks(HI, uses("a", "b"), results("a"), tools=BLOCK_TOOLS),
+        "immediately after: b",
+    ),
     "blocks, text before results": (
-        blocks(HI, uses("a"), results("a", before={"type": "text", "text": "x"}), tools=BLOCK_TOOLS),
+        blocks(
+            HI, uses("a"), results("a", before={"type": "text", "text": "x"}), tools=BLOCK_TOOLS
+        ),
         "immediately after: a",
     ),
-    "blocks, two results": (blocks(HI, uses("a"), results("a", "a"), tools=BLOCK_TOOLS), "single result"),
-    "blocks, orphan result": (blocks(HI, uses("a"), results("a", "b"), tools=BLOCK_TOOLS), "unexpected `tool_use_id`"),
+    "blocks, two results": (
+        blocks(HI, uses("a"), results("a", "a"), tools=BLOCK_TOOLS),
+        "single result",
+    ),
+    "blocks, orphan result": (
+        blocks(HI, uses("a"), results("a", "b"), tools=BLOCK_TOOLS),
+        "unexpected `tool_use_id`",
+    ),
     "blocks, ids twice": (
         blocks(HI, uses("a"), results("a"), uses("a"), results("a"), tools=BLOCK_TOOLS),
         "ids must be unique",
     ),
-    "blocks, odd id": (blocks(HI, uses("a:0"), results("a:0"), tools=BLOCK_TOOLS), "should match pattern"),
+    "blocks, odd id": (
+        blocks(HI, uses("a:0"), results("a:0"), tools=BLOCK_TOOLS),
+        "should match pattern",
+    ),
     "blocks, tools taken away": (blocks(HI, uses("a"), results("a")), "must define tools"),
     "blocks, thinking last": (
-        blocks(HI, {"role": "assistant", "content": [{"type": "redacted_thinking", "data": "x.-"}]}, HI),
+        blocks(
+            HI, {"role": "assistant", "content": [{"type": "redacted_thinking", "data": "x.-"}]}, HI
+        ),
         "Invalid `signature`",
     ),
     "blocks, invented signature": (
-        blocks(HI, {"role": "assistant", "content": [{"type": "thinking", "thinking": "x", "signature": "a-b"}]}, HI),
+        blocks(
+            HI,
+            {
+                "role": "assistant",
+                "content": [{"type": "thinking", "thinking": "x", "signature": "a-b"}],
+            },
+            HI,
+        ),
         "Invalid `signature`",
     ),
     "blocks, five markers": (
@@ -189,9 +283,13 @@ REFUSED: dict[str, tuple[tuple[str, Json], str]] = {
 }
 
 
-async def post(vendor: FakeVendor, path: str, body: Any, key: str = "k", version: str = "2026-10-21") -> httpx.Response:
+async def post(
+    vendor: FakeVendor, path: str, body: Any, key: str = "k", version: str = "2026-10-21"
+) -> httpx.Response:
     async with httpx.AsyncClient() as client:
-        headers = ({"authorization": f"Bearer {key}"} if key else {}) | {"anthropic-version": version}
+        headers = ({"authorization": f"Bearer {key}"} if key else {}) | {
+            "anthropic-version": version
+        }
         return await client.post(vendor.url + path, json=body, headers=headers)
 
 
@@ -206,12 +304,22 @@ async def test_it_refuses_what_the_vendor_refuses(rule: str) -> None:
 
 
 FINE: dict[str, tuple[str, Json]] = {
-    "chat": chat("gpt-4.1", HI, called(), result(), tools=CHAT_TOOLS, temperature=0.1, max_tokens=9),
+    "chat": chat(
+        "gpt-4.1", HI, called(), result(), tools=CHAT_TOOLS, temperature=0.1, max_tokens=9
+    ),
     "chat, reasoning": chat("gpt-6-astra", max_completion_tokens=9, temperature=1),
-    "deepseek": chat("deepseek-v4-pro", called(reasoning_content=""), result(), thinking={"type": "enabled"}),
+    "deepseek": chat(
+        "deepseek-v4-pro", called(reasoning_content=""), result(), thinking={"type": "enabled"}
+    ),
     "local": chat("whatever", {**HI, "x": 1}, y=2),
     "items": items(HI, FUNCTION_CALL, OUTPUT, tools=ITEM_TOOLS),
-    "blocks": blocks(HI, uses("a", "b"), results("b", "a"), tools=BLOCK_TOOLS, cache_control={"type": "ephemeral"}),
+    "blocks": blocks(
+        HI,
+        uses("a", "b"),
+        results("b", "a"),
+        tools=BLOCK_TOOLS,
+        cache_control={"type": "ephemeral"},
+    ),
     "minimax": blocks(model="MiniMax-M3", temperature=1.0),
 }
 
@@ -237,13 +345,31 @@ THINKS: Json = {"thinking": "hm", "redacted": True, "tool_calls": [{"name": "f",
     ("model", "change", "refused"),
     [
         ("claude-opus-5-5", {}, None),
-        ("claude-opus-5-5", {"system": "You are somebody else."}, "bound to a different conversation"),
-        ("claude-opus-5-5", {"tools": [{**BLOCK_TOOLS[0], "description": "e"}]}, "bound to a different conversation"),
-        ("claude-opus-5-5", {"cache_control": {"type": "ephemeral"}}, None),  # markers are no part of it
-        ("claude-haiku-4-5", {"system": "You are somebody else."}, None),  # an older model does not mind
+        (
+            "claude-opus-5-5",
+            {"system": "You are somebody else."},
+            "bound to a different conversation",
+        ),
+        (
+            "claude-opus-5-5",
+            {"tools": [{**BLOCK_TOOLS[0], "description": "e"}]},
+            "bound to a different conversation",
+        ),
+        (
+            "claude-opus-5-5",
+            {"cache_control": {"type": "ephemeral"}},
+            None,
+        ),  # markers are no part of it
+        (
+            "claude-haiku-4-5",
+            {"system": "You are somebody else."},
+            None,
+        ),  # an older model does not mind
     ],
 )
-async def test_thinking_is_bound_to_what_stood_before_it(model: str, change: Json, refused: str | None) -> None:
+async def test_thinking_is_bound_to_what_stood_before_it(
+    model: str, change: Json, refused: str | None
+) -> None:
     async with FakeVendor([THINKS, "said"]) as vendor:
         body, turn = await thought(vendor, model)
         follow = {**body, "messages": [*body["messages"], turn, results("x")], **change}
@@ -257,7 +383,11 @@ async def test_thinking_must_come_back_whole(kind: str) -> None:
         body, turn = await thought(vendor)
         turn["content"] = [block for block in turn["content"] if block["type"] != kind]
         call_id = turn["content"][-1]["id"]
-        await post(vendor, "/v1/messages", {**body, "messages": [*body["messages"], turn, results(call_id)]})
+        await post(
+            vendor,
+            "/v1/messages",
+            {**body, "messages": [*body["messages"], turn, results(call_id)]},
+        )
     (refusal,) = vendor.refusals
     assert "remain as they were" in refusal or "different conversation" in refusal
 
@@ -265,7 +395,10 @@ async def test_thinking_must_come_back_whole(kind: str) -> None:
 async def test_claude_wants_to_know_which_version_is_spoken() -> None:
     async with FakeVendor(["said"]) as vendor:
         response = await post(vendor, *blocks(), version="2022-01-01")
-    assert (response.status_code, vendor.refusals) == (400, ["anthropic-version: header is required"])
+    assert (response.status_code, vendor.refusals) == (
+        400,
+        ["anthropic-version: header is required"],
+    )
 
 
 async def test_a_wrong_key_is_refused_and_a_local_server_wants_none() -> None:
@@ -276,7 +409,9 @@ async def test_a_wrong_key_is_refused_and_a_local_server_wants_none() -> None:
 
 
 async def test_turns_are_said_in_order_unless_they_wait_for_a_word() -> None:
-    async with FakeVendor([{"text": "for b", "when": "bbb"}, "first", {"text": "again", "repeat": 2}]) as vendor:
+    async with FakeVendor(
+        [{"text": "for b", "when": "bbb"}, "first", {"text": "again", "repeat": 2}]
+    ) as vendor:
         said = [
             (await post(vendor, *chat("x", {"role": "user", "content": text}))).json()
             for text in ("aaa", "bbb", "ccc", "ddd", "eee")

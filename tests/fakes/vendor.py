@@ -66,9 +66,19 @@ from tests.fakes import chat, messages, responses
 from tests.fakes.rules import Json, Refusal, digest, model_named, require, tokens
 
 Turn = str | Json
-_APIS: dict[str, ModuleType] = {"/chat/completions": chat, "/responses": responses, "/v1/messages": messages}
+_APIS: dict[str, ModuleType] = {
+    "/chat/completions": chat,
+    "/responses": responses,
+    "/v1/messages": messages,
+}
 _VERSIONS = ("2023-06-01", "2026-10-21")
-_PHRASES = {200: "OK", 400: "Bad Request", 401: "Unauthorized", 404: "Not Found", 429: "Too Many Requests"}
+_PHRASES = {
+    200: "OK",
+    400: "Bad Request",
+    401: "Unauthorized",
+    404: "Not Found",
+    429: "Too Many Requests",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,7 +121,10 @@ def _assistant_turns(body: Any) -> int:
         return 0
     if "input" in body:
         items = body["input"] if isinstance(body["input"], list) else []
-        mine = [item.get("role") == "assistant" or item.get("type") in ("function_call", "reasoning") for item in items]
+        mine = [
+            item.get("role") == "assistant" or item.get("type") in ("function_call", "reasoning")
+            for item in items
+        ]
         return sum(now and not before for before, now in zip([False, *mine], mine, strict=False))
     return sum(message.get("role") == "assistant" for message in body.get("messages", ()))
 
@@ -157,7 +170,9 @@ class FakeVendor:
 
     async def __aenter__(self) -> Self:
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(lambda: _Connection(self), "127.0.0.1", self._port, backlog=2048)
+        self._server = await loop.create_server(
+            lambda: _Connection(self), "127.0.0.1", self._port, backlog=2048
+        )
         self._port = self._server.sockets[0].getsockname()[1]
         self.url = f"http://127.0.0.1:{self._port}"
         return self
@@ -179,7 +194,9 @@ class FakeVendor:
     def answer(self, path: str, headers: dict[str, str], raw: bytes) -> _Answer:
         """Judge a request and say what goes back."""
         self._number += 1
-        api = next((api for end, api in _APIS.items() if path.partition("?")[0].endswith(end)), None)
+        api = next(
+            (api for end, api in _APIS.items() if path.partition("?")[0].endswith(end)), None
+        )
         body: Any = None
         refusal: str | None = None
         try:
@@ -193,7 +210,12 @@ class FakeVendor:
         return answer
 
     def _judge(self, api: ModuleType | None, headers: dict[str, str], raw: bytes, path: str) -> Any:
-        require(api is not None, f"Unknown request URL: POST {path}.", status=404, type_="not_found_error")
+        require(
+            api is not None,
+            f"Unknown request URL: POST {path}.",
+            status=404,
+            type_="not_found_error",
+        )
         require("json" in headers.get("content-type", ""), "Unsupported content type", status=415)
         try:
             body = json.loads(raw)
@@ -211,7 +233,10 @@ class FakeVendor:
     def _act(self, turn: Json, api: ModuleType, body: Json) -> _Answer:
         if "error" in turn:
             what = Refusal(
-                turn.get("message", "scripted"), status=turn["error"], code=turn.get("code"), type_=turn.get("type")
+                turn.get("message", "scripted"),
+                status=turn["error"],
+                code=turn.get("code"),
+                type_=turn.get("type"),
             )
             answer = _Answer.of(api.error(what, body), status=turn["error"])
             if "retry_after" in turn:
@@ -220,7 +245,10 @@ class FakeVendor:
             answer = _Answer(
                 status=turn.get("status", 200),
                 body=turn["raw"].encode(),
-                headers={"content-type": turn.get("content_type", "text/html"), **turn.get("headers", {})},
+                headers={
+                    "content-type": turn.get("content_type", "text/html"),
+                    **turn.get("headers", {}),
+                },
             )
         else:
             said = api.answer(turn, body, self._number, name=self.name)
@@ -230,7 +258,9 @@ class FakeVendor:
                 said |= {key: [] for key in ("choices", "output", "content") if key in said}
             answer = _Answer.of(said)
             if body.get("stream"):
-                answer = _Answer.streamed(_events(turn, api, said, body), pause=turn.get("pause", 0.0))
+                answer = _Answer.streamed(
+                    _events(turn, api, said, body), pause=turn.get("pause", 0.0)
+                )
         answer.latency = turn.get("latency", self.latency)
         answer.fault = next((fault for fault in ("reset", "hang") if turn.get(fault)), None)
         answer.truncate = turn.get("truncate")
@@ -246,18 +276,41 @@ class FakeVendor:
             return
         prefixes, size = [], 0
         for piece in api.pieces(body):
-            prefixes.append((digest([prefixes[-1][0] if prefixes else "", piece]), size := size + tokens(piece)))
-        read = next((count for mark, count in reversed(prefixes) if mark in self._cached and count >= least), 0)
+            prefixes.append(
+                (digest([prefixes[-1][0] if prefixes else "", piece]), size := size + tokens(piece))
+            )
+        read = next(
+            (
+                count
+                for mark, count in reversed(prefixes)
+                if mark in self._cached and count >= least
+            ),
+            0,
+        )
         self._cached |= {mark for mark, count in prefixes[-1:] if count >= least}
         api.count_cached(usage, read, size if size >= least else 0)
 
     def _record(
-        self, path: str, headers: dict[str, str], body: Any, raw: bytes, refusal: str | None, answer: _Answer
+        self,
+        path: str,
+        headers: dict[str, str],
+        body: Any,
+        raw: bytes,
+        refusal: str | None,
+        answer: _Answer,
     ) -> None:
         number = self._number
-        self.requests.append(Request(number=number, path=path, headers=headers, body=body, raw=raw, refusal=refusal))
+        self.requests.append(
+            Request(number=number, path=path, headers=headers, body=body, raw=raw, refusal=refusal)
+        )
         if self._log:
-            line = {"number": number, "at": time.time(), "path": path, "status": answer.status, "refusal": refusal}
+            line = {
+                "number": number,
+                "at": time.time(),
+                "path": path,
+                "status": answer.status,
+                "refusal": refusal,
+            }
             self._log.write(json.dumps(line | {"body": body}) + "\n")
             self._log.flush()
             self.requests.clear()  # a long-lived process keeps them on disk only
@@ -316,7 +369,11 @@ class _Answer:
 
     @property
     def wire(self) -> bytes:
-        length = "transfer-encoding: chunked" if self.events is not None else f"content-length: {len(self.body)}"
+        length = (
+            "transfer-encoding: chunked"
+            if self.events is not None
+            else f"content-length: {len(self.body)}"
+        )
         head = [f"HTTP/1.1 {self.status} {_PHRASES.get(self.status, 'Status')}", length]
         head += [f"{name}: {value}" for name, value in self.headers.items()]
         return "\r\n".join([*head, "", ""]).encode() + self.body[: self.truncate]
@@ -346,7 +403,10 @@ class _Connection(asyncio.Protocol):
         if not separator:
             return
         first, *lines = head.decode("latin-1").split("\r\n")
-        headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+        headers = {
+            name.lower(): value.strip()
+            for name, _, value in (line.partition(":") for line in lines)
+        }
         length = int(headers.get("content-length", 0))
         if len(rest) < length:
             return
@@ -378,7 +438,9 @@ class _Connection(asyncio.Protocol):
     def _send(self, answer: _Answer) -> None:
         self._vendor.under_way -= 1
         if answer.events is not None:
-            self._streaming = asyncio.get_running_loop().create_task(self._stream(answer, answer.events))
+            self._streaming = asyncio.get_running_loop().create_task(
+                self._stream(answer, answer.events)
+            )
             return
         if answer.fault == "hang":
             return
@@ -405,7 +467,9 @@ class _Connection(asyncio.Protocol):
 
     def _reset(self) -> None:
         raw: socket.socket = self.transport.get_extra_info("socket")
-        raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # close() sends RST
+        raw.setsockopt(
+            socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0)
+        )  # close() sends RST
         self.transport.abort()
 
 
@@ -423,33 +487,62 @@ class VendorProcess:
         port: int = 0,
     ) -> None:
         self._log = log
-        self._command = [sys.executable, "-m", "tests.fakes.vendor", "--until-eof", "--port", str(port)]
+        self._command = [
+            sys.executable,
+            "-m",
+            "tests.fakes.vendor",
+            "--until-eof",
+            "--port",
+            str(port),
+        ]
         self._command += ["--by", by, "--script", json.dumps(turns), "--latency", str(latency)]
         self._command += ["--log", str(log)] if log else []
         self._command += [] if strict else ["--lenient"]
 
     def __enter__(self) -> Self:
         root = Path(__file__).parents[2]
-        self._process = subprocess.Popen(self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=root)
+        self._process = subprocess.Popen(
+            self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=root
+        )
         assert self._process.stdout
         self.url: str = json.loads(self._process.stdout.readline())["url"]
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
         self._process.communicate()  # closes its stdin, which ends it
 
     def requests(self) -> list[Json]:
         """Read back what has been asked so far: number, at, path, status, refusal, body."""
         assert self._log, "start it with log=path"
-        return [json.loads(line) for line in self._log.read_text().splitlines()] if self._log.exists() else []
+        return (
+            [json.loads(line) for line in self._log.read_text().splitlines()]
+            if self._log.exists()
+            else []
+        )
 
 
 async def _serve(options: argparse.Namespace) -> None:
     script: Any = options.script
     table = json.loads(script if script.lstrip()[:1] in ("[", "{") else Path(script).read_text())
-    turns, by = (table["turns"], table.get("by", options.by)) if isinstance(table, dict) else (table, options.by)
+    turns, by = (
+        (table["turns"], table.get("by", options.by))
+        if isinstance(table, dict)
+        else (table, options.by)
+    )
     log = Path(options.log).open("a") if options.log else None  # noqa: SIM115 - open as long as the process
-    vendor = FakeVendor(turns, by=by, latency=options.latency, strict=not options.lenient, log=log, port=options.port)
+    vendor = FakeVendor(
+        turns,
+        by=by,
+        latency=options.latency,
+        strict=not options.lenient,
+        log=log,
+        port=options.port,
+    )
     if log is None:
         vendor.requests = _Forgetful()
     stop = asyncio.Event()
@@ -460,7 +553,10 @@ async def _serve(options: argparse.Namespace) -> None:
         loop.add_reader(0, lambda: None if os.read(0, 4096) else stop.set())
     async with vendor:
         print(
-            json.dumps({"url": vendor.url, "port": int(vendor.url.rpartition(":")[2]), "pid": os.getpid()}), flush=True
+            json.dumps(
+                {"url": vendor.url, "port": int(vendor.url.rpartition(":")[2]), "pid": os.getpid()}
+            ),
+            flush=True,
         )
         await stop.wait()
 
@@ -474,9 +570,13 @@ class _Forgetful(list[Request]):
 
 def main() -> None:
     """Serve from the command line; see the module's docstring."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--port", type=int, default=0)
-    parser.add_argument("--script", default="[]", help="a JSON file, or the JSON itself: turns, or {turns, by}")
+    parser.add_argument(
+        "--script", default="[]", help="a JSON file, or the JSON itself: turns, or {turns, by}"
+    )
     parser.add_argument("--by", choices=("order", "conversation"), default="order")
     parser.add_argument("--latency", type=float, default=0.0, help="seconds before each answer")
     parser.add_argument("--log", help="a file that gets one JSON line per request, body included")

@@ -32,11 +32,16 @@ class Rename:
         """Return the text with the new word; the same text if the old one is not in it, or the file is not meant."""
         if not fnmatchcase(file, self.where):
             return text
-        before, after = (r"(?<!\w)" if self.old[0].isalnum() else ""), (r"(?!\w)" if self.old[-1].isalnum() else "")
+        before, after = (
+            (r"(?<!\w)" if self.old[0].isalnum() else ""),
+            (r"(?!\w)" if self.old[-1].isalnum() else ""),
+        )
         return re.sub(f"{before}{re.escape(self.old)}{after}", lambda _: self.new, text)
 
     def __str__(self) -> str:
-        return f"renames.toml: {self.old!r} -> {self.new!r} (where {self.where}, issue {self.issue})"
+        return (
+            f"renames.toml: {self.old!r} -> {self.new!r} (where {self.where}, issue {self.issue})"
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,15 +83,21 @@ def _lines(text: str) -> list[str]:
 
 def read_renames(text: str) -> list[Rename]:
     """Return the entries of a renames.toml; ValueError if one is not what it has to be."""
-    return [_entry(Rename, table, required=("old", "new", "issue")) for table in _tables(text, "rename")]
+    return [
+        _entry(Rename, table, required=("old", "new", "issue")) for table in _tables(text, "rename")
+    ]
 
 
 def read_changes(text: str) -> list[Change]:
     """Return the entries of a changes.toml; ValueError if one is not what it has to be."""
-    changes = [_entry(Change, table, required=("file", "issue")) for table in _tables(text, "change")]
+    changes = [
+        _entry(Change, table, required=("file", "issue")) for table in _tables(text, "change")
+    ]
     for change in changes:
         if bool(change.old) == bool(change.after):
-            raise ValueError(f"{change.file}: a change has either `old`, or `after` with the lines to put in behind it")
+            raise ValueError(
+                f"{change.file}: a change has either `old`, or `after` with the lines to put in behind it"
+            )
     return changes
 
 
@@ -123,7 +134,9 @@ def in_order(file: str, text: str) -> str:
     return sort_cli_logs(sort_json(text)) if file.endswith("/cli.txt") else sort_json(text)
 
 
-def stale_entries(texts: dict[str, str], renames: Sequence[Rename], changes: Sequence[Change]) -> list[Rename | Change]:
+def stale_entries(
+    texts: dict[str, str], renames: Sequence[Rename], changes: Sequence[Change]
+) -> list[Rename | Change]:
     """Return the entries that change no golden text any more, in their order."""
     useful: set[int] = set()
     for file, golden in texts.items():
@@ -140,19 +153,29 @@ def stale_entries(texts: dict[str, str], renames: Sequence[Rename], changes: Seq
 
 def golden_texts(folder: Path = RECORDED) -> dict[str, str]:
     """Return all golden texts by "scenario/surface.txt"."""
-    return {str(path.relative_to(folder)): path.read_text(encoding="utf-8") for path in sorted(folder.glob("*/*.txt"))}
+    return {
+        str(path.relative_to(folder)): path.read_text(encoding="utf-8")
+        for path in sorted(folder.glob("*/*.txt"))
+    }
 
 
 def digests_of(texts: dict[str, str]) -> str:
     """Return a line per golden text, as `sha256sum` writes them."""
-    return "".join(f"{hashlib.sha256(text.encode()).hexdigest()}  {file}\n" for file, text in sorted(texts.items()))
+    return "".join(
+        f"{hashlib.sha256(text.encode()).hexdigest()}  {file}\n"
+        for file, text in sorted(texts.items())
+    )
 
 
 def difference(file: str, expected: str, actual: str, *, most: int = 300) -> str:
     """Return how two texts differ, as `diff -u` says it, and where to write it down if it is meant."""
     lines = list(
         difflib.unified_diff(
-            expected.split("\n"), actual.split("\n"), f"expected {file}", f"actual {file}", lineterm=""
+            expected.split("\n"),
+            actual.split("\n"),
+            f"expected {file}",
+            f"actual {file}",
+            lineterm="",
         )
     )
     if len(lines) > most:

@@ -94,7 +94,9 @@ class Stage:
     def __init__(self) -> None:
         # directly in /tmp: the length of a path decides where lines are broken, and a socket's has at most 107 bytes
         self.folder = Path(tempfile.mkdtemp(prefix="golden-", dir="/tmp"))
-        self.folder.chmod(0o711)  # tools of a root daemon run as another user, who has to get through
+        self.folder.chmod(
+            0o711
+        )  # tools of a root daemon run as another user, who has to get through
         self.home, self.state, self.run = (self.folder / name for name in ("home", "state", "run"))
         for path in (self.home, self.run):
             path.mkdir(mode=0o700)
@@ -215,7 +217,9 @@ class Stage:
             return False
 
         self.wait(is_up, "the daemon to answer")
-        self._record_command("agentd &", Result(0, Path(self.daemon_out.name).read_text(), ""), code=False)
+        self._record_command(
+            "agentd &", Result(0, Path(self.daemon_out.name).read_text(), ""), code=False
+        )
 
     def stop(self) -> None:
         """Stop the daemon, as systemd would, and record what it says."""
@@ -223,7 +227,9 @@ class Stage:
         before = Path(self.daemon_out.name).read_text()
         self.daemon.terminate()
         code = self.daemon.wait(LIMIT)
-        self._record_command("kill -TERM $!", Result(code, Path(self.daemon_out.name).read_text()[len(before) :], ""))
+        self._record_command(
+            "kill -TERM $!", Result(code, Path(self.daemon_out.name).read_text()[len(before) :], "")
+        )
         self.daemon_out.close()
         self.daemon_err.close()
 
@@ -280,9 +286,13 @@ class Stage:
         if interrupt:
             follower.process.send_signal(signal.SIGINT)
         result = follower.end()
-        lines = sorted(line for line in result.out.splitlines() if holding in line)  # their order is not promised
+        lines = sorted(
+            line for line in result.out.splitlines() if holding in line
+        )  # their order is not promised
         shown = " ".join(("agentctl", *follower.words))
-        self._record_command(f"{shown}  # lines with {holding}", Result(result.code, "\n".join(lines), result.err))
+        self._record_command(
+            f"{shown}  # lines with {holding}", Result(result.code, "\n".join(lines), result.err)
+        )
 
     def record_vendor(self) -> None:
         """Record what the vendor of models was asked, as the surface `vendor`."""
@@ -323,7 +333,11 @@ class Stage:
 
     def pending_approval(self) -> dict[str, Any]:
         """Return the one call that waits for a person."""
-        (approval,) = (each for each in self.ask("GET", "/v1/approvals")[2]["items"] if each["status"] == "pending")
+        (approval,) = (
+            each
+            for each in self.ask("GET", "/v1/approvals")[2]["items"]
+            if each["status"] == "pending"
+        )
         return dict(approval)
 
     # --- waiting
@@ -333,7 +347,9 @@ class Stage:
         end = time.monotonic() + LIMIT
         while not (value := is_so()):
             if time.monotonic() > end:
-                raise AssertionError(f"waited {LIMIT:.0f} s in vain for {what}; the log:\n{self.log_text()}")
+                raise AssertionError(
+                    f"waited {LIMIT:.0f} s in vain for {what}; the log:\n{self.log_text()}"
+                )
             time.sleep(0.02)
         return value
 
@@ -348,20 +364,34 @@ class Stage:
 
     def wait_for_run(self, run: str, *statuses: str) -> None:
         """Wait until a run has one of these statuses; by default until it has ended."""
-        wanted = statuses or ("succeeded", "failed", "cancelled", "skipped", "timed_out", "interrupted")
-        self.wait(lambda: self.ask("GET", f"/v1/runs/{run}")[2].get("status") in wanted, f"run {run} to be {wanted}")
+        wanted = statuses or (
+            "succeeded",
+            "failed",
+            "cancelled",
+            "skipped",
+            "timed_out",
+            "interrupted",
+        )
+        self.wait(
+            lambda: self.ask("GET", f"/v1/runs/{run}")[2].get("status") in wanted,
+            f"run {run} to be {wanted}",
+        )
 
     def wait_for_runs(self, routine: str, count: int) -> None:
         """Wait until a routine has had so many runs."""
         self.wait(
-            lambda: len(self.ask("GET", f"/v1/runs?routine={routine}")[2].get("items", ())) >= count,
+            lambda: (
+                len(self.ask("GET", f"/v1/runs?routine={routine}")[2].get("items", ())) >= count
+            ),
             f"{count} runs of {routine}",
         )
 
     def wait_for_slots(self, routine: str, rows: int) -> None:
         """Wait until there are so many rows about the slots of a routine."""
         self.wait(
-            lambda: len(self.ask("GET", f"/v1/slots?routine={routine}")[2].get("items", ())) >= rows,
+            lambda: (
+                len(self.ask("GET", f"/v1/slots?routine={routine}")[2].get("items", ())) >= rows
+            ),
             f"{rows} rows of slots of {routine}",
         )
 
@@ -372,13 +402,19 @@ class Stage:
     def wait_for_step(self, run: str, kind: str) -> None:
         """Wait until a run has a step of this kind."""
         self.wait(
-            lambda: any(step["kind"] == kind for step in self.ask("GET", f"/v1/runs/{run}/steps")[2]["items"]),
+            lambda: any(
+                step["kind"] == kind
+                for step in self.ask("GET", f"/v1/runs/{run}/steps")[2]["items"]
+            ),
             f"a step {kind} of run {run}",
         )
 
     def wait_for_put_off(self, run: str) -> None:
         """Wait until a run is to go on later."""
-        self.wait(lambda: self.ask("GET", f"/v1/runs/{run}")[2].get("not_before"), f"run {run} to be put off")
+        self.wait(
+            lambda: self.ask("GET", f"/v1/runs/{run}")[2].get("not_before"),
+            f"run {run} to be put off",
+        )
 
     def _deliveries(self, run: str) -> list[dict[str, Any]]:
         return list(self.ask("GET", f"/v1/deliveries?run={run}")[2]["items"])
@@ -395,7 +431,10 @@ class Stage:
         """Wait until nothing of a run is still to be delivered."""
         self.wait_for_run(run)
         self.wait(
-            lambda: all(each["status"] in ("delivered", "failed", "dropped") for each in self._deliveries(run)),
+            lambda: all(
+                each["status"] in ("delivered", "failed", "dropped")
+                for each in self._deliveries(run)
+            ),
             f"the deliveries of run {run}",
         )
 
@@ -403,7 +442,10 @@ class Stage:
         """Wait until a delivery of a run has been tried so often."""
         self.wait_for_run(run)
         self.wait(
-            lambda: any(each["target"] == target and each["attempts"] >= count for each in self._deliveries(run)),
+            lambda: any(
+                each["target"] == target and each["attempts"] >= count
+                for each in self._deliveries(run)
+            ),
             f"{count} attempts to deliver run {run} to {target}",
         )
 
@@ -418,31 +460,45 @@ class Stage:
 
     def wait_for_no_incident(self) -> None:
         """Wait until nothing is wrong any more."""
-        self.wait(lambda: not self.ask("GET", "/v1/incidents")[2]["items"], "the end of an incident")
+        self.wait(
+            lambda: not self.ask("GET", "/v1/incidents")[2]["items"], "the end of an incident"
+        )
 
     def wait_for_log(self, event: str, times: int = 1, **fields: Any) -> None:
         """Wait until the log holds so many lines of an event with these fields."""
         wanted = {"event": event, **fields}
         self.wait(
-            lambda: len([line for line in self.log_lines() if wanted.items() <= line.items()]) >= times,
+            lambda: (
+                len([line for line in self.log_lines() if wanted.items() <= line.items()]) >= times
+            ),
             f"{times} x {wanted} in the log",
         )
 
-    def ask(self, method: str, target: str, body: dict[str, Any] | None = None) -> tuple[int, str, Any]:
+    def ask(
+        self, method: str, target: str, body: dict[str, Any] | None = None
+    ) -> tuple[int, str, Any]:
         """Ask the control API and return status, content type and body; record nothing."""
         connection = UnixConnection(self.run / "agentd.sock")
         try:
             headers = {"content-type": "application/json"} if body is not None else {}
-            connection.request(method, target, json.dumps(body) if body is not None else None, headers)
+            connection.request(
+                method, target, json.dumps(body) if body is not None else None, headers
+            )
             answer = connection.getresponse()
             kind, raw = answer.headers.get("content-type", ""), answer.read().decode()
         finally:
             connection.close()
-        return answer.status, kind, json.loads(raw) if "json" in kind and "ndjson" not in kind else raw
+        return (
+            answer.status,
+            kind,
+            json.loads(raw) if "json" in kind and "ndjson" not in kind else raw,
+        )
 
     # --- recording
 
-    def _popen(self, command: list[str], words: tuple[str, ...], stdout: Any) -> subprocess.Popen[str]:
+    def _popen(
+        self, command: list[str], words: tuple[str, ...], stdout: Any
+    ) -> subprocess.Popen[str]:
         return subprocess.Popen(
             [*command, *words],
             env=self.env,
@@ -456,7 +512,15 @@ class Stage:
             umask=UMASK,
         )
 
-    def _run(self, name: str, command: list[str], words: tuple[str, ...], stdin: str | None, *, record: bool) -> Result:
+    def _run(
+        self,
+        name: str,
+        command: list[str],
+        words: tuple[str, ...],
+        stdin: str | None,
+        *,
+        record: bool,
+    ) -> Result:
         done = subprocess.run(
             [*command, *words],
             env=self.env,
@@ -470,26 +534,41 @@ class Stage:
         )
         result = Result(done.returncode, done.stdout, done.stderr)
         if record:
-            shown = " ".join([name, *(f"'{word}'" if " " in word or not word else word for word in words)])
+            shown = " ".join(
+                [name, *(f"'{word}'" if " " in word or not word else word for word in words)]
+            )
             self._record_command(f"{shown} < {stdin!r}" if stdin else shown, result)
         return result
 
     def _record_command(self, shown: str, result: Result, *, code: bool = True) -> None:
         out = [_pretty(line) for line in result.out.splitlines()]
         if shown.startswith("agentctl logs"):
-            out.sort(key=lambda line: re.sub(r"[0-9A-Z]{26}", "", line))  # the order of what happens at once
+            out.sort(
+                key=lambda line: re.sub(r"[0-9A-Z]{26}", "", line)
+            )  # the order of what happens at once
         # whether the first line of the report is shown as progress, too, depends on who is faster
         err = [
-            line for line in result.err.splitlines() if not line.strip() or line.strip() not in result.out.split("\n")
+            line
+            for line in result.err.splitlines()
+            if not line.strip() or line.strip() not in result.out.split("\n")
         ]
         lines = [f"$ {shown}", *out, *(f"2> {line}".rstrip() for line in err)]
         self.cli.append("\n".join([*lines, *([f"[exit {result.code}]"] if code else []), ""]))
 
-    def _exchange(self, method: str, target: str, body: dict[str, Any] | None, without: tuple[str, ...] = ()) -> Any:
+    def _exchange(
+        self, method: str, target: str, body: dict[str, Any] | None, without: tuple[str, ...] = ()
+    ) -> Any:
         status, kind, answer = self.ask(method, target, body)
         answer = _leave_out(answer, without)
-        lines = [f"{method} {target}" + (f" {json.dumps(body, sort_keys=True)}" if body is not None else "")]
-        lines += [f"{status} {kind}", answer.rstrip("\n") if isinstance(answer, str) else _indented(answer), ""]
+        lines = [
+            f"{method} {target}"
+            + (f" {json.dumps(body, sort_keys=True)}" if body is not None else "")
+        ]
+        lines += [
+            f"{status} {kind}",
+            answer.rstrip("\n") if isinstance(answer, str) else _indented(answer),
+            "",
+        ]
         self.api.append("\n".join(lines))
         return answer
 
@@ -508,7 +587,11 @@ class Stage:
                 about = path.lstat()
                 name = path.relative_to(self.folder)
                 yield f"{stat.filemode(about.st_mode)} {name}"
-                shown = name.parts[0] == "state" and path.is_file() and name.suffix in (".md", ".txt", ".json", ".toml")
+                shown = (
+                    name.parts[0] == "state"
+                    and path.is_file()
+                    and name.suffix in (".md", ".txt", ".json", ".toml")
+                )
                 if shown:
                     yield from (f"  | {line}".rstrip() for line in path.read_text().splitlines())
 
@@ -542,7 +625,9 @@ class Stage:
             **self.others,
         }
         normaliser = Normaliser(scenario, folder=self.folder, texts=raw.values())
-        return {name: normaliser.normalise(name, text) for name, text in raw.items() if text.strip()}
+        return {
+            name: normaliser.normalise(name, text) for name, text in raw.items() if text.strip()
+        }
 
 
 class Follower:
@@ -605,7 +690,9 @@ def _waits_for_an_answer(pid: int) -> bool:
     for link in process.joinpath("fd").iterdir():
         with contextlib.suppress(FileNotFoundError):  # closed meanwhile
             sockets += [link] if str(link.readlink()).startswith("socket:") else []
-    return bool(sockets) and process.joinpath("stat").read_text().rpartition(")")[2].split()[0] == "S"
+    return (
+        bool(sockets) and process.joinpath("stat").read_text().rpartition(")")[2].split()[0] == "S"
+    )
 
 
 class Receiver:
@@ -619,7 +706,9 @@ class Receiver:
         class Handler(http.server.BaseHTTPRequestHandler):
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["content-length"]))
-                receiver.requests.append((self.path, {key.lower(): text for key, text in self.headers.items()}, body))
+                receiver.requests.append(
+                    (self.path, {key.lower(): text for key, text in self.headers.items()}, body)
+                )
                 self.send_response(left.pop(0) if left else 200)
                 self.send_header("content-length", "0")
                 self.end_headers()
@@ -669,7 +758,10 @@ def _pretty(line: str) -> str:
 
 def _leave_out(value: Any, keys: tuple[str, ...]) -> Any:
     if isinstance(value, dict):
-        return {key: "(left out)" if key in keys else _leave_out(each, keys) for key, each in value.items()}
+        return {
+            key: "(left out)" if key in keys else _leave_out(each, keys)
+            for key, each in value.items()
+        }
     return [_leave_out(each, keys) for each in value] if isinstance(value, list) else value
 
 

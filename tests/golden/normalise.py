@@ -149,8 +149,16 @@ RULES_FOR_LOGS: tuple[tuple[str, str, str], ...] = (
         "",
         "how often files are read that have not changed depends on when the watcher saw them",
     ),
-    (r"^\S+ \w+ \w+\.clock_set .*\n", "", "a clock that stands still is taken for one that was set, now and then"),
-    (r"^(.* (?:definitions\.|routine\.invalid).*\n)\1+", r"\1", "the same fault is told whenever the files are read"),
+    (
+        r"^\S+ \w+ \w+\.clock_set .*\n",
+        "",
+        "a clock that stands still is taken for one that was set, now and then",
+    ),
+    (
+        r"^(.* (?:definitions\.|routine\.invalid).*\n)\1+",
+        r"\1",
+        "the same fault is told whenever the files are read",
+    ),
 )
 
 # Ids and digests, each told from the others by the order in which they appear.
@@ -169,11 +177,15 @@ class Normaliser:
         for text in texts:
             for match in re.finditer(ULID, text):
                 self.whole |= {match[0][-length:]: match[0] for length in (6, 8, 26)}
-        self.id_pattern = re.compile(rf"{ULID}|\b[0-9A-HJKMNP-TV-Z]{{8}}\b|\b[0-9A-HJKMNP-TV-Z]{{6}}\b|{HEX}")
+        self.id_pattern = re.compile(
+            rf"{ULID}|\b[0-9A-HJKMNP-TV-Z]{{8}}\b|\b[0-9A-HJKMNP-TV-Z]{{6}}\b|{HEX}"
+        )
 
     def normalise(self, file: str, text: str) -> str:
         """Return the text of a surface without what cannot be pinned."""
-        text = text.replace(str(self.folder), "<folder>").replace(self.folder.name, "<name of folder>")
+        text = text.replace(str(self.folder), "<folder>").replace(
+            self.folder.name, "<name of folder>"
+        )
         for where, pattern, replacement, _ in RULES:
             if fnmatchcase(f"{self.scenario}/{file}", where):
                 text = re.sub(pattern, replacement, text, flags=re.MULTILINE)
@@ -203,7 +215,9 @@ def without_numbers(line: str) -> str:
 
 # The sandbox is tried beside the first runs: whether that is done before a daemon stops is chance.
 _BY_CHANCE = re.compile(r"^\S+ \w+ sandbox\.\w+ ")
-_BY_CHANCE_SHOWN = re.compile(r"^\S+ \S+ +\w+ +sandbox\.\w+")  # the same as `agentctl logs` shows it
+_BY_CHANCE_SHOWN = re.compile(
+    r"^\S+ \S+ +\w+ +sandbox\.\w+"
+)  # the same as `agentctl logs` shows it
 
 
 def sort_log(text: str, key: Callable[[str], str] = without_numbers) -> str:
@@ -217,7 +231,9 @@ def sort_log(text: str, key: Callable[[str], str] = without_numbers) -> str:
             with contextlib.suppress(ValueError):
                 line = f"{head} {json.dumps(json.loads('{' + fields), sort_keys=True, ensure_ascii=False)}"
         lines.append(line)
-    return "".join(f"{line}\n" for line in sorted(lines, key=lambda line: (line.partition(" ")[0], key(line))))
+    return "".join(
+        f"{line}\n" for line in sorted(lines, key=lambda line: (line.partition(" ")[0], key(line)))
+    )
 
 
 def sort_cli_logs(text: str) -> str:
@@ -226,7 +242,11 @@ def sort_cli_logs(text: str) -> str:
     for number, block in enumerate(blocks):
         if block.startswith("agentctl logs") and "--json" not in block:
             command, *lines = block.split("\n")
-            events = [line for line in lines if re.match(r"\d{4}-", line) and not _BY_CHANCE_SHOWN.match(line)]
+            events = [
+                line
+                for line in lines
+                if re.match(r"\d{4}-", line) and not _BY_CHANCE_SHOWN.match(line)
+            ]
             rest = [line for line in lines if not re.match(r"\d{4}-", line)]
             blocks[number] = "\n".join([command, *sorted(events, key=without_numbers), *rest])
     return "\n$ ".join(blocks)
@@ -245,6 +265,8 @@ def sort_json(text: str) -> str:
                 value = json.loads("\n".join(lines[start:]))
             except ValueError:
                 continue
-            lines[start:] = json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False).split("\n")
+            lines[start:] = json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False).split(
+                "\n"
+            )
             start = None
     return "\n".join(lines)

@@ -39,8 +39,13 @@ WHAT_TO_DO = (
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
 def test_what_users_see_is_what_was_recorded(scenario: Scenario) -> None:
     name = scenario.__name__
-    actual = {file: in_order(f"{name}/{file}", text) for file, text in surfaces_of(scenario).items()}
-    renames, changes = read_renames(RENAMES.read_text("utf-8")), read_changes(CHANGES.read_text("utf-8"))
+    actual = {
+        file: in_order(f"{name}/{file}", text) for file, text in surfaces_of(scenario).items()
+    }
+    renames, changes = (
+        read_renames(RENAMES.read_text("utf-8")),
+        read_changes(CHANGES.read_text("utf-8")),
+    )
     golden = {path.name: path.read_text("utf-8") for path in (RECORDED / name).glob("*.txt")}
     assert golden, f"nothing is recorded of {name}: python -m tests.golden.record {name}"
     differences = []
@@ -62,9 +67,14 @@ def test_no_golden_file_was_edited() -> None:
 
 
 def test_every_rename_and_change_still_applies() -> None:
-    renames, changes = read_renames(RENAMES.read_text("utf-8")), read_changes(CHANGES.read_text("utf-8"))
+    renames, changes = (
+        read_renames(RENAMES.read_text("utf-8")),
+        read_changes(CHANGES.read_text("utf-8")),
+    )
     stale = stale_entries(golden_texts(), renames, changes)
-    assert not stale, "these apply nowhere any more, take them out or mend them:\n" + "\n".join(map(str, stale))
+    assert not stale, "these apply nowhere any more, take them out or mend them:\n" + "\n".join(
+        map(str, stale)
+    )
 
 
 # --- the tables themselves
@@ -77,7 +87,8 @@ def test_a_rename_replaces_whole_words_and_puts_fields_in_order_again() -> None:
         '[[rename]]\nold = "run"\nnew = "work"\nissue = 1\n[[rename]]\nold = "work.started"\nnew = "a.b"\nissue = 1'
     )
     assert (
-        expect("x/log.txt", LOG, renames, []) == '2031-03-03T08:00:00.000Z info a.b {"slot": "x", "work": "<id 1>"}\n'
+        expect("x/log.txt", LOG, renames, [])
+        == '2031-03-03T08:00:00.000Z info a.b {"slot": "x", "work": "<id 1>"}\n'
     )
     assert expect("x/cli.txt", "runs run rerun run_id", renames, []) == "runs work rerun run_id"
 
@@ -142,7 +153,10 @@ def test_entries_that_apply_nowhere_are_named() -> None:
 
 def test_ids_are_numbered_as_they_appear_whole_or_by_their_end(tmp_path: Path) -> None:
     first, second = "01R5Q54G000000MS6W0TTDJSTY", "01R5Q54G000000V1E8X5RDDRYH"
-    texts = {"cli.txt": f"run {second[-8:]}\nrun {first}\n", "api.txt": f'"id": "{first}", "{second}": "{second[-6:]}"'}
+    texts = {
+        "cli.txt": f"run {second[-8:]}\nrun {first}\n",
+        "api.txt": f'"id": "{first}", "{second}": "{second[-6:]}"',
+    }
     normaliser = Normaliser("x", folder=tmp_path, texts=texts.values())
     assert normaliser.normalise("cli.txt", texts["cli.txt"]) == "run <id 1>\nrun <id 2>\n"
     assert normaliser.normalise("api.txt", texts["api.txt"]) == '"id": "<id 2>", "<id 1>": "<id 1>"'

@@ -41,7 +41,12 @@ def said(*texts: str | tuple[str, str], at: datetime = START, **more: Any) -> li
     segments = []
     for place, each in enumerate(texts):
         who, text = each if isinstance(each, tuple) else ("", each)
-        given = {"type": SegmentType.RESPONSE, "timestamp": at + timedelta(minutes=place), "who": who, **more}
+        given = {
+            "type": SegmentType.RESPONSE,
+            "timestamp": at + timedelta(minutes=place),
+            "who": who,
+            **more,
+        }
         segments.append(Segment(iteration=place, segment=0, text=text, **given))
     return segments
 
@@ -53,18 +58,29 @@ class Library:
         self.db, self.clock = db, clock
         self.memory = Memory(db, clock=clock)
 
-    async def run(self, run: str, *texts: str | tuple[str, str], routine: str = "daily", **more: Any) -> None:
+    async def run(
+        self, run: str, *texts: str | tuple[str, str], routine: str = "daily", **more: Any
+    ) -> None:
         """Archive a run of these texts."""
         await self.archive(run, said(*texts, at=self.clock.now, **more), routine=routine)
 
     async def archive(
-        self, run: str, segments: Sequence[Segment], *, routine: str = "daily", line: str | None = None
+        self,
+        run: str,
+        segments: Sequence[Segment],
+        *,
+        routine: str = "daily",
+        line: str | None = None,
     ) -> None:
         at, about = self.clock.now, {"routine": routine, "goal": "go", "status": "succeeded"}
         archived = asyncio.ensure_future(
-            self.memory.archive(run=run, **about, segments=segments, started=at, ended=at, line=line)
+            self.memory.archive(
+                run=run, **about, segments=segments, started=at, ended=at, line=line
+            )
         )
-        await asyncio.sleep(0)  # it has begun; what nobody waits for rides with the next write, and here is one
+        await asyncio.sleep(
+            0
+        )  # it has begun; what nobody waits for rides with the next write, and here is one
         await self.db.write(lambda connection: None)
         await archived
 
@@ -83,9 +99,13 @@ class Library:
             if self.db.shared:
                 return {
                     word
-                    for (word,) in connection.execute("SELECT word FROM ts_stat('SELECT document FROM memory_fts')")
+                    for (word,) in connection.execute(
+                        "SELECT word FROM ts_stat('SELECT document FROM memory_fts')"
+                    )
                 }
-            connection.execute("CREATE VIRTUAL TABLE temp.v USING fts5vocab('main', 'memory_fts', 'row')")
+            connection.execute(
+                "CREATE VIRTUAL TABLE temp.v USING fts5vocab('main', 'memory_fts', 'row')"
+            )
             words = {word for (word,) in connection.execute("SELECT term FROM temp.v")}
             connection.execute("DROP TABLE temp.v")
             return words
@@ -125,7 +145,9 @@ by_meaning = pytest.mark.parametrize("library", ["sqlite", *PLACES], indirect=Tr
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
-async def library(request: pytest.FixtureRequest, tmp_path: Path, clock: Clock) -> AsyncIterator[Library]:
+async def library(
+    request: pytest.FixtureRequest, tmp_path: Path, clock: Clock
+) -> AsyncIterator[Library]:
     url = request.getfixturevalue(PLACES[request.param]) if request.param in PLACES else ""
     database = await open_database(blank(tmp_path / "agentd.db"), url)
     library = Library(database, clock)

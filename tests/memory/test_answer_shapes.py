@@ -24,7 +24,9 @@ from tests.memory.conftest import Library
         ("日志在哪里?", "在工作区。", "很长。"),
     ],
 )
-def test_the_form_of_a_question_tells_what_its_answer_holds(question: str, answer: str, other: str) -> None:
+def test_the_form_of_a_question_tells_what_its_answer_holds(
+    question: str, answer: str, other: str
+) -> None:
     fits = looks_like_answer(question)
     assert fits is not None
     assert fits(answer)
@@ -46,12 +48,18 @@ def test_whatever_is_asked_has_an_answer_or_none(question: str, text: str) -> No
 async def test_of_two_that_say_as_much_the_one_with_a_time_answers_when(library: Library) -> None:
     await library.run("01A", "The backup of the old server failed, which nobody liked.")
     await library.run("01B", "The backup of the old server failed on Tuesday evening.")
-    assert (await library.found("When did the backup of the server fail?", 1))[0].endswith("Tuesday evening.")
+    assert (await library.found("When did the backup of the server fail?", 1))[0].endswith(
+        "Tuesday evening."
+    )
 
 
 async def test_what_was_said_right_after_the_question_is_found(library: Library) -> None:
     await library.run(
-        "01A", "What is the name of your walrus?", "Clementine, like the fruit.", "I see.", "So it goes on."
+        "01A",
+        "What is the name of your walrus?",
+        "Clementine, like the fruit.",
+        "I see.",
+        "So it goes on.",
     )
     await library.run("01B", *(f"filler {n}" for n in range(10)))
     assert "Clementine, like the fruit." in await library.found("name of the walrus", 2)

@@ -24,10 +24,14 @@ from tests.scheduler.test_explain import run
     ],
 )
 def test_the_line_about_a_run_is_the_first_that_says_something(report: str, line: str) -> None:
-    told = conversation_item(run(Status.SUCCEEDED, goal="How is it?"), Reply(content=report, status=Status.SUCCEEDED))
+    told = conversation_item(
+        run(Status.SUCCEEDED, goal="How is it?"), Reply(content=report, status=Status.SUCCEEDED)
+    )
     assert told == f"daily, 2026-01-01 09:00 UTC: How is it? → {line}"
 
 
 def test_a_summary_of_a_model_says_it_better() -> None:
-    told = conversation_item(run(Status.SUCCEEDED), Reply(content="# x", status=Status.SUCCEEDED), "The disk is full.")
+    told = conversation_item(
+        run(Status.SUCCEEDED), Reply(content="# x", status=Status.SUCCEEDED), "The disk is full."
+    )
     assert told == "daily, 2026-01-01 09:00 UTC: The disk is full."

@@ -50,7 +50,9 @@ def time() -> Time:
 async def meant(library: Library, server: FakeEmbeddings, time: Time) -> AsyncIterator[Library]:
     """A library with an embedder."""
     embedder = OpenAICompatible(base_url=f"{server.url}/v1", model="m", api_key="key-of-the-test")
-    library.memory = Memory(library.db, clock=library.clock, meaning=EmbeddingIndex(embedder, patience=BUSY, now=time))
+    library.memory = Memory(
+        library.db, clock=library.clock, meaning=EmbeddingIndex(embedder, patience=BUSY, now=time)
+    )
     yield library
     await library.memory.close()
 
@@ -65,7 +67,9 @@ async def backfill(library: Library) -> None:
 
 
 async def some(library: Library) -> None:
-    await library.run("01A", "The automobile is in the garage.", "The puppy sleeps.", "It was chilly at night.")
+    await library.run(
+        "01A", "The automobile is in the garage.", "The puppy sleeps.", "It was chilly at night."
+    )
     await library.memory.store("house:physician", "The physician is called Weber")
     await backfill(library)
 
@@ -82,9 +86,16 @@ async def test_a_text_is_found_by_its_meaning_where_no_word_is_shared(meant: Lib
 
 @by_meaning
 async def test_words_still_count_for_more(meant: Library) -> None:
-    await meant.run("01A", "The walrus ate the vehicle manual.", "An automobile.", *(f"filler {n}" for n in range(20)))
+    await meant.run(
+        "01A",
+        "The walrus ate the vehicle manual.",
+        "An automobile.",
+        *(f"filler {n}" for n in range(20)),
+    )
     await backfill(meant)
-    assert await meant.found("vehicle manual of the walrus", 1) == ["The walrus ate the vehicle manual."]
+    assert await meant.found("vehicle manual of the walrus", 1) == [
+        "The walrus ate the vehicle manual."
+    ]
 
 
 @by_meaning
@@ -126,13 +137,17 @@ async def test_what_is_known_outlives_a_restart_and_another_model_begins_anew(
 async def test_what_changes_is_embedded_anew_and_what_goes_leaves_no_vector(meant: Library) -> None:
     await some(meant)
     await meant.memory.store("house:physician", "The hound is called Rex")
-    assert await meant.found("dog", 1) != ["The hound is called Rex"]  # its old meaning is gone at once
+    assert await meant.found("dog", 1) != [
+        "The hound is called Rex"
+    ]  # its old meaning is gone at once
     await backfill(meant)
     assert "The hound is called Rex" in await meant.found("dog", 2)
     await meant.memory.forget("house:physician")
     await meant.run("01A", "nothing left")
     await backfill(meant)
-    count = await meant.db.read(lambda each: each.execute("SELECT count(*) FROM memory_embedding").fetchone())
+    count = await meant.db.read(
+        lambda each: each.execute("SELECT count(*) FROM memory_embedding").fetchone()
+    )
     assert count == (1,)
     assert len(await meant.found("dog")) <= 1
 
@@ -144,7 +159,9 @@ async def test_an_embedder_that_fails_is_left_alone_for_a_while(
     await some(meant)
     server.mode, before = mode, server.requests
     for _ in range(5):
-        assert await meant.found("the automobile", 1) == ["The automobile is in the garage."]  # words alone
+        assert await meant.found("the automobile", 1) == [
+            "The automobile is in the garage."
+        ]  # words alone
     assert server.requests == before + 1
     assert meaning(meant).fault
     assert "key-of-the-test" not in str(meaning(meant).fault)
@@ -204,7 +221,9 @@ async def test_the_keeper_embeds_what_comes_in(meant: Library, server: FakeEmbed
 
 async def test_a_wrong_key_is_said_without_the_key(server: FakeEmbeddings) -> None:
     embedder = OpenAICompatible(base_url=f"{server.url}/v1/", model="m", api_key="wrong")
-    with pytest.raises(EmbedderFailed, match=r"/v1/embeddings answered 401: .*not with \[redacted\]"):
+    with pytest.raises(
+        EmbedderFailed, match=r"/v1/embeddings answered 401: .*not with \[redacted\]"
+    ):
         await embedder.embed(["text"])
     await embedder.close()
 
@@ -221,7 +240,9 @@ class Odd(Embedder):
         return self.answers.pop(0)
 
 
-@pytest.mark.parametrize("answer", [[], [[]], [[0.0, 0.0]], [[math.nan, 1.0]], [[math.inf]], [[1.0], [1.0]]])
+@pytest.mark.parametrize(
+    "answer", [[], [[]], [[0.0, 0.0]], [[math.nan, 1.0]], [[math.inf]], [[1.0], [1.0]]]
+)
 async def test_a_useless_answer_is_a_failure(library: Library, answer: list[list[float]]) -> None:
     await library.run("01A", "text")
     odd = EmbeddingIndex(Odd(answer))
@@ -246,7 +267,9 @@ def test_the_nearest_by_signs_hold_the_nearest_of_all() -> None:
     with closing(sqlite3.connect(":memory:")) as connection:
         near = vectors.nearest(connection, meant)
     assert len(near) == vectors.NEAREST
-    best = sorted(texts, key=lambda n: -sum(a * b for a, b in zip(question, texts[n], strict=True)))[:10]
+    best = sorted(
+        texts, key=lambda n: -sum(a * b for a, b in zip(question, texts[n], strict=True))
+    )[:10]
     assert near[0] == best[0] == 1234
     assert len(set(best) & set(near)) >= 8
 
@@ -283,14 +306,29 @@ async def test_what_is_found_and_in_which_order_does_not_depend_on_who_compares(
     for each in (library, alone):
         each.memory.meaning = EmbeddingIndex(Drawn(size))
         for n in range(30):
-            await each.run(f"01{n:02}", f"the walrus number {n} sleeps", f"a fish called {n * n}", routine=f"r{n}")
+            await each.run(
+                f"01{n:02}",
+                f"the walrus number {n} sleeps",
+                f"a fish called {n * n}",
+                routine=f"r{n}",
+            )
         await each.memory.store("house", "a walrus lives here")
         await each.memory.meaning.backfill(each.memory.memory_store)
-    for question in ("where is the walrus?", "fish", "number 7", "nothing of all this", "a fish called 49"):
+    for question in (
+        "where is the walrus?",
+        "fish",
+        "number 7",
+        "nothing of all this",
+        "a fish called 49",
+    ):
         here, there = [await each.memory.search(question, 10) for each in (alone, library)]
         assert [hit.text.text for hit in here] == [hit.text.text for hit in there]
-        assert [hit.relevance for hit in here] == pytest.approx([hit.relevance for hit in there], abs=1e-3)
-        assert [dict(hit.why) for hit in here] == [pytest.approx(dict(hit.why), abs=1e-3) for hit in there]
+        assert [hit.relevance for hit in here] == pytest.approx(
+            [hit.relevance for hit in there], abs=1e-3
+        )
+        assert [dict(hit.why) for hit in here] == [
+            pytest.approx(dict(hit.why), abs=1e-3) for hit in there
+        ]
     await alone.db.close()
 
 
@@ -318,9 +356,13 @@ on_a_server = pytest.mark.parametrize("library", ["postgresql", "pgvector"], ind
 async def test_what_one_process_embeds_another_finds_by_its_meaning(
     meant: Library, server: FakeEmbeddings, tmp_path: Path
 ) -> None:
-    other = Library(await open_database(tmp_path / "other.db", getattr(meant.db, "url", "")), meant.clock)
+    other = Library(
+        await open_database(tmp_path / "other.db", getattr(meant.db, "url", "")), meant.clock
+    )
     embedder = OpenAICompatible(base_url=f"{server.url}/v1", model="m", api_key="key-of-the-test")
-    other.memory = Memory(other.db, clock=other.clock, meaning=EmbeddingIndex(embedder, patience=BUSY))
+    other.memory = Memory(
+        other.db, clock=other.clock, meaning=EmbeddingIndex(embedder, patience=BUSY)
+    )
     await other.memory.open()
     await meaning(other).load(other.memory.memory_store)  # nothing yet
     assert await other.found("vehicle", 1) == []
@@ -348,7 +390,9 @@ async def test_a_server_knows_what_was_embedded_before_it_could_compare_and_goes
         await meant.db.write(lambda connection: [connection.control(each) for each in statements])  # type: ignore[attr-defined]
 
     await do(
-        "DROP TABLE memory_meaning", "DROP EXTENSION vector CASCADE", "DROP FUNCTION agentd_meaning_changed CASCADE"
+        "DROP TABLE memory_meaning",
+        "DROP EXTENSION vector CASCADE",
+        "DROP FUNCTION agentd_meaning_changed CASCADE",
     )
     await do(  # as where somebody may not have extensions
         "CREATE FUNCTION no() RETURNS event_trigger LANGUAGE plpgsql AS "
@@ -366,5 +410,7 @@ async def test_a_server_knows_what_was_embedded_before_it_could_compare_and_goes
     assert (await meant.memory.stats())["embedder"]["compared"] == "by the server"
     assert await meant.found("whose vehicle?", 1) == ["The automobile is in the garage."]
     assert "The hound is called Rex" in await meant.found("dog", 2)
-    rows = await meant.db.read(lambda each: each.execute("SELECT count(*) FROM memory_meaning").fetchone())
+    rows = await meant.db.read(
+        lambda each: each.execute("SELECT count(*) FROM memory_meaning").fetchone()
+    )
     assert rows == (5,)

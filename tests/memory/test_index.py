@@ -27,9 +27,15 @@ async def contents(library: Library) -> list[tuple[Any, ...]]:
 
     def work(connection: sqlite3.Connection) -> list[tuple[Any, ...]]:
         if library.db.shared:
-            return connection.execute("SELECT rowid, CAST(document AS TEXT) FROM memory_fts ORDER BY rowid").fetchall()
-        connection.execute("CREATE VIRTUAL TABLE temp.v USING fts5vocab('main', 'memory_fts', 'instance')")
-        found = connection.execute("SELECT doc, col, offset, term FROM temp.v ORDER BY doc, col, offset").fetchall()
+            return connection.execute(
+                "SELECT rowid, CAST(document AS TEXT) FROM memory_fts ORDER BY rowid"
+            ).fetchall()
+        connection.execute(
+            "CREATE VIRTUAL TABLE temp.v USING fts5vocab('main', 'memory_fts', 'instance')"
+        )
+        found = connection.execute(
+            "SELECT doc, col, offset, term FROM temp.v ORDER BY doc, col, offset"
+        ).fetchall()
         connection.execute("DROP TABLE temp.v")
         return found
 
@@ -49,7 +55,12 @@ async def outdate(library: Library, **state: int) -> None:
 
 async def test_a_rebuilt_index_is_the_one_that_grew(library: Library) -> None:
     for n in range(40):
-        await library.run(f"01{n}", f"run {n} begins", "All is well, as ever, on this fine machine.", f"run {n} ends")
+        await library.run(
+            f"01{n}",
+            f"run {n} begins",
+            "All is well, as ever, on this fine machine.",
+            f"run {n} ends",
+        )
         await library.memory.store(f"key{n % 7}", f"text {n}")
     grown = await contents(library)
     await outdate(library)
@@ -58,7 +69,9 @@ async def test_a_rebuilt_index_is_the_one_that_grew(library: Library) -> None:
     assert await library.db.write(index.state) == (VERSION, 40, 40, 7, 7)
 
 
-async def test_a_rebuild_goes_in_parts_and_what_happens_in_between_is_not_lost(library: Library) -> None:
+async def test_a_rebuild_goes_in_parts_and_what_happens_in_between_is_not_lost(
+    library: Library,
+) -> None:
     for n in range(12):
         await library.run(f"01{n}", *(f"run {n} says {m} walruses" for m in range(100)))
     await outdate(library)
@@ -83,7 +96,10 @@ async def test_a_fresh_store_is_up_to_date_at_once(library: Library) -> None:
 
 
 TEXTS = st.text(
-    st.one_of(st.sampled_from("ab \n.?\"'*():-^的备份失败猫"), st.characters(exclude_categories=())), max_size=60
+    st.one_of(
+        st.sampled_from("ab \n.?\"'*():-^的备份失败猫"), st.characters(exclude_categories=())
+    ),
+    max_size=60,
 )
 MOVES = st.lists(
     st.one_of(
@@ -114,7 +130,9 @@ async def make(library: Library, move: tuple[Any, ...]) -> None:
 
 @settings(deadline=None, derandomize=True, max_examples=60)
 @given(MOVES)
-def test_whatever_happened_the_index_is_what_a_rebuild_would_make(moves: list[tuple[Any, ...]]) -> None:
+def test_whatever_happened_the_index_is_what_a_rebuild_would_make(
+    moves: list[tuple[Any, ...]],
+) -> None:
     async def story(library: Library) -> None:
         for move in moves:
             await make(library, move)
@@ -130,12 +148,19 @@ def test_whatever_happened_the_index_is_what_a_rebuild_would_make(moves: list[tu
     in_a_library(story)
 
 
-WORDS = st.text(st.sampled_from("bcdfgklmnprtvwz"), min_size=4, max_size=9).filter(lambda word: len(set(word)) > 1)
+WORDS = st.text(st.sampled_from("bcdfgklmnprtvwz"), min_size=4, max_size=9).filter(
+    lambda word: len(set(word)) > 1
+)
 
 
 @settings(deadline=None, derandomize=True, max_examples=60)
-@given(st.lists(st.lists(WORDS, min_size=2, max_size=5, unique=True), min_size=1, max_size=8), st.data())
-def test_what_was_kept_and_not_forgotten_is_found_by_its_own_words(texts: list[list[str]], data: st.DataObject) -> None:
+@given(
+    st.lists(st.lists(WORDS, min_size=2, max_size=5, unique=True), min_size=1, max_size=8),
+    st.data(),
+)
+def test_what_was_kept_and_not_forgotten_is_found_by_its_own_words(
+    texts: list[list[str]], data: st.DataObject
+) -> None:
     async def story(library: Library) -> None:
         for n, text in enumerate(texts):
             await library.memory.store(f"item {n}", f"about zq{n}zq and {' '.join(text)}")
@@ -153,7 +178,9 @@ def test_what_was_kept_and_not_forgotten_is_found_by_its_own_words(texts: list[l
 
 
 @settings(deadline=None, derandomize=True, max_examples=100)
-@given(st.lists(st.text(st.characters(exclude_categories=()), max_size=80), min_size=20, max_size=20))
+@given(
+    st.lists(st.text(st.characters(exclude_categories=()), max_size=80), min_size=20, max_size=20)
+)
 def test_no_question_breaks_the_search(questions: list[str]) -> None:
     async def story(library: Library) -> None:
         await library.run("r", "some text", "另一段文字", *questions[:5])
@@ -180,7 +207,9 @@ def in_a_library(story: Any) -> None:
 
 
 @in_a_file
-async def test_an_index_that_grows_by_little_and_little_stays_of_few_parts(library: Library) -> None:
+async def test_an_index_that_grows_by_little_and_little_stays_of_few_parts(
+    library: Library,
+) -> None:
     for number in range(60):
         await library.memory.store(f"item:{number}", f"The walrus of house {number} weighs a ton.")
         await library.run(f"r{number}", f"Today the gulls of harbour {number} were counted.")

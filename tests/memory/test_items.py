@@ -16,7 +16,9 @@ async def test_an_item_is_read_by_its_exact_key(memory: Memory) -> None:
     assert await memory.get("routine:daily") is None
 
 
-async def test_storing_again_replaces_the_text_and_nothing_of_the_old_is_found(library: Library) -> None:
+async def test_storing_again_replaces_the_text_and_nothing_of_the_old_is_found(
+    library: Library,
+) -> None:
     await library.memory.store("editor", "The owner prefers emacs")
     await library.memory.store("editor", "The owner prefers helix", category="custom")
     assert await library.found("emacs") == []
@@ -33,7 +35,9 @@ async def test_a_forgotten_item_leaves_no_hit_and_no_word_in_the_index(library: 
     assert not await library.memory.forget("pin")
 
 
-async def test_an_item_says_where_it_comes_from_and_whether_to_trust_it(memory: Memory, clock: Clock) -> None:
+async def test_an_item_says_where_it_comes_from_and_whether_to_trust_it(
+    memory: Memory, clock: Clock
+) -> None:
     await memory.store("page", "Penguins cannot fly", run="01RUN", tainted=True)
     (chunk,) = await memory.retrieve("penguins")
     assert (chunk.key, chunk.tainted, chunk.relevance) == ("page", True, 1.0)
@@ -46,7 +50,9 @@ async def test_an_item_says_where_it_comes_from_and_whether_to_trust_it(memory: 
     assert (around.focus.content, around.before, around.after) == ("Penguins cannot fly", (), ())
 
 
-async def test_items_are_listed_by_category_those_changed_last_first(memory: Memory, clock: Clock) -> None:
+async def test_items_are_listed_by_category_those_changed_last_first(
+    memory: Memory, clock: Clock
+) -> None:
     for key, category in (("a", "core"), ("b", "daily"), ("c", "core")):
         clock.turn(minutes=1)
         await memory.store(key, f"text {key}", category=category)
@@ -56,7 +62,11 @@ async def test_items_are_listed_by_category_those_changed_last_first(memory: Mem
     clock.turn(minutes=1)
     await memory.store("a", "changed")
     (item, *_) = await memory.items()
-    assert (item.key, item.content, item.updated - item.created) == ("a", "changed", clock.now - item.created)
+    assert (item.key, item.content, item.updated - item.created) == (
+        "a",
+        "changed",
+        clock.now - item.created,
+    )
 
 
 @pytest.mark.parametrize(
@@ -87,10 +97,14 @@ async def test_texts_with_nul_and_broken_characters_are_kept_and_found(library: 
 
 
 async def test_seeds_are_kept_once_and_follow_what_they_say(library: Library, clock: Clock) -> None:
-    await library.memory.seed({"agentd:logs": "The logs are in /var/log", "agentd:db": "The journal is agentd.db"})
+    await library.memory.seed(
+        {"agentd:logs": "The logs are in /var/log", "agentd:db": "The journal is agentd.db"}
+    )
     before = {item.key: item.updated for item in await library.memory.items()}
     clock.turn(days=1)
-    await library.memory.seed({"agentd:logs": "The logs are in /srv/log", "agentd:db": "The journal is agentd.db"})
+    await library.memory.seed(
+        {"agentd:logs": "The logs are in /srv/log", "agentd:db": "The journal is agentd.db"}
+    )
     after = {item.key: item.updated for item in await library.memory.items()}
     assert after["agentd:db"] == before["agentd:db"]
     assert after["agentd:logs"] > before["agentd:logs"]
@@ -99,5 +113,7 @@ async def test_seeds_are_kept_once_and_follow_what_they_say(library: Library, cl
 
 async def test_who_asks_with_a_key_gets_its_item_first(library: Library) -> None:
     await library.memory.store("daily report", "short, please")
-    await library.run("r1", "the daily report was long", "the daily report is daily", "a report, daily")
+    await library.run(
+        "r1", "the daily report was long", "the daily report is daily", "a report, daily"
+    )
     assert (await library.found("daily report"))[0] == "short, please"

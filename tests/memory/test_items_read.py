@@ -12,14 +12,17 @@ from tests.memory.conftest import Library
 from tests.memory.test_index import in_a_library
 
 
-async def told(memory: Memory, question: str, limit: int = 10, **more: Any) -> list[tuple[str | None, str, float]]:
+async def told(
+    memory: Memory, question: str, limit: int = 10, **more: Any
+) -> list[tuple[str | None, str, float]]:
     hits = await memory.search(question, limit, **more)
     return [(hit.text.key, hit.text.text, hit.relevance) for hit in hits]
 
 
 TEXTS = st.lists(
     st.tuples(
-        st.sampled_from(["item", "run"]), st.lists(st.sampled_from(["walrus", "gull", "tea", "in", "7"]), max_size=4)
+        st.sampled_from(["item", "run"]),
+        st.lists(st.sampled_from(["walrus", "gull", "tea", "in", "7"]), max_size=4),
     ),
     min_size=1,
     max_size=25,
@@ -30,7 +33,13 @@ TEXTS = st.lists(
 @given(
     TEXTS,
     st.sampled_from(
-        ["walrus gull", "when did the walrus see the gull", "the tea of yesterday", "how many gulls", "item 3"]
+        [
+            "walrus gull",
+            "when did the walrus see the gull",
+            "the tea of yesterday",
+            "how many gulls",
+            "item 3",
+        ]
     ),
     st.integers(1, 6),
 )
@@ -40,7 +49,9 @@ def test_a_short_answer_begins_as_a_long_one_does(
     async def story(library: Library) -> None:
         for number, (kind, words) in enumerate(texts):
             library.clock.turn(hours=number % 3)
-            text = " ".join((*words, "gull" if number % 2 else "walrus"))  # short: none stands for another
+            text = " ".join(
+                (*words, "gull" if number % 2 else "walrus")
+            )  # short: none stands for another
             if kind == "run":
                 await library.run(f"r{number}", text, routine=f"r{number}")
             else:
@@ -48,7 +59,9 @@ def test_a_short_answer_begins_as_a_long_one_does(
         await library.memory.store("item 3", "gull walrus")  # its number is old, and it is new
         for own in (None, "r0"):
             everything = await told(library.memory, question, 40, exclude_run=own)
-            assert await told(library.memory, question, limit, exclude_run=own) == everything[:limit]
+            assert (
+                await told(library.memory, question, limit, exclude_run=own) == everything[:limit]
+            )
 
     in_a_library(story)
 
@@ -56,7 +69,9 @@ def test_a_short_answer_begins_as_a_long_one_does(
 async def test_what_the_run_that_asks_has_kept_is_no_measure_for_the_rest(library: Library) -> None:
     for number in range(5):
         await library.memory.store(f"mine {number}", "walrus walrus walrus", run="01A")
-    await library.memory.store("other", "a walrus among many other animals, and things to fill the line")
-    assert [(key, share) for key, _, share in await told(library.memory, "walrus", 1, exclude_run="01A")] == [
-        ("other", 1.0)
-    ]
+    await library.memory.store(
+        "other", "a walrus among many other animals, and things to fill the line"
+    )
+    assert [
+        (key, share) for key, _, share in await told(library.memory, "walrus", 1, exclude_run="01A")
+    ] == [("other", 1.0)]

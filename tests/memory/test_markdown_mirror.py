@@ -59,7 +59,10 @@ async def desk(tmp_path: Path) -> AsyncIterator[Desk]:
 
 
 async def test_core_and_pinned_items_are_shown_and_others_are_not(desk: Desk) -> None:
-    assert "## backup\n*core · 2026-03-02 08:00 UTC*\n\nEvery night at three.\n\nTo the box" in desk.text
+    assert (
+        "## backup\n*core · 2026-03-02 08:00 UTC*\n\nEvery night at three.\n\nTo the box"
+        in desk.text
+    )
     assert "## user:editor" in desk.text
     assert "A note of the day" not in desk.text
     assert "agentd:logs" not in desk.text
@@ -191,7 +194,9 @@ class Typist:
         return await self._journal.recall(key)
 
 
-async def test_an_edit_saved_while_the_file_is_written_is_not_lost(tmp_path: Path, desk: Desk) -> None:
+async def test_an_edit_saved_while_the_file_is_written_is_not_lost(
+    tmp_path: Path, desk: Desk
+) -> None:
     await desk.memory.store("backup", "Every night at four, says a run")
     journal = Journal(desk.db, clock=desk.clock)
     typist = Typist(journal, desk.file, desk.text.replace("Prefers helix", "Prefers emacs"))
@@ -201,11 +206,20 @@ async def test_an_edit_saved_while_the_file_is_written_is_not_lost(tmp_path: Pat
     assert [path.name for path in tmp_path.iterdir() if NAME in path.name] == [NAME]
 
 
-LETTERS = st.one_of(st.sampled_from("a#*\\ <!-\n\r\u2028é的"), st.characters(exclude_categories=["Cs"]))
+LETTERS = st.one_of(
+    st.sampled_from("a#*\\ <!-\n\r\u2028é的"), st.characters(exclude_categories=["Cs"])
+)
 TEXTS = st.text(LETTERS, min_size=1, max_size=60).map(str.strip)
 KEYS = st.text(st.sampled_from("ab:#* -é的"), min_size=1, max_size=8).map(str.strip).filter(bool)
 NOTED = st.sampled_from(
-    ["## a heading\ntext", "\\## x", "*core · pinned*\nfirst", "<!-- the end\nx", "\\\\## y", "*daily*"]
+    [
+        "## a heading\ntext",
+        "\\## x",
+        "*core · pinned*\nfirst",
+        "<!-- the end\nx",
+        "\\\\## y",
+        "*daily*",
+    ]
 )
 
 

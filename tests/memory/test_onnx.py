@@ -18,9 +18,14 @@ from tests.memory.conftest import Library
 
 WORDS = ["[PAD]", "[UNK]", "car", "automobile", "dog", "hound", "the", "sleeps", "shines"]
 # Of each word: synonyms point in the same direction.
-TABLE = [[0, 0, 0, 0], [0, 0, 0, 0.1], [1, 0, 0, 0], [1, 0.1, 0, 0], [0, 0, 1, 0], [0, 0.1, 1, 0]] + [
-    [0, 0, 0, 0.2]
-] * 3
+TABLE = [
+    [0, 0, 0, 0],
+    [0, 0, 0, 0.1],
+    [1, 0, 0, 0],
+    [1, 0.1, 0, 0],
+    [0, 0, 1, 0],
+    [0, 0.1, 1, 0],
+] + [[0, 0, 0, 0.2]] * 3
 
 
 def field(number: int, content: bytes | int) -> bytes:
@@ -96,7 +101,9 @@ async def test_texts_of_any_length_become_the_mean_of_their_tokens(files: Path) 
 
 async def test_a_text_is_found_by_what_the_model_knows(files: Path, library: Library) -> None:
     await library.run("01A", "the automobile shines", "the hound sleeps")
-    library.memory = Memory(library.db, clock=library.clock, meaning=EmbeddingIndex(embedder(files), patience=30))
+    library.memory = Memory(
+        library.db, clock=library.clock, meaning=EmbeddingIndex(embedder(files), patience=30)
+    )
     assert library.memory.meaning
     await library.memory.meaning.backfill(library.memory.memory_store)
     assert await library.found("car", 1) == ["the automobile shines"]
@@ -123,5 +130,7 @@ except Exception as error:
 
 def test_a_missing_library_is_said_with_what_to_install() -> None:
     root = Path(__file__).parents[2]
-    said = subprocess.run([sys.executable, "-c", BARE], cwd=root, capture_output=True, text=True, check=True).stdout
+    said = subprocess.run(
+        [sys.executable, "-c", BARE], cwd=root, capture_output=True, text=True, check=True
+    ).stdout
     assert said == "EmbedderFailed embedder onnx needs numpy: pip install 'agentd-routines[onnx]'\n"

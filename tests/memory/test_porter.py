@@ -27,20 +27,76 @@ STEMS = (
     "y",
 )
 ENDINGS = (
-    *("", "s", "es", "ies", "sses", "ed", "eed", "ing", "y", "ational", "tional", "enci", "izer", "bli", "alli"),
-    *("entli", "ousli", "ization", "ator", "alism", "iveness", "fulness", "aliti", "iviti", "biliti", "logi", "icate"),
-    *("ative", "alize", "ical", "ful", "ness", "ance", "er", "able", "ant", "ement", "ment", "ion", "sion", "tion"),
+    *(
+        "",
+        "s",
+        "es",
+        "ies",
+        "sses",
+        "ed",
+        "eed",
+        "ing",
+        "y",
+        "ational",
+        "tional",
+        "enci",
+        "izer",
+        "bli",
+        "alli",
+    ),
+    *(
+        "entli",
+        "ousli",
+        "ization",
+        "ator",
+        "alism",
+        "iveness",
+        "fulness",
+        "aliti",
+        "iviti",
+        "biliti",
+        "logi",
+        "icate",
+    ),
+    *(
+        "ative",
+        "alize",
+        "ical",
+        "ful",
+        "ness",
+        "ance",
+        "er",
+        "able",
+        "ant",
+        "ement",
+        "ment",
+        "ion",
+        "sion",
+        "tion",
+    ),
     *("ism", "ate", "iti", "ous", "ive", "ize", "e", "ll", "le"),
 )
 
 
 def test_words_lose_the_endings_that_fts5_takes_from_them() -> None:
     text = " ".join(path.read_text("utf-8") for path in (ROOT / "README.md", ROOT / "CHANGELOG.md"))
-    words = sorted({*re.findall(r"[a-z]+", text.lower()), *map("".join, product(STEMS, ENDINGS)), "eed", "ies", "sses"})
+    words = sorted(
+        {
+            *re.findall(r"[a-z]+", text.lower()),
+            *map("".join, product(STEMS, ENDINGS)),
+            "eed",
+            "ies",
+            "sses",
+        }
+    )
     with closing(sqlite3.connect(":memory:")) as connection:
-        connection.execute("CREATE VIRTUAL TABLE t USING fts5 (a, tokenize = 'porter unicode61 remove_diacritics 2')")
+        connection.execute(
+            "CREATE VIRTUAL TABLE t USING fts5 (a, tokenize = 'porter unicode61 remove_diacritics 2')"
+        )
         connection.execute("CREATE VIRTUAL TABLE v USING fts5vocab ('t', 'instance')")
         connection.executemany("INSERT INTO t (rowid, a) VALUES (?, ?)", enumerate(words))
         theirs = dict(connection.execute("SELECT doc, term FROM v"))
     assert len(words) > 2_000
-    assert {word: stem(word) for word in words} == {word: theirs[place] for place, word in enumerate(words)}
+    assert {word: stem(word) for word in words} == {
+        word: theirs[place] for place, word in enumerate(words)
+    }

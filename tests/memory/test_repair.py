@@ -35,7 +35,10 @@ async def library(tmp_path: Path, clock: Clock) -> AsyncIterator[Library]:
 async def filled(library: Library) -> None:
     for n in range(30):
         await library.run(
-            f"01{n}", f"run {n} begins", "All is well, as ever, on this fine machine.", f"walrus {n} ends"
+            f"01{n}",
+            f"run {n} begins",
+            "All is well, as ever, on this fine machine.",
+            f"walrus {n} ends",
         )
         await library.memory.store(f"key{n}", f"text {n} about badgers")
 
@@ -80,7 +83,9 @@ async def damaged(library: Library, damage: Callable[[sqlite3.Connection], None]
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-async def test_a_damaged_index_is_made_anew_by_whoever_searches(library: Library, damage: Callable[..., None]) -> None:
+async def test_a_damaged_index_is_made_anew_by_whoever_searches(
+    library: Library, damage: Callable[..., None]
+) -> None:
     await filled(library)
     again = await damaged(library, damage)
     assert await again.found("walrus 17", 1) == ["walrus 17 ends"]
@@ -91,7 +96,9 @@ async def test_a_damaged_index_is_made_anew_by_whoever_searches(library: Library
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-async def test_a_damaged_index_is_made_anew_by_whoever_writes(library: Library, damage: Callable[..., None]) -> None:
+async def test_a_damaged_index_is_made_anew_by_whoever_writes(
+    library: Library, damage: Callable[..., None]
+) -> None:
     await filled(library)
     again = await damaged(library, damage)
     await asyncio.gather(
@@ -127,7 +134,9 @@ async def test_a_corrupted_page_of_the_index_loses_nothing(library: Library) -> 
     def torn(connection: sqlite3.Connection) -> None:
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
         try:
-            found = connection.execute("SELECT pageno FROM dbstat WHERE name = 'memory_fts_data'").fetchall()
+            found = connection.execute(
+                "SELECT pageno FROM dbstat WHERE name = 'memory_fts_data'"
+            ).fetchall()
         except sqlite3.OperationalError:
             pytest.skip("this SQLite cannot tell which page is whose (dbstat)")
         pages.extend(page for (page,) in found)
@@ -146,16 +155,22 @@ async def test_a_corrupted_page_of_the_index_loses_nothing(library: Library) -> 
     await again.memory.refresh()
     assert await again.db.write(index.faults) == []
     assert len(await again.memory.items()) == 30
-    assert await again.db.apart(lambda found: found.execute("PRAGMA integrity_check").fetchone()) == ("ok",)
+    assert await again.db.apart(
+        lambda found: found.execute("PRAGMA integrity_check").fetchone()
+    ) == ("ok",)
     await again.db.close()
 
 
-async def test_damage_elsewhere_is_said_and_not_blamed_on_the_index_for_ever(library: Library) -> None:
+async def test_damage_elsewhere_is_said_and_not_blamed_on_the_index_for_ever(
+    library: Library,
+) -> None:
     await filled(library)
     await library.db.close()
     connection = sqlite3.connect(library.db.path)
     try:
-        pages = connection.execute("SELECT pageno FROM dbstat WHERE name = 'memory_item'").fetchall()
+        pages = connection.execute(
+            "SELECT pageno FROM dbstat WHERE name = 'memory_item'"
+        ).fetchall()
     except sqlite3.OperationalError:
         pytest.skip("this SQLite cannot tell which page is whose (dbstat)")
     connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
@@ -166,14 +181,18 @@ async def test_damage_elsewhere_is_said_and_not_blamed_on_the_index_for_ever(lib
     database = await Database.open(library.db.path)
     memory = Memory(database, clock=library.clock)
     for _ in range(3):
-        with pytest.raises(StoreFull, match="the file is damaged; stop the daemon and restore a backup"):
+        with pytest.raises(
+            StoreFull, match="the file is damaged; stop the daemon and restore a backup"
+        ):
             await memory.get("key1")
     await database.close()
 
 
 async def test_the_index_is_declared_once(library: Library) -> None:
     def declared(connection: sqlite3.Connection) -> str:
-        (sql,) = connection.execute("SELECT sql FROM sqlite_master WHERE name = 'memory_fts'").fetchone()
+        (sql,) = connection.execute(
+            "SELECT sql FROM sqlite_master WHERE name = 'memory_fts'"
+        ).fetchone()
         return " ".join(sql.split())
 
     assert await library.db.read(declared) == " ".join(fts5.CREATE.split())
@@ -181,7 +200,9 @@ async def test_the_index_is_declared_once(library: Library) -> None:
 
 async def test_a_database_of_a_newer_version_is_left_alone_and_said_so(library: Library) -> None:
     await filled(library)
-    await library.db.write(lambda connection: connection.execute("INSERT INTO migration VALUES (999, 'later', 0)"))
+    await library.db.write(
+        lambda connection: connection.execute("INSERT INTO migration VALUES (999, 'later', 0)")
+    )
     await library.db.close()
     before = library.db.path.read_bytes()
     with pytest.raises(ConfigError, match="was written by a newer version of agentd"):
@@ -189,11 +210,15 @@ async def test_a_database_of_a_newer_version_is_left_alone_and_said_so(library: 
     assert library.db.path.read_bytes() == before
 
 
-async def test_an_index_of_other_rules_is_emptied_before_anything_is_written(library: Library) -> None:
+async def test_an_index_of_other_rules_is_emptied_before_anything_is_written(
+    library: Library,
+) -> None:
     await filled(library)
     state = json.dumps([0, 0, 0, 0, 0])
     await library.db.write(
-        lambda connection: connection.execute("UPDATE meta SET value = ? WHERE key = 'memory.index'", (state,))
+        lambda connection: connection.execute(
+            "UPDATE meta SET value = ? WHERE key = 'memory.index'", (state,)
+        )
     )
     memory = Memory(library.db, clock=library.clock)
     await memory.open()
@@ -231,7 +256,9 @@ async def test_two_processes_that_write_wait_for_each_other(library: Library) ->
     await other.wait()
     await kept
     assert await library.found("quokka") == ["a quokka"]
-    theirs = await library.db.read(lambda each: each.execute("SELECT value FROM meta WHERE key = 'other'").fetchone())
+    theirs = await library.db.read(
+        lambda each: each.execute("SELECT value FROM meta WHERE key = 'other'").fetchone()
+    )
     assert theirs == ("process",)
 
 
@@ -264,29 +291,54 @@ async def test_two_daemons_do_not_share_a_memory(tmp_path: Path) -> None:
 
 async def test_ten_megabytes_are_no_item_but_a_run_may_have_said_them(library: Library) -> None:
     huge = "The walrus sings. " + "la " * 3_400_000 + "Then the badger sleeps."
-    with pytest.raises(Refused, match=f"an item holds at most {MAX_ITEM} characters, this has {len(huge)}"):
+    with pytest.raises(
+        Refused, match=f"an item holds at most {MAX_ITEM} characters, this has {len(huge)}"
+    ):
         await library.memory.store("song", huge)
     await library.run("01A", "before", huge, "after")
     assert (await library.found("walrus sings", 1))[0].startswith("The walrus sings.")
     assert (await library.found("badger sleeps", 1))[0].endswith("Then the badger sleeps.")
-    texts = await library.db.read(lambda each: each.execute("SELECT sum(length(text)) FROM memory_segment").fetchone())
+    texts = await library.db.read(
+        lambda each: each.execute("SELECT sum(length(text)) FROM memory_segment").fetchone()
+    )
     assert texts[0] < 25_000
 
 
 @pytest.mark.parametrize(
     "question",
     [
-        *('"', "' OR 1=1 --", "walrus AND", "NEAR(walrus, 3)", "body: walrus", "^walrus*", "walrus NOT -", "(walrus"),
-        *("walrus\0wolf", "walrus \ud83d", "\ud800", "{walrus}", "a" * 100_000, "walrus " * 10_000, "walrus\u202e"),
+        *(
+            '"',
+            "' OR 1=1 --",
+            "walrus AND",
+            "NEAR(walrus, 3)",
+            "body: walrus",
+            "^walrus*",
+            "walrus NOT -",
+            "(walrus",
+        ),
+        *(
+            "walrus\0wolf",
+            "walrus \ud83d",
+            "\ud800",
+            "{walrus}",
+            "a" * 100_000,
+            "walrus " * 10_000,
+            "walrus\u202e",
+        ),
     ],
 )
-async def test_whatever_is_asked_is_a_question_and_no_syntax(library: Library, question: str) -> None:
+async def test_whatever_is_asked_is_a_question_and_no_syntax(
+    library: Library, question: str
+) -> None:
     await library.run("01A", "There is a walrus.", "And an otter.")
     found = await library.found(question, 1)
     assert found == (["There is a walrus."] if "walrus" in question else [])
 
 
-async def test_texts_of_nul_and_half_characters_are_kept_found_and_forgotten(library: Library) -> None:
+async def test_texts_of_nul_and_half_characters_are_kept_found_and_forgotten(
+    library: Library,
+) -> None:
     await library.run("01A", "wal\0rus \udcff badger", "\0", "\ud800")
     assert (await library.found("badger", 1))[0].endswith("? badger")
     assert await library.db.write(index.faults) == []

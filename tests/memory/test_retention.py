@@ -24,15 +24,23 @@ async def kept_for(library: Library, **days: int) -> None:
 
 async def with_a_run(library: Library) -> None:
     at = library.clock.now
-    kinds = (SegmentType.USER_MESSAGE, SegmentType.REASONING, SegmentType.TOOL_RESULT, SegmentType.RESPONSE)
+    kinds = (
+        SegmentType.USER_MESSAGE,
+        SegmentType.REASONING,
+        SegmentType.TOOL_RESULT,
+        SegmentType.RESPONSE,
+    )
     segments = [
-        Segment(iteration=0, segment=n, type=kind, timestamp=at, text=f"{kind}: {LONG}") for n, kind in enumerate(kinds)
+        Segment(iteration=0, segment=n, type=kind, timestamp=at, text=f"{kind}: {LONG}")
+        for n, kind in enumerate(kinds)
     ]
     await library.archive("01A", segments)
 
 
 async def lengths(library: Library) -> dict[str, int]:
-    rows = await library.db.read(lambda each: each.execute("SELECT type, length(text) FROM memory_segment").fetchall())
+    rows = await library.db.read(
+        lambda each: each.execute("SELECT type, length(text) FROM memory_segment").fetchall()
+    )
     return dict(rows)
 
 
@@ -49,7 +57,16 @@ async def test_outputs_of_tools_and_thoughts_become_their_beginnings(library: Li
     assert found["tool_result"] == HEAD
     assert min(found["user_message"], found["response"]) > HEAD
     assert len(await library.found("walrus")) == 4  # at their anchors they are found as before
-    assert len([text for text in await library.found("otter") if text.startswith(("reasoning", "tool_result"))]) == 0
+    assert (
+        len(
+            [
+                text
+                for text in await library.found("otter")
+                if text.startswith(("reasoning", "tool_result"))
+            ]
+        )
+        == 0
+    )
 
 
 async def test_what_was_seen_to_is_not_looked_at_again_and_later_runs_are(library: Library) -> None:

@@ -15,11 +15,17 @@ from tests.memory.conftest import START, Library, said
 
 
 async def test_a_text_of_a_run_is_found_with_its_anchor(library: Library) -> None:
-    await library.run("01A", ("person", "How full is the disk?"), ("agent", "The disk is 84 % full."))
+    await library.run(
+        "01A", ("person", "How full is the disk?"), ("agent", "The disk is 84 % full.")
+    )
     (chunk, *_) = await library.memory.retrieve("disk full")
     assert chunk.content == "The disk is 84 % full."
     assert chunk.anchor == Anchor(
-        run_id="01A", iteration=1, segment=0, type=SegmentType.RESPONSE, timestamp=START + timedelta(minutes=1)
+        run_id="01A",
+        iteration=1,
+        segment=0,
+        type=SegmentType.RESPONSE,
+        timestamp=START + timedelta(minutes=1),
     )
     assert (chunk.source, chunk.who, chunk.key, chunk.tainted) == ("daily", "agent", None, False)
 
@@ -40,14 +46,21 @@ async def test_expanding_shows_what_stood_around_within_the_run_only(library: Li
     await library.run("01B", "six")
     (chunk, *_) = await library.memory.retrieve("walrus", 1)
     around = await library.memory.expand(chunk.anchor, 1)
-    assert [each.content for each in (*around.before, around.focus, *around.after)] == ["two", "three walrus", "four"]
+    assert [each.content for each in (*around.before, around.focus, *around.after)] == [
+        "two",
+        "three walrus",
+        "four",
+    ]
     around = await library.memory.expand(chunk.anchor, 9)
     assert [each.content for each in around.before + around.after] == ["one", "two", "four", "five"]
     assert around.run == "01A"
 
 
 async def test_expanding_a_part_shows_the_whole_text(library: Library) -> None:
-    text = " ".join(f"Sentence {n} is about something." for n in range(60)) + " The last one mentions a walrus."
+    text = (
+        " ".join(f"Sentence {n} is about something." for n in range(60))
+        + " The last one mentions a walrus."
+    )
     await library.run("01A", "before", text, "after")
     (chunk, *_) = await library.memory.retrieve("walrus", 1)
     assert len(chunk.content) < len(text)
@@ -56,7 +69,9 @@ async def test_expanding_a_part_shows_the_whole_text(library: Library) -> None:
 
 
 async def test_an_anchor_of_nothing_is_not_found(memory: Memory) -> None:
-    anchor = Anchor(run_id="01X", iteration=3, segment=1, type=SegmentType.RESPONSE, timestamp=START)
+    anchor = Anchor(
+        run_id="01X", iteration=3, segment=1, type=SegmentType.RESPONSE, timestamp=START
+    )
     with pytest.raises(NotFound, match="nothing is remembered of run 01X at 3/1"):
         await memory.expand(anchor)
 
@@ -75,7 +90,9 @@ async def test_what_a_routine_says_again_is_found_once_at_its_latest(library: Li
         library.clock.turn(days=1)
         await library.run(f"01{day}", ("goal", "Write the report."), ("agent", report))
     found = await library.memory.retrieve("are the backups complete?")
-    assert [(chunk.content, chunk.anchor.run_id) for chunk in found if chunk.content == report] == [(report, "014")]
+    assert [(chunk.content, chunk.anchor.run_id) for chunk in found if chunk.content == report] == [
+        (report, "014")
+    ]
     assert await library.indexed() == 2
 
 
@@ -89,7 +106,9 @@ async def test_dropping_the_latest_brings_back_the_one_before(library: Library) 
         (chunk,) = await library.memory.retrieve("backups")
         assert chunk.anchor.run_id == left
         assert await library.indexed() == 1
-    assert not await library.memory.memory_store.write(lambda connection: rows.drop_run(connection, "01C"))
+    assert not await library.memory.memory_store.write(
+        lambda connection: rows.drop_run(connection, "01C")
+    )
 
 
 async def test_of_what_is_said_again_on_one_day_the_first_stands_for_all(library: Library) -> None:
@@ -104,7 +123,9 @@ async def test_of_what_is_said_again_on_one_day_the_first_stands_for_all(library
         assert await library.indexed() == 1
 
 
-async def test_a_run_that_says_the_same_before_and_after_midnight_can_be_dropped(library: Library) -> None:
+async def test_a_run_that_says_the_same_before_and_after_midnight_can_be_dropped(
+    library: Library,
+) -> None:
     report = "All backups are complete and every disk is healthy."
     await library.run("01A", report)
     library.clock.now = datetime(2026, 3, 3, 23, 58, tzinfo=UTC)
@@ -118,18 +139,26 @@ async def test_a_run_that_says_the_same_before_and_after_midnight_can_be_dropped
         assert await library.indexed() == 1
 
 
-async def test_the_line_about_a_run_is_found_by_its_words_once_the_run_is_gone(library: Library) -> None:
-    await library.archive("01A", said("The walrus sleeps."), line="zoo, 2026-11-20: How is the walrus? → It sleeps.")
+async def test_the_line_about_a_run_is_found_by_its_words_once_the_run_is_gone(
+    library: Library,
+) -> None:
+    await library.archive(
+        "01A", said("The walrus sleeps."), line="zoo, 2026-11-20: How is the walrus? → It sleeps."
+    )
     assert await library.found("walrus") == ["The walrus sleeps."]
     assert await library.found("run:01A") == ["zoo, 2026-11-20: How is the walrus? → It sleeps."]
     await library.memory.memory_store.write(partial(rows.drop_run, run="01A"))
     assert await library.found("walrus") == ["zoo, 2026-11-20: How is the walrus? → It sleeps."]
-    await library.archive("01A", said("The walrus sleeps."), line="zoo, 2026-11-20: How is the walrus? → It sleeps.")
+    await library.archive(
+        "01A", said("The walrus sleeps."), line="zoo, 2026-11-20: How is the walrus? → It sleeps."
+    )
     assert await library.found("walrus") == ["The walrus sleeps."]
 
 
 async def test_a_dropped_run_leaves_no_word_in_the_index(library: Library) -> None:
-    await library.run("01A", "a secret about walruses", "another about otters", "a third about badgers", "Yes.")
+    await library.run(
+        "01A", "a secret about walruses", "another about otters", "a third about badgers", "Yes."
+    )
     await library.memory.memory_store.write(lambda connection: rows.drop_run(connection, "01A"))
     assert await library.vocabulary() == set()
     assert await library.indexed() == 0

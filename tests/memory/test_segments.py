@@ -53,7 +53,11 @@ def test_a_short_answer_is_the_same_only_after_the_same_question() -> None:
     def answer_to(question: str) -> int:
         return list(pieces("ask", said(question, "Yes.")))[1].digest
 
-    assert answer_to("Is the disk full?") == answer_to("Is the disk full?") != answer_to("Is the fan broken?")
+    assert (
+        answer_to("Is the disk full?")
+        == answer_to("Is the disk full?")
+        != answer_to("Is the fan broken?")
+    )
 
 
 def test_half_a_surrogate_pair_is_kept_as_a_question_mark() -> None:

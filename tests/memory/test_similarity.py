@@ -36,20 +36,26 @@ GREETING = (
         ),
     ],
 )
-def test_a_text_repeats_another_if_hardly_a_word_and_no_number_differs(one: str, other: str, same: bool) -> None:
+def test_a_text_repeats_another_if_hardly_a_word_and_no_number_differs(
+    one: str, other: str, same: bool
+) -> None:
     folder = Folder()
     assert folder.place_of(one) is None
     assert (folder.place_of(other) == 0) is same
 
 
-async def test_of_many_greetings_the_newest_is_told_and_room_is_left_for_others(library: Library) -> None:
+async def test_of_many_greetings_the_newest_is_told_and_room_is_left_for_others(
+    library: Library,
+) -> None:
     words = ["Good", "fine", "nice", "sunny", "cloudy", "rainy", "windy", "foggy"]
     for n, word in enumerate(words):
         library.clock.turn(days=1)
         await library.run(f"01{n}", GREETING.replace("Good", word), routine=f"r{n % 3}")
     await library.run("02", "One backup needs attention: the walrus.")
     found = await library.memory.retrieve("backup attention", 5)
-    assert [chunk.content for chunk in found if "morning" in chunk.content] == [GREETING.replace("Good", "foggy")]
+    assert [chunk.content for chunk in found if "morning" in chunk.content] == [
+        GREETING.replace("Good", "foggy")
+    ]
     assert any("walrus" in chunk.content for chunk in found)
 
 

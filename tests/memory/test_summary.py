@@ -14,12 +14,30 @@ from daemon.models import SegmentType
 AT = datetime(2026, 3, 2, 8, 0, tzinfo=UTC)
 RUN = [
     Segment(
-        iteration=0, segment=0, type=SegmentType.USER_MESSAGE, timestamp=AT, text="Look after the shed.", who="goal"
+        iteration=0,
+        segment=0,
+        type=SegmentType.USER_MESSAGE,
+        timestamp=AT,
+        text="Look after the shed.",
+        who="goal",
     ),
     Segment(
-        iteration=1, segment=0, type=SegmentType.TOOL_RESULT, timestamp=AT, text="oil: 3 l", who="shell", tainted=True
+        iteration=1,
+        segment=0,
+        type=SegmentType.TOOL_RESULT,
+        timestamp=AT,
+        text="oil: 3 l",
+        who="shell",
+        tainted=True,
     ),
-    Segment(iteration=2, segment=0, type=SegmentType.RESPONSE, timestamp=AT, text="All is well.", who="agent"),
+    Segment(
+        iteration=2,
+        segment=0,
+        type=SegmentType.RESPONSE,
+        timestamp=AT,
+        text="All is well.",
+        who="agent",
+    ),
 ]
 
 
@@ -29,19 +47,25 @@ def answer(*facts: object, summary: object = "The shed was looked after.") -> st
 
 def test_the_model_is_asked_with_numbered_texts_in_its_language() -> None:
     (message,) = question("daily", RUN, "en")
-    assert "[0] goal: Look after the shed.\n[1] shell: oil: 3 l\n[2] agent: All is well." in message.content
+    assert (
+        "[0] goal: Look after the shed.\n[1] shell: oil: 3 l\n[2] agent: All is well."
+        in message.content
+    )
     assert "只输出 JSON" in question("daily", RUN, "zh")[0].content
 
 
 def test_a_long_run_is_cut_to_what_a_model_reads() -> None:
     long = [
-        Segment(iteration=n, segment=0, type=SegmentType.RESPONSE, timestamp=AT, text="x" * 5_000) for n in range(99)
+        Segment(iteration=n, segment=0, type=SegmentType.RESPONSE, timestamp=AT, text="x" * 5_000)
+        for n in range(99)
     ]
     assert len(question("daily", long, "en")[0].content) < 20_000
 
 
 def test_facts_stand_behind_their_source_at_its_anchor_and_the_summary_last() -> None:
-    told = with_summary(RUN, f"```json\n{answer({'text': 'The shed holds 3 l of oil.', 'from': 1})}\n```")
+    told = with_summary(
+        RUN, f"```json\n{answer({'text': 'The shed holds 3 l of oil.', 'from': 1})}\n```"
+    )
     assert [(each.type, each.text) for each in told] == [
         ("user_message", "Look after the shed."),
         ("tool_result", "oil: 3 l"),
@@ -64,7 +88,13 @@ def test_facts_stand_behind_their_source_at_its_anchor_and_the_summary_last() ->
         ("{broken", "{broken", 0),
         ("", "", 0),
         ("[1, 2]", "[1, 2]", 0),
-        (answer(1, None, {"text": 3}, {"from": 1}, {"text": "a fact", "from": "x"}, "a bare fact"), "The shed", 2),
+        (
+            answer(
+                1, None, {"text": 3}, {"from": 1}, {"text": "a fact", "from": "x"}, "a bare fact"
+            ),
+            "The shed",
+            2,
+        ),
         (answer({"text": "from nowhere", "from": 99}), "The shed", 0),
         (answer(*[f"fact {n}" for n in range(50)]), "The shed", MOST_FACTS),
         (answer({"text": "a fact", "from": 0}, summary=None), "", 1),

@@ -24,10 +24,19 @@ def shape(connection: sqlite3.Connection) -> dict[str, object]:
             sorted(row[2:7] for row in connection.execute(f"PRAGMA foreign_key_list({table})")),
             "AUTOINCREMENT" in (sql or ""),
         )
-        for _, index, unique, _, partial in connection.execute(f"PRAGMA index_list({table})").fetchall():
+        for _, index, unique, _, partial in connection.execute(
+            f"PRAGMA index_list({table})"
+        ).fetchall():
             columns = [name for _, _, name in connection.execute(f"PRAGMA index_info({index})")]
-            (text,) = connection.execute("SELECT sql FROM sqlite_master WHERE name = ?", (index,)).fetchone()
-            found[f"{table}: {index}"] = (unique, partial, columns, (text or "").partition(" WHERE ")[2])
+            (text,) = connection.execute(
+                "SELECT sql FROM sqlite_master WHERE name = ?", (index,)
+            ).fetchone()
+            found[f"{table}: {index}"] = (
+                unique,
+                partial,
+                columns,
+                (text or "").partition(" WHERE ")[2],
+            )
     return found
 
 
@@ -54,7 +63,12 @@ async def test_what_memory_writes_the_models_read(library: Library) -> None:
     engine = create_engine(f"sqlite:///{library.db.path}")
     with Session(engine) as session:
         item = session.exec(select(tables.ItemRow)).one()
-        assert (item.key, item.text, item.tainted, item.created) == ("colour", "green", True, library.clock.now)
+        assert (item.key, item.text, item.tainted, item.created) == (
+            "colour",
+            "green",
+            True,
+            library.clock.now,
+        )
         rows = session.exec(select(tables.SegmentRow)).all()
         assert [(row.who, row.asks) for row in rows] == [("person", True), ("agent", False)]
     engine.dispose()

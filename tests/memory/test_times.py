@@ -51,7 +51,9 @@ NOW = datetime(2026, 3, 4, 10, 0, tzinfo=BERLIN)  # a Wednesday
         ("周末", "2026-02-28", "2026-03-02"),
     ],
 )
-def test_a_time_named_by_its_distance_is_a_stretch_of_days(question: str, begin: str, end: str) -> None:
+def test_a_time_named_by_its_distance_is_a_stretch_of_days(
+    question: str, begin: str, end: str
+) -> None:
     found = span(question, NOW)
     assert found is not None
     assert (found.begin, found.end) == tuple(
@@ -70,7 +72,9 @@ def test_other_questions_name_none(question: str) -> None:
 def test_a_day_has_23_hours_when_the_clock_is_put_forward() -> None:
     found = span("yesterday", datetime(2026, 3, 30, 9, 0, tzinfo=BERLIN))
     assert found is not None
-    assert found.end.astimezone(ZoneInfo("UTC")) - found.begin.astimezone(ZoneInfo("UTC")) == timedelta(hours=23)
+    assert found.end.astimezone(ZoneInfo("UTC")) - found.begin.astimezone(
+        ZoneInfo("UTC")
+    ) == timedelta(hours=23)
 
 
 def test_a_time_before_all_time_is_none() -> None:
@@ -80,10 +84,16 @@ def test_a_time_before_all_time_is_none() -> None:
 async def test_who_asks_about_yesterday_hears_of_yesterday_first(library: Library) -> None:
     for day in range(10):
         library.clock.now = START + timedelta(days=day)
-        await library.run(f"01{day}", f"The backup number {day} took {day + 20} minutes.", routine=f"r{day}")
-    assert await library.found("how long did the backup take yesterday?", 1) == ["The backup number 8 took 28 minutes."]
+        await library.run(
+            f"01{day}", f"The backup number {day} took {day + 20} minutes.", routine=f"r{day}"
+        )
+    assert await library.found("how long did the backup take yesterday?", 1) == [
+        "The backup number 8 took 28 minutes."
+    ]
     assert await library.found("备份 昨天", 1) == ["The backup number 8 took 28 minutes."]
-    assert len(await library.found("how long did the backup take yesterday?")) == 10  # the others are not left out
+    assert (
+        len(await library.found("how long did the backup take yesterday?")) == 10
+    )  # the others are not left out
 
 
 async def test_a_question_for_a_day_alone_is_answered(library: Library) -> None:

@@ -58,7 +58,12 @@ class House:
         done = subprocess.run(
             [sys.executable, "-m", "daemon.app.main", "policy", *words],
             cwd=self.folder,
-            env={**os.environ, "PYTHONPATH": str(ROOT), "STATE_DIRECTORY": str(self.state), "HOME": str(self.folder)},
+            env={
+                **os.environ,
+                "PYTHONPATH": str(ROOT),
+                "STATE_DIRECTORY": str(self.state),
+                "HOME": str(self.folder),
+            },
             capture_output=True,
             text=True,
             check=False,
@@ -100,7 +105,9 @@ def test_a_sound_policy_is_said_to_be_sound_with_what_deserves_a_second_look(hou
 
 
 def test_an_unsound_one_is_refused_with_its_place(house: House) -> None:
-    (house.folder / "bad.toml").write_text(POLICY.replace('match = ["df -h"]', 'match = ["df -h | sort -o x"]'))
+    (house.folder / "bad.toml").write_text(
+        POLICY.replace('match = ["df -h"]', 'match = ["df -h | sort -o x"]')
+    )
     code, _, err = house.policy("check", "bad.toml")
     assert code == 78
     assert "rule[0].match" in err
@@ -135,7 +142,10 @@ def test_a_file_of_calls_is_held_against_what_it_expects(house: House) -> None:
     code, out, _ = house.policy("test", "calls.jsonl")
     assert (code, "expected deny, but allow: rule 1" in out) == (1, True)
     file.write_text('{"cmd": "df", "expect": "maybe"}\n[]\n')
-    assert house.policy("test", "calls.jsonl")[2].count("is not a call with what is expected of it") == 2
+    assert (
+        house.policy("test", "calls.jsonl")[2].count("is not a call with what is expected of it")
+        == 2
+    )
 
 
 async def test_another_policy_is_tried_on_the_calls_that_were_made(house: House) -> None:
@@ -145,15 +155,22 @@ async def test_another_policy_is_tried_on_the_calls_that_were_made(house: House)
         ("shell", {"command": "cat notes.md"}, "allow"),
         ("shell", {"command": "uptime"}, "deny"),
     )
-    (house.folder / "new.toml").write_text(POLICY.replace('"df", "ls"', '"uptime", "ls"').replace('["df -h"]', "[]"))
+    (house.folder / "new.toml").write_text(
+        POLICY.replace('"df", "ls"', '"uptime", "ls"').replace('["df -h"]', "[]")
+    )
     code, out, _ = house.policy("backtest", "new.toml", "--since", "1d")
     assert code == 0
-    assert "2 would now be denied:\n  2 x shell df -h  (daily; was: allow)\n      default: no rule" in out
+    assert (
+        "2 would now be denied:\n  2 x shell df -h  (daily; was: allow)\n      default: no rule"
+        in out
+    )
     assert "1 would now be allowed:\n  1 x shell uptime  (daily; was: deny)" in out
     assert out.endswith("1 of 4 calls in 1 run since 1d: no difference\n")
 
 
-async def test_the_narrowest_section_is_suggested_and_all_that_ran_fits_into_it(house: House) -> None:
+async def test_the_narrowest_section_is_suggested_and_all_that_ran_fits_into_it(
+    house: House,
+) -> None:
     made = [
         ("shell", {"command": "df -h && git log -3 | cat"}, "allow"),
         ("file_write", {"path": "reports/a/today.md", "content": "x"}, "allow"),
@@ -176,4 +193,7 @@ async def test_the_narrowest_section_is_suggested_and_all_that_ran_fits_into_it(
 def test_without_a_journal_that_is_said(house: House) -> None:
     code, _, err = house.policy("suggest", "daily")
     assert (code, "no run has been recorded" in err) == (78, True)
-    assert "neither a length of time" in house.policy("backtest", "policy.toml", "--since", "tomorrow")[2]
+    assert (
+        "neither a length of time"
+        in house.policy("backtest", "policy.toml", "--since", "tomorrow")[2]
+    )

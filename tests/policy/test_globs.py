@@ -10,12 +10,20 @@ from daemon.policy.globs import BadPattern, Glob, in_either_case
 @pytest.mark.parametrize(
     ("pattern", "covered", "not_covered"),
     [
-        ("notes.md", ["notes.md", "a/notes.md", "a/b/notes.md"], ["notes.mdx", "notes.md/x", "xnotes.md"]),
+        (
+            "notes.md",
+            ["notes.md", "a/notes.md", "a/b/notes.md"],
+            ["notes.mdx", "notes.md/x", "xnotes.md"],
+        ),
         (".env*", [".env", ".env.local", "config/.env"], ["env", ".envs/x", "a.env"]),
         ("*.pem", ["a.pem", "a/b.pem", ".pem"], ["a.pem/x", "apem"]),
         ("reports/**", ["reports/a", "reports/a/b"], ["reports", "x/reports/a", "reportsx/a"]),
         ("reports/*.md", ["reports/a.md"], ["reports/a/b.md", "x/reports/a.md", "reports/a.mdx"]),
-        ("**/.git/**", [".git/config", "a/.git/hooks/x"], [".git", "a/.git", ".gitignore", "x.git/config"]),
+        (
+            "**/.git/**",
+            [".git/config", "a/.git/hooks/x"],
+            [".git", "a/.git", ".gitignore", "x.git/config"],
+        ),
         ("**/secret", ["secret", "a/secret"], ["secret/x", "asecret"]),
         ("a/**/b", ["a/b", "a/x/b", "a/x/y/b"], ["ab", "a/xb", "b"]),
         ("**", ["a", "a/b", "."], []),
@@ -25,7 +33,9 @@ from daemon.policy.globs import BadPattern, Glob, in_either_case
         ("a.b+(c)", ["a.b+(c)"], ["axb+(c)", "a.bb(c)"]),
     ],
 )
-def test_a_pattern_covers_what_it_says(pattern: str, covered: list[str], not_covered: list[str]) -> None:
+def test_a_pattern_covers_what_it_says(
+    pattern: str, covered: list[str], not_covered: list[str]
+) -> None:
     glob = Glob(pattern)
     assert [path for path in covered if not glob.covers(path)] == []
     assert [path for path in not_covered if glob.covers(path)] == []
@@ -110,7 +120,9 @@ def test_whether_something_may_lie_beneath_a_folder_is_never_wrongly_denied(
         ("srv/a/**", "/srv", set()),
     ],
 )
-def test_a_pattern_is_told_relative_to_a_folder(pattern: str, folder: str, beneath: set[str]) -> None:
+def test_a_pattern_is_told_relative_to_a_folder(
+    pattern: str, folder: str, beneath: set[str]
+) -> None:
     assert Glob(pattern).beneath(folder) == beneath
 
 
@@ -124,17 +136,27 @@ _PART = st.sampled_from(["a", "b", "*", "**", "a*", "?", ".env*", "reports", "*.
 
 
 @settings(max_examples=300, deadline=None, derandomize=True)
-@given(pattern=st.lists(_PART, min_size=1, max_size=3).map("/".join), path=st.lists(_NAME, min_size=1, max_size=4))
-def test_what_covers_a_path_may_lie_beneath_each_folder_above_it(pattern: str, path: list[str]) -> None:
+@given(
+    pattern=st.lists(_PART, min_size=1, max_size=3).map("/".join),
+    path=st.lists(_NAME, min_size=1, max_size=4),
+)
+def test_what_covers_a_path_may_lie_beneath_each_folder_above_it(
+    pattern: str, path: list[str]
+) -> None:
     glob = Glob(pattern)
     if glob.covers("/".join(path)):
-        assert all(glob.may_lie_beneath("/".join(path[:depth]) or ".") for depth in range(len(path)))
+        assert all(
+            glob.may_lie_beneath("/".join(path[:depth]) or ".") for depth in range(len(path))
+        )
     if glob.covers_all_of("/".join(path)):
         assert glob.covers("/".join([*path, "b", "x.pem"]))
 
 
 @settings(max_examples=300, deadline=None, derandomize=True)
-@given(pattern=st.lists(_PART, min_size=1, max_size=3).map("/".join), path=st.lists(_NAME, min_size=2, max_size=4))
+@given(
+    pattern=st.lists(_PART, min_size=1, max_size=3).map("/".join),
+    path=st.lists(_NAME, min_size=2, max_size=4),
+)
 def test_relative_to_a_folder_a_pattern_covers_the_same(pattern: str, path: list[str]) -> None:
     for depth in range(1, len(path)):
         beneath = Glob(pattern).beneath("/".join(path[:depth]))

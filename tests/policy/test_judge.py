@@ -20,12 +20,16 @@ def rule(effect: Effect, tool: str = "shell", number: int = 1, **more: object) -
     if "argv" in more:
         more["argv"] = tuple(frozenset(each.split("|")) for each in str(more["argv"]).split())
     if "paths" in more:
-        more["paths"] = tuple(Glob(each, effect is not ALLOW) for each in str(more["paths"]).split())
+        more["paths"] = tuple(
+            Glob(each, effect is not ALLOW) for each in str(more["paths"]).split()
+        )
     return Rule(number, tool, effect, label=f"rule {number}", **more)  # type: ignore[arg-type]
 
 
 def command(line: str, *paths: str, **more: object) -> Part:
-    return Part(tool="shell", words=tuple(line.split()), paths=tuple((path,) for path in paths), **more)  # type: ignore[arg-type]
+    return Part(
+        tool="shell", words=tuple(line.split()), paths=tuple((path,) for path in paths), **more
+    )  # type: ignore[arg-type]
 
 
 def effect(part: Part, *rules: Rule, routine: str = "daily") -> Effect:
@@ -40,7 +44,13 @@ def test_what_no_rule_speaks_of_is_denied_by_default() -> None:
 
 @pytest.mark.parametrize(
     ("effects", "decided"),
-    [([ALLOW], ALLOW), ([ALLOW, ASK], ASK), ([ASK, ALLOW], ASK), ([ALLOW, DENY, ASK], DENY), ([DENY, ALLOW], DENY)],
+    [
+        ([ALLOW], ALLOW),
+        ([ALLOW, ASK], ASK),
+        ([ASK, ALLOW], ASK),
+        ([ALLOW, DENY, ASK], DENY),
+        ([DENY, ALLOW], DENY),
+    ],
 )
 def test_the_strictest_decides_wherever_it_stands(effects: list[Effect], decided: Effect) -> None:
     rules = [rule(each, number=number) for number, each in enumerate(effects, 1)]
@@ -100,8 +110,15 @@ def test_a_tree_that_may_hold_something_forbidden_is_so_unless_that_is_excluded(
         assert effect(tree, free, rule(DENY, "*", paths=pattern)) is DENY
         assert effect(passing, free, rule(DENY, "*", paths=pattern)) is ALLOW
         within = replace(passing, trees=((".",), ("src/.ssh", "link")))
-        assert effect(within, free, rule(DENY, "*", paths=pattern)) is (DENY if "ssh" in pattern else ALLOW)
-    assert effect(replace(passing, trees=(("src", ".ssh"),)), free, rule(DENY, "*", paths="**/.ssh/**")) is DENY
+        assert effect(within, free, rule(DENY, "*", paths=pattern)) is (
+            DENY if "ssh" in pattern else ALLOW
+        )
+    assert (
+        effect(
+            replace(passing, trees=(("src", ".ssh"),)), free, rule(DENY, "*", paths="**/.ssh/**")
+        )
+        is DENY
+    )
     assert effect(passing, free, rule(DENY, "*", paths="src/private/**")) is DENY
     assert effect(passing, free, rule(DENY, "*", paths="other/private/**")) is ALLOW
     assert effect(passing, free, rule(ASK, "*", paths=".env*")) is ASK
@@ -118,7 +135,9 @@ def test_a_rule_may_be_for_some_routines_and_some_tools_only() -> None:
 
 
 def test_what_lies_out_of_reach_no_rule_can_allow() -> None:
-    part = command("cat /etc/shadow", refusal=Unreadable("/etc/shadow lies outside", "name another"))
+    part = command(
+        "cat /etc/shadow", refusal=Unreadable("/etc/shadow lies outside", "name another")
+    )
     verdict = judge(part, [rule(ALLOW)], routine="daily")
     assert (verdict.effect, verdict.rule, verdict.allowed) == (DENY, "built in", "name another")
 
@@ -134,7 +153,13 @@ _RULES = st.lists(
     max_size=5,
 )
 _PARTS = st.sampled_from(
-    [command("ls", "."), command("cat -n", "a"), command("cat", misfit=MISFIT), command("rm a"), Part(tool="file_read")]
+    [
+        command("ls", "."),
+        command("cat -n", "a"),
+        command("cat", misfit=MISFIT),
+        command("rm a"),
+        Part(tool="file_read"),
+    ]
 )
 
 

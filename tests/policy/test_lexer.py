@@ -16,7 +16,11 @@ NULL, STDOUT = Stream.NULL, Stream.STDOUT
 
 
 def words(line: str) -> list[list[str]]:
-    return [[word.text for word in command.words] for pipeline in read(line) for command in pipeline.commands]
+    return [
+        [word.text for word in command.words]
+        for pipeline in read(line)
+        for command in pipeline.commands
+    ]
 
 
 @pytest.mark.parametrize(
@@ -28,15 +32,35 @@ def words(line: str) -> list[list[str]]:
         ("echo '' \"\"", [["echo", "", ""]]),
         ('echo "it\'s" \'say "hi"\'', [["echo", "it's", 'say "hi"']]),
         (r'echo "a\"b" "c\\d" "e\nf" "g\.h"', [["echo", 'a"b', r"c\d", r"e\nf", r"g\.h"]]),
-        ("echo '$HOME' '`id`' '\\n' '!x' '~' '#'", [["echo", "$HOME", "`id`", "\\n", "!x", "~", "#"]]),
+        (
+            "echo '$HOME' '`id`' '\\n' '!x' '~' '#'",
+            [["echo", "$HOME", "`id`", "\\n", "!x", "~", "#"]],
+        ),
         (
             "echo a#b HEAD~1 HEAD@{1} HEAD^ a=b c:d +%F 50% x@y ]",
-            [["echo", "a#b", "HEAD~1", "HEAD@{1}", "HEAD^", "a=b", "c:d", "+%F", "50%", "x@y", "]"]],
+            [
+                [
+                    "echo",
+                    "a#b",
+                    "HEAD~1",
+                    "HEAD@{1}",
+                    "HEAD^",
+                    "a=b",
+                    "c:d",
+                    "+%F",
+                    "50%",
+                    "x@y",
+                    "]",
+                ]
+            ],
         ),
         ("a|b && c||d ; e\nf", [["a"], ["b"], ["c"], ["d"], ["e"], ["f"]]),
         ("a &&\n\n b |\n c;", [["a"], ["b"], ["c"]]),
         ("\n\na\n\nb\n", [["a"], ["b"]]),
-        ("find . \\( -name x \\) \\! -name y", [["find", ".", "(", "-name", "x", ")", "!", "-name", "y"]]),
+        (
+            "find . \\( -name x \\) \\! -name y",
+            [["find", ".", "(", "-name", "x", ")", "!", "-name", "y"]],
+        ),
         ("test ! -f x", [["test", "!", "-f", "x"]]),
         ("[ a != b ]", [["[", "a", "!=", "b", "]"]]),
         ('echo "really!" "a != b"', [["echo", "really!", "a != b"]]),
@@ -50,7 +74,12 @@ def test_a_plain_line_is_cut_into_its_words(line: str, read_as: list[list[str]])
 
 @pytest.mark.parametrize(
     ("line", "joints"),
-    [("a", ";"), ("a; b", ";;"), ("a && b || c\nd", [";", "&&", "||", ";"]), ("a | b && c", [";", "&&"])],
+    [
+        ("a", ";"),
+        ("a; b", ";;"),
+        ("a && b || c\nd", [";", "&&", "||", ";"]),
+        ("a | b && c", [";", "&&"]),
+    ],
 )
 def test_pipelines_keep_what_joins_them(line: str, joints: list[str]) -> None:
     assert [pipeline.joint for pipeline in read(line)] == list(joints)
@@ -75,12 +104,17 @@ def test_redirections_to_nowhere_are_read(line: str, redirects: list[Redirect]) 
 def test_one_file_may_stand_for_standard_input() -> None:
     command = read("wc -l < 'a file' -c")[0].commands[0]
     assert command.stdin is not None
-    assert (command.stdin.text, [word.text for word in command.words]) == ("a file", ["wc", "-l", "-c"])
+    assert (command.stdin.text, [word.text for word in command.words]) == (
+        "a file",
+        ["wc", "-l", "-c"],
+    )
 
 
 def test_wildcards_outside_quotes_are_remembered_and_inside_they_are_letters() -> None:
     command = (
-        read("ls *.md '*.md' a\"*\"?[")[0].commands[0] if False else read("ls *.md '*.md' a\"*[\"?")[0].commands[0]
+        read("ls *.md '*.md' a\"*\"?[")[0].commands[0]
+        if False
+        else read("ls *.md '*.md' a\"*[\"?")[0].commands[0]
     )
     assert [word.pattern for word in command.words] == ["", "*.md", "", "a[*][[]?"]
 
@@ -110,8 +144,29 @@ def test_a_refusal_says_how_to_write_it(line: str, instead: str) -> None:
 
 
 # Controls, spaces that are none, marks without ink, directions of writing, tags, halves of characters, private ones.
-_HIDDEN = [*map(chr, range(10)), *map(chr, range(11, 32)), "\x7f", "\x85", "\xa0", "\xad", "\u034f", "\u115f", "\u200b"]
-_HIDDEN += ["\u200e", "\u2028", "\u202e", "\u2060", "\u2800", "\u3000", "\u3164", "\ufe01", "\ufeff", "\uffa0"]
+_HIDDEN = [
+    *map(chr, range(10)),
+    *map(chr, range(11, 32)),
+    "\x7f",
+    "\x85",
+    "\xa0",
+    "\xad",
+    "\u034f",
+    "\u115f",
+    "\u200b",
+]
+_HIDDEN += [
+    "\u200e",
+    "\u2028",
+    "\u202e",
+    "\u2060",
+    "\u2800",
+    "\u3000",
+    "\u3164",
+    "\ufe01",
+    "\ufeff",
+    "\uffa0",
+]
 _HIDDEN += ["\U000e0041", "\U000e0100", "\ud800", "\ue000", "\U0010ffff"]
 
 
@@ -122,7 +177,9 @@ def test_nothing_invisible_is_read_not_even_in_quotes(char: str) -> None:
             read(line)
 
 
-@pytest.mark.parametrize("text", ["；", "ｌs", "n\u043etes.md", "\u2013l", "\u2212l", "“x”", "a\u0300", "pаypal"])
+@pytest.mark.parametrize(
+    "text", ["；", "ｌs", "n\u043etes.md", "\u2013l", "\u2212l", "“x”", "a\u0300", "pаypal"]
+)
 def test_what_looks_like_something_else_must_be_quoted(text: str) -> None:
     with pytest.raises(Unreadable):
         read(f"ls {text}")
@@ -147,14 +204,20 @@ def test_plain_and_quoted_words_are_read_as_shlex_reads_them(operands: list[str]
 @settings(max_examples=300, deadline=None, derandomize=True)
 @given(
     st.lists(
-        st.text(alphabet=st.characters(exclude_categories=["C", "Z"], include_characters=" "), max_size=8), max_size=5
+        st.text(
+            alphabet=st.characters(exclude_categories=["C", "Z"], include_characters=" "),
+            max_size=8,
+        ),
+        max_size=5,
     )
 )
 def test_words_that_were_quoted_come_back_as_they_were(operands: list[str]) -> None:
     line = shlex.join(["show", *operands])
     try:
         assert words(line) == [["show", *operands]]
-    except Unreadable:  # an apostrophe is quoted by a backslash or holds a hidden character: refused, never misread
+    except (
+        Unreadable
+    ):  # an apostrophe is quoted by a backslash or holds a hidden character: refused, never misread
         assert not line.isascii() or "'\"'\"'" in line
 
 
@@ -197,8 +260,40 @@ _FRAGMENTS = st.sampled_from(
             "%s",
             "\u2028",
         ),
-        *("show", "show", "show", "show a", "show f", " ", " ", " ", " ", "a", "f", "é", "'", '"', "'x y'", '"x y"'),
-        *("*", "?", "a*", "./?", "|", " | show", "||", " || show", "&&", " && show", ";", "; show", "\n", "\nshow"),
+        *(
+            "show",
+            "show",
+            "show",
+            "show a",
+            "show f",
+            " ",
+            " ",
+            " ",
+            " ",
+            "a",
+            "f",
+            "é",
+            "'",
+            '"',
+            "'x y'",
+            '"x y"',
+        ),
+        *(
+            "*",
+            "?",
+            "a*",
+            "./?",
+            "|",
+            " | show",
+            "||",
+            " || show",
+            "&&",
+            " && show",
+            ";",
+            "; show",
+            "\n",
+            "\nshow",
+        ),
         *(
             "2>&1",
             ">/dev/null",
@@ -258,7 +353,12 @@ def bash(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def _run_by_bash(folder: Path, line: str) -> tuple[list[list[str]], int]:
     log = folder / "log"
     log.write_text("")
-    env = {"PATH": str(folder / "bin"), "LOG": str(log), "LC_ALL": "C.UTF-8", "HOME": "/home/nobody"}
+    env = {
+        "PATH": str(folder / "bin"),
+        "LOG": str(log),
+        "LC_ALL": "C.UTF-8",
+        "HOME": "/home/nobody",
+    }
     done = subprocess.run(
         [shutil.which("bash") or "bash", "--norc", "--noprofile", "-c", line],
         cwd=folder / "files",
@@ -285,7 +385,11 @@ def _run_by_us(folder: Path, line: str) -> tuple[list[list[str]], int]:
         if (pipeline.joint == "&&" and code) or (pipeline.joint == "||" and not code):
             continue
         for command in pipeline.commands:
-            argv = [each.text for word in command.words for each in (reach.expand(word) if word.pattern else (word,))]
+            argv = [
+                each.text
+                for word in command.words
+                for each in (reach.expand(word) if word.pattern else (word,))
+            ]
             assume(argv[0] != "[")  # built into bash
             if command.stdin is not None and not (folder / "files" / command.stdin.text).is_file():
                 code = 1

@@ -14,12 +14,16 @@ from tests.policy.lines import ALLOWED, DENIED
 
 
 def test_every_line_of_an_honest_report_runs(shipped: Policy) -> None:
-    verdicts = {line: shipped.judge("shell", {"command": line}, routine="daily-report") for line in ALLOWED}
+    verdicts = {
+        line: shipped.judge("shell", {"command": line}, routine="daily-report") for line in ALLOWED
+    }
     assert {line: verdict.reason for line, verdict in verdicts.items() if not verdict.allows} == {}
 
 
 def test_no_other_line_does_and_each_is_given_a_reason(shipped: Policy) -> None:
-    verdicts = {line: shipped.judge("shell", {"command": line}, routine="daily-report") for line in DENIED}
+    verdicts = {
+        line: shipped.judge("shell", {"command": line}, routine="daily-report") for line in DENIED
+    }
     assert [line for line, verdict in verdicts.items() if verdict.allows] == []
     assert [line for line, verdict in verdicts.items() if not verdict.reason] == []
 
@@ -31,14 +35,98 @@ def judge(tmp_path_factory: pytest.TempPathFactory) -> Policy:
 
 _PIECES = st.sampled_from(
     [
-        *("ls", "cat", "sort", "grep", "find", "git", "ps", "sed", "jq", "date", "head", "touch", "rm", "sh", "x=1"),
-        *("notes.md", ".env", "/etc/shadow", "link_etc/passwd", "src", "..", "*", "?*", "-", "--", "-o", "-r", "-n"),
-        *("-exec", "-delete", "--output=x", "log", "push", "-c", "1p", "aux", "e", "+%s", ".", "pwned"),
-        *(" ", " ", " ", "  ", "|", "||", "&&", ";", "\n", "&", ">", ">>", "<", "2>&1", ">/dev/null", "2>/dev/null"),
-        *("'", '"', "$", "`", "\\", "(", ")", "{", "}", "[", "]", "~", "!", "#", "=", "$(id)", "${x}", "<(ls)", "\t"),
+        *(
+            "ls",
+            "cat",
+            "sort",
+            "grep",
+            "find",
+            "git",
+            "ps",
+            "sed",
+            "jq",
+            "date",
+            "head",
+            "touch",
+            "rm",
+            "sh",
+            "x=1",
+        ),
+        *(
+            "notes.md",
+            ".env",
+            "/etc/shadow",
+            "link_etc/passwd",
+            "src",
+            "..",
+            "*",
+            "?*",
+            "-",
+            "--",
+            "-o",
+            "-r",
+            "-n",
+        ),
+        *(
+            "-exec",
+            "-delete",
+            "--output=x",
+            "log",
+            "push",
+            "-c",
+            "1p",
+            "aux",
+            "e",
+            "+%s",
+            ".",
+            "pwned",
+        ),
+        *(
+            " ",
+            " ",
+            " ",
+            "  ",
+            "|",
+            "||",
+            "&&",
+            ";",
+            "\n",
+            "&",
+            ">",
+            ">>",
+            "<",
+            "2>&1",
+            ">/dev/null",
+            "2>/dev/null",
+        ),
+        *(
+            "'",
+            '"',
+            "$",
+            "`",
+            "\\",
+            "(",
+            ")",
+            "{",
+            "}",
+            "[",
+            "]",
+            "~",
+            "!",
+            "#",
+            "=",
+            "$(id)",
+            "${x}",
+            "<(ls)",
+            "\t",
+        ),
     ]
 )
-_LINES = st.one_of(st.lists(_PIECES, max_size=14).map("".join), st.lists(_PIECES, max_size=9).map(" ".join), st.text())
+_LINES = st.one_of(
+    st.lists(_PIECES, max_size=14).map("".join),
+    st.lists(_PIECES, max_size=9).map(" ".join),
+    st.text(),
+)
 
 
 @settings(max_examples=600, deadline=None, derandomize=True)
@@ -59,7 +147,8 @@ def test_no_line_is_allowed_unless_each_of_its_commands_is(judge: Policy, line: 
 
 
 _ARGUMENTS = st.dictionaries(
-    st.sampled_from(["command", "path", "x"]), st.one_of(st.none(), st.integers(), st.text(), st.lists(st.text()))
+    st.sampled_from(["command", "path", "x"]),
+    st.one_of(st.none(), st.integers(), st.text(), st.lists(st.text())),
 )
 
 
@@ -68,6 +157,8 @@ _ARGUMENTS = st.dictionaries(
     tool=st.one_of(st.sampled_from(["shell", "file_read", "file_write", "sysinfo"]), st.text()),
     arguments=st.one_of(_ARGUMENTS, st.none(), st.text(), st.integers()),
 )
-def test_whatever_a_model_sends_is_judged_and_never_a_crash(judge: Policy, tool: str, arguments: object) -> None:
+def test_whatever_a_model_sends_is_judged_and_never_a_crash(
+    judge: Policy, tool: str, arguments: object
+) -> None:
     judge.judge(tool, arguments, routine="daily-report")  # type: ignore[arg-type]
     judge.is_read_only(tool, arguments)  # type: ignore[arg-type]

@@ -18,8 +18,29 @@ def usage(line: str, program: Program = PROGRAM) -> Usage:
 @pytest.mark.parametrize(
     "line",
     [
-        *("x", "-q x", "-qv x", "-n5 x", "-n 5 x", "-qn5 x", "-qn 5 x", "-20 x", "-o x", "-oabc x", "--quiet x"),
-        *("--lines=5 x", "--lines 5 x", "--color x", "--color=auto x", "x -q y", "x y -- -z", "-- -x", "x -"),
+        *(
+            "x",
+            "-q x",
+            "-qv x",
+            "-n5 x",
+            "-n 5 x",
+            "-qn5 x",
+            "-qn 5 x",
+            "-20 x",
+            "-o x",
+            "-oabc x",
+            "--quiet x",
+        ),
+        *(
+            "--lines=5 x",
+            "--lines 5 x",
+            "--color x",
+            "--color=auto x",
+            "x -q y",
+            "x y -- -z",
+            "-- -x",
+            "x -",
+        ),
         *("-n -5 x", "-n +5 x", "--pair a b x", "-n5k x"),
     ],
 )
@@ -108,7 +129,14 @@ def test_options_of_ours_stand_first_where_every_program_takes_them() -> None:
 
 @pytest.mark.parametrize(
     ("line", "end"),
-    [("x", None), ("x -- y", 2), ("-q -- x", 2), ("x -- y -- z", 2), ("-f-- -- x", 2), ("-f -x -- -- x", 3)],
+    [
+        ("x", None),
+        ("x -- y", 2),
+        ("-q -- x", 2),
+        ("x -- y -- z", 2),
+        ("-f-- -- x", 2),
+        ("-f -x -- -- x", 3),
+    ],
 )
 def test_it_is_known_where_the_options_end(line: str, end: int | None) -> None:
     assert usage(line).options_end == end
@@ -118,5 +146,8 @@ def test_it_is_known_where_the_options_end(line: str, end: int | None) -> None:
 
 def test_of_a_file_it_is_known_that_it_must_be_no_folder() -> None:
     comparing = Program("prog", "", "FILE FILE")
-    assert (usage("a b", comparing).files, usage("a b", comparing).no_folders) == (("a", "b"), ("a", "b"))
+    assert (usage("a b", comparing).files, usage("a b", comparing).no_folders) == (
+        ("a", "b"),
+        ("a", "b"),
+    )
     assert usage("- b", comparing).stdin and usage("- b", comparing).no_folders == ("b",)

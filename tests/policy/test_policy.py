@@ -14,7 +14,9 @@ SHELL = '[[rule]]\ntool = "shell"\neffect = "allow"\n'
 
 
 def test_a_line_is_judged_by_the_strictest_of_its_commands(policy: Write) -> None:
-    rules = f'{SHELL}argv = [["ls", "wc"]]\n[[rule]]\ntool = "shell"\neffect = "ask"\nargv = ["make"]\n'
+    rules = (
+        f'{SHELL}argv = [["ls", "wc"]]\n[[rule]]\ntool = "shell"\neffect = "ask"\nargv = ["make"]\n'
+    )
     judged = policy(rules)
     for line, effect in {
         "ls": Effect.ALLOW,
@@ -39,11 +41,25 @@ def test_a_verdict_names_its_rule_its_reason_and_what_would_be_allowed(policy: W
         return found.rule, found.reason, found.allowed
 
     assert verdict("shell", command="cat notes.md")[0] == "rule 1 (shell: cat…)"
-    assert verdict("shell", command="cat .env") == ("rule 2 (*: .env)", "secrets", "the shell runs cat, sort")
-    assert verdict("shell", command="rm x") == ("default", "no rule allows the program rm", "the shell runs cat, sort")
-    assert "sort -o is not an option that is known here" in verdict("shell", command="sort -o x notes.md")[1]
+    assert verdict("shell", command="cat .env") == (
+        "rule 2 (*: .env)",
+        "secrets",
+        "the shell runs cat, sort",
+    )
+    assert verdict("shell", command="rm x") == (
+        "default",
+        "no rule allows the program rm",
+        "the shell runs cat, sort",
+    )
+    assert (
+        "sort -o is not an option that is known here"
+        in verdict("shell", command="sort -o x notes.md")[1]
+    )
     assert verdict("shell", command="sort --uniq notes.md")[2] == "write --unique"
-    assert verdict("shell", command="cd src")[2] == "every command starts in the workspace; name paths relative to it"
+    assert (
+        verdict("shell", command="cd src")[2]
+        == "every command starts in the workspace; name paths relative to it"
+    )
     assert verdict("shell", command="echo $x")[0] == "built in"
     assert verdict("shell", command="./cat x")[1].startswith("./cat is not run")
     assert verdict("file_write", path="notes.md")[2] == "file_write may use reports/**"
@@ -91,7 +107,9 @@ def test_what_is_forbidden_to_one_program_is_left_out_of_its_searches(policy: Wr
         assert verdict.allows
         return pipeline.commands[0].argv
 
-    assert "--exclude=*.[bB][aA][kK\u212a]" in planned("grep -r x src")  # the last is the sign of Kelvin
+    assert "--exclude=*.[bB][aA][kK\u212a]" in planned(
+        "grep -r x src"
+    )  # the last is the sign of Kelvin
     assert planned("rg x src") == ("rg", "x", "src")
 
 
@@ -130,11 +148,15 @@ def test_limits_of_a_routine_only_lower(policy: Write) -> None:
         ("shell", {}, False),
     ],
 )
-def test_it_is_known_which_calls_only_look(shipped: Policy, tool: str, arguments: dict[str, str], looks: bool) -> None:
+def test_it_is_known_which_calls_only_look(
+    shipped: Policy, tool: str, arguments: dict[str, str], looks: bool
+) -> None:
     assert shipped.is_read_only(tool, arguments) is looks
 
 
-def test_tools_of_others_are_allowed_by_name_or_by_their_server(workspace: Path, tmp_path: Path) -> None:
+def test_tools_of_others_are_allowed_by_name_or_by_their_server(
+    workspace: Path, tmp_path: Path
+) -> None:
     path = tmp_path / "policy.toml"
     path.write_text(
         'version = 1\n[[rule]]\ntool = "weather"\neffect = "allow"\n[[rule]]\ntool = "time__*"\neffect = "allow"\n'
@@ -146,7 +168,9 @@ def test_tools_of_others_are_allowed_by_name_or_by_their_server(workspace: Path,
 
 
 def test_a_rule_without_a_profile_still_cannot_reach_what_is_forbidden(policy: Write) -> None:
-    judged = policy(f'{SHELL}argv = ["backup"]\n[[rule]]\ntool = "*"\neffect = "deny"\npaths = [".env*"]\n')
+    judged = policy(
+        f'{SHELL}argv = ["backup"]\n[[rule]]\ntool = "*"\neffect = "deny"\npaths = [".env*"]\n'
+    )
     assert judged.judge("shell", {"command": "backup report"}, routine="x").allows
     for line in (
         "backup .env",
@@ -165,7 +189,9 @@ def test_its_hash_is_that_of_the_file(shipped: Policy) -> None:
 
 
 def test_a_prompt_is_told_in_a_few_lines_what_is_allowed(shipped: Policy) -> None:
-    text = shipped.summary("daily-report", ["shell", "file_read", "file_write", "sysinfo", "http_request", "finish"])
+    text = shipped.summary(
+        "daily-report", ["shell", "file_read", "file_write", "sysinfo", "http_request", "finish"]
+    )
     lines = text.splitlines()
     assert lines[0].startswith("- shell: ")
     assert "journalctl" in lines[0]

@@ -48,13 +48,22 @@ def test_the_shortest_policy_allows_nothing_but_to_finish(policy: Write) -> None
         (f"{ALLOW_SHELL}argv = [[]]", "rule[0].argv"),
         (f'{ALLOW_SHELL}argv = "ls"', "rule[0].argv"),
         (ALLOW_SHELL, "rule[0]: would allow every program"),
-        (f'{ALLOW_SHELL}argv = ["/usr/bin/ls"]', 'programs go by their plain names (found "/usr/bin/ls"); write "ls"'),
+        (
+            f'{ALLOW_SHELL}argv = ["/usr/bin/ls"]',
+            'programs go by their plain names (found "/usr/bin/ls"); write "ls"',
+        ),
         (f'{ALLOW_SHELL}argv = ["bash"]', "runs whatever it is told to"),
         (f'{ALLOW_SHELL}argv = [["ls", "env"]]', "runs whatever it is told to"),
         (f'{ALLOW_SHELL}argv = ["make"]\nprofile = "read-only"', "does not know this program"),
         (f'{ALLOW_SHELL}argv = ["make"]\npaths = ["a/**"]', "known only with a profile"),
-        (f'{ALLOW_SHELL}argv = ["ls"]\nprofile = "readonly"', 'rule[0].profile: expected "read-only"'),
-        ('[[rule]]\ntool = "shell"\neffect = "deny"\nprofile = "read-only"', "would deny harmless forms"),
+        (
+            f'{ALLOW_SHELL}argv = ["ls"]\nprofile = "readonly"',
+            'rule[0].profile: expected "read-only"',
+        ),
+        (
+            '[[rule]]\ntool = "shell"\neffect = "deny"\nprofile = "read-only"',
+            "would deny harmless forms",
+        ),
         ('[[rule]]\ntool = "*"\neffect = "allow"', "would allow every tool"),
         (
             '[[rule]]\ntool = "file_read"\neffect = "allow"\nargv = ["x"]',
@@ -65,7 +74,10 @@ def test_the_shortest_policy_allows_nothing_but_to_finish(policy: Write) -> None
             "only rules for the tool http_request have",
         ),
         ('[[rule]]\ntool = "http_request"\neffect = "allow"', "would allow every host there is"),
-        ('[[rule]]\ntool = "http_request"\neffect = "allow"\nhosts = ["http://a.b"]', "rule[0].hosts[0]"),
+        (
+            '[[rule]]\ntool = "http_request"\neffect = "allow"\nhosts = ["http://a.b"]',
+            "rule[0].hosts[0]",
+        ),
         ('[[rule]]\ntool = "http_request"\neffect = "allow"\nhosts = ["127.1"]', "written oddly"),
         (
             '[[rule]]\ntool = "http_request"\neffect = "allow"\nhosts = ["a.b"]\nmethods = ["get"]',
@@ -79,21 +91,42 @@ def test_the_shortest_policy_allows_nothing_but_to_finish(policy: Write) -> None
             '[[rule]]\ntool = "http_request"\neffect = "deny"\nhosts = ["a.b"]\nnetworks = ["10.0.0.0/8"]',
             "this rule forbids",
         ),
-        ('[[rule]]\ntool = "file_read"\neffect = "allow"\nprofile = "read-only"', "only rules for the tool shell"),
+        (
+            '[[rule]]\ntool = "file_read"\neffect = "allow"\nprofile = "read-only"',
+            "only rules for the tool shell",
+        ),
         ('[[rule]]\ntool = "sysinfo"\neffect = "allow"\npaths = ["x"]', "sysinfo acts on no file"),
-        ('[[rule]]\ntool = "sysinfo"\neffect = "allow"\nmatch = ["x"]', "takes no command and no path"),
-        ('[[rule]]\ntool = "file_read"\neffect = "allow"\npaths = ["[ab]"]', "rule[0].paths[0]: knows * ? and **"),
-        ('[[rule]]\ntool = "file_read"\neffect = "allow"\npaths = ["~/x"]', "relative to the workspace"),
+        (
+            '[[rule]]\ntool = "sysinfo"\neffect = "allow"\nmatch = ["x"]',
+            "takes no command and no path",
+        ),
+        (
+            '[[rule]]\ntool = "file_read"\neffect = "allow"\npaths = ["[ab]"]',
+            "rule[0].paths[0]: knows * ? and **",
+        ),
+        (
+            '[[rule]]\ntool = "file_read"\neffect = "allow"\npaths = ["~/x"]',
+            "relative to the workspace",
+        ),
         ('[paths]\nread = ["relative"]', "paths.read[0]"),
         ('[routine.x]\ntools = ["shel"]', "routine.x.tools: no such tool"),
         ('[routine.x]\nallow = ["shell"]', "routine.x.allow: unknown key"),
         ("[routine.x.limits]\ntool_calls = -1", "routine.x.limits.tool_calls: must be at least 0"),
-        ('[[rule]]\ntool = "file_write"\neffect = "allow"\nmatch = ["../x"]', "lies outside the workspace"),
+        (
+            '[[rule]]\ntool = "file_write"\neffect = "allow"\nmatch = ["../x"]',
+            "lies outside the workspace",
+        ),
         (f'{ALLOW_SHELL}argv = ["ls"]\nmatch = ["ls $HOME"]', "$ is not expanded"),
         (f'{ALLOW_SHELL}argv = ["ls"]\nmatch = ["cat x"]', "the rule does not speak of it"),
         (f'{ALLOW_SHELL}argv = ["ls"]\nmatch = ["ls; rm x"]', "default says deny"),
-        (f'{ALLOW_SHELL}argv = ["ls"]\nnot_match = ["ls -a"]', "rule[0].not_match: the rule speaks of it"),
-        (f'{ALLOW_SHELL}argv = ["sort"]\nprofile = "read-only"\nmatch = ["sort -o x a"]', "sort -o is not an option"),
+        (
+            f'{ALLOW_SHELL}argv = ["ls"]\nnot_match = ["ls -a"]',
+            "rule[0].not_match: the rule speaks of it",
+        ),
+        (
+            f'{ALLOW_SHELL}argv = ["sort"]\nprofile = "read-only"\nmatch = ["sort -o x a"]',
+            "sort -o is not an option",
+        ),
         (
             f'{ALLOW_SHELL}argv = ["git"]\nmatch = ["git push"]\n{DENY_PUSH}',
             "rule 2 (shell: git push) says deny",
@@ -105,7 +138,9 @@ def test_a_fault_is_told_with_its_place_and_a_way_out(policy: Write, text: str, 
 
 
 def test_all_faults_are_told_at_once(policy: Write) -> None:
-    text = 'defualt = "deny"\n[limits]\nshell_seconds = 0\n[[rule]]\ntool = "shel"\neffect = "deny"\n'
+    text = (
+        'defualt = "deny"\n[limits]\nshell_seconds = 0\n[[rule]]\ntool = "shel"\neffect = "deny"\n'
+    )
     assert len(faults(policy, text)) == 3
 
 
@@ -113,8 +148,14 @@ def test_all_faults_are_told_at_once(policy: Write) -> None:
     ("first", "second"),
     [
         ('tool = "*"\neffect = "deny"', 'tool = "file_read"\neffect = "allow"'),
-        ('tool = "shell"\neffect = "deny"\nargv = ["git"]', 'tool = "shell"\neffect = "allow"\nargv = ["git", "log"]'),
-        ('tool = "shell"\neffect = "ask"\nargv = ["git"]', 'tool = "shell"\neffect = "allow"\nargv = ["git", "log"]'),
+        (
+            'tool = "shell"\neffect = "deny"\nargv = ["git"]',
+            'tool = "shell"\neffect = "allow"\nargv = ["git", "log"]',
+        ),
+        (
+            'tool = "shell"\neffect = "ask"\nargv = ["git"]',
+            'tool = "shell"\neffect = "allow"\nargv = ["git", "log"]',
+        ),
         (
             'tool = "shell"\neffect = "allow"\nargv = [["a", "b"]]',
             'tool = "shell"\neffect = "allow"\nargv = ["a", "x"]',
@@ -123,8 +164,14 @@ def test_all_faults_are_told_at_once(policy: Write) -> None:
             'tool = "file_read"\neffect = "deny"\npaths = ["a/**"]',
             'tool = "file_read"\neffect = "allow"\npaths = ["a/b/*"]',
         ),
-        ('tool = "file_read"\neffect = "allow"', 'tool = "file_read"\neffect = "allow"\nroutines = ["x"]'),
-        ('tool = "file_*"\neffect = "allow"', 'tool = "file_read"\neffect = "allow"\npaths = ["a"]'),
+        (
+            'tool = "file_read"\neffect = "allow"',
+            'tool = "file_read"\neffect = "allow"\nroutines = ["x"]',
+        ),
+        (
+            'tool = "file_*"\neffect = "allow"',
+            'tool = "file_read"\neffect = "allow"\npaths = ["a"]',
+        ),
         (
             'tool = "shell"\neffect = "allow"\nargv = ["ls"]',
             'tool = "shell"\neffect = "allow"\nargv = ["ls"]\nprofile = "read-only"',
@@ -132,7 +179,10 @@ def test_all_faults_are_told_at_once(policy: Write) -> None:
     ],
 )
 def test_a_rule_that_can_never_decide_is_an_error(policy: Write, first: str, second: str) -> None:
-    for text in (f"[[rule]]\n{first}\n[[rule]]\n{second}", f"[[rule]]\n{second}\n[[rule]]\n{first}"):
+    for text in (
+        f"[[rule]]\n{first}\n[[rule]]\n{second}",
+        f"[[rule]]\n{second}\n[[rule]]\n{first}",
+    ):
         assert any("can never decide anything" in fault for fault in faults(policy, text))
 
 
@@ -144,13 +194,22 @@ def test_twins_are_told_of_once(policy: Write) -> None:
 @pytest.mark.parametrize(
     ("first", "second"),
     [
-        ('tool = "shell"\neffect = "allow"\nargv = ["git"]', 'tool = "shell"\neffect = "deny"\nargv = ["git", "push"]'),
-        ('tool = "file_read"\neffect = "allow"', 'tool = "file_read"\neffect = "deny"\npaths = [".env"]'),
+        (
+            'tool = "shell"\neffect = "allow"\nargv = ["git"]',
+            'tool = "shell"\neffect = "deny"\nargv = ["git", "push"]',
+        ),
+        (
+            'tool = "file_read"\neffect = "allow"',
+            'tool = "file_read"\neffect = "deny"\npaths = [".env"]',
+        ),
         (
             'tool = "file_read"\neffect = "allow"\nroutines = ["a"]',
             'tool = "file_read"\neffect = "allow"\nroutines = ["b"]',
         ),
-        ('tool = "shell"\neffect = "ask"\nargv = ["a", "b"]', 'tool = "shell"\neffect = "allow"\nargv = ["a"]'),
+        (
+            'tool = "shell"\neffect = "ask"\nargv = ["a", "b"]',
+            'tool = "shell"\neffect = "allow"\nargv = ["a"]',
+        ),
     ],
 )
 def test_an_exception_to_an_allowing_rule_is_none(policy: Write, first: str, second: str) -> None:
@@ -160,8 +219,12 @@ def test_an_exception_to_an_allowing_rule_is_none(policy: Write, first: str, sec
 # --- whose file it is ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("mode", "refused"), [(0o600, False), (0o644, False), (0o666, True), (0o602, True)])
-def test_a_policy_that_others_can_write_is_refused(tmp_path: Path, mode: int, refused: bool) -> None:
+@pytest.mark.parametrize(
+    ("mode", "refused"), [(0o600, False), (0o644, False), (0o666, True), (0o602, True)]
+)
+def test_a_policy_that_others_can_write_is_refused(
+    tmp_path: Path, mode: int, refused: bool
+) -> None:
     path = tmp_path / "policy.toml"
     path.write_text("version = 1\n")
     path.chmod(mode)
@@ -181,7 +244,10 @@ def test_a_group_that_can_write_is_accepted_if_nobody_else_is_in_it(tmp_path: Pa
 
     me = pwd.getpwuid(os.geteuid()).pw_name
     group = grp.getgrgid(path.stat().st_gid)
-    others = {*group.gr_mem, *(each.pw_name for each in pwd.getpwall() if each.pw_gid == group.gr_gid)} - {me, "root"}
+    others = {
+        *group.gr_mem,
+        *(each.pw_name for each in pwd.getpwall() if each.pw_gid == group.gr_gid),
+    } - {me, "root"}
     if others:
         with pytest.raises(ConfigError, match="can be written by the members of group"):
             Policy.load(path, workspace=tmp_path / "workspace")
@@ -231,7 +297,9 @@ def test_a_missing_policy_is_told_as_such(tmp_path: Path) -> None:
 def test_what_is_the_daemons_own_must_not_lie_where_tools_reach(tmp_path: Path) -> None:
     path = tmp_path / "policy.toml"
     path.write_text("version = 1\n")
-    with pytest.raises(ConfigError, match="which no tool may reach; give agents a folder of their own"):
+    with pytest.raises(
+        ConfigError, match="which no tool may reach; give agents a folder of their own"
+    ):
         Policy.load(path, workspace=tmp_path)
     state = tmp_path / "state"
     Policy.load(path, workspace=state / "workspace", private=[state])
@@ -245,14 +313,42 @@ def test_what_is_the_daemons_own_must_not_lie_where_tools_reach(tmp_path: Path) 
 # --- files that nobody wrote ---------------------------------------------------------------------------
 
 _WORDS = st.sampled_from(
-    ["shell", "file_read", "*", "deny", "ask", "allow", "read-only", "ls", "git", "a/**", "", "x", "~"]
+    [
+        "shell",
+        "file_read",
+        "*",
+        "deny",
+        "ask",
+        "allow",
+        "read-only",
+        "ls",
+        "git",
+        "a/**",
+        "",
+        "x",
+        "~",
+    ]
 )
 _VALUES = st.recursive(
     st.one_of(_WORDS, st.integers(-1, 99), st.booleans()),
-    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(_WORDS, inner, max_size=3)),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3), st.dictionaries(_WORDS, inner, max_size=3)
+    ),
     max_leaves=5,
 )
-_RULE_KEYS = ("tool", "effect", "argv", "profile", "paths", "routines", "reason", "match", "not_match", "tainted", "x")
+_RULE_KEYS = (
+    "tool",
+    "effect",
+    "argv",
+    "profile",
+    "paths",
+    "routines",
+    "reason",
+    "match",
+    "not_match",
+    "tainted",
+    "x",
+)
 _FILES = st.fixed_dictionaries(
     {"version": st.sampled_from([1, 1, 1, 2])},
     optional={
@@ -260,7 +356,9 @@ _FILES = st.fixed_dictionaries(
         "limits": _VALUES,
         "paths": _VALUES,
         "routine": _VALUES,
-        "rule": st.lists(st.dictionaries(st.sampled_from(_RULE_KEYS), _VALUES, max_size=5), max_size=3),
+        "rule": st.lists(
+            st.dictionaries(st.sampled_from(_RULE_KEYS), _VALUES, max_size=5), max_size=3
+        ),
     },
 )
 
@@ -278,9 +376,15 @@ def test_no_random_file_allows_what_no_rule_of_it_allows(
         policy = Policy.load(path, workspace=folder / "workspace")
     except ConfigError:
         return
-    for tool, arguments in (("shell", {"command": "touch x"}), ("file_write", {"path": "x"}), ("http_request", {})):
+    for tool, arguments in (
+        ("shell", {"command": "touch x"}),
+        ("file_write", {"path": "x"}),
+        ("http_request", {}),
+    ):
         verdict = policy.judge(tool, arguments, routine="x")
-        allowing = [rule for rule in policy.rules if rule.effect == "allow" and rule.is_for(tool, "x")]
+        allowing = [
+            rule for rule in policy.rules if rule.effect == "allow" and rule.is_for(tool, "x")
+        ]
         assert not verdict.allows or allowing
 
 

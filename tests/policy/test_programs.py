@@ -20,11 +20,32 @@ PS = next(grammar for grammar in GRAMMARS if grammar.name == "ps")
 
 def test_there_are_the_programs_that_a_report_needs() -> None:
     assert len(read_only()) >= 60
-    assert {"df", "free", "ps", "journalctl", "systemctl", "git", "grep", "find", "[", "jq"} <= read_only().keys()
+    assert {
+        "df",
+        "free",
+        "ps",
+        "journalctl",
+        "systemctl",
+        "git",
+        "grep",
+        "find",
+        "[",
+        "jq",
+    } <= read_only().keys()
 
 
 # Options that came or went within the versions named at the top of policy/programs.py, or stand in the manual only.
-_NOT_TOLD = {"--total", "--zero", "--noempty", "--width", "--rfc-email", "--full", "--no-legend", "--before", "--after"}
+_NOT_TOLD = {
+    "--total",
+    "--zero",
+    "--noempty",
+    "--width",
+    "--rfc-email",
+    "--full",
+    "--no-legend",
+    "--before",
+    "--after",
+}
 
 
 def test_the_programs_know_the_long_options_that_we_let_them_have() -> None:
@@ -32,15 +53,25 @@ def test_the_programs_know_the_long_options_that_we_let_them_have() -> None:
     for program in PLAIN:
         path = shutil.which(program.name, path=":".join(TRUSTED))
         if path and program.options:
-            done = subprocess.run([path, "--help"], capture_output=True, text=True, stdin=subprocess.DEVNULL)
+            done = subprocess.run(
+                [path, "--help"], capture_output=True, text=True, stdin=subprocess.DEVNULL
+            )
             told = done.stdout + done.stderr
-            if "GNU" in told or "systemctl" in told or "journalctl" in told:  # else not the one whose manual was read
-                strange[program.name] = {each for each in _long_names(program) if each not in told} - _NOT_TOLD
+            if (
+                "GNU" in told or "systemctl" in told or "journalctl" in told
+            ):  # else not the one whose manual was read
+                strange[program.name] = {
+                    each for each in _long_names(program) if each not in told
+                } - _NOT_TOLD
     assert {name: options for name, options in strange.items() if options} == {}
 
 
 def _long_names(program: Program) -> list[str]:
-    return [word.partition("=")[0].rstrip("[") for word in program.options.split() if word.startswith("--")]
+    return [
+        word.partition("=")[0].rstrip("[")
+        for word in program.options.split()
+        if word.startswith("--")
+    ]
 
 
 @pytest.mark.parametrize(
@@ -100,11 +131,92 @@ def test_a_program_is_handed_words_that_can_be_read_in_one_way_only(line: str, a
 
 _PS_WORDS = st.sampled_from(
     [
-        *("-e", "-f", "-A", "-a", "-d", "-F", "-H", "-l", "-L", "-m", "-M", "-N", "-T", "-w", "-y", "-Z", "-j", "u"),
-        *("x", "aux", "f", "l", "v", "s", "X", "S", "n", "c", "T", "w", "-p", "1", "-u", "root", "nobody-here", "e"),
-        *("-C", "sleep", "-o", "pid,args", "-t", "-s", "-G", "-g", "--sort=pid", "--sort", "-q", "axo", "o", "-eo"),
-        *("--forest", "-ef", "-aux", "-auxww", "--cols", "500", "-O", "k", "ae", "-efl", "-fe", "-Af", "--pid", "-U"),
-        *("--user", "1,2", "--no-headers", "--deselect", "-pe", "-Ce", "-se", "-ge", "-ee", "-le", "-ue", "-auxe"),
+        *(
+            "-e",
+            "-f",
+            "-A",
+            "-a",
+            "-d",
+            "-F",
+            "-H",
+            "-l",
+            "-L",
+            "-m",
+            "-M",
+            "-N",
+            "-T",
+            "-w",
+            "-y",
+            "-Z",
+            "-j",
+            "u",
+        ),
+        *(
+            "x",
+            "aux",
+            "f",
+            "l",
+            "v",
+            "s",
+            "X",
+            "S",
+            "n",
+            "c",
+            "T",
+            "w",
+            "-p",
+            "1",
+            "-u",
+            "root",
+            "nobody-here",
+            "e",
+        ),
+        *(
+            "-C",
+            "sleep",
+            "-o",
+            "pid,args",
+            "-t",
+            "-s",
+            "-G",
+            "-g",
+            "--sort=pid",
+            "--sort",
+            "-q",
+            "axo",
+            "o",
+            "-eo",
+        ),
+        *(
+            "--forest",
+            "-ef",
+            "-aux",
+            "-auxww",
+            "--cols",
+            "500",
+            "-O",
+            "k",
+            "ae",
+            "-efl",
+            "-fe",
+            "-Af",
+            "--pid",
+            "-U",
+        ),
+        *(
+            "--user",
+            "1,2",
+            "--no-headers",
+            "--deselect",
+            "-pe",
+            "-Ce",
+            "-se",
+            "-ge",
+            "-ee",
+            "-le",
+            "-ue",
+            "-auxe",
+        ),
         *("exe", "etime"),
     ]
 )
@@ -128,7 +240,11 @@ def test_ps_never_shows_an_environment(words: list[str]) -> None:
         return
     env = {"PATH": os.defpath, "MARK": "CANARY-OF-AN-ENVIRONMENT"}
     # a program that fits on one line of ps, so that its environment would follow its name
-    with subprocess.Popen(["/bin/cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env) as shown:
-        done = subprocess.run([ps, *argv[1:]], capture_output=True, stdin=subprocess.DEVNULL, check=False, timeout=120)
+    with subprocess.Popen(
+        ["/bin/cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env
+    ) as shown:
+        done = subprocess.run(
+            [ps, *argv[1:]], capture_output=True, stdin=subprocess.DEVNULL, check=False, timeout=120
+        )
         shown.communicate()
     assert b"CANARY-OF-AN-ENVIRONMENT" not in done.stdout

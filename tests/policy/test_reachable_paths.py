@@ -34,11 +34,15 @@ def expand(reach: Reach, word: str) -> list[str]:
         ("not/there/yet", ("not/there/yet",)),
     ],
 )
-def test_a_path_of_the_workspace_goes_by_its_name_there(reach: Reach, asked: str, names: tuple[str, ...]) -> None:
+def test_a_path_of_the_workspace_goes_by_its_name_there(
+    reach: Reach, asked: str, names: tuple[str, ...]
+) -> None:
     assert reach.find(asked).names == names
 
 
-def test_a_path_is_known_by_where_it_leads_and_by_how_it_was_written(reach: Reach, workspace: Path) -> None:
+def test_a_path_is_known_by_where_it_leads_and_by_how_it_was_written(
+    reach: Reach, workspace: Path
+) -> None:
     (workspace / "safe").symlink_to(".env")
     assert reach.find("safe").names == (".env", "safe")
     assert reach.find(str(workspace / "notes.md")).names == ("notes.md",)
@@ -53,14 +57,17 @@ def test_what_may_be_read_is_known_by_where_it_leads(reach: Reach, tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    "asked", ["..", "../x", "/", "/etc/passwd", "link_etc/x", "innocent.log", "src/../../x", "a\0b", ""]
+    "asked",
+    ["..", "../x", "/", "/etc/passwd", "link_etc/x", "innocent.log", "src/../../x", "a\0b", ""],
 )
 def test_no_other_path_is(reach: Reach, asked: str) -> None:
     with pytest.raises(Unreadable):
         reach.find(asked)
 
 
-_PARTS = st.lists(st.sampled_from(["src", "a.py", "loop", "up", "away", "near", "file", "nowhere", ".", "..", ""]))
+_PARTS = st.lists(
+    st.sampled_from(["src", "a.py", "loop", "up", "away", "near", "file", "nowhere", ".", "..", ""])
+)
 
 
 @settings(
@@ -71,7 +78,14 @@ _PARTS = st.lists(st.sampled_from(["src", "a.py", "loop", "up", "away", "near", 
 )
 @given(parts=_PARTS)
 def test_a_path_leads_where_the_system_says(workspace: Path, parts: list[str]) -> None:
-    links = {"loop": "loop", "up": "..", "away": "/etc", "near": "src/a.py", "src/up": "../src", "src/file": "up/a.py"}
+    links = {
+        "loop": "loop",
+        "up": "..",
+        "away": "/etc",
+        "near": "src/a.py",
+        "src/up": "../src",
+        "src/file": "up/a.py",
+    }
     for name, target in links.items():
         if not (workspace / name).is_symlink():
             (workspace / name).symlink_to(target)
@@ -88,7 +102,9 @@ def test_neither_a_fifo_nor_a_socket_is_read(reach: Reach, workspace: Path) -> N
     refuse_devices(reach.find("nothing"))
 
 
-def test_a_wildcard_stands_for_names_that_no_program_can_take_for_options(reach: Reach, workspace: Path) -> None:
+def test_a_wildcard_stands_for_names_that_no_program_can_take_for_options(
+    reach: Reach, workspace: Path
+) -> None:
     (workspace / "-rf.csv").touch()
     assert expand(reach, "*.csv") == ["./-rf.csv", "./data.csv"]
     assert expand(reach, "src/*.py") == ["./src/a.py"]

@@ -69,15 +69,26 @@ def test_a_routine_may_be_more_careful_than_the_file_and_never_less(policy: Writ
     careful = policy(f'{RULES}[routine.x]\nautonomy = "readonly"\n')
     assert which(effects(careful), "deny") == {"makes", "writes", "foreign"}
     assert which(effects(careful, "other"), "allow") == set(CALLS)
-    with pytest.raises(ConfigError, match='can only be narrower than the file, which says "supervised"'):
+    with pytest.raises(
+        ConfigError, match='can only be narrower than the file, which says "supervised"'
+    ):
         policy(f'autonomy = "supervised"\n{RULES}[routine.x]\nautonomy = "full"\n')
 
 
-def test_a_run_that_read_untrusted_text_asks_before_it_changes_or_sends_anything(policy: Write) -> None:
+def test_a_run_that_read_untrusted_text_asks_before_it_changes_or_sends_anything(
+    policy: Write,
+) -> None:
     judged = policy(f'{RULES}[routine.x]\ntainted_tools = ["file_write", "notes__*"]\n')
-    assert which(effects(judged, "other", tainted=True), "ask") == {"makes", "writes", "fetches", "foreign"}
+    assert which(effects(judged, "other", tainted=True), "ask") == {
+        "makes",
+        "writes",
+        "fetches",
+        "foreign",
+    }
     assert which(effects(judged, tainted=True), "ask") == {"makes", "fetches"}
-    verdict = judged.judge("http_request", {"url": "https://example.org/"}, routine="other", tainted=True)
+    verdict = judged.judge(
+        "http_request", {"url": "https://example.org/"}, routine="other", tainted=True
+    )
     assert (verdict.rule, "tainted_tools" in verdict.allowed) == ("taint", True)
 
 
@@ -86,15 +97,24 @@ def test_where_nobody_is_asked_what_would_be_asked_is_denied(policy: Write) -> N
     verdict = judged.judge("file_write", {"path": "x"}, routine="x", tainted=True)
     assert verdict.effect is Effect.DENY
     assert "nobody is asked here" in verdict.reason
-    assert judged.judge("file_write", {"path": "x"}, routine="patient", tainted=True).effect is Effect.ASK
+    assert (
+        judged.judge("file_write", {"path": "x"}, routine="patient", tainted=True).effect
+        is Effect.ASK
+    )
 
 
 def test_results_that_give_orders_are_shown_only_where_the_policy_says_so(policy: Write) -> None:
-    judged = policy(f'{RULES}[injection]\ntrust = ["docs/security/**"]\n[routine.research]\ninjection = "review"\n')
+    judged = policy(
+        f'{RULES}[injection]\ntrust = ["docs/security/**"]\n[routine.research]\ninjection = "review"\n'
+    )
     assert not judged.lets_through("file_read", {"path": "notes.md"}, routine="x")
     assert judged.lets_through("file_read", {"path": "docs/security/attacks.md"}, routine="x")
-    assert not judged.lets_through("file_read", {"path": "docs/security/../../notes.md"}, routine="x")
-    assert not judged.lets_through("shell", {"command": "cat docs/security/attacks.md"}, routine="x")
+    assert not judged.lets_through(
+        "file_read", {"path": "docs/security/../../notes.md"}, routine="x"
+    )
+    assert not judged.lets_through(
+        "shell", {"command": "cat docs/security/attacks.md"}, routine="x"
+    )
     assert judged.lets_through("shell", {"command": "cat notes.md"}, routine="research")
 
 
@@ -118,7 +138,9 @@ def test_no_restraint_ever_makes_a_verdict_milder(
     effect: Effect, restraint: Restriction, looks: bool, sends: bool, tainted: bool
 ) -> None:
     verdict = Verdict(effect=effect, rule="rule 1")
-    lowered = restraint.lower(verdict, Manner(tool="shell", looks=looks, sends=sends), tainted=tainted)
+    lowered = restraint.lower(
+        verdict, Manner(tool="shell", looks=looks, sends=sends), tainted=tainted
+    )
     assert ORDER.index(lowered.effect) >= ORDER.index(effect)
     if not restraint.concerns(verdict, tainted=tainted):
         assert lowered == verdict
@@ -144,7 +166,9 @@ tainted_tools = ["shell"]
 """
 
 
-def test_a_rule_may_be_stricter_once_strangers_have_been_read_whatever_else_is_trusted(policy: Write) -> None:
+def test_a_rule_may_be_stricter_once_strangers_have_been_read_whatever_else_is_trusted(
+    policy: Write,
+) -> None:
     made = policy(TAINTED)
 
     def says(tool: str, *, tainted: bool, **arguments: str) -> Verdict:
@@ -152,7 +176,11 @@ def test_a_rule_may_be_stricter_once_strangers_have_been_read_whatever_else_is_t
 
     assert says("shell", command="ls", tainted=False).allows
     asked = says("shell", command="ls", tainted=True)
-    assert asked.effect is Effect.ASK and asked.rule == "rule 1 (shell: ls)" and "strangers" in asked.reason
+    assert (
+        asked.effect is Effect.ASK
+        and asked.rule == "rule 1 (shell: ls)"
+        and "strangers" in asked.reason
+    )
     assert says("file_read", path="private/a", tainted=False).allows
     denied = says("file_read", path="private/a", tainted=True)
     assert denied.effect is Effect.DENY and denied.reason == "keys and strangers' words do not meet"

@@ -30,7 +30,9 @@ def shipped(tmp_path: Path) -> Policy:
         ("shell", {"command": "journalctl -p err --since yesterday | tail -n 20"}),
     ],
 )
-def test_what_a_report_needs_is_allowed(shipped: Policy, tool: str, arguments: dict[str, str]) -> None:
+def test_what_a_report_needs_is_allowed(
+    shipped: Policy, tool: str, arguments: dict[str, str]
+) -> None:
     assert shipped.judge(tool, arguments, routine="daily-report").allows
 
 
@@ -52,7 +54,9 @@ def test_what_a_report_needs_is_allowed(shipped: Policy, tool: str, arguments: d
         ("shell", {}),
     ],
 )
-def test_what_it_does_not_name_is_denied_with_a_reason(shipped: Policy, tool: str, arguments: dict[str, str]) -> None:
+def test_what_it_does_not_name_is_denied_with_a_reason(
+    shipped: Policy, tool: str, arguments: dict[str, str]
+) -> None:
     verdict = shipped.judge(tool, arguments, routine="daily-report")
     assert not verdict.allows
     assert verdict.rule and verdict.reason

@@ -26,7 +26,9 @@ def test_each_option_and_operand_of_a_program_is_of_a_kind_that_exists(program: 
 def test_each_list_of_words_can_be_read() -> None:
     for table, lists in load_table("words").items():
         if table != "instead":
-            assert all(word_list(table, name) for name, text in lists.items() if isinstance(text, str))
+            assert all(
+                word_list(table, name) for name, text in lists.items() if isinstance(text, str)
+            )
 
 
 def test_what_is_said_instead_of_a_program_is_about_programs_that_are_not_allowed() -> None:

@@ -40,11 +40,38 @@ def test_a_url_is_put_together_anew_from_what_was_read(url: str, read: str) -> N
             "http:///x",
             "http:example.org",
         ),
-        *("http://user@example.org/", "http://example.org@evil.example/", "http://example.org\\@evil.example/"),
-        *("http://example.org /", "http://exa\nmple.org/", "http://example.org/\0", "http://example.org\u3000/"),
-        *("http://127.1/", "http://0x7f.1/", "http://2130706433/", "http://0177.0.0.1/", "http://127.0.0.1.5/"),
-        *("http://a..b/", "http://-a.b/", "http://a%2eb/", "http://[::1/", "http://::1/", "http://[fe80::1%25eth0]/"),
-        *("http://example.org:0/", "http://example.org:65536/", "http://example.org:80:80/", "http://a,b/"),
+        *(
+            "http://user@example.org/",
+            "http://example.org@evil.example/",
+            "http://example.org\\@evil.example/",
+        ),
+        *(
+            "http://example.org /",
+            "http://exa\nmple.org/",
+            "http://example.org/\0",
+            "http://example.org\u3000/",
+        ),
+        *(
+            "http://127.1/",
+            "http://0x7f.1/",
+            "http://2130706433/",
+            "http://0177.0.0.1/",
+            "http://127.0.0.1.5/",
+        ),
+        *(
+            "http://a..b/",
+            "http://-a.b/",
+            "http://a%2eb/",
+            "http://[::1/",
+            "http://::1/",
+            "http://[fe80::1%25eth0]/",
+        ),
+        *(
+            "http://example.org:0/",
+            "http://example.org:65536/",
+            "http://example.org:80:80/",
+            "http://a,b/",
+        ),
         "https://example.org/" + "x" * 9000,
     ],
 )
@@ -54,7 +81,11 @@ def test_what_could_be_read_in_two_ways_is_refused(url: str) -> None:
 
 
 @settings(max_examples=300, deadline=None, derandomize=True)
-@given(st.text(st.sampled_from("htps:/@.#?[]\\%0127xabÀ①。 \t\u200b-_&="), max_size=30).map("http://".__add__))
+@given(
+    st.text(st.sampled_from("htps:/@.#?[]\\%0127xabÀ①。 \t\u200b-_&="), max_size=30).map(
+        "http://".__add__
+    )
+)
 def test_what_was_read_once_reads_the_same_again(url: str) -> None:
     try:
         read = target(url)
@@ -84,14 +115,17 @@ def test_what_was_read_once_reads_the_same_again(url: str) -> None:
         ("Bücher.example", ["http://xn--bcher-kva.example"], ["http://bucher.example"]),
     ],
 )
-def test_a_word_of_a_rule_means_these_hosts(pattern: str, meant: list[str], not_meant: list[str]) -> None:
+def test_a_word_of_a_rule_means_these_hosts(
+    pattern: str, meant: list[str], not_meant: list[str]
+) -> None:
     host = Host.of(pattern)
     assert [url for url in meant if not host.means(target(url))] == []
     assert [url for url in not_meant if host.means(target(url))] == []
 
 
 @pytest.mark.parametrize(
-    "pattern", ["", "http://a.b", "a.b/x", "*a.b", "a.*.b", "*.", "127.1", "a b", "a@b", "[::1", "a:b"]
+    "pattern",
+    ["", "http://a.b", "a.b/x", "*a.b", "a.*.b", "*.", "127.1", "a b", "a@b", "[::1", "a:b"],
 )
 def test_a_word_that_means_no_host_is_refused(pattern: str) -> None:
     with pytest.raises(Unreadable):
@@ -109,12 +143,18 @@ def test_a_rule_allows_its_hosts_and_by_itself_only_looking(policy: Write) -> No
         f'{WEB}hosts = ["hooks.example.net"]\nmethods = ["POST"]\n'
         '[[rule]]\ntool = "http_request"\neffect = "deny"\nhosts = ["secret.example.org"]\n'
     )
-    assert allowed(judged, "https://a.example.org/") and not allowed(judged, "https://a.example.org/", "DELETE")
-    assert allowed(judged, "https://hooks.example.net/", "POST") and not allowed(judged, "https://hooks.example.net/")
+    assert allowed(judged, "https://a.example.org/") and not allowed(
+        judged, "https://a.example.org/", "DELETE"
+    )
+    assert allowed(judged, "https://hooks.example.net/", "POST") and not allowed(
+        judged, "https://hooks.example.net/"
+    )
     assert not allowed(judged, "https://secret.example.org/")
     assert not allowed(judged, "https://elsewhere.example/")
     assert judged.is_read_only("http_request", {"url": "https://a.example.org/"})
-    assert not judged.is_read_only("http_request", {"url": "https://a.example.org/", "method": "POST"})
+    assert not judged.is_read_only(
+        "http_request", {"url": "https://a.example.org/", "method": "POST"}
+    )
 
 
 def test_a_refusal_names_the_host_and_what_would_be_allowed(policy: Write) -> None:
@@ -126,8 +166,12 @@ def test_a_refusal_names_the_host_and_what_would_be_allowed(policy: Write) -> No
 
 
 def test_addresses_that_are_not_public_belong_to_the_rule_that_names_them(policy: Write) -> None:
-    judged = policy(f'{WEB}hosts = ["nas.example:8080"]\nnetworks = ["192.168.1.0/24"]\n{WEB}hosts = ["a.example"]')
-    assert [str(each) for each in judged.networks(target("http://nas.example:8080/"), "x")] == ["192.168.1.0/24"]
+    judged = policy(
+        f'{WEB}hosts = ["nas.example:8080"]\nnetworks = ["192.168.1.0/24"]\n{WEB}hosts = ["a.example"]'
+    )
+    assert [str(each) for each in judged.networks(target("http://nas.example:8080/"), "x")] == [
+        "192.168.1.0/24"
+    ]
     assert judged.networks(target("http://a.example/"), "x") == ()
 
 
@@ -139,7 +183,9 @@ def test_of_git_only_what_looks_is_ever_allowed(policy: Write) -> None:
     )
 
     def may(command: str, repository: str = ".") -> bool:
-        return judged.judge("git", {"command": command, "repository": repository}, routine="x").allows
+        return judged.judge(
+            "git", {"command": command, "repository": repository}, routine="x"
+        ).allows
 
     assert may("status --short") and may("log -p -- notes.md") and may("log", "src")
     for command in (
@@ -153,15 +199,26 @@ def test_of_git_only_what_looks_is_ever_allowed(policy: Write) -> None:
         "",
     ):
         assert not may(command), command
-    assert not may("show HEAD:../notes.md", "src") and not may("log", "/etc") and not may("log", "link_etc")
+    assert (
+        not may("show HEAD:../notes.md", "src")
+        and not may("log", "/etc")
+        and not may("log", "link_etc")
+    )
 
 
 def test_scripts_go_by_name_and_arguments(policy: Write) -> None:
-    judged = policy('[[rule]]\ntool = "script"\neffect = "allow"\nargv = ["backup", ["daily", "weekly"]]\n')
+    judged = policy(
+        '[[rule]]\ntool = "script"\neffect = "allow"\nargv = ["backup", ["daily", "weekly"]]\n'
+    )
 
     def may(name: str, *arguments: str) -> bool:
-        return judged.judge("script", {"name": name, "arguments": list(arguments)}, routine="x").allows
+        return judged.judge(
+            "script", {"name": name, "arguments": list(arguments)}, routine="x"
+        ).allows
 
     assert may("backup", "daily") and may("backup", "weekly", "x")
     assert not may("backup") and not may("backup", "--force") and not may("other", "daily")
-    assert judged.judge("script", {"name": "other"}, routine="x").allowed == "script may use backup daily|weekly"
+    assert (
+        judged.judge("script", {"name": "other"}, routine="x").allowed
+        == "script may use backup daily|weekly"
+    )

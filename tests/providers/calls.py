@@ -16,11 +16,18 @@ FUNCTIONS: list[Json] = [
         "description": "Run a program",
         "parameters": {
             "type": "object",
-            "properties": {"command": {"type": "string"}, "words": {"type": "array", "items": {"type": "string"}}},
+            "properties": {
+                "command": {"type": "string"},
+                "words": {"type": "array", "items": {"type": "string"}},
+            },
             "required": ["command"],
         },
     },
-    {"name": "finish", "description": "End the run", "parameters": {"type": "object", "properties": {}}},
+    {
+        "name": "finish",
+        "description": "End the run",
+        "parameters": {"type": "object", "properties": {}},
+    },
 ]
 
 # Every way there is to a model: kind, model, what follows the fake's address, further settings.
@@ -57,7 +64,9 @@ Opener = Callable[..., LLMProvider]
 def provider(way: str, vendor: FakeVendor | str, **settings: Any) -> LLMProvider:
     kind, model, path, more = WAYS[way]
     url = vendor if isinstance(vendor, str) else vendor.url
-    return create_provider(kind, **{"base_url": url + path, "model": model, "api_key": KEY, **more, **settings})
+    return create_provider(
+        kind, **{"base_url": url + path, "model": model, "api_key": KEY, **more, **settings}
+    )
 
 
 def user(text: str) -> LLMMessage:
@@ -70,7 +79,10 @@ class Talk:
 
     provider: LLMProvider
     messages: list[LLMMessage] = field(
-        default_factory=lambda: [LLMMessage(role="system", content="You are agentd."), user("Report, please.")]
+        default_factory=lambda: [
+            LLMMessage(role="system", content="You are agentd."),
+            user("Report, please."),
+        ]
     )
     functions: Sequence[Json] | None = field(default_factory=lambda: FUNCTIONS)
 
@@ -81,6 +93,12 @@ class Talk:
         for call in response.function_calls:
             text = call.invalid or "up 3 days, 42 °C"
             self.messages.append(
-                LLMMessage(role="tool", name=call.name, content=text, tool_call_id=call.id, ok=not call.invalid)
+                LLMMessage(
+                    role="tool",
+                    name=call.name,
+                    content=text,
+                    tool_call_id=call.id,
+                    ok=not call.invalid,
+                )
             )
         return response

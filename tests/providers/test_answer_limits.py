@@ -42,7 +42,9 @@ async def failure_of(provider: LLMProvider) -> ProviderError:
 
 @pytest.mark.parametrize("way", LANGUAGES)
 @pytest.mark.parametrize("kind", TOO_LARGE)
-async def test_an_answer_over_its_limit_is_a_named_failure(way: str, kind: str, provider_for: Opener) -> None:
+async def test_an_answer_over_its_limit_is_a_named_failure(
+    way: str, kind: str, provider_for: Opener
+) -> None:
     async with Flood(kind) as flood:
         provider = provider_for(way, flood.url, name="mine", max_answer_mb=1)
         for attempt in (1, 2):
@@ -58,9 +60,13 @@ async def test_an_answer_over_its_limit_is_a_named_failure(way: str, kind: str, 
 
 @pytest.mark.parametrize("way", LANGUAGES)
 @pytest.mark.parametrize("kind", STREAMED)
-async def test_a_stream_over_its_limit_is_a_named_failure(way: str, kind: str, provider_for: Opener) -> None:
+async def test_a_stream_over_its_limit_is_a_named_failure(
+    way: str, kind: str, provider_for: Opener
+) -> None:
     async with Flood(kind) as flood:
-        provider = provider_for(way, flood.url, name="mine", max_answer_mb=1, capabilities={"stream": True})
+        provider = provider_for(
+            way, flood.url, name="mine", max_answer_mb=1, capabilities={"stream": True}
+        )
         error = await failure_of(provider)
     assert type(error) is AnswerTooLarge
     assert "raise max_answer_mb of [providers.mine]" in str(error)
@@ -70,7 +76,9 @@ async def test_a_stream_over_its_limit_is_a_named_failure(way: str, kind: str, p
 
 @pytest.mark.parametrize("way", TRANSPORTS)
 @pytest.mark.parametrize("kind", AROUND)
-async def test_what_comes_around_an_answer_has_an_end_too(way: str, kind: str, provider_for: Opener) -> None:
+async def test_what_comes_around_an_answer_has_an_end_too(
+    way: str, kind: str, provider_for: Opener
+) -> None:
     async with Flood(kind) as flood:
         error = await failure_of(provider_for(way, flood.url, timeout=30))
     assert type(error) is Transport
@@ -108,7 +116,9 @@ async def test_an_answer_just_below_the_limit_is_read(way: str, provider_for: Op
         assert len(response.content) > 14 * MEGABYTE
         error = await failure_of(provider_for(way, flood.url, max_answer_mb=14))
         assert type(error) is AnswerTooLarge
-        assert (await provider_for(way, flood.url, max_answer_mb=20).chat([user("hi")])).content == response.content
+        assert (
+            await provider_for(way, flood.url, max_answer_mb=20).chat([user("hi")])
+        ).content == response.content
 
 
 @pytest.mark.parametrize("way", TRANSPORTS)
@@ -126,7 +136,9 @@ async def test_the_limit_is_for_one_answer_and_not_for_a_connection(
 
 @pytest.mark.parametrize("way", TRANSPORTS)
 async def test_a_packed_answer_within_the_limit_is_unpacked(way: str, provider_for: Opener) -> None:
-    body = gzip.compress(json.dumps({"error": {"message": "packed", "code": "x" * 200_000}}).encode())
+    body = gzip.compress(
+        json.dumps({"error": {"message": "packed", "code": "x" * 200_000}}).encode()
+    )
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
@@ -159,7 +171,11 @@ async def test_the_limit_holds_through_a_proxy(
     async with Flood(kind) as flood:
         monkeypatch.setenv("http_proxy", flood.url)
         provider = provider_for(
-            way, "http://vendor.invalid", name="mine", max_answer_mb=1, capabilities={"stream": streams}
+            way,
+            "http://vendor.invalid",
+            name="mine",
+            max_answer_mb=1,
+            capabilities={"stream": streams},
         )
         for _ in range(2):
             error = await failure_of(provider)

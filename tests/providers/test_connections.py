@@ -28,7 +28,9 @@ async def test_a_hundred_calls_run_at_once(way: str, provider_for: Opener) -> No
 
 
 @pytest.mark.parametrize("way", TRANSPORTS)
-async def test_no_more_calls_run_at_once_than_the_user_allows(way: str, provider_for: Opener) -> None:
+async def test_no_more_calls_run_at_once_than_the_user_allows(
+    way: str, provider_for: Opener
+) -> None:
     async with FakeVendor([{"text": "hello", "repeat": 8, "together": 2}]) as vendor:
         provider = provider_for(way, vendor, max_concurrency=2)
         await asyncio.gather(*(provider.chat([user("hi")]) for _ in range(8)))
@@ -36,7 +38,9 @@ async def test_no_more_calls_run_at_once_than_the_user_allows(way: str, provider
 
 
 @pytest.mark.parametrize("way", TRANSPORTS)
-async def test_a_provider_that_was_closed_opens_again_when_asked(way: str, provider_for: Opener) -> None:
+async def test_a_provider_that_was_closed_opens_again_when_asked(
+    way: str, provider_for: Opener
+) -> None:
     async with FakeVendor(["a", "b"]) as vendor:
         provider = provider_for(way, vendor)
         await provider.close()  # never opened: fine
@@ -59,7 +63,9 @@ async def test_closing_ends_every_connection(way: str, provider_for: Opener) -> 
 
 
 @pytest.mark.parametrize("way", TRANSPORTS)
-async def test_a_connection_that_the_server_dropped_is_replaced(way: str, provider_for: Opener) -> None:
+async def test_a_connection_that_the_server_dropped_is_replaced(
+    way: str, provider_for: Opener
+) -> None:
     async with FakeVendor(["a", "b"]) as vendor:
         provider = provider_for(way, vendor)
         await provider.chat([user("hi")])

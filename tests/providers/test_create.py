@@ -61,7 +61,11 @@ def test_a_setting_that_no_provider_knows_is_a_mistake_of_ours() -> None:
             "providers.openai.base_url",
             "is not an address",
         ),
-        ({"kind": "openai", "model": "m", "base_url": "http://[::1"}, "providers.openai.base_url", "is not an address"),
+        (
+            {"kind": "openai", "model": "m", "base_url": "http://[::1"},
+            "providers.openai.base_url",
+            "is not an address",
+        ),
         (
             {"kind": "open_source", "model": "m", "base_url": "http://me:hunter2@h/v1"},
             "providers.open_source.base_url",
@@ -72,7 +76,11 @@ def test_a_setting_that_no_provider_knows_is_a_mistake_of_ours() -> None:
             "providers.claude.capabilities.imagse",
             "images",
         ),
-        ({"kind": "scripted", "replies": [{"txt": "x"}]}, "providers.scripted.replies", "unknown key 'txt'"),
+        (
+            {"kind": "scripted", "replies": [{"txt": "x"}]},
+            "providers.scripted.replies",
+            "unknown key 'txt'",
+        ),
         (
             {"kind": "scripted", "replies": [{"tool_calls": [{"nam": "x"}]}]},
             "providers.scripted.replies",
@@ -94,7 +102,9 @@ def test_all_faults_of_a_capabilities_table_are_told_at_once() -> None:
     with pytest.raises(ConfigError) as caught:
         capabilities("m", {"imagse": True, "echo": "maybe", "temperature": [1]}, provider="mine")
     keys = sorted(fault.key for fault in caught.value.faults)
-    assert keys == [f"providers.mine.capabilities.{key}" for key in ("echo", "imagse", "temperature[1]")]
+    assert keys == [
+        f"providers.mine.capabilities.{key}" for key in ("echo", "imagse", "temperature[1]")
+    ]
 
 
 @pytest.mark.parametrize(
@@ -122,7 +132,12 @@ def test_the_longest_beginning_of_a_models_name_decides(model: str, row: str) ->
 
 def test_an_unknown_model_is_taken_for_an_easy_going_one() -> None:
     row = capabilities("my-own-finetune")
-    assert (row.temperature, row.max_tokens_field, row.tools, row.images) == ((0.0, 2.0), "max_tokens", True, False)
+    assert (row.temperature, row.max_tokens_field, row.tools, row.images) == (
+        (0.0, 2.0),
+        "max_tokens",
+        True,
+        False,
+    )
 
 
 def test_the_user_may_know_better() -> None:

@@ -57,7 +57,9 @@ async def test_a_proxy_of_the_environment_is_used_as_everywhere(
     assert direct.content == "directly"
 
 
-@pytest.mark.parametrize("kind", ["openai", "claude", "minimax", "open_source", "offline", "scripted"])
+@pytest.mark.parametrize(
+    "kind", ["openai", "claude", "minimax", "open_source", "offline", "scripted"]
+)
 def test_choosing_a_provider_loads_no_sdk(kind: str) -> None:
     """An idle daemon has none of them: `create_provider` imports ours, the first call theirs."""
     program = f"""

@@ -24,16 +24,23 @@ def spoken(thinking: str) -> Json:
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_a_conversation_without_the_secret_passes_the_vendors_rules(way: str, provider_for: Opener) -> None:
+async def test_a_conversation_without_the_secret_passes_the_vendors_rules(
+    way: str, provider_for: Opener
+) -> None:
     async with FakeVendor([spoken("Hm."), spoken("Hm again."), "Done."]) as vendor:
         talk = Talk(provider_for(way, vendor))
         for _ in range(3):
             await talk.ask()
-            place = max(index for index, message in enumerate(talk.messages) if message.role == "assistant")
+            place = max(
+                index for index, message in enumerate(talk.messages) if message.role == "assistant"
+            )
             said = talk.messages[place]
             calls = tuple(replace(call, arguments={"command": "curl"}) for call in said.tool_calls)
             talk.messages[place] = replace(
-                said, content="", tool_calls=calls, provider_extras=cleaned(said.provider_extras, redact)
+                said,
+                content="",
+                tool_calls=calls,
+                provider_extras=cleaned(said.provider_extras, redact),
             )
     assert vendor.refusals == []
     assert not any(SECRET.encode() in request.raw for request in vendor.requests)

@@ -58,7 +58,9 @@ async def lived(
     kind, model, path = WAYS[way]
     async with FakeVendor(turns) as vendor:
         other = other or "http://127.0.0.1:9"
-        text = CONFIG.format(kind=kind, model=model, url=vendor.url, path=path, other=other, timeout=timeout)
+        text = CONFIG.format(
+            kind=kind, model=model, url=vendor.url, path=path, other=other, timeout=timeout
+        )
         home.write("config.toml", text)
         home.routine("daily", ROUTINE.format(more=more))
         async with home.open() as daemon:
@@ -79,7 +81,11 @@ FAULTS: dict[str, tuple[dict[str, Any], str, int]] = {
         "the vendor is busy (429",
         1,
     ),
-    "no balance": ({"error": 429, "code": "insufficient_quota", "message": "top up"}, "no balance left", 1),
+    "no balance": (
+        {"error": 429, "code": "insufficient_quota", "message": "top up"},
+        "no balance left",
+        1,
+    ),
     "overloaded": ({"error": 529, "message": "Overloaded"}, "the vendor is busy (529", 3),
     "its own fault": ({"error": 500, "message": "oops"}, "a fault of its own (500", 3),
     "silence": ({"hang": True}, "no answer within 2 s", 3),
@@ -93,10 +99,15 @@ FAULTS: dict[str, tuple[dict[str, Any], str, int]] = {
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("fault", FAULTS)
-async def test_a_vendor_that_fails_is_a_failed_run_that_says_why(home: Home, way: str, fault: str) -> None:
+async def test_a_vendor_that_fails_is_a_failed_run_that_says_why(
+    home: Home, way: str, fault: str
+) -> None:
     turn, saying, asked = FAULTS[fault]
     if fault == "no answer in it" and way == "messages":
-        saying, asked = "answered twice with neither text nor a call", 2  # there it is a turn without a word
+        saying, asked = (
+            "answered twice with neither text nor a call",
+            2,
+        )  # there it is a turn without a word
     timeout = "1m"
     if fault == "silence":
         timeout = "2s"
@@ -118,7 +129,11 @@ async def test_a_vendor_that_fails_is_a_failed_run_that_says_why(home: Home, way
 
 
 async def test_a_storm_that_passes_is_ridden_out(home: Home) -> None:
-    storm = [{"error": 529, "message": "Overloaded"}, {"error": 529, "message": "Overloaded"}, "All is well."]
+    storm = [
+        {"error": 529, "message": "Overloaded"},
+        {"error": 529, "message": "Overloaded"},
+        "All is well.",
+    ]
     run, daemon, _ = await lived(home, "messages", storm)
     assert (run.status, run.report, run.detail) == (Status.SUCCEEDED, "All is well.", None)
     assert [line["attempt"] for line in daemon.log("provider.retry_scheduled")] == [1, 2]
@@ -138,7 +153,10 @@ async def test_a_call_that_cannot_be_read_is_told_to_the_model(home: Home) -> No
     for way in WAYS:
         run, _, vendor = await lived(home, way, [broken, "Never mind."], more='mode = "agent"')
         assert (run.status, run.report) == (Status.SUCCEEDED, "Never mind.")
-        assert "could not be read" in vendor.requests[1].raw.decode() or "malformed" in vendor.requests[1].raw.decode()
+        assert (
+            "could not be read" in vendor.requests[1].raw.decode()
+            or "malformed" in vendor.requests[1].raw.decode()
+        )
         assert vendor.refusals == []
 
 
@@ -151,7 +169,11 @@ async def test_a_vendor_that_stays_away_is_replaced_for_the_rest_of_the_run(home
         turns = [{"error": 500, "repeat": 3}, "From the first."]
         more = 'mode = "agent"\ntools = ["self_info"]\nfallback = ["second"]'
         run, daemon, vendor = await lived(home, "messages", turns, other=other.url, more=more)
-    assert (run.status, run.report, run.provider) == (Status.SUCCEEDED, "From the second.", "second")
+    assert (run.status, run.report, run.provider) == (
+        Status.SUCCEEDED,
+        "From the second.",
+        "second",
+    )
     assert (len(vendor.requests), len(other.requests)) == (3, 2)
     (line,) = daemon.log("run.failed_over")
     assert (line["from"], line["to"]) == ("first", "second")
@@ -182,7 +204,9 @@ async def test_a_failover_is_a_step_of_the_run(home: Home) -> None:
     async with FakeVendor(["From the second."]) as other:
         kind, model, path = WAYS["chat"]
         async with FakeVendor([{"error": 401}]) as vendor:
-            text = CONFIG.format(kind=kind, model=model, url=vendor.url, path=path, other=other.url, timeout="1m")
+            text = CONFIG.format(
+                kind=kind, model=model, url=vendor.url, path=path, other=other.url, timeout="1m"
+            )
             home.write("config.toml", text)
             home.routine("daily", ROUTINE.format(more='fallback = ["second"]'))
             async with home.open() as daemon:
@@ -197,15 +221,25 @@ async def test_a_failover_is_a_step_of_the_run(home: Home) -> None:
 
 # --- a server that reads only a part of the question ---
 
-LONG = "The quick brown fox jumps over the lazy dog near the bank of the river. " * 600  # some 9,600 tokens
+LONG = (
+    "The quick brown fox jumps over the lazy dog near the bank of the river. " * 600
+)  # some 9,600 tokens
 
 
 @pytest.mark.parametrize(
     ("loaded", "read", "said"),
     [
-        ([{"model": "llama:latest", "context_length": 4096}], 4000, "as it holds 4,096; start Ollama with"),
+        (
+            [{"model": "llama:latest", "context_length": 4096}],
+            4000,
+            "as it holds 4,096; start Ollama with",
+        ),
         ([{"model": "llama", "context_length": 32768}], 200, ""),  # the rest was in its cache
-        ([{"model": "llama"}], 2000, "tokens; start Ollama with OLLAMA_CONTEXT_LENGTH=16384 or more"),  # an older one
+        (
+            [{"model": "llama"}],
+            2000,
+            "tokens; start Ollama with OLLAMA_CONTEXT_LENGTH=16384 or more",
+        ),  # an older one
         ([{"model": "llama", "context_length": 4096}], 9700, ""),
         (None, 12, ""),  # another server: how it counts is its own affair
     ],
@@ -217,7 +251,12 @@ async def test_a_question_that_the_server_cut_is_said_to_be(
     async with FakeVendor([turn]) as vendor:
         vendor.loaded = loaded
         text = CONFIG.format(
-            kind="open_source", model="llama", url=vendor.url, path="/v1", other=vendor.url, timeout="1m"
+            kind="open_source",
+            model="llama",
+            url=vendor.url,
+            path="/v1",
+            other=vendor.url,
+            timeout="1m",
         )
         home.write("config.toml", text)
         home.routine("daily", ROUTINE.format(more="").replace("Report.", LONG))

@@ -30,18 +30,42 @@ FAILURES: dict[str, tuple[Json, type[ProviderError], str]] = {
     "key refused": ({"error": 401, "message": "no"}, BadKey, "check the key of [providers."),
     "no rights": ({"error": 403, "message": "no"}, BadKey, "check the key of [providers."),
     "no balance": ({"error": 402, "message": "top up"}, NoQuota, "top up"),
-    "quota gone": ({"error": 429, "code": "insufficient_quota", "message": "billing"}, NoQuota, "spend limit"),
-    "spend limit": ({"error": 400, "code": "enforced_spend_limit_reached", "message": "x"}, NoQuota, "spend limit"),
+    "quota gone": (
+        {"error": 429, "code": "insufficient_quota", "message": "billing"},
+        NoQuota,
+        "spend limit",
+    ),
+    "spend limit": (
+        {"error": 400, "code": "enforced_spend_limit_reached", "message": "x"},
+        NoQuota,
+        "spend limit",
+    ),
     "rate limit": ({"error": 429, "message": "slow down"}, Overloaded, "slow down"),
     "overloaded": ({"error": 529, "message": "Overloaded"}, Overloaded, "the vendor is busy (529"),
     "unavailable": ({"error": 503, "message": "later"}, Overloaded, "later"),
     "server error": ({"error": 500, "message": "oops"}, Unavailable, "oops"),
     "gateway timeout": ({"error": 504, "message": "slow"}, Unavailable, "slow"),
     "bad request": ({"error": 400, "message": "messages: no"}, BadRequest, "messages: no"),
-    "no such address": ({"error": 404, "message": "nothing here"}, BadRequest, "check `model` and `base_url`"),
-    "too large": ({"error": 413, "message": "32 MB"}, ContextOverflow, "longer than the model takes"),
-    "overflow by text": ({"error": 400, "message": "prompt is too long: 9 > 8"}, ContextOverflow, "9 > 8"),
-    "policy": ({"error": 400, "code": "content_policy_violation", "message": "no"}, ModelRefused, "filter"),
+    "no such address": (
+        {"error": 404, "message": "nothing here"},
+        BadRequest,
+        "check `model` and `base_url`",
+    ),
+    "too large": (
+        {"error": 413, "message": "32 MB"},
+        ContextOverflow,
+        "longer than the model takes",
+    ),
+    "overflow by text": (
+        {"error": 400, "message": "prompt is too long: 9 > 8"},
+        ContextOverflow,
+        "9 > 8",
+    ),
+    "policy": (
+        {"error": 400, "code": "content_policy_violation", "message": "no"},
+        ModelRefused,
+        "filter",
+    ),
     "portal": ({"raw": PORTAL}, Transport, "a web page titled “Hotel Wi-Fi: please log in”"),
     "proxy's error page": (
         {"raw": "<html><h1>502 Bad Gateway</h1></html>", "status": 502},
@@ -57,8 +81,16 @@ FAILURES: dict[str, tuple[Json, type[ProviderError], str]] = {
     "nothing": ({"raw": "", "content_type": "application/json"}, Transport, "nothing at all"),
     "a list": ({"raw": "[1]", "content_type": "application/json"}, Transport, "“[1]”"),
     "another form": ({"raw": '{"choices": [{"hello": 1}]}'}, Transport, "not of the agreed form"),
-    "deep": ({"raw": "[" * 100_000, "content_type": "application/json"}, Transport, "not of the agreed form"),
-    "error in a 200": ({"raw": '{"error": {"code": 429, "message": "later"}}'}, Overloaded, "later"),
+    "deep": (
+        {"raw": "[" * 100_000, "content_type": "application/json"},
+        Transport,
+        "not of the agreed form",
+    ),
+    "error in a 200": (
+        {"raw": '{"error": {"code": 429, "message": "later"}}'},
+        Overloaded,
+        "later",
+    ),
     "text error in a 200": ({"raw": '{"error": "model crashed"}'}, Unavailable, "model crashed"),
     "cut off": ({"text": "hello", "truncate": 40}, Transport, "broke off"),
     "reset": ({"reset": True}, Transport, "broke off"),
@@ -68,7 +100,9 @@ FAILURES: dict[str, tuple[Json, type[ProviderError], str]] = {
 
 @pytest.mark.parametrize("way", TRANSPORTS)
 @pytest.mark.parametrize("failure", FAILURES)
-async def test_a_failure_has_its_name_and_one_line(way: str, failure: str, provider_for: Opener) -> None:
+async def test_a_failure_has_its_name_and_one_line(
+    way: str, failure: str, provider_for: Opener
+) -> None:
     turn, kind, saying = FAILURES[failure]
     async with FakeVendor([turn, "well again"]) as vendor:
         provider = provider_for(way, vendor, name="mine", timeout=3 if failure == "hang" else 60)
@@ -104,9 +138,15 @@ async def test_a_failure_reads_the_same_whether_it_is_the_first_answer_or_a_late
 
 @pytest.mark.parametrize("way", TRANSPORTS)
 @pytest.mark.parametrize("status", [301, 307])
-async def test_a_redirect_is_not_followed_with_the_key_in_hand(way: str, status: int, provider_for: Opener) -> None:
+async def test_a_redirect_is_not_followed_with_the_key_in_hand(
+    way: str, status: int, provider_for: Opener
+) -> None:
     async with FakeVendor(["stolen"]) as elsewhere:
-        away = {"raw": "", "status": status, "headers": {"location": f"{elsewhere.url}/v1/chat/completions"}}
+        away = {
+            "raw": "",
+            "status": status,
+            "headers": {"location": f"{elsewhere.url}/v1/chat/completions"},
+        }
         async with FakeVendor([away]) as vendor:
             with pytest.raises(Transport, match=f"({status})"):
                 await provider_for(way, vendor).chat([user("hi")])
@@ -157,8 +197,12 @@ async def test_a_wrong_key_is_not_repeated_to_the_reader(way: str, provider_for:
 
 
 @pytest.mark.parametrize("way", TRANSPORTS)
-@pytest.mark.parametrize("key", ["sk-with a space", "sk-with-a-line\n", "sk-кириллица", "“sk-quoted”"])
-async def test_a_key_that_cannot_be_one_is_not_sent(way: str, key: str, provider_for: Opener) -> None:
+@pytest.mark.parametrize(
+    "key", ["sk-with a space", "sk-with-a-line\n", "sk-кириллица", "“sk-quoted”"]
+)
+async def test_a_key_that_cannot_be_one_is_not_sent(
+    way: str, key: str, provider_for: Opener
+) -> None:
     async with FakeVendor([]) as vendor:
         with pytest.raises(BadKey, match="holds a character that no key has") as caught:
             await provider_for(way, vendor, api_key=key).chat([user("hi")])
@@ -170,9 +214,13 @@ async def test_a_key_that_cannot_be_one_is_not_sent(way: str, key: str, provider
     ("way", "settings"),
     [("openai responses", {}), ("claude opus", {}), ("minimax", {"region": "intl"})],
 )
-async def test_without_a_key_the_vendor_is_not_even_asked(way: str, settings: Json, provider_for: Opener) -> None:
+async def test_without_a_key_the_vendor_is_not_even_asked(
+    way: str, settings: Json, provider_for: Opener
+) -> None:
     provider = provider_for(way, "", api_key=None, base_url=None, name="mine", **settings)
-    with pytest.raises(BadKey, match=r"no key; set api_key_file or api_key_env in \[providers.mine\]"):
+    with pytest.raises(
+        BadKey, match=r"no key; set api_key_file or api_key_env in \[providers.mine\]"
+    ):
         await provider.chat([user("hi")])
 
 
@@ -184,16 +232,30 @@ async def test_a_local_server_needs_no_key(way: str, provider_for: Opener) -> No
 
 
 @pytest.mark.parametrize("way", LANGUAGES)
-async def test_a_model_that_does_not_exist_is_said_to_be_one_to_check(way: str, provider_for: Opener) -> None:
+async def test_a_model_that_does_not_exist_is_said_to_be_one_to_check(
+    way: str, provider_for: Opener
+) -> None:
     async with FakeVendor([]) as vendor:
         with pytest.raises(BadRequest, match="check `model` and `base_url` of"):
             await provider_for(way, vendor, model="no-such-model").chat([user("hi")])
 
 
 @pytest.mark.parametrize(
-    "way", ["openai responses", "openai chat", "claude opus", "minimax", "deepseek", "vllm", "llamacpp", "lmstudio"]
+    "way",
+    [
+        "openai responses",
+        "openai chat",
+        "claude opus",
+        "minimax",
+        "deepseek",
+        "vllm",
+        "llamacpp",
+        "lmstudio",
+    ],
 )
-async def test_a_conversation_that_is_too_long_is_called_that(way: str, provider_for: Opener) -> None:
+async def test_a_conversation_that_is_too_long_is_called_that(
+    way: str, provider_for: Opener
+) -> None:
     async with FakeVendor([], context=100) as vendor:
         with pytest.raises(ContextOverflow):
             await provider_for(way, vendor).chat([user("word " * 200)])
@@ -202,7 +264,9 @@ async def test_a_conversation_that_is_too_long_is_called_that(way: str, provider
 @pytest.mark.parametrize("way", TRANSPORTS)
 async def test_a_server_that_is_not_there_is_named(way: str, provider_for: Opener) -> None:
     with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))  # bound and not listening: refused, and nobody else gets the port
+        taken.bind(
+            ("127.0.0.1", 0)
+        )  # bound and not listening: refused, and nobody else gets the port
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         with pytest.raises(Transport, match=f"no connection to {address}"):
             await provider_for(way, f"http://{address}").chat([user("hi")])
@@ -256,13 +320,17 @@ async def test_a_server_that_breaks_off_and_says_200_is_asked_again(
         ({"text": "…", "finish": "a new reason"}, "stop"),
     ],
 )
-async def test_claudes_ways_to_end_have_our_names(turn: Json, finish: str, provider_for: Opener) -> None:
+async def test_claudes_ways_to_end_have_our_names(
+    turn: Json, finish: str, provider_for: Opener
+) -> None:
     async with FakeVendor([turn]) as vendor:
         assert (await Talk(provider_for("claude opus", vendor)).ask()).finish_reason == finish
 
 
 @pytest.mark.parametrize("way", TRANSPORTS)
-async def test_a_call_that_is_cancelled_leaves_nothing_behind(way: str, provider_for: Opener) -> None:
+async def test_a_call_that_is_cancelled_leaves_nothing_behind(
+    way: str, provider_for: Opener
+) -> None:
     async with FakeVendor([{"text": "late", "latency": 30}, "next"]) as vendor:
         provider = provider_for(way, vendor)
         await provider.warm()

@@ -26,7 +26,9 @@ from tests.providers.calls import KEY, TRANSPORTS, Opener, user
 BODY = json.dumps(
     {
         "id": "1",
-        "choices": [{"message": {"role": "assistant", "content": "hello"}, "finish_reason": "stop"}],
+        "choices": [
+            {"message": {"role": "assistant", "content": "hello"}, "finish_reason": "stop"}
+        ],
         "content": [{"type": "text", "text": "hello"}],
         "stop_reason": "end_turn",
     }
@@ -52,7 +54,9 @@ async def server(
         try:
             while left:
                 head = await reader.readuntil(b"\r\n\r\n")
-                await reader.readexactly(int(head.lower().partition(b"content-length: ")[2].split()[0]))
+                await reader.readexactly(
+                    int(head.lower().partition(b"content-length: ")[2].split()[0])
+                )
                 connections.append(number)
                 heads.append(head)
                 writer.write(left.pop(0))
@@ -76,7 +80,12 @@ async def server(
         b"HTTP/1.1 200 OK\r\n" + LENGTH + LENGTH + b"\r\n" + BODY,
         b"HTTP/1.1 200 OK\r\ncontent-encoding: UTF-8\r\n" + LENGTH + b"\r\n" + BODY,
     ],
-    ids=["an interim answer", "chunks", "its length twice", "a character set in the place of a packing"],
+    ids=[
+        "an interim answer",
+        "chunks",
+        "its length twice",
+        "a character set in the place of a packing",
+    ],
 )
 async def test_an_answer_is_read_as_it_is_framed_and_its_connection_used_again(
     way: str, answer: bytes, provider_for: Opener
@@ -89,8 +98,12 @@ async def test_an_answer_is_read_as_it_is_framed_and_its_connection_used_again(
 
 
 @pytest.mark.parametrize("way", TRANSPORTS)
-async def test_a_connection_that_the_server_wants_closed_is_not_used_again(way: str, provider_for: Opener) -> None:
-    async with server(b"HTTP/1.1 200 OK\r\nconnection: close\r\n" + LENGTH + b"\r\n" + BODY, OK) as (
+async def test_a_connection_that_the_server_wants_closed_is_not_used_again(
+    way: str, provider_for: Opener
+) -> None:
+    async with server(
+        b"HTTP/1.1 200 OK\r\nconnection: close\r\n" + LENGTH + b"\r\n" + BODY, OK
+    ) as (
         url,
         connections,
         _,
@@ -109,7 +122,9 @@ async def test_what_a_server_says_as_it_hangs_up_is_no_answer_to_the_next_reques
         provider = provider_for(way, vendor)
         assert (await provider.chat([user("hi")])).content == "a"
         (idle,) = vendor.connections
-        idle.transport.write(b"HTTP/1.1 408 Request Timeout\r\ncontent-length: 0\r\nconnection: close\r\n\r\n")
+        idle.transport.write(
+            b"HTTP/1.1 408 Request Timeout\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+        )
         assert (await provider.chat([user("hi")])).content == "b"
         assert vendor.accepted == 2
 
@@ -159,15 +174,21 @@ async def test_what_is_no_whole_answer_is_a_connection_that_broke_off(
     way: str, answer: bytes, provider_for: Opener
 ) -> None:
     async with server(answer) as (url, _, _):
-        with pytest.raises(Transport, match=r"the connection to 127\.0\.0\.1:\d+ broke off: .") as caught:
+        with pytest.raises(
+            Transport, match=r"the connection to 127\.0\.0\.1:\d+ broke off: ."
+        ) as caught:
             await provider_for(way, url).chat([user("hi")])
     assert caught.value.unsure
     assert len(str(caught.value)) < 500
 
 
 @pytest.mark.parametrize("way", TRANSPORTS)
-@pytest.mark.parametrize(("name", "packed"), [("gzip", gzip.compress(BODY)), ("deflate", zlib.compress(BODY))])
-async def test_packed_answers_are_unpacked(way: str, name: str, packed: bytes, provider_for: Opener) -> None:
+@pytest.mark.parametrize(
+    ("name", "packed"), [("gzip", gzip.compress(BODY)), ("deflate", zlib.compress(BODY))]
+)
+async def test_packed_answers_are_unpacked(
+    way: str, name: str, packed: bytes, provider_for: Opener
+) -> None:
     head = f"HTTP/1.1 200 OK\r\ncontent-length: {len(packed)}\r\ncontent-encoding: {name}\r\n\r\n".encode()
     async with server(head + packed, head + packed) as (url, connections, heads):
         provider = provider_for(way, url)
@@ -184,8 +205,19 @@ def certificate(tmp_path: Path) -> Path:
         pytest.skip("needs openssl (apt install openssl)")
     made = tmp_path / "server.pem"
     what = ["-subj", "/CN=test", "-addext", "subjectAltName=IP:127.0.0.1", "-days", "2"]
-    keys = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-keyout", str(made), "-out", f"{made}.cert"]
-    subprocess.run(["openssl", "req", "-x509", "-nodes", *keys, *what], check=True, capture_output=True)
+    keys = [
+        "-newkey",
+        "ec",
+        "-pkeyopt",
+        "ec_paramgen_curve:prime256v1",
+        "-keyout",
+        str(made),
+        "-out",
+        f"{made}.cert",
+    ]
+    subprocess.run(
+        ["openssl", "req", "-x509", "-nodes", *keys, *what], check=True, capture_output=True
+    )
     made.write_bytes(made.read_bytes() + Path(f"{made}.cert").read_bytes())
     return made
 
@@ -241,7 +273,10 @@ async def test_a_server_with_the_certificate_of_another_host_gets_no_request(
 
 
 async def test_all_clients_of_a_process_share_one_tls_context() -> None:
-    verify = {id(connection_settings(url)["verify"]) for url in ("https://a.example", "https://b.example", "http://c")}
+    verify = {
+        id(connection_settings(url)["verify"])
+        for url in ("https://a.example", "https://b.example", "http://c")
+    }
     assert verify == {id(trusted_context())}
     assert trusted_context().verify_mode is ssl.CERT_REQUIRED
     assert trusted_context().check_hostname
@@ -249,14 +284,22 @@ async def test_all_clients_of_a_process_share_one_tls_context() -> None:
 
 
 @pytest.mark.parametrize("way", TRANSPORTS)
-async def test_a_name_of_two_addresses_of_which_one_is_dead_is_reached(way: str, provider_for: Opener) -> None:
-    async with server(OK) as (url, _, _):  # localhost is ::1 as well on many machines, where nobody listens
+async def test_a_name_of_two_addresses_of_which_one_is_dead_is_reached(
+    way: str, provider_for: Opener
+) -> None:
+    async with server(OK) as (
+        url,
+        _,
+        _,
+    ):  # localhost is ::1 as well on many machines, where nobody listens
         answer = await provider_for(way, url.replace("127.0.0.1", "localhost")).chat([user("hi")])
     assert answer.content == "hello"
 
 
 @pytest.mark.parametrize("way", TRANSPORTS)
-async def test_a_server_may_have_an_address_of_the_newer_kind(way: str, provider_for: Opener) -> None:
+async def test_a_server_may_have_an_address_of_the_newer_kind(
+    way: str, provider_for: Opener
+) -> None:
     try:
         socket.create_server(("::1", 0), family=socket.AF_INET6).close()
     except OSError:
@@ -274,7 +317,9 @@ async def test_a_path_is_encoded_once(way: str, provider_for: Opener) -> None:
 
 
 @pytest.mark.parametrize("way", TRANSPORTS)
-async def test_a_name_that_no_host_can_have_is_said_to_be_that(way: str, provider_for: Opener) -> None:
+async def test_a_name_that_no_host_can_have_is_said_to_be_that(
+    way: str, provider_for: Opener
+) -> None:
     with pytest.raises(Fatal, match="base_url: Invalid IDNA hostname"):
         await provider_for(way, "http://☃.example").chat([user("hi")])
     with pytest.raises(ConfigError, match="is not an address"):
@@ -282,7 +327,9 @@ async def test_a_name_that_no_host_can_have_is_said_to_be_that(way: str, provide
 
 
 @pytest.mark.parametrize("way", TRANSPORTS)
-async def test_a_body_is_sent_in_utf_8_whatever_a_tool_brought(way: str, provider_for: Opener) -> None:
+async def test_a_body_is_sent_in_utf_8_whatever_a_tool_brought(
+    way: str, provider_for: Opener
+) -> None:
     async with FakeVendor(["hello"]) as vendor:
         await provider_for(way, vendor).chat([user("早上好, half a character: \ud83d.")])
     assert "早上好, half a character: ?.".encode() in vendor.requests[0].raw
@@ -297,7 +344,15 @@ async def test_no_header_says_more_than_the_request_needs(way: str, provider_for
     for head in heads:
         fields = dict(line.split(": ", 1) for line in head.decode().lower().splitlines()[1:-1])
         assert fields.keys() - {"anthropic-version", "x-api-key", "connection"} == {
-            *("host", "content-length", "content-type", "accept", "accept-encoding", "user-agent", "authorization")
+            *(
+                "host",
+                "content-length",
+                "content-type",
+                "accept",
+                "accept-encoding",
+                "user-agent",
+                "authorization",
+            )
         }
         assert fields["authorization"] == f"bearer {KEY}"
         assert fields["user-agent"] == "agentd"
@@ -344,7 +399,11 @@ async def test_a_proxy_that_cannot_be_spoken_to_is_no_obstacle_where_it_is_not_n
         ("https://a.example/v1", {"HTTPS_PROXY": "p:3128"}, "http://p:3128"),
         ("https://a.example/v1", {"all_proxy": "socks5://p:1080"}, "socks5://p:1080"),
         ("http://a.example/v1", {"http_proxy": "http://p:3128", "no_proxy": ".example"}, None),
-        ("http://a.example:8000/v1", {"http_proxy": "http://p:3128", "no_proxy": "a.example:8000"}, None),
+        (
+            "http://a.example:8000/v1",
+            {"http_proxy": "http://p:3128", "no_proxy": "a.example:8000"},
+            None,
+        ),
         ("http://a.example/v1", {"http_proxy": "http://p:3128", "no_proxy": "*"}, None),
         ("http://[::1", {"http_proxy": "http://p:3128"}, None),
     ],
@@ -361,7 +420,9 @@ def test_proxies_are_taken_from_the_environment_as_everywhere(
 
 
 async def test_a_request_that_ends_after_closing_leaves_no_connection(provider_for: Opener) -> None:
-    async with FakeVendor([{"text": "late", "together": 2}, {"text": "late", "together": 2}]) as vendor:
+    async with FakeVendor(
+        [{"text": "late", "together": 2}, {"text": "late", "together": 2}]
+    ) as vendor:
         provider = provider_for("deepseek", vendor)
         under_way = asyncio.create_task(provider.chat([user("hi")]))
         while not vendor.requests:
@@ -379,7 +440,9 @@ async def test_requests_that_begin_while_stale_clients_are_closed_lose_nothing()
 
         async def post() -> int:
             async with clients.take() as client:
-                answer = await client.post(f"{vendor.url}/chat/completions", content=b'{"model": "x", "messages": []}')
+                answer = await client.post(
+                    f"{vendor.url}/chat/completions", content=b'{"model": "x", "messages": []}'
+                )
                 return answer.status_code
 
         for _ in range(6):
@@ -393,7 +456,9 @@ async def test_clients_that_were_not_used_for_long_are_closed() -> None:
         for _ in range(2):
             async with clients.take() as one, clients.take() as other:
                 for client in (one, other):
-                    await client.post(f"{vendor.url}/chat/completions", content=b'{"model": "x", "messages": []}')
+                    await client.post(
+                        f"{vendor.url}/chat/completions", content=b'{"model": "x", "messages": []}'
+                    )
         assert other.is_closed
         assert not one.is_closed
         await clients.close()

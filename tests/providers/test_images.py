@@ -52,8 +52,12 @@ SEEING = ("openai responses", "openai chat", "claude opus", "minimax")
 
 
 @pytest.mark.parametrize("way", SEEING)
-async def test_a_model_that_sees_is_shown_the_picture_before_the_text(way: str, provider_for: Opener) -> None:
-    shown = LLMMessage(role="user", content="What is this?", images=(image_of(PNG), image_of(b"\xff\xd8\xff rest")))
+async def test_a_model_that_sees_is_shown_the_picture_before_the_text(
+    way: str, provider_for: Opener
+) -> None:
+    shown = LLMMessage(
+        role="user", content="What is this?", images=(image_of(PNG), image_of(b"\xff\xd8\xff rest"))
+    )
     async with FakeVendor(["Red.", "Still red."]) as vendor:
         talk = Talk(provider_for(way, vendor), messages=[shown])
         await talk.ask()
@@ -70,22 +74,31 @@ async def test_a_model_that_sees_is_shown_the_picture_before_the_text(way: str, 
 
 
 @pytest.mark.parametrize("way", SEEING)
-async def test_a_picture_of_another_type_than_it_says_is_what_vendors_refuse(way: str, provider_for: Opener) -> None:
+async def test_a_picture_of_another_type_than_it_says_is_what_vendors_refuse(
+    way: str, provider_for: Opener
+) -> None:
     wrong = LLMMessage(role="user", content="?", images=(Image(data=PNG, media_type="image/jpeg"),))
     async with FakeVendor(["x"]) as vendor:
         with pytest.raises(Exception, match="does not match"):
             await provider_for(way, vendor).chat([wrong])
 
 
-async def test_a_model_that_sees_nothing_is_told_that_there_was_something(provider_for: Opener) -> None:
+async def test_a_model_that_sees_nothing_is_told_that_there_was_something(
+    provider_for: Opener,
+) -> None:
     async with FakeVendor(["I cannot see.", "Nor that.", "Hm."]) as vendor:
         for provider in (
             provider_for("deepseek", vendor),
             provider_for("claude opus", vendor, capabilities={"images": False}),
             provider_for("minimax", vendor, model="MiniMax-M2.5"),
         ):
-            message = LLMMessage(role="user", content="Look.", images=(image_of(PNG), image_of(PNG)))
+            message = LLMMessage(
+                role="user", content="Look.", images=(image_of(PNG), image_of(PNG))
+            )
             await provider.chat([message, user("Well?")])
     assert vendor.refusals == []
-    assert all("2 images were left out: this model sees none" in request.raw.decode() for request in vendor.requests)
+    assert all(
+        "2 images were left out: this model sees none" in request.raw.decode()
+        for request in vendor.requests
+    )
     assert not any("base64" in request.raw.decode() for request in vendor.requests)

@@ -27,7 +27,9 @@ class Echo(LLMProvider):
     def supports_function_calling(self) -> bool:
         return False
 
-    async def chat(self, messages: Any, functions: Any = None, temperature: Any = None, **kw: Any) -> LLMResponse:
+    async def chat(
+        self, messages: Any, functions: Any = None, temperature: Any = None, **kw: Any
+    ) -> LLMResponse:
         text = messages[-1].content
         return LLMResponse(content=text.upper() if self._shout else text, model=self._model)
 
@@ -80,8 +82,12 @@ def test_a_class_that_cannot_be_used_says_why(kind: str, options: Any, problem: 
 def test_a_misspelt_kind_is_told_with_all_that_there_are(tmp_path: Path) -> None:
     file = tmp_path / "config.toml"
     file.write_text('[providers.mine]\nkind = "ecco"\nmodel = "m"\n')
-    with pytest.raises(ConfigError, match=r'"scripted" or "echo" \(found "ecco"\); did you mean "echo"'):
+    with pytest.raises(
+        ConfigError, match=r'"scripted" or "echo" \(found "ecco"\); did you mean "echo"'
+    ):
         load_config(file)
     file.write_text('[providers.mine]\nkind = "claude"\nmodel = "m"\noptions = { shout = true }\n')
-    with pytest.raises(ConfigError, match=r"providers.mine.options: is for kinds that are not ours"):
+    with pytest.raises(
+        ConfigError, match=r"providers.mine.options: is for kinds that are not ours"
+    ):
         load_config(file)

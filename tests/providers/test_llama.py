@@ -26,10 +26,14 @@ WAYS = {"open_source": "/v1", "openai": "/v1", "claude": ""}
 
 @pytest.mark.parametrize("kind", WAYS)
 async def test_a_real_server_answers_whole_and_in_pieces(kind: str, llama: Llama) -> None:
-    provider = create_provider(kind, model="noise", base_url=llama.url + WAYS[kind], api_key="none", temperature=0.5)
+    provider = create_provider(
+        kind, model="noise", base_url=llama.url + WAYS[kind], api_key="none", temperature=0.5
+    )
     try:
         whole = await provider.chat([user("Say something.")], max_tokens=16)
-        chunks = [chunk async for chunk in provider.chat_stream([user("Say something.")], max_tokens=16)]
+        chunks = [
+            chunk async for chunk in provider.chat_stream([user("Say something.")], max_tokens=16)
+        ]
     finally:
         await provider.close()
     last = chunks[-1].response
@@ -38,14 +42,18 @@ async def test_a_real_server_answers_whole_and_in_pieces(kind: str, llama: Llama
         assert answer.content
         assert answer.finish_reason in ("length", "stop")
         assert 0 < answer.usage.output <= 16
-    assert 10 < whole.usage.input < 80  # a stream of its /v1/messages may begin without the count of what it read
+    assert (
+        10 < whole.usage.input < 80
+    )  # a stream of its /v1/messages may begin without the count of what it read
     assert "".join(chunk.delta for chunk in chunks).strip() == last.content.strip()
 
 
 async def test_a_real_server_takes_a_tool_loop(llama: Llama) -> None:
     """It accepts more than it should; what matters is that it can read what we send, odd arguments included."""
     call = FunctionCall(name="shell", arguments={"command": "温度 😀"}, id="call_1")
-    broken = FunctionCall(name="shell", arguments={}, id="call_2", invalid="the arguments are not JSON")
+    broken = FunctionCall(
+        name="shell", arguments={}, id="call_2", invalid="the arguments are not JSON"
+    )
     history = [
         LLMMessage(role="system", content="You are agentd."),
         user("Report."),

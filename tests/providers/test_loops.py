@@ -14,11 +14,18 @@ from tests.providers.calls import FUNCTIONS, KEY, LANGUAGES, TRANSPORTS, WAYS, O
 
 
 def call(command: str | Json) -> Json:
-    return {"name": "shell", "arguments": {"command": command} if isinstance(command, str) else command}
+    return {
+        "name": "shell",
+        "arguments": {"command": command} if isinstance(command, str) else command,
+    }
 
 
 LOOP: list[Json] = [
-    {"thinking": "I look first.", "text": "Let me look.", "tool_calls": [call("uptime"), call("df -h")]},
+    {
+        "thinking": "I look first.",
+        "text": "Let me look.",
+        "tool_calls": [call("uptime"), call("df -h")],
+    },
     {"thinking": "", "tool_calls": [call("温度 😀")], "redacted": True},
     {"tool_calls": [call("ls")]},
     {"thinking": "Done.", "text": "All is well."},
@@ -29,10 +36,22 @@ LOOP: list[Json] = [
 async def test_a_tool_loop_passes_the_vendors_rules(way: str, provider_for: Opener) -> None:
     async with FakeVendor(LOOP) as vendor:
         talk = Talk(provider_for(way, vendor))
-        answers = [await talk.ask(temperature=0.1, max_tokens=20_000, routine="daily-report") for _ in LOOP]
+        answers = [
+            await talk.ask(temperature=0.1, max_tokens=20_000, routine="daily-report") for _ in LOOP
+        ]
     assert vendor.refusals == []
-    assert [answer.finish_reason for answer in answers] == ["tool_calls", "tool_calls", "tool_calls", "stop"]
-    assert [c.arguments["command"] for a in answers for c in a.function_calls] == ["uptime", "df -h", "温度 😀", "ls"]
+    assert [answer.finish_reason for answer in answers] == [
+        "tool_calls",
+        "tool_calls",
+        "tool_calls",
+        "stop",
+    ]
+    assert [c.arguments["command"] for a in answers for c in a.function_calls] == [
+        "uptime",
+        "df -h",
+        "温度 😀",
+        "ls",
+    ]
     assert answers[-1].content == "All is well."
     assert all(answer.usage.input and answer.usage.output for answer in answers)
     assert [answer.request_id for answer in answers] == ["req_1", "req_2", "req_3", "req_4"]
@@ -45,11 +64,19 @@ async def test_a_conversation_is_only_ever_added_to(way: str, provider_for: Open
         talk = Talk(provider_for(way, vendor))
         for _ in LOOP:
             await talk.ask()
-    sent = [json.dumps(request.body.get("messages") or request.body["input"]) for request in vendor.requests]
+    sent = [
+        json.dumps(request.body.get("messages") or request.body["input"])
+        for request in vendor.requests
+    ]
     for before, after in pairwise(sent):
         assert after.startswith(before.removesuffix("]"))
     assert (
-        len({json.dumps([r.body.get("system"), r.body.get("instructions"), r.body["tools"]]) for r in vendor.requests})
+        len(
+            {
+                json.dumps([r.body.get("system"), r.body.get("instructions"), r.body["tools"]])
+                for r in vendor.requests
+            }
+        )
         == 1
     )
 
@@ -58,7 +85,10 @@ async def test_a_conversation_is_only_ever_added_to(way: str, provider_for: Open
 async def test_arguments_that_are_no_json_are_answered_and_do_not_poison_the_conversation(
     way: str, provider_for: Opener
 ) -> None:
-    broken = {"thinking": "Hm.", "tool_calls": [{"name": "shell", "arguments": '{"command": "upti'}]}
+    broken = {
+        "thinking": "Hm.",
+        "tool_calls": [{"name": "shell", "arguments": '{"command": "upti'}],
+    }
     async with FakeVendor([broken, "Never mind."]) as vendor:
         talk = Talk(provider_for(way, vendor))
         first = await talk.ask()
@@ -72,7 +102,9 @@ async def test_arguments_that_are_no_json_are_answered_and_do_not_poison_the_con
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_a_call_that_the_token_limit_cut_off_is_not_for_execution(way: str, provider_for: Opener) -> None:
+async def test_a_call_that_the_token_limit_cut_off_is_not_for_execution(
+    way: str, provider_for: Opener
+) -> None:
     cut = {"thinking": "Hm.", "tool_calls": [call("df"), call("rm -r old")], "finish": "length"}
     async with FakeVendor([cut, "Never mind."]) as vendor:
         talk = Talk(provider_for(way, vendor))
@@ -87,7 +119,9 @@ async def test_a_call_that_the_token_limit_cut_off_is_not_for_execution(way: str
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_a_turn_with_neither_text_nor_call_is_left_out_of_what_follows(way: str, provider_for: Opener) -> None:
+async def test_a_turn_with_neither_text_nor_call_is_left_out_of_what_follows(
+    way: str, provider_for: Opener
+) -> None:
     stall: Json = {"thinking": "I think, therefore", "text": ""}
     async with FakeVendor([stall, "Here."]) as vendor:
         talk = Talk(provider_for(way, vendor))
@@ -101,13 +135,21 @@ async def test_a_turn_with_neither_text_nor_call_is_left_out_of_what_follows(way
 
 @pytest.mark.parametrize("first", LANGUAGES)
 @pytest.mark.parametrize("second", LANGUAGES)
-async def test_another_vendor_can_take_a_conversation_over(first: str, second: str, provider_for: Opener) -> None:
+async def test_another_vendor_can_take_a_conversation_over(
+    first: str, second: str, provider_for: Opener
+) -> None:
     """What one vendor's model thought stays with that vendor; its calls get ids that the next one takes."""
     begun: list[str | Json] = [
-        {"thinking": "Secret thoughts.", "tool_calls": [{**call("uptime"), "id": "functions.shell:0"}]},
+        {
+            "thinking": "Secret thoughts.",
+            "tool_calls": [{**call("uptime"), "id": "functions.shell:0"}],
+        },
         {"thinking": "More of them.", "tool_calls": [call("df")]},
     ]
-    async with FakeVendor(begun, name="one") as one, FakeVendor(["Taken over."], name="other") as other:
+    async with (
+        FakeVendor(begun, name="one") as one,
+        FakeVendor(["Taken over."], name="other") as other,
+    ):
         talk = Talk(provider_for(first, one))
         await talk.ask()
         if not first.startswith(("claude", "minimax")):  # these would not give out such an id
@@ -120,7 +162,9 @@ async def test_another_vendor_can_take_a_conversation_over(first: str, second: s
 
 
 @pytest.mark.parametrize("way", LANGUAGES)
-async def test_a_server_that_repeats_its_call_ids_gets_others(way: str, provider_for: Opener) -> None:
+async def test_a_server_that_repeats_its_call_ids_gets_others(
+    way: str, provider_for: Opener
+) -> None:
     same = {"tool_calls": [{**call("a"), "id": "call_1"}, {**call("b"), "id": "call_1"}]}
     async with FakeVendor([same, same, "ok"]) as vendor:
         talk = Talk(provider_for(way, vendor))
@@ -131,7 +175,9 @@ async def test_a_server_that_repeats_its_call_ids_gets_others(way: str, provider
 
 
 @pytest.mark.parametrize("way", TRANSPORTS)
-async def test_half_a_character_does_not_make_a_request_unreadable(way: str, provider_for: Opener) -> None:
+async def test_half_a_character_does_not_make_a_request_unreadable(
+    way: str, provider_for: Opener
+) -> None:
     """A file's name that is no UTF-8 comes out of Python as a lone surrogate, which JSON must not hold."""
     async with FakeVendor(["ok"]) as vendor:
         provider = provider_for(way, vendor)
@@ -191,7 +237,9 @@ async def test_a_parameter_that_the_model_takes_is_sent(provider_for: Opener) ->
     assert vendor.requests[2].body["max_completion_tokens"] == 500
 
 
-async def test_claude_is_given_room_to_think_and_as_much_as_the_user_wants(provider_for: Opener) -> None:
+async def test_claude_is_given_room_to_think_and_as_much_as_the_user_wants(
+    provider_for: Opener,
+) -> None:
     async with FakeVendor(["a", "b"]) as vendor:
         provider = provider_for("claude opus", vendor)
         await provider.chat([user("hi")])
@@ -201,7 +249,9 @@ async def test_claude_is_given_room_to_think_and_as_much_as_the_user_wants(provi
     assert [request.body.get("stream") for request in vendor.requests] == [None, True]
 
 
-async def test_a_tool_loop_is_marked_for_claudes_cache_and_a_single_question_is_not(provider_for: Opener) -> None:
+async def test_a_tool_loop_is_marked_for_claudes_cache_and_a_single_question_is_not(
+    provider_for: Opener,
+) -> None:
     async with FakeVendor(["a", "b", "c"]) as vendor:
         claude, minimax = provider_for("claude opus", vendor), provider_for("minimax", vendor)
         await Talk(claude).ask()
@@ -217,7 +267,10 @@ async def test_responses_stores_nothing_with_the_vendor(provider_for: Opener) ->
             await provider.chat([user("hi")], routine="daily-report")
     assert [request.body["store"] for request in vendor.requests] == [False, False]
     # "Encrypted content is not supported with this model" is what one that does not reason says
-    assert [request.body.get("include") for request in vendor.requests] == [["reasoning.encrypted_content"], None]
+    assert [request.body.get("include") for request in vendor.requests] == [
+        ["reasoning.encrypted_content"],
+        None,
+    ]
     assert vendor.requests[0].body["prompt_cache_key"] == "routine:daily-report"
 
 
@@ -253,7 +306,9 @@ async def test_results_stand_before_text_and_say_which_failed(provider_for: Open
         user("Report."),
         LLMMessage(
             role="assistant",
-            tool_calls=tuple(FunctionCall(name="shell", arguments={}, id=f"c{number}") for number in range(2)),
+            tool_calls=tuple(
+                FunctionCall(name="shell", arguments={}, id=f"c{number}") for number in range(2)
+            ),
         ),
         LLMMessage(role="tool", content="fine", tool_call_id="c0"),
         LLMMessage(role="tool", content="", tool_call_id="c1", ok=False),
@@ -276,16 +331,30 @@ async def test_each_answer_leaves_a_line_for_the_operator_and_no_word_of_it(
     async with FakeVendor(["What I say."]) as vendor:
         await provider_for("deepseek", vendor).chat([user("What you ask.")])
     (line,) = logged
-    assert (line["event"], line["log_level"], line["request_id"]) == ("provider.answered", "debug", "req_1")
+    assert (line["event"], line["log_level"], line["request_id"]) == (
+        "provider.answered",
+        "debug",
+        "req_1",
+    )
     assert not {"What I say.", "What you ask.", KEY} & {str(value) for value in line.values()}
 
 
-LONG = "The host carries a database, a web server and the family's photographs. " * 120  # some 2,000 tokens
+LONG = (
+    "The host carries a database, a web server and the family's photographs. " * 120
+)  # some 2,000 tokens
 
 
 @pytest.mark.parametrize(
     "way",
-    ["openai responses", "openai chat", "claude opus", "minimax", "deepseek", "kimi", "openai chat, deepseek"],
+    [
+        "openai responses",
+        "openai chat",
+        "claude opus",
+        "minimax",
+        "deepseek",
+        "kimi",
+        "openai chat, deepseek",
+    ],
 )
 async def test_from_the_second_iteration_on_the_beginning_comes_from_the_vendors_cache(
     way: str, provider_for: Opener
@@ -304,13 +373,17 @@ async def test_from_the_second_iteration_on_the_beginning_comes_from_the_vendors
 async def test_what_is_not_marked_claude_does_not_cache(provider_for: Opener) -> None:
     async with FakeVendor(LOOP) as vendor:
         history = [LLMMessage(role="system", content=LONG), user("Report, please.")]
-        talk = Talk(provider_for("claude opus", vendor, capabilities={"cache": False}), messages=history)
+        talk = Talk(
+            provider_for("claude opus", vendor, capabilities={"cache": False}), messages=history
+        )
         answers = [await talk.ask() for _ in LOOP]
     assert {answer.usage.cache_read for answer in answers} == {0}
 
 
 async def test_a_turn_that_claude_paused_is_sent_back_as_it_is(provider_for: Opener) -> None:
-    async with FakeVendor([{"thinking": "Hm.", "text": "I search.", "finish": "pause_turn"}, "Found."]) as vendor:
+    async with FakeVendor(
+        [{"thinking": "Hm.", "text": "I search.", "finish": "pause_turn"}, "Found."]
+    ) as vendor:
         talk = Talk(provider_for("claude opus", vendor))
         first, second = await talk.ask(), await talk.ask()
     assert vendor.refusals == []
@@ -326,11 +399,16 @@ async def test_a_schema_of_somebody_elses_is_mended_where_vendors_would_refuse_i
 ) -> None:
     """Tools of MCP servers come with schemas that their own clients take."""
     parameters = {
-        "properties": {"list": {"type": "array"}, "deep": {"type": "object", "properties": {"l": {"type": "array"}}}},
+        "properties": {
+            "list": {"type": "array"},
+            "deep": {"type": "object", "properties": {"l": {"type": "array"}}},
+        },
         "anyOf": [{"required": ["list"]}, {"required": ["deep"]}],
     }
     async with FakeVendor(["ok"]) as vendor:
         before = json.dumps(parameters)
-        await Talk(provider_for(way, vendor), functions=[{"name": "theirs", "parameters": parameters}]).ask()
+        await Talk(
+            provider_for(way, vendor), functions=[{"name": "theirs", "parameters": parameters}]
+        ).ask()
     assert vendor.refusals == []
     assert json.dumps(parameters) == before

@@ -79,16 +79,22 @@ def test_a_fact_without_text_is_shown_as_such() -> None:
 
 
 async def test_a_script_is_read_in_order_and_not_over_again() -> None:
-    provider = create_provider("scripted", name="mine", replies=["one", {"text": "two", "reasoning": "hm"}])
+    provider = create_provider(
+        "scripted", name="mine", replies=["one", {"text": "two", "reasoning": "hm"}]
+    )
     assert [(await provider.chat([user("hi")])).content for _ in range(2)] == ["one", "two"]
     with pytest.raises(BadRequest, match=r"'mine' is used up after 2 replies.*`replies`"):
         await provider.chat([user("hi")])
 
 
 async def test_a_script_may_call_tools() -> None:
-    calls = [{"name": "shell", "arguments": {"command": "uptime"}}, {"name": "finish", "invalid": "not JSON"}]
+    calls = [
+        {"name": "shell", "arguments": {"command": "uptime"}},
+        {"name": "finish", "invalid": "not JSON"},
+    ]
     provider = create_provider(
-        "scripted", replies=[{"tool_calls": calls}, {"tool_calls": calls[:1], "finish_reason": "length"}]
+        "scripted",
+        replies=[{"tool_calls": calls}, {"tool_calls": calls[:1], "finish_reason": "length"}],
     )
     first, second = [await provider.chat([user("hi")]) for _ in range(2)]
     assert first.function_calls == (
@@ -113,18 +119,27 @@ async def test_what_was_asked_can_be_looked_at() -> None:
     await provider.chat([user("hi")], [{"name": "shell"}], temperature=0.3, routine="daily")
     (asked,) = provider.asked
     assert asked.messages == (user("hi"),)
-    assert (asked.functions, asked.temperature, asked.options) == ([{"name": "shell"}], 0.3, {"routine": "daily"})
+    assert (asked.functions, asked.temperature, asked.options) == (
+        [{"name": "shell"}],
+        0.3,
+        {"routine": "daily"},
+    )
 
 
 async def test_usage_can_be_set_for_a_rehearsal() -> None:
-    provider = ScriptedProvider([{"text": "x", "usage": {"input": 7, "output": 5}}, "four words of text"])
+    provider = ScriptedProvider(
+        [{"text": "x", "usage": {"input": 7, "output": 5}}, "four words of text"]
+    )
     assert (await provider.chat([user("hi")])).usage == Usage(input=7, output=5)
     assert (await provider.chat([user("some words")])).usage.total > 0
 
 
 async def test_every_provider_streams_at_least_in_one_piece() -> None:
     pieces = [
-        piece async for piece in ScriptedProvider([{"text": "hello", "reasoning": "hm"}]).chat_stream([user("hi")])
+        piece
+        async for piece in ScriptedProvider([{"text": "hello", "reasoning": "hm"}]).chat_stream(
+            [user("hi")]
+        )
     ]
     assert [(piece.delta, piece.thinking) for piece in pieces] == [("hello", "hm")]
     assert isinstance(pieces[-1], Chunk)

@@ -20,7 +20,9 @@ class Pauses(list[float]):
         self.append(seconds)
 
 
-async def attempt(*lines: Any, deadline: float = 1e9, attempts: int = 3, backoff: float = 1.0) -> tuple[Any, Pauses]:
+async def attempt(
+    *lines: Any, deadline: float = 1e9, attempts: int = 3, backoff: float = 1.0
+) -> tuple[Any, Pauses]:
     pauses, provider = Pauses(), ScriptedProvider(lines)
     try:
         answer: Any = await ask(
@@ -79,7 +81,13 @@ async def test_pauses_are_drawn_so_that_a_fleet_does_not_come_back_as_one() -> N
     drawn: set[float] = set()
     for _ in range(5):
         pauses = Pauses()
-        await ask(ScriptedProvider([Transport("x"), "well"]), [user("hi")], deadline=1e9, backoff=9, sleep=pauses)
+        await ask(
+            ScriptedProvider([Transport("x"), "well"]),
+            [user("hi")],
+            deadline=1e9,
+            backoff=9,
+            sleep=pauses,
+        )
         drawn.update(pauses)
     assert len(drawn) == 5
     assert all(0 <= pause <= 9 for pause in drawn)
@@ -103,7 +111,15 @@ async def test_each_retry_is_told(logged: list[dict[str, Any]]) -> None:
 async def test_what_is_asked_reaches_the_model_whole() -> None:
     provider = ScriptedProvider(["hello"])
     functions = [{"name": "shell", "description": "", "parameters": {}}]
-    await ask(provider, [user("hi")], functions, deadline=1e9, temperature=0.5, max_tokens=9, routine="daily")
+    await ask(
+        provider,
+        [user("hi")],
+        functions,
+        deadline=1e9,
+        temperature=0.5,
+        max_tokens=9,
+        routine="daily",
+    )
     (asked,) = provider.asked
     assert asked.functions is functions
     assert (asked.temperature, asked.options) == (0.5, {"max_tokens": 9, "routine": "daily"})
@@ -117,5 +133,7 @@ async def test_no_attempt_at_all_is_a_mistake_of_the_caller() -> None:
 async def test_whoever_watches_sees_the_answer_come() -> None:
     seen: list[str] = []
     provider = ScriptedProvider(["all is well"])
-    answer = await ask(provider, [user("hi")], deadline=1e9, on_chunk=lambda chunk: seen.append(chunk.delta))
+    answer = await ask(
+        provider, [user("hi")], deadline=1e9, on_chunk=lambda chunk: seen.append(chunk.delta)
+    )
     assert (answer.content, "".join(seen)) == ("all is well", "all is well")

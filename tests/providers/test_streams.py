@@ -58,9 +58,19 @@ async def test_a_tool_loop_in_pieces_passes_the_vendors_rules_and_is_the_same_lo
             assert "".join(chunk.delta for chunk in talk.seen) == turn.get("text", "")
             if answer.reasoning:
                 assert "".join(chunk.thinking for chunk in talk.seen) == answer.reasoning
-            for key in ("content", "function_calls", "finish_reason", "usage", "reasoning", "request_id"):
+            for key in (
+                "content",
+                "function_calls",
+                "finish_reason",
+                "usage",
+                "reasoning",
+                "request_id",
+            ):
                 assert getattr(answer, key) == getattr(expected, key)
-        sent = [json.dumps(request.body.get("messages") or request.body["input"]) for request in vendor.requests]
+        sent = [
+            json.dumps(request.body.get("messages") or request.body["input"])
+            for request in vendor.requests
+        ]
     assert vendor.refusals == []
     assert all(request.body["stream"] is True for request in vendor.requests)
     for before, after in pairwise(sent):
@@ -69,7 +79,9 @@ async def test_a_tool_loop_in_pieces_passes_the_vendors_rules_and_is_the_same_lo
 
 @pytest.mark.parametrize("way", LANGUAGES)
 async def test_each_piece_is_there_when_it_comes(way: str, provider_for: Opener) -> None:
-    async with FakeVendor([{"text": "one two three four", "pause": 0.01}, {"text": "x", "hang": True}]) as vendor:
+    async with FakeVendor(
+        [{"text": "one two three four", "pause": 0.01}, {"text": "x", "hang": True}]
+    ) as vendor:
         provider = provider_for(way, vendor)
         pieces = [chunk.delta async for chunk in provider.chat_stream([user("hi")])]
         assert len([piece for piece in pieces if piece]) == 3
@@ -85,7 +97,9 @@ async def test_each_piece_is_there_when_it_comes(way: str, provider_for: Opener)
 
 
 @pytest.mark.parametrize("way", TRANSPORTS)
-async def test_a_stream_read_to_its_end_leaves_its_connection_to_the_next(way: str, provider_for: Opener) -> None:
+async def test_a_stream_read_to_its_end_leaves_its_connection_to_the_next(
+    way: str, provider_for: Opener
+) -> None:
     async with FakeVendor(["a", "b", "c"]) as vendor:
         provider = provider_for(way, vendor)
         for _ in range(3):
@@ -94,7 +108,9 @@ async def test_a_stream_read_to_its_end_leaves_its_connection_to_the_next(way: s
 
 
 @pytest.mark.parametrize("way", LANGUAGES)
-async def test_an_answer_that_may_be_long_is_streamed_though_nobody_watches(way: str, provider_for: Opener) -> None:
+async def test_an_answer_that_may_be_long_is_streamed_though_nobody_watches(
+    way: str, provider_for: Opener
+) -> None:
     async with FakeVendor(["short", "long"]) as vendor:
         provider = provider_for(way, vendor)
         await provider.chat([user("hi")], max_tokens=2000)
@@ -106,7 +122,9 @@ async def test_an_answer_that_may_be_long_is_streamed_though_nobody_watches(way:
 
 async def test_a_model_that_only_streams_is_always_asked_for_a_stream(provider_for: Opener) -> None:
     async with FakeVendor(["x"]) as vendor:
-        answer = await provider_for("qwen", vendor, capabilities={"stream": True}).chat([user("hi")])
+        answer = await provider_for("qwen", vendor, capabilities={"stream": True}).chat(
+            [user("hi")]
+        )
     assert answer.content == "x"
     assert vendor.requests[0].body["stream"] is True
 
@@ -120,7 +138,9 @@ BREAKS: dict[str, tuple[Json, str]] = {
 
 @pytest.mark.parametrize("way", LANGUAGES)
 @pytest.mark.parametrize("fault", BREAKS)
-async def test_a_stream_that_breaks_off_in_the_middle_is_no_answer(way: str, fault: str, provider_for: Opener) -> None:
+async def test_a_stream_that_breaks_off_in_the_middle_is_no_answer(
+    way: str, fault: str, provider_for: Opener
+) -> None:
     turn, saying = BREAKS[fault]
     async with FakeVendor([{"text": "All is well, all is we", **turn}, "well again"]) as vendor:
         provider = provider_for(way, vendor, stall=2 if fault == "stands still" else 60)
@@ -159,7 +179,9 @@ async def test_an_error_in_the_middle_of_a_stream_has_its_name(
 
 
 @pytest.mark.parametrize("way", LANGUAGES)
-async def test_an_error_before_a_stream_is_an_error_like_any_other(way: str, provider_for: Opener) -> None:
+async def test_an_error_before_a_stream_is_an_error_like_any_other(
+    way: str, provider_for: Opener
+) -> None:
     async with FakeVendor([{"error": 429, "retry_after": 7}]) as vendor:
         with pytest.raises(Overloaded) as caught:
             await provider_for(way, vendor).chat([user("hi")], max_tokens=30_000)
@@ -167,7 +189,9 @@ async def test_an_error_before_a_stream_is_an_error_like_any_other(way: str, pro
 
 
 @pytest.mark.parametrize("way", TRANSPORTS)
-async def test_a_server_that_does_not_stream_is_heard_all_the_same(way: str, provider_for: Opener) -> None:
+async def test_a_server_that_does_not_stream_is_heard_all_the_same(
+    way: str, provider_for: Opener
+) -> None:
     whole = {
         "openai chat": '{"choices": [{"message": {"content": "whole"}, "finish_reason": "stop"}]}',
         "deepseek": '{"choices": [{"message": {"content": "whole"}, "finish_reason": "stop"}]}',
@@ -195,7 +219,9 @@ WIRE = "data: one\n\nevent: delta\ndata: zwei\ndata: 三\n\n: a comment\ndata:{}
     end=st.sampled_from(["\n", "\r\n", "\r"]),
     mark=st.booleans(),
 )
-def test_events_are_the_same_wherever_the_network_cuts_them(cuts: list[int], end: str, mark: bool) -> None:
+def test_events_are_the_same_wherever_the_network_cuts_them(
+    cuts: list[int], end: str, mark: bool
+) -> None:
     wire = (b"\xef\xbb\xbf" if mark else b"") + WIRE.replace("\n", end).encode()
     edges = [0, *sorted(cut for cut in cuts if cut < len(wire)), len(wire)]
     reader = Reader()
@@ -214,17 +240,33 @@ def test_an_event_without_its_empty_line_counts_at_the_end() -> None:
 
 def call(index: int | None, call_id: str | None, name: str | None, arguments: Any) -> Json:
     part: Json = {"function": {"name": name, "arguments": arguments}}
-    return part | ({"index": index} if index is not None else {}) | ({"id": call_id} if call_id else {})
+    return (
+        part
+        | ({"index": index} if index is not None else {})
+        | ({"id": call_id} if call_id else {})
+    )
 
 
 @pytest.mark.parametrize(
     "parts",
     [
-        [call(0, "a", "f", ""), call(0, None, None, '{"x":'), call(0, None, None, " 1}"), call(1, "b", "g", "{}")],
+        [
+            call(0, "a", "f", ""),
+            call(0, None, None, '{"x":'),
+            call(0, None, None, " 1}"),
+            call(1, "b", "g", "{}"),
+        ],
         [call(0, "a", "f", '{"x": 1}'), call(0, "b", "g", "{}")],  # all numbered 0
         [call(None, "a", "f", '{"x": 1}'), call(None, "b", "g", "{}")],  # no numbers
-        [call(0, "a", "f", '{"x"'), call(0, "a", "f", ": 1}"), call(1, "b", "g", {})],  # ids and names repeated
-        [call(1, "a", "f", {"x": 1}), call(2, "b", "g", None)],  # numbered from 1, arguments as a table or left out
+        [
+            call(0, "a", "f", '{"x"'),
+            call(0, "a", "f", ": 1}"),
+            call(1, "b", "g", {}),
+        ],  # ids and names repeated
+        [
+            call(1, "a", "f", {"x": 1}),
+            call(2, "b", "g", None),
+        ],  # numbered from 1, arguments as a table or left out
     ],
 )
 def test_calls_in_pieces_are_told_apart(parts: list[Json]) -> None:

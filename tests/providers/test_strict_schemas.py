@@ -79,10 +79,16 @@ def test_a_rich_signature_can_be_said_strictly() -> None:
     [
         {"type": "object", "properties": {"any": {}}},
         {"type": "object", "properties": {"table": {"type": "object"}}},
-        {"type": "object", "properties": {"table": {"type": "object", "additionalProperties": {"type": "string"}}}},
+        {
+            "type": "object",
+            "properties": {"table": {"type": "object", "additionalProperties": {"type": "string"}}},
+        },
         {"type": "object", "additionalProperties": True},
         {"type": "object", "properties": {"a": {"allOf": [{"type": "string"}]}}},
-        {"type": "object", "properties": {"a": {"type": "array", "prefixItems": [{"type": "string"}]}}},
+        {
+            "type": "object",
+            "properties": {"a": {"type": "array", "prefixItems": [{"type": "string"}]}},
+        },
         {"type": "object", "properties": {"a": {"type": "array"}}},
         {"anyOf": [{"type": "object", "properties": {}}]},
         {"type": "object", "properties": {"a": {"not": {"type": "null"}}}},
@@ -95,18 +101,34 @@ def test_what_cannot_be_said_strictly_is_sent_as_it_stands(parameters: Json) -> 
 
 def test_a_function_without_parameters_is_strict_too() -> None:
     (strict,) = strictly([{"name": "f"}])
-    assert strict["parameters"] == {"type": "object", "properties": {}, "required": [], "additionalProperties": False}
+    assert strict["parameters"] == {
+        "type": "object",
+        "properties": {},
+        "required": [],
+        "additionalProperties": False,
+    }
 
 
 @pytest.mark.parametrize(
     ("sent", "meant"),
     [
         (
-            {"where": {"x": 1, "y": None, "label": None, "inner": None}, "title": None, "at": None, "size": None},
+            {
+                "where": {"x": 1, "y": None, "label": None, "inner": None},
+                "title": None,
+                "at": None,
+                "size": None,
+            },
             {"where": {"x": 1, "label": None}},  # null is a value of `label`
         ),
-        ({"where": {"x": 1, "inner": [{"x": 2, "y": None}]}}, {"where": {"x": 1, "inner": [{"x": 2}]}}),
-        ({"where": {"x": 1}, "at": {"width": 3, "unit": None}}, {"where": {"x": 1}, "at": {"width": 3}}),
+        (
+            {"where": {"x": 1, "inner": [{"x": 2, "y": None}]}},
+            {"where": {"x": 1, "inner": [{"x": 2}]}},
+        ),
+        (
+            {"where": {"x": 1}, "at": {"width": 3, "unit": None}},
+            {"where": {"x": 1}, "at": {"width": 3}},
+        ),
         ({"options": {"deep": None, "colour": "red"}}, {"options": {"colour": "red"}}),
         ({"unknown": None}, {"unknown": None}),  # not ours to judge: the call fails with its reason
     ],
@@ -158,7 +180,9 @@ def test_whatever_is_called_strict_is_by_the_vendors_rules(properties: Json) -> 
 
 
 @pytest.mark.parametrize("way", ["openai responses", "openai chat"])
-async def test_openai_is_held_to_the_schema_and_the_function_sees_none_of_it(way: str, provider_for: Opener) -> None:
+async def test_openai_is_held_to_the_schema_and_the_function_sees_none_of_it(
+    way: str, provider_for: Opener
+) -> None:
     called = {"tool_calls": [{"name": "shell", "arguments": {"command": "uptime", "words": None}}]}
     async with FakeVendor([called, called, "Done."]) as vendor:
         talk = Talk(provider_for(way, vendor))
@@ -166,7 +190,9 @@ async def test_openai_is_held_to_the_schema_and_the_function_sees_none_of_it(way
         second = await talk.ask(max_tokens=30_000)
         await talk.ask()
     assert vendor.refusals == []
-    assert [each.arguments for each in (*first.function_calls, *second.function_calls)] == [{"command": "uptime"}] * 2
+    assert [each.arguments for each in (*first.function_calls, *second.function_calls)] == [
+        {"command": "uptime"}
+    ] * 2
     tool = vendor.requests[0].body["tools"][0]
     assert (tool.get("function") or tool)["strict"] is True
     # what goes back is what the model said

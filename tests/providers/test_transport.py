@@ -15,7 +15,9 @@ from tests.providers.calls import TRANSPORTS, Opener, user
 _ANSWER = json.dumps(
     {
         "id": "1",
-        "choices": [{"message": {"role": "assistant", "content": "hello"}, "finish_reason": "stop"}],
+        "choices": [
+            {"message": {"role": "assistant", "content": "hello"}, "finish_reason": "stop"}
+        ],
         "content": [{"type": "text", "text": "hello"}],
         "stop_reason": "end_turn",
     }
@@ -31,7 +33,10 @@ async def setting_cookies(*cookies: str) -> AsyncIterator[tuple[str, list[dict[s
         try:
             for cookie in cookies:
                 lines = (await reader.readuntil(b"\r\n\r\n")).decode().splitlines()[1:-1]
-                fields = {name.lower(): value for name, _, value in (line.partition(": ") for line in lines)}
+                fields = {
+                    name.lower(): value
+                    for name, _, value in (line.partition(": ") for line in lines)
+                }
                 heads.append(fields)
                 await reader.readexactly(int(fields["content-length"]))
                 head = f"HTTP/1.1 200 OK\r\nSet-Cookie: {cookie}\r\nContent-Length: {len(_ANSWER)}\r\n\r\n"
@@ -46,7 +51,9 @@ async def setting_cookies(*cookies: str) -> AsyncIterator[tuple[str, list[dict[s
 
 
 @pytest.mark.parametrize("way", TRANSPORTS)
-async def test_every_request_is_like_the_first_but_for_its_body(way: str, provider_for: Opener) -> None:
+async def test_every_request_is_like_the_first_but_for_its_body(
+    way: str, provider_for: Opener
+) -> None:
     async with FakeVendor(["one", "two", "three"]) as vendor:
         provider = provider_for(way, vendor)
         for text in ("a", "a longer question", "b"):
@@ -62,7 +69,9 @@ async def test_every_request_is_like_the_first_but_for_its_body(way: str, provid
 
 
 @pytest.mark.parametrize("way", TRANSPORTS)
-async def test_a_cookie_that_a_gateway_sets_comes_back_with_the_next_request(way: str, provider_for: Opener) -> None:
+async def test_a_cookie_that_a_gateway_sets_comes_back_with_the_next_request(
+    way: str, provider_for: Opener
+) -> None:
     async with setting_cookies("door=1; Path=/", "door=2; Path=/", "x=y; Path=/") as (url, heads):
         provider = provider_for(way, url)
         for _ in range(3):

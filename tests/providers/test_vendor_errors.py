@@ -27,8 +27,18 @@ NOW = datetime(2026, 11, 20, 9, 0, tzinfo=UTC)
     ("status", "body", "kind", "said"),
     [
         (400, {"error": {"message": "m", "code": "context_length_exceeded"}}, ContextOverflow, "m"),
-        (400, {"error": {"message": "m", "type": "exceed_context_size_error", "code": 400}}, ContextOverflow, "m"),
-        (400, {"error": {"message": "maximum context length is 8 tokens", "code": 400}}, ContextOverflow, "8 tokens"),
+        (
+            400,
+            {"error": {"message": "m", "type": "exceed_context_size_error", "code": 400}},
+            ContextOverflow,
+            "m",
+        ),
+        (
+            400,
+            {"error": {"message": "maximum context length is 8 tokens", "code": 400}},
+            ContextOverflow,
+            "8 tokens",
+        ),
         (400, {"error": {"message": "m", "code": "1261"}}, ContextOverflow, "m"),
         (400, {"error": {"message": "m", "code": "1301"}}, ModelRefused, "m"),
         (400, {"error": {"message": "m", "code": "invalid_prompt"}}, ModelRefused, "m"),
@@ -38,22 +48,46 @@ NOW = datetime(2026, 11, 20, 9, 0, tzinfo=UTC)
         (429, {"error": {"message": "m", "code": "1302"}}, Overloaded, "m"),
         (429, {"error": {"message": "m", "type": "exceeded_current_quota_error"}}, NoQuota, "m"),
         (429, {"error": {"message": "m", "type": "engine_overloaded_error"}}, Overloaded, "m"),
-        (401, {"error": {"message": "m", "type": "invalid_request_error", "code": None}}, BadKey, "m"),
-        (404, {"error": {"message": "m", "type": "api_error"}}, BadRequest, "check `model`"),  # Ollama
+        (
+            401,
+            {"error": {"message": "m", "type": "invalid_request_error", "code": None}},
+            BadKey,
+            "m",
+        ),
+        (
+            404,
+            {"error": {"message": "m", "type": "api_error"}},
+            BadRequest,
+            "check `model`",
+        ),  # Ollama
         (503, {"error": {"message": "m", "code": "server_error"}}, Overloaded, "m"),
         (500, {"type": "error", "error": {"type": "api_error", "message": "m"}}, Unavailable, "m"),
         (
             400,
             {
                 "type": "error",
-                "error": {"type": "x", "message": "m", "details": {"error_code": "organization_on_hold"}},
+                "error": {
+                    "type": "x",
+                    "message": "m",
+                    "details": {"error_code": "organization_on_hold"},
+                },
             },
             NoQuota,
             "m",
         ),
         (400, {"error": "just a text"}, BadRequest, "just a text"),  # LM Studio
-        (422, {"detail": [{"loc": ["body"], "msg": "field required"}]}, BadRequest, "field required"),  # FastAPI
-        (400, [{"error": {"code": 400, "message": "m", "status": "INVALID_ARGUMENT"}}], BadRequest, "m"),  # Gemini
+        (
+            422,
+            {"detail": [{"loc": ["body"], "msg": "field required"}]},
+            BadRequest,
+            "field required",
+        ),  # FastAPI
+        (
+            400,
+            [{"error": {"code": 400, "message": "m", "status": "INVALID_ARGUMENT"}}],
+            BadRequest,
+            "m",
+        ),  # Gemini
         (400, {"message": "m"}, BadRequest, "m"),
         (400, {}, BadRequest, "{}"),
         (400, "text", BadRequest, "text"),
@@ -62,7 +96,9 @@ NOW = datetime(2026, 11, 20, 9, 0, tzinfo=UTC)
         (599, {}, Unavailable, "599"),
     ],
 )
-def test_each_vendors_no_is_understood(status: int, body: Any, kind: type[ProviderError], said: str) -> None:
+def test_each_vendors_no_is_understood(
+    status: int, body: Any, kind: type[ProviderError], said: str
+) -> None:
     error = from_response(status, {}, json.dumps(body).encode(), provider="mine")
     assert type(error) is kind
     assert said in str(error)
@@ -70,7 +106,9 @@ def test_each_vendors_no_is_understood(status: int, body: Any, kind: type[Provid
 
 
 def test_a_long_winded_vendor_is_cut_short_and_kept_on_one_line() -> None:
-    error = from_response(400, {}, json.dumps({"error": {"message": "no\n" * 900}}).encode(), provider="mine")
+    error = from_response(
+        400, {}, json.dumps({"error": {"message": "no\n" * 900}}).encode(), provider="mine"
+    )
     assert "\n" not in str(error)
     assert len(str(error)) < 400
 
@@ -91,7 +129,9 @@ def test_a_long_winded_vendor_is_cut_short_and_kept_on_one_line() -> None:
         ({}, None),
     ],
 )
-def test_a_pause_is_read_however_it_is_written(headers: dict[str, str], seconds: float | None) -> None:
+def test_a_pause_is_read_however_it_is_written(
+    headers: dict[str, str], seconds: float | None
+) -> None:
     assert retry_after(headers, NOW) == seconds
 
 

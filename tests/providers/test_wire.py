@@ -21,9 +21,19 @@ from tests.providers.calls import user
 WIRES = {"chat": CHAT, "responses": RESPONSES, "messages": MESSAGES}
 
 
-def question(*messages: LLMMessage, row: Capabilities | None = None, vendor: str = "v", **kw: Any) -> ChatRequest:
-    settings: Json = {"offers_tools": True, "temperature": None, "max_tokens": None, "cache_key": None, **kw}
-    return ChatRequest(model="m", vendor=vendor, messages=messages, capabilities=row or Capabilities(), **settings)
+def question(
+    *messages: LLMMessage, row: Capabilities | None = None, vendor: str = "v", **kw: Any
+) -> ChatRequest:
+    settings: Json = {
+        "offers_tools": True,
+        "temperature": None,
+        "max_tokens": None,
+        "cache_key": None,
+        **kw,
+    }
+    return ChatRequest(
+        model="m", vendor=vendor, messages=messages, capabilities=row or Capabilities(), **settings
+    )
 
 
 def chat_answer(finish: str = "stop", **message: Any) -> Json:
@@ -31,7 +41,12 @@ def chat_answer(finish: str = "stop", **message: Any) -> Json:
 
 
 def chat_call(arguments: Any = "{}", call_id: Any = "c1", **more: Any) -> Json:
-    return {"id": call_id, "type": "function", "function": {"name": "f", "arguments": arguments}, **more}
+    return {
+        "id": call_id,
+        "type": "function",
+        "function": {"name": "f", "arguments": arguments},
+        **more,
+    }
 
 
 # --- a conversation that grows is written as a text that grows --------------------------------------
@@ -50,7 +65,9 @@ def turns(draw: st.DrawFn, number: int) -> list[LLMMessage]:
     calls = tuple(FunctionCall(name="f", arguments={"a": text}, id=call_id) for call_id in ids)
     extras = draw(st.sampled_from([None, "chat", "responses", "messages"]))
     blocks = (
-        [{"role": "assistant", "type": "text", "text": text or "x", "content": text}] if draw(st.booleans()) else []
+        [{"role": "assistant", "type": "text", "text": text or "x", "content": text}]
+        if draw(st.booleans())
+        else []
     )
     answer = LLMMessage(
         role="assistant",
@@ -60,7 +77,10 @@ def turns(draw: st.DrawFn, number: int) -> list[LLMMessage]:
         if extras is None
         else {"vendor": draw(vendors), "model": "m", "api": extras, "blocks": blocks},
     )
-    return [answer, *(LLMMessage(role="tool", content=text, tool_call_id=call_id) for call_id in ids)]
+    return [
+        answer,
+        *(LLMMessage(role="tool", content=text, tool_call_id=call_id) for call_id in ids),
+    ]
 
 
 @st.composite
@@ -79,13 +99,19 @@ def pieces(wire: WireFormat, messages: list[LLMMessage]) -> list[str]:
     body = wire.body(question(*messages))
     if wire is not MESSAGES:
         return [json.dumps(item) for item in body.get("messages") or body["input"]]
-    return [json.dumps([message["role"], block]) for message in body["messages"] for block in message["content"]]
+    return [
+        json.dumps([message["role"], block])
+        for message in body["messages"]
+        for block in message["content"]
+    ]
 
 
 @pytest.mark.parametrize("api", WIRES)
 @settings(deadline=None, derandomize=True, max_examples=100)
 @given(moments=conversations())
-def test_what_was_written_is_never_written_differently_later(api: str, moments: list[list[LLMMessage]]) -> None:
+def test_what_was_written_is_never_written_differently_later(
+    api: str, moments: list[list[LLMMessage]]
+) -> None:
     sent = [pieces(WIRES[api], messages) for messages in moments]
     for before, after in itertools.pairwise(sent):
         assert after[: len(before)] == before
@@ -143,7 +169,13 @@ def test_arguments_that_cannot_be_read_say_why(given: Any, why: str) -> None:
 
 @pytest.mark.parametrize(
     ("given", "text"),
-    [("fine 温度 😀", "fine 温度 😀"), ("half \ud83d", "half \ufffd"), ("\ud83d\ude00", "😀"), (None, ""), (3, "")],
+    [
+        ("fine 温度 😀", "fine 温度 😀"),
+        ("half \ud83d", "half \ufffd"),
+        ("\ud83d\ude00", "😀"),
+        (None, ""),
+        (3, ""),
+    ],
 )
 def test_a_text_can_always_be_written_down(given: Any, text: str) -> None:
     assert sound(given) == text
@@ -167,14 +199,19 @@ def test_a_text_can_always_be_written_down(given: Any, text: str) -> None:
 )
 def test_reasoning_goes_back_with_the_calls_it_led_to(echo: Any, came: Json, goes: Json) -> None:
     asked = question(user("x"), row=Capabilities(echo=echo))
-    answer = CHAT.read(chat_answer("tool_calls", content=None, tool_calls=[chat_call()], **came), asked)
+    answer = CHAT.read(
+        chat_answer("tool_calls", content=None, tool_calls=[chat_call()], **came), asked
+    )
     follow = question(user("x"), answer.as_message(), row=Capabilities(echo=echo))
     message = CHAT.body(follow)["messages"][1]
     assert {key: value for key, value in message.items() if key.startswith("reasoning")} == goes
 
 
 def test_reasoning_without_calls_stays_here() -> None:
-    answer = CHAT.read(chat_answer(content="hello", reasoning_content="hm"), question(row=capabilities("deepseek-v4")))
+    answer = CHAT.read(
+        chat_answer(content="hello", reasoning_content="hm"),
+        question(row=capabilities("deepseek-v4")),
+    )
     assert answer.reasoning == "hm"
     assert answer.provider_extras == {
         "vendor": "v",
@@ -185,13 +222,17 @@ def test_reasoning_without_calls_stays_here() -> None:
 
 
 def test_a_call_of_another_vendors_model_carries_the_empty_reasoning_that_deepseek_wants() -> None:
-    said = LLMMessage(role="assistant", tool_calls=(FunctionCall(name="f", arguments={}, id="toolu_1"),))
+    said = LLMMessage(
+        role="assistant", tool_calls=(FunctionCall(name="f", arguments={}, id="toolu_1"),)
+    )
     body = CHAT.body(question(user("x"), said, row=capabilities("deepseek-v4-pro")))
     assert body["messages"][1]["reasoning_content"] == ""
 
 
 def test_calls_go_back_word_for_word() -> None:
-    given = chat_call('{"b":1,  "a":2}', extra_content={"google": {"thought_signature": "s"}}, index=0)
+    given = chat_call(
+        '{"b":1,  "a":2}', extra_content={"google": {"thought_signature": "s"}}, index=0
+    )
     answer = CHAT.read(chat_answer("tool_calls", content=None, tool_calls=[given]), question())
     assert answer.provider_extras is not None
     (block,) = answer.provider_extras["blocks"]
@@ -210,19 +251,27 @@ def test_words_that_would_poison_the_conversation_do_not_go_back(words: Any) -> 
 
 @pytest.mark.parametrize("call_id", ["functions.shell:0", "x" * 60, "", "naïve"])
 def test_a_foreign_id_is_changed_with_its_result(call_id: str) -> None:
-    said = LLMMessage(role="assistant", tool_calls=(FunctionCall(name="f", arguments={}, id=call_id),))
+    said = LLMMessage(
+        role="assistant", tool_calls=(FunctionCall(name="f", arguments={}, id=call_id),)
+    )
     result = LLMMessage(role="tool", content="r", tool_call_id=call_id)
     chat = CHAT.body(question(user("x"), said, result))["messages"]
     assert chat[1]["tool_calls"][0]["id"] == chat[2]["tool_call_id"] != call_id
     items = RESPONSES.body(question(user("x"), said, result))["input"]
     assert items[1]["call_id"] == items[2]["call_id"] == chat[2]["tool_call_id"]
     blocks = MESSAGES.body(question(user("x"), said, result))["messages"]
-    assert blocks[1]["content"][0]["id"] == blocks[2]["content"][0]["tool_use_id"] == chat[2]["tool_call_id"]
+    assert (
+        blocks[1]["content"][0]["id"]
+        == blocks[2]["content"][0]["tool_use_id"]
+        == chat[2]["tool_call_id"]
+    )
 
 
 def test_its_own_odd_ids_a_vendor_gets_back() -> None:
     """Kimi's template reads the number in `functions.shell:0`."""
-    answer = CHAT.read(chat_answer("tool_calls", tool_calls=[chat_call(call_id="functions.f:0")]), question())
+    answer = CHAT.read(
+        chat_answer("tool_calls", tool_calls=[chat_call(call_id="functions.f:0")]), question()
+    )
     result = LLMMessage(role="tool", content="r", tool_call_id=answer.function_calls[0].id)
     messages = CHAT.body(question(user("x"), answer.as_message(), result))["messages"]
     assert messages[1]["tool_calls"][0]["id"] == messages[2]["tool_call_id"] == "functions.f:0"
@@ -230,7 +279,9 @@ def test_its_own_odd_ids_a_vendor_gets_back() -> None:
 
 @pytest.mark.parametrize("missing", [None, "", 7])
 def test_a_call_without_an_id_gets_one(missing: Any) -> None:
-    answer = CHAT.read(chat_answer("tool_calls", tool_calls=[chat_call(call_id=missing)]), question())
+    answer = CHAT.read(
+        chat_answer("tool_calls", tool_calls=[chat_call(call_id=missing)]), question()
+    )
     assert str(answer.function_calls[0].id).startswith("call_")
 
 
@@ -244,13 +295,19 @@ def test_a_call_without_an_id_gets_one(missing: Any) -> None:
         ("The tag is <think>.", "The tag is <think>.", ""),
         (None, "", ""),
         (
-            [{"type": "thinking", "thinking": []}, {"type": "text", "text": "hel"}, {"type": "text", "text": "lo"}],
+            [
+                {"type": "thinking", "thinking": []},
+                {"type": "text", "text": "hel"},
+                {"type": "text", "text": "lo"},
+            ],
             "hello",
             "",
         ),
     ],
 )
-def test_thinking_that_a_server_left_in_the_text_is_taken_out(content: Any, text: str, thought: str) -> None:
+def test_thinking_that_a_server_left_in_the_text_is_taken_out(
+    content: Any, text: str, thought: str
+) -> None:
     answer = CHAT.read(chat_answer(content=content), question())
     assert (answer.content, answer.reasoning) == (text, thought)
 
@@ -271,7 +328,9 @@ def test_thinking_that_a_server_left_in_the_text_is_taken_out(content: Any, text
     ],
 )
 def test_an_answer_ends_in_one_of_our_ways(finish: Any, calls: bool, ours: str) -> None:
-    answer = CHAT.read(chat_answer(finish, content="x", tool_calls=[chat_call()] if calls else None), question())
+    answer = CHAT.read(
+        chat_answer(finish, content="x", tool_calls=[chat_call()] if calls else None), question()
+    )
     assert answer.finish_reason == ours
 
 
@@ -286,7 +345,13 @@ def test_blocks_go_back_as_they_came() -> None:
         {"type": "text", "text": "", "citations": None},
         {"type": "text", "text": "hello", "citations": None},
         {"type": "something_new", "x": [1]},
-        {"type": "tool_use", "id": "toolu_1", "name": "f", "input": {"b": 1, "a": 2}, "caller": {"type": "direct"}},
+        {
+            "type": "tool_use",
+            "id": "toolu_1",
+            "name": "f",
+            "input": {"b": 1, "a": 2},
+            "caller": {"type": "direct"},
+        },
         {"type": "thinking", "thinking": "more", "signature": "s2"},
     ]
     answer = MESSAGES.read({"content": content, "stop_reason": "tool_use"}, question())
@@ -305,14 +370,21 @@ def test_a_model_gets_its_thinking_table_and_extra_fields() -> None:
 
 def test_the_key_of_a_cache_goes_to_the_vendor_that_knows_it() -> None:
     keyed = {"cache_key": "routine:daily"}
-    assert CHAT.body(question(user("x"), vendor="api.openai.com", **keyed))["prompt_cache_key"] == "routine:daily"
-    assert "prompt_cache_key" not in CHAT.body(question(user("x"), vendor="api.deepseek.com", **keyed))
+    assert (
+        CHAT.body(question(user("x"), vendor="api.openai.com", **keyed))["prompt_cache_key"]
+        == "routine:daily"
+    )
+    assert "prompt_cache_key" not in CHAT.body(
+        question(user("x"), vendor="api.deepseek.com", **keyed)
+    )
     assert RESPONSES.body(question(user("x"), **keyed))["prompt_cache_key"] == "routine:daily"
 
 
 def test_a_function_without_parameters_still_has_a_schema() -> None:
     tools = MESSAGES.tools([{"name": "f", "parameters": None}])
-    assert tools == [{"name": "f", "description": "", "input_schema": {"type": "object", "properties": {}}}]
+    assert tools == [
+        {"name": "f", "description": "", "input_schema": {"type": "object", "properties": {}}}
+    ]
 
 
 # --- Responses ---------------------------------------------------------------------------------------
@@ -343,14 +415,28 @@ def test_items_go_back_as_they_came_but_for_nulls() -> None:
     items = RESPONSES.body(question(user("x"), answer.as_message()))["input"]
     assert items[1:] == [
         {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "sealed"},
-        {"type": "function_call", "id": "fc_1", "call_id": "c1", "name": "f", "arguments": '{"b":1,  "a":2}'},
+        {
+            "type": "function_call",
+            "id": "fc_1",
+            "call_id": "c1",
+            "name": "f",
+            "arguments": '{"b":1,  "a":2}',
+        },
         {"type": "message", "role": "assistant", "id": "m", "phase": "commentary", "content": []},
     ]
 
 
 def test_reasoning_that_is_not_sealed_cannot_go_back() -> None:
-    output = [{"type": "reasoning", "id": "rs_1", "summary": [{"type": "summary_text", "text": "hm"}]}]
-    output += [{"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "hello"}]}]
+    output = [
+        {"type": "reasoning", "id": "rs_1", "summary": [{"type": "summary_text", "text": "hm"}]}
+    ]
+    output += [
+        {
+            "type": "message",
+            "role": "assistant",
+            "content": [{"type": "output_text", "text": "hello"}],
+        }
+    ]
     answer = RESPONSES.read({"status": "completed", "output": output}, question())
     assert (answer.content, answer.reasoning) == ("hello", "hm")
     assert answer.provider_extras is not None
@@ -359,7 +445,15 @@ def test_reasoning_that_is_not_sealed_cannot_go_back() -> None:
 
 @pytest.mark.parametrize("words", ['{"a": 1', "", None, "[]"])
 def test_items_that_would_poison_the_conversation_are_mended(words: Any) -> None:
-    output = [{"type": "function_call", "call_id": "c1", "name": "f", "arguments": words, "status": "incomplete"}]
+    output = [
+        {
+            "type": "function_call",
+            "call_id": "c1",
+            "name": "f",
+            "arguments": words,
+            "status": "incomplete",
+        }
+    ]
     answer = RESPONSES.read({"status": "completed", "output": output}, question())
     (item,) = RESPONSES.body(question(answer.as_message()))["input"]
     assert json.loads(item["arguments"]) == answer.function_calls[0].arguments == {}
@@ -371,7 +465,12 @@ def test_what_a_vendor_said_in_one_language_is_not_sent_to_it_in_another(api: st
     said = LLMMessage(
         role="assistant",
         content="hello",
-        provider_extras={"vendor": "v", "model": "m", "api": "a fourth", "blocks": [{"role": "x", "type": "strange"}]},
+        provider_extras={
+            "vendor": "v",
+            "model": "m",
+            "api": "a fourth",
+            "blocks": [{"role": "x", "type": "strange"}],
+        },
     )
     assert "strange" not in json.dumps(WIRES[api].body(question(user("x"), said)))
 
@@ -392,7 +491,11 @@ def test_what_a_vendor_said_in_one_language_is_not_sent_to_it_in_another(api: st
             },
             Usage(input=100, cache_read=60, cache_write=10, output=20, reasoning=5),
         ),
-        (CHAT, {"prompt_tokens": 9, "prompt_cache_hit_tokens": 4}, Usage(input=9, cache_read=4)),  # DeepSeek
+        (
+            CHAT,
+            {"prompt_tokens": 9, "prompt_cache_hit_tokens": 4},
+            Usage(input=9, cache_read=4),
+        ),  # DeepSeek
         (
             CHAT,
             {"prompt_tokens": 9, "cached_tokens": 4, "completion_tokens_details": None},
@@ -420,7 +523,11 @@ def test_what_a_vendor_said_in_one_language_is_not_sent_to_it_in_another(api: st
             },
             Usage(input=100, cache_read=60, cache_write=10, output=20, reasoning=5),
         ),
-        (MESSAGES, {"input_tokens": 3, "cache_read_input_tokens": None, "output_tokens": 2}, Usage(input=3, output=2)),
+        (
+            MESSAGES,
+            {"input_tokens": 3, "cache_read_input_tokens": None, "output_tokens": 2},
+            Usage(input=3, output=2),
+        ),
     ],
 )
 def test_tokens_are_counted_in_one_convention(wire: WireFormat, usage: Any, ours: Usage) -> None:

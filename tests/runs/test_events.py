@@ -10,7 +10,14 @@ from daemon.runs.events import BACKLOG, Events, begin_of, from_steps, of_step, p
 
 AT = datetime(2026, 11, 20, 8, 30, tzinfo=UTC)
 RUN = Run(
-    id="R1", routine="daily", definition="d", trigger="cron", slot=AT, created=AT, started=AT, status=Status.RUNNING
+    id="R1",
+    routine="daily",
+    definition="d",
+    trigger="cron",
+    slot=AT,
+    created=AT,
+    started=AT,
+    status=Status.RUNNING,
 )
 
 
@@ -97,7 +104,13 @@ def test_a_run_is_told_from_its_row_and_steps() -> None:
     assert [event["type"] for event in from_steps(RUN, steps)] == ["run_started", "message"]
     ended = RUN.to(Status.FAILED, detail="no key", report=None, ended=AT)
     *_, end = from_steps(ended, steps)
-    told = {"type": "run_ended", "status": "failed", "detail": "no key", "report": None, "silent": False}
+    told = {
+        "type": "run_ended",
+        "status": "failed",
+        "detail": "no key",
+        "report": None,
+        "silent": False,
+    }
     assert end.items() >= told.items()
     assert begin_of(RUN)["goal"] == ""
 

@@ -76,7 +76,10 @@ TODO = ["test", "-s", "inbox/to do"]
 async def test_a_gate_whose_command_says_no_closes_before_anything_is_gathered(journal, tmp_path):
     house = Gated(journal, tmp_path, TODO, gather=[{"name": "host", "tool": "disks"}])
     run = await house.one()
-    assert (run.status, run.detail) == (Status.SKIPPED, "the gate's command said no: test -s 'inbox/to do'")
+    assert (run.status, run.detail) == (
+        Status.SKIPPED,
+        "the gate's command said no: test -s 'inbox/to do'",
+    )
     assert house.provider.asked == []
     call, result = await journal.steps(run.id)
     assert (call.kind, call.iteration, call.call_id) == (StepKind.CALL, 0, "gate.command")
@@ -93,7 +96,9 @@ async def test_a_gate_whose_command_says_yes_opens(journal, tmp_path):
     (house.workspace / "inbox/to do").write_text("water the plants")
     run = await house.one()
     assert (run.status, run.report) == (Status.SUCCEEDED, "I looked.")
-    assert "exit_code" not in house.provider.asked[-1].messages[-1].content, "the model is not told of the gate"
+    assert "exit_code" not in house.provider.asked[-1].messages[-1].content, (
+        "the model is not told of the gate"
+    )
 
 
 @pytest.mark.parametrize(
@@ -101,11 +106,16 @@ async def test_a_gate_whose_command_says_yes_opens(journal, tmp_path):
     [
         (["test", "1", "-eq", "x"], "the gate's command failed with exit code 2: test 1 -eq x: "),
         (["sleep", "30"], "the gate's command was not run: sleep 30: [failed] stopped after 1 s"),
-        (["rm", "-rf", "."], "the gate's command may not run: rm -rf .: no rule allows the program rm"),
+        (
+            ["rm", "-rf", "."],
+            "the gate's command may not run: rm -rf .: no rule allows the program rm",
+        ),
         (["test", "a\nb"], "the gate's command may not run: test 'a b': "),
     ],
 )
-async def test_a_gate_that_cannot_tell_is_a_failure_that_says_why(journal, tmp_path, command, detail):
+async def test_a_gate_that_cannot_tell_is_a_failure_that_says_why(
+    journal, tmp_path, command, detail
+):
     house = Gated(journal, tmp_path, command)
     run = await house.one()
     assert run.status is Status.FAILED
@@ -122,7 +132,9 @@ async def test_a_person_does_not_wait_for_a_gate(journal, tmp_path, trigger):
 
 
 async def test_what_the_gate_said_is_not_asked_again_when_a_run_resumes(journal, tmp_path):
-    house = Gated(journal, tmp_path, ["test", "!", "-e", "seen"], gather=[{"name": "host", "tool": "stuck"}])
+    house = Gated(
+        journal, tmp_path, ["test", "!", "-e", "seen"], gather=[{"name": "host", "tool": "stuck"}]
+    )
     started = asyncio.Event()
 
     async def stuck() -> None:
@@ -156,7 +168,9 @@ async def test_a_gate_that_may_have_changed_something_is_not_run_twice(journal, 
     body = {"tool": "shell", "arguments": {"command": "touch seen"}, "repeatable": False}
     from daemon.models import Step
 
-    await journal.append(taken, Step(kind=StepKind.CALL, iteration=0, call_id="gate.command", body=body))
+    await journal.append(
+        taken, Step(kind=StepKind.CALL, iteration=0, call_id="gate.command", body=body)
+    )
     await journal.recover("test")
     ended = await live(run.id, house)
     assert ended.status is Status.FAILED
@@ -179,11 +193,15 @@ HOURS = st.builds(
 @given(
     st.sampled_from(["Europe/Berlin", "America/New_York", "Asia/Tokyo", "Australia/Lord_Howe"]),
     HOURS,
-    st.sampled_from([{"every": timedelta(minutes=30)}, {"cron": "*/20 * * * *"}, {"cron": "0 * * * 1-5"}]),
+    st.sampled_from(
+        [{"every": timedelta(minutes=30)}, {"cron": "*/20 * * * *"}, {"cron": "0 * * * 1-5"}]
+    ),
     st.integers(1, 6),
     st.datetimes(datetime(2026, 1, 1), datetime(2027, 1, 1), timezones=st.just(UTC)),
 )
-def test_moments_are_slots_of_the_active_hours_one_in_each_part_of_them(zone, hours, trigger, number, now):
+def test_moments_are_slots_of_the_active_hours_one_in_each_part_of_them(
+    zone, hours, trigger, number, now
+):
     schedule = Schedule.of(timezone=zone, active_hours=hours, **trigger)
     begin, end = schedule.window(now)
     found = moments(schedule, "heartbeat", number, now)
@@ -198,14 +216,21 @@ def test_moments_are_slots_of_the_active_hours_one_in_each_part_of_them(zone, ho
     parts = [int((slot - begin) / ((end - begin) / number)) for slot in found]
     assert len(set(parts)) == len(parts)
     inside = begin + (end - begin) / 2
-    assert moments(schedule, "heartbeat", number, inside) == found, "the whole day long they are the same"
+    assert moments(schedule, "heartbeat", number, inside) == found, (
+        "the whole day long they are the same"
+    )
 
 
 def test_moments_differ_from_day_to_day_and_from_routine_to_routine():
-    schedule = Schedule.of(timezone="Europe/Berlin", every=timedelta(minutes=10), active_hours="08:00-21:00")
+    schedule = Schedule.of(
+        timezone="Europe/Berlin", every=timedelta(minutes=10), active_hours="08:00-21:00"
+    )
     days = [datetime(2026, 3, day, 12, tzinfo=UTC) for day in range(1, 29)]
     drawn = [
-        [f"{slot.astimezone(ZoneInfo('Europe/Berlin')):%H:%M}" for slot in moments(schedule, "a", 2, day)]
+        [
+            f"{slot.astimezone(ZoneInfo('Europe/Berlin')):%H:%M}"
+            for slot in moments(schedule, "a", 2, day)
+        ]
         for day in days
     ]
     assert all(len(each) == 2 for each in drawn)
@@ -235,7 +260,9 @@ async def speak(house: Ledger, delivered: bool | None = True) -> None:
     for run in await house.journal.active():
         taken = await house.journal.take(run.id, owner="test")
         now = datetime.now(UTC)
-        await house.journal.end(taken.to(Status.SUCCEEDED, ended=now, report="Hello."), [("log", {})])
+        await house.journal.end(
+            taken.to(Status.SUCCEEDED, ended=now, report="Hello."), [("log", {})]
+        )
         for delivery in await house.journal.deliveries(run=run.id):
             if delivered:
                 await house.journal.delivered(delivery.id, "said")
@@ -261,10 +288,14 @@ async def settle_in(house: Ledger, **gate) -> None:
     await house.boot(greeting(**gate))
 
 
-async def test_a_heartbeat_speaks_at_its_moments_and_lets_all_other_slots_pass(house: Ledger) -> None:
+async def test_a_heartbeat_speaks_at_its_moments_and_lets_all_other_slots_pass(
+    house: Ledger,
+) -> None:
     await settle_in(house)
     assert await through_the_day(house) == drawn()
-    assert all("skipped gate" in row or "ran" in row or "quiet_hours" in row for row in await house.rows())
+    assert all(
+        "skipped gate" in row or "ran" in row or "quiet_hours" in row for row in await house.rows()
+    )
 
 
 async def test_a_restart_draws_no_new_lots(house: Ledger) -> None:
@@ -276,7 +307,9 @@ async def test_a_restart_draws_no_new_lots(house: Ledger) -> None:
     assert await through_the_day(house) == [first, second]
 
 
-async def test_a_greeting_that_did_not_arrive_is_tried_again_at_the_next_slot(house: Ledger) -> None:
+async def test_a_greeting_that_did_not_arrive_is_tried_again_at_the_next_slot(
+    house: Ledger,
+) -> None:
     await settle_in(house)
     first, _ = drawn()
     await house.reach(f"02 {first}")
@@ -299,13 +332,17 @@ async def test_a_silent_run_leaves_the_moment_open(house: Ledger) -> None:
     await house.reach(f"02 {first}")
     (run,) = [run for run in await house.journal.active() if run.slot == at(f"02 {first}")]
     taken = await house.journal.take(run.id, owner="test")
-    await house.journal.end(taken.to(Status.SUCCEEDED, ended=at(f"02 {first}"), silent=True), [("log", {})])
+    await house.journal.end(
+        taken.to(Status.SUCCEEDED, ended=at(f"02 {first}"), silent=True), [("log", {})]
+    )
     following = at(f"02 {first}") + timedelta(minutes=30)
     await house.reach(following.isoformat()[:16])
     assert house.submitted[-1].slot == following
 
 
-async def test_a_busy_operator_moves_the_greeting_and_two_are_never_said_in_a_row(house: Ledger) -> None:
+async def test_a_busy_operator_moves_the_greeting_and_two_are_never_said_in_a_row(
+    house: Ledger,
+) -> None:
     await settle_in(house, idle="4h")
     _, second = drawn()
     seen = at(f"02 {second}") - timedelta(minutes=10)
@@ -341,7 +378,10 @@ async def test_next_shows_the_moments_and_none_of_the_other_slots(house: Ledger)
 
 def test_the_moments_of_weekdays_go_on_after_the_weekend() -> None:
     schedule = Schedule.of(
-        timezone="Europe/Berlin", every=timedelta(minutes=10), active_hours="22:00-06:00", active_days="mon-fri"
+        timezone="Europe/Berlin",
+        every=timedelta(minutes=10),
+        active_hours="22:00-06:00",
+        active_days="mon-fri",
     )
     moment, found = datetime(2026, 3, 1, tzinfo=UTC), []
     while len(found) < 50:
@@ -365,21 +405,34 @@ def test_what_happens_only_once_has_no_moments_after_it() -> None:
 async def test_silent_runs_do_not_use_up_the_day(house: Ledger) -> None:
     house.time.move_to(at("01 22:00"))
     await house.boot(
-        routine("watchman", {"every": timedelta(hours=1), "timezone": "UTC"}, gate={"max_per_day": 1}, deliver=[])
+        routine(
+            "watchman",
+            {"every": timedelta(hours=1), "timezone": "UTC"},
+            gate={"max_per_day": 1},
+            deliver=[],
+        )
     )
     for hour in ("01", "02"):
         await house.reach(f"02 {hour}:00")
         (run,) = await house.journal.active()
         taken = await house.journal.take(run.id, owner="test")
-        await house.journal.end(taken.to(Status.SUCCEEDED, ended=datetime.now(UTC), silent=hour == "01"))
+        await house.journal.end(
+            taken.to(Status.SUCCEEDED, ended=datetime.now(UTC), silent=hour == "01")
+        )
     await house.reach("02 05:00")
     assert (await house.rows())[-1] == "02 03:00 to 02 05:00, 3 skipped gate"
 
 
-async def test_the_ledger_keeps_the_key_that_closed_the_gate_whatever_the_file_says_later(house: Ledger) -> None:
+async def test_the_ledger_keeps_the_key_that_closed_the_gate_whatever_the_file_says_later(
+    house: Ledger,
+) -> None:
     await settle_in(house, idle="4h")
     await house.journal.remember("operator_seen", at(f"02 {drawn()[0]}").isoformat())
     await through_the_day(house)
     await house.reload(greeting())
-    rows = {row.rule for row in await house.journal.slots("heartbeat", limit=1000) if row.reason is Reason.GATE}
+    rows = {
+        row.rule
+        for row in await house.journal.slots("heartbeat", limit=1000)
+        if row.reason is Reason.GATE
+    }
     assert rows == {"moments = 2", 'idle = "4h"'}

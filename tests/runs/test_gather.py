@@ -2,7 +2,14 @@
 
 from daemon.definitions.routines.routine import Gather
 from daemon.providers.facts import unwrap
-from daemon.runs.gather import LONGEST_EVENT, MOST_FILES, MOST_PATHS, for_each_file, told_by, with_facts
+from daemon.runs.gather import (
+    LONGEST_EVENT,
+    MOST_FILES,
+    MOST_PATHS,
+    for_each_file,
+    told_by,
+    with_facts,
+)
 
 
 def gather(name, **args):
@@ -11,7 +18,11 @@ def gather(name, **args):
 
 def test_files_that_landed_are_listed():
     (fact,) = told_by("watch", {"paths": ["inbox/a.csv", "inbox/b.csv"]})
-    assert (fact.name, fact.tool, fact.text) == ("files that landed", "watch", "- inbox/a.csv\n- inbox/b.csv")
+    assert (fact.name, fact.tool, fact.text) == (
+        "files that landed",
+        "watch",
+        "- inbox/a.csv\n- inbox/b.csv",
+    )
 
 
 def test_of_thousands_some_are_named_and_the_rest_counted():
@@ -30,7 +41,8 @@ def test_the_body_of_a_webhook_is_laid_out_and_cut():
 
 def test_the_run_before_is_told_with_its_report():
     (fact,) = told_by(
-        "after", {"routine": "backup", "run": "01X", "status": "failed", "report": "# Broken\n\nNo disk."}
+        "after",
+        {"routine": "backup", "run": "01X", "status": "failed", "report": "# Broken\n\nNo disk."},
     )
     assert fact.name == "run before"
     assert "backup" in fact.text and "No disk." in fact.text
@@ -67,4 +79,6 @@ def test_not_more_files_are_looked_into_than_a_prompt_bears():
 def test_by_hand_there_are_no_files_to_look_into():
     wanted = [gather("list", path="inbox"), gather("content", path="{path}")]
     assert [step.name for step in for_each_file(wanted, "manual", None)] == ["list"]
-    assert [step.name for step in for_each_file(wanted, "webhook", {"paths": ["/etc/passwd"]})] == ["list"]
+    assert [step.name for step in for_each_file(wanted, "webhook", {"paths": ["/etc/passwd"]})] == [
+        "list"
+    ]

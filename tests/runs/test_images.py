@@ -21,7 +21,9 @@ def png(width=1, height=1):
     """Return a picture, all black."""
 
     def chunk(kind, data):
-        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+        return (
+            struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+        )
 
     head = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
     body = zlib.compress((b"\0" + b"\0" * width) * height)
@@ -40,7 +42,9 @@ def put(home, name, data):
     (home.state / "workspace" / name).write_bytes(data)
 
 
-def configured(home, vendor, kind="claude", model="claude-opus-5-5", path="", more="", media='"plots/*"'):
+def configured(
+    home, vendor, kind="claude", model="claude-opus-5-5", path="", more="", media='"plots/*"'
+):
     home.write(
         "config.toml",
         f'provider = "m"\n[providers.m]\nkind = "{kind}"\nmodel = "{model}"\nbase_url = "{vendor.url}{path}"\n'
@@ -54,7 +58,11 @@ def configured(home, vendor, kind="claude", model="claude-opus-5-5", path="", mo
 
 def shown(request):
     """Return the bytes of the pictures in a request, and the text beside them."""
-    (message,) = [each for each in request.body.get("messages") or request.body["input"] if each["role"] == "user"]
+    (message,) = [
+        each
+        for each in request.body.get("messages") or request.body["input"]
+        if each["role"] == "user"
+    ]
     if isinstance(message["content"], str):
         return [], message["content"]
     found, text = [], ""
@@ -134,7 +142,10 @@ async def test_of_too_many_the_newest_are_shown(home):
         run = await looked(home, vendor)
     images, text = shown(vendor.requests[0])
     assert len(images) == 20 and "1. plots/03.png" in text
-    assert run.detail.count("20 pictures are shown at most") == 3 and "plots/00.png is not shown" in run.detail
+    assert (
+        run.detail.count("20 pictures are shown at most") == 3
+        and "plots/00.png is not shown" in run.detail
+    )
 
 
 async def test_a_model_that_sees_none_is_asked_all_the_same_and_the_run_says_so(home):
@@ -143,7 +154,10 @@ async def test_a_model_that_sees_none_is_asked_all_the_same_and_the_run_says_so(
         run = await looked(home, vendor, kind="open_source", model="deepseek-v4-pro", path="/v1")
     images, text = shown(vendor.requests[0])
     assert not images and "1 image was left out: this model sees none" in text
-    assert run.status is Status.SUCCEEDED and run.detail == "deepseek-v4-pro sees no pictures: it was shown none of 1"
+    assert (
+        run.status is Status.SUCCEEDED
+        and run.detail == "deepseek-v4-pro sees no pictures: it was shown none of 1"
+    )
 
 
 async def test_the_pictures_of_a_batch_that_landed_are_shown(home):
@@ -170,7 +184,9 @@ async def test_a_run_that_is_taken_up_again_shows_the_very_same(home):
     put(home, "plots/a.png", png())
     async with FakeVendor([{"error": 529, "message": "busy"}] * 3 + ["One."]) as vendor:
         configured(home, vendor)
-        home.routine("look", home_text(home).replace("attempts = 1", 'attempts = 3\nbackoff = "1s"'))
+        home.routine(
+            "look", home_text(home).replace("attempts = 1", 'attempts = 3\nbackoff = "1s"')
+        )
         async with home.open() as daemon:
             run = await daemon.app.engine.trigger("look", event="e")
             await daemon.app.executor.running[run.id]
@@ -185,7 +201,9 @@ async def test_a_run_that_is_taken_up_again_shows_the_very_same(home):
 
             steps = [json.dumps(step_view(each)) for each in await daemon.app.journal.steps(run.id)]
     assert shown(vendor.requests[-1])[0] == [png()]
-    assert not any(base64.b64encode(png()).decode() in each for each in steps), "who looks at steps is told their size"
+    assert not any(base64.b64encode(png()).decode() in each for each in steps), (
+        "who looks at steps is told their size"
+    )
     assert any(f'"bytes": {len(png())}' in each for each in steps)
 
 
@@ -227,7 +245,10 @@ async def test_a_glob_that_cannot_be_used_is_a_fault_of_the_file(home, media, sa
     "data",
     [
         b"GIF89a" + struct.pack("<HH", 9000, 3),
-        b"RIFF\0\0\0\0WEBPVP8X" + b"\0" * 8 + (8999).to_bytes(3, "little") + (2).to_bytes(3, "little"),
+        b"RIFF\0\0\0\0WEBPVP8X"
+        + b"\0" * 8
+        + (8999).to_bytes(3, "little")
+        + (2).to_bytes(3, "little"),
         b"\xff\xd8\xff\xe0\0\x04ab\xff\xc2\0\x11\x08" + struct.pack(">HH", 3, 9000) + b"\3",
     ],
 )

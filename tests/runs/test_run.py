@@ -32,7 +32,12 @@ class House:
     """A small host: a real journal, a script for a model, and a few functions."""
 
     def __init__(self, journal, replies=(), **routine):
-        self.journal, self.events, self.owner, self.zone = journal, Events(), "test", "Europe/Berlin"
+        self.journal, self.events, self.owner, self.zone = (
+            journal,
+            Events(),
+            "test",
+            "Europe/Berlin",
+        )
         self.moment = START
         self.woken = 0
         self.archived = []
@@ -56,7 +61,9 @@ class House:
             None,
             disks,
             read_only=True,
-            changes=lambda before, after: [f"{before['disks']} → {after['disks']}"] if before != after else [],
+            changes=lambda before, after: (
+                [f"{before['disks']} → {after['disks']}"] if before != after else []
+            ),
         )
 
         def peek(path: str) -> str:
@@ -241,12 +248,16 @@ async def test_a_run_by_files_is_told_of_them_and_looks_into_each(journal):
     assert facts["files that landed"].text == "- inbox/a.csv\n- inbox/b.key"
     assert facts["content: inbox/a.csv"].text == "begins like inbox/a.csv"
     assert not facts["content: inbox/b.key"].ok
-    calls_made = [step.call_id for step in await journal.steps(run.id) if step.kind is StepKind.CALL]
+    calls_made = [
+        step.call_id for step in await journal.steps(run.id) if step.kind is StepKind.CALL
+    ]
     assert calls_made == ["gather.content: inbox/a.csv", "gather.content: inbox/b.key"]
 
 
 async def test_a_file_that_must_be_read_and_cannot_is_no_success(journal):
-    house = House(journal, ["One file."], trigger={"watch": ["inbox/*"]}, gather=[PEEK | {"required": True}])
+    house = House(
+        journal, ["One file."], trigger={"watch": ["inbox/*"]}, gather=[PEEK | {"required": True}]
+    )
     run = await house.one(**LANDED)
     assert (run.status, run.detail) == (Status.FAILED, "could not gather: content: inbox/b.key")
 
@@ -263,14 +274,18 @@ async def test_a_silent_run_is_a_success_that_delivers_nothing(journal):
     house = House(journal, ["NOTHING"], run={"prompt": "Report.", "silent_token": "NOTHING"})
     run = await house.one()
     assert (run.status, run.silent, run.report) == (Status.SUCCEEDED, True, "")
-    assert [each.status for each in await journal.deliveries(run=run.id)] == [DeliveryStatus.SUPPRESSED]
+    assert [each.status for each in await journal.deliveries(run=run.id)] == [
+        DeliveryStatus.SUPPRESSED
+    ]
 
 
 async def test_a_fault_of_the_vendor_that_stays_is_a_failure_in_one_line(journal):
     house = House(journal, [BadKey("the key was refused: s3cr3t")])
     run = await house.one()
     assert (run.status, run.detail) == (Status.FAILED, "the key was refused: [secret]")
-    assert [each.status for each in await journal.deliveries(run=run.id)] == [DeliveryStatus.PENDING]
+    assert [each.status for each in await journal.deliveries(run=run.id)] == [
+        DeliveryStatus.PENDING
+    ]
 
 
 async def test_a_passing_fault_puts_the_run_off_and_the_next_attempt_goes_on(journal):
@@ -282,7 +297,11 @@ async def test_a_passing_fault_puts_the_run_off_and_the_next_attempt_goes_on(jou
     journal._clock = lambda: START + timedelta(minutes=1)
     ended = await live(run.id, house)
     assert (ended.status, ended.report, ended.attempt) == (Status.SUCCEEDED, "Here.", 2)
-    gathers = [step for step in await journal.steps(run.id) if step.iteration == 0 and step.kind is StepKind.CALL]
+    gathers = [
+        step
+        for step in await journal.steps(run.id)
+        if step.iteration == 0 and step.kind is StepKind.CALL
+    ]
     assert len(gathers) == 1, "what was gathered is not gathered again"
 
 
@@ -297,7 +316,9 @@ async def test_a_fault_that_does_not_pass_uses_up_the_attempts(journal):
 
 async def test_a_run_that_takes_too_long_is_timed_out(journal):
     house = House(
-        journal, [calls(call("stuck"))], run={"mode": "agent", "prompt": "x", "timeout": "1s", "tools": ["stuck"]}
+        journal,
+        [calls(call("stuck"))],
+        run={"mode": "agent", "prompt": "x", "timeout": "1s", "tools": ["stuck"]},
     )
 
     async def stuck() -> None:
@@ -380,7 +401,12 @@ async def test_a_dead_mans_switch_hears_of_a_run_when_the_record_has_it(journal,
     def ping(target, run):
         with closing(sqlite3.connect(tmp_path / "agentd.db")) as record:
             heard.append(
-                (target, *record.execute("SELECT status, attempt FROM run WHERE id = ?", (run.id,)).fetchone())
+                (
+                    target,
+                    *record.execute(
+                        "SELECT status, attempt FROM run WHERE id = ?", (run.id,)
+                    ).fetchone(),
+                )
             )
 
     house.ping = ping
@@ -439,4 +465,7 @@ async def test_a_definition_that_cannot_be_read_any_more_ends_the_run(journal):
     house.routine_of = unreadable
     await live(run.id, house)
     ended = await journal.get(run.id)
-    assert (ended.status, ended.detail) == (Status.FAILED, "the definition cannot be read by this version")
+    assert (ended.status, ended.detail) == (
+        Status.FAILED,
+        "the definition cannot be read by this version",
+    )

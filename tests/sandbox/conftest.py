@@ -32,10 +32,20 @@ class Cell:
 
     async def run(self, path: str, *words: str, **more: Any) -> Ended:
         """Run a program within; bounds and more of Running may be given."""
-        bounds = {name: more.pop(name) for name in ("writes", "host", "readable", "limits") if name in more}
+        bounds = {
+            name: more.pop(name)
+            for name in ("writes", "host", "readable", "limits")
+            if name in more
+        }
         within = Bounds(workspace=str(self.workspace), folder=str(self.workspace), **bounds)
         running = Running(path=path, argv=[path, *words], cell=self.sandbox.cell(within), **more)
-        return await run([(";", [running])], folder=self.workspace, environment={}, seconds=120, output_bytes=20_000)
+        return await run(
+            [(";", [running])],
+            folder=self.workspace,
+            environment={},
+            seconds=120,
+            output_bytes=20_000,
+        )
 
     async def sh(self, code: str, **more: Any) -> Ended:
         return await self.run("/bin/sh", "-c", code, **more)
@@ -52,7 +62,9 @@ def climbed() -> dict[str, Sandbox]:
 
 
 @pytest.fixture(params=RUNGS)
-async def cell(request: pytest.FixtureRequest, tmp_path: Path, user: User | None, climbed: dict[str, Sandbox]) -> Cell:
+async def cell(
+    request: pytest.FixtureRequest, tmp_path: Path, user: User | None, climbed: dict[str, Sandbox]
+) -> Cell:
     """The rung of that name; where this machine does not have it, the next one down that holds."""
     if request.param not in climbed:
         bwrap = NOT_THERE if request.param == "landlock" else BWRAP

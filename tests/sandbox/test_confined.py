@@ -42,14 +42,21 @@ async def test_it_sees_the_workspace_and_what_may_be_read_and_changes_neither(ce
         "truncate -s0 notes.md",
     ):
         assert (await cell.sh(code)).code != 0, code
-    for code in (f"echo x > {cell.outside}/book.md", f"rm {cell.outside}/book.md", f"ln -s / {cell.outside}/l"):
+    for code in (
+        f"echo x > {cell.outside}/book.md",
+        f"rm {cell.outside}/book.md",
+        f"ln -s / {cell.outside}/l",
+    ):
         assert (await cell.sh(code, readable=(str(cell.outside),), writes=True)).code != 0, code
-    assert (cell.workspace / "notes.md").read_text() == "notes\n" and (cell.outside / "book.md").read_text() == "book\n"
+    assert (cell.workspace / "notes.md").read_text() == "notes\n" and (
+        cell.outside / "book.md"
+    ).read_text() == "book\n"
 
 
 async def test_it_may_change_the_workspace_if_it_is_to_and_nothing_else(cell: Cell) -> None:
     ended = await cell.sh(
-        f"echo x > new && mkdir -p a/b && mv new a/b && cat a/b/new; echo y > {cell.outside}/y", writes=True
+        f"echo x > new && mkdir -p a/b && mv new a/b && cat a/b/new; echo y > {cell.outside}/y",
+        writes=True,
     )
     assert ended.output.text().startswith("x\n")
     assert (cell.workspace / "a/b/new").read_text() == "x\n"
@@ -60,7 +67,13 @@ async def test_a_link_swapped_in_after_the_judging_leads_nowhere(cell: Cell) -> 
     (cell.outside / "secret").write_text("CANARY")
     (cell.workspace / "innocent").symlink_to(cell.outside / "secret")
     (cell.workspace / "folder").symlink_to(cell.outside)
-    for code in ("cat innocent", "cat folder/secret", "cp innocent here", "echo x > innocent", "echo x > folder/new"):
+    for code in (
+        "cat innocent",
+        "cat folder/secret",
+        "cp innocent here",
+        "echo x > innocent",
+        "echo x > folder/new",
+    ):
         ended = await cell.sh(code, writes=True)
         assert ended.code != 0 and "CANARY" not in ended.output.text(), code
     assert (cell.outside / "secret").read_text() == "CANARY" and not (cell.outside / "new").exists()
@@ -74,7 +87,11 @@ async def test_modes_owners_and_times_outside_stay(cell: Cell) -> None:
     tries = f"chmod 600 {book}; touch -d 2001-01-01 {book}; truncate -s 0 {book}; chown 1 {book}"
     await cell.sh(tries, readable=(str(cell.outside),), writes=True)
     after = book.stat()
-    assert (after.st_mode, after.st_mtime_ns, after.st_size) == (before.st_mode, before.st_mtime_ns, before.st_size)
+    assert (after.st_mode, after.st_mtime_ns, after.st_size) == (
+        before.st_mode,
+        before.st_mtime_ns,
+        before.st_size,
+    )
 
 
 async def test_nothing_of_the_daemons_environment_is_there_to_be_read(
@@ -111,7 +128,9 @@ print(fault(lambda: to(socket.AF_INET, socket.SOCK_DGRAM, ("192.0.2.1", 9))))
 print(fault(lambda: to(socket.AF_INET6, socket.SOCK_STREAM, ("::1", 9))))
 a, b = socket.socketpair(); a.send(b"x"); print(b.recv(1))
 """
-        ended = await cell.python(code, readable=(str(cell.outside),))  # shown, and still not to be connected to
+        ended = await cell.python(
+            code, readable=(str(cell.outside),)
+        )  # shown, and still not to be connected to
         assert ended.output.text().split() == ["EACCES"] * 4 + ["b'x'"]
         assert not select.select([unix, tcp], [], [], 0)[0]
 
@@ -130,7 +149,14 @@ os.wait()
 """
     ended = await cell.python(code)
     assert ended.output.text().splitlines() == [
-        *("unshare EPERM EPERM", "mount EPERM", "ptrace EPERM", "keyctl EPERM", "uring EPERM", "setuid True"),
+        *(
+            "unshare EPERM EPERM",
+            "mount EPERM",
+            "ptrace EPERM",
+            "keyctl EPERM",
+            "uring EPERM",
+            "setuid True",
+        ),
         "fork worked",
     ]
 
@@ -172,7 +198,9 @@ print(children, resource.getrlimit(resource.RLIMIT_NPROC)[1] < 100_000)
 
 
 @pytest.mark.parametrize("cell", ["bubblewrap"], indirect=True)
-async def test_what_else_the_user_starts_takes_no_place_of_a_command_in_bubblewrap(cell: Cell) -> None:
+async def test_what_else_the_user_starts_takes_no_place_of_a_command_in_bubblewrap(
+    cell: Cell,
+) -> None:
     if cell.sandbox.level != "bubblewrap" or not Path("/usr/bin/prlimit").exists():
         pytest.skip("needs bubblewrap and prlimit: apt install bubblewrap util-linux")
     code = """
@@ -206,26 +234,38 @@ print("forked")
 async def test_what_looks_at_the_machine_sees_it_and_changes_nothing(cell: Cell) -> None:
     ended = await cell.run("/bin/cat", f"/proc/{os.getpid()}/status", host=True)
     assert f"Pid:\t{os.getpid()}" in ended.output.text()
-    ended = await cell.sh(f"cat {cell.outside}/x; echo x > new; echo x > {cell.outside}/new", host=True, writes=True)
+    ended = await cell.sh(
+        f"cat {cell.outside}/x; echo x > new; echo x > {cell.outside}/new", host=True, writes=True
+    )
     assert list(cell.workspace.iterdir()) + list(cell.outside.iterdir()) == []
     (cell.outside / "secret").write_text("CANARY")
     assert "CANARY" not in (await cell.sh(f"cat {cell.outside}/secret", host=True)).output.text()
     ended = await cell.python(
-        f"{TRY}\nimport socket\nprint(fault(lambda: socket.socket(socket.AF_INET).close()))", host=True
+        f"{TRY}\nimport socket\nprint(fault(lambda: socket.socket(socket.AF_INET).close()))",
+        host=True,
     )
     assert "EACCES" in ended.output.text() or "worked" not in ended.output.text()
 
 
-async def test_the_workspaces_repository_is_not_written_and_what_lies_beside_it_is(cell: Cell) -> None:
+async def test_the_workspaces_repository_is_not_written_and_what_lies_beside_it_is(
+    cell: Cell,
+) -> None:
     for name in (".git", "notes"):
         (cell.workspace / name).mkdir()
         (cell.workspace / name).chmod(0o777)
     (cell.workspace / "link").symlink_to(cell.outside)
     cell.outside.chmod(0o777)
-    for attempt in ("echo x > .git/config", "mkdir .git/hooks", "mv .git old", "mv notes .git/hooks"):
+    for attempt in (
+        "echo x > .git/config",
+        "mkdir .git/hooks",
+        "mv .git old",
+        "mv notes .git/hooks",
+    ):
         assert (await cell.sh(attempt, writes=True)).code != 0, attempt
     assert list((cell.workspace / ".git").iterdir()) == []
-    assert (await cell.sh("mkdir notes/new && echo x > notes/new/a && rm notes/new/a", writes=True)).code == 0
+    assert (
+        await cell.sh("mkdir notes/new && echo x > notes/new/a && rm notes/new/a", writes=True)
+    ).code == 0
     await cell.sh("echo x > link/a", writes=True)
     assert list(cell.outside.iterdir()) == []
 
@@ -249,4 +289,6 @@ asyncio.run(run([(";", [program])], folder=folder, environment={{}}, seconds=60,
             os.close(writing)
             assert os.read(reading, 1) == b"!"
             process.kill()
-        assert os.read(reading, 1) == b""  # comes when the last one is gone; the test's own limit if one stays
+        assert (
+            os.read(reading, 1) == b""
+        )  # comes when the last one is gone; the test's own limit if one stays

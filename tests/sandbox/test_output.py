@@ -26,7 +26,9 @@ def test_what_fits_comes_back_unchanged(text: str, limit: int, piece: int) -> No
 
 @settings(max_examples=100, deadline=None, derandomize=True)
 @given(st.binary(min_size=50, max_size=400), st.integers(2, 40), st.integers(1, 500))
-def test_of_more_the_ends_are_kept_and_the_rest_is_counted(data: bytes, limit: int, piece: int) -> None:
+def test_of_more_the_ends_are_kept_and_the_rest_is_counted(
+    data: bytes, limit: int, piece: int
+) -> None:
     output = collected(data, limit, piece)
     text = output.text()
     assert "bytes cut from the middle" in text

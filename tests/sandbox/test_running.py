@@ -65,7 +65,9 @@ def nobody_holds(writing: int, reading: int) -> bool:
 # --- what runs -----------------------------------------------------------------------------------------
 
 
-async def test_what_a_program_puts_out_comes_back_in_the_order_it_was_written(tmp_path: Path) -> None:
+async def test_what_a_program_puts_out_comes_back_in_the_order_it_was_written(
+    tmp_path: Path,
+) -> None:
     code = "import os\nfor fd, text in (1, b'a'), (2, b'b'), (1, b'c'): os.write(fd, text)"
     ended = await run_in(tmp_path, (";", [python(code)]))
     assert (ended.code, ended.output.text(), ended.stopped) == (0, "abc", "")
@@ -76,26 +78,39 @@ async def test_joints_decide_by_the_exit_code_before_them(tmp_path: Path) -> Non
         return [python(f"print({word!r}); raise SystemExit({code})")]
 
     ended = await run_in(
-        tmp_path, (";", say("a", 3)), ("&&", say("b")), ("||", say("c")), ("&&", say("d", 4)), (";", say("e", 5))
+        tmp_path,
+        (";", say("a", 3)),
+        ("&&", say("b")),
+        ("||", say("c")),
+        ("&&", say("d", 4)),
+        (";", say("e", 5)),
     )
     assert ended.output.text().split() == ["a", "c", "d", "e"]
     assert (ended.code, ended.last) == (5, (4, 0))
 
 
 async def test_a_skipped_pipeline_keeps_the_exit_code_before_it(tmp_path: Path) -> None:
-    ended = await run_in(tmp_path, (";", [python("raise SystemExit(7)")]), ("&&", [python("print(1)")]))
+    ended = await run_in(
+        tmp_path, (";", [python("raise SystemExit(7)")]), ("&&", [python("print(1)")])
+    )
     assert (ended.code, ended.last, ended.output.text()) == (7, (0, 0), "")
 
 
-async def test_a_pipe_carries_output_and_the_last_program_gives_the_exit_code(tmp_path: Path) -> None:
+async def test_a_pipe_carries_output_and_the_last_program_gives_the_exit_code(
+    tmp_path: Path,
+) -> None:
     upper = "import sys; print(sys.stdin.read().upper(), end=''); raise SystemExit(2)"
-    ended = await run_in(tmp_path, (";", [python("print('a b'); raise SystemExit(1)"), python(upper)]))
+    ended = await run_in(
+        tmp_path, (";", [python("print('a b'); raise SystemExit(1)"), python(upper)])
+    )
     assert (ended.code, ended.last, ended.output.text()) == (2, (0, 1), "A B\n")
 
 
 async def test_a_program_whose_reader_has_left_ends_as_it_would_in_a_shell(tmp_path: Path) -> None:
     forever = "import os\nwhile True: os.write(1, b'y' * 4096)"
-    ended = await run_in(tmp_path, (";", [_with_default_pipe(forever), python("import os; os.read(0, 1)")]))
+    ended = await run_in(
+        tmp_path, (";", [_with_default_pipe(forever), python("import os; os.read(0, 1)")])
+    )
     assert (ended.code, ended.stopped) == (0, "")
 
 
@@ -105,7 +120,9 @@ def _with_default_pipe(code: str) -> Running:
 
 @linux
 async def test_no_signal_reaches_a_program_ignored(tmp_path: Path) -> None:
-    ended = await run_in(tmp_path, (";", [Running(path="/bin/cat", argv=["cat", "/proc/self/status"])]))
+    ended = await run_in(
+        tmp_path, (";", [Running(path="/bin/cat", argv=["cat", "/proc/self/status"])])
+    )
     ignored = next(line for line in ended.output.text().splitlines() if line.startswith("SigIgn"))
     assert int(ignored.split()[1], 16) & 0x7FFFFFFF == 0  # the two above are the C library's own
 
@@ -132,7 +149,9 @@ async def test_errors_go_down_the_pipe_only_when_told_to(tmp_path: Path) -> None
     errors = "import os; os.write(2, b'err')"
     count = "import sys; print(len(sys.stdin.read()))"
     apart = await run_in(tmp_path, (";", [python(errors), python(count)]))
-    joined = await run_in(tmp_path, (";", [python(errors, redirects=[(2, "stdout")]), python(count)]))
+    joined = await run_in(
+        tmp_path, (";", [python(errors, redirects=[(2, "stdout")]), python(count)])
+    )
     assert sorted(apart.output.text().replace("\n", "")) == sorted("err0")
     assert joined.output.text() == "3\n"
 
@@ -149,7 +168,9 @@ async def test_without_one_there_is_nothing_to_read(tmp_path: Path) -> None:
     assert ended.output.text() == "''\n"
 
 
-async def test_a_program_that_cannot_be_started_is_said_so_and_the_line_goes_on(tmp_path: Path) -> None:
+async def test_a_program_that_cannot_be_started_is_said_so_and_the_line_goes_on(
+    tmp_path: Path,
+) -> None:
     nothing = Running(path="", argv=["frobnicate"], fault=(127, "frobnicate: is not installed"))
     ended = await run_in(tmp_path, (";", [nothing]), ("||", [python("print('other')")]))
     assert ended.output.text() == "frobnicate: is not installed\nother\n"
@@ -167,7 +188,9 @@ async def test_a_file_that_is_no_program_is_said_so(tmp_path: Path) -> None:
 async def test_a_plan_longer_than_a_pipe_holds_arrives_whole(tmp_path: Path) -> None:
     words = ["x" * 100_000] * 5
     code = "import sys; print(sum(map(len, sys.argv[1:])))"
-    ended = await run_in(tmp_path, (";", [Running(path=sys.executable, argv=["python", "-I", "-c", code, *words])]))
+    ended = await run_in(
+        tmp_path, (";", [Running(path=sys.executable, argv=["python", "-I", "-c", code, *words])])
+    )
     assert ended.output.text() == "500000\n"
 
 
@@ -189,7 +212,9 @@ async def test_no_descriptor_of_ours_is_handed_down(tmp_path: Path) -> None:
         os.set_inheritable(secret.fileno(), True)
         (tmp_path / "in").touch()
         with (tmp_path / "in").open("rb") as file:
-            first = python("import os; print(sorted(os.listdir('/proc/self/fd')))", stdin=file.fileno())
+            first = python(
+                "import os; print(sorted(os.listdir('/proc/self/fd')))", stdin=file.fileno()
+            )
             second = python("import os; print(sorted(os.listdir('/proc/self/fd')))")
             ended = await run_in(tmp_path, (";", [first]), (";", [second]))
     assert ended.output.text() == "['0', '1', '2', '3']\n" * 2  # 3 is the folder being listed
@@ -197,7 +222,9 @@ async def test_no_descriptor_of_ours_is_handed_down(tmp_path: Path) -> None:
 
 @linux
 async def test_nothing_gains_rights_through_a_set_uid_program(tmp_path: Path) -> None:
-    ended = await run_in(tmp_path, (";", [Running(path="/bin/cat", argv=["cat", "/proc/self/status"])]))
+    ended = await run_in(
+        tmp_path, (";", [Running(path="/bin/cat", argv=["cat", "/proc/self/status"])])
+    )
     assert "NoNewPrivs:\t1" in ended.output.text()
 
 
@@ -219,8 +246,12 @@ async def test_what_hides_from_a_line_that_has_ended_is_gone(tmp_path: Path) -> 
 async def test_what_takes_too_long_is_stopped_with_all_it_started(tmp_path: Path) -> None:
     with life_line() as (reading, writing):
         hidden, seconds = False, 0.2
-        while not hidden:  # on a busy machine it may not have come to hide itself; then it gets more time
-            ended = await run_in(tmp_path, (";", [python(ESCAPE_AND_STAY, stdin=writing)]), seconds=seconds)
+        while (
+            not hidden
+        ):  # on a busy machine it may not have come to hide itself; then it gets more time
+            ended = await run_in(
+                tmp_path, (";", [python(ESCAPE_AND_STAY, stdin=writing)]), seconds=seconds
+            )
             assert ended.stopped == "time"
             hidden, seconds = bool(select.select([reading], [], [], 0)[0]), seconds * 2
         assert nobody_holds(writing, reading)
@@ -229,7 +260,9 @@ async def test_what_takes_too_long_is_stopped_with_all_it_started(tmp_path: Path
 @linux
 async def test_a_cancelled_line_is_stopped_with_all_it_started(tmp_path: Path) -> None:
     with life_line() as (reading, writing):
-        task = asyncio.ensure_future(run_in(tmp_path, (";", [python(ESCAPE_AND_STAY, stdin=writing)])))
+        task = asyncio.ensure_future(
+            run_in(tmp_path, (";", [python(ESCAPE_AND_STAY, stdin=writing)]))
+        )
         assert await asyncio.to_thread(os.read, reading, 1) == b"!"
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -274,14 +307,26 @@ asyncio.run(run(line, folder=Path({str(tmp_path)!r}), environment={{}}, seconds=
             os.close(writing)
             assert os.read(reading, 1) == b"!"
             process.kill()
-        assert os.read(reading, 1) == b""  # comes when the last one is gone; the test's own limit if one stays
+        assert (
+            os.read(reading, 1) == b""
+        )  # comes when the last one is gone; the test's own limit if one stays
 
 
 @linux
-async def test_a_line_that_kills_its_supervisor_ends_and_takes_its_session_along(tmp_path: Path) -> None:
+async def test_a_line_that_kills_its_supervisor_ends_and_takes_its_session_along(
+    tmp_path: Path,
+) -> None:
     with life_line() as (reading, writing):
         ended = await run_in(
-            tmp_path, (";", [python("import os, signal; os.kill(os.getppid(), 9); signal.pause()", stdin=writing)])
+            tmp_path,
+            (
+                ";",
+                [
+                    python(
+                        "import os, signal; os.kill(os.getppid(), 9); signal.pause()", stdin=writing
+                    )
+                ],
+            ),
         )
         assert ended.code == 128 + signal.SIGKILL
         os.close(writing)

@@ -45,7 +45,12 @@ path = "plans/{slot:%Y}.md"
 [[deliver]]
 to = "log"
 """
-TEA = {"action": "create", "name": "tea", "when": "daily at 16:00", "prompt": "Say that it is time for tea."}
+TEA = {
+    "action": "create",
+    "name": "tea",
+    "when": "daily at 16:00",
+    "prompt": "Say that it is time for tea.",
+}
 
 
 def call(**arguments):
@@ -90,10 +95,19 @@ async def test_what_an_agent_makes_has_its_makers_mark_limits_tools_and_targets(
     file = made(home)
     assert file["trigger"] == {"cron": "0 16 * * *", "timezone": "Europe/Berlin"}
     assert file["origin"]["routine"] == "planner" and len(file["origin"]["run"]) == 26
-    assert file["run"]["tools"] == ["file_read", "self_info"], "neither what makes routines nor patterns go along"
-    assert file["run"]["timeout"] == "2m" and file["run"]["max_iterations"] == 5 and file["run"]["max_tool_calls"] == 9
+    assert file["run"]["tools"] == ["file_read", "self_info"], (
+        "neither what makes routines nor patterns go along"
+    )
+    assert (
+        file["run"]["timeout"] == "2m"
+        and file["run"]["max_iterations"] == 5
+        and file["run"]["max_tool_calls"] == 9
+    )
     assert file["run"]["budget"] == {"tokens": 9000} and file["run"]["memory"] == "none"
-    assert file["deliver"] == [{"to": "file", "path": "plans/{routine}/{slot:%Y}.md"}, {"to": "log"}]
+    assert file["deliver"] == [
+        {"to": "file", "path": "plans/{routine}/{slot:%Y}.md"},
+        {"to": "log"},
+    ]
     assert [path.name for path in (home.folder / "routines").iterdir()] == ["planner.toml"]
     async with home.open() as daemon:
         assert daemon.app.engine.routines["tea"].origin.routine == "planner" and not daemon.faults
@@ -122,14 +136,20 @@ async def test_what_an_agent_makes_has_its_makers_mark_limits_tools_and_targets(
 async def test_what_may_not_be_made_is_refused_and_leaves_no_file(home, change, said):
     ((ok, text),) = await told(home, call(**(TEA | change)))
     assert not ok and said in text
-    assert not list((home.state / "routines.d").glob("*")) if (home.state / "routines.d").exists() else True
+    assert (
+        not list((home.state / "routines.d").glob("*"))
+        if (home.state / "routines.d").exists()
+        else True
+    )
 
 
 async def test_nothing_is_overwritten_and_no_more_are_made_than_the_policy_lets(home):
     home.write("policy.toml", RULES + "[limits]\nroutines = 1\n")
     await told(home, call(**TEA))
     before = made(home)
-    again, another = await told(home, call(**TEA | {"prompt": "Coffee."}), call(**TEA | {"name": "coffee"}))
+    again, another = await told(
+        home, call(**TEA | {"prompt": "Coffee."}), call(**TEA | {"name": "coffee"})
+    )
     assert not again[0] and "nothing is overwritten" in again[1]
     assert not another[0] and "may keep 1 routines of its own making: tea" in another[1]
     assert made(home) == before and made(home, "coffee") is None
@@ -139,13 +159,17 @@ async def test_it_has_no_rights_that_its_maker_has_not(home):
     """The maker may not use sysinfo; what it made may not either, whatever the policy grants to everybody else."""
     home.write(
         "policy.toml",
-        RULES.replace('routines = ["other"]', "") + '[[rule]]\ntool = "file_read"\neffect = "deny"\npaths = ["k*"]\n'
+        RULES.replace('routines = ["other"]', "")
+        + '[[rule]]\ntool = "file_read"\neffect = "deny"\npaths = ["k*"]\n'
         'routines = ["planner"]\n[routine.planner]\ntools = ["file_*", "routine"]\nlimits = { tool_calls = 3 }\n',
     )
     await told(home, call(**TEA))
     policy = Policy.load(home.folder / "policy.toml", workspace=home.state / "workspace")
     under = "planner/tea"
-    assert policy.judge("sysinfo", {}, routine="tea").allows and not policy.judge("sysinfo", {}, routine=under).allows
+    assert (
+        policy.judge("sysinfo", {}, routine="tea").allows
+        and not policy.judge("sysinfo", {}, routine=under).allows
+    )
     assert not policy.judge("file_read", {"path": "key"}, routine=under).allows
     assert policy.judge("file_read", {"path": "notes"}, routine=under).allows
     assert policy.limits_for(under).tool_calls == 3
@@ -180,7 +204,9 @@ async def test_the_words_of_strangers_stay_with_what_was_made_of_them(home):
     home.write("policy.toml", RULES + '[routine.planner]\ntainted_tools = ["routine"]\n')
     (home.state / "workspace").mkdir(parents=True)
     (home.state / "workspace" / "letter").write_text("Dear agent")
-    read, create = await told(home, {"name": "file_read", "arguments": {"path": "letter"}}, call(**TEA))
+    read, create = await told(
+        home, {"name": "file_read", "arguments": {"path": "letter"}}, call(**TEA)
+    )
     assert read[0] and create[0], create
     assert made(home)["origin"]["tainted"] is True
     script(home)
@@ -243,7 +269,10 @@ def test_no_pattern_and_no_default_grants_it(tmp_path, pattern):
     assert policy.judge("routine", TEA, routine="r").effect is Effect.DENY
     assert policy.judge("config", {"action": "show"}, routine="r").effect is Effect.DENY
     assert not policy.names("routine", "r")
-    path.write_text(path.read_text() + '[[rule]]\ntool = "routine"\neffect = "allow"\nargv = [["list", "create"]]\n')
+    path.write_text(
+        path.read_text()
+        + '[[rule]]\ntool = "routine"\neffect = "allow"\nargv = [["list", "create"]]\n'
+    )
     named = Policy.load(path, workspace=tmp_path / "w")
     assert named.judge("routine", TEA, routine="r").allows
     assert named.judge("routine", TEA, routine="r", tainted=True).effect is Effect.ASK
@@ -252,11 +281,17 @@ def test_no_pattern_and_no_default_grants_it(tmp_path, pattern):
 
 
 async def test_a_routine_that_offers_every_tool_is_offered_it_only_where_the_policy_names_it(home):
-    home.routine("all", PLANNER.replace('tools = ["routine", "file_read", "self_info", "memory_*"]', 'tools = ["*"]'))
+    home.routine(
+        "all",
+        PLANNER.replace(
+            'tools = ["routine", "file_read", "self_info", "memory_*"]', 'tools = ["*"]'
+        ),
+    )
     script(home)
     async with home.open() as daemon:
         offered = {
-            each["name"] for each in (await daemon.app.host.preview(daemon.app.engine.routines["all"])).functions
+            each["name"]
+            for each in (await daemon.app.host.preview(daemon.app.engine.routines["all"])).functions
         }
         assert "routine" in offered and "config" not in offered
 

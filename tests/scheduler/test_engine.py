@@ -48,7 +48,9 @@ async def test_a_restart_in_the_same_minute_does_not_run_it_again(house: House) 
     assert house.started == ["daily 01 09:00"]
 
 
-async def test_after_three_days_down_the_latest_slot_runs_and_the_others_are_told(house: House) -> None:
+async def test_after_three_days_down_the_latest_slot_runs_and_the_others_are_told(
+    house: House,
+) -> None:
     await house.boot(routine())
     await house.crash()
     await house.reach("03 13:00")
@@ -108,7 +110,9 @@ async def test_a_clock_set_back_does_not_run_the_same_morning_twice(house: House
 
 
 @pytest.mark.parametrize("restart", [True, False])
-async def test_a_clock_of_2031_does_not_mute_the_routine_for_years(house: House, restart: bool) -> None:
+async def test_a_clock_of_2031_does_not_mute_the_routine_for_years(
+    house: House, restart: bool
+) -> None:
     await house.reach("2031-05-05T08:00")
     await house.boot(routine())
     await house.reach("2031-05-05T09:00")
@@ -123,7 +127,9 @@ async def test_a_clock_of_2031_does_not_mute_the_routine_for_years(house: House,
     assert house.started == ["daily 05 09:00", "daily 01 09:00"]
 
 
-async def test_an_edited_schedule_fires_no_phantom_and_an_edited_prompt_loses_no_slot(house: House) -> None:
+async def test_an_edited_schedule_fires_no_phantom_and_an_edited_prompt_loses_no_slot(
+    house: House,
+) -> None:
     await house.boot(routine())
     await house.crash()
     await house.reach("01 10:00")
@@ -139,8 +145,18 @@ async def test_an_edited_schedule_fires_no_phantom_and_an_edited_prompt_loses_no
 @pytest.mark.parametrize(
     ("cron", "zone", "evening", "slot"),
     [
-        ("30 2 * * *", "Europe/Berlin", "2026-03-28T12:00", "daily 29 01:00"),  # in the gap: at 03:00
-        ("30 1 * * *", "America/New_York", "2026-10-31T12:00", "daily 01 05:30"),  # in the overlap: the first time
+        (
+            "30 2 * * *",
+            "Europe/Berlin",
+            "2026-03-28T12:00",
+            "daily 29 01:00",
+        ),  # in the gap: at 03:00
+        (
+            "30 1 * * *",
+            "America/New_York",
+            "2026-10-31T12:00",
+            "daily 01 05:30",
+        ),  # in the overlap: the first time
     ],
 )
 async def test_a_clock_change_starts_a_nightly_slot_once(
@@ -179,7 +195,9 @@ class DyingJournal(Journal):
 
 
 @pytest.mark.parametrize("where", ["before account", "after account", "before open", "after open"])
-async def test_killed_between_any_two_writes_no_slot_is_lost_or_started_twice(house: House, where: str) -> None:
+async def test_killed_between_any_two_writes_no_slot_is_lost_or_started_twice(
+    house: House, where: str
+) -> None:
     await house.boot(routine())
     await house.crash()
     await house.reach("03 13:00")
@@ -187,7 +205,11 @@ async def test_killed_between_any_two_writes_no_slot_is_lost_or_started_twice(ho
         await house.boot(routine(), journal=type("Dying", (DyingJournal,), {"dies": [where]}))
     await house.boot(routine())
     assert await house.rows() == ["01 09:00 to 02 09:00, 2 missed down", "03 09:00 caught_up"]
-    (run,) = await house.journal.active()  # handed on by whoever recovers queued runs, if it was not by us
+    (
+        run,
+    ) = (
+        await house.journal.active()
+    )  # handed on by whoever recovers queued runs, if it was not by us
     assert run.slot == at("03 09:00")
 
 
@@ -217,7 +239,9 @@ async def test_a_thousand_routines_due_at_once_all_start(house: House) -> None:
     assert house.next_start == at("02 09:00")
 
 
-async def test_one_look_serves_all_that_are_due_together_while_their_last_runs_wait(house: House) -> None:
+async def test_one_look_serves_all_that_are_due_together_while_their_last_runs_wait(
+    house: House,
+) -> None:
     looks: list[int] = []
 
     class Watched(Journal):
@@ -273,7 +297,11 @@ async def test_on_the_real_alarm_of_this_machine(tmp_path: Path) -> None:
     started: asyncio.Queue[Run] = asyncio.Queue()
     clock = SystemClock()
     engine = RoutineEngine(
-        journal=Journal(db, clock=clock.now), submit=started.put, cancel=started.put, clock=clock, zone="UTC"
+        journal=Journal(db, clock=clock.now),
+        submit=started.put,
+        cancel=started.put,
+        clock=clock,
+        zone="UTC",
     )
     await engine.start(loaded(routine("pulse", {"every": timedelta(seconds=1)})))
     async with asyncio.timeout(60):
@@ -339,7 +367,9 @@ async def test_resuming_what_runs_anyway_loses_no_slot(house: House) -> None:
     assert house.started == ["daily 01 09:00"]
 
 
-async def test_a_slot_that_waits_for_its_spread_when_the_pause_ends_is_told_too(house: House) -> None:
+async def test_a_slot_that_waits_for_its_spread_when_the_pause_ends_is_told_too(
+    house: House,
+) -> None:
     spread = routine(trigger={**NINE, "spread": "10m"})
     await house.boot(spread)
     await house.engine.pause("daily")
@@ -423,7 +453,9 @@ async def test_so_many_runs_a_day_in_the_routines_own_day(house: House) -> None:
 
 async def test_a_run_by_hand_ignores_hours_pause_and_gate(house: House) -> None:
     closed = routine(
-        trigger={**NINE, "active_hours": "09:00-10:00"}, gate={"idle": "4h", "max_per_day": 1}, enabled=False
+        trigger={**NINE, "active_hours": "09:00-10:00"},
+        gate={"idle": "4h", "max_per_day": 1},
+        enabled=False,
     )
     await house.boot(closed)
     await house.engine.pause("daily")
@@ -470,7 +502,11 @@ async def test_what_cannot_be_run_is_told(house: House) -> None:
 async def test_loaded_only_it_runs_what_it_is_told_and_nothing_by_itself(house: House) -> None:
     await house.boot()
     engine = RoutineEngine(
-        journal=house.journal, submit=house.submit, cancel=house.cancel, clock=SystemClock(), zone="UTC"
+        journal=house.journal,
+        submit=house.submit,
+        cancel=house.cancel,
+        clock=SystemClock(),
+        zone="UTC",
     )
     await engine.load(loaded(routine(first_run=True)))
     run = await engine.trigger("daily", trigger="once")
@@ -506,14 +542,19 @@ async def test_on_start_is_no_slot_of_the_schedule_it_joins(house: House) -> Non
     await house.crash()
     await house.reach("01 09:20")
     await house.boot(both)
-    assert [f"{run.trigger} {run.slot:%H:%M}" for run in house.submitted] == ["on_start 08:00", "cron 09:00"]
+    assert [f"{run.trigger} {run.slot:%H:%M}" for run in house.submitted] == [
+        "on_start 08:00",
+        "cron 09:00",
+    ]
     assert await house.rows() == ["01 08:00 ran", "01 09:00 caught_up", "01 09:20 skipped overlap"]
 
 
 async def test_on_start_killed_before_it_was_claimed_starts_at_the_next_start(house: House) -> None:
     starting = routine(trigger={"on_start": True})
     with suppress(Killed):
-        await house.boot(starting, journal=type("Dying", (DyingJournal,), {"dies": ["before open"]}))
+        await house.boot(
+            starting, journal=type("Dying", (DyingJournal,), {"dies": ["before open"]})
+        )
     await house.reach("01 08:10")
     await house.boot(starting)
     assert house.started == ["daily 01 08:00"]
@@ -528,7 +569,11 @@ async def test_on_start_heeds_pause_and_hours(house: House) -> None:
     await house.engine.pause("daily")
     await house.reach("02 08:00")
     await house.boot(starting)
-    assert await house.rows() == ["01 08:00 ran", "01 20:00 skipped quiet_hours", "02 08:00 skipped paused"]
+    assert await house.rows() == [
+        "01 08:00 ran",
+        "01 20:00 skipped quiet_hours",
+        "02 08:00 skipped paused",
+    ]
 
 
 # --- reload ------------------------------------------------------------------------------------------
@@ -543,7 +588,9 @@ async def test_a_reload_adds_changes_and_removes(house: House) -> None:
     assert set(house.engine.routines) == set(house.engine.states) == {"b", "c", "d"}
 
 
-async def test_what_was_due_under_the_old_definition_starts_before_the_new_one_counts(house: House) -> None:
+async def test_what_was_due_under_the_old_definition_starts_before_the_new_one_counts(
+    house: House,
+) -> None:
     await house.boot(routine("a"), routine("b"))
     house.time.move_to(at("01 09:00"))
     await house.reload(routine("a", {"cron": "0 10 * * *"}))

@@ -67,7 +67,9 @@ def test_a_trigger_asks_for_the_next_start_after_now_or_after_the_last_one() -> 
     assert StartTrigger("hand", Schedule.of(timezone="UTC")).get_next_fire_time(None, now) is None
 
 
-async def test_a_schedule_that_cannot_be_reckoned_with_is_asked_again_and_keeps_no_other_from_its_turn() -> None:
+async def test_a_schedule_that_cannot_be_reckoned_with_is_asked_again_and_keeps_no_other_from_its_turn() -> (
+    None
+):
     """What a trigger raises would end APScheduler's loop."""
     rung: list[str] = []
     both = asyncio.Event()
@@ -78,7 +80,9 @@ async def test_a_schedule_that_cannot_be_reckoned_with_is_asked_again_and_keeps_
             both.set()
 
     scheduler = AsyncIOScheduler(
-        timezone=UTC, jobstores={"default": SlicedJobStore()}, executors={"default": DebugExecutor()}
+        timezone=UTC,
+        jobstores={"default": SlicedJobStore()},
+        executors={"default": DebugExecutor()},
     )
     broken = StartTrigger("broken", BrokenSchedule.of(timezone="UTC"))
     whole = StartTrigger("whole", Schedule.of(timezone="UTC", every=timedelta(milliseconds=10)))
@@ -86,14 +90,18 @@ async def test_a_schedule_that_cannot_be_reckoned_with_is_asked_again_and_keeps_
         scheduler.start(paused=True)
         now = datetime.now(UTC)
         for trigger, name in ((broken, "broken"), (whole, "whole")):
-            scheduler.add_job(ring, trigger, args=(name,), id=name, next_run_time=now, misfire_grace_time=None)
+            scheduler.add_job(
+                ring, trigger, args=(name,), id=name, next_run_time=now, misfire_grace_time=None
+            )
         scheduler.resume()
         async with asyncio.timeout(60):
             await both.wait()
             while rung.count("whole") < 3:
                 await asyncio.sleep(0)
     assert scheduler.get_job("broken").next_run_time > now + timedelta(seconds=30)
-    assert {(line["event"], line["routine"]) for line in logs} == {("routine.start_unknown", "broken")}
+    assert {(line["event"], line["routine"]) for line in logs} == {
+        ("routine.start_unknown", "broken")
+    }
     scheduler.shutdown(wait=False)
     await asyncio.sleep(0)
 
@@ -138,4 +146,8 @@ def test_the_job_store_answers_like_the_one_of_apscheduler_but_in_slices() -> No
     with pytest.raises(JobLookupError):
         ours.remove_job("none")
     ours.remove_all_jobs()
-    assert (ours.get_all_jobs(), ours.get_next_run_time(), ours.get_due_jobs(start)) == ([], None, [])
+    assert (ours.get_all_jobs(), ours.get_next_run_time(), ours.get_due_jobs(start)) == (
+        [],
+        None,
+        [],
+    )

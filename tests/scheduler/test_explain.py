@@ -50,7 +50,13 @@ def asked(
 ) -> Because:
     """Ask why about a minute of January; by default about a routine that runs at nine each day, in UTC."""
     made = routine(**{"trigger": {"cron": "0 9 * * *", "timezone": "UTC"}, **words})
-    kept = {"name": "daily", "schedule_key": "k", "baseline": at(baseline), "paused": False, **(state or {})}
+    kept = {
+        "name": "daily",
+        "schedule_key": "k",
+        "baseline": at(baseline),
+        "paused": False,
+        **(state or {}),
+    }
     return explain(
         Question(
             routine=made,
@@ -69,7 +75,9 @@ def asked(
 
 
 NINE = 'cron = "0 9 * * *"'
-HOURS = {"trigger": {"every": timedelta(minutes=30), "timezone": "UTC", "active_hours": "08:00-22:00"}}
+HOURS = {
+    "trigger": {"every": timedelta(minutes=30), "timezone": "UTC", "active_hours": "08:00-22:00"}
+}
 
 
 @pytest.mark.parametrize(
@@ -89,7 +97,10 @@ HOURS = {"trigger": {"every": timedelta(minutes=30), "timezone": "UTC", "active_
             f"daily started on time for @, by {NINE}; run TVWXYZ12 failed (no key).",
         ),
         (
-            {"rows": [row("02 09:00", Outcome.LATE, run="r", lateness=14_520.0)], "lived": run(Status.RUNNING)},
+            {
+                "rows": [row("02 09:00", Outcome.LATE, run="r", lateness=14_520.0)],
+                "lived": run(Status.RUNNING),
+            },
             "late",
             (
                 "daily started 4 hours 2 minutes late for @: the machine slept over it, or its clock was"
@@ -127,7 +138,9 @@ HOURS = {"trigger": {"every": timedelta(minutes=30), "timezone": "UTC", "active_
         (
             {"rows": [row("02 09:00", Outcome.SKIPPED, Reason.NOT_BEFORE)]},
             "skipped",
-            ('daily skipped @: it rested, as its last runs had failed (backoff = "30s", doubling up to max = "10m").'),
+            (
+                'daily skipped @: it rested, as its last runs had failed (backoff = "30s", doubling up to max = "10m").'
+            ),
         ),
         (
             {
@@ -143,7 +156,9 @@ HOURS = {"trigger": {"every": timedelta(minutes=30), "timezone": "UTC", "active_
                 "lived": run(Status.SKIPPED, detail="the gate's command said no: test -s todo"),
             },
             "skipped",
-            ("daily skipped @: its gate was closed: the gate's command said no: test -s todo (run TVWXYZ12)."),
+            (
+                "daily skipped @: its gate was closed: the gate's command said no: test -s todo (run TVWXYZ12)."
+            ),
         ),
         (
             {
@@ -198,7 +213,10 @@ HOURS = {"trigger": {"every": timedelta(minutes=30), "timezone": "UTC", "active_
             ),
         ),
         (
-            {"now": "02 07:30", "trigger": {"cron": "0 9 * * *", "timezone": "UTC", "active_days": "mon"}},
+            {
+                "now": "02 07:30",
+                "trigger": {"cron": "0 9 * * *", "timezone": "UTC", "active_days": "mon"},
+            },
             "not_yet",
             (
                 "daily is not due until @, in 1 hour 30 minutes, and will be skipped then: it lies outside"
@@ -213,7 +231,11 @@ HOURS = {"trigger": {"every": timedelta(minutes=30), "timezone": "UTC", "active_
                 " first seen, edited, enabled or resumed, or the clock was put back."
             ),
         ),
-        ({"enabled": False}, "disabled", "daily does not start at @: its file says enabled = false."),
+        (
+            {"enabled": False},
+            "disabled",
+            "daily does not start at @: its file says enabled = false.",
+        ),
         ({}, "undecided", "daily is due since @, and its slot is just being settled."),
         (
             {"trigger": {"cron": "0 8 * * *", "timezone": "UTC"}},
@@ -287,7 +309,9 @@ def test_one_sentence_names_the_rule(given: dict[str, Any], outcome: str, senten
 
 
 def test_a_routine_that_is_held_back_says_what_would_let_it_go() -> None:
-    before = asked("02 09:00", rows=[row("02 09:00", Outcome.SKIPPED, Reason.GATE, rule=UNREHEARSED)])
+    before = asked(
+        "02 09:00", rows=[row("02 09:00", Outcome.SKIPPED, Reason.GATE, rule=UNREHEARSED)]
+    )
     assert before.sentence == (
         "daily skipped Fri 02 Jan 09:00 UTC: it was held back (rehearse_first = true, and no rehearsal of it as it is "
         "now was approved); agentctl rehearse daily shows what it would do."
@@ -309,7 +333,11 @@ def test_on_another_machine_it_says_which_ones_it_is_for() -> None:
 
 def test_a_slot_that_waits_for_its_spread_says_when_it_starts() -> None:
     offset = spread_offset("daily", timedelta(minutes=10), "")
-    because = asked("02 09:00", now="02 09:00", trigger={"cron": "0 9 * * *", "timezone": "UTC", "spread": "10m"})
+    because = asked(
+        "02 09:00",
+        now="02 09:00",
+        trigger={"cron": "0 9 * * *", "timezone": "UTC", "spread": "10m"},
+    )
     assert because.sentence == (
         f"daily is due since Fri 02 Jan 09:00 UTC and starts at {at('02 09:00') + offset:%a %d %b %H:%M:%S} UTC,"
         ' by spread = "10m".'
@@ -318,7 +346,11 @@ def test_a_slot_that_waits_for_its_spread_says_when_it_starts() -> None:
 
 def test_a_heartbeat_shows_the_moments_drawn_for_the_day() -> None:
     given = {**HOURS, "gate": {"moments": 2}, "deliver": [{"to": "log"}]}
-    because = asked("02 09:00", rows=[row("02 09:00", Outcome.SKIPPED, Reason.GATE, rule="moments = 2")], **given)
+    because = asked(
+        "02 09:00",
+        rows=[row("02 09:00", Outcome.SKIPPED, Reason.GATE, rule="moments = 2")],
+        **given,
+    )
     assert "moments = 2 (drawn for that day: " in because.sentence
     coming = asked("06 09:00", **given).sentence
     assert "speaks only if a moment is open then" in coming or "by every" in coming
@@ -330,12 +362,16 @@ def test_without_a_time_the_last_slot_is_meant_and_before_the_first_one_the_next
     assert asked_about(daily, state, at("05 12:00"), None) == at("05 09:00")
     assert asked_about(daily, state, at("01 08:00"), None) == at("01 09:00")
     resumed = RoutineState(name="daily", schedule_key="k", baseline=at("05 10:00"), paused=False)
-    assert asked_about(daily, resumed, at("05 12:00"), row("04 09:00", Outcome.MISSED)) == at("04 09:00")
+    assert asked_about(daily, resumed, at("05 12:00"), row("04 09:00", Outcome.MISSED)) == at(
+        "04 09:00"
+    )
 
 
 @settings(deadline=None, derandomize=True, max_examples=100)
 @given(
-    st.sampled_from([{"cron": "*/20 8-17 * * 1-5"}, {"every": timedelta(minutes=7)}, {"at": at("03 09:00")}, {}]),
+    st.sampled_from(
+        [{"cron": "*/20 8-17 * * 1-5"}, {"every": timedelta(minutes=7)}, {"at": at("03 09:00")}, {}]
+    ),
     st.sampled_from(list(Outcome)),
     st.none() | st.sampled_from(list(Reason)),
     st.booleans(),
@@ -343,7 +379,12 @@ def test_without_a_time_the_last_slot_is_meant_and_before_the_first_one_the_next
     st.integers(0, 6 * 24 * 60),
 )
 def test_there_is_an_answer_for_every_moment(
-    trigger: dict[str, Any], outcome: Outcome, reason: Reason | None, written: bool, minute: int, now: int
+    trigger: dict[str, Any],
+    outcome: Outcome,
+    reason: Reason | None,
+    written: bool,
+    minute: int,
+    now: int,
 ) -> None:
     moment = at("01 00:00") + timedelta(minutes=minute)
     rows = [row(moment.isoformat()[:16], outcome, reason)] if written else []
@@ -370,7 +411,9 @@ async def test_what_the_engine_did_is_what_why_says(house: House) -> None:
     for moment in ("01 08:00", "01 08:30", "01 09:00", "01 10:00", "01 10:30", "01 10:10"):
         first = at(moment)
         rows = await house.journal.slots_within("daily", first, first + timedelta(minutes=1))
-        after = await house.journal.slots_within("daily", first + timedelta(minutes=1), datetime.now(UTC))
+        after = await house.journal.slots_within(
+            "daily", first + timedelta(minutes=1), datetime.now(UTC)
+        )
         told[moment] = explain(
             Question(
                 routine=daily,
@@ -384,4 +427,11 @@ async def test_what_the_engine_did_is_what_why_says(house: House) -> None:
                 run=None,
             )
         ).outcome
-    assert list(told.values()) == ["before_baseline", "ran", "missed", "skipped", "not_yet", "never_due"]
+    assert list(told.values()) == [
+        "before_baseline",
+        "ran",
+        "missed",
+        "skipped",
+        "not_yet",
+        "never_due",
+    ]

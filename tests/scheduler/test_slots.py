@@ -16,7 +16,9 @@ def at(text: str) -> datetime:
     return datetime.fromisoformat(text).replace(tzinfo=UTC)
 
 
-def decide(*, floor: str, now: str, up_since: str = "2026-01-01T00:00", paused: bool = False, **words: Any) -> Any:
+def decide(
+    *, floor: str, now: str, up_since: str = "2026-01-01T00:00", paused: bool = False, **words: Any
+) -> Any:
     words = words or {"cron": "0 9 * * *"}
     schedule = Schedule.of(timezone="UTC", **words)
     return settle(schedule, floor=at(floor), now=at(now), up_since=at(up_since), paused=paused)
@@ -24,7 +26,9 @@ def decide(*, floor: str, now: str, up_since: str = "2026-01-01T00:00", paused: 
 
 def told(settled: SlotDecision) -> list[str]:
     """Return what is written down, one line per row."""
-    lines = [f"{s.first:%d %H:%M}-{s.last:%d %H:%M} {s.outcome}/{s.reason}" for s in settled.stretches]
+    lines = [
+        f"{s.first:%d %H:%M}-{s.last:%d %H:%M} {s.outcome}/{s.reason}" for s in settled.stretches
+    ]
     return [*lines, *([f"{settled.slot:%d %H:%M} {settled.start}"] if settled.start else [])]
 
 
@@ -38,7 +42,11 @@ SPREAD = {"cron": "0 9 * * *", "delay": timedelta(minutes=5)}
     ("what", "given", "expected"),
     [
         ("on time", {"floor": "2026-01-03T09:00", "now": "2026-01-04T09:00"}, ["04 09:00 ran"]),
-        ("a busy minute is no lateness", {"floor": "2026-01-03T09:00", "now": "2026-01-04T09:00:59"}, ["04 09:00 ran"]),
+        (
+            "a busy minute is no lateness",
+            {"floor": "2026-01-03T09:00", "now": "2026-01-04T09:00:59"},
+            ["04 09:00 ran"],
+        ),
         (
             "three days down: the latest, and the others in one row",
             {"floor": "2026-01-01T09:00", "now": "2026-01-04T13:00", **DOWN},
@@ -51,7 +59,11 @@ SPREAD = {"cron": "0 9 * * *", "delay": timedelta(minutes=5)}
         ),
         (
             "too late to be worth it: half a day after, the next one is nearer",
-            {"floor": "2026-01-01T09:00", "now": "2026-01-05T08:30", "up_since": "2026-01-05T08:30"},
+            {
+                "floor": "2026-01-01T09:00",
+                "now": "2026-01-05T08:30",
+                "up_since": "2026-01-05T08:30",
+            },
             ["02 09:00-04 09:00 missed/down"],
         ),
         (
@@ -66,7 +78,12 @@ SPREAD = {"cron": "0 9 * * *", "delay": timedelta(minutes=5)}
         ),
         (
             "the last slot within the hours starts, even if a moment after them",
-            {"floor": "2026-01-01T20:59", "now": "2026-01-01T22:04", **EVENING, "delay": timedelta(minutes=5)},
+            {
+                "floor": "2026-01-01T20:59",
+                "now": "2026-01-01T22:04",
+                **EVENING,
+                "delay": timedelta(minutes=5),
+            },
             ["01 21:59 ran"],
         ),
         (
@@ -89,10 +106,22 @@ def test_every_slot_gets_its_account(what: str, given: dict[str, Any], expected:
     ("what", "given"),
     [
         ("nothing came since", {"floor": "2026-01-04T09:00", "now": "2026-01-04T09:00"}),
-        ("a new routine, after today's slot", {"floor": "2026-01-04T09:30", "now": "2026-01-04T10:00"}),
-        ("the floor is ahead of a clock that was set back", {"floor": "2026-01-04T09:00", "now": "2026-01-04T04:00"}),
-        ("by hand only", {"floor": "2026-01-04T09:00", "now": "2026-01-04T12:00", "on_start": True}),
-        ("not due yet for its spread", {"floor": "2026-01-03T09:00", "now": "2026-01-04T09:04:59", **SPREAD}),
+        (
+            "a new routine, after today's slot",
+            {"floor": "2026-01-04T09:30", "now": "2026-01-04T10:00"},
+        ),
+        (
+            "the floor is ahead of a clock that was set back",
+            {"floor": "2026-01-04T09:00", "now": "2026-01-04T04:00"},
+        ),
+        (
+            "by hand only",
+            {"floor": "2026-01-04T09:00", "now": "2026-01-04T12:00", "on_start": True},
+        ),
+        (
+            "not due yet for its spread",
+            {"floor": "2026-01-03T09:00", "now": "2026-01-04T09:04:59", **SPREAD},
+        ),
     ],
 )
 def test_nothing_is_due(what: str, given: dict[str, Any]) -> None:

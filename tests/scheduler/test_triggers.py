@@ -102,7 +102,9 @@ BACKUP = routine("backup", {})
 # --- files -----------------------------------------------------------------------------------------
 
 
-async def test_files_that_land_together_start_one_run_that_is_told_of_them(house: Workplace) -> None:
+async def test_files_that_land_together_start_one_run_that_is_told_of_them(
+    house: Workplace,
+) -> None:
     await house.boot(inbox())
     house.drop("b.csv", "a.csv")
     run = await house.next_run()
@@ -112,7 +114,9 @@ async def test_files_that_land_together_start_one_run_that_is_told_of_them(house
     assert await house.rows() == ["01 08:00 ran"]
 
 
-async def test_what_arrived_while_the_daemon_was_down_is_found_at_start_and_only_once(house: Workplace) -> None:
+async def test_what_arrived_while_the_daemon_was_down_is_found_at_start_and_only_once(
+    house: Workplace,
+) -> None:
     await house.boot(inbox())
     await house.crash()
     house.drop("a.csv")
@@ -137,7 +141,9 @@ async def test_kill_9_between_claim_and_run_starts_nothing_twice(house: Workplac
     assert len(await house.journal.slots()) == 2
 
 
-async def test_each_version_is_handled_once_and_an_edit_of_the_prompt_makes_no_new_one(house: Workplace) -> None:
+async def test_each_version_is_handled_once_and_an_edit_of_the_prompt_makes_no_new_one(
+    house: Workplace,
+) -> None:
     await house.boot(inbox())
     house.drop("a.csv")
     await house.end(await house.next_run())
@@ -169,7 +175,9 @@ async def test_files_wait_while_a_run_is_under_way_and_go_together_afterwards(
     assert await house.paths(await house.next_run()) == ["inbox/b.csv", "inbox/c.csv"]
 
 
-async def test_files_wait_for_the_end_of_a_pause(house: Workplace, said: asyncio.Queue[dict[str, Any]]) -> None:
+async def test_files_wait_for_the_end_of_a_pause(
+    house: Workplace, said: asyncio.Queue[dict[str, Any]]
+) -> None:
     await house.boot(inbox())
     await house.engine.pause("inbox")
     house.drop("a.csv")
@@ -257,7 +265,10 @@ async def test_files_that_are_long_gone_are_forgotten_at_start(house: Workplace)
     await house.boot(inbox())
     house.drop("new.csv")
     assert await house.paths(await house.next_run()) == ["inbox/new.csv"]
-    assert {path for path, _ in await house.journal.seen_files("inbox")} == {"inbox/kept.csv", "inbox/new.csv"}
+    assert {path for path, _ in await house.journal.seen_files("inbox")} == {
+        "inbox/kept.csv",
+        "inbox/new.csv",
+    }
 
 
 # --- chains ----------------------------------------------------------------------------------------
@@ -269,7 +280,12 @@ async def test_a_routine_starts_after_another_and_is_told_what_that_said(house: 
     await house.end(first)
     await house.quiet()
     _, second = house.submitted
-    assert (second.routine, second.trigger, second.event, second.slot) == ("report", "after", first.id, at("01 08:01"))
+    assert (second.routine, second.trigger, second.event, second.slot) == (
+        "report",
+        "after",
+        first.id,
+        at("01 08:01"),
+    )
     told = {"routine": "backup", "run": first.id, "status": "succeeded", "report": "said"}
     assert await house.journal.input_of(second.id) == told
 
@@ -279,7 +295,16 @@ async def test_a_routine_starts_after_another_and_is_told_what_that_said(house: 
     [
         ("succeeded", {Status.SUCCEEDED}),
         ("failed", {Status.FAILED, Status.TIMED_OUT, Status.INTERRUPTED}),
-        ("ended", {Status.SUCCEEDED, Status.FAILED, Status.TIMED_OUT, Status.INTERRUPTED, Status.CANCELLED}),
+        (
+            "ended",
+            {
+                Status.SUCCEEDED,
+                Status.FAILED,
+                Status.TIMED_OUT,
+                Status.INTERRUPTED,
+                Status.CANCELLED,
+            },
+        ),
     ],
 )
 async def test_how_the_other_ended_decides(house: Workplace, on: str, starts: set[Status]) -> None:
@@ -317,7 +342,9 @@ async def test_a_chain_goes_on_to_its_end(house: Workplace) -> None:
     assert [run.routine for run in house.submitted].count("report") == 2
 
 
-async def test_kill_9_between_the_end_and_the_start_of_the_next_loses_nothing(house: Workplace) -> None:
+async def test_kill_9_between_the_end_and_the_start_of_the_next_loses_nothing(
+    house: Workplace,
+) -> None:
     await house.boot(BACKUP, after("report", "backup"))
     run = await house.engine.trigger("backup")
     house.journal.when_ended = lambda run: None  # the process dies before it could hear
@@ -350,7 +377,9 @@ async def test_a_run_that_was_under_way_when_the_routine_came_counts(house: Work
     assert [each.routine for each in house.submitted] == ["backup", "report"]
 
 
-async def test_an_end_while_paused_passes_with_its_reason_and_never_starts_later(house: Workplace) -> None:
+async def test_an_end_while_paused_passes_with_its_reason_and_never_starts_later(
+    house: Workplace,
+) -> None:
     await house.boot(BACKUP, after("report", "backup"))
     await house.engine.pause("report")
     await house.end(await house.engine.trigger("backup"))
@@ -361,7 +390,9 @@ async def test_an_end_while_paused_passes_with_its_reason_and_never_starts_later
     assert len(house.submitted) == 1
 
 
-async def test_an_end_while_the_file_was_broken_is_answered_when_it_is_mended(house: Workplace) -> None:
+async def test_an_end_while_the_file_was_broken_is_answered_when_it_is_mended(
+    house: Workplace,
+) -> None:
     await house.boot(BACKUP, after("report", "backup"))
     await house.boot(BACKUP, broken=["report"])
     await house.end(await house.engine.trigger("backup"))
@@ -370,7 +401,9 @@ async def test_an_end_while_the_file_was_broken_is_answered_when_it_is_mended(ho
     assert [each.routine for each in house.submitted] == ["backup", "report"]
 
 
-async def test_an_edit_that_would_close_a_circle_with_what_was_kept_is_refused(house: Workplace) -> None:
+async def test_an_edit_that_would_close_a_circle_with_what_was_kept_is_refused(
+    house: Workplace,
+) -> None:
     await house.boot(routine("a", {}), after("b", "a"))
     # b's file is broken now and keeps coming after a; so a cannot come after b
     changes = await house.reload(after("a", "b"), broken=["b"])
@@ -417,7 +450,9 @@ async def test_a_stranger_gets_hold_of_no_other_run(house: Workplace) -> None:
     assert (await house.engine.hook("door", event="first_run", body={})).id != first.id
 
 
-async def test_what_may_not_run_refuses_says_why_and_takes_the_message_when_it_comes_again(house: Workplace) -> None:
+async def test_what_may_not_run_refuses_says_why_and_takes_the_message_when_it_comes_again(
+    house: Workplace,
+) -> None:
     await house.boot(DOOR)
     await house.engine.pause("door")
     house.time.tick(60)
@@ -435,7 +470,9 @@ async def test_what_may_not_run_refuses_says_why_and_takes_the_message_when_it_c
 
 
 @pytest.mark.parametrize("globs", [["box-*"], ["BOX-1"], ["*.example.org"], ["other", "box-?"], []])
-async def test_a_routine_starts_on_the_machines_it_names(house: Workplace, globs: list[str]) -> None:
+async def test_a_routine_starts_on_the_machines_it_names(
+    house: Workplace, globs: list[str]
+) -> None:
     named = routine("daily", {"cron": "0 9 * * *", "machines": globs})
     await house.boot(named)
     assert house.engine.elsewhere(named) == ""
@@ -443,7 +480,9 @@ async def test_a_routine_starts_on_the_machines_it_names(house: Workplace, globs
     assert house.started == ["daily 01 09:00"]
 
 
-async def test_elsewhere_it_is_listed_with_the_reason_and_starts_by_hand_only(house: Workplace) -> None:
+async def test_elsewhere_it_is_listed_with_the_reason_and_starts_by_hand_only(
+    house: Workplace,
+) -> None:
     far = {"machines": ["laptop", "box-2"]}
     routines = [
         routine("daily", {"cron": "0 9 * * *", **far}, first_run=True),
@@ -486,6 +525,8 @@ async def test_elsewhere_it_is_listed_with_the_reason_and_starts_by_hand_only(ho
         ({}, "by hand only"),
     ],
 )
-async def test_what_starts_a_routine_is_said_in_words(house: Workplace, trigger: dict[str, Any], words: str) -> None:
+async def test_what_starts_a_routine_is_said_in_words(
+    house: Workplace, trigger: dict[str, Any], words: str
+) -> None:
     await house.boot()
     assert house.engine.words(routine("x", trigger)) == words

@@ -29,7 +29,9 @@ from tests.clockwork import OURS, FakeEventLoop, at, loaded, routine
 
 SHM = Path("/dev/shm")
 DAY = timedelta(days=1)
-ROUTINES = tuple(routine(name, {"cron": "0 9 * * *", "catch_up": "none"}) for name in ("a", "b", "c"))
+ROUTINES = tuple(
+    routine(name, {"cron": "0 9 * * *", "catch_up": "none"}) for name in ("a", "b", "c")
+)
 NAMES = st.sampled_from(["a", "b", "c"])
 AHEAD = st.sampled_from([timedelta(hours=1), 3 * DAY, 20 * 365 * DAY])
 WAITS = st.integers(1, 20 * 3600).map(lambda seconds: timedelta(seconds=seconds))
@@ -64,7 +66,9 @@ class Machine:
             workspace=self.folder / "workspace",
             when_waits_moved=self.executor.line_up_anew,
         )
-        self.executor.hold(run for run in await self.journal.active() if run.status is Status.WAITING)
+        self.executor.hold(
+            run for run in await self.journal.active() if run.status is Status.WAITING
+        )
         await self.executor.submit_all(await self.journal.recover("me"))
         await self.engine.start(loaded(*ROUTINES))
         await self.quiet()
@@ -76,8 +80,12 @@ class Machine:
         if run.routine in self.first_waits:
             wait = self.first_waits.pop(run.routine)
             if wait is not None:
-                return await self.journal.suspend(run, not_before=datetime.now(UTC) + wait, detail="busy")
-            approval_request = ApprovalRequest(call_id="1", tool="shell", request={}, digest=run_id, rule="rule")
+                return await self.journal.suspend(
+                    run, not_before=datetime.now(UTC) + wait, detail="busy"
+                )
+            approval_request = ApprovalRequest(
+                call_id="1", tool="shell", request={}, digest=run_id, rule="rule"
+            )
             return await self.journal.park(run, [approval_request], patience=DAY, detail="waits")
         ended = run.to(Status.SUCCEEDED, ended=datetime.now(UTC), report="said")
         ended = await self.journal.end(ended, [("hook", {})])
@@ -98,7 +106,11 @@ class Machine:
         """Let the loop turn until everything that was rung for is done."""
         for _ in range(6):
             await asyncio.sleep(0)
-            tasks = [each for each in asyncio.all_tasks() if each.get_name() in OURS or "run " in each.get_name()]
+            tasks = [
+                each
+                for each in asyncio.all_tasks()
+                if each.get_name() in OURS or "run " in each.get_name()
+            ]
             await asyncio.gather(*tasks)
 
     async def ring(self) -> None:
@@ -133,7 +145,9 @@ async def test_a_reminder_and_a_cool_down_are_counted_from_now_once_a_clock_that
     machine: Machine,
 ) -> None:
     journal = machine.journal
-    journal.alerting = Alerting(remind=timedelta(hours=24), cool_down=timedelta(hours=1), to=("phone",))
+    journal.alerting = Alerting(
+        remind=timedelta(hours=24), cool_down=timedelta(hours=1), to=("phone",)
+    )
     await machine.set_clock(at("2046-01-01T08:00"))
     await journal.trouble("provider a", "it is down")
     await journal.trouble("provider b", "it is down")
@@ -143,7 +157,9 @@ async def test_a_reminder_and_a_cool_down_are_counted_from_now_once_a_clock_that
     machine.time.move_to(at("02 09:00"))
     await journal.trouble("provider a", "it is down")
     await journal.trouble("provider b", "it is down")
-    assert len(await journal.deliveries()) == told + 2, "one is reminded of, the other one is a new incident"
+    assert len(await journal.deliveries()) == told + 2, (
+        "one is reminded of, the other one is a new incident"
+    )
 
 
 async def test_what_was_spent_by_a_clock_that_was_ahead_is_spent_once(machine: Machine) -> None:
@@ -162,13 +178,17 @@ async def test_what_was_spent_by_a_clock_that_was_ahead_is_spent_once(machine: M
     assert await machine.journal.spent_since(tomorrow) == {}
 
 
-async def test_a_digest_comes_again_after_a_clock_that_was_ahead_is_set_back(machine: Machine) -> None:
+async def test_a_digest_comes_again_after_a_clock_that_was_ahead_is_set_back(
+    machine: Machine,
+) -> None:
     await machine.journal.tell_digest([], "", "", until=at("2046-01-01T07:00"), zone="UTC")
     await machine.set_clock(at("01 09:00"))
     assert await machine.journal.digest_told() == at("01 09:00")
 
 
-async def test_rows_of_a_version_that_did_not_say_when_a_wait_began_wait_for_a_day_at_most(machine: Machine) -> None:
+async def test_rows_of_a_version_that_did_not_say_when_a_wait_began_wait_for_a_day_at_most(
+    machine: Machine,
+) -> None:
     machine.first_waits = {"a": timedelta(minutes=5)}
     run = await machine.engine.trigger("a")
     await machine.quiet()
@@ -226,12 +246,22 @@ class Clocks(RuleBasedStateMachine):
         late = {name for name, (until, _) in self.waits.items() if until <= self.passed}
         states = self.machine.engine.states
         done = {f"run {run}" for run in self.machine.finished}
-        done |= {f"pause {name}" for name, state in states.items() if not state.pausing(datetime.now(UTC))}
+        done |= {
+            f"pause {name}"
+            for name, state in states.items()
+            if not state.pausing(datetime.now(UTC))
+        }
         done |= due
-        assert late <= done, f"{late - done} should be over after {self.passed}, at {datetime.now(UTC)}"
+        assert late <= done, (
+            f"{late - done} should be over after {self.passed}, at {datetime.now(UTC)}"
+        )
         for name in done & self.waits.keys():
             del self.waits[name]
-        runs = [(run.routine, run.slot) for run in await journal.runs(limit=1000) if run.trigger == "cron"]
+        runs = [
+            (run.routine, run.slot)
+            for run in await journal.runs(limit=1000)
+            if run.trigger == "cron"
+        ]
         assert len(runs) == len(set(runs))
 
     def begin_anew(self) -> None:
@@ -324,8 +354,16 @@ class Clocks(RuleBasedStateMachine):
             self.was_set = True
 
     @precondition(lambda self: self.up)
-    @rule(name=NAMES, wait=WAITS, ahead=AHEAD, kind=st.sampled_from(["run", "question", "pause"]), down=st.booleans())
-    def be_ahead_for_a_while(self, name: str, wait: timedelta, ahead: timedelta, kind: str, down: bool) -> None:
+    @rule(
+        name=NAMES,
+        wait=WAITS,
+        ahead=AHEAD,
+        kind=st.sampled_from(["run", "question", "pause"]),
+        down=st.booleans(),
+    )
+    def be_ahead_for_a_while(
+        self, name: str, wait: timedelta, ahead: timedelta, kind: str, down: bool
+    ) -> None:
         """What machines do whose clock is set by the network some time after the start."""
         self.move(ahead)
         if kind == "run":
@@ -339,7 +377,9 @@ class Clocks(RuleBasedStateMachine):
         self.set_the_clock_right()
         if down:
             self.come_back()
-        self.pass_time(1 + max((wait, DAY) if kind == "question" else (wait,)) // timedelta(minutes=1))
+        self.pass_time(
+            1 + max((wait, DAY) if kind == "question" else (wait,)) // timedelta(minutes=1)
+        )
 
     @precondition(lambda self: self.up)
     @rule()
@@ -357,7 +397,9 @@ class Clocks(RuleBasedStateMachine):
 
 
 @pytest.mark.timeout(300)
-def test_nothing_waits_longer_than_it_was_to_whatever_the_clock_does(time: FrozenDateTimeFactory) -> None:
+def test_nothing_waits_longer_than_it_was_to_whatever_the_clock_does(
+    time: FrozenDateTimeFactory,
+) -> None:
     made = type("Clocks", (Clocks,), {"frozen": time})
     options = settings(deadline=None, derandomize=True, max_examples=15, stateful_step_count=12)
     run_state_machine_as_test(made, settings=options)

@@ -22,30 +22,54 @@ LONGEST = 120
 async def facts_of(box: Installation, waiting: dict[str, Any]) -> dict[str, Any]:
     """Return what is said of everything that was over when the daemon was killed, as JSON by verb."""
     moving = {str(value) for value in waiting.values()}
-    runs = [run for run in await pages(box, "runs") if run["id"] not in moving and _is_old(run["created"])]
+    runs = [
+        run
+        for run in await pages(box, "runs")
+        if run["id"] not in moving and _is_old(run["created"])
+    ]
     slots = [row for row in await pages(box, "slots") if _is_old(row["last"])]
     names = {run["routine"] for run in await pages(box, "runs") if run["id"] in moving}
     inspected = await ask_all(box, [("inspect", run["id"]) for run in runs])
     listed = await pages(box, "list")
     routines = {row["name"] for row in listed}
     moments = sorted(
-        {(row["routine"], row[end]) for row in slots for end in ("first", "last") if row["routine"] in routines}
+        {
+            (row["routine"], row[end])
+            for row in slots
+            for end in ("first", "last")
+            if row["routine"] in routines
+        }
     )
-    reasons = await ask_all(box, [("why", name, "--at", moment[:16] + "Z") for name, moment in moments])
+    reasons = await ask_all(
+        box, [("why", name, "--at", moment[:16] + "Z") for name, moment in moments]
+    )
     found = {
         "runs": {run["id"]: run for run in runs},
-        "inspect": {run["id"]: _with_short_steps(answer) for run, answer in zip(runs, inspected, strict=True)},
+        "inspect": {
+            run["id"]: _with_short_steps(answer)
+            for run, answer in zip(runs, inspected, strict=True)
+        },
         "slots": slots,
         "why": {" ".join(key): answer for key, answer in zip(moments, reasons, strict=True)},
         "list": {
-            row["name"]: {key: row[key] for key in ("description", "state", "paused_why", "made_by", "last")}
+            row["name"]: {
+                key: row[key] for key in ("description", "state", "paused_why", "made_by", "last")
+            }
             | {"words": row["words"].partition("; not on this machine")[0]}
             for row in listed
             if row["name"] not in names
         },
-        "deliveries": [row for row in await pages(box, "deliveries") if row["run"] in {run["id"] for run in runs}],
-        "incidents": [row for row in await pages(box, "incidents", "--all") if _is_old(row["opened"])],
-        "approvals": [row for row in await pages(box, "approvals", "--all") if row["run"] not in moving],
+        "deliveries": [
+            row
+            for row in await pages(box, "deliveries")
+            if row["run"] in {run["id"] for run in runs}
+        ],
+        "incidents": [
+            row for row in await pages(box, "incidents", "--all") if _is_old(row["opened"])
+        ],
+        "approvals": [
+            row for row in await pages(box, "approvals", "--all") if row["run"] not in moving
+        ],
         "remembered": (await box.json("approvals", "--remembered"))["items"],
         "quarantine": await pages(box, "quarantine"),
         "audit": [row for row in await pages(box, "audit") if _is_old(row["at"])],
@@ -72,7 +96,9 @@ async def facts_of(box: Installation, waiting: dict[str, Any]) -> dict[str, Any]
             ),
             key=json.dumps,
         )
-    result: dict[str, Any] = json.loads(json.dumps(found).replace(str(box.place) + "/", str(PLACE) + "/"))
+    result: dict[str, Any] = json.loads(
+        json.dumps(found).replace(str(box.place) + "/", str(PLACE) + "/")
+    )
     return {verb: _shorten(answer) for verb, answer in result.items()}
 
 
@@ -89,7 +115,11 @@ async def ask_all(box: Installation, questions: list[tuple[str, ...]]) -> list[A
 
 async def pages(box: Installation, *words: str) -> list[Any]:
     """Return all items that a verb lists."""
-    limit = () if words[0] in ("list", "quarantine", "approvals") or words[:2] == ("memory", "list") else ("-n", "500")
+    limit = (
+        ()
+        if words[0] in ("list", "quarantine", "approvals") or words[:2] == ("memory", "list")
+        else ("-n", "500")
+    )
     items: list[Any] = (await box.json(*words, *limit))["items"]
     return items
 
@@ -106,7 +136,11 @@ def differences(expected: Any, actual: Any, where: str = "") -> list[str]:
         ]
     if isinstance(expected, list) and isinstance(actual, list) and len(expected) == len(actual):
         pairs = enumerate(zip(expected, actual, strict=True))
-        return [line for place, (one, other) in pairs for line in differences(one, other, f"{where}/{place}")]
+        return [
+            line
+            for place, (one, other) in pairs
+            for line in differences(one, other, f"{where}/{place}")
+        ]
     return [] if expected == actual else [f"{where}: was {expected!r}, is {actual!r}"]
 
 
@@ -133,8 +167,12 @@ def _with_short_steps(run: dict[str, Any]) -> dict[str, Any]:
     for step in run["steps"]:
         for key, value in step["body"].items():
             text = json.dumps(value, sort_keys=True, ensure_ascii=False)
-            step["body"][key] = value if len(text) <= LONGEST else text  # long ones are told by their digest
-    return {key: value for key, value in run.items() if key != "calls"}  # they are made of the steps
+            step["body"][key] = (
+                value if len(text) <= LONGEST else text
+            )  # long ones are told by their digest
+    return {
+        key: value for key, value in run.items() if key != "calls"
+    }  # they are made of the steps
 
 
 def _shorten(value: Any) -> Any:

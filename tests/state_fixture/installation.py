@@ -41,7 +41,9 @@ class Ended:
 
     @property
     def json(self) -> Any:
-        assert self.out.lstrip().startswith(("{", "[")), f"exit {self.code}, no JSON: {self.out}\n{self.err}"
+        assert self.out.lstrip().startswith(("{", "[")), (
+            f"exit {self.code}, no JSON: {self.out}\n{self.err}"
+        )
         return json.loads(self.out)
 
 
@@ -108,7 +110,12 @@ class Installation:
 
     def places(self) -> list[str]:
         """Return the options that tell `agentd` where its files are."""
-        return ["--config", str(self.place / "home" / "config.toml"), "--state", str(self.place / "state")]
+        return [
+            "--config",
+            str(self.place / "home" / "config.toml"),
+            "--state",
+            str(self.place / "state"),
+        ]
 
     async def agentctl(self, *arguments: object, input_: str | None = None) -> Ended:
         """Run `agentctl` to its end."""
@@ -199,7 +206,18 @@ async def _result(answer: Any) -> Any:
     return await answer if isinstance(answer, Awaitable) else answer
 
 
-MOUNT = ["bwrap", "--dev-bind", "/", "/", "--tmpfs", "/mnt", "--unshare-uts", "--hostname", "box", "--die-with-parent"]
+MOUNT = [
+    "bwrap",
+    "--dev-bind",
+    "/",
+    "/",
+    "--tmpfs",
+    "/mnt",
+    "--unshare-uts",
+    "--hostname",
+    "box",
+    "--die-with-parent",
+]
 MOUNT += ["--cap-add", "ALL"] if os.geteuid() == 0 else []
 
 
@@ -208,13 +226,19 @@ def why_not_mounted() -> str:
     """Return why no folder can be shown at PLACE on this machine; empty where one can."""
     if not shutil.which("bwrap"):
         return "needs bubblewrap: apt install bubblewrap"
-    tried = subprocess.run([*MOUNT, "--dir", str(PLACE), "true"], capture_output=True, text=True, check=False)
-    return f"bubblewrap makes no namespaces here: {tried.stderr.strip()}" if tried.returncode else ""
+    tried = subprocess.run(
+        [*MOUNT, "--dir", str(PLACE), "true"], capture_output=True, text=True, check=False
+    )
+    return (
+        f"bubblewrap makes no namespaces here: {tried.stderr.strip()}" if tried.returncode else ""
+    )
 
 
 @cache
 def _scripts() -> dict[str, str]:
-    scripts: dict[str, str] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
+    scripts: dict[str, str] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"][
+        "scripts"
+    ]
     return scripts
 
 

@@ -49,7 +49,12 @@ TURNS: dict[str, list[Any]] = {
         "The third day begins.",
     ],
     "talker": ["none", "The garage has the code 4711.", "none", "You asked about the garage."],
-    "poor": [{"text": "Spent.", "usage": {"prompt_tokens": 3000, "completion_tokens": 1000, "total_tokens": 4000}}],
+    "poor": [
+        {
+            "text": "Spent.",
+            "usage": {"prompt_tokens": 3000, "completion_tokens": 1000, "total_tokens": 4000},
+        }
+    ],
     "flaky": [FAILS, FAILS],
     "weary": [FAILS],
     "healed": [FAILS, "It works again."],
@@ -60,7 +65,10 @@ TURNS: dict[str, list[Any]] = {
         call("memory_store", key="cellar-code", content="The code of the cellar is 1147."),
         "Remembered.",
     ],
-    "reader": [call("memory_store", key="parcel-note", content="The parcel lies at the neighbour's."), "Noted."],
+    "reader": [
+        call("memory_store", key="parcel-note", content="The parcel lies at the neighbour's."),
+        "Noted.",
+    ],
     "inspector": [call("file_read", path="suspicious.txt"), "Nothing that concerns me."],
     "feed": [
         call("report_items", items=[{"url": "https://news.example/1", "title": "One"}]),
@@ -79,7 +87,10 @@ TURNS: dict[str, list[Any]] = {
     "tidy": [
         *(call("file_write", path="reports/tidy.md", content="tidy\n"), "It would be tidy."),
         *(call("file_write", path="reports/tidy.md", content="tidy\n"), "It is tidy."),
-        *(call("file_write", path="ledger/tidy.txt", content="tidy\n"), "It would be in the ledger."),
+        *(
+            call("file_write", path="ledger/tidy.txt", content="tidy\n"),
+            "It would be in the ledger.",
+        ),
     ],
     "chief": [
         call("subagent", task="Count the lines of notes.txt.", tools=["file_read"]),
@@ -88,7 +99,9 @@ TURNS: dict[str, list[Any]] = {
         "My helper counted two lines.",
     ],
     "planner": [
-        call("routine", action="create", name="tea", when="daily at 16:00", prompt="Say: tea time."),
+        call(
+            "routine", action="create", name="tea", when="daily at 16:00", prompt="Say: tea time."
+        ),
         call("config", action="set", key="agent.user_name", value="Ada"),
         *("Planned.", "Tea time."),
     ],
@@ -97,8 +110,14 @@ TURNS: dict[str, list[Any]] = {
     "silent": ["NOTHING"],
     "watchman": [call("file_write", path="ledger/watch.txt", content="a fox\n"), "It was refused."],
     "clerk": [
-        *(call("file_write", path="ledger/first.txt", content="first\n"), "The first entry is made."),
-        *(call("file_write", path="ledger/first.txt", content="first\n"), "It was made without a question."),
+        *(
+            call("file_write", path="ledger/first.txt", content="first\n"),
+            "The first entry is made.",
+        ),
+        *(
+            call("file_write", path="ledger/first.txt", content="first\n"),
+            "It was made without a question.",
+        ),
         call("file_write", path="ledger/second.txt", content="second\n"),
     ],
     "builder": [call("shell", command="echo built | tee -a builder.txt && sleep 600")],
@@ -127,13 +146,17 @@ async def live(box: Installation) -> dict[str, Any]:
 
     async def reach(moment: str, **outcomes: str) -> None:
         """Let a scheduled moment come, and wait until these routines have a row of it and no run is under way."""
-        if moment.endswith(":59"):  # else it is there already, and a clock that is set again goes back a little
+        if moment.endswith(
+            ":59"
+        ):  # else it is there already, and a clock that is set again goes back a little
             box.set_clock(moment)
         for name, outcome in outcomes.items():
 
             async def has_come(name: str = name, outcome: str = outcome) -> bool:
                 rows = (await box.json("slots", name, "-n", 3))["items"]
-                return any(row["outcome"] == outcome and _local(row["last"]) >= moment[:13] for row in rows)
+                return any(
+                    row["outcome"] == outcome and _local(row["last"]) >= moment[:13] for row in rows
+                )
 
             await box.until(f"{name} {outcome} at {moment}", has_come)
         await box.until("all runs have ended", lambda: _quiet(box))
@@ -182,7 +205,13 @@ async def live(box: Installation) -> dict[str, Any]:
         await box.until("the ledger is kept", lambda: _has(box, first, "succeeded"))
         await run("clerk")
         await reach("2026-03-02 08:59:59", morning="ran", follow="ran", pulse="ran")
-        hours = {"held": "skipped", "resting": "skipped", "single": "ran", "rare": "ran", "poor": "ran"}
+        hours = {
+            "held": "skipped",
+            "resting": "skipped",
+            "single": "ran",
+            "rare": "ran",
+            "poor": "ran",
+        }
         await reach("2026-03-02 09:59:59", **hours, flaky="ran", weary="ran", healed="ran")
         hours = {
             "rare": "skipped",
@@ -201,7 +230,10 @@ async def live(box: Installation) -> dict[str, Any]:
         weary = next(each for each in incidents if "weary" in each["subject"])
         await box.agentctl("ack", weary["id"])
         await run("feed")
-        for words in (["--key", "cellar-code"], ["--run", (await box.json("runs", "single"))["items"][0]["id"]]):
+        for words in (
+            ["--key", "cellar-code"],
+            ["--run", (await box.json("runs", "single"))["items"][0]["id"]],
+        ):
             forgotten = await box.agentctl("memory", "forget", *words, "--yes")
             assert forgotten.code == 0, forgotten.err
         assert await box.stop() == 0
@@ -309,7 +341,9 @@ async def _post(box: Installation, routine: str, body: Any) -> None:
 
 def _picture() -> bytes:
     def chunk(kind: bytes, body: bytes) -> bytes:
-        return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+        return (
+            struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+        )
 
     rows = zlib.compress(b"\0\xff\0\0\xff\0\0" * 2)
     return (
@@ -365,7 +399,9 @@ def dump_of_server(url: str) -> str:
     import psycopg
 
     with psycopg.connect(url) as connection:
-        tables = connection.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'public' ORDER BY 1").fetchall()
+        tables = connection.execute(
+            "SELECT tablename FROM pg_tables WHERE schemaname = 'public' ORDER BY 1"
+        ).fetchall()
         for (table,) in tables:
             ((count,),) = connection.execute(f"SELECT count(*) FROM {table}").fetchall()  # type: ignore[call-overload]
             print(f"{table:30}{count:6}{'' if count else '  EMPTY'}")
@@ -374,13 +410,17 @@ def dump_of_server(url: str) -> str:
     words = [str(programs_ / "pg_dump"), "--no-owner", "--no-privileges", "--no-comments", url]
     text = subprocess.run(words, capture_output=True, text=True, check=True).stdout
     return "".join(
-        line for line in text.splitlines(keepends=True) if not line.startswith(("\\restrict", "\\unrestrict"))
+        line
+        for line in text.splitlines(keepends=True)
+        if not line.startswith(("\\restrict", "\\unrestrict"))
     )
 
 
 def main() -> None:
     """Make the fixture that the command line names."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("kind", choices=("sqlite", "postgres"))
     parser.add_argument("--folder", type=Path)
     options = parser.parse_args()

@@ -22,7 +22,9 @@ class TurnsByModel:
         """Return the turn for this request."""
         turns = self.turns.get(body["model"])
         if not turns:
-            raise Refusal(f"the model {body['model']} has nothing more to say", code="script_used_up")
+            raise Refusal(
+                f"the model {body['model']} has nothing more to say", code="script_used_up"
+            )
         turn = turns.pop(0)
         return {"text": turn} if isinstance(turn, str) else dict(turn)
 
@@ -36,7 +38,11 @@ def vendor(turns: dict[str, list[Any]]) -> FakeVendor:
 
 def requests_of(server: FakeVendor, model: str) -> list[dict[str, Any]]:
     """Return the bodies of all requests for a model."""
-    return [request.body for request in server.requests if request.body and request.body.get("model") == model]
+    return [
+        request.body
+        for request in server.requests
+        if request.body and request.body.get("model") == model
+    ]
 
 
 class Hook:
@@ -60,7 +66,9 @@ class Hook:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             lines = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")[1:]
-            headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in lines)}
+            headers = {
+                name.lower(): value for name, _, value in (line.partition(": ") for line in lines)
+            }
             body = await reader.readexactly(int(headers.get("content-length", 0)))
             self.received.append((headers["webhook-id"], json.loads(body)))
             writer.write(b"HTTP/1.1 204 No Content\r\n\r\n")

@@ -26,7 +26,13 @@ import pytest
 
 from tests.postgres import Server, programs
 from tests.state_fixture.facts import QUESTIONS, ask_all, differences, facts_of, pages, write
-from tests.state_fixture.installation import LIBFAKETIME, Installation, store_in, unpack, why_not_mounted
+from tests.state_fixture.installation import (
+    LIBFAKETIME,
+    Installation,
+    store_in,
+    unpack,
+    why_not_mounted,
+)
 from tests.state_fixture.servers import Hook, requests_of, vendor
 
 HERE = Path(__file__).parent
@@ -40,7 +46,9 @@ pytestmark = [
     pytest.mark.timeout(900),
     pytest.mark.skipif(LIBFAKETIME is None, reason="needs libfaketime: apt install faketime"),
 ]
-mounted = pytest.mark.skipif(bool(why_not_mounted()), reason=why_not_mounted() or "bubblewrap works")
+mounted = pytest.mark.skipif(
+    bool(why_not_mounted()), reason=why_not_mounted() or "bubblewrap works"
+)
 
 TURNS: dict[str, list[Any]] = {
     "clerk": ["The second entry is made.", "Nothing else to enter."],
@@ -85,7 +93,16 @@ def database(kind: str) -> Iterator[str]:
         url = server.url("agentd", port=server.port)
         found = programs()
         assert found
-        words = [str(found / "psql"), "--quiet", "--no-psqlrc", "-v", "ON_ERROR_STOP=1", "-o", os.devnull, url]
+        words = [
+            str(found / "psql"),
+            "--quiet",
+            "--no-psqlrc",
+            "-v",
+            "ON_ERROR_STOP=1",
+            "-o",
+            os.devnull,
+            url,
+        ]
         dump = lzma.decompress((HERE / kind / "dump.sql.xz").read_bytes())
         done = subprocess.run(words, input=dump, capture_output=True, check=False)
         assert done.returncode == 0, done.stderr.decode()
@@ -106,7 +123,9 @@ def open_fixture(kind: str, folder: Path, database: str, *, mounted: bool) -> In
 
 
 @asynccontextmanager
-async def working(box: Installation, turns: dict[str, list[Any]], moment: str) -> AsyncIterator[tuple[Any, Hook]]:
+async def working(
+    box: Installation, turns: dict[str, list[Any]], moment: str
+) -> AsyncIterator[tuple[Any, Hook]]:
     """Start the daemon at a moment, with its vendor and the receiver of its reports."""
     server, hook = vendor({name: list(each) for name, each in turns.items()}), Hook()
     async with server, hook.open():
@@ -149,12 +168,18 @@ async def all_goes_on(box: Installation, server: Any, hook: Hook, waiting: dict[
     for name, report in (("mason", "by hand"), ("poet", "in a model call"), ("courier", "retry")):
         found = await ended(box, waiting[report])
         assert (found["status"], found["report"]) == ("succeeded", TURNS[name][0])
-    assert (box.state / "workspace" / "mason.txt").read_text() == "built\n", "its tool was started again"
+    assert (box.state / "workspace" / "mason.txt").read_text() == "built\n", (
+        "its tool was started again"
+    )
     told = told_of(requests_of(server, "mason"))
     assert "interrupted" in told and "unknown" in told
     assert "use the blue ink" in told
     row = await arrived(box, waiting["delivery"])
-    reports = [body["data"]["report"] for name, body in hook.received if name == f"{row['run']}-{row['id']}"]
+    reports = [
+        body["data"]["report"]
+        for name, body in hook.received
+        if name == f"{row['run']}-{row['id']}"
+    ]
     assert reports == ["The third day begins."], hook.received
 
 
@@ -162,10 +187,14 @@ async def check_facts(box: Installation, kind: str, waiting: dict[str, Any], *bu
     """Check that all that was over is told as the first version told it, except for some verbs."""
     path = HERE / kind / "expected.json"
     actual = await facts_of(box, waiting)
-    if not path.exists() and "RECORD_STATE_FIXTURE" in os.environ:  # once, by the commit that made the fixture
+    if (
+        not path.exists() and "RECORD_STATE_FIXTURE" in os.environ
+    ):  # once, by the commit that made the fixture
         path.write_text(write(actual))
     expected = json.loads(path.read_text())
-    wrong = differences({verb: answer for verb, answer in expected.items() if verb not in but}, actual)
+    wrong = differences(
+        {verb: answer for verb, answer in expected.items() if verb not in but}, actual
+    )
     assert not wrong, "\n".join([f"{len(wrong)} facts are told otherwise:", *wrong[:40]])
 
 
@@ -184,14 +213,20 @@ async def test_what_waited_goes_on_and_all_else_is_told_as_before(
     async with working(box, TURNS, SOON) as (server, hook):
         await all_goes_on(box, server, hook, waiting)
         assert (await ended(box, waiting["in its slot"]))["report"] == TURNS["builder"][0]
-        assert (box.state / "workspace" / "builder.txt").read_text() == "built\n", "its tool was started again"
+        assert (box.state / "workspace" / "builder.txt").read_text() == "built\n", (
+            "its tool was started again"
+        )
 
         # the parked run: the same call, and nothing else, is what is approved
         assert (await box.json("inspect", waiting["approval"]))["status"] == "waiting"
         assert (await box.json("inspect", waiting["queued"]))["status"] == "queued"
         assert not ledger.exists()
         (asked,) = (await box.json("approvals"))["items"]
-        assert (asked["run"], asked["tool"], asked["status"]) == (waiting["approval"], "file_write", "pending")
+        assert (asked["run"], asked["tool"], asked["status"]) == (
+            waiting["approval"],
+            "file_write",
+            "pending",
+        )
         approved = await box.agentctl("approve", asked["id"])
         assert approved.code == 0, approved.err
         found = await ended(box, waiting["approval"])
@@ -207,7 +242,9 @@ async def test_what_waited_goes_on_and_all_else_is_told_as_before(
         await check_facts(box, kind, waiting)
         await check_audit(box)
         runs = await pages(box, "runs")
-        played = await ask_all(box, [("replay", run["id"]) for run in runs if run["id"] not in forgotten(kind)])
+        played = await ask_all(
+            box, [("replay", run["id"]) for run in runs if run["id"] not in forgotten(kind)]
+        )
         parted = [each["run"] for each in played if not each["identical"]]
         assert not parted, f"these runs come out otherwise when they are replayed: {parted}"
         assert (await box.json("memory", "search", "parcel-note"))["items"][0]["tainted"]
@@ -226,12 +263,17 @@ async def test_a_month_later_nothing_is_lost_and_all_is_explained(
 ) -> None:
     """The approval has expired, `catch_up` says which interrupted run is resumed, the slots of the month are missed."""
     box = open_fixture(kind, folder, database, mounted=True)
-    turns = TURNS | {"morning": ["A month later."], "clerk": ["Nobody has answered.", "Nothing to enter."]}
+    turns = TURNS | {
+        "morning": ["A month later."],
+        "clerk": ["Nobody has answered.", "Nothing to enter."],
+    }
     async with working(box, turns, LATER) as (server, hook):
         await all_goes_on(box, server, hook, waiting)
         found = await ended(box, waiting["in its slot"])
         assert found["status"] == "interrupted"
-        assert (box.state / "workspace" / "builder.txt").read_text() == "built\n", "its tool was started again"
+        assert (box.state / "workspace" / "builder.txt").read_text() == "built\n", (
+            "its tool was started again"
+        )
         asked, queued = await ended(box, waiting["approval"]), await ended(box, waiting["queued"])
         assert asked["status"] == "succeeded"
         # which of the two goes first is not promised
@@ -239,7 +281,15 @@ async def test_a_month_later_nothing_is_lost_and_all_is_explained(
         assert not (box.state / "workspace" / "ledger" / "second.txt").exists()
         rows = (await box.json("approvals", "--all"))["items"]
         assert [row["status"] for row in rows if row["run"] == waiting["approval"]] == ["expired"]
-        since = ("list", "why", "slots", "incidents", "usage by routine", "usage by model", *SEARCHES)  # a run was made
+        since = (
+            "list",
+            "why",
+            "slots",
+            "incidents",
+            "usage by routine",
+            "usage by model",
+            *SEARCHES,
+        )  # a run was made
         await check_facts(box, kind, waiting, *since)
         await check_audit(box)
         for slot, outcome, reason in (
@@ -260,10 +310,14 @@ async def test_in_another_folder_the_parked_call_is_asked_about_anew(
     async with working(box, TURNS, SOON) as (server, hook):
         await all_goes_on(box, server, hook, waiting)
         (asked,) = (await box.json("approvals"))["items"]
-        assert (await box.agentctl("approve", asked["id"])).code == 5, "it was approved for another folder"
+        assert (await box.agentctl("approve", asked["id"])).code == 5, (
+            "it was approved for another folder"
+        )
 
         async def asked_anew() -> Any:
-            return [row for row in (await box.json("approvals"))["items"] if row["id"] != asked["id"]]
+            return [
+                row for row in (await box.json("approvals"))["items"] if row["id"] != asked["id"]
+            ]
 
         (again,) = await box.until("the call is asked about anew", asked_anew)
         assert (again["run"], again["what"]) == (waiting["approval"], asked["what"])
@@ -283,7 +337,9 @@ async def test_a_backup_of_it_is_restored_in_another_folder(folder: Path) -> Non
     other = folder / "other"
     other.mkdir(mode=0o711)
     hangs = [{"text": "never", "hang": True}]
-    async with working(box, dict.fromkeys(("mason", "builder", "poet", "courier"), hangs), SOON) as (server, _):
+    async with working(
+        box, dict.fromkeys(("mason", "builder", "poet", "courier"), hangs), SOON
+    ) as (server, _):
         await box.until("what goes on by itself is under way", lambda: len(server.requests) == 4)
         copied = await box.agentctl("backup", folder / "copy.db")
         assert copied.code == 0, copied.err
@@ -303,10 +359,18 @@ async def test_a_backup_of_it_is_restored_in_another_folder(folder: Path) -> Non
 
 
 def test_the_fixture_is_what_was_made_and_small() -> None:
-    listed = dict(line.split("  ", 1)[::-1] for line in (HERE / "SHA256SUMS").read_text().splitlines())
-    files = [path for place in ("home", "sqlite", "postgres") for path in sorted((HERE / place).rglob("*"))]
+    listed = dict(
+        line.split("  ", 1)[::-1] for line in (HERE / "SHA256SUMS").read_text().splitlines()
+    )
+    files = [
+        path
+        for place in ("home", "sqlite", "postgres")
+        for path in sorted((HERE / place).rglob("*"))
+    ]
     actual = {
-        str(path.relative_to(HERE)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files if path.is_file()
+        str(path.relative_to(HERE)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in files
+        if path.is_file()
     }
     assert actual == listed, "the fixture is never edited: what changed is how the code reads it"
     assert sum(path.stat().st_size for path in files if path.is_file()) <= LARGEST

@@ -40,7 +40,12 @@ class Ledger:
         self.journal = Journal(db, clock=clock)
 
     def claim(self, routine: str = "daily", **more: Any) -> Claim:
-        given = {"definition": '{"prompt": "go"}', "trigger": "cron", "slot": self.clock.now, "goal": "go"}
+        given = {
+            "definition": '{"prompt": "go"}',
+            "trigger": "cron",
+            "slot": self.clock.now,
+            "goal": "go",
+        }
         return Claim(routine=routine, **{**given, **more})
 
     async def queued(self, routine: str = "daily", **more: Any) -> Run:
@@ -65,7 +70,10 @@ def step(kind: StepKind = StepKind.LLM, iteration: int = 1, **body: Any) -> Step
 
 
 GUIDE = "How the shed is kept: the tools hang on the wall, the wood is dry. " * 40
-SCHEMAS = [{"name": f"tool_{number}", "description": "Do what is asked.", "parameters": {}} for number in range(40)]
+SCHEMAS = [
+    {"name": f"tool_{number}", "description": "Do what is asked.", "parameters": {}}
+    for number in range(40)
+]
 
 
 def prompt(boundary: str = "b" * 32, *, functions: Any = SCHEMAS, **sections: str) -> Step:

@@ -22,7 +22,10 @@ CALL = Step(
     },
 )
 RESULT = Step(
-    kind=StepKind.RESULT, iteration=1, call_id="1.0", body={"tool": "shell", "ok": True, "text": "mine", "seconds": 0.1}
+    kind=StepKind.RESULT,
+    iteration=1,
+    call_id="1.0",
+    body={"tool": "shell", "ok": True, "text": "mine", "seconds": 0.1},
 )
 
 
@@ -33,7 +36,9 @@ async def filled(ledger: Ledger) -> None:
     await ledger.journal.end(run.to(Status.SUCCEEDED))
 
 
-async def test_a_call_and_its_end_are_rows_with_verdict_policy_taint_and_sandbox(ledger: Ledger) -> None:
+async def test_a_call_and_its_end_are_rows_with_verdict_policy_taint_and_sandbox(
+    ledger: Ledger,
+) -> None:
     await filled(ledger)
     end, call = await ledger.journal.audit()
     assert (call.kind, call.tool, call.call_id, call.routine) == ("call", "shell", "1.0", "daily")
@@ -69,14 +74,18 @@ async def test_the_list_is_paged_and_narrowed_to_a_run(ledger: Ledger) -> None:
         "UPDATE audit SET hash = (SELECT hash FROM audit WHERE seq = 4) WHERE seq = 3",
     ],
 )
-async def test_whatever_is_changed_or_taken_out_is_noticed(db: Database, ledger: Ledger, tampering: str) -> None:
+async def test_whatever_is_changed_or_taken_out_is_noticed(
+    db: Database, ledger: Ledger, tampering: str
+) -> None:
     for _ in range(3):
         await filled(ledger)
     await db.write(lambda connection: connection.execute(tampering))
     assert (await ledger.journal.prove_audit()).broken == 3
 
 
-async def test_what_was_put_in_is_noticed_and_what_was_cut_off_has_another_head(db: Database, ledger: Ledger) -> None:
+async def test_what_was_put_in_is_noticed_and_what_was_cut_off_has_another_head(
+    db: Database, ledger: Ledger
+) -> None:
     await filled(ledger)
     head = (await ledger.journal.prove_audit()).head
     await db.write(

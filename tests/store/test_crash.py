@@ -20,7 +20,12 @@ ROOT = Path(__file__).parents[2]
 def writer(folder: Path, *arguments: int, before: tuple[str, ...] = ()) -> subprocess.Popen[str]:
     command = [*before, sys.executable, "-m", "tests.store.writer", *map(str, arguments)]
     return subprocess.Popen(
-        command, cwd=folder, env={"PYTHONPATH": str(ROOT)}, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        command,
+        cwd=folder,
+        env={"PYTHONPATH": str(ROOT)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
     )
 
 
@@ -30,7 +35,9 @@ def lines(process: subprocess.Popen[str], count: int) -> list[str]:
 
 
 @pytest.mark.parametrize("acknowledged", [1, 7, 40, 300])
-async def test_kill_9_loses_no_step_that_was_acknowledged(tmp_path: Path, acknowledged: int) -> None:
+async def test_kill_9_loses_no_step_that_was_acknowledged(
+    tmp_path: Path, acknowledged: int
+) -> None:
     with writer(tmp_path, 50, 1_000_000) as process:
         run_id, *numbers = lines(process, 1 + acknowledged)
         process.kill()
@@ -38,7 +45,9 @@ async def test_kill_9_loses_no_step_that_was_acknowledged(tmp_path: Path, acknow
         numbers += process.stdout.read().split()
 
     db = await Database.open(tmp_path / "agentd.db")
-    assert await db.read(lambda connection: connection.execute("PRAGMA integrity_check").fetchall()) == [("ok",)]
+    assert await db.read(
+        lambda connection: connection.execute("PRAGMA integrity_check").fetchall()
+    ) == [("ok",)]
     journal = Ledger(db, Clock()).journal
     kept = [step.body["number"] for step in await journal.steps(run_id)]
     assert kept == list(range(len(kept)))
@@ -52,7 +61,9 @@ async def test_kill_9_loses_no_step_that_was_acknowledged(tmp_path: Path, acknow
     await db.close()
 
 
-async def test_a_disk_without_room_stops_a_run_where_it_is_and_lets_it_go_on(tmp_path: Path) -> None:
+async def test_a_disk_without_room_stops_a_run_where_it_is_and_lets_it_go_on(
+    tmp_path: Path,
+) -> None:
     with writer(tmp_path, 100, 20, 200_000) as process:
         told, _ = process.communicate("room\n")
     assert process.returncode == 0

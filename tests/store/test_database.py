@@ -111,7 +111,9 @@ async def test_a_work_that_fails_takes_nobody_down_with_it(db: Database) -> None
 
 async def test_a_waiter_who_is_cancelled_leaves_the_order_as_it_was(db: Database) -> None:
     async with held(db):
-        first, second, third = (asyncio.ensure_future(db.write(put(number))) for number in (1, 2, 3))
+        first, second, third = (
+            asyncio.ensure_future(db.write(put(number))) for number in (1, 2, 3)
+        )
         await asyncio.sleep(0)
         second.cancel()
     assert [await first, await third] == [1, 3]
@@ -206,10 +208,14 @@ async def test_a_full_disk_fails_the_work_and_nothing_else(db: Database) -> None
     assert isinstance(told[1], StoreFull)
     assert str(told[1]).startswith(f"{db.path}: the disk is full; make room")
     # what was acknowledged is there, what was refused is not
-    acknowledged = [number for number, result in zip((2, 3), (told[0], told[2]), strict=True) if result == number]
-    assert await db.read(lambda connection: connection.execute("SELECT key FROM meta").fetchall()) == [
-        (str(number),) for number in (1, *acknowledged)
+    acknowledged = [
+        number
+        for number, result in zip((2, 3), (told[0], told[2]), strict=True)
+        if result == number
     ]
+    assert await db.read(
+        lambda connection: connection.execute("SELECT key FROM meta").fetchall()
+    ) == [(str(number),) for number in (1, *acknowledged)]
     await db.write(limit(1_000_000))
     await db.write(big)
     await db.write(put(4))
@@ -274,8 +280,12 @@ def test_an_old_sqlite_is_refused_with_both_versions() -> None:
         check_sqlite((3, 34, 1))
 
 
-@pytest.mark.parametrize(("feature", "function", "arguments"), [("FTS5", "fts5_source_id", 0), ("JSON", "json", 1)])
-def test_a_sqlite_without_full_text_search_or_json_is_refused(feature: str, function: str, arguments: int) -> None:
+@pytest.mark.parametrize(
+    ("feature", "function", "arguments"), [("FTS5", "fts5_source_id", 0), ("JSON", "json", 1)]
+)
+def test_a_sqlite_without_full_text_search_or_json_is_refused(
+    feature: str, function: str, arguments: int
+) -> None:
     def no_such_function(*_: str) -> None:
         raise NotImplementedError
 
@@ -302,7 +312,10 @@ async def tables(path: Path, migrations: Path) -> list[str]:
     try:
         return await db.read(
             lambda connection: [
-                name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+                name
+                for (name,) in connection.execute(
+                    "SELECT name FROM sqlite_master WHERE type = 'table'"
+                )
             ]
         )
     finally:
@@ -321,7 +334,9 @@ async def test_each_migration_is_run_once_and_in_order(tmp_path: Path, migration
     assert rows == [(1, "first"), (2, "second"), (10, "tenth")]
 
 
-async def test_a_migration_that_fails_leaves_nothing_of_itself(tmp_path: Path, migrations: Path) -> None:
+async def test_a_migration_that_fails_leaves_nothing_of_itself(
+    tmp_path: Path, migrations: Path
+) -> None:
     path = tmp_path / "agentd.db"
     await tables(path, migrations)
     broken = migrations / "002_second.sql"
@@ -332,13 +347,17 @@ async def test_a_migration_that_fails_leaves_nothing_of_itself(tmp_path: Path, m
     assert await tables(path, migrations) == ["migration", "first", "second"]
 
 
-async def test_a_database_of_a_newer_version_is_not_touched(tmp_path: Path, migrations: Path) -> None:
+async def test_a_database_of_a_newer_version_is_not_touched(
+    tmp_path: Path, migrations: Path
+) -> None:
     path = tmp_path / "agentd.db"
     newer = migrations / "002_second.sql"
     newer.write_text("CREATE TABLE second (x);")
     await tables(path, migrations)
     newer.unlink()
-    with pytest.raises(ConfigError, match=r"newer version of agentd \(schema 2, this one knows 1\); install that"):
+    with pytest.raises(
+        ConfigError, match=r"newer version of agentd \(schema 2, this one knows 1\); install that"
+    ):
         await tables(path, migrations)
 
 
@@ -369,7 +388,9 @@ async def test_what_nobody_waits_for_rides_with_the_next_write(db: Database) -> 
     assert await db.read(keys) == [1, 2]
 
 
-async def test_what_nobody_waits_for_is_written_before_long_where_nothing_follows(db: Database) -> None:
+async def test_what_nobody_waits_for_is_written_before_long_where_nothing_follows(
+    db: Database,
+) -> None:
     assert await db.submit(put(1), lazily=True) == 1
     assert await db.read(keys) == [1]
 
@@ -383,7 +404,9 @@ async def test_what_nobody_waits_for_is_written_before_the_file_is_closed(tmp_pa
         assert keys(connection) == [1]
 
 
-async def test_a_hundred_answers_come_in_their_order_and_let_others_have_a_turn_between(db: Database) -> None:
+async def test_a_hundred_answers_come_in_their_order_and_let_others_have_a_turn_between(
+    db: Database,
+) -> None:
     told: list[int] = []
     turns = 0
 
@@ -403,7 +426,9 @@ async def test_a_hundred_answers_come_in_their_order_and_let_others_have_a_turn_
     assert turns > 100 // TURN
 
 
-async def test_questions_one_after_another_go_to_one_reader_and_two_at_once_to_two(db: Database) -> None:
+async def test_questions_one_after_another_go_to_one_reader_and_two_at_once_to_two(
+    db: Database,
+) -> None:
     def here(connection: sqlite3.Connection) -> str:
         return threading.current_thread().name
 

@@ -13,9 +13,15 @@ TODAY = 2
 
 
 async def test_runs_count_by_how_they_ended_and_silence_by_itself(ledger: Ledger) -> None:
-    for status, silent in ((Status.SUCCEEDED, False), (Status.SUCCEEDED, True), (Status.FAILED, False)):
+    for status, silent in (
+        (Status.SUCCEEDED, False),
+        (Status.SUCCEEDED, True),
+        (Status.FAILED, False),
+    ):
         run = await ledger.running()
-        ended = run.to(status, ended=ledger.clock.now, silent=silent, usage=Usage(input=10, output=2))
+        ended = run.to(
+            status, ended=ledger.clock.now, silent=silent, usage=Usage(input=10, output=2)
+        )
         await ledger.journal.end(ended)
     await ledger.running()  # one that is not over is no outcome yet
     (day,) = await ledger.journal.days(EDGES)

@@ -9,7 +9,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from daemon.errors import NotFound
-from daemon.models import ApprovalRequest, Delivery, DeliveryStatus, Run, Status, WaitingNotice, new_id
+from daemon.models import (
+    ApprovalRequest,
+    Delivery,
+    DeliveryStatus,
+    Run,
+    Status,
+    WaitingNotice,
+    new_id,
+)
 from daemon.store.incidents import Alerting, signature_of
 from daemon.store.journal import Claim, Journal
 from tests.store.conftest import Clock, Ledger
@@ -19,12 +27,23 @@ HOUR = timedelta(hours=1)
 
 
 async def ran(
-    ledger: Ledger, clock: Clock, status: Status = Status.FAILED, detail: str | None = "exit 1", **more: object
+    ledger: Ledger,
+    clock: Clock,
+    status: Status = Status.FAILED,
+    detail: str | None = "exit 1",
+    **more: object,
 ) -> Run:
     """Let the routine run to this end, an hour after the last time."""
     clock.now += HOUR
     to, trigger = more.pop("to", MAIL), more.pop("trigger", "cron")
-    claim = Claim(routine="daily", definition="{}", trigger=str(trigger), slot=clock.now, goal="g", event=new_id())
+    claim = Claim(
+        routine="daily",
+        definition="{}",
+        trigger=str(trigger),
+        slot=clock.now,
+        goal="g",
+        event=new_id(),
+    )
     [run] = await ledger.journal.open_slots([claim])
     taken = await ledger.journal.take(run.id, owner="me")
     assert taken is not None
@@ -33,7 +52,9 @@ async def ran(
 
 async def sent(journal: Journal, target: str = "mail") -> list[str]:
     """Return what is on its way to a target, oldest first: the end of a run, or the kind of a notice."""
-    found = [each for each in reversed(await journal.deliveries(limit=1000)) if each.target == target]
+    found = [
+        each for each in reversed(await journal.deliveries(limit=1000)) if each.target == target
+    ]
     return [_kind(each) for each in found if each.status is not DeliveryStatus.SUPPRESSED]
 
 
@@ -47,7 +68,9 @@ async def test_a_broken_job_calls_once_however_often_it_fails(ledger: Ledger, cl
     assert await sent(ledger.journal) == ["failed"]
     [incident] = await ledger.journal.incidents()
     assert (incident.subject, incident.count, incident.targets) == ("routine daily", 5, ("mail",))
-    assert len(await ledger.journal.deliveries(status=DeliveryStatus.SUPPRESSED)) == 4, "they are kept for the record"
+    assert len(await ledger.journal.deliveries(status=DeliveryStatus.SUPPRESSED)) == 4, (
+        "they are kept for the record"
+    )
 
 
 async def test_another_cause_is_another_incident(ledger: Ledger, clock: Clock) -> None:
@@ -57,7 +80,9 @@ async def test_another_cause_is_another_incident(ledger: Ledger, clock: Clock) -
     assert await sent(ledger.journal) == ["failed", "failed", "timed_out"]
 
 
-async def test_who_was_told_is_reminded_and_told_once_when_it_is_over(ledger: Ledger, clock: Clock) -> None:
+async def test_who_was_told_is_reminded_and_told_once_when_it_is_over(
+    ledger: Ledger, clock: Clock
+) -> None:
     for _ in range(50):
         await ran(ledger, clock)
     assert await sent(ledger.journal) == ["failed"] * 3, "at 0, 24 and 48 hours"
@@ -69,7 +94,9 @@ async def test_who_was_told_is_reminded_and_told_once_when_it_is_over(ledger: Le
     assert over.count == 50 and over.closed is not None
 
 
-async def test_a_silent_success_brings_the_word_of_recovery_too(ledger: Ledger, clock: Clock) -> None:
+async def test_a_silent_success_brings_the_word_of_recovery_too(
+    ledger: Ledger, clock: Clock
+) -> None:
     await ran(ledger, clock)
     await ran(ledger, clock, Status.SUCCEEDED, None, silent=True)
     assert await sent(ledger.journal) == ["failed", "incident.recovered"]
@@ -85,7 +112,9 @@ async def test_a_job_that_flickers_does_not_call_each_time(ledger: Ledger, clock
     assert incident.count == 5
 
 
-async def test_acknowledged_means_no_more_reminders_until_it_is_over(ledger: Ledger, clock: Clock) -> None:
+async def test_acknowledged_means_no_more_reminders_until_it_is_over(
+    ledger: Ledger, clock: Clock
+) -> None:
     await ran(ledger, clock)
     [incident] = await ledger.journal.incidents()
     assert (await ledger.journal.acknowledge(incident.id, known=["routine daily"])).closed is None
@@ -100,10 +129,14 @@ async def test_acknowledged_means_no_more_reminders_until_it_is_over(ledger: Led
         await ledger.journal.acknowledge(99, known=[])
 
 
-async def test_the_incident_of_a_routine_that_is_gone_is_over_once_a_person_knows(ledger: Ledger, clock: Clock) -> None:
+async def test_the_incident_of_a_routine_that_is_gone_is_over_once_a_person_knows(
+    ledger: Ledger, clock: Clock
+) -> None:
     await ran(ledger, clock)
     [incident] = await ledger.journal.incidents()
-    assert (await ledger.journal.acknowledge(incident.id, known=["routine other"])).closed is not None
+    assert (
+        await ledger.journal.acknowledge(incident.id, known=["routine other"])
+    ).closed is not None
 
 
 async def test_what_a_person_tries_by_hand_calls_nobody_else(ledger: Ledger, clock: Clock) -> None:
@@ -119,7 +152,9 @@ async def test_records_are_written_whatever_is_known(ledger: Ledger, clock: Cloc
     assert [len(await sent(ledger.journal, name)) for name in ("file", "log", "mail")] == [3, 3, 1]
 
 
-async def test_a_routine_that_tells_nobody_has_its_alert_told_where_config_says(ledger: Ledger, clock: Clock) -> None:
+async def test_a_routine_that_tells_nobody_has_its_alert_told_where_config_says(
+    ledger: Ledger, clock: Clock
+) -> None:
     ledger.journal.alerting = Alerting(to=("ops",))
     for _ in range(3):
         await ran(ledger, clock, to=[("file", {"path": "x.md"})])
@@ -139,10 +174,16 @@ async def test_a_target_that_takes_nothing_is_told_elsewhere_and_its_alert_goes_
     assert sorted(await sent(ledger.journal, "ops")) == ["failed", "incident.opened"]
     await ledger.journal.delivered(alert.id, "there")
     assert [each.subject for each in await ledger.journal.incidents()] == ["routine daily"]
-    assert sorted(await sent(ledger.journal, "ops")) == ["failed", "incident.opened", "incident.recovered"]
+    assert sorted(await sent(ledger.journal, "ops")) == [
+        "failed",
+        "incident.opened",
+        "incident.recovered",
+    ]
 
 
-async def test_where_every_place_is_broken_the_caller_is_told_to_say_it(ledger: Ledger, clock: Clock) -> None:
+async def test_where_every_place_is_broken_the_caller_is_told_to_say_it(
+    ledger: Ledger, clock: Clock
+) -> None:
     ledger.journal.alerting = Alerting(to=("mail",))
     unheard = await ledger.journal.trouble("target mail", "451 later")
     assert unheard is not None and unheard.subject == "target mail"
@@ -155,14 +196,22 @@ async def test_an_unsent_question_is_withdrawn_with_its_run_whichever_version_wr
     ledger: Ledger, clock: Clock, older: bool
 ) -> None:
     run = await ledger.running()
-    approval_request = ApprovalRequest(call_id="1.0", tool="shell", request={}, digest="d", rule="rule 1")
-    notice = WaitingNotice(title="t", head="h", questions=((new_id(), "q"),), targets=("mail", "phone"))
+    approval_request = ApprovalRequest(
+        call_id="1.0", tool="shell", request={}, digest="d", rule="rule 1"
+    )
+    notice = WaitingNotice(
+        title="t", head="h", questions=((new_id(), "q"),), targets=("mail", "phone")
+    )
     await ledger.journal.park(run, [approval_request], patience=HOUR, detail="waits", notice=notice)
     if older:  # it had no such column
-        await ledger.db.write(lambda connection: connection.execute("UPDATE outbox SET kind = NULL"))
+        await ledger.db.write(
+            lambda connection: connection.execute("UPDATE outbox SET kind = NULL")
+        )
     assert {each.kind for each in await ledger.journal.deliveries()} == {"question"}
     await ledger.journal.request_cancel(run.id)
-    assert {each.status for each in await ledger.journal.deliveries()} == {DeliveryStatus.SUPPRESSED}
+    assert {each.status for each in await ledger.journal.deliveries()} == {
+        DeliveryStatus.SUPPRESSED
+    }
 
 
 async def test_an_incident_outlives_the_process(ledger: Ledger, clock: Clock) -> None:

@@ -51,7 +51,9 @@ class Explained:
         result = work(self.connection)
         self.connection.set_trace_callback(None)
         for statement in statements:
-            self.plans += [row[3] for row in self.connection.execute(f"EXPLAIN QUERY PLAN {statement}")]
+            self.plans += [
+                row[3] for row in self.connection.execute(f"EXPLAIN QUERY PLAN {statement}")
+            ]
         return result
 
 
@@ -85,8 +87,16 @@ async def test_no_daily_question_walks_through_the_history(explained: Explained)
     await journal.recall("operator")
     await journal.input_of("01")
     await journal.seen_files("daily")
-    await journal.unanswered("daily", parents=["one", "two"], statuses={Status.SUCCEEDED}, since=START)
+    await journal.unanswered(
+        "daily", parents=["one", "two"], statuses={Status.SUCCEEDED}, since=START
+    )
     # a walk along an index, or along the order asked for, ends at the limit; these two are of a few rows at most
     harmless = ("SCAN name", "USING INDEX", "USING COVERING INDEX", "SCAN CONSTANT ROW")
-    walks = [plan for plan in explained.plans if "SCAN" in plan and not any(word in plan for word in harmless)]
-    assert walks == ["SCAN o"], "only the listing of the latest deliveries goes by the table itself, backwards"
+    walks = [
+        plan
+        for plan in explained.plans
+        if "SCAN" in plan and not any(word in plan for word in harmless)
+    ]
+    assert walks == ["SCAN o"], (
+        "only the listing of the latest deliveries goes by the table itself, backwards"
+    )

@@ -38,7 +38,9 @@ def hold(folder: Path) -> subprocess.Popen[str]:
 
 def test_a_second_daemon_is_told_who_holds_the_state(tmp_path: Path) -> None:
     with hold(tmp_path / "state") as first:
-        with pytest.raises(StateBusy, match=f"is in use by process {first.pid}; stop it first") as caught:
+        with pytest.raises(
+            StateBusy, match=f"is in use by process {first.pid}; stop it first"
+        ) as caught:
             lock_state(tmp_path / "state")
         assert caught.value.pid == first.pid
         first.communicate()
@@ -73,7 +75,9 @@ def test_a_lock_whose_holder_has_not_written_its_pid_yet_is_told_without(tmp_pat
 
 def test_a_child_process_does_not_inherit_the_lock(tmp_path: Path) -> None:
     lock = lock_state(tmp_path)
-    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, close_fds=False) as child:
+    with subprocess.Popen(
+        [sys.executable, "-c", "input()"], stdin=subprocess.PIPE, close_fds=False
+    ) as child:
         lock.release()
         with lock_state(tmp_path):
             pass
@@ -123,7 +127,9 @@ def mounts(tmp_path: Path) -> Path:
         ("covered/state", "cifs"),
     ],
 )
-def test_the_file_system_is_the_one_mounted_nearest(tmp_path: Path, mounts: Path, folder: str, found: str) -> None:
+def test_the_file_system_is_the_one_mounted_nearest(
+    tmp_path: Path, mounts: Path, folder: str, found: str
+) -> None:
     assert filesystem(tmp_path / folder, mounts) == found
 
 
@@ -133,8 +139,12 @@ def test_a_link_does_not_hide_a_network_file_system(tmp_path: Path, mounts: Path
 
 
 @pytest.mark.parametrize("folder", ["home/state", "my share/state", "covered/state"])
-def test_a_network_file_system_is_refused_by_name(tmp_path: Path, mounts: Path, folder: str) -> None:
-    with pytest.raises(ConfigError, match=r"a network file system cannot hold the database \(found \S+\); choose a"):
+def test_a_network_file_system_is_refused_by_name(
+    tmp_path: Path, mounts: Path, folder: str
+) -> None:
+    with pytest.raises(
+        ConfigError, match=r"a network file system cannot hold the database \(found \S+\); choose a"
+    ):
         lock_state(tmp_path / folder, mounts=mounts)
 
 

@@ -101,7 +101,11 @@ class JournalMachine(RuleBasedStateMachine):
             assert (run is None) == ((routine, minute) in self.slots)
             if run is not None:
                 self.slots[routine, minute] = run.id
-                self.steps[run.id], self.status[run.id], self.fence[run.id] = [], run.status, run.fence
+                self.steps[run.id], self.status[run.id], self.fence[run.id] = (
+                    [],
+                    run.status,
+                    run.fence,
+                )
         return multiple(*(run.id for run in given if run))
 
     @rule(routine=ROUTINES, count=st.integers(1, 3), reason=st.sampled_from(list(Reason)))
@@ -112,7 +116,12 @@ class JournalMachine(RuleBasedStateMachine):
         for _ in range(2):
             self.wait(
                 lambda: self.journal.account(
-                    routine, first=at(first), last=at(last), count=count, outcome=Outcome.MISSED, reason=reason
+                    routine,
+                    first=at(first),
+                    last=at(last),
+                    count=count,
+                    outcome=Outcome.MISSED,
+                    reason=reason,
                 )
             )
         self.slots |= {(routine, minute): "missed" for minute in range(first, last + 1)}
@@ -196,7 +205,9 @@ class JournalMachine(RuleBasedStateMachine):
             return
         asked = self.wait(lambda: self.journal.request_cancel(run_id))
         assert asked.cancel
-        assert asked.status is (Status.RUNNING if self.status[run_id] is Status.RUNNING else Status.CANCELLED)
+        assert asked.status is (
+            Status.RUNNING if self.status[run_id] is Status.RUNNING else Status.CANCELLED
+        )
         self.status[run_id], self.fence[run_id] = asked.status, asked.fence
 
     # --- the end of a process, and the next one
@@ -212,7 +223,9 @@ class JournalMachine(RuleBasedStateMachine):
         for run_id, status in self.status.items():
             if status is Status.RUNNING:
                 self.status[run_id] = Status.QUEUED
-        assert {run.id for run in left} == {run_id for run_id, status in self.status.items() if status is Status.QUEUED}
+        assert {run.id for run in left} == {
+            run_id for run_id, status in self.status.items() if status is Status.QUEUED
+        }
         self.fence |= {run.id: run.fence for run in left}
 
     @rule(data=st.data())
@@ -234,9 +247,14 @@ class JournalMachine(RuleBasedStateMachine):
 
         held = [self.db.submit(stand)]
         await asyncio.to_thread(standing.wait)
-        lost = [self.journal.append(await self.journal.get(run_id), step(number=-1)) for run_id in flying]
+        lost = [
+            self.journal.append(await self.journal.get(run_id), step(number=-1))
+            for run_id in flying
+        ]
         here = self.db.path.parent
-        shutil.copytree(here, here.with_name(str(self.lives + 1)), ignore=shutil.ignore_patterns("*-shm"))
+        shutil.copytree(
+            here, here.with_name(str(self.lives + 1)), ignore=shutil.ignore_patterns("*-shm")
+        )
         leave.set()
         await asyncio.gather(*held, *lost)
         await self.db.close()
@@ -253,8 +271,12 @@ class JournalMachine(RuleBasedStateMachine):
         rows = await self.journal.slots(limit=1_000)
         assert sum(row.count for row in rows) == len(self.slots)
         assert {row.run for row in rows if row.run} == set(runs)
-        assert sorted(delivery.run for delivery in await self.journal.deliveries(limit=1_000)) == sorted(self.delivered)
+        assert sorted(
+            delivery.run for delivery in await self.journal.deliveries(limit=1_000)
+        ) == sorted(self.delivered)
 
 
-JournalMachine.TestCase.settings = settings(deadline=None, derandomize=True, max_examples=60, stateful_step_count=40)
+JournalMachine.TestCase.settings = settings(
+    deadline=None, derandomize=True, max_examples=60, stateful_step_count=40
+)
 TestJournal = JournalMachine.TestCase

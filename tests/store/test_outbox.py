@@ -20,13 +20,24 @@ async def ended(ledger: Ledger, status: Status = Status.SUCCEEDED, **changes: ob
 async def test_every_end_has_its_deliveries_due_at_once(ledger: Ledger, clock: Clock) -> None:
     run = await ended(ledger, report="# All well")
     file, log = await ledger.journal.due_deliveries(clock.now)
-    assert (file.target, file.options, file.attempts, file.created) == ("file", {"path": "{slot:%d}.md"}, 0, run.ended)
-    assert (file.report.text, file.report.slot, file.report.scheduled_zone) == ("# All well", run.slot, "Europe/Berlin")
+    assert (file.target, file.options, file.attempts, file.created) == (
+        "file",
+        {"path": "{slot:%d}.md"},
+        0,
+        run.ended,
+    )
+    assert (file.report.text, file.report.slot, file.report.scheduled_zone) == (
+        "# All well",
+        run.slot,
+        "Europe/Berlin",
+    )
     assert (log.target, log.report.status, log.routine) == ("log", Status.SUCCEEDED, "daily")
     assert await ledger.journal.next_delivery() == clock.now
 
 
-async def test_a_run_that_failed_without_a_report_delivers_why(ledger: Ledger, clock: Clock) -> None:
+async def test_a_run_that_failed_without_a_report_delivers_why(
+    ledger: Ledger, clock: Clock
+) -> None:
     await ended(ledger, Status.FAILED, detail="the model gave no answer")
     due = await ledger.journal.due_deliveries(clock.now)
     assert {delivery.report.text for delivery in due} == {"the model gave no answer"}
@@ -46,10 +57,17 @@ async def test_what_arrived_is_sent_no_more(ledger: Ledger, clock: Clock) -> Non
     await ledger.journal.delivered(file.id, "/reports/02.md")
     assert [delivery.id for delivery in await ledger.journal.due_deliveries(clock.now)] == [log.id]
     (kept,) = await ledger.journal.deliveries(status=DeliveryStatus.DELIVERED)
-    assert (kept.receipt, kept.attempts, kept.next_at, kept.error) == ("/reports/02.md", 1, None, None)
+    assert (kept.receipt, kept.attempts, kept.next_at, kept.error) == (
+        "/reports/02.md",
+        1,
+        None,
+        None,
+    )
 
 
-async def test_what_failed_is_tried_again_when_its_time_has_come(ledger: Ledger, clock: Clock) -> None:
+async def test_what_failed_is_tried_again_when_its_time_has_come(
+    ledger: Ledger, clock: Clock
+) -> None:
     await ended(ledger)
     file, log = await ledger.journal.due_deliveries(clock.now)
     later = clock.now + timedelta(seconds=30)
@@ -58,7 +76,12 @@ async def test_what_failed_is_tried_again_when_its_time_has_come(ledger: Ledger,
     assert await ledger.journal.due_deliveries(clock.now) == []
     assert await ledger.journal.next_delivery() == later
     (again,) = await ledger.journal.due_deliveries(later)
-    assert (again.id, again.attempts, again.error, again.status) == (file.id, 1, "disk ? full", DeliveryStatus.PENDING)
+    assert (again.id, again.attempts, again.error, again.status) == (
+        file.id,
+        1,
+        "disk ? full",
+        DeliveryStatus.PENDING,
+    )
 
 
 async def test_what_was_given_up_stays_visible_as_failed(ledger: Ledger, clock: Clock) -> None:
@@ -102,7 +125,10 @@ async def test_a_delivery_that_was_dropped_is_trouble_no_more(ledger: Ledger) ->
     [delivery] = await ledger.journal.deliveries()
     await ledger.journal.delivery_failed(delivery.id, "no such mailbox", None)
     dropped = await ledger.journal.drop(delivery.id)
-    assert (dropped.status, dropped.error) == (DeliveryStatus.SUPPRESSED, "no such mailbox; dropped by a person")
+    assert (dropped.status, dropped.error) == (
+        DeliveryStatus.SUPPRESSED,
+        "no such mailbox; dropped by a person",
+    )
     with pytest.raises(Refused):
         await ledger.journal.drop(delivery.id)
     with pytest.raises(NotFound):

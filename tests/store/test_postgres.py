@@ -85,7 +85,9 @@ async def test_works_are_committed_together_and_in_order(db: Database) -> None:
     async with held(db):
         futures = [db.submit(put(number)) for number in range(BATCH)]
     assert await asyncio.gather(*futures) == list(range(BATCH))
-    stamps = await db.read(lambda connection: connection.execute("SELECT DISTINCT xmin FROM meta").fetchall())
+    stamps = await db.read(
+        lambda connection: connection.execute("SELECT DISTINCT xmin FROM meta").fetchall()
+    )
     assert len(stamps) == 1, "one transaction"
 
 
@@ -129,19 +131,26 @@ async def test_a_reader_sees_one_moment_and_cannot_write(db: Database) -> None:
         await db.read(put(2))
 
 
-async def test_two_processes_that_look_and_then_write_do_not_meet(db: Database, other: Database) -> None:
+async def test_two_processes_that_look_and_then_write_do_not_meet(
+    db: Database, other: Database
+) -> None:
     def count_up(connection: Any) -> None:
         row = connection.execute("SELECT value FROM meta WHERE key = 'n'").fetchone()
         number = int(row[0]) + 1 if row else 1
         connection.execute(
-            "INSERT INTO meta VALUES ('n', ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value", (str(number),)
+            "INSERT INTO meta VALUES ('n', ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value",
+            (str(number),),
         )
 
     await asyncio.gather(*(each.write(count_up) for _ in range(50) for each in (db, other)))
-    assert await db.read(lambda connection: connection.execute("SELECT value FROM meta").fetchall()) == [("100",)]
+    assert await db.read(
+        lambda connection: connection.execute("SELECT value FROM meta").fetchall()
+    ) == [("100",)]
 
 
-async def test_each_slot_has_one_run_however_many_daemons_claim_it(db: Database, other: Database, clock: Clock) -> None:
+async def test_each_slot_has_one_run_however_many_daemons_claim_it(
+    db: Database, other: Database, clock: Clock
+) -> None:
     ledgers = [Ledger(each, clock) for each in (db, other)]
     slots = [clock.now + timedelta(minutes=number) for number in range(40)]
     claims = [(each.journal, each.claim(slot=slot)) for slot in slots for each in ledgers]
@@ -151,7 +160,9 @@ async def test_each_slot_has_one_run_however_many_daemons_claim_it(db: Database,
     assert proof.broken is None
 
 
-async def test_whoever_lets_the_lease_run_out_loses_the_run(db: Database, other: Database, clock: Clock) -> None:
+async def test_whoever_lets_the_lease_run_out_loses_the_run(
+    db: Database, other: Database, clock: Clock
+) -> None:
     mine, theirs = Ledger(db, clock), Ledger(other, clock)
     run = await mine.running()
     await mine.journal.append(run, step(StepKind.LLM, number=1))
@@ -208,7 +219,9 @@ async def test_what_was_acknowledged_outlives_a_crash_of_the_server(
     assert kept == list(range(len(kept)))
     assert len(kept) >= 8, "all up to the last durable one"
     # what was taken with it is noticed: the run goes on from what there is
-    (told,) = await asyncio.gather(ledger.journal.append(run, step(number=10)), return_exceptions=True)
+    (told,) = await asyncio.gather(
+        ledger.journal.append(run, step(number=10)), return_exceptions=True
+    )
     if len(kept) < 10:
         assert isinstance(told, StoreFull)
         assert "resumes from the ones before" in str(told)
@@ -216,7 +229,9 @@ async def test_what_was_acknowledged_outlives_a_crash_of_the_server(
         assert not isinstance(told, BaseException)
 
 
-async def test_a_server_that_is_away_for_a_moment_is_waited_for(mortal: Database, server: Server) -> None:
+async def test_a_server_that_is_away_for_a_moment_is_waited_for(
+    mortal: Database, server: Server
+) -> None:
     await mortal.write(put(0))
     restarted = asyncio.create_task(asyncio.to_thread(server.crash))
     writes = [mortal.write(put(number), durable=True) for number in range(1, 60)]
@@ -225,21 +240,29 @@ async def test_a_server_that_is_away_for_a_moment_is_waited_for(mortal: Database
     assert set(range(1, 60)) <= set(await mortal.read(keys))
 
 
-async def test_a_commit_whose_answer_is_lost_is_neither_lost_nor_repeated(mortal: Any, server: Server) -> None:
+async def test_a_commit_whose_answer_is_lost_is_neither_lost_nor_repeated(
+    mortal: Any, server: Server
+) -> None:
     """The server dies in the COMMIT: before it stood, or after it stood and before we heard of it."""
     asked = 0
 
     def count_up(connection: Any) -> int:
-        connection.execute("INSERT INTO told (run_id, event, text, at) VALUES ('x', ?, '', 0)", (str(asked),))
+        connection.execute(
+            "INSERT INTO told (run_id, event, text, at) VALUES ('x', ?, '', 0)", (str(asked),)
+        )
         return asked
 
-    await mortal.write(lambda connection: connection.control("ALTER TABLE told DROP CONSTRAINT told_run_id_fkey"))
+    await mortal.write(
+        lambda connection: connection.control("ALTER TABLE told DROP CONSTRAINT told_run_id_fkey")
+    )
     await mortal.write(lambda connection: connection.control("DROP INDEX told_event"))
     for asked in range(6):
         wire = mortal._wire
         said = wire.control
 
-        def broken(statements: str, wire: Any = wire, said: Any = said, stood: bool = asked % 2 == 0) -> Any:
+        def broken(
+            statements: str, wire: Any = wire, said: Any = said, stood: bool = asked % 2 == 0
+        ) -> Any:
             if statements == "COMMIT":
                 if stood:
                     said("COMMIT")
@@ -248,7 +271,9 @@ async def test_a_commit_whose_answer_is_lost_is_neither_lost_nor_repeated(mortal
 
         wire.control = broken
         assert await mortal.write(count_up, durable=True) == asked
-    found = await mortal.read(lambda connection: connection.execute("SELECT event FROM told ORDER BY id").fetchall())
+    found = await mortal.read(
+        lambda connection: connection.execute("SELECT event FROM told ORDER BY id").fetchall()
+    )
     assert found == [(str(number),) for number in range(6)]
 
 
@@ -268,7 +293,9 @@ def test_a_server_that_says_nothing_for_long_is_given_up(postgres_url: str) -> N
     connection.close()
 
 
-async def test_a_server_that_stays_away_is_said_and_found_again(mortal: Any, server: Server) -> None:
+async def test_a_server_that_stays_away_is_said_and_found_again(
+    mortal: Any, server: Server
+) -> None:
     mortal.patience = 0.3
     await asyncio.to_thread(server.stop)
     try:
@@ -283,8 +310,12 @@ async def test_a_server_that_stays_away_is_said_and_found_again(mortal: Any, ser
     assert await mortal.read(keys) == [2], "what was refused is not there"
 
 
-async def test_a_writer_that_is_stopped_in_its_commit_holds_up_nobody_for_long(db: Any, other: Database) -> None:
-    await db.write(lambda connection: connection.control("SET idle_in_transaction_session_timeout = '2s'"))
+async def test_a_writer_that_is_stopped_in_its_commit_holds_up_nobody_for_long(
+    db: Any, other: Database
+) -> None:
+    await db.write(
+        lambda connection: connection.control("SET idle_in_transaction_session_timeout = '2s'")
+    )
     stopped, go_on, times = threading.Event(), threading.Event(), 0
 
     def paused(connection: Any) -> None:
@@ -307,12 +338,18 @@ async def test_a_writer_that_is_stopped_in_its_commit_holds_up_nobody_for_long(d
 # --- the tables
 
 
-async def test_daemons_that_start_together_make_the_tables_once(postgres: Server, tmp_path: Path) -> None:
+async def test_daemons_that_start_together_make_the_tables_once(
+    postgres: Server, tmp_path: Path
+) -> None:
     name = postgres.create()
     paths = [tmp_path / str(number) for number in range(4)]
     opened = await asyncio.gather(*(open_database(path, postgres.url(name)) for path in paths))
-    applied = await opened[0].read(lambda each: each.execute("SELECT version FROM migration ORDER BY 1").fetchall())
-    assert [version for (version,) in applied] == sorted(int(file.name[:3]) for file in MIGRATIONS.glob("*.sql"))
+    applied = await opened[0].read(
+        lambda each: each.execute("SELECT version FROM migration ORDER BY 1").fetchall()
+    )
+    assert [version for (version,) in applied] == sorted(
+        int(file.name[:3]) for file in MIGRATIONS.glob("*.sql")
+    )
     for each in opened:
         await each.close()
     postgres.drop(name)
@@ -322,13 +359,17 @@ async def test_a_database_of_a_newer_version_is_not_touched(
     postgres: Server, postgres_url: str, tmp_path: Path
 ) -> None:
     db = await open_database(tmp_path / "x", postgres_url)
-    await db.write(lambda connection: connection.execute("INSERT INTO migration VALUES (999, 'later', 0)"))
+    await db.write(
+        lambda connection: connection.execute("INSERT INTO migration VALUES (999, 'later', 0)")
+    )
     await db.close()
     with pytest.raises(ConfigError, match=r"newer version of agentd \(schema 999, this one knows"):
         await open_database(tmp_path / "x", postgres_url)
 
 
-async def test_the_tables_of_another_program_are_left_alone(postgres: Server, tmp_path: Path) -> None:
+async def test_the_tables_of_another_program_are_left_alone(
+    postgres: Server, tmp_path: Path
+) -> None:
     name = postgres.create()
     postgres.sql("CREATE TABLE theirs (x int)", name)
     with pytest.raises(ConfigError, match="holds the tables of another program"):
@@ -336,7 +377,9 @@ async def test_the_tables_of_another_program_are_left_alone(postgres: Server, tm
     postgres.drop(name)
 
 
-async def test_a_server_that_is_not_there_is_told_in_one_line_without_the_password(tmp_path: Path) -> None:
+async def test_a_server_that_is_not_there_is_told_in_one_line_without_the_password(
+    tmp_path: Path,
+) -> None:
     pytest.importorskip("psycopg")
     with pytest.raises(DatabaseAway) as caught:
         await open_database(tmp_path / "x", "postgresql://me:hunter2hunter2@127.0.0.1:1/agentd")

@@ -17,7 +17,9 @@ DAY = timedelta(days=1)
 async def lived(ledger: Ledger, times: int, routine: str = "daily") -> None:
     for number in range(times):
         run = await ledger.running(routine)
-        await ledger.journal.append(run, Step(kind=StepKind.LLM, iteration=1, body={"text": f"said {number} " * 400}))
+        await ledger.journal.append(
+            run, Step(kind=StepKind.LLM, iteration=1, body={"text": f"said {number} " * 400})
+        )
         path = {"path": "reports/{slot:%Y%m%d%H%M%S}.md"}
         await ledger.journal.end(run.to(Status.SUCCEEDED, report="fine"), [("file", path)])
 
@@ -33,7 +35,9 @@ async def test_old_steps_go_and_their_runs_stay(ledger: Ledger, clock: Clock) ->
     await lived(ledger, 30)
     clock.now += 100 * DAY
     await lived(ledger, 5)
-    assert await all_gone(ledger, clock, steps=90 * DAY) == 25, "the last ten stay whatever their age"
+    assert await all_gone(ledger, clock, steps=90 * DAY) == 25, (
+        "the last ten stay whatever their age"
+    )
     runs = await ledger.journal.runs(limit=100)
     assert len(runs) == 35
     assert [len(await ledger.journal.steps(run.id)) for run in runs] == [1] * 10 + [0] * 25
@@ -49,11 +53,17 @@ async def test_old_runs_go_with_all_that_is_theirs_and_each_routine_keeps_its_la
     assert await all_gone(ledger, clock, runs=90 * DAY) == 15
     assert {run.routine for run in await ledger.journal.runs(limit=100)} == {"daily", "rare"}
     counts = await ledger.journal.counts()
-    assert (counts["runs"]["succeeded"], counts["deliveries"]["pending"], counts["steps"]) == (13, 13, 13)
+    assert (counts["runs"]["succeeded"], counts["deliveries"]["pending"], counts["steps"]) == (
+        13,
+        13,
+        13,
+    )
     assert len(await ledger.journal.slots(limit=100)) == 28, "that they were due is not forgotten"
 
 
-async def test_a_database_that_grew_too_big_loses_the_oldest_first(ledger: Ledger, clock: Clock) -> None:
+async def test_a_database_that_grew_too_big_loses_the_oldest_first(
+    ledger: Ledger, clock: Clock
+) -> None:
     await lived(ledger, 150)
     before = (await ledger.journal.counts())["steps"]
     assert await all_gone(ledger, clock, max_bytes=1) > 0
@@ -85,14 +95,24 @@ async def test_old_report_files_go_and_nothing_outside_the_workspace(
     outside.write_text("mine")
     (workspace / "link").symlink_to(tmp_path)
     await lived(ledger, 4)
-    places = [workspace / "reports/a.md", workspace / "reports/b.md", outside, workspace / "link/outside.md"]
+    places = [
+        workspace / "reports/a.md",
+        workspace / "reports/b.md",
+        outside,
+        workspace / "link/outside.md",
+    ]
     for delivery, place in zip(reversed(await ledger.journal.deliveries()), places, strict=True):
         place.write_text("x")
         await ledger.journal.delivered(delivery.id, str(place))
     clock.now += 100 * DAY
     keep = Keep(reports=90 * DAY)
     upkeep = Upkeep(
-        ledger.db, ledger.journal, clock=lambda: clock.now, keep=lambda: keep, workspace=workspace, idle=lambda: True
+        ledger.db,
+        ledger.journal,
+        clock=lambda: clock.now,
+        keep=lambda: keep,
+        workspace=workspace,
+        idle=lambda: True,
     )
     await upkeep.let_go()
     assert [place.exists() for place in places] == [False, False, True, True]
@@ -100,7 +120,9 @@ async def test_old_report_files_go_and_nothing_outside_the_workspace(
 
 
 @in_a_file
-async def test_a_damaged_database_is_an_incident(ledger: Ledger, clock: Clock, tmp_path: Path) -> None:
+async def test_a_damaged_database_is_an_incident(
+    ledger: Ledger, clock: Clock, tmp_path: Path
+) -> None:
     assert verdict_on(ledger.db.path) == "ok"
     (tmp_path / "broken.db").write_bytes(b"SQLite format 3\0" + b"\xff" * 4096)
     assert verdict_on(tmp_path / "broken.db") != "ok"

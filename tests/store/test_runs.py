@@ -91,7 +91,9 @@ async def test_what_held_a_run_before_can_write_nothing_more(ledger: Ledger) -> 
     assert await numbers(ledger, fresh) == [1]
 
 
-async def test_a_zombie_of_another_process_is_fenced_by_the_database(ledger: Ledger, db: Database) -> None:
+async def test_a_zombie_of_another_process_is_fenced_by_the_database(
+    ledger: Ledger, db: Database
+) -> None:
     zombie = await ledger.running()
     successor = Ledger(db, ledger.clock)
     await ledger.lapse()
@@ -109,13 +111,18 @@ async def test_runs_of_a_dead_process_are_queued_again(ledger: Ledger) -> None:
     await ledger.journal.end(done.to(Status.SUCCEEDED))
     await ledger.lapse()
     left = await ledger.journal.recover("me")
-    assert [(run.id, run.status) for run in left] == [(dead.id, Status.QUEUED), (waiting.id, Status.QUEUED)]
+    assert [(run.id, run.status) for run in left] == [
+        (dead.id, Status.QUEUED),
+        (waiting.id, Status.QUEUED),
+    ]
     again = await ledger.journal.take(dead.id, owner="me")
     assert again is not None
     assert again.barren == 2
 
 
-async def test_only_attempts_that_die_without_a_step_are_barren(ledger: Ledger, clock: Clock) -> None:
+async def test_only_attempts_that_die_without_a_step_are_barren(
+    ledger: Ledger, clock: Clock
+) -> None:
     run = await ledger.running()
 
     async def again(suspended: Run) -> Run:
@@ -150,7 +157,13 @@ async def test_a_run_that_was_opened_here_is_begun_at_once_and_its_first_step_br
     assert run is not None
     await ledger.journal.append(run, step(number=0))
     kept = await ledger.journal.get(run.id)
-    assert (kept.status, kept.started, kept.fence, kept.attempt, kept.barren) == (Status.RUNNING, clock.now, 1, 1, 0)
+    assert (kept.status, kept.started, kept.fence, kept.attempt, kept.barren) == (
+        Status.RUNNING,
+        clock.now,
+        1,
+        1,
+        0,
+    )
     assert kept == replace(run, barren=0)
     await ledger.journal.end(run.to(Status.SUCCEEDED))
 
@@ -162,7 +175,9 @@ async def test_a_run_that_is_begun_is_taken_by_nobody_else(ledger: Ledger) -> No
         assert await ledger.journal.take(queued.id, owner="other") is None
 
 
-async def test_what_this_process_has_not_just_opened_is_taken_and_not_begun(ledger: Ledger, clock: Clock) -> None:
+async def test_what_this_process_has_not_just_opened_is_taken_and_not_begun(
+    ledger: Ledger, clock: Clock
+) -> None:
     later = await ledger.queued(not_before=clock.now + timedelta(hours=1))
     assert ledger.journal.begin(later.id, owner="me") is None
     assert ledger.journal.begin("nobody", owner="me") is None
@@ -188,9 +203,13 @@ async def test_a_run_that_is_begun_hears_that_it_is_to_stop(ledger: Ledger) -> N
 
 
 @in_a_file
-async def test_who_begins_a_run_that_is_over_writes_nothing_of_it(ledger: Ledger, clock: Clock) -> None:
+async def test_who_begins_a_run_that_is_over_writes_nothing_of_it(
+    ledger: Ledger, clock: Clock
+) -> None:
     queued = await ledger.queued()
-    await Ledger(ledger.db, clock).journal.request_cancel(queued.id)  # of which our journal has not heard
+    await Ledger(ledger.db, clock).journal.request_cancel(
+        queued.id
+    )  # of which our journal has not heard
     run = ledger.journal.begin(queued.id, owner="me")
     assert run is not None
     behind = ledger.journal.append(run, step(number=0))
@@ -208,7 +227,9 @@ class Refusing(Database):
 
     refusing = False
 
-    def submit(self, work: Work[Any], *, durable: bool = False, lazily: bool = False) -> asyncio.Future[Any]:
+    def submit(
+        self, work: Work[Any], *, durable: bool = False, lazily: bool = False
+    ) -> asyncio.Future[Any]:
         def refused(connection: sqlite3.Connection) -> None:
             error = sqlite3.OperationalError("disk I/O error")
             error.sqlite_errorcode = sqlite3.SQLITE_IOERR
@@ -218,7 +239,9 @@ class Refusing(Database):
         return super().submit(refused if refusing else work, durable=durable, lazily=lazily)
 
 
-async def test_a_run_whose_beginning_the_disk_refuses_has_not_begun(tmp_path: Path, clock: Clock) -> None:
+async def test_a_run_whose_beginning_the_disk_refuses_has_not_begun(
+    tmp_path: Path, clock: Clock
+) -> None:
     db = await Refusing.open(tmp_path / "agentd.db")
     assert isinstance(db, Refusing)
     ledger = Ledger(db, clock)
@@ -253,7 +276,11 @@ async def test_steps_come_back_as_they_went_in(ledger: Ledger, clock: Clock) -> 
         replace(step(StepKind.CALL, 1), call_id="call_1"),
     ]
     written = await ledger.journal.append(run, *given)
-    assert [(found.seq, found.at) for found in written] == [(0, clock.now), (1, clock.now), (2, clock.now)]
+    assert [(found.seq, found.at) for found in written] == [
+        (0, clock.now),
+        (1, clock.now),
+        (2, clock.now),
+    ]
     assert await ledger.journal.steps(run.id) == written
     assert [replace(found, seq=-1, at=None) for found in written] == given
 
@@ -262,11 +289,15 @@ async def test_long_bodies_are_deflated(ledger: Ledger, db: Database) -> None:
     run = await ledger.running()
     await ledger.journal.append(run, step(text="x" * 100), step(text="x" * 100_000))
     short, long = await db.read(
-        lambda connection: [body for (body,) in connection.execute("SELECT body FROM step ORDER BY seq")]
+        lambda connection: [
+            body for (body,) in connection.execute("SELECT body FROM step ORDER BY seq")
+        ]
     )
     assert short == b'{"text":"' + b"x" * 100 + b'"}'
     assert len(long) < 1_000
-    assert zlib.decompress(long) == b'{"text":"' + b"x" * 100_000 + b'"}', "as every version has read it"
+    assert zlib.decompress(long) == b'{"text":"' + b"x" * 100_000 + b'"}', (
+        "as every version has read it"
+    )
 
 
 async def test_steps_left_unawaited_are_there_once_a_later_one_is(ledger: Ledger) -> None:
@@ -286,7 +317,9 @@ async def test_a_step_is_written_as_it_was_when_it_was_handed_in(ledger: Ledger)
     assert await numbers(ledger, run) == [1]
 
 
-async def test_a_body_that_is_not_json_is_refused_before_anything_is_written(ledger: Ledger) -> None:
+async def test_a_body_that_is_not_json_is_refused_before_anything_is_written(
+    ledger: Ledger,
+) -> None:
     run = await ledger.running()
     with pytest.raises(TypeError, match="not JSON serializable"):
         ledger.journal.append(run, step(number=1), step(number=object()))
@@ -302,11 +335,15 @@ async def test_the_time_lived_is_kept_with_the_step(ledger: Ledger) -> None:
 
 
 @in_a_file
-async def test_no_step_is_written_behind_one_that_the_disk_refused(ledger: Ledger, db: Database) -> None:
+async def test_no_step_is_written_behind_one_that_the_disk_refused(
+    ledger: Ledger, db: Database
+) -> None:
     run = await ledger.running()
     await ledger.journal.append(run, step(number=0))
     (pages,) = await db.read(lambda connection: connection.execute("PRAGMA page_count").fetchone())
-    await db.write(lambda connection: connection.execute(f"PRAGMA max_page_count = {pages}").fetchone())
+    await db.write(
+        lambda connection: connection.execute(f"PRAGMA max_page_count = {pages}").fetchone()
+    )
     # incompressible, so that it does not fit where a small one would
     refused = ledger.journal.append(
         run, step(number=1, text="".join(chr(0x4E00 + i * 7919 % 20_000) for i in range(50_000)))
@@ -315,7 +352,9 @@ async def test_no_step_is_written_behind_one_that_the_disk_refused(ledger: Ledge
     for full in (refused, behind):
         with pytest.raises(StoreFull):
             await full
-    await db.write(lambda connection: connection.execute("PRAGMA max_page_count = 1000000").fetchone())
+    await db.write(
+        lambda connection: connection.execute("PRAGMA max_page_count = 1000000").fetchone()
+    )
     with pytest.raises(StoreFull, match="an earlier step could not be written"):
         await ledger.journal.append(run, step(number=3))
     with pytest.raises(StoreFull, match="an earlier step could not be written"):
@@ -340,7 +379,12 @@ async def test_an_end_is_kept_whole(ledger: Ledger, clock: Clock) -> None:
             iterations=3,
         )
     )  # fmt: skip
-    assert (ended.ended, ended.report, ended.usage, ended.active) == (clock.now, "half ?", usage, 29.5)
+    assert (ended.ended, ended.report, ended.usage, ended.active) == (
+        clock.now,
+        "half ?",
+        usage,
+        29.5,
+    )
     assert await ledger.journal.get(run.id) == ended
 
 
@@ -428,7 +472,9 @@ async def test_runs_are_found_by_status(ledger: Ledger) -> None:
     last = await ledger.journal.last("daily", statuses={Status.FAILED, Status.SUCCEEDED})
     assert last is not None
     assert last.id == good.id
-    before = await ledger.journal.last("daily", statuses=[Status.FAILED, Status.SUCCEEDED], before=good.id)
+    before = await ledger.journal.last(
+        "daily", statuses=[Status.FAILED, Status.SUCCEEDED], before=good.id
+    )
     assert before is not None
     assert before.id == failed.id
     assert await ledger.journal.last("daily", statuses={Status.TIMED_OUT}) is None
@@ -442,7 +488,9 @@ async def test_the_newest_run_of_each_routine_is_found_at_once(ledger: Ledger) -
 
 
 @in_a_file
-async def test_the_last_run_that_succeeded_here_is_known_without_a_look(ledger: Ledger, clock: Clock) -> None:
+async def test_the_last_run_that_succeeded_here_is_known_without_a_look(
+    ledger: Ledger, clock: Clock
+) -> None:
     journal = ledger.journal
     assert journal.latest("daily", before="~") is None
     runs = [await ledger.running() for _ in range(3)]
@@ -457,11 +505,17 @@ async def test_the_last_run_that_succeeded_here_is_known_without_a_look(ledger: 
     assert journal.latest("weekly", before="~") is None
     again = await ledger.running()
     await journal.rename("daily", "weekly")
-    assert journal.latest("daily", before=again.id) is journal.latest("weekly", before=again.id) is None
+    assert (
+        journal.latest("daily", before=again.id)
+        is journal.latest("weekly", before=again.id)
+        is None
+    )
 
 
 @in_a_file
-async def test_a_run_of_an_earlier_process_is_not_taken_for_the_last_one(ledger: Ledger, clock: Clock) -> None:
+async def test_a_run_of_an_earlier_process_is_not_taken_for_the_last_one(
+    ledger: Ledger, clock: Clock
+) -> None:
     old, young = await ledger.queued(), await ledger.running()
     await ledger.journal.end(young.to(Status.SUCCEEDED))
     clock.turn(minutes=1)
@@ -474,7 +528,9 @@ async def test_a_run_of_an_earlier_process_is_not_taken_for_the_last_one(ledger:
     assert last is not None and last.id == young.id
 
 
-async def test_where_others_share_the_store_nothing_is_known_of_the_last_run(ledger: Ledger) -> None:
+async def test_where_others_share_the_store_nothing_is_known_of_the_last_run(
+    ledger: Ledger,
+) -> None:
     run = await ledger.running()
     await ledger.journal.end(run.to(Status.SUCCEEDED))
     assert bool(ledger.journal.latest("daily", before="~")) is not ledger.db.shared
@@ -485,7 +541,9 @@ async def test_what_was_heard_counts_for_the_day(ledger: Ledger, clock: Clock) -
         return await ledger.journal.heard_since("daily", since)
 
     async def end(status: Status, *deliveries: tuple[str, dict[str, str]], **how: Any) -> Run:
-        return await ledger.journal.end((await ledger.running()).to(status, **how), list(deliveries))
+        return await ledger.journal.end(
+            (await ledger.running()).to(status, **how), list(deliveries)
+        )
 
     await end(Status.SUCCEEDED)
     since = clock.turn(hours=1)

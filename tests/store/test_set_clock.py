@@ -25,8 +25,13 @@ async def test_the_runs_of_a_dead_process_are_taken_over_and_what_was_put_off_go
     postgres_url: str, tmp_path: Path
 ) -> None:
     database = await open_database(tmp_path / "x", postgres_url)
-    dead, alive = (Journal(database, clock=now, lease=timedelta(seconds=60), in_turn=True) for _ in range(2))
-    claims = [Claim(routine=name, definition="{}", trigger="cron", slot=now(), goal="go") for name in ("a", "b", "c")]
+    dead, alive = (
+        Journal(database, clock=now, lease=timedelta(seconds=60), in_turn=True) for _ in range(2)
+    )
+    claims = [
+        Claim(routine=name, definition="{}", trigger="cron", slot=now(), goal="go")
+        for name in ("a", "b", "c")
+    ]
     lost, mine, late = [run for run in await dead.open_slots(claims) if run]
     assert await dead.take(lost.id, owner="dead")
     assert await alive.take(mine.id, owner="alive")
@@ -36,7 +41,9 @@ async def test_the_runs_of_a_dead_process_are_taken_over_and_what_was_put_off_go
     assert (await dead.beat(worker("dead"), may_lead=True)).leads
     assert not (await alive.beat(worker("alive"), may_lead=True)).leads
 
-    def jump(connection: Any) -> None:  # all of it as if it had been written while the clock was ahead
+    def jump(
+        connection: Any,
+    ) -> None:  # all of it as if it had been written while the clock was ahead
         connection.execute("UPDATE run SET lease_until = lease_until + ?", (AHEAD,))
         connection.execute("UPDATE worker SET seen = seen + ?, leads = leads + ?", (AHEAD, AHEAD))
         moved = "not_before = not_before + ?, waits_since = waits_since + ?"
@@ -55,8 +62,12 @@ async def test_the_runs_of_a_dead_process_are_taken_over_and_what_was_put_off_go
         leaders = f"SELECT count(*) FROM worker WHERE leads > {soon}"
         return connection.execute(runs).fetchone()[0], connection.execute(leaders).fetchone()[0]
 
-    assert await database.read(look) == (2, 0), "each lease ends within its length, and so does the leadership"
-    await database.write(lambda connection: connection.execute("UPDATE run SET lease_until = 0 WHERE owner = 'dead'"))
+    assert await database.read(look) == (2, 0), (
+        "each lease ends within its length, and so does the leadership"
+    )
+    await database.write(
+        lambda connection: connection.execute("UPDATE run SET lease_until = 0 WHERE owner = 'dead'")
+    )
     assert list((await alive.beat(worker("alive"), may_lead=True)).freed) == [lost.id]
     assert not (await alive.beat(worker("alive"), may_lead=True)).waits.runs, "it is moved once"
     await database.close()

@@ -21,7 +21,9 @@ def at(hour: float) -> datetime:
     return START + hour * HOUR
 
 
-async def told(ledger: Ledger, routine: str = "daily") -> list[tuple[float, float, int, str, str | None]]:
+async def told(
+    ledger: Ledger, routine: str = "daily"
+) -> list[tuple[float, float, int, str, str | None]]:
     """Return the ledger's rows, oldest first, with hours since START."""
     return [
         ((row.first - START) / HOUR, (row.last - START) / HOUR, row.count, row.outcome, row.reason)
@@ -32,7 +34,9 @@ async def told(ledger: Ledger, routine: str = "daily") -> list[tuple[float, floa
 def hourly(after: datetime, before: datetime) -> Portion | None:
     """Return the full hours between two moments."""
     first, last = floor((after - START) / HOUR) + 1, ceil((before - START) / HOUR) - 1
-    return Portion(first=at(first), last=at(last), count=last - first + 1) if first <= last else None
+    return (
+        Portion(first=at(first), last=at(last), count=last - first + 1) if first <= last else None
+    )
 
 
 async def missed(
@@ -41,7 +45,13 @@ async def missed(
     """Tell of slots that were not started; return what was new of them."""
     outcome = Outcome.MISSED if reason is Reason.DOWN else Outcome.SKIPPED
     new = await ledger.journal.account(
-        "daily", first=at(first), last=at(last), count=count, outcome=outcome, reason=reason, between=hourly
+        "daily",
+        first=at(first),
+        last=at(last),
+        count=count,
+        outcome=outcome,
+        reason=reason,
+        between=hourly,
     )
     return [((each.first - START) / HOUR, (each.last - START) / HOUR, each.count) for each in new]
 
@@ -54,22 +64,32 @@ async def put_right(ledger: Ledger, kept: Portion | None = None) -> None:
 # --- baselines
 
 
-async def test_a_new_routine_and_a_changed_schedule_start_from_now(ledger: Ledger, clock: Clock) -> None:
+async def test_a_new_routine_and_a_changed_schedule_start_from_now(
+    ledger: Ledger, clock: Clock
+) -> None:
     first = await ledger.journal.set_baselines({"a": "1", "b": "1"})
     assert {state.baseline for state in first.values()} == {START}
     later = clock.turn(hours=5)
     states = await ledger.journal.set_baselines({"a": "1", "b": "2", "c": "1"})
-    assert {name: state.baseline for name, state in states.items()} == {"a": START, "b": later, "c": later}
+    assert {name: state.baseline for name, state in states.items()} == {
+        "a": START,
+        "b": later,
+        "c": later,
+    }
     assert await ledger.journal.routine_states() == states
 
 
-async def test_a_routine_that_is_gone_for_a_while_keeps_what_is_known_of_it(ledger: Ledger, clock: Clock) -> None:
+async def test_a_routine_that_is_gone_for_a_while_keeps_what_is_known_of_it(
+    ledger: Ledger, clock: Clock
+) -> None:
     await ledger.journal.set_baselines({"a": "1"})
     clock.turn(hours=1)
     assert (await ledger.journal.set_baselines({}))["a"].baseline == START
 
 
-async def test_resuming_starts_a_new_baseline_and_pausing_does_not(ledger: Ledger, clock: Clock) -> None:
+async def test_resuming_starts_a_new_baseline_and_pausing_does_not(
+    ledger: Ledger, clock: Clock
+) -> None:
     await ledger.journal.set_baselines({"a": "1"})
     clock.turn(hours=1)
     await ledger.journal.pause("a")
@@ -104,7 +124,13 @@ async def test_a_slot_is_given_once(ledger: Ledger) -> None:
     assert second is None
     assert await ledger.journal.open_slots([claim]) == [None]
     (row,) = await ledger.journal.slots()
-    assert (row.run, row.outcome, row.lateness, row.first, row.last) == (first.id, "ran", 2.5, START, START)
+    assert (row.run, row.outcome, row.lateness, row.first, row.last) == (
+        first.id,
+        "ran",
+        2.5,
+        START,
+        START,
+    )
     assert await ledger.journal.definition(first.definition) == claim.definition
 
 
@@ -124,7 +150,9 @@ async def test_the_same_moment_is_a_slot_of_every_routine(ledger: Ledger) -> Non
 async def test_the_hour_that_the_clock_shows_twice_has_two_slots(ledger: Ledger) -> None:
     first = datetime(2025, 10, 26, 2, 30, tzinfo=ZoneInfo("Europe/Berlin"))
     second = first.replace(fold=1)
-    claims = [replace(ledger.claim(name), slot=slot) for name in ("a", "b") for slot in (first, second)]
+    claims = [
+        replace(ledger.claim(name), slot=slot) for name in ("a", "b") for slot in (first, second)
+    ]
     runs = await ledger.journal.open_slots(claims)
     assert [run.slot for run in runs if run] == 2 * [first.astimezone(UTC), second.astimezone(UTC)]
     assert await ledger.journal.open_slots(claims) == [None] * 4
@@ -187,18 +215,28 @@ async def test_a_slot_is_not_counted_twice(ledger: Ledger, clock: Clock) -> None
     assert await told(ledger) == [(1, 6, 6, "missed", "down")]
 
 
-async def test_a_longer_stretch_for_another_reason_adds_only_its_new_end(ledger: Ledger, clock: Clock) -> None:
+async def test_a_longer_stretch_for_another_reason_adds_only_its_new_end(
+    ledger: Ledger, clock: Clock
+) -> None:
     clock.turn(hours=20)
     await missed(ledger, 1, 4, 4)
     await missed(ledger, 1, 5, 5, Reason.PAUSED)
     assert await told(ledger) == [(1, 4, 4, "missed", "down"), (5, 5, 1, "skipped", "paused")]
 
 
-async def test_a_slot_that_was_told_as_missed_is_not_given_to_a_run(ledger: Ledger, clock: Clock) -> None:
+async def test_a_slot_that_was_told_as_missed_is_not_given_to_a_run(
+    ledger: Ledger, clock: Clock
+) -> None:
     clock.turn(hours=20)
     await missed(ledger, 1, 4, 4)
     claims = [ledger.claim(slot=at(hour)) for hour in (0, 1, 2, 4, 5)]
-    assert [run is not None for run in await ledger.journal.open_slots(claims)] == [True, False, False, False, True]
+    assert [run is not None for run in await ledger.journal.open_slots(claims)] == [
+        True,
+        False,
+        False,
+        False,
+        True,
+    ]
 
 
 async def test_accounted_until_is_the_newest_scheduled_slot(ledger: Ledger, clock: Clock) -> None:
@@ -206,12 +244,16 @@ async def test_accounted_until_is_the_newest_scheduled_slot(ledger: Ledger, cloc
     clock.turn(hours=20)
     await missed(ledger, 1, 4, 4)
     assert await ledger.journal.accounted_until("daily") == at(4)
-    await ledger.journal.open_slots([ledger.claim(slot=at(5)), ledger.claim(slot=at(9), event="manual")])
+    await ledger.journal.open_slots(
+        [ledger.claim(slot=at(5)), ledger.claim(slot=at(9), event="manual")]
+    )
     assert await ledger.journal.accounted_until("daily") == at(5)
     assert await ledger.journal.accounted_until("other") is None
 
 
-async def test_a_clock_that_was_wrong_for_a_while_does_not_mute_a_routine(ledger: Ledger, clock: Clock) -> None:
+async def test_a_clock_that_was_wrong_for_a_while_does_not_mute_a_routine(
+    ledger: Ledger, clock: Clock
+) -> None:
     years = 5 * 365 * 24
     await ledger.journal.open_slots([ledger.claim(slot=at(-3))])
     await missed(ledger, -2, -1, 2)
@@ -232,12 +274,21 @@ async def test_a_clock_that_was_wrong_for_a_while_does_not_mute_a_routine(ledger
     ]
 
 
-async def test_what_is_told_of_a_stretch_is_told_around_what_is_told_already(ledger: Ledger, clock: Clock) -> None:
+async def test_what_is_told_of_a_stretch_is_told_around_what_is_told_already(
+    ledger: Ledger, clock: Clock
+) -> None:
     clock.turn(hours=20)
     await ledger.journal.open_slots([ledger.claim(slot=at(hour)) for hour in (3, 4, 7)])
     assert await missed(ledger, 1, 9, 9) == [(1, 2, 2), (5, 6, 2), (8, 9, 2)]
     assert await missed(ledger, 1, 9, 9) == []
-    assert [row[:3] for row in await told(ledger)] == [(1, 2, 2), (3, 3, 1), (4, 4, 1), (5, 6, 2), (7, 7, 1), (8, 9, 2)]
+    assert [row[:3] for row in await told(ledger)] == [
+        (1, 2, 2),
+        (3, 3, 1),
+        (4, 4, 1),
+        (5, 6, 2),
+        (7, 7, 1),
+        (8, 9, 2),
+    ]
 
 
 async def test_a_run_ahead_of_a_clock_that_was_put_back_tells_of_its_own_slot_only(
@@ -251,7 +302,9 @@ async def test_a_run_ahead_of_a_clock_that_was_put_back_tells_of_its_own_slot_on
     await put_right(ledger, Portion(first=at(1), last=at(2), count=2))
     assert await told(ledger) == [(1, 2, 2, "missed", "down"), (6, 6, 1, "ran", None)]
     clock.now = at(8)
-    assert await ledger.journal.accounted_until("daily") == at(2), "not the run of a time that was taken back"
+    assert await ledger.journal.accounted_until("daily") == at(2), (
+        "not the run of a time that was taken back"
+    )
     assert await missed(ledger, 3, 8, 6) == [(3, 5, 3), (7, 8, 2)]
     assert await ledger.journal.accounted_until("daily") == at(8)
     assert [row[:3] for row in await told(ledger)] == [(1, 5, 5), (6, 6, 1), (7, 8, 2)]
@@ -276,7 +329,9 @@ async def test_a_run_whose_gate_was_closed_makes_its_slot_skipped(ledger: Ledger
     assert rows == [(other.id, "skipped", "budget"), (run.id, "skipped", "gate")]
 
 
-async def test_slots_are_listed_newest_first_and_no_more_than_wanted(ledger: Ledger, clock: Clock) -> None:
+async def test_slots_are_listed_newest_first_and_no_more_than_wanted(
+    ledger: Ledger, clock: Clock
+) -> None:
     clock.turn(hours=20)
     claims = [ledger.claim(name, slot=at(hour)) for name in "ab" for hour in range(5)]
     await ledger.journal.open_slots(claims)
@@ -284,9 +339,18 @@ async def test_slots_are_listed_newest_first_and_no_more_than_wanted(ledger: Led
     assert [row.first for row in await ledger.journal.slots(limit=3)] == [at(4), at(4), at(3)]
 
 
-async def test_what_ran_by_a_clock_that_was_ahead_hides_no_slot_of_today(ledger: Ledger, clock: Clock) -> None:
+async def test_what_ran_by_a_clock_that_was_ahead_hides_no_slot_of_today(
+    ledger: Ledger, clock: Clock
+) -> None:
     now = clock.turn(hours=20)
     await ledger.journal.open_slots([ledger.claim("a", slot=at(hour)) for hour in (1, 2, 50, 60)])
-    assert [row.first for row in await ledger.journal.slots("a", now=now, limit=3)] == [at(2), at(1), at(60)]
-    assert [row.first for row in await ledger.journal.slots("a", now=now, limit=2)] == [at(2), at(1)]
+    assert [row.first for row in await ledger.journal.slots("a", now=now, limit=3)] == [
+        at(2),
+        at(1),
+        at(60),
+    ]
+    assert [row.first for row in await ledger.journal.slots("a", now=now, limit=2)] == [
+        at(2),
+        at(1),
+    ]
     assert [row.first for row in await ledger.journal.slots("a", now=at(60), limit=1)] == [at(60)]

@@ -20,16 +20,24 @@ from tests.store.conftest import Ledger
 def shape(connection: sqlite3.Connection) -> dict[str, object]:
     """Return everything about a schema that SQLite tells: columns, keys and indexes of each table."""
     found: dict[str, object] = {}
-    named = connection.execute("SELECT name, sql FROM sqlite_master WHERE type = 'table'").fetchall()
+    named = connection.execute(
+        "SELECT name, sql FROM sqlite_master WHERE type = 'table'"
+    ).fetchall()
     for table, sql in named:
         found[table] = {
             "columns": connection.execute(f"PRAGMA table_info({table})").fetchall(),
-            "foreign": sorted(row[2:7] for row in connection.execute(f"PRAGMA foreign_key_list({table})")),
+            "foreign": sorted(
+                row[2:7] for row in connection.execute(f"PRAGMA foreign_key_list({table})")
+            ),
             "autoincrement": "AUTOINCREMENT" in sql,
         }
-        for _, index, unique, origin, partial in connection.execute(f"PRAGMA index_list({table})").fetchall():
+        for _, index, unique, origin, partial in connection.execute(
+            f"PRAGMA index_list({table})"
+        ).fetchall():
             columns = [name for _, _, name in connection.execute(f"PRAGMA index_info({index})")]
-            (text,) = connection.execute("SELECT sql FROM sqlite_master WHERE name = ?", (index,)).fetchone()
+            (text,) = connection.execute(
+                "SELECT sql FROM sqlite_master WHERE name = ?", (index,)
+            ).fetchone()
             condition = (text or "").partition(" WHERE ")[2]
             found[f"{table}: {index}"] = (unique, origin, partial, columns, condition)
     return found
@@ -70,12 +78,19 @@ def shape_there(url: str) -> dict[str, object]:
                 if name not in ("id", "seq")
             },
             "counted": [
-                name for name, each in columns.items() if each.get("identity") or "nextval" in str(each["default"])
+                name
+                for name, each in columns.items()
+                if each.get("identity") or "nextval" in str(each["default"])
             ],
             "key": seen.get_pk_constraint(table)["constrained_columns"],
             "unique": [each["column_names"] for each in seen.get_unique_constraints(table)],
             "foreign": sorted(
-                (each["constrained_columns"], each["referred_table"], each["referred_columns"], each["options"])
+                (
+                    each["constrained_columns"],
+                    each["referred_table"],
+                    each["referred_columns"],
+                    each["options"],
+                )
                 for each in seen.get_foreign_keys(table)
             ),
             "indexes": sorted(
@@ -92,10 +107,18 @@ def shape_there(url: str) -> dict[str, object]:
     return found
 
 
-def test_the_tables_on_a_server_are_those_of_the_models(postgres: Server, postgres_url: str) -> None:
+def test_the_tables_on_a_server_are_those_of_the_models(
+    postgres: Server, postgres_url: str
+) -> None:
     by_hand = shape_there(postgres_url)
     # what is ours alone: which migrations ran, who writes, the index, and what was embedded last
-    for name in ("migration", "store_writer", "memory_fts", "memory_fts_size", "memory_embedding_news"):
+    for name in (
+        "migration",
+        "store_writer",
+        "memory_fts",
+        "memory_fts_size",
+        "memory_embedding_news",
+    ):
         del by_hand[name]
     name = postgres.create()
     engine = there(postgres.url(name))
@@ -107,10 +130,16 @@ def test_the_tables_on_a_server_are_those_of_the_models(postgres: Server, postgr
     assert by_hand == by_model
 
 
-async def test_what_the_journal_writes_the_models_read(db: Database, ledger: Ledger, tmp_path: Path) -> None:
+async def test_what_the_journal_writes_the_models_read(
+    db: Database, ledger: Ledger, tmp_path: Path
+) -> None:
     run = await ledger.running()
-    await ledger.journal.append(run, Step(kind=StepKind.LLM, iteration=1, body={"text": "中" * 9_000}))
-    ended = await ledger.journal.end(run.to(Status.SUCCEEDED, report="done"), [("file", {"path": "a.md"})])
+    await ledger.journal.append(
+        run, Step(kind=StepKind.LLM, iteration=1, body={"text": "中" * 9_000})
+    )
+    ended = await ledger.journal.end(
+        run.to(Status.SUCCEEDED, report="done"), [("file", {"path": "a.md"})]
+    )
 
     if url := getattr(db, "url", ""):
         engine = there(url)
@@ -119,7 +148,12 @@ async def test_what_the_journal_writes_the_models_read(db: Database, ledger: Led
         event.listen(engine, "connect", lambda raw, _: raw.execute("PRAGMA query_only = ON"))
     with Session(engine) as session:
         row = session.exec(select(tables.RunRow)).one()
-        assert (row.status, row.ended, row.slot, row.silent) == ("succeeded", ended.ended, run.slot, False)
+        assert (row.status, row.ended, row.slot, row.silent) == (
+            "succeeded",
+            ended.ended,
+            run.slot,
+            False,
+        )
         assert session.exec(select(tables.StepRow)).one().body == {"text": "中" * 9_000}
         assert session.exec(select(tables.DeliveryRow)).one().options == {"path": "a.md"}
         assert session.exec(select(tables.SlotRecord)).one().first == run.slot

@@ -23,7 +23,18 @@ from daemon.store.connection import open_writer
 from daemon.store.database import MIGRATIONS
 from daemon.store.maintenance import Upkeep
 from daemon.store.retention import Keep
-from daemon.store.texts import LEAST, MOST, NEW_EACH_TIME, Reading, apart, column_of, drop, encode, references, unused
+from daemon.store.texts import (
+    LEAST,
+    MOST,
+    NEW_EACH_TIME,
+    Reading,
+    apart,
+    column_of,
+    drop,
+    encode,
+    references,
+    unused,
+)
 from tests.store.conftest import START, Clock, Ledger, prompt, step
 
 DAY = timedelta(days=1)
@@ -59,7 +70,12 @@ async def test_what_runs_are_told_alike_is_kept_once_and_comes_back_to_each(ledg
     second = await lived(ledger, other := prompt("c" * 32), step())
     assert await texts(ledger) == 3
     assert [await body_of(ledger, first), await body_of(ledger, second)] == [one.body, other.body]
-    bodies = [body for (body,) in await asked(ledger, "SELECT body FROM step WHERE kind = 'prompt' ORDER BY run_id")]
+    bodies = [
+        body
+        for (body,) in await asked(
+            ledger, "SELECT body FROM step WHERE kind = 'prompt' ORDER BY run_id"
+        )
+    ]
     assert references(bodies[0]) == references(bodies[1])
     whole = len(rows.encode(other.body))
     assert len(bodies[1]) < whole / 3
@@ -72,7 +88,12 @@ async def test_routines_share_the_sections_that_they_have_in_common(ledger: Ledg
 
 
 async def test_short_sections_that_stand_side_by_side_are_one_text(ledger: Ledger) -> None:
-    short = prompt(safety="Be careful. " * 30, identity="You are agentd. " * 50, **{"own sections": ""}, functions=[])
+    short = prompt(
+        safety="Be careful. " * 30,
+        identity="You are agentd. " * 50,
+        **{"own sections": ""},
+        functions=[],
+    )
     run = await lived(ledger, short)
     assert await texts(ledger) == 1
     assert await body_of(ledger, run) == short.body
@@ -85,7 +106,8 @@ async def test_what_is_new_each_time_stays_in_its_run(ledger: Ledger) -> None:
     assert await body_of(ledger, run) == given.body
     kept = await ledger.db.read(
         lambda connection: [
-            Reading(connection)._text(each) for (each,) in connection.execute("SELECT digest FROM text")
+            Reading(connection)._text(each)
+            for (each,) in connection.execute("SELECT digest FROM text")
         ]
     )
     assert len(kept) == 3
@@ -93,7 +115,11 @@ async def test_what_is_new_each_time_stays_in_its_run(ledger: Ledger) -> None:
 
 
 async def test_a_short_prompt_is_written_as_it_is(ledger: Ledger) -> None:
-    short = Step(kind=StepKind.PROMPT, iteration=0, body={"system": "Hello", "sections": {"a": 5}, "functions": []})
+    short = Step(
+        kind=StepKind.PROMPT,
+        iteration=0,
+        body={"system": "Hello", "sections": {"a": 5}, "functions": []},
+    )
     run = await lived(ledger, short)
     assert await asked(ledger, "SELECT body FROM step") == [(rows.encode(short.body),)]
     assert (await body_of(ledger, run), await texts(ledger)) == (short.body, 0)
@@ -133,7 +159,13 @@ def shelf() -> Iterator[sqlite3.Connection]:
 LETTERS = st.text(st.sampled_from('ab\0\ud83d中\n "b'), max_size=6)
 LONG = st.builds(lambda text, times: text * times, LETTERS, st.sampled_from([1, 40, 400, 2000]))
 NAMES = st.sampled_from(sorted({name for name, _ in SECTIONS} | {"system", "new"}))
-ODD = st.none() | st.booleans() | st.integers(-3, 3) | LETTERS | st.lists(st.integers(-1, 9) | LETTERS, max_size=3)
+ODD = (
+    st.none()
+    | st.booleans()
+    | st.integers(-3, 3)
+    | LETTERS
+    | st.lists(st.integers(-1, 9) | LETTERS, max_size=3)
+)
 BOUNDARIES = st.sampled_from(["", "ab", "\0", "b", "\ud83d"]) | ODD
 
 
@@ -141,7 +173,9 @@ BOUNDARIES = st.sampled_from(["", "ab", "\0", "b", "\ud83d"]) | ODD
 def prompts(draw: st.DrawFn) -> Json:
     """Return bodies as agents write them, and such as they never would."""
     sections = draw(st.dictionaries(NAMES, LONG, max_size=6))
-    sizes: Any = {name: len(text) + draw(st.sampled_from([0, 0, 0, 1, -1])) for name, text in sections.items()}
+    sizes: Any = {
+        name: len(text) + draw(st.sampled_from([0, 0, 0, 1, -1])) for name, text in sections.items()
+    }
     body: dict[str, Any] = {
         "system": draw(st.just("\n\n".join(sections.values())) | ODD | LONG),
         "sections": draw(st.just(sizes) | ODD | st.dictionaries(NAMES, ODD, max_size=3)),
@@ -177,7 +211,10 @@ async def test_a_text_is_there_whatever_became_of_who_wrote_it_first(ledger: Led
     await ledger.journal.suspend(stale)
     ledger.journal._taken[stale.id] = (stale.fence, 0)  # as somebody who has not heard of it
     run = await ledger.running("other")
-    refused, written = ledger.journal.append(stale, prompt()), ledger.journal.append(run, given := prompt("c" * 32))
+    refused, written = (
+        ledger.journal.append(stale, prompt()),
+        ledger.journal.append(run, given := prompt("c" * 32)),
+    )
     with pytest.raises(Fenced):
         await refused
     await written
@@ -204,15 +241,20 @@ async def test_a_prompt_without_one_of_its_texts_says_which_step_is_harmed(
         await ledger.journal.steps(run.id)
     clock.now += DAY
     await lived(ledger, prompt("c" * 32))
-    assert (await ledger.journal.steps(run.id))[1].body == given.body, "with the first run of a day it is made good"
+    assert (await ledger.journal.steps(run.id))[1].body == given.body, (
+        "with the first run of a day it is made good"
+    )
 
 
 @pytest.mark.parametrize(
-    "column", [b"t", b"t\x01", b"t\x01" + b"d" * 16, b"t\x00{}", b't\x00{"system":[5],"functions":5}']
+    "column",
+    [b"t", b"t\x01", b"t\x01" + b"d" * 16, b"t\x00{}", b't\x00{"system":[5],"functions":5}'],
 )
 async def test_a_harmed_prompt_is_named(ledger: Ledger, column: bytes) -> None:
     run = await lived(ledger, prompt())
-    await ledger.db.write(lambda connection: connection.execute("UPDATE step SET body = ?", (column,)))
+    await ledger.db.write(
+        lambda connection: connection.execute("UPDATE step SET body = ?", (column,))
+    )
     with pytest.raises(DaemonError, match=r"step 0 \(prompt\) of the run is harmed"):
         await ledger.journal.steps(run.id)
     assert not await ledger.journal.unharmed(run.id)
@@ -223,11 +265,18 @@ async def test_a_harmed_prompt_is_named(ledger: Ledger, column: bytes) -> None:
 
 def upkeep(ledger: Ledger, clock: Clock, tmp_path: Path, **keep: Any) -> Upkeep:
     return Upkeep(
-        ledger.db, ledger.journal, clock=clock, keep=lambda: Keep(**keep), workspace=tmp_path, idle=lambda: False
+        ledger.db,
+        ledger.journal,
+        clock=clock,
+        keep=lambda: Keep(**keep),
+        workspace=tmp_path,
+        idle=lambda: False,
     )
 
 
-async def test_texts_go_with_the_last_run_that_was_told_them(ledger: Ledger, clock: Clock, tmp_path: Path) -> None:
+async def test_texts_go_with_the_last_run_that_was_told_them(
+    ledger: Ledger, clock: Clock, tmp_path: Path
+) -> None:
     old = prompt(**{"own sections": "It was so once. " * 100})
     for _ in range(12):
         await lived(ledger, old)
@@ -248,7 +297,9 @@ async def test_texts_go_with_the_last_run_that_was_told_them(ledger: Ledger, clo
         assert (await body_of(ledger, run))["sections"] == prompt().body["sections"]
 
 
-async def test_a_text_that_a_run_under_way_was_told_stays(ledger: Ledger, clock: Clock, tmp_path: Path) -> None:
+async def test_a_text_that_a_run_under_way_was_told_stays(
+    ledger: Ledger, clock: Clock, tmp_path: Path
+) -> None:
     run = await ledger.running("waits")
     await ledger.journal.append(run, given := prompt(**{"own sections": "It was so once. " * 100}))
     for _ in range(12):
@@ -259,7 +310,9 @@ async def test_a_text_that_a_run_under_way_was_told_stays(ledger: Ledger, clock:
     assert await body_of(ledger, run) == given.body
 
 
-async def test_nothing_goes_of_a_history_that_is_kept_for_ever(ledger: Ledger, clock: Clock, tmp_path: Path) -> None:
+async def test_nothing_goes_of_a_history_that_is_kept_for_ever(
+    ledger: Ledger, clock: Clock, tmp_path: Path
+) -> None:
     await lived(ledger, prompt())
     await ledger.db.write(lambda connection: connection.execute("DELETE FROM step"))
     clock.now += 1000 * DAY
@@ -267,7 +320,9 @@ async def test_nothing_goes_of_a_history_that_is_kept_for_ever(ledger: Ledger, c
     assert await texts(ledger) == 3
 
 
-async def test_a_text_is_let_go_of_only_if_nobody_used_it_meanwhile(ledger: Ledger, clock: Clock) -> None:
+async def test_a_text_is_let_go_of_only_if_nobody_used_it_meanwhile(
+    ledger: Ledger, clock: Clock
+) -> None:
     await lived(ledger, prompt())
     await ledger.db.write(lambda connection: connection.execute("DELETE FROM step"))
     clock.now += 2 * DAY
@@ -278,7 +333,9 @@ async def test_a_text_is_let_go_of_only_if_nobody_used_it_meanwhile(ledger: Ledg
     assert await body_of(ledger, run) == given.body
 
 
-async def test_a_run_that_began_late_counts_from_the_day_it_was_made_or_told(ledger: Ledger, clock: Clock) -> None:
+async def test_a_run_that_began_late_counts_from_the_day_it_was_made_or_told(
+    ledger: Ledger, clock: Clock
+) -> None:
     run = await ledger.running()
     clock.now -= 3 * DAY  # the clock was put back
     await ledger.journal.append(run, prompt())
@@ -289,15 +346,23 @@ async def test_a_run_that_began_late_counts_from_the_day_it_was_made_or_told(led
 # --- forgetting
 
 
-async def test_a_forgotten_run_takes_the_texts_along_that_only_it_was_told(ledger: Ledger, clock: Clock) -> None:
-    run = await lived(ledger, prompt(**{"own sections": "The lock opens with 4711. " * 100}), routine="other")
+async def test_a_forgotten_run_takes_the_texts_along_that_only_it_was_told(
+    ledger: Ledger, clock: Clock
+) -> None:
+    run = await lived(
+        ledger, prompt(**{"own sections": "The lock opens with 4711. " * 100}), routine="other"
+    )
     await lived(ledger, prompt())
-    before = await ledger.db.read(lambda connection: list(journal_rows.written(connection, [run.id])))
+    before = await ledger.db.read(
+        lambda connection: list(journal_rows.written(connection, [run.id]))
+    )
     assert any(b"The lock opens with 4711" in text.body for text in before)
     await ledger.db.write(lambda connection: journal_rows.bury(connection, run.id, clock.now))
     await ledger.db.write(journal_rows.free_texts)
     assert await texts(ledger) == 3
-    after = await ledger.db.read(lambda connection: list(journal_rows.written(connection, [run.id])))
+    after = await ledger.db.read(
+        lambda connection: list(journal_rows.written(connection, [run.id]))
+    )
     assert not any(b"4711" in text.body for text in after)
 
 
@@ -306,12 +371,16 @@ async def test_words_that_go_from_one_prompt_stay_in_another(ledger: Ledger) -> 
 
     def forget(connection: sqlite3.Connection) -> None:
         for text in list(journal_rows.written(connection, [first.id])):
-            journal_rows.rewrite(connection, text, lambda body: body.replace(b"the wood is dry", b"[forgotten]"))
+            journal_rows.rewrite(
+                connection, text, lambda body: body.replace(b"the wood is dry", b"[forgotten]")
+            )
         journal_rows.free_texts(connection)
 
     await ledger.db.write(forget)
     system = prompt().body["system"]
-    assert (await body_of(ledger, first))["system"] == system.replace("the wood is dry", "[forgotten]")
+    assert (await body_of(ledger, first))["system"] == system.replace(
+        "the wood is dry", "[forgotten]"
+    )
     assert await body_of(ledger, second) == given.body
 
 

@@ -29,7 +29,9 @@ async def test_any_json_may_come_along(ledger: Ledger) -> None:
         assert await ledger.journal.input_of(run.id) == body
 
 
-async def test_a_version_of_a_file_is_kept_for_the_routine_that_was_given_it(ledger: Ledger) -> None:
+async def test_a_version_of_a_file_is_kept_for_the_routine_that_was_given_it(
+    ledger: Ledger,
+) -> None:
     await ledger.queued("inbox", event="a", files=(FILE,))
     await ledger.queued("inbox", event="b", files=(FILE, ("inbox/b.csv", "4-5-6")))
     assert await ledger.journal.seen_files("inbox") == {FILE, ("inbox/b.csv", "4-5-6")}
@@ -38,7 +40,9 @@ async def test_a_version_of_a_file_is_kept_for_the_routine_that_was_given_it(led
 
 async def test_a_claim_that_comes_too_late_takes_no_files(ledger: Ledger) -> None:
     await ledger.queued("inbox", event="a")
-    assert await ledger.journal.open_slots([ledger.claim("inbox", event="a", files=(FILE,))]) == [None]
+    assert await ledger.journal.open_slots([ledger.claim("inbox", event="a", files=(FILE,))]) == [
+        None
+    ]
     assert await ledger.journal.seen_files("inbox") == set()
 
 
@@ -80,11 +84,18 @@ async def test_only_the_right_ends_after_a_moment_count(ledger: Ledger) -> None:
     assert running.status is Status.RUNNING
 
 
-async def test_an_event_that_is_let_pass_is_told_once_and_starts_nothing_later(ledger: Ledger) -> None:
+async def test_an_event_that_is_let_pass_is_told_once_and_starts_nothing_later(
+    ledger: Ledger,
+) -> None:
     for _ in range(2):
         await ledger.journal.let_pass("report", "e", slot=START, reason=Reason.PAUSED)
     (row,) = await ledger.journal.slots("report")
-    assert (row.outcome, row.reason, row.run, row.event) == (Outcome.SKIPPED, Reason.PAUSED, None, "e")
+    assert (row.outcome, row.reason, row.run, row.event) == (
+        Outcome.SKIPPED,
+        Reason.PAUSED,
+        None,
+        "e",
+    )
     assert await ledger.journal.open_slots([ledger.claim("report", event="e")]) == [None]
     assert await ledger.journal.accounted_until("report") is None
 

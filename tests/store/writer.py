@@ -23,7 +23,9 @@ from daemon.store.journal import Claim, Journal
 async def write(plain: int, durable: int, limit: int | None) -> None:
     db = await Database.open(Path("agentd.db"))
     journal = Journal(db, clock=lambda: datetime.now(UTC))
-    claim = Claim(routine="daily", definition="{}", trigger="cron", slot=datetime.now(UTC), goal="go")
+    claim = Claim(
+        routine="daily", definition="{}", trigger="cron", slot=datetime.now(UTC), goal="go"
+    )
     (opened,) = await journal.open_slots([claim])
     assert opened
     run = await journal.take(opened.id, owner="child")

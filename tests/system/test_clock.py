@@ -30,7 +30,9 @@ def test_a_day_begins_at_the_first_of_its_midnights() -> None:
     def began(now: datetime, zone: str) -> datetime:
         return midnight(now, ZoneInfo(zone)).astimezone(UTC)
 
-    begin = datetime(2025, 11, 2, 4, 0, tzinfo=UTC)  # an hour later Havana's clocks went from 01:00 back to midnight
+    begin = datetime(
+        2025, 11, 2, 4, 0, tzinfo=UTC
+    )  # an hour later Havana's clocks went from 01:00 back to midnight
     for minutes in (0, 30, 60, 90, 150, 24 * 60 + 59):
         assert began(begin + timedelta(minutes=minutes), "America/Havana") == begin
     assert began(begin - timedelta(minutes=1), "America/Havana") == begin - timedelta(days=1)
@@ -53,7 +55,12 @@ def test_a_moment_of_another_year_names_it_as_the_zone_of_the_moment_counts_year
         ({"TZ": ":Asia/Tokyo"}, "", "", "Asia/Tokyo"),
         ({"TZ": "/usr/share/zoneinfo/Asia/Tokyo"}, "", "", "Asia/Tokyo"),
         # a POSIX rule names no zone of the database
-        ({"TZ": "CET-1CEST,M3.5.0,M10.5.0/3"}, "/usr/share/zoneinfo/Europe/Berlin", "", "Europe/Berlin"),
+        (
+            {"TZ": "CET-1CEST,M3.5.0,M10.5.0/3"},
+            "/usr/share/zoneinfo/Europe/Berlin",
+            "",
+            "Europe/Berlin",
+        ),
         ({"TZ": "Mars/Olympus"}, "", "Europe/Paris\n", "Europe/Paris"),
         ({"TZ": "Europe"}, "", "", "UTC"),
         ({"TZ": "../etc/passwd"}, "", "", "UTC"),

@@ -37,7 +37,11 @@ def test_without_a_manager_nothing_happens():
 
 
 async def test_the_watchdog_is_fed_from_the_loop(manager):
-    env = {"NOTIFY_SOCKET": manager.getsockname(), "WATCHDOG_USEC": "20000", "WATCHDOG_PID": str(os.getpid())}
+    env = {
+        "NOTIFY_SOCKET": manager.getsockname(),
+        "WATCHDOG_USEC": "20000",
+        "WATCHDOG_PID": str(os.getpid()),
+    }
     feeding = asyncio.create_task(Notifier(env).feed_watchdog())
     for _ in range(3):
         assert await asyncio.to_thread(manager.recv, 100) == b"WATCHDOG=1"
@@ -55,7 +59,9 @@ async def test_a_real_daemon_tells_its_whole_life(manager, home):
     home.routine("morning", '[run]\nprompt = "x"\n')
 
     async def heard(first):
-        while not (told := (await asyncio.to_thread(manager.recv, 4096)).decode()).startswith(first):
+        while not (told := (await asyncio.to_thread(manager.recv, 4096)).decode()).startswith(
+            first
+        ):
             assert told == "WATCHDOG=1"
         return told
 

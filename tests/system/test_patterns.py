@@ -76,7 +76,9 @@ def test_a_folder_need_not_be_read_where_only_one_name_can_fit() -> None:
     assert patterns.only(patterns.step(patterns.start, "inbox")[1]) is None
 
 
-names = st.text(st.sampled_from("ab."), min_size=1, max_size=3).filter(lambda name: name not in (".", ".."))
+names = st.text(st.sampled_from("ab."), min_size=1, max_size=3).filter(
+    lambda name: name not in (".", "..")
+)
 parts = st.lists(st.one_of(names, st.sampled_from(["*", "**", "a*", "?b"])), min_size=1, max_size=4)
 
 
@@ -97,6 +99,8 @@ def by_recursion(parts: list[str], path: list[str]) -> bool:
 
 @settings(deadline=None, derandomize=True, max_examples=100)
 @given(parts, st.lists(names, min_size=1, max_size=4))
-def test_walking_name_by_name_agrees_with_the_explanation(parts: list[str], path: list[str]) -> None:
+def test_walking_name_by_name_agrees_with_the_explanation(
+    parts: list[str], path: list[str]
+) -> None:
     whole = [*parts, "*"] if parts[-1] == "**" else parts
     assert Patterns(["/".join(parts)]).fits("/".join(path)) is by_recursion(whole, path)

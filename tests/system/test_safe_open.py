@@ -74,7 +74,11 @@ def test_what_leads_elsewhere_is_not(way: Way, root: Path, inside: str, codes: s
 
 
 def test_a_magic_link_of_proc_is_not_followed(way: Way) -> None:
-    assert refused(lambda: way("/proc/self", "root/etc/passwd")) in {errno.ELOOP, errno.ENOTDIR, errno.ENOENT}
+    assert refused(lambda: way("/proc/self", "root/etc/passwd")) in {
+        errno.ELOOP,
+        errno.ENOTDIR,
+        errno.ENOENT,
+    }
 
 
 def test_a_single_file_may_be_the_root(root: Path) -> None:

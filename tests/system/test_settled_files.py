@@ -62,7 +62,10 @@ class Desk:
     def watches_all(self) -> bool:
         """Tell whether the system watches every folder of its subscription."""
         subscription = self.watcher._subscription
-        return subscription is not None and subscription.folders <= self.watcher._directory_watcher._watched
+        return (
+            subscription is not None
+            and subscription.folders <= self.watcher._directory_watcher._watched
+        )
 
     def put(self, path: str, text: str = "x") -> Path:
         file = self.root / path
@@ -211,7 +214,9 @@ async def test_what_could_not_be_taken_is_offered_again(desk: Desk) -> None:
 async def test_each_watch_is_rung_for_by_its_own_folders(desk: Desk) -> None:
     (desk.root / "one").mkdir()
     (desk.root / "two").mkdir()
-    desk.watcher.watch({name: Watch(globs=(f"{name}/*",), settle=SETTLE) for name in ("one", "two")})
+    desk.watcher.watch(
+        {name: Watch(globs=(f"{name}/*",), settle=SETTLE) for name in ("one", "two")}
+    )
     await desk.asleep()
     desk.put("two/a")
     async with asyncio.timeout(60):

@@ -20,7 +20,9 @@ from daemon.system.timer import (
     clock_watcher,
 )
 
-linux = pytest.mark.skipif(sys.platform != "linux", reason="timerfd is Linux's; elsewhere the clock is polled")
+linux = pytest.mark.skipif(
+    sys.platform != "linux", reason="timerfd is Linux's; elsewhere the clock is polled"
+)
 
 
 class MovedClock:
@@ -91,7 +93,9 @@ def watching() -> Watching:
 
 
 @linux
-async def test_each_time_the_clock_is_set_the_kernel_tells_and_is_asked_to_tell_again(watching: Watching) -> None:
+async def test_each_time_the_clock_is_set_the_kernel_tells_and_is_asked_to_tell_again(
+    watching: Watching,
+) -> None:
     kernel = FakeKernel()
     watcher = KernelClockWatcher(kernel)
     watcher.start(watching.when_set)
@@ -107,7 +111,9 @@ async def test_any_other_refusal_of_the_kernel_is_an_error(watching: Watching) -
     kernel, errors = FakeKernel(), list[object]()
     kernel.error = errno.EIO
     loop, failed = asyncio.get_running_loop(), asyncio.Event()
-    loop.set_exception_handler(lambda _, context: (errors.append(context["exception"]), failed.set()))
+    loop.set_exception_handler(
+        lambda _, context: (errors.append(context["exception"]), failed.set())
+    )
     watcher = KernelClockWatcher(kernel)
     watcher.start(watching.when_set)
     kernel.set_clock()
@@ -119,7 +125,9 @@ async def test_any_other_refusal_of_the_kernel_is_an_error(watching: Watching) -
 
 
 @linux
-async def test_the_real_timer_is_armed_to_be_cancelled_and_silent_until_then(watching: Watching) -> None:
+async def test_the_real_timer_is_armed_to_be_cancelled_and_silent_until_then(
+    watching: Watching,
+) -> None:
     calls = TimerCalls()
     fd = calls.create_armed()
     told = Path(f"/proc/self/fdinfo/{fd}").read_text().splitlines()
@@ -152,7 +160,9 @@ async def test_a_timer_that_cannot_be_armed_leaves_no_descriptor_open() -> None:
 
 
 @pytest.mark.parametrize("jump", [timedelta(hours=5), timedelta(hours=-5), timedelta(seconds=3)])
-async def test_at_its_next_look_it_notices_a_set_clock_and_tells_once(watching: Watching, jump: timedelta) -> None:
+async def test_at_its_next_look_it_notices_a_set_clock_and_tells_once(
+    watching: Watching, jump: timedelta
+) -> None:
     """A suspend looks the same: the wall clock went on, the one of the event loop did not."""
     clock = MovedClock()
     watcher = PollingClockWatcher(clock, seconds=0.01)
@@ -181,7 +191,10 @@ async def test_a_clock_that_is_slowly_put_right_was_not_set(watching: Watching) 
 
 async def test_once_stopped_it_tells_nothing_more(watching: Watching) -> None:
     clock, other = MovedClock(), Watching()
-    stopped, going_on = PollingClockWatcher(clock, seconds=0.01), PollingClockWatcher(clock, seconds=0.02)
+    stopped, going_on = (
+        PollingClockWatcher(clock, seconds=0.01),
+        PollingClockWatcher(clock, seconds=0.02),
+    )
     stopped.start(watching.when_set)
     going_on.start(other.when_set)
     clock.offset = timedelta(hours=1)

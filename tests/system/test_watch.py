@@ -55,8 +55,12 @@ async def watched(watcher: DirectoryWatcher, *folders: Path) -> Subscriber:
     return subscriber
 
 
-@pytest.mark.parametrize("change", ["make", "write", "append", "rename", "replace", "delete", "chmod"])
-async def test_a_changed_file_is_reported(watcher: DirectoryWatcher, tmp_path: Path, change: str) -> None:
+@pytest.mark.parametrize(
+    "change", ["make", "write", "append", "rename", "replace", "delete", "chmod"]
+)
+async def test_a_changed_file_is_reported(
+    watcher: DirectoryWatcher, tmp_path: Path, change: str
+) -> None:
     path, other = tmp_path / "a.toml", tmp_path / "b.toml"
     path.write_text("x")
     other.write_text("y")
@@ -82,7 +86,9 @@ async def test_what_was_written_while_the_watching_began_is_not_missed(
         assert await subscriber.calls.get() == {tmp_path}, "a call on which the subscriber looks"
 
 
-async def test_each_subscriber_is_called_for_its_own_folders(watcher: DirectoryWatcher, tmp_path: Path) -> None:
+async def test_each_subscriber_is_called_for_its_own_folders(
+    watcher: DirectoryWatcher, tmp_path: Path
+) -> None:
     one, two = tmp_path / "one", tmp_path / "two"
     one.mkdir()
     two.mkdir()
@@ -114,7 +120,9 @@ async def test_reading_and_what_happens_in_subfolders_is_not_reported(
         assert await subscriber.calls.get() == {other}
 
 
-async def test_a_folder_that_is_missing_is_reported_once_it_is_there(watcher: DirectoryWatcher, tmp_path: Path) -> None:
+async def test_a_folder_that_is_missing_is_reported_once_it_is_there(
+    watcher: DirectoryWatcher, tmp_path: Path
+) -> None:
     folder = tmp_path / "not" / "yet" / "there"
     subscriber = await watched(watcher, folder)
     folder.mkdir(parents=True)
@@ -167,7 +175,9 @@ async def test_a_folder_behind_a_link_is_watched_and_so_is_where_the_link_points
     await subscriber.called_for(current / "routines")
 
 
-async def test_two_names_of_one_folder_are_both_reported(watcher: DirectoryWatcher, tmp_path: Path) -> None:
+async def test_two_names_of_one_folder_are_both_reported(
+    watcher: DirectoryWatcher, tmp_path: Path
+) -> None:
     folder, link = tmp_path / "folder", tmp_path / "link"
     folder.mkdir()
     link.symlink_to(folder)
@@ -189,7 +199,9 @@ async def test_what_the_system_says_nothing_about_is_found_by_comparing(tmp_path
     subscriber.subscription.close()
 
 
-async def test_a_change_among_ten_thousand_files_is_reported(watcher: DirectoryWatcher, tmp_path: Path) -> None:
+async def test_a_change_among_ten_thousand_files_is_reported(
+    watcher: DirectoryWatcher, tmp_path: Path
+) -> None:
     for number in range(10_000):
         (tmp_path / f"{number}").touch()
     subscriber = await watched(watcher, tmp_path)
@@ -197,7 +209,9 @@ async def test_a_change_among_ten_thousand_files_is_reported(watcher: DirectoryW
     await subscriber.called_for(tmp_path)
 
 
-async def test_a_name_that_is_no_utf8_stops_nothing(watcher: DirectoryWatcher, tmp_path: Path) -> None:
+async def test_a_name_that_is_no_utf8_stops_nothing(
+    watcher: DirectoryWatcher, tmp_path: Path
+) -> None:
     subscriber = await watched(watcher, tmp_path)
     with structlog.testing.capture_logs() as logs:
         Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff")).touch()
@@ -210,9 +224,13 @@ async def test_a_name_that_is_no_utf8_stops_nothing(watcher: DirectoryWatcher, t
     assert "Unable to decode path" in logs[0]["problem"]
 
 
-async def test_a_failing_subscriber_harms_no_other(watcher: DirectoryWatcher, tmp_path: Path) -> None:
+async def test_a_failing_subscriber_harms_no_other(
+    watcher: DirectoryWatcher, tmp_path: Path
+) -> None:
     failures: list[object] = []
-    asyncio.get_running_loop().set_exception_handler(lambda _, context: failures.append(context["exception"]))
+    asyncio.get_running_loop().set_exception_handler(
+        lambda _, context: failures.append(context["exception"])
+    )
     watcher.subscribe([tmp_path], lambda _: 1 / 0)
     subscriber = await watched(watcher, tmp_path)
     (tmp_path / "a").touch()
@@ -287,7 +305,9 @@ class Other:
 
 
 @contextlib.asynccontextmanager
-async def other(*folders: Path, check_every: float = 60, prefix: tuple[str, ...] = ()) -> AsyncIterator[Other]:
+async def other(
+    *folders: Path, check_every: float = 60, prefix: tuple[str, ...] = ()
+) -> AsyncIterator[Other]:
     words = (*prefix, sys.executable, "-c", PROGRAM, str(check_every), *map(str, folders))
     process = await asyncio.create_subprocess_exec(*words, stdout=asyncio.subprocess.PIPE)
     try:
@@ -325,7 +345,9 @@ def limited(name: str, number: int) -> tuple[str, ...]:
 
 
 @pytest.mark.parametrize("limit", ["max_inotify_watches", "max_inotify_instances"])
-async def test_without_watches_of_the_system_everyone_looks_now_and_then(tmp_path: Path, limit: str) -> None:
+async def test_without_watches_of_the_system_everyone_looks_now_and_then(
+    tmp_path: Path, limit: str
+) -> None:
     one, two = tmp_path / "one", tmp_path / "two"
     one.mkdir()
     two.mkdir()

@@ -52,7 +52,9 @@ class Collector:
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self._server.daemon_threads = True
         self.url = f"http://127.0.0.1:{self._server.server_port}"
-        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True
+        )
 
     def __enter__(self) -> Collector:
         self._thread.start()
@@ -64,13 +66,17 @@ class Collector:
         self._thread.join()
 
     def _take(self, path: str, headers: dict[str, str], body: bytes) -> int:
-        from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+        from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
+            ExportTraceServiceRequest,
+        )
 
         code = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
         if headers.get("Content-Encoding") == "gzip":
             body = gzip.decompress(body)
         with self._news:
-            self.requests.append({"path": path, **{key.lower(): value for key, value in headers.items()}})
+            self.requests.append(
+                {"path": path, **{key.lower(): value for key, value in headers.items()}}
+            )
             if code == 200:
                 self.spans += spans_of(ExportTraceServiceRequest.FromString(body))
             self._news.notify_all()

@@ -36,8 +36,12 @@ class Journal:
         for _level, kind, raw in ancillary:
             assert kind == socket.SCM_RIGHTS and data == b""
             (file,) = array.array("i", raw)
-            sealed = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
-            assert fcntl.fcntl(file, fcntl.F_GET_SEALS) == sealed, "journald refuses what could change under it"
+            sealed = (
+                fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
+            )
+            assert fcntl.fcntl(file, fcntl.F_GET_SEALS) == sealed, (
+                "journald refuses what could change under it"
+            )
             data = os.pread(file, os.fstat(file).st_size, 0)
             os.close(file)
             self.by_file += 1
@@ -109,9 +113,13 @@ def test_a_line_is_an_entry_with_fields_to_search_by(journal: Journal) -> None:
         "AGENTD_WHERE": '["a", "b"]', "AGENTD_ODD_KEY_": "1", "AGENTD_DETAIL": f"{MARK} said no",
     }  # fmt: skip
     assert wanted.items() <= first.items()
-    assert "\nZeroDivisionError: division by zero" in second["MESSAGE"] and second["PRIORITY"] == "3"
+    assert (
+        "\nZeroDivisionError: division by zero" in second["MESSAGE"] and second["PRIORITY"] == "3"
+    )
     assert "AGENTD_NONE" not in second
-    assert len(third["AGENTD_TEXT"]) == 3_000_000 and journal.by_file == 1, "what is too large comes as a file"
+    assert len(third["AGENTD_TEXT"]) == 3_000_000 and journal.by_file == 1, (
+        "what is too large comes as a file"
+    )
 
 
 def test_a_terminal_or_a_pipe_that_is_not_the_journals_gets_lines_as_ever(journal: Journal) -> None:
@@ -138,7 +146,9 @@ def test_a_journal_that_is_stuck_holds_nobody_up(journal: Journal) -> None:
 
 
 @pytest.mark.parametrize("told", [None, "", "1", "1:2", "a:b", "1:2:3", ":"])
-def test_only_the_very_file_that_systemd_names_is_the_journal(told: str | None, tmp_path: Path) -> None:
+def test_only_the_very_file_that_systemd_names_is_the_journal(
+    told: str | None, tmp_path: Path
+) -> None:
     with (tmp_path / "out").open("w") as stream:
         assert not connected(stream, {} if told is None else {"JOURNAL_STREAM": told})
         about = os.fstat(stream.fileno())
@@ -148,7 +158,10 @@ def test_only_the_very_file_that_systemd_names_is_the_journal(told: str | None, 
 TEXTS = st.text(st.characters(codec="utf-8"), max_size=40)
 
 
-@given(message=TEXTS, values=st.dictionaries(TEXTS, st.one_of(TEXTS, st.integers(), st.lists(TEXTS)), max_size=5))
+@given(
+    message=TEXTS,
+    values=st.dictionaries(TEXTS, st.one_of(TEXTS, st.integers(), st.lists(TEXTS)), max_size=5),
+)
 @settings(deadline=None, derandomize=True)
 def test_whatever_is_logged_can_be_read_back(message: str, values: dict[str, object]) -> None:
     fields = fields_of({"level": "info", **values}, message)

@@ -112,7 +112,11 @@ def test_libraries_are_heard_from_warning_up(file: Path) -> None:
     logging.getLogger("apscheduler").info("chatter")
     logging.getLogger("apscheduler").warning("job %s missed", "x")
     (record,) = records(file)
-    assert (record["event"], record["logger"], record["message"]) == ("library.spoke", "apscheduler", "job x missed")
+    assert (record["event"], record["logger"], record["message"]) == (
+        "library.spoke",
+        "apscheduler",
+        "job x missed",
+    )
 
 
 class HandMovedClock:
@@ -140,18 +144,26 @@ def fail(message: str, *arguments: object) -> None:
         logging.getLogger("asyncio").exception(message, *arguments)
 
 
-def test_what_a_library_repeats_is_written_once_a_minute_and_counted(file: Path, clock: HandMovedClock) -> None:
+def test_what_a_library_repeats_is_written_once_a_minute_and_counted(
+    file: Path, clock: HandMovedClock
+) -> None:
     for number in range(1000):
         fail(f"socket.accept() out of system resource\nsocket: <TransportSocket fd={number}>")
     clock.seconds += 59
     structlog.get_logger().info("tick")
     first, tick = records(file)
-    assert first["message"].endswith("fd=0>") and first["exception"].endswith("[Errno 24] Too many open files")
+    assert first["message"].endswith("fd=0>") and first["exception"].endswith(
+        "[Errno 24] Too many open files"
+    )
     assert "repeated" not in first and "counted" not in first and tick["event"] == "tick"
     clock.seconds += 2
     structlog.get_logger().info("tick")
     _, _, again, _ = records(file)
-    assert (again["event"], again["repeated"], again["message"][-7:]) == ("library.spoke", 999, "fd=999>")
+    assert (again["event"], again["repeated"], again["message"][-7:]) == (
+        "library.spoke",
+        999,
+        "fd=999>",
+    )
     fail("socket.accept() out of system resource\nsocket: <TransportSocket fd=1>")
     assert len(records(file)) == 4, "a line with a count begins a minute, too"
     clock.seconds += 61
@@ -159,10 +171,14 @@ def test_what_a_library_repeats_is_written_once_a_minute_and_counted(file: Path,
     assert [record.get("repeated") for record in records(file)[4:]] == [1, None]
     clock.seconds += 61
     fail("socket.accept() out of system resource")
-    assert "repeated" not in records(file)[-1], "what has stopped for a minute and comes again is new"
+    assert "repeated" not in records(file)[-1], (
+        "what has stopped for a minute and comes again is new"
+    )
 
 
-def test_what_was_only_counted_is_written_when_the_process_ends(file: Path, clock: HandMovedClock) -> None:
+def test_what_was_only_counted_is_written_when_the_process_ends(
+    file: Path, clock: HandMovedClock
+) -> None:
     for _ in range(3):
         logging.getLogger("uvicorn.error").warning("Invalid HTTP request received.")
     logging.shutdown()
@@ -184,7 +200,9 @@ def test_different_lines_of_libraries_are_all_written(file: Path, clock: HandMov
     assert len(records(file)) == 8
 
 
-def test_lines_of_ever_new_kinds_are_counted_together_at_last(file: Path, clock: HandMovedClock) -> None:
+def test_lines_of_ever_new_kinds_are_counted_together_at_last(
+    file: Path, clock: HandMovedClock
+) -> None:
     for number in range(1000):
         letters = f"{number:09b}".translate({48: "a", 49: "b"})
         logging.getLogger("asyncio").warning(letters)
@@ -232,7 +250,9 @@ def test_a_file_that_somebody_removed_is_begun_anew(file: Path) -> None:
     assert [record["event"] for record in records(file)] == ["second"]
 
 
-def test_a_disk_that_takes_no_more_costs_lines_and_says_so_afterwards(tmp_path: Path, secrets: Secrets) -> None:
+def test_a_disk_that_takes_no_more_costs_lines_and_says_so_afterwards(
+    tmp_path: Path, secrets: Secrets
+) -> None:
     path = tmp_path / "agentd.jsonl"
     configure(level="info", console=False, file=path, secrets=secrets)
     path.unlink()
@@ -255,12 +275,20 @@ def test_a_full_disk_does_not_harm_who_logs(secrets: Secrets) -> None:
 
 def test_a_place_that_cannot_be_written_is_one_clear_line(tmp_path: Path, secrets: Secrets) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(ConfigError, match=r"file/agentd.jsonl: the log cannot be written there: Not a directory"):
-        configure(level="info", console=False, file=tmp_path / "file" / "agentd.jsonl", secrets=secrets)
+    with pytest.raises(
+        ConfigError, match=r"file/agentd.jsonl: the log cannot be written there: Not a directory"
+    ):
+        configure(
+            level="info", console=False, file=tmp_path / "file" / "agentd.jsonl", secrets=secrets
+        )
 
 
 def test_what_would_be_heard_is_known_before_it_is_said(tmp_path: Path, secrets: Secrets) -> None:
-    for level, heard in (("debug", [True, True]), ("info", [False, True]), ("error", [False, False])):
+    for level, heard in (
+        ("debug", [True, True]),
+        ("info", [False, True]),
+        ("error", [False, False]),
+    ):
         configure(level=level, console=False, file=tmp_path / "log.jsonl", secrets=secrets)
         assert [is_heard(logging.DEBUG), is_heard(logging.INFO)] == heard
     for other in (structlog.stdlib.BoundLogger, structlog.BoundLogger):
@@ -320,7 +348,12 @@ structlog.get_logger().warning("disk.low", key="canary-7f3a91c2")
 def on_terminal(code: str, **env: str) -> str:
     """Run a program with its stderr on a real terminal, and return what appeared there."""
     ours, theirs = pty.openpty()
-    environment = {"PATH": os.environ["PATH"], "TERM": "xterm", "PYTHONPATH": str(Path(__file__).parents[2]), **env}
+    environment = {
+        "PATH": os.environ["PATH"],
+        "TERM": "xterm",
+        "PYTHONPATH": str(Path(__file__).parents[2]),
+        **env,
+    }
     child = subprocess.Popen([sys.executable, "-c", code], stderr=theirs, env=environment)
     os.close(theirs)
     seen = b""
@@ -351,7 +384,9 @@ def test_the_console_is_plain_where_colour_is_not_wanted(env: dict[str, str]) ->
 
 def test_the_console_is_plain_in_a_pipe() -> None:
     environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(Path(__file__).parents[2])}
-    said = subprocess.run([sys.executable, "-c", SPEAK], capture_output=True, check=True, env=environment)
+    said = subprocess.run(
+        [sys.executable, "-c", SPEAK], capture_output=True, check=True, env=environment
+    )
     assert b"\x1b" not in said.stderr
     assert f"disk.low key={MARK}".encode() in said.stderr
     assert said.stdout == b""
@@ -363,5 +398,7 @@ def test_a_console_that_is_gone_harms_nobody(tmp_path: Path) -> None:
     )
     code += "os._exit(0)  # Python itself would complain about the terminal that is gone"
     environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(Path(__file__).parents[2])}
-    subprocess.run([sys.executable, "-c", "from pathlib import Path\n" + code], check=True, env=environment)
+    subprocess.run(
+        [sys.executable, "-c", "from pathlib import Path\n" + code], check=True, env=environment
+    )
     assert len(records(tmp_path / "a.jsonl")) == 1

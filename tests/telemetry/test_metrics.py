@@ -11,7 +11,16 @@ from daemon.telemetry.metrics import Found, Histogram, Metrics
 
 NOW = datetime(2026, 11, 20, 8, 30, tzinfo=UTC)
 NOTHING = Found(
-    version="1", started=1.5, runs={}, outbox={}, incidents=0, routines={}, successes={}, tokens={}, cost={}, size=0
+    version="1",
+    started=1.5,
+    runs={},
+    outbox={},
+    incidents=0,
+    routines={},
+    successes={},
+    tokens={},
+    cost={},
+    size=0,
 )
 
 
@@ -35,17 +44,28 @@ def test_runs_deliveries_and_lateness_are_counted():
     metrics.ran(run(late=500, event="by hand"))
     metrics.sent("mail", "delivered")
     found = families(metrics.text(NOTHING))
-    counted = {tuple(sample.labels.values()): sample.value for sample in found["agentd_runs"].samples}
+    counted = {
+        tuple(sample.labels.values()): sample.value for sample in found["agentd_runs"].samples
+    }
     assert counted == {("daily", "succeeded"): 4, ('odd "name"\\', "failed"): 1}
-    lateness = {s.labels.get("le", s.name): s.value for s in found["agentd_slot_lateness_seconds"].samples}
-    assert (lateness["1"], lateness["5"], lateness["300"], lateness["+Inf"]) == (2, 3, 4, 4), "an event is never late"
-    assert found["agentd_deliveries"].samples[0].labels == {"target": "mail", "outcome": "delivered"}
+    lateness = {
+        s.labels.get("le", s.name): s.value for s in found["agentd_slot_lateness_seconds"].samples
+    }
+    assert (lateness["1"], lateness["5"], lateness["300"], lateness["+Inf"]) == (2, 3, 4, 4), (
+        "an event is never late"
+    )
+    assert found["agentd_deliveries"].samples[0].labels == {
+        "target": "mail",
+        "outcome": "delivered",
+    }
 
 
 def test_every_family_has_help_and_type_and_nothing_twice():
     lines = Metrics().text(NOTHING).splitlines()
     names = [line.split()[2] for line in lines if line.startswith("# TYPE")]
-    assert len(names) == len(set(names)) and all(f"# HELP {name} " in "\n".join(lines) for name in names)
+    assert len(names) == len(set(names)) and all(
+        f"# HELP {name} " in "\n".join(lines) for name in names
+    )
 
 
 def test_a_histogram_adds_up():
@@ -65,7 +85,9 @@ async def test_the_lag_of_the_loop_is_seen_while_runs_are_under_way_and_only_the
         while not sum(metrics.lag.counts):
             await asyncio.sleep(0.01)
     assert metrics.lag.total >= 0.09
-    assert [timer for timer in loop._scheduled if not timer.cancelled()] == [], "an idle daemon sleeps"
+    assert [timer for timer in loop._scheduled if not timer.cancelled()] == [], (
+        "an idle daemon sleeps"
+    )
 
 
 async def test_a_daemon_shows_its_numbers_on_its_socket_and_where_config_says(home, tmp_path):
@@ -76,10 +98,15 @@ async def test_a_daemon_shows_its_numbers_on_its_socket_and_where_config_says(ho
     text = (await home.agentctl("metrics")).out
     found = families(text)
     assert found["agentd_runs"].samples[0].labels == {"routine": "morning", "status": "succeeded"}
-    assert "agentd_last_success_timestamp_seconds" in found and found["agentd_database_size_bytes"].samples[0].value > 0
+    assert (
+        "agentd_last_success_timestamp_seconds" in found
+        and found["agentd_database_size_bytes"].samples[0].value > 0
+    )
     file = tmp_path / "agentd.prom"
     assert (await home.agentctl("metrics", "--textfile", str(file))).code == 0
-    assert families(file.read_text()).keys() == found.keys() and file.stat().st_mode & 0o777 == 0o644
+    assert (
+        families(file.read_text()).keys() == found.keys() and file.stat().st_mode & 0o777 == 0o644
+    )
     assert [path.name for path in tmp_path.glob("agentd.prom*")] == ["agentd.prom"]
     [opened] = await home.logged("listen.opened")
     assert opened["metrics"] is True
@@ -109,8 +136,9 @@ async def test_over_the_network_there_are_metrics_and_no_control(tmp_path):
         assert answer.status == 200 and "agentd_build_info" in families(answer.raw.decode())
         assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
         assert (await get("/metrics", "Origin: http://evil.example")).status == 403
-        assert [(await get(target)).status for target in ("/v1/status", "/v1/routines", "/", "/v1/hooks/x")] == [
-            404
-        ] * 4
+        assert [
+            (await get(target)).status
+            for target in ("/v1/status", "/v1/routines", "/", "/v1/hooks/x")
+        ] == [404] * 4
         server.stop()
         await serving

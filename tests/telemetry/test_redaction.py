@@ -34,7 +34,9 @@ def secrets() -> Secrets:
         base64.urlsafe_b64encode(CANARY.encode()).decode(),
     ],
 )
-def test_a_known_secret_is_taken_out_in_each_form_it_travels_in(secrets: Secrets, form: str) -> None:
+def test_a_known_secret_is_taken_out_in_each_form_it_travels_in(
+    secrets: Secrets, form: str
+) -> None:
     redacted = secrets.redact(f"before {form} after")
     assert MARK in redacted
     assert redacted.startswith("before ")
@@ -44,7 +46,9 @@ def test_a_known_secret_is_taken_out_in_each_form_it_travels_in(secrets: Secrets
 
 @pytest.mark.parametrize("before", ["", "u", "us", "use", "user:"])
 @pytest.mark.parametrize("after", ["", "x", "xy", "xyz"])
-def test_a_known_secret_is_found_inside_longer_base64(secrets: Secrets, before: str, after: str) -> None:
+def test_a_known_secret_is_found_inside_longer_base64(
+    secrets: Secrets, before: str, after: str
+) -> None:
     text = base64.b64encode((before + CANARY + after).encode()).decode()
     rest = secrets.redact(f"Basic {text}")
     assert MARK in rest
@@ -53,8 +57,13 @@ def test_a_known_secret_is_found_inside_longer_base64(secrets: Secrets, before: 
 
 
 @settings(deadline=None, derandomize=True, max_examples=100)
-@given(secret=st.text(alphabet=st.characters(codec="utf-8"), min_size=8, max_size=60), around=st.text(max_size=20))
-def test_whatever_the_secret_is_it_does_not_survive_in_a_json_line(secret: str, around: str) -> None:
+@given(
+    secret=st.text(alphabet=st.characters(codec="utf-8"), min_size=8, max_size=60),
+    around=st.text(max_size=20),
+)
+def test_whatever_the_secret_is_it_does_not_survive_in_a_json_line(
+    secret: str, around: str
+) -> None:
     known = Secrets()
     known.add(secret)
     line = known.redact(json.dumps({"message": f"{around}{secret}{around}"}, ensure_ascii=False))
@@ -82,7 +91,10 @@ def test_of_two_secrets_the_longer_one_goes_whole(secrets: Secrets) -> None:
         ("glpat-abcdefghij0123456789", MARK),
         ("xoxb-123456789012-abcdef", MARK),
         ("AKIAIOSFODNN7EXAMPLE", MARK),
-        ("aws_secret_access_key = wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY", f"aws_secret_access_key = {MARK}"),
+        (
+            "aws_secret_access_key = wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY",
+            f"aws_secret_access_key = {MARK}",
+        ),
         ("eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0.abc-_123", MARK),
         ("Authorization: Bearer abc.def", f"Authorization: {MARK}"),
         ("authorization=Basic dXNlcjpwYXNz", f"authorization={MARK}"),
@@ -91,7 +103,10 @@ def test_of_two_secrets_the_longer_one_goes_whole(secrets: Secrets) -> None:
         ("curl -H 'x-api-key: 0123456789abcdef0123'", f"curl -H 'x-api-key: {MARK}'"),
         ("a bearer 0123456789abcdef0123 here", f"a bearer {MARK} here"),
         ("postgresql://agent:hunter2@db/x", f"postgresql://agent:{MARK}@db/x"),
-        ("-----BEGIN RSA PRIVATE KEY-----\nMIIE\nabc\n-----END RSA PRIVATE KEY-----\nrest", f"{MARK}\nrest"),
+        (
+            "-----BEGIN RSA PRIVATE KEY-----\nMIIE\nabc\n-----END RSA PRIVATE KEY-----\nrest",
+            f"{MARK}\nrest",
+        ),
         ("-----BEGIN PRIVATE KEY-----\nMIIE and then the output was cut", MARK),
     ],
 )
@@ -126,7 +141,10 @@ def test_ordinary_text_is_left_alone(text: str) -> None:
 )  # fmt: skip
 def test_no_text_is_slow_to_search(piece: str) -> None:
     secrets = Secrets()
-    for count in (1, 100_000):  # a pattern that looks at each rest of the text again would take minutes
+    for count in (
+        1,
+        100_000,
+    ):  # a pattern that looks at each rest of the text again would take minutes
         secrets.redact(piece * count)
         secrets.redact("x" + piece * count + " " * count)
 

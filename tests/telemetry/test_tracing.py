@@ -76,7 +76,9 @@ def told(home: Home, vendor: str, receiver: str, *, content: bool = False, more:
     home.write("config.toml", text)
 
 
-async def lived(home: Home, turns: list[Any], *, content: bool = False) -> tuple[Any, list[Any], Any]:
+async def lived(
+    home: Home, turns: list[Any], *, content: bool = False
+) -> tuple[Any, list[Any], Any]:
     """Live one run and close the daemon; return the run, its spans as a collector got them, and the vendor."""
     with Collector() as collector:
         async with FakeVendor(turns) as vendor:
@@ -85,7 +87,8 @@ async def lived(home: Home, turns: list[Any], *, content: bool = False) -> tuple
                 run = await daemon.run("look")
                 # a stop waits for 3 s only; the span of the run is the last one
                 await asyncio.to_thread(
-                    collector.wait, lambda it: any(each.name == "invoke_agent look" for each in it.spans)
+                    collector.wait,
+                    lambda it: any(each.name == "invoke_agent look" for each in it.spans),
                 )
         assert {each["path"] for each in collector.requests} == {"/v1/traces"}
         return run, collector.spans, vendor
@@ -105,7 +108,9 @@ async def test_a_run_is_a_tree_of_an_agent_its_calls_to_models_and_its_tools(hom
     assert {span.parent for span in spans if span is not root} == {root.id} and root.parent == ""
     assert {span.trace for span in spans} == {f"{trace_of(run.id):032x}"}
     assert all(root.resource[key] for key in ("service.version", "telemetry.sdk.name"))
-    assert root.resource["service.name"] == "agentd" and root.scope.startswith("https://opentelemetry.io/schemas/")
+    assert root.resource["service.name"] == "agentd" and root.scope.startswith(
+        "https://opentelemetry.io/schemas/"
+    )
     about = root.attributes
     assert about["gen_ai.operation.name"] == "invoke_agent" and about["gen_ai.agent.name"] == "look"
     assert (about["gen_ai.conversation.id"], about["agentd.status"]) == (run.id, "succeeded")
@@ -122,9 +127,16 @@ async def test_a_run_is_a_tree_of_an_agent_its_calls_to_models_and_its_tools(hom
 async def test_a_call_of_a_tool_says_whose_it_was_and_what_the_policy_said(home: Home) -> None:
     _, spans, _ = await lived(home, [LOOK, RUN, "All is well."])
     good, bad = named(spans, "execute_tool self_info"), named(spans, "execute_tool shell")
-    assert good.attributes["gen_ai.tool.call.id"] == "call_7" and good.attributes["gen_ai.tool.type"] == "function"
+    assert (
+        good.attributes["gen_ai.tool.call.id"] == "call_7"
+        and good.attributes["gen_ai.tool.type"] == "function"
+    )
     assert good.attributes["gen_ai.tool.description"] and good.status == 0
-    assert (bad.attributes["error.type"], bad.attributes["agentd.policy.effect"], bad.status) == ("denied", "deny", 2)
+    assert (bad.attributes["error.type"], bad.attributes["agentd.policy.effect"], bad.status) == (
+        "denied",
+        "deny",
+        2,
+    )
 
 
 async def test_nothing_of_what_was_said_goes_along_unless_that_is_wanted(home: Home) -> None:
@@ -134,16 +146,27 @@ async def test_nothing_of_what_was_said_goes_along_unless_that_is_wanted(home: H
         assert word not in everything
 
 
-async def test_with_content_messages_and_results_are_there_in_the_form_of_the_conventions(home: Home) -> None:
+async def test_with_content_messages_and_results_are_there_in_the_form_of_the_conventions(
+    home: Home,
+) -> None:
     _, spans, _ = await lived(home, [LOOK, "All is well."], content=True)
     last = [span for span in spans if span.name == "chat llama"][-1]
     asked = json.loads(last.attributes["gen_ai.input.messages"])
     assert [each["role"] for each in asked] == ["user", "assistant", "tool"]
-    assert asked[1]["parts"][0]["type"] == "tool_call" and asked[2]["parts"][0]["type"] == "tool_call_response"
+    assert (
+        asked[1]["parts"][0]["type"] == "tool_call"
+        and asked[2]["parts"][0]["type"] == "tool_call_response"
+    )
     (answer,) = json.loads(last.attributes["gen_ai.output.messages"])
-    assert answer["parts"] == [{"type": "text", "content": "All is well."}] and answer["finish_reason"] == "stop"
+    assert (
+        answer["parts"] == [{"type": "text", "content": "All is well."}]
+        and answer["finish_reason"] == "stop"
+    )
     assert json.loads(last.attributes["gen_ai.system_instructions"])[0]["type"] == "text"
-    assert {each["name"] for each in json.loads(last.attributes["gen_ai.tool.definitions"])} >= {"self_info", "finish"}
+    assert {each["name"] for each in json.loads(last.attributes["gen_ai.tool.definitions"])} >= {
+        "self_info",
+        "finish",
+    }
     assert named(spans, "execute_tool self_info").attributes["gen_ai.tool.call.result"]
 
 
@@ -166,7 +189,9 @@ async def test_a_sub_agents_run_hangs_below_the_call_that_began_it(home: Home) -
 
 
 @pytest.mark.parametrize("answer", [500, 400, 200])
-async def test_a_receiver_that_refuses_or_is_gone_costs_spans_and_nothing_else(home: Home, answer: int) -> None:
+async def test_a_receiver_that_refuses_or_is_gone_costs_spans_and_nothing_else(
+    home: Home, answer: int
+) -> None:
     for thread in threading.enumerate():
         if thread.name in (
             "traces",
@@ -224,7 +249,9 @@ async def test_it_is_said_once_that_nobody_takes_spans_and_once_that_somebody_do
     ]
 
 
-async def test_spans_go_in_order_with_the_ids_of_their_run_and_those_that_wait_go_at_the_end() -> None:
+async def test_spans_go_in_order_with_the_ids_of_their_run_and_those_that_wait_go_at_the_end() -> (
+    None
+):
     from daemon.telemetry.otel_sdk import SpanPipeline
 
     kept = remembering()
@@ -233,10 +260,14 @@ async def test_spans_go_in_order_with_the_ids_of_their_run_and_those_that_wait_g
     await exporter.close(30)
     finished = kept.get_finished_spans()
     assert [each.name for each in finished] == [str(number) for number in range(100)]
-    assert [each.context.trace_id for each in finished] == list(range(1, 101)) and finished[0].context.span_id == 7
+    assert [each.context.trace_id for each in finished] == list(range(1, 101)) and finished[
+        0
+    ].context.span_id == 7
 
 
-async def test_more_than_the_queue_can_hold_pushes_out_the_oldest(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_more_than_the_queue_can_hold_pushes_out_the_oldest(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     from daemon.telemetry.otel_sdk import SpanPipeline
 
     monkeypatch.setenv("OTEL_BSP_MAX_QUEUE_SIZE", "50")
@@ -286,7 +317,9 @@ asyncio.run(exporter.close())
 
 
 def span(number: int) -> Span:
-    return Span(name=str(number), trace=1 + number, id=7, parent=None, start=1, end=2, attributes={})
+    return Span(
+        name=str(number), trace=1 + number, id=7, parent=None, start=1, end=2, attributes={}
+    )
 
 
 def test_the_trace_has_the_bits_of_the_runs_id() -> None:
@@ -306,11 +339,18 @@ def test_our_words_are_those_of_the_conventions() -> None:
     used: set[str] = set()
     for module in (spans, traced):
         text = Path(str(module.__file__)).read_text()
-        used |= {word for word in text.split('"') if word.startswith("gen_ai.") and not word.endswith("}")}
+        used |= {
+            word
+            for word in text.split('"')
+            if word.startswith("gen_ai.") and not word.endswith("}")
+        }
     assert len(used) > 20 and used <= known
     vendors = {each.value for each in gen_ai_attributes.GenAiProviderNameValues}
     assert set(tracing.VENDORS.values()) | {"anthropic"} <= vendors
-    assert {each.value for each in gen_ai_attributes.GenAiOperationNameValues} >= {"chat", "invoke_agent"}
+    assert {each.value for each in gen_ai_attributes.GenAiOperationNameValues} >= {
+        "chat",
+        "invoke_agent",
+    }
     assert otel_sdk.SCHEMA in {each.value for each in Schemas}
 
 
@@ -339,7 +379,9 @@ def test_the_config_wins_over_the_environment_and_both_may_say_no(
     assert (found and (found.endpoint or "as the environment says")) == goes
 
 
-def test_without_the_extra_the_config_is_told_and_the_environment_only_warned(tmp_path: Path) -> None:
+def test_without_the_extra_the_config_is_told_and_the_environment_only_warned(
+    tmp_path: Path,
+) -> None:
     code = """
 import importlib.util, sys
 importlib.util.find_spec = lambda name: None
@@ -355,7 +397,9 @@ except ConfigError as error:
     assert "pip install 'agentd-routines[otel]'" in done.stderr and "otel.endpoint" in done.stderr
 
 
-async def test_without_a_receiver_there_are_no_traces_until_a_reload_names_one(story: Story) -> None:
+async def test_without_a_receiver_there_are_no_traces_until_a_reload_names_one(
+    story: Story,
+) -> None:
     with Collector() as collector:
         async with Vendor(["All is well."]) as vendor:
             text = CONFIG.format(url=vendor.url, receiver=collector.url, content="false", more="")
@@ -391,7 +435,10 @@ async def test_the_environment_of_the_standard_says_where_and_with_which_key(sto
 async def test_a_cancelled_run_is_told_too(story: Story) -> None:
     with Collector() as collector:
         async with Vendor([{"text": "never", "hang": True}]) as vendor:
-            story.write("config.toml", CONFIG.format(url=vendor.url, receiver=collector.url, content="false", more=""))
+            story.write(
+                "config.toml",
+                CONFIG.format(url=vendor.url, receiver=collector.url, content="false", more=""),
+            )
             story.routine("look", ROUTINE)
             await story.start()
             run = (await story.agentctl("run", "look", "--detach")).out.strip()
@@ -412,6 +459,15 @@ def test_what_an_unended_call_leaves_is_told_as_interrupted(home: Home) -> None:
         id="01ARZ3NDEKTSV4RRFFQ69G5FAV", routine="look", definition="", trigger="cron", slot=now, created=now,
         started=now, ended=now, status=Status.INTERRUPTED,
     )  # fmt: skip
-    step = Step(kind=StepKind.CALL, iteration=1, call_id="1.0", body={"tool": "shell", "arguments": {}}, at=now)
+    step = Step(
+        kind=StepKind.CALL,
+        iteration=1,
+        call_id="1.0",
+        body={"tool": "shell", "arguments": {}},
+        at=now,
+    )
     call, root = of_run(run, [step, step], provider="", content=False)
-    assert (call.attributes["error.type"], root.attributes["error.type"]) == ("interrupted", "interrupted")
+    assert (call.attributes["error.type"], root.attributes["error.type"]) == (
+        "interrupted",
+        "interrupted",
+    )

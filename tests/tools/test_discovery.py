@@ -84,7 +84,13 @@ def module() -> ModuleType:
 async def test_the_public_methods_of_an_object_are_registered(registry: FunctionRegistry) -> None:
     with capture_logs() as logs:
         names = register_instance_methods(registry, Shop("corner"), prefix="shop_")
-    assert sorted(names) == ["shop_buy", "shop_get_customer", "shop_inherited", "shop_kind", "shop_price"]
+    assert sorted(names) == [
+        "shop_buy",
+        "shop_get_customer",
+        "shop_inherited",
+        "shop_kind",
+        "shop_price",
+    ]
     definition = registry.get_function("shop_get_customer")
     assert definition is not None
     assert definition.func("Ann") == "corner: Ann"
@@ -101,12 +107,18 @@ def test_what_the_mark_says_goes_before_everything_else(registry: FunctionRegist
     assert (definition.description, definition.timeout) == ("Buy an article", 5)
 
 
-def test_the_functions_a_module_defines_are_registered(registry: FunctionRegistry, module: ModuleType) -> None:
+def test_the_functions_a_module_defines_are_registered(
+    registry: FunctionRegistry, module: ModuleType
+) -> None:
     assert register_module_functions(registry, module, "m_") == ["m_first", "m_second"]
-    assert register_module_functions(registry, module, filter_func=lambda func: func.__name__ == "first") == ["first"]
+    assert register_module_functions(
+        registry, module, filter_func=lambda func: func.__name__ == "first"
+    ) == ["first"]
 
 
-def test_a_module_may_name_its_functions_itself(registry: FunctionRegistry, module: ModuleType) -> None:
+def test_a_module_may_name_its_functions_itself(
+    registry: FunctionRegistry, module: ModuleType
+) -> None:
     module.__all__ = ["second", "join"]  # type: ignore[attr-defined]
     assert register_module_functions(registry, module) == ["join", "second"]
 
@@ -117,7 +129,9 @@ def test_of_a_class_only_what_needs_no_object_can_be_called(registry: FunctionRe
     assert sorted(with_object) == ["s_buy", "s_get_customer", "s_inherited", "s_kind", "s_price"]
 
 
-def test_each_thing_is_registered_by_what_it_is(registry: FunctionRegistry, module: ModuleType) -> None:
+def test_each_thing_is_registered_by_what_it_is(
+    registry: FunctionRegistry, module: ModuleType
+) -> None:
     @agent_callable(description="look a customer up", read_only=True)
     def lookup(name: str) -> str:
         """Not this."""
@@ -127,10 +141,15 @@ def test_each_thing_is_registered_by_what_it_is(registry: FunctionRegistry, modu
     def bare() -> None:
         """Said in the docstring."""
 
-    names = auto_discover_and_register(registry, [lookup, bare, (module, "m_"), (Shop(), "shop_"), (Shop, "c_")])
+    names = auto_discover_and_register(
+        registry, [lookup, bare, (module, "m_"), (Shop(), "shop_"), (Shop, "c_")]
+    )
     assert names[:4] == ["lookup", "bare", "m_first", "m_second"]
     assert {"shop_price", "shop_get_customer", "c_price"} <= set(names)
     described = {each["name"]: each["description"] for each in registry.list_functions()}
-    assert (described["lookup"], described["bare"]) == ("look a customer up", "Said in the docstring.")
+    assert (described["lookup"], described["bare"]) == (
+        "look a customer up",
+        "Said in the docstring.",
+    )
     found: Any = registry.get_function("lookup")
     assert found.read_only

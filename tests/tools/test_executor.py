@@ -25,7 +25,9 @@ from daemon.tools.registry import FunctionRegistry
 CONTEXT = ToolContext(run="01RUN", routine="daily", workspace=Path("/w"))
 
 
-def executor(func: Callable[..., Any], parameters: Json | None = None, **marks: Any) -> ToolExecutor:
+def executor(
+    func: Callable[..., Any], parameters: Json | None = None, **marks: Any
+) -> ToolExecutor:
     registry = FunctionRegistry()
     registry.register("tool", "", func, parameters, **marks)
     return ToolExecutor(registry)
@@ -53,7 +55,10 @@ async def test_sync_and_async_functions_are_called_alike() -> None:
 
 async def test_a_sync_function_leaves_the_loop_free_and_keeps_what_is_bound_for_the_log() -> None:
     def work() -> tuple[bool, Json]:
-        return threading.current_thread() is threading.main_thread(), structlog.contextvars.get_contextvars()
+        return (
+            threading.current_thread() is threading.main_thread(),
+            structlog.contextvars.get_contextvars(),
+        )
 
     with structlog.contextvars.bound_contextvars(run="01RUN"):
         assert await executor(work).execute("tool", {}) == (False, {"run": "01RUN"})
@@ -72,13 +77,29 @@ async def test_arguments_become_what_the_signature_says() -> None:
 async def test_what_is_left_out_takes_the_functions_own_default() -> None:
     marker = object()
 
-    def func(a: int, b: Any = marker, /, c: int = 3, *rest: int, d: Any = marker, e: int = Field(5, ge=1)) -> Any:
+    def func(
+        a: int, b: Any = marker, /, c: int = 3, *rest: int, d: Any = marker, e: int = Field(5, ge=1)
+    ) -> Any:
         return a, b is marker, c, rest, d is marker, e
 
     tool = executor(func)
     assert await tool.execute("tool", {"a": 1}) == (1, True, 3, (), True, 5)
-    assert await tool.execute("tool", {"a": 1, "rest": [7, 8], "d": None}) == (1, True, 3, (7, 8), False, 5)
-    assert await tool.execute("tool", {"a": 1, "c": 9, "rest": ["7"], "e": 2}) == (1, True, 9, (7,), True, 2)
+    assert await tool.execute("tool", {"a": 1, "rest": [7, 8], "d": None}) == (
+        1,
+        True,
+        3,
+        (7, 8),
+        False,
+        5,
+    )
+    assert await tool.execute("tool", {"a": 1, "c": 9, "rest": ["7"], "e": 2}) == (
+        1,
+        True,
+        9,
+        (7,),
+        True,
+        2,
+    )
 
 
 async def test_keyword_arguments_without_a_name_are_collected_and_checked() -> None:
@@ -122,18 +143,35 @@ async def test_a_model_cannot_put_itself_in_the_place_of_the_context() -> None:
     [
         ({}, "`path` is missing (string, Where it is.)"),
         ({"path": "a", "limt": 3}, "`limt` is not an argument, did you mean `limit`?"),
-        ({"path": "a", "zzz": 3}, "`zzz` is not an argument, there are `path`, `limit`, `ratio`, `limits`, `either`"),
+        (
+            {"path": "a", "zzz": 3},
+            "`zzz` is not an argument, there are `path`, `limit`, `ratio`, `limits`, `either`",
+        ),
         ({"path": "a", "limit": "soon"}, '`limit` should be a valid integer, found "soon"'),
         ({"path": None}, "`path` should be a valid string, found null"),
         ({"path": "a", "ratio": 2}, "`ratio` should be less than or equal to 1, found 2"),
-        ({"path": "a", "limits": {"mode": "middle"}}, "`limits.mode` should be 'head' or 'tail', found \"middle\""),
-        ({"path": "a", "limits": [1]}, "`limits` should be a valid dictionary or instance of Limits, found [1]"),
-        ({"path": "a", "either": {}}, "`either` should be a valid integer or a valid list, found {}"),
+        (
+            {"path": "a", "limits": {"mode": "middle"}},
+            "`limits.mode` should be 'head' or 'tail', found \"middle\"",
+        ),
+        (
+            {"path": "a", "limits": [1]},
+            "`limits` should be a valid dictionary or instance of Limits, found [1]",
+        ),
+        (
+            {"path": "a", "either": {}},
+            "`either` should be a valid integer or a valid list, found {}",
+        ),
         ({"path": "a", "either": [1, "x"]}, '`either[1]` should be a valid integer, found "x"'),
-        ({"path": "x" * 99, "limit": "y" * 99}, '`limit` should be a valid integer, found "' + "y" * 59 + "…"),
+        (
+            {"path": "x" * 99, "limit": "y" * 99},
+            '`limit` should be a valid integer, found "' + "y" * 59 + "…",
+        ),
     ],
 )
-async def test_a_misfit_names_the_argument_what_was_found_and_what_is_expected(arguments: Json, says: str) -> None:
+async def test_a_misfit_names_the_argument_what_was_found_and_what_is_expected(
+    arguments: Json, says: str
+) -> None:
     def func(
         path: str,
         limit: int = 10,
@@ -185,7 +223,9 @@ async def test_explicit_parameters_are_checked_on_their_first_level() -> None:
 
 
 async def test_explicit_parameters_of_a_closed_function_refuse_what_it_does_not_know() -> None:
-    tool = executor(lambda city: city, {"type": "object", "properties": {"city": {"type": "string"}}})
+    tool = executor(
+        lambda city: city, {"type": "object", "properties": {"city": {"type": "string"}}}
+    )
     assert await tool.execute("tool", {"city": "Bonn"}) == "Bonn"
     with pytest.raises(ToolFailed, match="`cty` is not an argument, did you mean `city`"):
         await tool.execute("tool", {"cty": "Bonn"})
@@ -206,13 +246,20 @@ async def test_a_tool_that_does_not_exist_is_told_with_its_nearest() -> None:
 
 
 async def test_arguments_that_could_not_be_read_are_never_executed() -> None:
-    result = await executor(lambda: 1 / 0).run(FunctionCall(name="tool", arguments={}, invalid="line 1: no comma"))
-    assert result.text == ("[failed] the arguments of tool could not be read, nothing was executed: line 1: no comma")
+    result = await executor(lambda: 1 / 0).run(
+        FunctionCall(name="tool", arguments={}, invalid="line 1: no comma")
+    )
+    assert result.text == (
+        "[failed] the arguments of tool could not be read, nothing was executed: line 1: no comma"
+    )
 
 
 @pytest.mark.parametrize(
     ("language", "expected"),
-    [("en", "[failed] exit code 2\n[partial output]\nhalf"), ("zh", "[失败] exit code 2\n[部分输出]\nhalf")],
+    [
+        ("en", "[failed] exit code 2\n[partial output]\nhalf"),
+        ("zh", "[失败] exit code 2\n[部分输出]\nhalf"),
+    ],
 )
 async def test_a_failure_keeps_what_came_out_so_far(language: str, expected: str) -> None:
     def func() -> None:
@@ -230,7 +277,9 @@ async def test_other_errors_of_ours_are_failures_in_words() -> None:
 
 
 @pytest.mark.parametrize(("language", "mark"), [("en", "[error]"), ("zh", "[错误]")])
-async def test_a_crash_is_one_line_for_the_model_and_a_traceback_for_the_operator(language: str, mark: str) -> None:
+async def test_a_crash_is_one_line_for_the_model_and_a_traceback_for_the_operator(
+    language: str, mark: str
+) -> None:
     def func() -> None:
         raise ValueError("first\nsecond")
 
@@ -251,7 +300,9 @@ async def test_a_tool_that_ends_the_process_ends_only_its_call() -> None:
     def stops() -> None:
         raise StopIteration
 
-    assert (await run(in_a_thread)).text == "[error] RuntimeError: the tool tried to end the process (SystemExit)"
+    assert (
+        await run(in_a_thread)
+    ).text == "[error] RuntimeError: the tool tried to end the process (SystemExit)"
     assert (await run(on_the_loop)).text == "[error] SystemExit: 3"
     assert (await run(stops)).text == "[error] RuntimeError: StopIteration"
 
@@ -312,7 +363,10 @@ async def test_the_executors_limit_holds_where_a_function_has_none() -> None:
     registry.register("hasty", "", lambda: asyncio.Event().wait())
     tools = ToolExecutor(registry, limit=0.01)
     assert (await tools.run(FunctionCall(name="patient", arguments={}))).text == "late"
-    assert "hasty did not finish within 0.01 s" in (await tools.run(FunctionCall(name="hasty", arguments={}))).text
+    assert (
+        "hasty did not finish within 0.01 s"
+        in (await tools.run(FunctionCall(name="hasty", arguments={}))).text
+    )
 
 
 async def test_a_timeout_of_the_tools_own_is_its_own_fault() -> None:

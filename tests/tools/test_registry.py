@@ -50,7 +50,9 @@ class Node(BaseModel):
 
 
 def test_the_plain_types_have_their_json_names() -> None:
-    def func(a: str, b: int, c: float, d: bool, e: list[str], f: dict[str, int], g: list, h: dict) -> None: ...
+    def func(
+        a: str, b: int, c: float, d: bool, e: list[str], f: dict[str, int], g: list, h: dict
+    ) -> None: ...
 
     assert {name: each["type"] for name, each in properties(func).items()} == {
         "a": "string",
@@ -67,7 +69,9 @@ def test_the_plain_types_have_their_json_names() -> None:
 
 
 def test_what_has_a_default_may_be_left_out_and_shows_it() -> None:
-    def func(a: int = 3, b: Literal["x", "y"] = "x", c: Path = Path("/tmp"), d: Colour = Colour.RED) -> None: ...
+    def func(
+        a: int = 3, b: Literal["x", "y"] = "x", c: Path = Path("/tmp"), d: Colour = Colour.RED
+    ) -> None: ...
 
     assert "required" not in schema(func)
     assert properties(func) == {
@@ -79,7 +83,9 @@ def test_what_has_a_default_may_be_left_out_and_shows_it() -> None:
 
 
 def test_optional_with_none_is_simply_left_out() -> None:
-    def func(a: Optional[int] = None, b: str | int | None = None, c: Optional[int] = Field(...)) -> None: ...  # noqa: UP045
+    def func(
+        a: Optional[int] = None, b: str | int | None = None, c: Optional[int] = Field(...)  # noqa: UP045
+    ) -> None: ...
 
     assert properties(func) == {
         "a": {"type": "integer"},
@@ -102,7 +108,11 @@ def test_nested_models_stand_where_they_are_used_and_titles_are_gone() -> None:
         "description": "How much.",
         "properties": {
             "lines": {"default": 10, "type": "integer"},
-            "note": {"anyOf": [{"type": "string"}, {"type": "null"}], "default": None, "description": "for the reader"},
+            "note": {
+                "anyOf": [{"type": "string"}, {"type": "null"}],
+                "default": None,
+                "description": "for the reader",
+            },
         },
         "type": "object",
     }
@@ -114,7 +124,9 @@ def test_a_model_that_contains_itself_keeps_its_reference() -> None:
     def func(tree: Node) -> None: ...
 
     assert properties(func)["tree"] == {"$ref": "#/$defs/Node"}
-    assert schema(func)["$defs"]["Node"]["properties"]["children"]["items"] == {"$ref": "#/$defs/Node"}
+    assert schema(func)["$defs"]["Node"]["properties"]["children"]["items"] == {
+        "$ref": "#/$defs/Node"
+    }
 
 
 def test_a_choice_of_models_names_each_in_full() -> None:
@@ -130,9 +142,16 @@ def test_a_choice_of_models_names_each_in_full() -> None:
     func.__annotations__["pet"] = Annotated[Cat | Dog, Field(discriminator="kind")]
     assert properties(func)["pet"] == {
         "oneOf": [
-            {"properties": {"kind": {"const": "cat", "type": "string"}}, "required": ["kind"], "type": "object"},
             {
-                "properties": {"kind": {"const": "dog", "type": "string"}, "barks": {"type": "boolean"}},
+                "properties": {"kind": {"const": "cat", "type": "string"}},
+                "required": ["kind"],
+                "type": "object",
+            },
+            {
+                "properties": {
+                    "kind": {"const": "dog", "type": "string"},
+                    "barks": {"type": "boolean"},
+                },
                 "required": ["kind", "barks"],
                 "type": "object",
             },
@@ -148,7 +167,9 @@ def test_a_parameter_called_title_is_not_taken_for_a_title() -> None:
 
 def test_descriptions_come_from_the_docstring_unless_the_type_has_its_own() -> None:
     def func(
-        a: int, b: Annotated[int, Field(description="annotated", ge=1)], c: int = Field(2, description="field")
+        a: int,
+        b: Annotated[int, Field(description="annotated", ge=1)],
+        c: int = Field(2, description="field"),
     ) -> None:
         """Do.
 
@@ -178,14 +199,21 @@ def test_the_rest_of_positional_and_keyword_arguments_have_a_place() -> None:
 
     assert schema(func) == {
         "type": "object",
-        "properties": {"first": {"type": "string"}, "numbers": {"type": "array", "items": {"type": "integer"}}},
+        "properties": {
+            "first": {"type": "string"},
+            "numbers": {"type": "array", "items": {"type": "integer"}},
+        },
         "required": ["first"],
         "additionalProperties": {"type": "number"},
     }
 
 
 def test_a_function_without_parameters_has_an_empty_object() -> None:
-    assert schema(lambda: None) == {"type": "object", "properties": {}, "additionalProperties": False}
+    assert schema(lambda: None) == {
+        "type": "object",
+        "properties": {},
+        "additionalProperties": False,
+    }
 
 
 def test_methods_partials_decorated_functions_and_callable_objects_are_read_too() -> None:
@@ -207,11 +235,21 @@ def test_methods_partials_decorated_functions_and_callable_objects_are_read_too(
 
     registry = FunctionRegistry()
     expected = {"a": {"type": "integer"}}
-    for name, func in {"m": Tool().method, "s": Tool.static, "o": Tool(), "p": partial(with_two, "x")}.items():
+    for name, func in {
+        "m": Tool().method,
+        "s": Tool.static,
+        "o": Tool(),
+        "p": partial(with_two, "x"),
+    }.items():
         assert registry.register(name, None, func).parameters["properties"] == expected
     assert list(properties(decorated)) == ["b", "a"]
     descriptions = {each["name"]: each["description"] for each in registry.list_functions()}
-    assert descriptions == {"m": "Of a method.", "s": "", "o": "Of an object.", "p": "Of a partial."}
+    assert descriptions == {
+        "m": "Of a method.",
+        "s": "",
+        "o": "Of an object.",
+        "p": "Of a partial.",
+    }
 
 
 def test_a_return_type_may_be_anything() -> None:
@@ -224,7 +262,8 @@ def test_a_type_that_is_not_there_at_run_time_is_told_when_registering() -> None
     def func(a: Decimal) -> None: ...
 
     with pytest.raises(
-        TypeError, match="tool f: the type 'Decimal' cannot be resolved; import it outside TYPE_CHECKING"
+        TypeError,
+        match="tool f: the type 'Decimal' cannot be resolved; import it outside TYPE_CHECKING",
     ):
         schema(func)
 
@@ -253,7 +292,10 @@ def test_dataclasses_are_models_as_well() -> None:
     def func(at: Any) -> None: ...
 
     func.__annotations__["at"] = Point
-    assert properties(func)["at"]["properties"] == {"x": {"type": "integer"}, "y": {"default": 0, "type": "integer"}}
+    assert properties(func)["at"]["properties"] == {
+        "x": {"type": "integer"},
+        "y": {"default": 0, "type": "integer"},
+    }
 
 
 @pytest.fixture
@@ -264,7 +306,9 @@ def registry() -> FunctionRegistry:
     return registry
 
 
-def test_functions_are_listed_by_name_and_glob_in_the_order_of_registration(registry: FunctionRegistry) -> None:
+def test_functions_are_listed_by_name_and_glob_in_the_order_of_registration(
+    registry: FunctionRegistry,
+) -> None:
     def names(patterns: list[str] | None = None) -> list[str]:
         return [each["name"] for each in registry.list_functions(patterns)]
 
@@ -274,11 +318,17 @@ def test_functions_are_listed_by_name_and_glob_in_the_order_of_registration(regi
     assert names([]) == []
 
 
-def test_the_same_selection_is_the_same_object_until_something_is_registered(registry: FunctionRegistry) -> None:
+def test_the_same_selection_is_the_same_object_until_something_is_registered(
+    registry: FunctionRegistry,
+) -> None:
     first = registry.list_functions(["time__*"])
     assert registry.list_functions(["time__zone", "time__now"]) is first
     registry.register("time__set", "", lambda: None)
-    assert [each["name"] for each in registry.list_functions(["time__*"])] == ["time__now", "time__zone", "time__set"]
+    assert [each["name"] for each in registry.list_functions(["time__*"])] == [
+        "time__now",
+        "time__zone",
+        "time__set",
+    ]
 
 
 def test_a_name_is_given_once(registry: FunctionRegistry) -> None:

@@ -8,7 +8,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from daemon.models import FunctionCall, Reply, ReportedItem, Status, Step, StepKind, ToolContext, digest_of, new_id
+from daemon.models import (
+    FunctionCall,
+    Reply,
+    ReportedItem,
+    Status,
+    Step,
+    StepKind,
+    ToolContext,
+    digest_of,
+    new_id,
+)
 from daemon.store.database import Database
 from daemon.store.journal import Claim, Journal
 from daemon.store.seen_items import Sightings
@@ -26,7 +36,16 @@ URLS = st.builds(
     "{}://{}{}{}{}".format,
     st.sampled_from(["http", "https", "HTTP", "Https", "ftp", "javascript"]),
     st.sampled_from(
-        ["a.example", "A.EXAMPLE.", "u:P@a.example", "[::1]", "münchen.example", "", "a.example:80", "a:x"]
+        [
+            "a.example",
+            "A.EXAMPLE.",
+            "u:P@a.example",
+            "[::1]",
+            "münchen.example",
+            "",
+            "a.example:80",
+            "a:x",
+        ]
     ),
     st.sampled_from(["", ":80", ":443", ":8080", ":", ":x"]),
     WORDS.map(lambda text: text and f"/{text}"),
@@ -46,10 +65,15 @@ def test_an_address_has_one_normal_form_and_any_text_has_one(text):
 @SETTINGS
 @given(
     st.lists(st.sampled_from(["a=1", "b=2", "q=%C3%A9", "id=7", "ref=x"]), max_size=4),
-    st.lists(st.sampled_from(["utm_source=n", "UTM_Medium=m", "fbclid=1", "gclid=2", "mc_eid=3"]), max_size=3),
+    st.lists(
+        st.sampled_from(["utm_source=n", "UTM_Medium=m", "fbclid=1", "gclid=2", "mc_eid=3"]),
+        max_size=3,
+    ),
     st.randoms(use_true_random=False),
 )
-def test_parameters_that_say_where_one_came_from_make_no_other_thing_and_all_others_do(real, tracking, chance):
+def test_parameters_that_say_where_one_came_from_make_no_other_thing_and_all_others_do(
+    real, tracking, chance
+):
     mixed = list(real)
     for each in tracking:
         mixed.insert(chance.randint(0, len(mixed)), each)
@@ -103,7 +127,9 @@ async def journal(tmp_path):
 
 
 async def begun(journal, name="news"):
-    claim = Claim(routine=name, definition="{}", trigger="manual", slot=NOW, goal="g", event=new_id())
+    claim = Claim(
+        routine=name, definition="{}", trigger="manual", slot=NOW, goal="g", event=new_id()
+    )
     (run,) = await journal.open_slots([claim])
     return await journal.take(run.id, owner="test")
 
@@ -131,7 +157,9 @@ async def ended(journal, run):
     haul = reported(await journal.steps(run.id), "url")
     reply = judged(Reply(content="whatever", status=Status.SUCCEEDED), haul)
     found = Sightings(items=haul.sightings, keep=timedelta(days=365))
-    done = run.to(Status.SUCCEEDED, report=reply.content, silent=reply.silent, detail=reply.detail, ended=NOW)
+    done = run.to(
+        Status.SUCCEEDED, report=reply.content, silent=reply.silent, detail=reply.detail, ended=NOW
+    )
     return await journal.end(done, [("log", {})], found=found)
 
 
@@ -149,7 +177,11 @@ async def test_the_report_is_made_of_what_is_new_and_nothing_new_is_silence(jour
     third = await begun(journal)
     await call(journal, third, "1.0", items("a", "b"))
     done = await ended(journal, third)
-    assert (done.silent, done.report, done.detail) == (True, "", "nothing new: 2 items, all seen before")
+    assert (done.silent, done.report, done.detail) == (
+        True,
+        "",
+        "nothing new: 2 items, all seen before",
+    )
     (delivery,) = await journal.deliveries(run=third.id)
     assert delivery.status == "suppressed"
 
@@ -168,7 +200,9 @@ async def test_a_run_that_dies_before_its_end_has_reported_nothing(journal):
 async def test_what_one_run_reports_twice_is_one_item(journal):
     run = await begun(journal)
     await call(journal, run, "1.0", items("a", "b"))
-    told = await call(journal, run, "2.0", [*items("b", "c"), {"title": "C?", "url": "https://X.example/c#top"}])
+    told = await call(
+        journal, run, "2.0", [*items("b", "c"), {"title": "C?", "url": "https://X.example/c#top"}]
+    )
     assert json.loads(told.text) == {"items": 3, "new": 1, "seen": 2, "new_at": [1]}
     haul = reported(await journal.steps(run.id), "url")
     assert [item["title"] for item in haul.new] == ["A", "B", "C"] and not haul.seen
@@ -206,7 +240,10 @@ async def test_without_dedupe_in_the_routine_there_is_nothing_to_report_to(journ
 def test_a_report_that_went_past_the_tool_is_a_failure_that_shows_it():
     reply = Reply(content="All the news", status=Status.SUCCEEDED)
     told = judged(reply, None)
-    assert (told.status, told.content) == (Status.FAILED, "All the news") and "report_items" in told.detail
+    assert (told.status, told.content) == (
+        Status.FAILED,
+        "All the news",
+    ) and "report_items" in told.detail
     silent = replace(reply, content="", silent=True, detail="the feed is empty")
     assert judged(silent, None) == silent
     failed = replace(reply, status=Status.FAILED, detail="no network")
@@ -216,7 +253,9 @@ def test_a_report_that_went_past_the_tool_is_a_failure_that_shows_it():
 # --- the seen-set ---
 
 
-async def test_what_no_run_has_found_for_long_is_forgotten_and_what_is_still_listed_is_kept(tmp_path):
+async def test_what_no_run_has_found_for_long_is_forgotten_and_what_is_still_listed_is_kept(
+    tmp_path,
+):
     moments = [NOW]
     database = await Database.open(blank(tmp_path / "agentd.db"))
     journal = Journal(database, clock=lambda: moments[0])
@@ -228,7 +267,10 @@ async def test_what_no_run_has_found_for_long_is_forgotten_and_what_is_still_lis
         await journal.end(run.to(Status.SUCCEEDED, ended=moments[0]), found=found)
     kept, count = await journal.seen_items("news")
     assert ([(each.key, each.times) for each in kept], count) == ([("c", 1), ("a", 2)], 2)
-    assert await journal.known_items("news", [digest_of(name) for name in "abc"]) == {digest_of("a"), digest_of("c")}
+    assert await journal.known_items("news", [digest_of(name) for name in "abc"]) == {
+        digest_of("a"),
+        digest_of("c"),
+    }
     assert await journal.forget_items("news", "a") == 1
     assert await journal.forget_items("news") == 1
     await database.close()
@@ -255,9 +297,15 @@ async def test_the_whole_of_it_with_a_daemon_and_its_agent(home):
             for inner in turns
         )
 
-    a, b = ('{ title = "A", url = "https://x.example/a" }', '{ title = "B", url = "https://x.example/b?utm_source=q" }')
+    a, b = (
+        '{ title = "A", url = "https://x.example/a" }',
+        '{ title = "B", url = "https://x.example/b?utm_source=q" }',
+    )
     scripted = replies(a, f"{a}, {b}", f"{b}, {a}", a)
-    home.write("config.toml", f'[providers.says]\nkind = "scripted"\nreplies = [{scripted}, "Here is all the news."]\n')
+    home.write(
+        "config.toml",
+        f'[providers.says]\nkind = "scripted"\nreplies = [{scripted}, "Here is all the news."]\n',
+    )
     home.routine(
         "news",
         '[run]\nmode = "agent"\nprovider = "says"\nprompt = "The news."\n'
@@ -270,7 +318,10 @@ async def test_the_whole_of_it_with_a_daemon_and_its_agent(home):
         0,
         "1 new, 1 seen before\n\n- **B**\n  https://x.example/b?utm_source=q\n",
     )
-    assert (third.code, third.out) == (0, "") and "nothing new: 2 items, all seen before" in third.err
+    assert (third.code, third.out) == (
+        0,
+        "",
+    ) and "nothing new: 2 items, all seen before" in third.err
     told = await home.agentctl("seen", "news")
     assert told.code == 0 and "https://x.example/b" in told.out and "utm_source" not in told.out
     assert (await home.agentctl("seen", "news", "forget", "https://X.example/a#x")).out == (
@@ -280,6 +331,10 @@ async def test_the_whole_of_it_with_a_daemon_and_its_agent(home):
     assert (await home.agentctl("seen", "news", "forget")).code == 2
     assert (await home.agentctl("run", "news")).out == "1 new\n\n- **A**\n  https://x.example/a\n"
     past = await home.agentctl("run", "news", "--json")
-    assert (past.code, past.json["status"]) == (1, "failed") and "report_items" in past.json["detail"]
-    assert (await home.agentctl("seen", "news", "forget", "--all")).out == "2 items of news may be reported again\n"
+    assert (past.code, past.json["status"]) == (1, "failed") and "report_items" in past.json[
+        "detail"
+    ]
+    assert (
+        await home.agentctl("seen", "news", "forget", "--all")
+    ).out == "2 items of news may be reported again\n"
     assert (await home.agentctl("seen", "news")).out == "news has reported no items yet.\n"

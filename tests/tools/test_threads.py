@@ -105,7 +105,9 @@ def test_a_coroutine_that_comes_back_when_the_loop_has_gone_is_closed() -> None:
     assert inspect.getcoroutinestate(coroutine) == inspect.CORO_CLOSED
 
 
-async def test_what_a_function_raises_is_raised_where_it_is_awaited_and_the_thread_goes_on() -> None:
+async def test_what_a_function_raises_is_raised_where_it_is_awaited_and_the_thread_goes_on() -> (
+    None
+):
     threads = Threads()
     with pytest.raises(KeyError):
         await threads.run("tool", lambda: {}["nothing"])
@@ -124,10 +126,14 @@ async def test_a_thread_that_nobody_calls_ends() -> None:
 
 async def test_calls_go_on_while_threads_come_to_their_end() -> None:
     threads = Threads(patience=0.0)
-    assert [await threads.run("tool", lambda number=number: number) for number in range(200)] == list(range(200))
+    assert [
+        await threads.run("tool", lambda number=number: number) for number in range(200)
+    ] == list(range(200))
 
 
-def test_neither_a_call_that_hangs_nor_a_thread_that_waits_holds_up_the_end_of_the_process() -> None:
+def test_neither_a_call_that_hangs_nor_a_thread_that_waits_holds_up_the_end_of_the_process() -> (
+    None
+):
     code = """
 import asyncio, threading
 from daemon.tools.threads import Threads

@@ -73,15 +73,25 @@ async def test_the_public_functions_of_a_file_are_tools_with_their_schemas(folde
     assert schema["properties"]["days"]["description"] == "How many days ahead."
     call = FunctionCall(name="weather", arguments={"place": {"name": "Bonn"}})
     assert (await ToolExecutor(registry).run(call)).value == {"place": "Bonn", "days": 1}
-    assert (await ToolExecutor(registry).run(FunctionCall(name="later", arguments={"seconds": 1}))).text == "later"
+    assert (
+        await ToolExecutor(registry).run(FunctionCall(name="later", arguments={"seconds": 1}))
+    ).text == "later"
 
 
 def test_every_file_that_cannot_be_used_is_told_at_once(folder):
     folder.tool("broken.py", "1 / 0\n")
     folder.tool("empty.py", "x = 1\n")
     folder.tool("open.py", WEATHER, mode=0o666)
-    faults = folder.fault('[tools]\nfiles = ["broken.py", "empty.py", "open.py", "gone.py"]\npackages = ["nobody"]\n')
-    told = ("ZeroDivisionError", "no public function", "can be written by everybody", "no such file", "nobody")
+    faults = folder.fault(
+        '[tools]\nfiles = ["broken.py", "empty.py", "open.py", "gone.py"]\npackages = ["nobody"]\n'
+    )
+    told = (
+        "ZeroDivisionError",
+        "no public function",
+        "can be written by everybody",
+        "no such file",
+        "nobody",
+    )
     assert len(faults) == 5
     for fault, words in zip(faults, told, strict=True):
         assert "tools" in fault and words in fault
@@ -104,7 +114,9 @@ def test_a_file_of_somebody_else_is_not_run(folder):
 
 async def test_an_agent_calls_them_where_the_policy_names_them(home):
     (home.folder / "tools").mkdir()
-    home.write("tools/greet.py", 'def greet(name: str) -> str:\n    "Greet."\n    return f"Hello {name}"\n')
+    home.write(
+        "tools/greet.py", 'def greet(name: str) -> str:\n    "Greet."\n    return f"Hello {name}"\n'
+    )
     calls = '{ name = "greet", arguments = { name = "Ada" } }'
     home.write(
         "config.toml",
@@ -113,7 +125,8 @@ async def test_an_agent_calls_them_where_the_policy_names_them(home):
     )
     home.write("policy.toml", 'version = 1\n[[rule]]\ntool = "greet"\neffect = "allow"\n')
     home.routine(
-        "hi", '[run]\nmode = "agent"\nprovider = "s"\ntools = ["greet"]\nprompt = "x"\n[[deliver]]\nto = "log"\n'
+        "hi",
+        '[run]\nmode = "agent"\nprovider = "s"\ntools = ["greet"]\nprompt = "x"\n[[deliver]]\nto = "log"\n',
     )
     await home.start()
     ran = (await home.agentctl("run", "hi", "--json")).json
@@ -124,7 +137,9 @@ async def test_an_agent_calls_them_where_the_policy_names_them(home):
 
 async def test_a_name_that_is_taken_stops_the_start_with_a_clear_line(home):
     (home.folder / "tools").mkdir()
-    home.write("tools/mine.py", 'def shell(command: str) -> str:\n    "Mine."\n    return command\n')
+    home.write(
+        "tools/mine.py", 'def shell(command: str) -> str:\n    "Mine."\n    return command\n'
+    )
     home.write("config.toml", '[tools]\nfiles = ["mine.py"]\n')
     ended = await home.agentd()
     assert ended.code == 78

@@ -33,7 +33,10 @@ def test_what_lies_outside_is_not_drawn():
 
 
 def test_a_failure_among_successes_of_one_moment_is_what_shows():
-    near = [Moment(BEGIN + timedelta(minutes=place), "succeeded", "x", f"/{place}") for place in range(3)]
+    near = [
+        Moment(BEGIN + timedelta(minutes=place), "succeeded", "x", f"/{place}")
+        for place in range(3)
+    ]
     near[1] = near[1]._replace(kind="failed")
     (mark,) = time_line(near, BEGIN, END)
     assert (mark.kind, mark.href) == ("failed", "/1")
@@ -41,12 +44,20 @@ def test_a_failure_among_successes_of_one_moment_is_what_shows():
 
 
 def test_the_axis_names_days_and_hours():
-    assert [label for _, label in hours(BEGIN, END)][:5] == ["Mon 02", "06:00", "12:00", "18:00", "Tue 03"]
+    assert [label for _, label in hours(BEGIN, END)][:5] == [
+        "Mon 02",
+        "06:00",
+        "12:00",
+        "18:00",
+        "Tue 03",
+    ]
 
 
 def test_a_day_takes_the_colour_of_its_worst_run_and_says_them_all():
     items = [{"routine": "a", "day": "2026-03-02", "outcomes": {"succeeded": 3, "failed": 1}}]
-    ((name, cells), (other, empty)) = heat_map(items, ["a", "b"], [date(2026, 3, 1), date(2026, 3, 2)])
+    ((name, cells), (other, empty)) = heat_map(
+        items, ["a", "b"], [date(2026, 3, 1), date(2026, 3, 2)]
+    )
     assert (name, other) == ("a", "b")
     assert [cell.kind for cell in cells] == ["", "failed"]
     assert (cells[1].sign, cells[1].about) == ("✗", "Mon 02 Mar: 1 failed, 3 succeeded")
@@ -58,7 +69,9 @@ def test_a_routine_whose_file_is_gone_keeps_its_row():
     assert [name for name, _ in heat_map(items, ["a"], [date(2026, 3, 2)])] == ["a", "gone"]
 
 
-AMOUNTS = st.dictionaries(st.sampled_from("abcdefghijkl"), st.integers(0, 10**9).map(float), max_size=12)
+AMOUNTS = st.dictionaries(
+    st.sampled_from("abcdefghijkl"), st.integers(0, 10**9).map(float), max_size=12
+)
 
 
 @settings(deadline=None, derandomize=True, max_examples=100)

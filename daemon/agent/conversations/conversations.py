@@ -84,7 +84,9 @@ class Talk:
         """Lay ready what runs were told before the daemon stopped."""
         self.inbox.put(await self._journal.told())
 
-    async def ask(self, text: str, *, event: str, session: str | None = None, fresh: bool = False) -> Said:
+    async def ask(
+        self, text: str, *, event: str, session: str | None = None, fresh: bool = False
+    ) -> Said:
         """Put a message to the agent: to the run it belongs to, else to a new one that knows the conversation.
 
         `fresh` begins the conversation anew and asks nobody whether the message belongs to a run under way.
@@ -95,7 +97,9 @@ class Talk:
             return Said(run=earlier, new=True)
         if self._route() and not fresh:
             active = [run for run in await self._journal.active() if run.trigger != "subagent"]
-            if active and (run := await belongs_to(text, active, self._provider(), self._language())):
+            if active and (
+                run := await belongs_to(text, active, self._provider(), self._language())
+            ):
                 told = await self._journal.tell(run.id, text, event=event)
                 if told is not None:
                     self.inbox.put([told])
@@ -137,7 +141,9 @@ class Talk:
         return await self._sessions().history(given.get("session", SESSION), run, self._provider())
 
     def _sessions(self) -> Sessions:
-        return Sessions(self._journal, self._memory, routine=ASK, clock=self._clock, language=self._language())
+        return Sessions(
+            self._journal, self._memory, routine=ASK, clock=self._clock, language=self._language()
+        )
 
     async def _follow_up(self, run: Run, text: str, event: str) -> Run:
         log.info("message.began_a_run", about=run.id)
@@ -187,7 +193,11 @@ def _checked(text: str) -> str:
 
 def _named(session: str) -> str:
     """Return a session's name as events can begin with it."""
-    if session.isascii() and session.replace("-", "").replace("_", "").replace(".", "").isalnum() and len(session) < 65:
+    if (
+        session.isascii()
+        and session.replace("-", "").replace("_", "").replace(".", "").isalnum()
+        and len(session) < 65
+    ):
         return session
     digest = hashlib.sha256(session.encode("utf-8", "replace")).hexdigest()[:32]
     return f"s-{digest}"

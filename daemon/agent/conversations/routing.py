@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
-PATIENCE = 20.0  # seconds a person waits for this before anything happens; then the message is a new one
+PATIENCE = (
+    20.0  # seconds a person waits for this before anything happens; then the message is a new one
+)
 MOST = 20  # runs that are put to the model
 _TEXTS = {
     "en": "Several tasks are under way. Decide whether the person's message adds to one of them or is something new."
@@ -28,13 +30,16 @@ _TEXTS = {
 }
 
 
-async def belongs_to(text: str, active: Sequence[Run], provider: LLMProvider, language: str) -> Run | None:
+async def belongs_to(
+    text: str, active: Sequence[Run], provider: LLMProvider, language: str
+) -> Run | None:
     """Return the run that a message belongs to; None if it is something new, or nobody can tell."""
     if not active or provider.kind == "offline":
         return None
     runs = active[-MOST:]
     tasks = "\n".join(
-        f"{number}. {run.routine}: {' '.join(run.goal.split())[:300]}" for number, run in enumerate(runs, 1)
+        f"{number}. {run.routine}: {' '.join(run.goal.split())[:300]}"
+        for number, run in enumerate(runs, 1)
     )
     messages = [
         LLMMessage(role="system", content=_TEXTS[language]),
@@ -42,7 +47,9 @@ async def belongs_to(text: str, active: Sequence[Run], provider: LLMProvider, la
     ]
     try:
         async with asyncio.timeout(PATIENCE):
-            answer = await provider.chat(messages, max_tokens=1000)  # thinking counts with some vendors
+            answer = await provider.chat(
+                messages, max_tokens=1000
+            )  # thinking counts with some vendors
     except (ProviderError, TimeoutError) as error:
         log.info("message.not_routed", error=str(error) or "no answer in time")
         return None

@@ -75,7 +75,13 @@ class Sessions:
     """The conversations with `ask`, by name."""
 
     def __init__(
-        self, journal: Journal, memory: Memory, *, routine: str, clock: Callable[[], datetime], language: str
+        self,
+        journal: Journal,
+        memory: Memory,
+        *,
+        routine: str,
+        clock: Callable[[], datetime],
+        language: str,
     ) -> None:
         self._journal, self._memory, self._routine = journal, memory, routine
         self._clock, self._language = clock, language
@@ -99,26 +105,38 @@ class Sessions:
         words = _TEXTS[self._language]
         said: list[LLMMessage] = []
         if session.summary:
-            said.append(LLMMessage(role="user", content=words["earlier"].format(summary=session.summary)))
+            said.append(
+                LLMMessage(role="user", content=words["earlier"].format(summary=session.summary))
+            )
             said.append(LLMMessage(role="assistant", content=words["yes"]))
         for turn in turns:
             said.append(LLMMessage(role="user", content=self._cut(turn.goal)))
             said.append(LLMMessage(role="assistant", content=self._cut(turn.report or "")))
         return Past(said, session.tainted or any(turn.taint for turn in turns))
 
-    async def _sum_up(self, name: str, session: Session, over: Sequence[Run], provider: LLMProvider | None) -> Session:
+    async def _sum_up(
+        self, name: str, session: Session, over: Sequence[Run], provider: LLMProvider | None
+    ) -> Session:
         """Sum up the oldest turns and remember that."""
-        lines = [line for turn in over for line in (f"user: {turn.goal}", f"assistant: {turn.report}")]
+        lines = [
+            line for turn in over for line in (f"user: {turn.goal}", f"assistant: {turn.report}")
+        ]
         said = [f"summary so far: {session.summary}", *lines] if session.summary else lines
         summary = await self._summary("\n\n".join(map(self._cut, said)), provider)
         if summary is None:
             firsts = [" ".join(line.split())[:FIRST_LINES] for line in lines]
-            summary = "\n".join([*([session.summary] if session.summary else []), *firsts])[-LONGEST:]
+            summary = "\n".join([*([session.summary] if session.summary else []), *firsts])[
+                -LONGEST:
+            ]
         tainted = session.tainted or any(turn.taint for turn in over)
         made = Session(since=session.since, until=over[-1].id, summary=summary, tainted=tainted)
         await self._keep(name, made)
         await self._memory.store(
-            f"conversation:{name}", summary, category="conversation", run=over[-1].id, tainted=tainted
+            f"conversation:{name}",
+            summary,
+            category="conversation",
+            run=over[-1].id,
+            tainted=tainted,
         )
         log.info("session.summed_up", session=name, turns=len(over))
         return made
@@ -142,11 +160,17 @@ class Sessions:
 
     def _cut(self, text: str) -> str:
         half = LONGEST // 2
-        return text if len(text) <= LONGEST else f"{text[:half]}\n{_TEXTS[self._language]['cut']}\n{text[-half:]}"
+        return (
+            text
+            if len(text) <= LONGEST
+            else f"{text[:half]}\n{_TEXTS[self._language]['cut']}\n{text[-half:]}"
+        )
 
     async def _session(self, name: str) -> Session:
         kept = await self._journal.recall(f"session:{name}")
         return Session(**json.loads(kept)) if kept else Session()
 
     async def _keep(self, name: str, session: Session) -> None:
-        await self._journal.remember(f"session:{name}", json.dumps(asdict(session), ensure_ascii=False))
+        await self._journal.remember(
+            f"session:{name}", json.dumps(asdict(session), ensure_ascii=False)
+        )

@@ -44,12 +44,20 @@ WHERE status = 'pending';
 """
 
 
-def backup(state: Path, file: Path, config: Config | None, *, progress: Callable[[float], None]) -> int:
+def backup(
+    state: Path, file: Path, config: Config | None, *, progress: Callable[[float], None]
+) -> int:
     """Write the copy and return its size; Refused if the file is there, ConfigError if there is nothing to copy."""
     database = state / "agentd.db"
     if not database.is_file():
         raise ConfigError(
-            Fault(file=str(database), key="", found="", problem="is not there: nothing to back up", hint="see --state")
+            Fault(
+                file=str(database),
+                key="",
+                found="",
+                problem="is not there: nothing to back up",
+                hint="see --state",
+            )
         )
     draft = file.with_name(f".{file.name}.part")
     if file.exists():
@@ -83,7 +91,9 @@ def _copy(source: Path, target: Path, progress: Callable[[float], None]) -> None
         closing(sqlite3.connect(address, uri=True, timeout=15)) as here,
         closing(sqlite3.connect(target)) as there,
     ):
-        here.execute("BEGIN")  # one moment, whatever is written meanwhile: else the copy would begin anew each time
+        here.execute(
+            "BEGIN"
+        )  # one moment, whatever is written meanwhile: else the copy would begin anew each time
         here.execute("SELECT count(*) FROM migration").fetchone()
         here.backup(there, pages=_PAGES, progress=tell)
 
@@ -92,7 +102,11 @@ def _add_files(copy: sqlite3.Connection, state: Path, config: Config | None) -> 
     found = list(_files(state, config))
     copy.execute("BEGIN")
     copy.executemany("INSERT INTO backup_file VALUES (?, ?, ?)", found)
-    about = {"taken": datetime.now(UTC).isoformat(timespec="seconds"), "host": os.uname().nodename, "state": str(state)}
+    about = {
+        "taken": datetime.now(UTC).isoformat(timespec="seconds"),
+        "host": os.uname().nodename,
+        "state": str(state),
+    }
     copy.executemany("INSERT INTO backup VALUES (?, ?)", about.items())
     copy.execute("COMMIT")
 
@@ -145,7 +159,9 @@ def restore(
         finally:
             draft.unlink(missing_ok=True)
         done.insert(0, f"restored what was backed up at {taken}")
-        done += _write_files(files, {"state": state, **({"config": definitions} if definitions else {})})
+        done += _write_files(
+            files, {"state": state, **({"config": definitions} if definitions else {})}
+        )
     return done
 
 
@@ -184,13 +200,17 @@ def _write_files(files: list[tuple[str, str, bytes]], places: dict[str, Path]) -
             continue
         target.parent.mkdir(parents=True, exist_ok=True)
         try:
-            with os.fdopen(os.open(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb") as written:
+            with os.fdopen(
+                os.open(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb"
+            ) as written:
                 written.write(body)
             done.append(f"wrote {target}")
         except FileExistsError:
             done.append(f"left {target} as it is")
     if left:
-        done.append(f"{left} definitions are in the backup too: --definitions DIR writes them where nothing is")
+        done.append(
+            f"{left} definitions are in the backup too: --definitions DIR writes them where nothing is"
+        )
     return done
 
 

@@ -29,7 +29,9 @@ def init(folder: Path) -> list[Path]:
     texts[unit] = with_command((source / UNIT).read_text("utf-8"), folder / "config.toml")
     try:
         if at_home:  # the unit shows it to the daemon, so it has to be there
-            (folder.parent.parent / ".local/state/agentd").mkdir(parents=True, exist_ok=True, mode=0o700)
+            (folder.parent.parent / ".local/state/agentd").mkdir(
+                parents=True, exist_ok=True, mode=0o700
+            )
         return [path for path, text in texts.items() if _write_new(path, text)]
     except OSError as error:
         message = f"{error.filename}: {error.strerror}"
@@ -53,7 +55,9 @@ def with_command(unit: str, config: Path) -> str:
     agentd = Path(sys.executable).with_name("agentd")
     command = [str(agentd)] if agentd.exists() else [sys.executable, "-m", "daemon.app.main"]
     line = "ExecStart=" + " ".join(_quoted(word) for word in (*command, "--config", str(config)))
-    return "\n".join(line if old.startswith("ExecStart=") else old for old in unit.splitlines()) + "\n"
+    return (
+        "\n".join(line if old.startswith("ExecStart=") else old for old in unit.splitlines()) + "\n"
+    )
 
 
 def _quoted(word: str) -> str:

@@ -73,15 +73,22 @@ def parse_since(text: str, now: datetime) -> datetime:
     try:
         return datetime.fromisoformat(text).astimezone()
     except ValueError:
-        message = f"{text!r} is neither a length of time such as 1h nor a date such as 2026-11-20T08:30"
+        message = (
+            f"{text!r} is neither a length of time such as 1h nor a date such as 2026-11-20T08:30"
+        )
         raise ValueError(message) from None
 
 
 def logs(call: Call) -> int:
     """Show the log for `agentctl logs`, with a daemon and without."""
     file = None
-    if not any(word == "--state" or word.startswith("--state=") or word in ("-h", "--help") for word in call.rest):
-        with suppress(Unreachable):  # without a daemon the log is where one started here would write it
+    if not any(
+        word == "--state" or word.startswith("--state=") or word in ("-h", "--help")
+        for word in call.rest
+    ):
+        with suppress(
+            Unreachable
+        ):  # without a daemon the log is where one started here would write it
             file = Path(call.client.ask("GET", "/v1/status")["log"])
     return main(call.rest, file)
 
@@ -115,7 +122,9 @@ def main(arguments: Sequence[str], file: Path | None = None) -> int:
         return 0
     import structlog
 
-    structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))  # stdout is for the lines of the log
+    structlog.configure(
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr)
+    )  # stdout is for the lines of the log
     try:
         asyncio.run(follow(file, wanted, number, show))
     except KeyboardInterrupt:
@@ -124,14 +133,28 @@ def main(arguments: Sequence[str], file: Path | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = Parser(prog="agentctl logs", description="Show the log, with a daemon and without.", allow_abbrev=False)
-    parser.add_argument("-f", "--follow", action="store_true", help="go on with what is written from now on")
-    parser.add_argument("-n", "--lines", type=_positive, metavar="N", help=f"how many; default {SHOWN}, or all --since")
+    parser = Parser(
+        prog="agentctl logs",
+        description="Show the log, with a daemon and without.",
+        allow_abbrev=False,
+    )
+    parser.add_argument(
+        "-f", "--follow", action="store_true", help="go on with what is written from now on"
+    )
+    parser.add_argument(
+        "-n",
+        "--lines",
+        type=_positive,
+        metavar="N",
+        help=f"how many; default {SHOWN}, or all --since",
+    )
     parser.add_argument("--routine", metavar="NAME", help="of one routine")
     parser.add_argument("--run", metavar="ID", help="of one run; the end of its id is enough")
     parser.add_argument("--level", choices=LEVELS, default="debug", help="from this level on")
     parser.add_argument("--since", metavar="TIME", help="like 1h, 2d or 2026-11-20T08:30")
-    parser.add_argument("--state", type=Path, metavar="DIR", help="the state folder whose log is meant")
+    parser.add_argument(
+        "--state", type=Path, metavar="DIR", help="the state folder whose log is meant"
+    )
     parser.add_argument("--json", action="store_true", help="the lines as they are")
     return parser
 
@@ -158,7 +181,9 @@ def _pretty_on(stream: IO[str]) -> Callable[[str, dict[str, Any]], None]:
     return show
 
 
-def last(lines: Iterable[str], wanted: Wanted, number: int | None) -> list[tuple[str, dict[str, Any]]]:
+def last(
+    lines: Iterable[str], wanted: Wanted, number: int | None
+) -> list[tuple[str, dict[str, Any]]]:
     """Return the last wanted records, oldest first, of lines that come newest first."""
     found: deque[tuple[str, dict[str, Any]]] = deque()
     for line in lines:

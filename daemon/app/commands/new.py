@@ -48,7 +48,9 @@ class Written:
         return found
 
 
-def compose(config: Config, name: str, schedule: str, *, prompt: str | None, now: datetime) -> Written:
+def compose(
+    config: Config, name: str, schedule: str, *, prompt: str | None, now: datetime
+) -> Written:
     """Return the routine that is asked for; Refused, with what could be written, if that cannot be understood."""
     path = config.routines_path / f"{name}.toml"
     if path.name != f"{name}.toml" or "\0" in name:
@@ -70,7 +72,9 @@ def compose(config: Config, name: str, schedule: str, *, prompt: str | None, now
 def _checked(data: Mapping[str, Any], path: Path, config: Config) -> Routine:
     """Return the routine as the daemon would read it; a fault is the words' that led to it."""
     try:
-        routine = routine_of(data, path, rules=against(config.provider_names, targets=config.target_names))
+        routine = routine_of(
+            data, path, rules=against(config.provider_names, targets=config.target_names)
+        )
     except ConfigError as error:
         raise Refused(str(error)) from None
     return routine
@@ -94,6 +98,16 @@ def told(written: Written, *, json: bool) -> str:
     if json:
         from json import dumps
 
-        return dumps({"file": file, "words": written.schedule.words(), "next": [each.isoformat() for each in fires]})
-    following = f"; next: {', '.join(f'{dated(each, written.now)} {each:%Z}' for each in fires)}" if fires else ""
+        return dumps(
+            {
+                "file": file,
+                "words": written.schedule.words(),
+                "next": [each.isoformat() for each in fires],
+            }
+        )
+    following = (
+        f"; next: {', '.join(f'{dated(each, written.now)} {each:%Z}' for each in fires)}"
+        if fires
+        else ""
+    )
     return f"wrote {file}\nit runs {written.schedule.words()}{following}"

@@ -53,18 +53,28 @@ def explain_call(desk: PolicyFiles, options: Namespace) -> int:
     """Tell what the policy says of one call; the exit code says it, too."""
     policy = desk.policy(options.policy)
     arguments = _arguments(options.tool, options.words)
-    found = explain(policy, options.tool, arguments, routine=options.routine, tainted=options.tainted)
+    found = explain(
+        policy, options.tool, arguments, routine=options.routine, tainted=options.tainted
+    )
     lines = [f"{SAID[found.verdict.effect]}: {_because(found.verdict)}"]
     if found.verdict.allowed:
         lines.append(f"instead: {found.verdict.allowed}")
     for part in found.parts:
-        lines += ["", f"{part.text}", f"  {SAID[part.verdict.effect]} by the rules: {_because(part.verdict)}"]
+        lines += [
+            "",
+            f"{part.text}",
+            f"  {SAID[part.verdict.effect]} by the rules: {_because(part.verdict)}",
+        ]
         lines += [f"  touches {', '.join(part.reads)}"] if part.reads else []
         lines += [f"  {each.effect.value}: {each.label}" for each in part.rules]
     value = {
         **_as_json(found.verdict),
         "parts": [
-            {"text": part.text, **_as_json(part.verdict), "rules": [rule.label for rule in part.rules]}
+            {
+                "text": part.text,
+                **_as_json(part.verdict),
+                "rules": [rule.label for rule in part.rules],
+            }
             for part in found.parts
         ],
     }
@@ -116,18 +126,35 @@ def test(desk: PolicyFiles, options: Namespace) -> int:
     for number, case in lines:
         tool = str(case.get("tool", "shell"))
         arguments = case.get("arguments") or {
-            **{key: case[key] for key in ("command", "path", "url", "method", "name") if key in case},
+            **{
+                key: case[key]
+                for key in ("command", "path", "url", "method", "name")
+                if key in case
+            },
             **({"command": case["cmd"]} if "cmd" in case else {}),
         }
         verdict = policy.judge(
-            tool, arguments, routine=str(case.get("routine", "")), tainted=bool(case.get("tainted", False))
+            tool,
+            arguments,
+            routine=str(case.get("routine", "")),
+            tainted=bool(case.get("tainted", False)),
         )
         expected = case["expect"]
         # `deny` is about what happens unseen: what a person would be asked about does not
-        met = verdict.effect is not Effect.ALLOW if expected == "deny" else verdict.effect.value == expected
+        met = (
+            verdict.effect is not Effect.ALLOW
+            if expected == "deny"
+            else verdict.effect.value == expected
+        )
         if not met:
             wrong.append(
-                {"line": number, "expect": expected, "tool": tool, "arguments": arguments, **_as_json(verdict)}
+                {
+                    "line": number,
+                    "expect": expected,
+                    "tool": tool,
+                    "arguments": arguments,
+                    **_as_json(verdict),
+                }
             )
     shown = [
         f"line {each['line']}: {each['tool']} {json.dumps(each['arguments'], ensure_ascii=False)}\n"
@@ -144,7 +171,9 @@ def _cases(file: Path) -> list[tuple[int, dict[str, Any]]]:
     try:
         text = file.read_text()
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(Fault(file=str(file), key="", found="", problem=f"cannot be read: {error}")) from None
+        raise ConfigError(
+            Fault(file=str(file), key="", found="", problem=f"cannot be read: {error}")
+        ) from None
     cases: list[tuple[int, dict[str, Any]]] = []
     faults: list[Fault] = []
     for number, line in enumerate(text.splitlines(), 1):
@@ -159,7 +188,15 @@ def _cases(file: Path) -> list[tuple[int, dict[str, Any]]]:
         if not isinstance(value, dict) or value["expect"] not in ("allow", "ask", "deny"):
             hint = 'like {"tool": "shell", "command": "df -h", "expect": "allow"}'
             problem = "is not a call with what is expected of it: allow, ask or deny"
-            faults.append(Fault(file=str(file), key=f"line {number}", found=line[:60], problem=problem, hint=hint))
+            faults.append(
+                Fault(
+                    file=str(file),
+                    key=f"line {number}",
+                    found=line[:60],
+                    problem=problem,
+                    hint=hint,
+                )
+            )
         else:
             cases.append((number, value))
     if faults:
@@ -170,7 +207,12 @@ def _cases(file: Path) -> list[tuple[int, dict[str, Any]]]:
 def backtest(desk: PolicyFiles, options: Namespace) -> int:
     """Tell which recorded calls would fare otherwise under another policy."""
     new = desk.policy(options.file)
-    calls = recorded(desk.state, desk.config.store_url(os.environ), since=_since(options), routine=options.routine)
+    calls = recorded(
+        desk.state,
+        desk.config.store_url(os.environ),
+        since=_since(options),
+        routine=options.routine,
+    )
     found = compare(counting(calls, len(calls), bar("judging")), new)
     value = {
         "calls": found.calls,
@@ -207,7 +249,9 @@ def _told(found: Comparison, options: Namespace) -> str:
         if chosen:
             lines.append(f"{sum(each.count for each in chosen)} {title}:")
         for each in chosen:
-            lines.append(f"  {each.count} x {each.tool} {each.subject}  ({each.routine}; was: {each.before})")
+            lines.append(
+                f"  {each.count} x {each.tool} {each.subject}  ({each.routine}; was: {each.before})"
+            )
             lines.append(f"      {_because(each.verdict)}")
     same = found.calls - sum(each.count for each in found.differences)
     where = f"{_counted(found.calls, 'call')} in {_counted(len(found.runs), 'run')} since {options.since}"
@@ -217,9 +261,16 @@ def _told(found: Comparison, options: Namespace) -> str:
 
 def suggest_section(desk: PolicyFiles, options: Namespace) -> int:
     """Print the narrowest section of a routine that what it did would fit into."""
-    calls = recorded(desk.state, desk.config.store_url(os.environ), since=_since(options), routine=options.routine)
+    calls = recorded(
+        desk.state,
+        desk.config.store_url(os.environ),
+        since=_since(options),
+        routine=options.routine,
+    )
     if not calls:
-        raise NotFound(f"{options.routine} has made no call since {options.since}; --since looks further back")
+        raise NotFound(
+            f"{options.routine} has made no call since {options.since}; --since looks further back"
+        )
     found = suggest(calls, desk.policy())
     lines = [
         f"# {options.routine}: {found.calls} calls in {found.runs} runs since {options.since} would fit into this."
@@ -229,6 +280,11 @@ def suggest_section(desk: PolicyFiles, options: Namespace) -> int:
     if found.refused:
         lines += ["", "# Not allowed then, and not by this:"]
         lines += [f"#   {count} x {what}" for what, count in found.refused]
-    value = {"routine": options.routine, "section": found.section, "runs": found.runs, "calls": found.calls}
+    value = {
+        "routine": options.routine,
+        "section": found.section,
+        "runs": found.runs,
+        "calls": found.calls,
+    }
     desk.say(value | {"refused": dict(found.refused)}, "\n".join(lines))
     return 0

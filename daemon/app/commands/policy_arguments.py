@@ -8,11 +8,23 @@ from pathlib import Path
 
 # Each verb, the function of policy.py that does it, and what it is about.
 _VERBS = (
-    ("check", "check", "is it sound: every fault, every example proved, and what is worth a second look"),
-    ("explain", "explain_call", "what it says of one call, by which rule, and what else speaks of it"),
+    (
+        "check",
+        "check",
+        "is it sound: every fault, every example proved, and what is worth a second look",
+    ),
+    (
+        "explain",
+        "explain_call",
+        "what it says of one call, by which rule, and what else speaks of it",
+    ),
     ("test", "test", "judge every call of a JSONL file and compare with what it expects"),
     ("backtest", "backtest", "which recorded calls another policy would allow or deny"),
-    ("suggest", "suggest_section", "the narrowest section of a routine that its recorded calls would fit into"),
+    (
+        "suggest",
+        "suggest_section",
+        "the narrowest section of a routine that its recorded calls would fit into",
+    ),
 )
 
 
@@ -43,9 +55,13 @@ def _add_words_of(name: str, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("--routine", metavar="R", default="", help="as in this routine")
         parser.add_argument("--tool", default="shell", help="default: shell")
         parser.add_argument(
-            "--tainted", action="store_true", help="as in a run that has read what strangers may have written"
+            "--tainted",
+            action="store_true",
+            help="as in a run that has read what strangers may have written",
         )
-        parser.add_argument("words", nargs="+", metavar="WORD", help="after --: a command; else a path, URL or JSON")
+        parser.add_argument(
+            "words", nargs="+", metavar="WORD", help="after --: a command; else a path, URL or JSON"
+        )
     elif name == "test":
         example = '{"tool": "shell", "command": "df -h", "expect": "allow"}'
         parser.add_argument("file", type=Path, metavar="FILE.jsonl", help=f"lines like {example}")
@@ -57,4 +73,9 @@ def _add_words_of(name: str, parser: argparse.ArgumentParser) -> None:
     if name in ("explain", "test"):
         parser.add_argument("--policy", type=Path, metavar="FILE", help="by this file")
     if name in ("backtest", "suggest"):
-        parser.add_argument("--since", metavar="TIME", default="30d", help="like 30d, 12h or 2026-11-20; default 30d")
+        parser.add_argument(
+            "--since",
+            metavar="TIME",
+            default="30d",
+            help="like 30d, 12h or 2026-11-20; default 30d",
+        )

@@ -41,4 +41,6 @@ class PolicyFiles:
             return []  # `validate` says what is wrong with them
 
     def say(self, value: Json, text: str) -> None:
-        sys.stdout.write((json.dumps(value, ensure_ascii=False) if self.as_json else text.rstrip()) + "\n")
+        sys.stdout.write(
+            (json.dumps(value, ensure_ascii=False) if self.as_json else text.rstrip()) + "\n"
+        )

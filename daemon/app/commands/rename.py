@@ -18,7 +18,9 @@ from daemon.policy.policy import Policy
 from daemon.scheduler.engine import RoutineEngine
 
 
-async def rename(engine: RoutineEngine, memory: Memory, policy: Policy, old: str, new: str) -> list[str]:
+async def rename(
+    engine: RoutineEngine, memory: Memory, policy: Policy, old: str, new: str
+) -> list[str]:
     """Rename a routine and return those that still name the old one; Refused or NotFound, and nothing is changed."""
     routine = engine.routines.get(old)
     path = (routine and routine.path) or Path(f"{old}.toml")
@@ -32,13 +34,21 @@ async def rename(engine: RoutineEngine, memory: Memory, policy: Policy, old: str
         raise Refused(f"policy.toml has a [routine.{old}] and no [routine.{new}]; write that first")
     for rule in policy.rules:
         if rule.routines and rule.is_for(rule.tool, old) and not rule.is_for(rule.tool, new):
-            raise Refused(f"in policy.toml {rule.label} names {old} and not {new}; add it there first")
-    if made := sorted(name for name, each in engine.routines.items() if each.origin and each.origin.routine == old):
-        raise Refused(f"runs of {old} made {', '.join(made)}; adopt or remove them first: agentctl adopt {made[0]}")
+            raise Refused(
+                f"in policy.toml {rule.label} names {old} and not {new}; add it there first"
+            )
+    if made := sorted(
+        name for name, each in engine.routines.items() if each.origin and each.origin.routine == old
+    ):
+        raise Refused(
+            f"runs of {old} made {', '.join(made)}; adopt or remove them first: agentctl adopt {made[0]}"
+        )
     await engine.rename(old, new, _mover(path, path.with_name(f"{new}.toml")))
     before, after = (f"routine:{name}:approach" for name in (old, new))
     if learnt := await memory.item(before):
-        await memory.store(after, learnt.content, category=learnt.category, run=learnt.run, tainted=learnt.tainted)
+        await memory.store(
+            after, learnt.content, category=learnt.category, run=learnt.run, tainted=learnt.tainted
+        )
         await memory.forget(before)
     return sorted(name for name, each in engine.routines.items() if old in each.trigger.after)
 

@@ -27,16 +27,22 @@ if TYPE_CHECKING:
     from daemon.definitions.config.config import Config
 
 
-def replay(options: Namespace, *, state: Callable[[], Path], config: Callable[[], Config | None]) -> int:
+def replay(
+    options: Namespace, *, state: Callable[[], Path], config: Callable[[], Config | None]
+) -> int:
     """Play a run, or a frozen one, again: 0 identical, 1 changed."""
     if options.model or options.prompt:
-        raise Refused("another model or prompt is really asked: start the daemon, which counts what that costs")
+        raise Refused(
+            "another model or prompt is really asked: start the daemon, which counts what that costs"
+        )
     configure(level="error", console=False, file=None, secrets=Secrets())
     cassette = _cassette(options.run, state, config)
     wish = Wish()
     if options.policy:
         text = _text(options.policy)
-        wish = Wish(policy=Policy.read(text, workspace=Path(cassette.workspace), name=str(options.policy)))
+        wish = Wish(
+            policy=Policy.read(text, workspace=Path(cassette.workspace), name=str(options.policy))
+        )
     told = asyncio.run(play(cassette, wish)).as_json(Secrets().redact)
     if options.json:
         stdout_page().say(json.dumps(told, ensure_ascii=False))
@@ -44,11 +50,15 @@ def replay(options: Namespace, *, state: Callable[[], Path], config: Callable[[]
     return write(stdout_page(), told)
 
 
-def freeze(options: Namespace, *, state: Callable[[], Path], config: Callable[[], Config | None]) -> int:
+def freeze(
+    options: Namespace, *, state: Callable[[], Path], config: Callable[[], Config | None]
+) -> int:
     """Write a run into a folder as a regression case."""
     cassette = _cassette(options.run, state, config)
     files = files_of(cassette, Secrets().redact, folder=options.folder)
-    return lay_down(stdout_page(), stderr_page(), {"run": cassette.run.id, "files": files}, options.folder)
+    return lay_down(
+        stdout_page(), stderr_page(), {"run": cassette.run.id, "files": files}, options.folder
+    )
 
 
 def _cassette(run: str, state: Callable[[], Path], config: Callable[[], Config | None]) -> Cassette:
@@ -67,4 +77,6 @@ def _text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(Fault(file=str(path), key="", found="", problem=f"cannot be read: {error}")) from None
+        raise ConfigError(
+            Fault(file=str(path), key="", found="", problem=f"cannot be read: {error}")
+        ) from None

@@ -42,9 +42,13 @@ def plan(*, system: bool, config: Path, home: Path | None = None, user: str | No
     """Return what `install` would do; Refused where there is no systemd, or not the right to it."""
     home = home or user_home()
     if not shutil.which("systemctl"):
-        raise Refused("there is no systemctl here: agentd has units for systemd, and a plist for launchd in systemd/")
+        raise Refused(
+            "there is no systemctl here: agentd has units for systemd, and a plist for launchd in systemd/"
+        )
     if system and os.geteuid() != 0:
-        raise Refused("a unit for the whole machine takes root: sudo agentctl service install --system")
+        raise Refused(
+            "a unit for the whole machine takes root: sudo agentctl service install --system"
+        )
     name = "agentd.service" if system else "agentd-user.service"
     text = with_command((shipped() / "systemd" / name).read_text("utf-8"), config)
     if system:
@@ -55,7 +59,9 @@ def plan(*, system: bool, config: Path, home: Path | None = None, user: str | No
         folders, notes = (home / ".local/state/agentd",), _of_linger(user or home.name)
     ctl = ("systemctl",) if system else ("systemctl", "--user")
     commands = ((*ctl, "daemon-reload"), (*ctl, "enable", "--now", "agentd.service"))
-    return Plan(system=system, unit=unit, text=text, folders=folders, commands=commands, notes=notes)
+    return Plan(
+        system=system, unit=unit, text=text, folders=folders, commands=commands, notes=notes
+    )
 
 
 def _of_system(config: Path) -> tuple[str, ...]:
@@ -97,7 +103,9 @@ def install(wanted: Plan, *, run: bool = True) -> list[str]:
 
 def uninstall(*, system: bool, home: Path | None = None, run: bool = True) -> list[str]:
     """Stop the service and remove its unit; state and definitions stay. NotFound, Refused."""
-    folder = Path("/etc/systemd/system") if system else (home or user_home()) / ".config/systemd/user"
+    folder = (
+        Path("/etc/systemd/system") if system else (home or user_home()) / ".config/systemd/user"
+    )
     unit = folder / "agentd.service"
     if not unit.is_file():
         raise NotFound(f"{unit} is not there")
@@ -119,7 +127,9 @@ def _run(command: Sequence[str]) -> str:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         why = (done.stderr or done.stdout).strip().splitlines()
-        raise Refused(f"`{' '.join(command)}` failed: {why[-1] if why else f'exit {done.returncode}'}")
+        raise Refused(
+            f"`{' '.join(command)}` failed: {why[-1] if why else f'exit {done.returncode}'}"
+        )
     return f"ran {' '.join(command)}"
 
 

@@ -55,16 +55,33 @@ _OF_ALL = {
     "memory_tombstone": "SELECT * FROM memory_tombstone ORDER BY id",
 }
 # These get new numbers where they arrive.
-_NUMBERED = {"slot": "id", "outbox": "id", "told": "id", "spending": "id", "incident": "id", "memory_tombstone": "id"}
+_NUMBERED = {
+    "slot": "id",
+    "outbox": "id",
+    "told": "id",
+    "spending": "id",
+    "incident": "id",
+    "memory_tombstone": "id",
+}
 # These are taken in only where there is none yet: the audit is one chain, and nothing tells two incidents apart.
 _ALONE = ("audit", "incident", "memory_tombstone")
 _AT_ONCE = 100  # items or archived runs of memory
 
 
-def export(state: Path, file: Path, config: Config, names: Sequence[str], *, progress: Callable[[float], None]) -> int:
+def export(
+    state: Path,
+    file: Path,
+    config: Config,
+    names: Sequence[str],
+    *,
+    progress: Callable[[float], None],
+) -> int:
     """Write routines and their history to a new file; return how many runs. NotFound for a routine nobody knows."""
     with looking(state / "agentd.db", config.store_url(os.environ)) as journal:
-        known = {name for (name,) in journal.execute("SELECT name FROM routine UNION SELECT routine FROM run")}
+        known = {
+            name
+            for (name,) in journal.execute("SELECT name FROM routine UNION SELECT routine FROM run")
+        }
         files = {path.stem: path for path in sorted(config.routines_path.glob("*.toml"))}
         for name in names:
             if name not in known and name not in files:
@@ -72,8 +89,12 @@ def export(state: Path, file: Path, config: Config, names: Sequence[str], *, pro
         wanted = list(names) or sorted(known | files.keys())
         runs, judged, told = 0, set[str](), set[bytes]()
         try:
-            with os.fdopen(os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w", encoding="utf-8") as out:
-                out.write(_line({"agentd": "export", "schema": _schema(journal), "routines": wanted}))
+            with os.fdopen(
+                os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w", encoding="utf-8"
+            ) as out:
+                out.write(
+                    _line({"agentd": "export", "schema": _schema(journal), "routines": wanted})
+                )
                 for number, name in enumerate(wanted):
                     progress(number / len(wanted))
                     if path := files.get(name):
@@ -87,12 +108,18 @@ def export(state: Path, file: Path, config: Config, names: Sequence[str], *, pro
                                     judged.add(policy)
                             out.write(_line({"table": table, "row": _plain(row)}))
                 out.writelines(map(_line, _named(journal, "text", "digest", sorted(told))))
-                rest = _rest(journal) if not names else _named(journal, "policy", "hash", sorted(judged))
+                rest = (
+                    _rest(journal)
+                    if not names
+                    else _named(journal, "policy", "hash", sorted(judged))
+                )
                 out.writelines(map(_line, rest))
                 out.flush()
                 os.fsync(out.fileno())
         except FileExistsError:
-            raise Refused(f"{file} is there already; an export never takes the place of another") from None
+            raise Refused(
+                f"{file} is there already; an export never takes the place of another"
+            ) from None
         except OSError as error:
             file.unlink(missing_ok=True)
             raise Refused(f"{file} cannot be written: {error.strerror or error}") from error
@@ -135,21 +162,32 @@ def _rest(journal: Any) -> Iterator[dict[str, Any]]:
             return
 
 
-def take_in(file: Path, state: Path, config: Config, *, progress: Callable[[float], None]) -> list[str]:
+def take_in(
+    file: Path, state: Path, config: Config, *, progress: Callable[[float], None]
+) -> list[str]:
     """Take in an export, in one transaction; return what was done, in words. StateBusy while a daemon lives there."""
     done: list[str] = []
     try:
-        with lock_state(state), writing(state / "agentd.db", config.store_url(os.environ)) as journal:
+        with (
+            lock_state(state),
+            writing(state / "agentd.db", config.store_url(os.environ)) as journal,
+        ):
             lines = _lines(file, progress)
             head = next(lines, {})
             if head.get("agentd") != "export":
                 raise Refused(f"{file} is no export of agentd")
             if head["schema"] > (ours := _schema(journal)):
-                raise Refused(f"{file} comes from a newer agentd (schema {head['schema']}, this one knows {ours})")
+                raise Refused(
+                    f"{file} comes from a newer agentd (schema {head['schema']}, this one knows {ours})"
+                )
             taking = _Taking(journal)
             for line in lines:
                 if "toml" in line:
-                    done.append(_write_routine(config.routines_path, str(line["routine"]), str(line["toml"])))
+                    done.append(
+                        _write_routine(
+                            config.routines_path, str(line["routine"]), str(line["toml"])
+                        )
+                    )
                 elif "memory" in line:
                     taking.remember(line["memory"])
                 else:
@@ -157,8 +195,12 @@ def take_in(file: Path, state: Path, config: Config, *, progress: Callable[[floa
             taking.finish()
             _pause(journal, [str(name) for name in head["routines"]])
     except (KeyError, TypeError, ValueError) as error:
-        raise Refused(f"{file} cannot be taken in: {error}; nothing of its history was kept") from error
-    counts = ", ".join(f"{number} {table}{'s' if number > 1 else ''}" for table, number in taking.added.items())
+        raise Refused(
+            f"{file} cannot be taken in: {error}; nothing of its history was kept"
+        ) from error
+    counts = ", ".join(
+        f"{number} {table}{'s' if number > 1 else ''}" for table, number in taking.added.items()
+    )
     done.append(f"took in {counts}" if counts else "its history is here already")
     done.append("what was imported is paused; agentctl resume NAME, or --all, lets it go on")
     return done
@@ -172,7 +214,11 @@ class _Taking:
         self.added: dict[str, int] = {}
         self._there = {id_ for (id_,) in journal.execute("SELECT id FROM run")}
         self._runs = set(self._there)
-        self._taken = {table for table in _ALONE if journal.execute(f"SELECT 1 FROM {table} LIMIT 1").fetchone()}
+        self._taken = {
+            table
+            for table in _ALONE
+            if journal.execute(f"SELECT 1 FROM {table} LIMIT 1").fetchone()
+        }
         self._columns: dict[str, list[str]] = {}
         self._memory: list[str] = []
         index.begin(journal)
@@ -191,7 +237,11 @@ class _Taking:
         if table == "run":
             self._runs.add(str(row["id"]))
         if table == "outbox" and row["status"] == "pending":
-            row |= {"status": "failed", "next_at": None, "error": "held by an import: it may have arrived already"}
+            row |= {
+                "status": "failed",
+                "next_at": None,
+                "error": "held by an import: it may have arrived already",
+            }
         if table == "incident" and row["run_id"] not in self._runs:
             row["run_id"] = None
         names = [name for name in row if name in self._columns_of(table)]
@@ -209,7 +259,10 @@ class _Taking:
         with suppress(ValueError):
             texts.whole(digest, column)
             # used today: a daemon that shares the database may just now be letting go of what nobody names
-            texts.keep(self._journal, [(digest, max(int(row["used"]), texts.day_of(datetime.now(UTC))), column)])
+            texts.keep(
+                self._journal,
+                [(digest, max(int(row["used"]), texts.day_of(datetime.now(UTC))), column)],
+            )
 
     def remember(self, line: Json) -> None:
         """Add a line of memory; some at a time, since each takes its place in the index."""
@@ -249,7 +302,9 @@ def _write_routine(folder: Path, name: str, text: str) -> str:
         raise ValueError(f"{name!r} is no name of a routine")
     folder.mkdir(parents=True, exist_ok=True)
     try:
-        with os.fdopen(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w", encoding="utf-8") as written:
+        with os.fdopen(
+            os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w", encoding="utf-8"
+        ) as written:
             written.write(text)
     except FileExistsError:
         return f"left {path} as it is"
@@ -272,7 +327,9 @@ def _lines(file: Path, progress: Callable[[float], None]) -> Iterator[dict[str, 
     except OSError as error:
         raise Refused(f"{file} cannot be read: {error.strerror}") from error
     except ValueError as error:
-        raise Refused(f"{file} is no whole export of agentd: {error}; nothing of its history was kept") from error
+        raise Refused(
+            f"{file} is no whole export of agentd: {error}; nothing of its history was kept"
+        ) from error
 
 
 def _schema(journal: Any) -> int:

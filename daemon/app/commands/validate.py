@@ -31,8 +31,26 @@ from daemon.tools import user_tools
 # The tools that ship with us; a test compares them with those of a real daemon, which is too much to start for a check.
 TOOLS = frozenset(
     {
-        *("file_list", "file_read", "file_write", "finish", "memory_expand", "memory_forget", "memory_recall"),
-        *("git", "http_request", "memory_store", "script", "self_info", "shell", "skill", "subagent", "sysinfo"),
+        *(
+            "file_list",
+            "file_read",
+            "file_write",
+            "finish",
+            "memory_expand",
+            "memory_forget",
+            "memory_recall",
+        ),
+        *(
+            "git",
+            "http_request",
+            "memory_store",
+            "script",
+            "self_info",
+            "shell",
+            "skill",
+            "subagent",
+            "sysinfo",
+        ),
         *("config", "report_items", "routine"),
     }
 )
@@ -56,7 +74,9 @@ class Checkup:
         return f"no problems in {', '.join(self.checked)}"
 
 
-def check_all(config: Path | None, *, json: bool = False, env: Mapping[str, str] | None = None) -> int:
+def check_all(
+    config: Path | None, *, json: bool = False, env: Mapping[str, str] | None = None
+) -> int:
     """Print what is wrong with everything a config file leads to; return 1 if something is, else 0."""
     env = os.environ if env is None else env
     if config is None:
@@ -64,12 +84,16 @@ def check_all(config: Path | None, *, json: bool = False, env: Mapping[str, str]
         hint = "`agentd init` writes one"
         found = Checkup([Fault(file="config.toml", key="", found="", problem=problem, hint=hint)])
     else:
-        found = examine(config, env=env, state=find_state(env, user_home(), uid=os.getuid()), tools=TOOLS)
+        found = examine(
+            config, env=env, state=find_state(env, user_home(), uid=os.getuid()), tools=TOOLS
+        )
     sys.stdout.write(_as_json(found) if json else _as_text(found))
     return 1 if found.faults else 0
 
 
-def examine(file: Path, *, env: Mapping[str, str], state: Path, tools: Collection[str] | None = None) -> Checkup:
+def examine(
+    file: Path, *, env: Mapping[str, str], state: Path, tools: Collection[str] | None = None
+) -> Checkup:
     """Look at the config file, its policy and its routines; with `tools`, also at the names of tools in them."""
     found = Checkup(checked=[_near(file)])
     try:
@@ -102,8 +126,12 @@ def examine(file: Path, *, env: Mapping[str, str], state: Path, tools: Collectio
     found.faults += load_skills(config.folder / "skills").faults.values()
     found.faults += [fault for error in loaded.faults.values() for fault in error.faults]
     names = ", ".join(loaded.routines)
-    found.checked.append(f"{_counted(len(loaded.routines), 'routine')}{f' ({names})' if names else ''}")
-    used = {config.provider} | {n for r in loaded.routines.values() for n in (r.run.provider, *r.run.fallback) if n}
+    found.checked.append(
+        f"{_counted(len(loaded.routines), 'routine')}{f' ({names})' if names else ''}"
+    )
+    used = {config.provider} | {
+        n for r in loaded.routines.values() for n in (r.run.provider, *r.run.fallback) if n
+    }
     found.notes += _missing_keys(config, used & config.provider_names, env)
     found.notes += _missing_addresses(config, env)
     found.notes += _missing_extras(config, loaded.routines.values(), env)
@@ -118,11 +146,20 @@ def _rest_of(file: Path) -> tuple[Config, frozenset[str], frozenset[str]]:
         data = read_toml(file)
     except ConfigError:
         data = {}
-    paths = {key: value for key in ("routines", "policy") if isinstance(value := data.get(key), str) and value}
-    named = {
-        key: frozenset(table if isinstance(table := data.get(key), dict) else ()) for key in ("providers", "targets")
+    paths = {
+        key: value
+        for key in ("routines", "policy")
+        if isinstance(value := data.get(key), str) and value
     }
-    return Config.model_validate(paths).at(file), named["providers"] | {"offline"}, named["targets"] | set(CHANNELS)
+    named = {
+        key: frozenset(table if isinstance(table := data.get(key), dict) else ())
+        for key in ("providers", "targets")
+    }
+    return (
+        Config.model_validate(paths).at(file),
+        named["providers"] | {"offline"},
+        named["targets"] | set(CHANNELS),
+    )
 
 
 def _provider_faults(config: Config) -> list[Fault]:
@@ -159,7 +196,9 @@ def _missing_addresses(config: Config, env: Mapping[str, str]) -> list[str]:
     return notes
 
 
-def _missing_extras(config: Config, routines: Iterable[Routine], env: Mapping[str, str]) -> list[str]:
+def _missing_extras(
+    config: Config, routines: Iterable[Routine], env: Mapping[str, str]
+) -> list[str]:
     """Return a note for each target, and for each routine that notifies the desktop, whose extra is not installed."""
     notes = []
     for name, target in sorted(config.targets.items()):
@@ -170,8 +209,14 @@ def _missing_extras(config: Config, routines: Iterable[Routine], env: Mapping[st
         if problem := missing_extra(target.kind, url.get_secret_value() if url else ""):
             notes.append(f"{display(config.file)}: targets.{name}.kind: {problem}")
     if problem := missing_extra("desktop"):
-        users = [routine for routine in routines if any(place.to == "desktop" for place in routine.deliver)]
-        notes += [f"{display(each.path or f'{each.name}.toml')}: deliver.to: {problem}" for each in users]
+        users = [
+            routine
+            for routine in routines
+            if any(place.to == "desktop" for place in routine.deliver)
+        ]
+        notes += [
+            f"{display(each.path or f'{each.name}.toml')}: deliver.to: {problem}" for each in users
+        ]
     return notes
 
 
@@ -184,10 +229,10 @@ def _ordinary_passwords(config: Config, env: Mapping[str, str]) -> list[str]:
         except ConfigError:
             continue  # told as a missing address
         if url and has_ordinary_password(url.get_secret_value()):
-            problem = (
-                "its password is an ordinary word or shorter than 8 characters, so sentences of reports may hold it"
+            problem = "its password is an ordinary word or shorter than 8 characters, so sentences of reports may hold it"
+            notes.append(
+                f"{display(config.file)}: targets.{name}: {problem}; choose one with digits or signs"
             )
-            notes.append(f"{display(config.file)}: targets.{name}: {problem}; choose one with digits or signs")
     return notes
 
 
@@ -196,9 +241,14 @@ def _closed_gates(policy: Policy, routines: Iterable[Routine]) -> list[str]:
     notes = []
     for routine in routines:
         command = {"command": join(routine.gate.command)}
-        if routine.gate.command and not (verdict := policy.judge("shell", command, routine=routine.name)).allows:
+        if (
+            routine.gate.command
+            and not (verdict := policy.judge("shell", command, routine=routine.name)).allows
+        ):
             file = display(routine.path or f"{routine.name}.toml")
-            notes.append(f"{file}: gate.command: the policy does not allow it: {verdict.reason} ({verdict.rule})")
+            notes.append(
+                f"{file}: gate.command: the policy does not allow it: {verdict.reason} ({verdict.rule})"
+            )
     return notes
 
 

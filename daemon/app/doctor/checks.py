@@ -24,7 +24,10 @@ OLDEST_PYTHON = (3, 11)
 OLDEST_SQLITE = (3, 35)  # RETURNING
 # The WAL-reset bug may corrupt a database that two connections write or checkpoint (https://sqlite.org/wal.html).
 WAL_RESET_FIXED = ((3, 51, 3), (3, 50, 7), (3, 44, 6))
-LITTLE_SPACE, TOO_LITTLE_SPACE = 500_000_000, 50_000_000  # bytes; a journal grows by some 20 kB per run
+LITTLE_SPACE, TOO_LITTLE_SPACE = (
+    500_000_000,
+    50_000_000,
+)  # bytes; a journal grows by some 20 kB per run
 LONGEST_SOCKET = 107  # bytes (unix(7))
 CLOCK_SLACK = timedelta(minutes=2)
 
@@ -108,7 +111,9 @@ def check_sqlite(found: Installation) -> Iterator[Check]:
     version = found.sqlite
     newer = "use a Python built with SQLite 3.51.3 or later"
     if version < OLDEST_SQLITE:
-        yield Check(name="SQLite", state="fail", found=f"{_dotted(version)}, older than 3.35", fix=newer)
+        yield Check(
+            name="SQLite", state="fail", found=f"{_dotted(version)}, older than 3.35", fix=newer
+        )
     elif version < WAL_RESET_FIXED[0] and not any(
         version[:2] == fixed[:2] and version >= fixed for fixed in WAL_RESET_FIXED
     ):
@@ -128,7 +133,12 @@ def check_sqlite(found: Installation) -> Iterator[Check]:
 def check_config(found: Installation) -> Iterator[Check]:
     if found.config is None:
         text = f"none in {', '.join(map(str, found.config_tried))}"
-        yield Check(name="config", state="fail", found=text, fix="`agentd init` writes one to ~/.config/agentd")
+        yield Check(
+            name="config",
+            state="fail",
+            found=text,
+            fix="`agentd init` writes one to ~/.config/agentd",
+        )
         return
     yield _of_faults("config", str(found.config), found.config_faults)
     yield _of_faults("policy", str(found.policy or "policy.toml"), found.policy_faults)
@@ -143,13 +153,23 @@ def check_routines(found: Installation) -> Iterator[Check]:
 
 def check_holdings(found: Installation) -> Iterator[Check]:
     if not found.holdings:
-        yield Check(name="rights", state="ok", found="no routine reads strangers, holds private data and acts unasked")
+        yield Check(
+            name="rights",
+            state="ok",
+            found="no routine reads strangers, holds private data and acts unasked",
+        )
     for each in found.holdings:
-        parts = (("reads strangers", each.reads), ("private data", each.private), ("acts unasked", each.acts))
+        parts = (
+            ("reads strangers", each.reads),
+            ("private data", each.private),
+            ("acts unasked", each.acts),
+        )
         text = "; ".join(f"{what}: {', '.join(tools)}" for what, tools in parts)
         fix = f"take {' or '.join(each.acts)} out of [routine.{each.routine}] tainted_tools, so that a person is asked;"
         fix += " or read in one routine and act in another"
-        yield Check(name=f"routine {each.routine}", state="warn", found=f"holds all three: {text}", fix=fix)
+        yield Check(
+            name=f"routine {each.routine}", state="warn", found=f"holds all three: {text}", fix=fix
+        )
 
 
 def check_providers(found: Installation) -> Iterator[Check]:
@@ -167,7 +187,9 @@ def check_providers(found: Installation) -> Iterator[Check]:
             yield Check(name=name, state="warn", found=f"{text}, key from the environment", fix=fix)
         else:
             told = f", key from {provider.key}" if provider.key not in ("", "none needed") else ""
-            yield Check(name=name, state="ok", found=f"{text}{told}{'' if provider.used else ', not used'}")
+            yield Check(
+                name=name, state="ok", found=f"{text}{told}{'' if provider.used else ', not used'}"
+            )
         if provider.vendor is not None:
             yield from _check_vendor(provider, provider.vendor, found.now.date())
 
@@ -176,20 +198,37 @@ def _check_vendor(provider: ProviderFacts, vendor: VendorFacts, today: date) -> 
     """Judge what the vendor of a model says of it."""
     name, model = f"vendor of {provider.name}", provider.model or ""
     if vendor.fault:
-        fix = "look at the network, and at base_url" if vendor.transient else "look at the key, and at base_url"
-        yield Check(name=name, state="warn" if vendor.transient else "fail", found=vendor.fault, fix=fix)
+        fix = (
+            "look at the network, and at base_url"
+            if vendor.transient
+            else "look at the key, and at base_url"
+        )
+        yield Check(
+            name=name, state="warn" if vendor.transient else "fail", found=vendor.fault, fix=fix
+        )
     elif not vendor.known:
         yield Check(name=name, state="ok", found="answers, and lists no models")
     elif not _is_listed(model, vendor.known):
         near = get_close_matches(model, vendor.known, 3) or sorted(vendor.known)[:5]
         fix = f"name another in [providers.{provider.name}], such as {', '.join(near)}"
-        yield Check(name=name, state="fail", found=f"it has no model {model!r}, or none for this key", fix=fix)
+        yield Check(
+            name=name,
+            state="fail",
+            found=f"it has no model {model!r}, or none for this key",
+            fix=fix,
+        )
     elif vendor.lifecycle == "retired" or (vendor.retires and vendor.retires <= today):
         on = f" on {vendor.retires}" if vendor.retires else ""
-        fix = f"name another model in [providers.{provider.name}]: `agentctl doctor` knows the names"
+        fix = (
+            f"name another model in [providers.{provider.name}]: `agentctl doctor` knows the names"
+        )
         yield Check(name=name, state="fail", found=f"{model} was retired{on}", fix=fix)
     elif vendor.retires or vendor.lifecycle == "deprecated":
-        on = f" on {vendor.retires}, in {(vendor.retires - today).days} days" if vendor.retires else ""
+        on = (
+            f" on {vendor.retires}, in {(vendor.retires - today).days} days"
+            if vendor.retires
+            else ""
+        )
         fix = f"name another model in [providers.{provider.name}] before then"
         yield Check(name=name, state="warn", found=f"{model} retires{on}", fix=fix)
     else:
@@ -210,7 +249,9 @@ def check_state(found: Installation) -> Iterator[Check]:
         yield Check(name="state", state="ok", found=f"{text} (made at the first start)")
     elif found.state_owner != found.uid:
         fix = f"chown -R {found.uid} {text}, or run agentd as the user it belongs to"
-        yield Check(name="state", state="fail", found=f"{text} belongs to uid {found.state_owner}", fix=fix)
+        yield Check(
+            name="state", state="fail", found=f"{text} belongs to uid {found.state_owner}", fix=fix
+        )
     else:
         # as root, the user that tools run as has to get through to the workspace
         wanted = 0o711 if found.uid == 0 else 0o710 if found.group else 0o700
@@ -228,8 +269,14 @@ def check_state(found: Installation) -> Iterator[Check]:
 
 def check_space(found: Installation) -> Iterator[Check]:
     text = f"{found.free / 1e9:.1f} GB free where the state is"
-    state = "ok" if found.free >= LITTLE_SPACE else "warn" if found.free >= TOO_LITTLE_SPACE else "fail"
-    fix = "" if state == "ok" else "make room: without it runs stop where they are until there is some"
+    state = (
+        "ok" if found.free >= LITTLE_SPACE else "warn" if found.free >= TOO_LITTLE_SPACE else "fail"
+    )
+    fix = (
+        ""
+        if state == "ok"
+        else "make room: without it runs stop where they are until there is some"
+    )
     yield Check(name="disk", state=state, found=text, fix=fix)
 
 
@@ -237,16 +284,28 @@ def check_socket(found: Installation) -> Iterator[Check]:
     path = str(found.socket)
     if len(os.fsencode(path)) > LONGEST_SOCKET:
         fix = f"name a shorter one: a socket's path may have {LONGEST_SOCKET} bytes"
-        yield Check(name="socket", state="fail", found=f"{path}: {len(os.fsencode(path))} bytes", fix=fix)
+        yield Check(
+            name="socket", state="fail", found=f"{path}: {len(os.fsencode(path))} bytes", fix=fix
+        )
         return
     match found.socket_found:
         case "daemon":
-            yield Check(name="socket", state="ok", found=f"{path}: agentd answers, process {found.socket_pid}")
+            yield Check(
+                name="socket",
+                state="ok",
+                found=f"{path}: agentd answers, process {found.socket_pid}",
+            )
         case "blocked":
             fix = "move away what lies there; agentd removes nothing that is not its own socket"
-            yield Check(name="socket", state="fail", found=f"{path}: something else is in the way", fix=fix)
+            yield Check(
+                name="socket", state="fail", found=f"{path}: something else is in the way", fix=fix
+            )
         case "dead":
-            yield Check(name="socket", state="ok", found=f"{path}: left by a daemon that died; the next one removes it")
+            yield Check(
+                name="socket",
+                state="ok",
+                found=f"{path}: left by a daemon that died; the next one removes it",
+            )
         case _:
             yield Check(name="socket", state="ok", found=f"{path}: free, as no daemon runs")
 
@@ -308,7 +367,12 @@ def _of_faults(name: str, text: str, faults: Sequence[Fault]) -> Check:
     if not faults:
         return Check(name=name, state="ok", found=text)
     many = "1 fault" if len(faults) == 1 else f"{len(faults)} faults"
-    return Check(name=name, state="fail", found=f"{text}; {many}", fix="\n".join(str(fault) for fault in faults))
+    return Check(
+        name=name,
+        state="fail",
+        found=f"{text}; {many}",
+        fix="\n".join(str(fault) for fault in faults),
+    )
 
 
 def _dotted(version: tuple[int, ...]) -> str:

@@ -70,9 +70,15 @@ def check_sandbox(found: Confinement) -> Iterator[Check]:
     elif sandbox.confines:
         yield Check(name="sandbox", state="ok", found=text)
     else:
-        refused = "no program is run" if found.mode == "require" else "only programs that change nothing are run"
+        refused = (
+            "no program is run"
+            if found.mode == "require"
+            else "only programs that change nothing are run"
+        )
         state = "fail" if found.mode == "require" else "warn"
-        yield Check(name="sandbox", state=state, found=f"none on this machine: {refused}", fix=_fix(found))
+        yield Check(
+            name="sandbox", state=state, found=f"none on this machine: {refused}", fix=_fix(found)
+        )
     for probe in sandbox.probes:
         passed = "PASS" if probe.held else f"FAIL: {probe.found}"
         yield Check(name=f"  {probe.name}", state="ok" if probe.held else "fail", found=passed)

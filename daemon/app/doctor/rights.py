@@ -20,7 +20,18 @@ if TYPE_CHECKING:
     from daemon.policy.policy import Policy
 
 # What brings things that are not for everybody: files, repositories, what earlier runs kept, a server's answers.
-_PRIVATE = frozenset({"shell", "git", "script", "file_read", "file_list", "memory_recall", "memory_expand", "sysinfo"})
+_PRIVATE = frozenset(
+    {
+        "shell",
+        "git",
+        "script",
+        "file_read",
+        "file_list",
+        "memory_recall",
+        "memory_expand",
+        "sysinfo",
+    }
+)
 # Events that bring strangers' words along.
 _EVENTS = ("watch", "webhook")
 
@@ -40,7 +51,9 @@ class Holding:
 
 def holdings(routines: Mapping[str, Routine], policy: Policy | None) -> tuple[Holding, ...]:
     """Return the routines that hold all three."""
-    found = [_of(name, routine, policy) for name, routine in sorted(routines.items())] if policy else []
+    found = (
+        [_of(name, routine, policy) for name, routine in sorted(routines.items())] if policy else []
+    )
     return tuple(each for each in found if each.reads and each.private and each.acts)
 
 
@@ -54,7 +67,11 @@ def _of(name: str, routine: Routine, policy: Policy) -> Holding:
         routine=name,
         reads=(*events, *(tool for tool in used if needs_injection_check(tool))),
         private=tuple(tool for tool in used if tool in _PRIVATE or "__" in tool),
-        acts=tuple(tool for tool in offered if _acts(tool) and any(fnmatchcase(tool, each) for each in opted)),
+        acts=tuple(
+            tool
+            for tool in offered
+            if _acts(tool) and any(fnmatchcase(tool, each) for each in opted)
+        ),
     )
 
 
@@ -69,8 +86,14 @@ def _allowed(name: str, tools: Iterable[str], policy: Policy) -> Iterator[str]:
     """Yield the tools that some rule does not forbid the routine, by name at least."""
     table = policy.routines.get(name)
     for tool in tools:
-        kept = table is None or table.tools is None or any(fnmatchcase(tool, each) for each in table.tools)
-        if kept and any(rule.effect is not Effect.DENY and rule.is_for(tool, name) for rule in policy.rules):
+        kept = (
+            table is None
+            or table.tools is None
+            or any(fnmatchcase(tool, each) for each in table.tools)
+        )
+        if kept and any(
+            rule.effect is not Effect.DENY and rule.is_for(tool, name) for rule in policy.rules
+        ):
             yield tool
 
 

@@ -33,12 +33,21 @@ def rows(found: Server | str | None) -> Iterator[tuple[str, str, str, str]]:
         return
     about = f"{found.place}, PostgreSQL {found.version}"
     if found.reads_only:
-        yield "database", "fail", f"{about}, which only reads", "name the server that writes in [store] url"
+        yield (
+            "database",
+            "fail",
+            f"{about}, which only reads",
+            "name the server that writes in [store] url",
+        )
     elif found.schema > found.newest:
         text = f"{about}, of a newer agentd (schema {found.schema}, this one knows {found.newest})"
         yield "database", "fail", text, "upgrade agentd on this machine as well"
     else:
-        tables = f"schema {found.schema}" if found.schema else "no tables yet: the first start makes them"
+        tables = (
+            f"schema {found.schema}"
+            if found.schema
+            else "no tables yet: the first start makes them"
+        )
         yield "database", "ok", f"{about}, {tables}", ""
     if abs(found.ahead) > _SKEW:
         text = f"that of the server is {abs(found.ahead):.0f} s {'ahead of' if found.ahead > 0 else 'behind'} ours"

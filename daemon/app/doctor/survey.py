@@ -112,14 +112,22 @@ def _definitions(file: Path) -> _Definitions:
         rules = (*against(config.provider_names, targets=config.target_names), *priced(config))
         loaded = load_folder(config.routines_path, rules=rules)
     except ConfigError as error:
-        return _Definitions(config=config, policy=policy, policy_faults=faults, routine_faults=error.faults)
+        return _Definitions(
+            config=config, policy=policy, policy_faults=faults, routine_faults=error.faults
+        )
     broken = tuple(fault for error in loaded.faults.values() for fault in error.faults)
     return _Definitions(
-        config=config, routines=loaded.routines, policy=policy, policy_faults=faults, routine_faults=broken
+        config=config,
+        routines=loaded.routines,
+        policy=policy,
+        policy_faults=faults,
+        routine_faults=broken,
     )
 
 
-def _providers(config: Config, routines: Mapping[str, Routine], env: Mapping[str, str]) -> Iterator[ProviderFacts]:
+def _providers(
+    config: Config, routines: Mapping[str, Routine], env: Mapping[str, str]
+) -> Iterator[ProviderFacts]:
     used = {config.provider}
     for routine in routines.values():
         used |= {name for name in (routine.run.provider, *routine.run.fallback) if name}
@@ -151,12 +159,20 @@ def _key_of(config: Config, name: str, env: Mapping[str, str]) -> str:
         return "a credential"
     if settings.api_key_file:
         return "a file"
-    return "environment" if settings.api_key_env and env.get(settings.api_key_env, "").strip() else "config.toml"
+    return (
+        "environment"
+        if settings.api_key_env and env.get(settings.api_key_env, "").strip()
+        else "config.toml"
+    )
 
 
 def _confinement(definitions: _Definitions, state: Path) -> Confinement:
-    workspace = definitions.config.workspace_path(state) if definitions.config else state / "workspace"
-    return confinement(definitions.policy.sandbox if definitions.policy else "prefer", state, workspace)
+    workspace = (
+        definitions.config.workspace_path(state) if definitions.config else state / "workspace"
+    )
+    return confinement(
+        definitions.policy.sandbox if definitions.policy else "prefer", state, workspace
+    )
 
 
 def _existing(path: Path) -> Path:
@@ -183,7 +199,11 @@ def _readable_by_others(state: Path) -> Iterator[Path]:
 
 
 def _newest_write(state: Path) -> datetime | None:
-    times = [path.stat().st_mtime for name in ("agentd.db", "agentd.db-wal") if (path := state / name).is_file()]
+    times = [
+        path.stat().st_mtime
+        for name in ("agentd.db", "agentd.db-wal")
+        if (path := state / name).is_file()
+    ]
     return datetime.fromtimestamp(max(times), UTC) if times else None
 
 

@@ -56,7 +56,9 @@ class Upkeep:
     """What there is to see of the server the journal is on, or why nothing is; None where it is in a file."""
 
 
-def look(config: Config | None, state: Path, env: Mapping[str, str], *, root: Path = Path("/")) -> Upkeep:
+def look(
+    config: Config | None, state: Path, env: Mapping[str, str], *, root: Path = Path("/")
+) -> Upkeep:
     """Return what there is to see."""
     home = user_home()
     places = [
@@ -65,7 +67,11 @@ def look(config: Config | None, state: Path, env: Mapping[str, str], *, root: Pa
         (root / "usr/lib/systemd/system/agentd.service", False),
     ]
     unit, ours = next(((path, mine) for path, mine in places if path.is_file()), (None, False))
-    found = re.search(r'^ExecStart=("[^"]+"|\S+)', unit.read_text("utf-8", "replace"), re.MULTILINE) if unit else None
+    found = (
+        re.search(r'^ExecStart=("[^"]+"|\S+)', unit.read_text("utf-8", "replace"), re.MULTILINE)
+        if unit
+        else None
+    )
     urls = _target_urls(config, env) if config else {}
     command = found[1].strip('"').replace("%h", str(home)) if found else ""
     user = env.get("USER") or home.name
@@ -166,11 +172,19 @@ def rows(found: Upkeep) -> Iterator[tuple[str, str, str, str]]:
         else:
             yield f"target {name}", "ok", kind, ""
     if found.secrets:
-        counts = [f"{count} {kind}{'s' if count > 1 else ''}" for kind, count in sorted(found.secrets.items())]
+        counts = [
+            f"{count} {kind}{'s' if count > 1 else ''}"
+            for kind, count in sorted(found.secrets.items())
+        ]
         yield "secrets", "ok", f"kept out of reports, from addresses: {', '.join(counts)}", ""
     for name in found.words_as_passwords:
         problem = f"the password of target {name} is an ordinary word, or too short to be kept out of reports"
-        yield f"secret {name}", "warn", problem, "choose one of 12 characters or more with digits or signs"
+        yield (
+            f"secret {name}",
+            "warn",
+            problem,
+            "choose one of 12 characters or more with digits or signs",
+        )
 
 
 def _service(found: Upkeep) -> Iterator[tuple[str, str, str, str]]:
@@ -178,9 +192,19 @@ def _service(found: Upkeep) -> Iterator[tuple[str, str, str, str]]:
         return
     if found.unit is None:
         fix = "agentctl service install: it shows the unit first"
-        yield "service", "warn", "no unit is installed: agentd runs as long as somebody keeps it running", fix
+        yield (
+            "service",
+            "warn",
+            "no unit is installed: agentd runs as long as somebody keeps it running",
+            fix,
+        )
     elif not found.command_there:
-        yield "service", "fail", f"{found.unit} starts {found.command}, which is not there", "agentctl service install"
+        yield (
+            "service",
+            "fail",
+            f"{found.unit} starts {found.command}, which is not there",
+            "agentctl service install",
+        )
     else:
         yield "service", "ok", str(found.unit), ""
     if found.user_unit and not found.lingers:

@@ -38,7 +38,9 @@ def ask(config: Config, env: Mapping[str, str], names: Collection[str]) -> dict[
     return asyncio.run(_ask(config, env, names))
 
 
-async def _ask(config: Config, env: Mapping[str, str], names: Collection[str]) -> dict[str, VendorFacts]:
+async def _ask(
+    config: Config, env: Mapping[str, str], names: Collection[str]
+) -> dict[str, VendorFacts]:
     from daemon.providers import create_provider
 
     providers = {}

@@ -11,7 +11,13 @@ from typing import Literal, Self
 
 from pydantic import Field, PrivateAttr, SecretStr
 
-from daemon.definitions.config.secret_files import HOOKS_KEY, check_signing, key_in, no_address, refuse_if_open
+from daemon.definitions.config.secret_files import (
+    HOOKS_KEY,
+    check_signing,
+    key_in,
+    no_address,
+    refuse_if_open,
+)
 from daemon.definitions.config.tables import (
     CHANNELS,
     IDENTITY_FILES,
@@ -126,7 +132,11 @@ class Config(Table):
         return self.folder / Path(self.scripts).expanduser()
 
     def workspace_path(self, state: Path) -> Path:
-        return self.folder / Path(self.workspace).expanduser() if self.workspace else state / "workspace"
+        return (
+            self.folder / Path(self.workspace).expanduser()
+            if self.workspace
+            else state / "workspace"
+        )
 
     def provider_config(self, name: str) -> ProviderConfig:
         """Return a declared provider, or `offline`, which exists without being declared; KeyError otherwise."""
@@ -147,7 +157,10 @@ class Config(Table):
             return way.secret("memory", env=env, folder=self.folder, file=display(self.file))
         except ConfigError as error:
             raise ConfigError(
-                *(replace(fault, key=fault.key.removeprefix("providers.")) for fault in error.faults)
+                *(
+                    replace(fault, key=fault.key.removeprefix("providers."))
+                    for fault in error.faults
+                )
             ) from None
 
     @property
@@ -161,30 +174,44 @@ class Config(Table):
 
     def secret(self, name: str, env: Mapping[str, str]) -> SecretStr | None:
         """Return the key of a provider; None if it needs none; ConfigError if it is missing."""
-        return self.provider_config(name).secret(name, env=env, folder=self.folder, file=display(self.file))
+        return self.provider_config(name).secret(
+            name, env=env, folder=self.folder, file=display(self.file)
+        )
 
     def addresses(self) -> tuple[str, ...]:
         """Return the addresses of vendors and servers as they stand here; each may hold an account or a token."""
         urls = [provider.base_url for provider in self.providers.values()]
         urls += [server.url for server in self.mcp.values()]
-        return tuple(url for url in (*urls, self.search.base_url, self.memory.base_url, self.otel.endpoint) if url)
+        return tuple(
+            url
+            for url in (*urls, self.search.base_url, self.memory.base_url, self.otel.endpoint)
+            if url
+        )
 
     def target_url(self, name: str, env: Mapping[str, str]) -> SecretStr | None:
         """Return the address of a target; None if its kind needs none; ConfigError if it is missing."""
         target = self.targets[name]
         if target.kind not in OF_KIND["url"]:
             return None
-        return self._secret_of(name, "url", env) or no_address(display(self.file), f"targets.{name}.url_file")
+        return self._secret_of(name, "url", env) or no_address(
+            display(self.file), f"targets.{name}.url_file"
+        )
 
     def target_secret(self, name: str, env: Mapping[str, str]) -> SecretStr | None:
         """Return what signs the messages to a target; None if nothing does; ConfigError."""
         secret = self._secret_of(name, "secret", env)
         if secret is not None:
-            key = f"targets.{name}.secret_file" if self.targets[name].secret_file else f"targets.{name}.secret_env"
+            key = (
+                f"targets.{name}.secret_file"
+                if self.targets[name].secret_file
+                else f"targets.{name}.secret_env"
+            )
             check_signing(secret, file=display(self.file), key=key, found="")
         return secret
 
-    def _secret_of(self, name: str, what: Literal["url", "secret"], env: Mapping[str, str]) -> SecretStr | None:
+    def _secret_of(
+        self, name: str, what: Literal["url", "secret"], env: Mapping[str, str]
+    ) -> SecretStr | None:
         """Look for a target's address or secret: systemd's credential (of the address), a file, a variable, here."""
         target, file, key = self.targets[name], display(self.file), f"targets.{name}.{what}"
         credentials = env.get("CREDENTIALS_DIRECTORY")
@@ -200,11 +227,18 @@ class Config(Table):
         if variable and (value := env.get(variable, "").strip()):
             return SecretStr(value)
         if variable:
-            problem, hint = "the environment variable it names is not set", "export it where agentd starts"
-            raise ConfigError(Fault(file=file, key=f"{key}_env", found="", problem=problem, hint=hint))
+            problem, hint = (
+                "the environment variable it names is not set",
+                "export it where agentd starts",
+            )
+            raise ConfigError(
+                Fault(file=file, key=f"{key}_env", found="", problem=problem, hint=hint)
+            )
         return target.url if what == "url" else None
 
-    def key_of(self, key: str, table: McpConfig | SearchConfig, env: Mapping[str, str]) -> str | None:
+    def key_of(
+        self, key: str, table: McpConfig | SearchConfig, env: Mapping[str, str]
+    ) -> str | None:
         """Return the key that a table names by a file or a variable; None if it names none; ConfigError."""
         file = display(self.file)
         if table.api_key_file:
@@ -214,8 +248,13 @@ class Config(Table):
         if table.api_key_env:
             if value := env.get(table.api_key_env, "").strip():
                 return value
-            problem, hint = "the environment variable it names is not set", "export it where agentd starts"
-            raise ConfigError(Fault(file=file, key=f"{key}.api_key_env", found="", problem=problem, hint=hint))
+            problem, hint = (
+                "the environment variable it names is not set",
+                "export it where agentd starts",
+            )
+            raise ConfigError(
+                Fault(file=file, key=f"{key}.api_key_env", found="", problem=problem, hint=hint)
+            )
         return None
 
     def store_url(self, env: Mapping[str, str]) -> str:
@@ -228,8 +267,13 @@ class Config(Table):
         elif store.url_env:
             url = env.get(store.url_env, "").strip()
             if not url:
-                problem, hint = "the environment variable it names is not set", "export it where agentd starts"
-                raise ConfigError(Fault(file=file, key="store.url_env", found="", problem=problem, hint=hint))
+                problem, hint = (
+                    "the environment variable it names is not set",
+                    "export it where agentd starts",
+                )
+                raise ConfigError(
+                    Fault(file=file, key="store.url_env", found="", problem=problem, hint=hint)
+                )
         else:
             url = store.url.get_secret_value() if store.url else ""
             if re.match(r"[a-z]+://[^/@]*:[^/@]+@|.*[?&]password=", url):
@@ -238,14 +282,20 @@ class Config(Table):
             postgres_address(url or "postgresql://-")
         except Wrong as wrong:
             key = "store.url_file" if store.url_file else "store.url_env"
-            raise ConfigError(Fault(file=file, key=key, found="", problem=str(wrong), hint=wrong.hint)) from None
+            raise ConfigError(
+                Fault(file=file, key=key, found="", problem=str(wrong), hint=wrong.hint)
+            ) from None
         return url
 
     def hooks_secret(self) -> SecretStr | None:
         """Return the secret that webhooks are signed with; None if they need no signature; ConfigError."""
         if self.hooks.secret_file is None:
             return None
-        path, file, key = self.folder / Path(self.hooks.secret_file).expanduser(), display(self.file), HOOKS_KEY
+        path, file, key = (
+            self.folder / Path(self.hooks.secret_file).expanduser(),
+            display(self.file),
+            HOOKS_KEY,
+        )
         refuse_if_open(path, file, key)
         secret = key_in(path, file, key)
         check_signing(secret, file=file, key=key, found=shown(str(path)), where=display(path))

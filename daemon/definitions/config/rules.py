@@ -14,7 +14,9 @@ from daemon.definitions.words import did_you_mean
 
 def _shared_database(config: Config) -> Iterator[Conflict]:
     store = config.store
-    if config.executor.kind == "procrastinate" and not (store.url or store.url_file or store.url_env):
+    if config.executor.kind == "procrastinate" and not (
+        store.url or store.url_file or store.url_env
+    ):
         problem = "procrastinate hands runs on by a database that daemons share"
         yield Conflict("executor.kind", problem, hint='name one: [store] url = "postgresql://…"')
 
@@ -22,7 +24,9 @@ def _shared_database(config: Config) -> Iterator[Conflict]:
 def _one_database(config: Config) -> Iterator[Conflict]:
     store = config.store
     if sum(given is not None for given in (store.url, store.url_file, store.url_env)) > 1:
-        yield Conflict("store", "url, url_file and url_env exclude each other", hint="keep one of them")
+        yield Conflict(
+            "store", "url, url_file and url_env exclude each other", hint="keep one of them"
+        )
 
 
 def _known_provider(config: Config) -> Iterator[Conflict]:
@@ -37,7 +41,9 @@ def _known_provider(config: Config) -> Iterator[Conflict]:
 def _sound_names(config: Config) -> Iterator[Conflict]:
     for name in config.providers:
         if not re.fullmatch(r"[a-z0-9][a-z0-9_-]*", name):
-            yield Conflict(dotted("providers", name), "a provider's name is made of a-z, 0-9, - and _", name)
+            yield Conflict(
+                dotted("providers", name), "a provider's name is made of a-z, 0-9, - and _", name
+            )
 
 
 def _model_where_needed(config: Config) -> Iterator[Conflict]:
@@ -75,14 +81,19 @@ def _sound_targets(config: Config) -> Iterator[Conflict]:
             if target.kind not in OF_KIND[given]:
                 kinds = " and ".join(OF_KIND[given])
                 yield Conflict(f"{key}.{given}", f"only kind {kinds} takes it")
-        if target.kind in OF_KIND["url"] and sum(map(bool, (target.url, target.url_file, target.url_env))) > 1:
+        if (
+            target.kind in OF_KIND["url"]
+            and sum(map(bool, (target.url, target.url_file, target.url_env))) > 1
+        ):
             yield Conflict(key, "url, url_file and url_env exclude one another", hint="keep one")
         if (
             target.kind == "webhook"
             and target.url
             and not target.url.get_secret_value().startswith(("http://", "https://"))
         ):
-            yield Conflict(f"{key}.url", "expected an address", hint='like "https://example.org/hooks/agentd"')
+            yield Conflict(
+                f"{key}.url", "expected an address", hint='like "https://example.org/hooks/agentd"'
+            )
         if (
             target.kind == "mail"
             and target.url
@@ -96,18 +107,30 @@ def _digests_go_somewhere(config: Config) -> Iterator[Conflict]:
     for index, name in enumerate(config.digest.to):
         if name not in config.target_names or name == "file":
             hint = did_you_mean(name, config.target_names) or f"add [targets.{name}]"
-            yield Conflict(f"digest.to[{index}]", "no such target, or one that takes a path", name, hint)
+            yield Conflict(
+                f"digest.to[{index}]", "no such target, or one that takes a path", name, hint
+            )
 
 
 def _sound_servers(config: Config) -> Iterator[Conflict]:
     for name, server in config.mcp.items():
         key = dotted("mcp", name)
         if not re.fullmatch(r"[a-z0-9][a-z0-9-]{0,29}", name):
-            yield Conflict(key, "a server's name is made of a-z, 0-9 and -, at most 30 of them", name)
+            yield Conflict(
+                key, "a server's name is made of a-z, 0-9 and -, at most 30 of them", name
+            )
         if bool(server.command) == bool(server.url):
-            yield Conflict(key, "needs either a command or a url", hint='like command = ["uvx", "mcp-server-time"]')
+            yield Conflict(
+                key,
+                "needs either a command or a url",
+                hint='like command = ["uvx", "mcp-server-time"]',
+            )
         if server.command and (server.api_key_file or server.api_key_env):
-            yield Conflict(key, "a key is sent only to a url", hint="pass_env gives a command a variable of agentd's")
+            yield Conflict(
+                key,
+                "a key is sent only to a url",
+                hint="pass_env gives a command a variable of agentd's",
+            )
 
 
 def _search_complete(config: Config) -> Iterator[Conflict]:
@@ -115,13 +138,21 @@ def _search_complete(config: Config) -> Iterator[Conflict]:
     if search.kind == "searxng" and search.base_url is None:
         yield Conflict("search.base_url", "is missing", hint='like "http://127.0.0.1:8888"')
     if search.kind == "tavily" and not (search.api_key_file or search.api_key_env):
-        yield Conflict("search.api_key_file", "is missing", hint="tavily needs a key: api_key_file or api_key_env")
+        yield Conflict(
+            "search.api_key_file",
+            "is missing",
+            hint="tavily needs a key: api_key_file or api_key_env",
+        )
 
 
 def _only_signed_from_afar(config: Config) -> Iterator[Conflict]:
     if config.listen.hooks and not config.hooks.secret_file:
         hint = "set hooks.secret_file"
-        yield Conflict("listen.hooks", "anybody on the network could start runs: webhooks must be signed", hint=hint)
+        yield Conflict(
+            "listen.hooks",
+            "anybody on the network could start runs: webhooks must be signed",
+            hint=hint,
+        )
 
 
 def _alerts_go_somewhere(config: Config) -> Iterator[Conflict]:
@@ -130,22 +161,33 @@ def _alerts_go_somewhere(config: Config) -> Iterator[Conflict]:
             hint = did_you_mean(name, config.target_names) or f"add [targets.{name}]"
             yield Conflict(f"incidents.to[{index}]", "no such target", name, hint)
         elif name == "file" or (name in config.targets and config.targets[name].kind == "file"):
-            yield Conflict(f"incidents.to[{index}]", "a file calls nobody", name, hint="the log has every alert anyway")
+            yield Conflict(
+                f"incidents.to[{index}]",
+                "a file calls nobody",
+                name,
+                hint="the log has every alert anyway",
+            )
 
 
 def _options_of_others(config: Config) -> Iterator[Conflict]:
     for name, provider in config.providers.items():
         if provider.options and provider.kind in KINDS:
             problem = "is for kinds that are not ours"
-            yield Conflict(dotted("providers", name, "options"), problem, hint="see the keys of this one")
+            yield Conflict(
+                dotted("providers", name, "options"), problem, hint="see the keys of this one"
+            )
 
 
 def _embedder_complete(config: Config) -> Iterator[Conflict]:
     memory = config.memory
-    needs = {"openai_compatible": ("model", "base_url"), "onnx": ("model_file",)}.get(memory.embedder, ())
+    needs = {"openai_compatible": ("model", "base_url"), "onnx": ("model_file",)}.get(
+        memory.embedder, ()
+    )
     for key in needs:
         if getattr(memory, key) is None:
-            yield Conflict(dotted("memory", key), f"is missing; embedder {memory.embedder} needs it")
+            yield Conflict(
+                dotted("memory", key), f"is missing; embedder {memory.embedder} needs it"
+            )
 
 
 RULES = (
@@ -153,7 +195,10 @@ RULES = (
     Rule(("providers.*",), _sound_names),
     Rule(("providers.*.kind", "providers.*.model"), _model_where_needed),
     Rule(("providers.*.kind", "providers.*.base_url"), _address_where_needed),
-    Rule(("providers.*.kind", "providers.*.api", "providers.*.region", "providers.*.replies"), _keys_of_one_kind),
+    Rule(
+        ("providers.*.kind", "providers.*.api", "providers.*.region", "providers.*.replies"),
+        _keys_of_one_kind,
+    ),
     Rule(("targets.*",), _sound_targets),
     Rule(("digest.to", "targets.*"), _digests_go_somewhere),
     Rule(("listen.hooks", "hooks.secret_file"), _only_signed_from_afar),
@@ -163,5 +208,8 @@ RULES = (
     Rule(("providers.*.kind", "providers.*.options"), _options_of_others),
     Rule(("store.url", "store.url_file", "store.url_env"), _one_database),
     Rule(("executor.kind", "store.url"), _shared_database),
-    Rule(("memory.embedder", "memory.model", "memory.base_url", "memory.model_file"), _embedder_complete),
+    Rule(
+        ("memory.embedder", "memory.model", "memory.base_url", "memory.model_file"),
+        _embedder_complete,
+    ),
 )

@@ -18,7 +18,9 @@ HOOKS_KEY = "hooks.secret_file"
 _SHORTEST_SECRET = 24
 
 
-def check_signing(secret: SecretStr, *, file: str, key: str, found: str, where: str = "FILE") -> None:
+def check_signing(
+    secret: SecretStr, *, file: str, key: str, found: str, where: str = "FILE"
+) -> None:
     """Raise ConfigError unless it is a secret of Standard Webhooks."""
     text = secret.get_secret_value().removeprefix("whsec_")
     try:
@@ -41,11 +43,17 @@ def key_in(path: Path, file: str, key: str) -> SecretStr:
         text = path.read_text("utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
         problem = f"the key cannot be read: {getattr(error, 'strerror', None) or 'not UTF-8 text'}"
-        raise ConfigError(Fault(file=file, key=key, found=shown(str(path)), problem=problem)) from None
+        raise ConfigError(
+            Fault(file=file, key=key, found=shown(str(path)), problem=problem)
+        ) from None
     if not text or "\n" in text:
         problem = "holds no key" if not text else "holds more than one line"
         hint = "the key alone, on one line"
-        raise ConfigError(Fault(file=file, key=key, found=shown(str(path)), problem=f"the file {problem}", hint=hint))
+        raise ConfigError(
+            Fault(
+                file=file, key=key, found=shown(str(path)), problem=f"the file {problem}", hint=hint
+            )
+        )
     return SecretStr(text)
 
 
@@ -54,13 +62,25 @@ def refuse_if_open(path: Path, file: str, key: str) -> None:
     try:
         about = path.stat()
     except OSError as error:
-        problem = "no such file" if isinstance(error, FileNotFoundError) else f"cannot be read: {error.strerror}"
-        raise ConfigError(Fault(file=file, key=key, found=shown(str(path)), problem=problem)) from None
+        problem = (
+            "no such file"
+            if isinstance(error, FileNotFoundError)
+            else f"cannot be read: {error.strerror}"
+        )
+        raise ConfigError(
+            Fault(file=file, key=key, found=shown(str(path)), problem=problem)
+        ) from None
     mode = stat.S_IMODE(about.st_mode)
     if about.st_uid not in (os.geteuid(), 0):
-        problem, hint = f"belongs to another user (uid {about.st_uid})", f"chown it to uid {os.geteuid()}"
+        problem, hint = (
+            f"belongs to another user (uid {about.st_uid})",
+            f"chown it to uid {os.geteuid()}",
+        )
     elif mode & 0o077:
-        problem, hint = f"others may read or write the key (mode {mode:04o})", f"chmod 600 {display(path)}"
+        problem, hint = (
+            f"others may read or write the key (mode {mode:04o})",
+            f"chmod 600 {display(path)}",
+        )
     else:
         return
     raise ConfigError(Fault(file=file, key=key, found=shown(str(path)), problem=problem, hint=hint))

@@ -40,20 +40,36 @@ _NEED_KEY = ("openai", "claude", "minimax")
 # never what it may do, spend or reach.
 _SETTABLE = (
     *("provider", "timezone", "agent.name", "agent.user_name", "agent.persona", "agent.language"),
-    *("ask.provider", "ask.model", "ask.skills", "ask.auto_route", "ask.timeout", "ask.max_iterations"),
+    *(
+        "ask.provider",
+        "ask.model",
+        "ask.skills",
+        "ask.auto_route",
+        "ask.timeout",
+        "ask.max_iterations",
+    ),
     *("daemon.grace", "daemon.max_concurrent", "digest.every", "digest.at", "digest.day"),
     *("incidents.remind", "incidents.cool_down", "log.level", "memory.summarise"),
-    *(f"providers.*.{key}" for key in ("model", "timeout", "stall", "max_concurrency", "temperature", "max_tokens")),
+    *(
+        f"providers.*.{key}"
+        for key in ("model", "timeout", "stall", "max_concurrency", "temperature", "max_tokens")
+    ),
 )
 
 
 def is_settable(key: str) -> bool:
     """Tell whether an agent may write this key at all, if the policy names it."""
-    return any(len(key.split(".")) == len(each.split(".")) and fnmatchcase(key, each) for each in _SETTABLE)
+    return any(
+        len(key.split(".")) == len(each.split(".")) and fnmatchcase(key, each) for each in _SETTABLE
+    )
 
 
 # What people usually call the variable: named in a hint, never read unless api_key_env says so.
-_USUAL_VARIABLE = {"openai": "OPENAI_API_KEY", "claude": "ANTHROPIC_API_KEY", "minimax": "MINIMAX_API_KEY"}
+_USUAL_VARIABLE = {
+    "openai": "OPENAI_API_KEY",
+    "claude": "ANTHROPIC_API_KEY",
+    "minimax": "MINIMAX_API_KEY",
+}
 
 
 def known_zone(name: Any) -> Any:
@@ -62,7 +78,10 @@ def known_zone(name: Any) -> Any:
         return name
     try:
         ZoneInfo(name)
-    except (ValueError, OSError):  # ZoneInfoNotFoundError is a KeyError; ValueError and OSError: "../x", "Europe"
+    except (
+        ValueError,
+        OSError,
+    ):  # ZoneInfoNotFoundError is a KeyError; ValueError and OSError: "../x", "Europe"
         pass
     except KeyError:
         pass
@@ -73,20 +92,30 @@ def known_zone(name: Any) -> Any:
     hint = did_you_mean(name, zones) if "/" in name else did_you_mean(name, last)
     for city, zone in last.items():
         hint = hint.replace(f'"{city}"', f'"{zone}"')
-    raise Wrong("unknown time zone", hint=hint if len(hint) < 100 else 'zones look like "Europe/Berlin"')
+    raise Wrong(
+        "unknown time zone", hint=hint if len(hint) < 100 else 'zones look like "Europe/Berlin"'
+    )
 
 
 def _known_kind(value: Any) -> Any:
     """Return the name of a kind of providers: ours, that of an installed package, or a class as `module:Class`."""
-    if not isinstance(value, str) or value in KINDS or re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", value):
+    if (
+        not isinstance(value, str)
+        or value in KINDS
+        or re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", value)
+    ):
         return value
-    from importlib.metadata import entry_points  # reads a folder per installed package: only where it is asked for
+    from importlib.metadata import (
+        entry_points,
+    )  # reads a folder per installed package: only where it is asked for
 
     others = entry_points(group=KINDS_OF_OTHERS).names
     if value in others:
         return value
     *most, last = (f'"{kind}"' for kind in (*KINDS, *sorted(others)))
-    raise Wrong(f"expected {', '.join(most)} or {last}", hint=did_you_mean(value, (*KINDS, *others)))
+    raise Wrong(
+        f"expected {', '.join(most)} or {last}", hint=did_you_mean(value, (*KINDS, *others))
+    )
 
 
 def _address(value: str) -> str:
@@ -188,7 +217,11 @@ class ProviderConfig(Table):
         """Return what `create_provider` takes of this table; kind and key go their own ways."""
         ours = {"kind", "api_key", "api_key_file", "api_key_env", "price"}
         taken = self.model_dump(exclude=ours, exclude_defaults=True)
-        return {**taken, "timeout": self.timeout.total_seconds(), "stall": self.stall.total_seconds()}
+        return {
+            **taken,
+            "timeout": self.timeout.total_seconds(),
+            "stall": self.stall.total_seconds(),
+        }
 
     def secret(
         self, name: str, *, env: Mapping[str, str], folder: Path = Path(), file: str = "config.toml"
@@ -198,7 +231,9 @@ class ProviderConfig(Table):
         The strongest place first: systemd's credential, a file of its own, a variable, the config file.
         """
         key = f"providers.{name}"
-        if (credentials := env.get("CREDENTIALS_DIRECTORY")) and (path := Path(credentials) / name).is_file():
+        if (credentials := env.get("CREDENTIALS_DIRECTORY")) and (
+            path := Path(credentials) / name
+        ).is_file():
             return key_in(path, file, key)
         if self.api_key_file:
             path = folder / Path(self.api_key_file).expanduser()
@@ -209,9 +244,18 @@ class ProviderConfig(Table):
         if self.api_key is not None:
             return self.api_key
         if self.api_key_env:
-            shown = self.api_key_env if re.fullmatch(r"[A-Z][A-Z0-9_]*", self.api_key_env) else "it names"
-            problem, hint = f"the environment variable {shown} is not set", "export it where agentd starts"
-            raise ConfigError(Fault(file=file, key=f"{key}.api_key_env", found="", problem=problem, hint=hint))
+            shown = (
+                self.api_key_env
+                if re.fullmatch(r"[A-Z][A-Z0-9_]*", self.api_key_env)
+                else "it names"
+            )
+            problem, hint = (
+                f"the environment variable {shown} is not set",
+                "export it where agentd starts",
+            )
+            raise ConfigError(
+                Fault(file=file, key=f"{key}.api_key_env", found="", problem=problem, hint=hint)
+            )
         if self.kind not in _NEED_KEY or self.base_url:
             return None
         usual = _USUAL_VARIABLE[self.kind]
@@ -455,7 +499,9 @@ class OtelConfig(Table):
 
 def postgres_address(value: Any) -> Any:
     if isinstance(value, str) and not re.match(r"postgres(ql)?://\S", value):
-        raise Wrong('expected the address of a PostgreSQL database, like "postgresql://agentd@db.example/agentd"')
+        raise Wrong(
+            'expected the address of a PostgreSQL database, like "postgresql://agentd@db.example/agentd"'
+        )
     return value
 
 

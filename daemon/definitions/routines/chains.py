@@ -10,10 +10,14 @@ from daemon.definitions.words import did_you_mean, display
 from daemon.errors import ConfigError
 
 
-def tangled(routines: Mapping[str, Routine], *, unread: Collection[str] = ()) -> dict[str, ConfigError]:
+def tangled(
+    routines: Mapping[str, Routine], *, unread: Collection[str] = ()
+) -> dict[str, ConfigError]:
     """Return those that come after nobody or, in the end, after themselves; `unread` are there, only not readable."""
     known = {*routines, *unread}
-    return _faulty(routines, lambda name: [*_unknown(routines[name], known), *_circle(name, routines)])
+    return _faulty(
+        routines, lambda name: [*_unknown(routines[name], known), *_circle(name, routines)]
+    )
 
 
 def circles(routines: Mapping[str, Routine]) -> dict[str, ConfigError]:
@@ -21,7 +25,9 @@ def circles(routines: Mapping[str, Routine]) -> dict[str, ConfigError]:
     return _faulty(routines, lambda name: _circle(name, routines))
 
 
-def _faulty(routines: Mapping[str, Routine], check: Callable[[str], Iterable[Conflict]]) -> dict[str, ConfigError]:
+def _faulty(
+    routines: Mapping[str, Routine], check: Callable[[str], Iterable[Conflict]]
+) -> dict[str, ConfigError]:
     faults = {}
     for name, routine in routines.items():
         if routine.trigger.after and (found := list(check(name))):
@@ -48,7 +54,9 @@ def _circle(name: str, routines: Mapping[str, Routine]) -> Iterator[Conflict]:
                 while circle[-1] != name:
                     circle.append(came_from[circle[-1]])
                 hint = "no run would ever be the first; take one of them out"
-                yield Conflict("trigger.after", f"goes round in a circle: {' → '.join(circle)}", hint=hint)
+                yield Conflict(
+                    "trigger.after", f"goes round in a circle: {' → '.join(circle)}", hint=hint
+                )
                 return
             if before not in came_from:
                 came_from[before] = each

@@ -29,7 +29,9 @@ def load_routine(path: Path, *, rules: Sequence[Rule[Definition]] = ()) -> Routi
         raise ConfigError(*dict.fromkeys([*faults, *error.faults])) from None
 
 
-def routine_of(data: Mapping[str, object], path: Path, *, rules: Sequence[Rule[Definition]] = ()) -> Routine:
+def routine_of(
+    data: Mapping[str, object], path: Path, *, rules: Sequence[Rule[Definition]] = ()
+) -> Routine:
     """Return the routine that a file there would hold; ConfigError with all its faults."""
     name = path.name.removesuffix(".toml")
     faults = list(name_faults(name, path))
@@ -46,7 +48,11 @@ def name_faults(name: str, path: Path) -> Iterator[Fault]:
     """Yield why no routine may have this name."""
     if name in RESERVED:
         yield Fault(
-            file=display(path), key="", found="", problem=f'the name "{name}" is taken by agentd', hint="rename it"
+            file=display(path),
+            key="",
+            found="",
+            problem=f'the name "{name}" is taken by agentd',
+            hint="rename it",
         )
     elif not re.fullmatch(r"[a-z0-9][a-z0-9-]*", name):
         better = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
@@ -63,7 +69,9 @@ class Loaded:
     faults: dict[str, ConfigError] = field(default_factory=dict)
 
 
-def load_folder(folder: Path, *, made: Path | None = None, rules: Sequence[Rule[Definition]] = ()) -> Loaded:
+def load_folder(
+    folder: Path, *, made: Path | None = None, rules: Sequence[Rule[Definition]] = ()
+) -> Loaded:
     """Return every routine of a folder, by more `rules` too; one bad file harms no other.
 
     In `made` lie those that agents made. Where one of them has the name of a person's, the person's counts, and the
@@ -75,10 +83,17 @@ def load_folder(folder: Path, *, made: Path | None = None, rules: Sequence[Rule[
         taken = loaded.routines.keys() | loaded.faults.keys()
         for name in taken & theirs.routines.keys():
             file, problem = display(made / f"{name}.toml"), "a routine of yours has this name"
-            theirs.faults[name] = ConfigError(Fault(file=file, key="", found="", problem=problem, hint="remove it"))
+            theirs.faults[name] = ConfigError(
+                Fault(file=file, key="", found="", problem=problem, hint="remove it")
+            )
             del theirs.routines[name]
         loaded.routines.update(theirs.routines)
-        loaded.faults.update({f"{MADE}/{key}" if key in taken else key: fault for key, fault in theirs.faults.items()})
+        loaded.faults.update(
+            {
+                f"{MADE}/{key}" if key in taken else key: fault
+                for key, fault in theirs.faults.items()
+            }
+        )
     for name, fault in tangled(loaded.routines, unread=loaded.faults).items():
         del loaded.routines[name]
         loaded.faults[name] = fault
@@ -93,7 +108,9 @@ def _read(folder: Path, rules: Sequence[Rule[Definition]]) -> Loaded:
         path = folder / entry.name
         try:
             if not entry.is_file():  # opening a pipe would wait for its writer forever
-                raise ConfigError(Fault(file=display(path), key="", found="", problem="is not a regular file"))
+                raise ConfigError(
+                    Fault(file=display(path), key="", found="", problem="is not a regular file")
+                )
             routine = load_routine(path, rules=rules)
         except ConfigError as error:
             loaded.faults[name] = error
@@ -105,7 +122,10 @@ def _read(folder: Path, rules: Sequence[Rule[Definition]]) -> Loaded:
 def _entries(folder: Path) -> list[os.DirEntry[str]]:
     try:
         with os.scandir(folder) as entries:
-            return sorted((entry for entry in entries if is_routine_file(entry.name)), key=lambda entry: entry.name)
+            return sorted(
+                (entry for entry in entries if is_routine_file(entry.name)),
+                key=lambda entry: entry.name,
+            )
     except FileNotFoundError:
         return []
     except OSError as error:
@@ -126,7 +146,9 @@ def write_new(path: Path, text: str) -> None:
         try:
             os.link(hidden, path)  # unlike a rename it replaces nothing
         except FileExistsError:
-            told = f"{display(path)} is there already, and nothing is overwritten; choose another name"
+            told = (
+                f"{display(path)} is there already, and nothing is overwritten; choose another name"
+            )
             raise Refused(told) from None
         finally:
             hidden.unlink()
@@ -160,11 +182,15 @@ def diff(old: Mapping[str, Routine], new: Mapping[str, Routine]) -> Changes:
         added=tuple(name for name in new if name not in old),
         changed=changed,
         removed=tuple(name for name in old if name not in new),
-        schedule_changed=tuple(name for name in changed if new[name].schedule_key != old[name].schedule_key),
+        schedule_changed=tuple(
+            name for name in changed if new[name].schedule_key != old[name].schedule_key
+        ),
     )
 
 
-def compared(old: Mapping[str, Routine], loaded: Loaded) -> tuple[dict[str, Routine], dict[str, ConfigError], Changes]:
+def compared(
+    old: Mapping[str, Routine], loaded: Loaded
+) -> tuple[dict[str, Routine], dict[str, ConfigError], Changes]:
     """Return the routines to go over to, what is wrong with files, and how that differs from `old`.
 
     What says the same as before stays what it was, and what was read of it is let go of, here and not on the loop.
@@ -178,14 +204,18 @@ def compared(old: Mapping[str, Routine], loaded: Loaded) -> tuple[dict[str, Rout
     return new, faults, changes
 
 
-def effective(old: Mapping[str, Routine], loaded: Loaded) -> tuple[dict[str, Routine], dict[str, ConfigError]]:
+def effective(
+    old: Mapping[str, Routine], loaded: Loaded
+) -> tuple[dict[str, Routine], dict[str, ConfigError]]:
     """Return the routines to go over to, and what is wrong with files: a faulty one keeps what it said before.
 
     What was kept may close a circle with what is new; then the new ones are faulty.
     """
     new = {**loaded.routines, **{name: old[name] for name in loaded.faults if name in old}}
     faults = dict(loaded.faults)
-    while found := {name: fault for name, fault in circles(new).items() if new[name] != old.get(name)}:
+    while found := {
+        name: fault for name, fault in circles(new).items() if new[name] != old.get(name)
+    }:
         faults |= found
         for name in found:
             del new[name]

@@ -294,7 +294,9 @@ class Deliver(Table):
     """At which ends. `waiting` is none: the run has to be approved, and the question goes there, but to no file."""
 
     @model_serializer(mode="wrap")
-    def _serialize(self, handler: SerializerFunctionWrapHandler, info: SerializationInfo) -> dict[str, Any]:
+    def _serialize(
+        self, handler: SerializerFunctionWrapHandler, info: SerializationInfo
+    ) -> dict[str, Any]:
         """Leave a default `on` out of what a run keeps: an older worker, which knows no `waiting`, reads that too."""
         fields: dict[str, Any] = handler(self)
         if info.context == KEPT_BY_RUN and self.on == type(self).model_fields["on"].default:
@@ -355,7 +357,9 @@ class Routine(Definition):
     def rehearsal_key(self) -> str:
         """A digest of what decides what it does: a new one means that the rehearsal before tells nothing any more."""
         # without defaults: a key that a later version knows must not undo what people have approved
-        told = self.model_dump(mode="json", include={"run", "gather", "deliver"}, exclude_defaults=True)
+        told = self.model_dump(
+            mode="json", include={"run", "gather", "deliver"}, exclude_defaults=True
+        )
         for when in ("retry", "timeout", "overlap", "rehearse_first"):
             told.get("run", {}).pop(when, None)
         text = json.dumps([told, list(self.gate.command)], sort_keys=True)

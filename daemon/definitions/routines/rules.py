@@ -21,7 +21,11 @@ def _one_trigger(routine: Definition) -> Iterator[Conflict]:
     trigger = routine.trigger
     named = [kind for kind in KINDS if getattr(trigger, kind)]
     if len(named) > 1:
-        yield Conflict("trigger", f"{' and '.join(named)} exclude one another", hint="keep one, or make two routines")
+        yield Conflict(
+            "trigger",
+            f"{' and '.join(named)} exclude one another",
+            hint="keep one, or make two routines",
+        )
     elif not named and not trigger.on_start and trigger.model_fields_set:
         hint = "add cron, every, at, watch, webhook, after or on_start; without [trigger] it runs by hand only"
         yield Conflict("trigger", "nothing here starts the routine", hint=hint)
@@ -31,13 +35,21 @@ def _keys_of_their_triggers(routine: Definition) -> Iterator[Conflict]:
     trigger = routine.trigger
     given = trigger.model_fields_set
     if "settle" in given and not trigger.watch:
-        yield Conflict("trigger.settle", "belongs to watch, which is not there", hint='like watch = ["inbox/*.csv"]')
+        yield Conflict(
+            "trigger.settle",
+            "belongs to watch, which is not there",
+            hint='like watch = ["inbox/*.csv"]',
+        )
     if "on" in given and not trigger.after:
-        yield Conflict("trigger.on", "belongs to after, which is not there", hint='like after = ["backup"]')
+        yield Conflict(
+            "trigger.on", "belongs to after, which is not there", hint='like after = ["backup"]'
+        )
     if trigger.watch or trigger.webhook or trigger.after:
         for key in sorted(given & {"catch_up", "spread"}):
             yield Conflict(
-                f"trigger.{key}", "is for cron, every and at: an event has no other moment", hint="take it out"
+                f"trigger.{key}",
+                "is for cron, every and at: an event has no other moment",
+                hint="take it out",
             )
 
 
@@ -48,10 +60,14 @@ def _files_are_there_to_be_gathered(routine: Definition) -> Iterator[Conflict]:
                 continue
             if value != PATH and routine.trigger.watch:
                 hint = f'write {key} = "{PATH}", with a tool that takes a path, such as file_read'
-                yield Conflict(f"gather[{index}].args.{key}", f"{PATH} must stand alone", value, hint)
+                yield Conflict(
+                    f"gather[{index}].args.{key}", f"{PATH} must stand alone", value, hint
+                )
             elif value == PATH and not routine.trigger.watch:
                 hint = 'add watch to [trigger], like watch = ["inbox/*.csv"]'
-                yield Conflict(f"gather[{index}].args.{key}", "without watch no file lands", value, hint)
+                yield Conflict(
+                    f"gather[{index}].args.{key}", "without watch no file lands", value, hint
+                )
 
 
 def _pictures_that_land(routine: Definition) -> Iterator[Conflict]:
@@ -68,7 +84,10 @@ def _reports_start_nothing(routine: Definition) -> Iterator[Conflict]:
         if target.path and patterns.fits(_FIELD.sub("x", target.path)):
             hint = "write it to another folder"
             yield Conflict(
-                f"deliver[{index}].path", "is watched: each report would start the next run", target.path, hint
+                f"deliver[{index}].path",
+                "is watched: each report would start the next run",
+                target.path,
+                hint,
             )
 
 
@@ -90,23 +109,40 @@ def _tools_fit_the_mode(routine: Definition) -> Iterator[Conflict]:
     if run.mode == "agent":
         for tool in run.required_tools:
             if tool not in run.tools:
-                yield Conflict("run.required_tools", "is not among tools", tool, did_you_mean(tool, run.tools))
+                yield Conflict(
+                    "run.required_tools", "is not among tools", tool, did_you_mean(tool, run.tools)
+                )
     elif run.required_tools and not run.tools:
-        yield Conflict("run.required_tools", "this mode offers no tools", run.required_tools, 'set mode = "agent"')
+        yield Conflict(
+            "run.required_tools",
+            "this mode offers no tools",
+            run.required_tools,
+            'set mode = "agent"',
+        )
 
 
 def _items_are_for_agents(routine: Definition) -> Iterator[Conflict]:
     if routine.dedupe is not None and routine.run.mode != "agent":
-        yield Conflict("dedupe", "is for an agent, which reports items by a tool", hint='set mode = "agent" in [run]')
+        yield Conflict(
+            "dedupe",
+            "is for an agent, which reports items by a tool",
+            hint='set mode = "agent" in [run]',
+        )
     if routine.dedupe is None and "report_items" in routine.run.tools:
-        yield Conflict("run.tools", "report_items belongs to [dedupe], which is not there", hint='like key = "url"')
+        yield Conflict(
+            "run.tools",
+            "report_items belongs to [dedupe], which is not there",
+            hint='like key = "url"',
+        )
 
 
 def _gathered_names(routine: Definition) -> Iterator[Conflict]:
     seen: set[str] = set()
     for index, gather in enumerate(routine.gather):
         if gather.name in seen:
-            yield Conflict(f"gather[{index}].name", "an earlier [[gather]] has this name", gather.name)
+            yield Conflict(
+                f"gather[{index}].name", "an earlier [[gather]] has this name", gather.name
+            )
         seen.add(gather.name)
 
 
@@ -125,9 +161,13 @@ def _moments_that_can_be_told(routine: Definition) -> Iterator[Conflict]:
         return
     if routine.trigger.cron is None and routine.trigger.every is None:
         hint = 'add cron or every to [trigger], such as every = "30m"'
-        yield Conflict("gate.moments", "are drawn from the slots of a schedule, and there is none", hint=hint)
+        yield Conflict(
+            "gate.moments", "are drawn from the slots of a schedule, and there is none", hint=hint
+        )
     if not routine.deliver:
-        yield Conflict("gate.moments", "count what was delivered, and nothing is", hint="add a [[deliver]]")
+        yield Conflict(
+            "gate.moments", "count what was delivered, and nothing is", hint="add a [[deliver]]"
+        )
 
 
 def _gate_names_a_program(routine: Definition) -> Iterator[Conflict]:
@@ -183,7 +223,9 @@ RULES: tuple[Rule[Definition], ...] = (
 
 def _made_by_nobody(routine: Definition) -> Iterator[Conflict]:
     if routine.origin is not None:
-        yield Conflict("origin", "is of routines that agents make", hint="take it out: this file is yours")
+        yield Conflict(
+            "origin", "is of routines that agents make", hint="take it out: this file is yours"
+        )
 
 
 # The events by which somebody other than a clock would start it.
@@ -192,10 +234,16 @@ _BY_OTHERS = ("watch", "webhook", "after", "on_start")
 
 def _made_by_an_agent(routine: Definition) -> Iterator[Conflict]:
     if routine.origin is None:
-        yield Conflict("origin", "is missing: only what agents made lies in this folder", hint="move it to your own")
+        yield Conflict(
+            "origin",
+            "is missing: only what agents made lies in this folder",
+            hint="move it to your own",
+        )
     for key in _BY_OTHERS:
         if getattr(routine.trigger, key):
-            yield Conflict(f"trigger.{key}", "an agent gives its routines a schedule and nothing else")
+            yield Conflict(
+                f"trigger.{key}", "an agent gives its routines a schedule and nothing else"
+            )
     for key in ("gather", "ping"):
         if getattr(routine, key):
             yield Conflict(key, "is not for a routine that an agent made")
@@ -205,28 +253,40 @@ def _made_by_an_agent(routine: Definition) -> Iterator[Conflict]:
 
 
 OF_PEOPLE: tuple[Rule[Definition], ...] = (Rule(("origin",), _made_by_nobody),)
-OF_AGENTS: tuple[Rule[Definition], ...] = (Rule(("origin", "trigger", "gather", "run.tools"), _made_by_an_agent),)
+OF_AGENTS: tuple[Rule[Definition], ...] = (
+    Rule(("origin", "trigger", "gather", "run.tools"), _made_by_an_agent),
+)
 
 
 def against(
-    providers: Collection[str], tools: Collection[str] | None = None, *, targets: Collection[str] = CHANNELS
+    providers: Collection[str],
+    tools: Collection[str] | None = None,
+    *,
+    targets: Collection[str] = CHANNELS,
 ) -> tuple[Rule[Definition], ...]:
     """Return more rules for `load_folder`: what a routine names must be there. Patterns of tools may match nothing yet.
 
     They are rules like the others, so that one look at a faulty file tells everything that is wrong with it.
     """
     rules: tuple[Rule[Definition], ...] = (
-        Rule(("run.provider", "run.fallback"), lambda routine: _unknown_providers(routine, providers)),
+        Rule(
+            ("run.provider", "run.fallback"), lambda routine: _unknown_providers(routine, providers)
+        ),
         Rule(("deliver.to",), lambda routine: _unknown_targets(routine, targets)),
     )
     if tools:
-        rules += (Rule(("gather.tool", "run.tools"), lambda routine: _unknown_tools(routine, tools)),)
+        rules += (
+            Rule(("gather.tool", "run.tools"), lambda routine: _unknown_tools(routine, tools)),
+        )
     return rules
 
 
 def _unknown_providers(routine: Definition, known: Collection[str]) -> Iterator[Conflict]:
     run = routine.run
-    for key, name in (("run.provider", run.provider), *((f"run.fallback[{i}]", n) for i, n in enumerate(run.fallback))):
+    for key, name in (
+        ("run.provider", run.provider),
+        *((f"run.fallback[{i}]", n) for i, n in enumerate(run.fallback)),
+    ):
         if name is not None and name not in known:
             hint = did_you_mean(name, known)
             yield Conflict(key, "no such provider in config.toml", name, hint)
@@ -234,7 +294,9 @@ def _unknown_providers(routine: Definition, known: Collection[str]) -> Iterator[
 
 def _unknown_targets(routine: Definition, known: Collection[str]) -> Iterator[Conflict]:
     if routine.ping is not None and routine.ping not in known:
-        hint = did_you_mean(routine.ping, known) or f'add [targets.{routine.ping}] with kind = "ping"'
+        hint = (
+            did_you_mean(routine.ping, known) or f'add [targets.{routine.ping}] with kind = "ping"'
+        )
         yield Conflict("ping", "no such target in config.toml", routine.ping, hint)
     for index, place in enumerate(routine.deliver):
         if place.to not in known:

@@ -69,8 +69,14 @@ class AppriseChannel:
         if message.attached:
             memory: Any = AttachMemory
             name = f"{delivery.routine or 'report'}.md"
-            attached = apprise.AppriseAttachment(memory(message.attached, name=name, mimetype="text/markdown"))
-        kind = apprise.NotifyType.INFO if delivery.report.status is Status.SUCCEEDED else apprise.NotifyType.WARNING
+            attached = apprise.AppriseAttachment(
+                memory(message.attached, name=name, mimetype="text/markdown")
+            )
+        kind = (
+            apprise.NotifyType.INFO
+            if delivery.report.status is Status.SUCCEEDED
+            else apprise.NotifyType.WARNING
+        )
         with _listening() as said:
             try:
                 sent = self._plugin.notify(
@@ -94,14 +100,18 @@ def service(url: str) -> Any:
     try:
         import apprise
     except ModuleNotFoundError as error:
-        problem = f"the package {error.name} is not installed: pip install 'agentd-routines[notify]'"
+        problem = (
+            f"the package {error.name} is not installed: pip install 'agentd-routines[notify]'"
+        )
         raise DeliveryFailed(problem, retry=False) from None
     with _listening() as said:
         plugin = apprise.Apprise.instantiate(url, suppress_exceptions=True)
     if plugin is None:
         scheme = url.partition(":")[0]
         why = f" ({' '.join(said[-1].split())})" if said and url not in said[-1] else ""
-        raise DeliveryFailed(f"apprise knows no service by this {scheme}: URL, or it lacks a part{why}", retry=False)
+        raise DeliveryFailed(
+            f"apprise knows no service by this {scheme}: URL, or it lacks a part{why}", retry=False
+        )
     return plugin
 
 
@@ -124,7 +134,9 @@ def _messages(letter: Message, run: str, plugin: Any, form: str) -> list[_Messag
     """Return the report as the messages that its service takes."""
     rendered = _RENDERED[form]
     title, above = _title(letter.title, plugin.title_maxlen)
-    source = f"{above}*{letter.about}*\n\n{letter.body}" if letter.about else f"{above}{letter.body}"
+    source = (
+        f"{above}*{letter.about}*\n\n{letter.body}" if letter.about else f"{above}{letter.body}"
+    )
     limit = max(plugin.body_maxlen - (0 if title else len(letter.title)), _SHORTEST)
 
     def size(text: str) -> int:
@@ -175,7 +187,9 @@ class _Ear(logging.Handler):
             return
         text = record.getMessage()
         # that a mail server said 451 is, to the library, a detail for debugging; so is the whole of every message
-        if record.levelno >= logging.WARNING or ("xception" in text and len(text) < _LONGEST_REASON):
+        if record.levelno >= logging.WARNING or (
+            "xception" in text and len(text) < _LONGEST_REASON
+        ):
             self.said.append(text)
 
 

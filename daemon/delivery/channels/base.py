@@ -55,7 +55,9 @@ class Wanted(Protocol):
 _PINGS = {Status.SUCCEEDED: "success", Status.SKIPPED: "success", Status.CANCELLED: None}
 
 
-def deliveries_for(run: Run, wanted: Iterable[Wanted], *, ping: str | None = None) -> list[tuple[str, Json]]:
+def deliveries_for(
+    run: Run, wanted: Iterable[Wanted], *, ping: str | None = None
+) -> list[tuple[str, Json]]:
     """Return (target, options) for every place that is to hear of this end.
 
     The options freeze what the report's reader wants to know of the run. Whether a silent run is sent is the outbox's.
@@ -67,7 +69,9 @@ def deliveries_for(run: Run, wanted: Iterable[Wanted], *, ping: str | None = Non
         "detail": run.detail,
     }
     known = {key: fact for key, fact in facts.items() if fact}
-    pings = [(ping, {"ping": how} | known)] if ping and (how := _PINGS.get(run.status, "fail")) else []
+    pings = (
+        [(ping, {"ping": how} | known)] if ping and (how := _PINGS.get(run.status, "fail")) else []
+    )
     return pings + [
         (place.to, ({"path": place.path} if place.path else {}) | known)
         for place in wanted

@@ -53,11 +53,15 @@ class DesktopChannel:
             raise DeliveryFailed("no desktop session of this user is there (no session bus)")
         try:
             async with asyncio.timeout(self._patience):
-                return await _show(address, letter.title, body, delivery.report.status is not Status.SUCCEEDED)
+                return await _show(
+                    address, letter.title, body, delivery.report.status is not Status.SUCCEEDED
+                )
         except TimeoutError:
             raise DeliveryFailed(f"no notification was shown within {self._patience:g} s") from None
         except Exception as error:
-            raise DeliveryFailed(f"no notification was shown: {error or type(error).__name__}") from error
+            raise DeliveryFailed(
+                f"no notification was shown: {error or type(error).__name__}"
+            ) from error
 
 
 async def _show(address: str, title: str, body: str, urgent: bool) -> Receipt:
@@ -69,7 +73,9 @@ async def _show(address: str, title: str, body: str, urgent: bool) -> Receipt:
         message = Message(_NAME, _PATH, _NAME, member, signature=signature, body=list(values))
         reply = await bus.call(message)
         if reply is None or reply.message_type is MessageType.ERROR:
-            raise DeliveryFailed(f"{reply.error_name}: {' '.join(map(str, reply.body))}" if reply else "no answer")
+            raise DeliveryFailed(
+                f"{reply.error_name}: {' '.join(map(str, reply.body))}" if reply else "no answer"
+            )
         return reply.body[0]
 
     bus = MessageBus(bus_address=address)
@@ -81,7 +87,9 @@ async def _show(address: str, title: str, body: str, urgent: bool) -> Receipt:
             "urgency": Variant("y", _CRITICAL if urgent else _NORMAL),
             "desktop-entry": Variant("s", "agentd"),
         }
-        number = await call("Notify", "susssasa{sv}i", "agentd", 0, "", title, body, [], hints, _ITS_OWN_TIME)
+        number = await call(
+            "Notify", "susssasa{sv}i", "agentd", 0, "", title, body, [], hints, _ITS_OWN_TIME
+        )
     finally:
         bus.disconnect()
     return Receipt(detail=f"notification {number}")
@@ -101,7 +109,10 @@ def _beginning(letter: Message, run: str) -> str:
     text = "\n".join(line.rstrip() for line in plain(begins).splitlines() if line.strip())
     if len(text) <= _LONGEST:
         return text
-    cut = text[:_LONGEST].rpartition("\n" if "\n" in text[_LONGEST // 2 : _LONGEST] else " ")[0] or text[:_LONGEST]
+    cut = (
+        text[:_LONGEST].rpartition("\n" if "\n" in text[_LONGEST // 2 : _LONGEST] else " ")[0]
+        or text[:_LONGEST]
+    )
     return f"{cut} …" + (f"\nagentctl inspect {run[-8:]} shows the rest" if run else "")
 
 
@@ -115,7 +126,12 @@ async def _on_macos(title: str, body: str) -> Receipt:
         raise DeliveryFailed("osascript is not there", retry=False)
     lines = [word for line in _SCRIPT for word in ("-e", line)]
     process = await asyncio.create_subprocess_exec(
-        program, *lines, title, body, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE
+        program,
+        *lines,
+        title,
+        body,
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.PIPE,
     )
     _, said = await process.communicate()
     if process.returncode:

@@ -48,7 +48,9 @@ class FileChannel:
         try:
             place = await asyncio.to_thread(self._write, path, text.encode(), delivery, keep)
         except OSError as error:
-            raise DeliveryFailed(self._explain(path, error), retry=error.errno not in _HOPELESS) from error
+            raise DeliveryFailed(
+                self._explain(path, error), retry=error.errno not in _HOPELESS
+            ) from error
         return Receipt(detail=str(place))
 
     def _write(self, path: PurePosixPath, text: bytes, delivery: Delivery, keep: bool) -> Path:
@@ -114,7 +116,9 @@ def _settle(folder: int, draft: str, name: str, mark: str, keep: bool) -> str:
         if _is_ours(folder, candidate, mark):
             os.replace(draft, candidate, src_dir_fd=folder, dst_dir_fd=folder)
             return candidate
-    raise FileExistsError(errno.EEXIST, f"{_MOST_BESIDE} reports of that name are there already", name)
+    raise FileExistsError(
+        errno.EEXIST, f"{_MOST_BESIDE} reports of that name are there already", name
+    )
 
 
 def _beside(name: str) -> Iterator[str]:
@@ -141,7 +145,9 @@ def _name(folder: int, draft: str, name: str) -> bool:
 def _is_ours(folder: int, name: str, mark: str) -> bool:
     """Return whether this file is the same run's: delivered before a crash, and not written down."""
     try:
-        file = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
+        file = os.open(
+            name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder
+        )
     except OSError:
         return False
     try:

@@ -41,7 +41,18 @@ _SERVERS = Path(__file__).with_name("mail_servers.toml")
 _HEADER_NAME = re.compile(r"[A-Za-z][A-Za-z0-9-]{0,76}")
 _OUR_HEADERS = frozenset(
     {
-        *("subject", "from", "sender", "to", "cc", "bcc", "reply-to", "date", "message-id", "auto-submitted"),
+        *(
+            "subject",
+            "from",
+            "sender",
+            "to",
+            "cc",
+            "bcc",
+            "reply-to",
+            "date",
+            "message-id",
+            "auto-submitted",
+        ),
         *("mime-version", "content-type", "content-transfer-encoding", "content-disposition"),
     }
 )
@@ -79,7 +90,11 @@ def is_mail(url: str) -> bool:
     """Return whether an address is one of ours; those that encrypt mails are left to apprise."""
     scheme, separator, rest = url.strip().partition("://")
     query = _query(rest.partition("?")[2])
-    return bool(separator) and scheme.lower() in ("mailto", "mailtos") and not {"pgp", "wkd"} & query.keys()
+    return (
+        bool(separator)
+        and scheme.lower() in ("mailto", "mailtos")
+        and not {"pgp", "wkd"} & query.keys()
+    )
 
 
 def parse_mail_address(url: str) -> MailAddress:
@@ -105,7 +120,11 @@ def parse_mail_address(url: str) -> MailAddress:
     server, mode = query.get("smtp", ""), query.get("mode", "").lower()
     domain = host or user_domain
     if not server and (usual := _usual_server(host)):
-        server, port, mode = str(usual["host"]), port or int(usual["port"]), mode or str(usual["mode"])
+        server, port, mode = (
+            str(usual["host"]),
+            port or int(usual["port"]),
+            mode or str(usual["mode"]),
+        )
         if user and usual["login"] == "name":
             user = local
         elif user and usual["login"] == "address" and not user_domain:
@@ -146,7 +165,8 @@ def parse_mail_address(url: str) -> MailAddress:
         reply_to=_addresses(query.get("reply", ""), "reply"),
         headers=tuple(_own_headers(query)),
         is_plain=query.get("format", "").lower().startswith("t"),
-        verifies=query.get("verify", "yes").lower() not in ("no", "false", "0", "off", "n", "deny", "disable"),
+        verifies=query.get("verify", "yes").lower()
+        not in ("no", "false", "0", "off", "n", "deny", "disable"),
         timeout=timeout if 0 < timeout <= 60 else _TIMEOUT,
     )
 
@@ -208,13 +228,17 @@ class _Connection(smtplib.SMTP):
 class _TlsConnection(smtplib.SMTP_SSL, _Connection):
     """The same with TLS from the start."""
 
-    def __init__(self, sockets: _Sockets, host: str, port: int, timeout: float, context: ssl.SSLContext) -> None:
+    def __init__(
+        self, sockets: _Sockets, host: str, port: int, timeout: float, context: ssl.SSLContext
+    ) -> None:
         self._sockets = sockets
         smtplib.SMTP_SSL.__init__(self, host, port, timeout=timeout, context=context)
 
     def _get_socket(self, host: str, port: int, timeout: float) -> socket.socket:
         plain_socket = _Connection._get_socket(self, host, port, timeout)
-        tls_socket = self.context.wrap_socket(plain_socket, server_hostname=host, do_handshake_on_connect=False)
+        tls_socket = self.context.wrap_socket(
+            plain_socket, server_hostname=host, do_handshake_on_connect=False
+        )
         self._sockets.add(tls_socket)
         tls_socket.do_handshake()  # now that the socket is known, too
         return tls_socket
@@ -269,13 +293,17 @@ class MailChannel:
                     try:
                         connection.send_message(mail, address.sender.addr_spec, [recipient])
                     except smtplib.SMTPRecipientsRefused as error:
-                        answer = smtplib.SMTPResponseException(*next(iter(error.recipients.values())))
+                        answer = smtplib.SMTPResponseException(
+                            *next(iter(error.recipients.values()))
+                        )
                         if 400 <= answer.smtp_code < 500:
                             temporary = answer
                             continue
                         progress.refused = progress.refused or answer
                     progress.done.add(number)
-                with suppress(OSError, smtplib.SMTPException):  # all has arrived, whatever it answers to that
+                with suppress(
+                    OSError, smtplib.SMTPException
+                ):  # all has arrived, whatever it answers to that
                     connection.quit()
         except (OSError, smtplib.SMTPException) as error:
             failure = self._failure(error, address)
@@ -305,10 +333,14 @@ class MailChannel:
             answer: bytes | str = error.smtp_error
             text = answer.decode(errors="replace") if isinstance(answer, bytes) else answer
             reason = f"it answered {error.smtp_code} {' '.join(text.split())[:300]}"
-            retry = not 500 <= error.smtp_code < 600 or isinstance(error, smtplib.SMTPAuthenticationError)
+            retry = not 500 <= error.smtp_code < 600 or isinstance(
+                error, smtplib.SMTPAuthenticationError
+            )
         elif isinstance(error, smtplib.SMTPNotSupportedError) and address.mode == "starttls":
             reason += " mode=ssl in the address of the target uses TLS from the start, mode=insecure none."
-        return DeliveryFailed(self._secrets.redact(f"{address.server}:{address.port}: {reason}"), retry=retry)
+        return DeliveryFailed(
+            self._secrets.redact(f"{address.server}:{address.port}: {reason}"), retry=retry
+        )
 
 
 @dataclass
@@ -344,8 +376,13 @@ def _mails(address: MailAddress, delivery: Delivery) -> Iterator[tuple[str, Emai
     for number, recipient in enumerate(address.recipients):
         mail = EmailMessage(policy=SMTP.clone(cte_type="7bit"))
         mail["Subject"], mail["From"], mail["To"] = subject, address.sender, recipient
-        mail["Date"], mail["Auto-Submitted"] = localtime(), "auto-generated"  # no "I am on holiday" in answer
-        mail["Message-ID"] = f"<{delivery.run or 'notice'}.{delivery.id}.{number}@{address.sender.domain}>"
+        mail["Date"], mail["Auto-Submitted"] = (
+            localtime(),
+            "auto-generated",
+        )  # no "I am on holiday" in answer
+        mail["Message-ID"] = (
+            f"<{delivery.run or 'notice'}.{delivery.id}.{number}@{address.sender.domain}>"
+        )
         for header, others in (("Cc", address.cc), ("Reply-To", address.reply_to)):
             if others:
                 mail[header] = others
@@ -382,7 +419,9 @@ def _host_and_port(text: str) -> tuple[str, int]:
     if not colon or "]" in port:
         return unquote(text).strip("[]").lower(), 0
     if not port.isdecimal() or not 0 < int(port) < 65536:
-        raise _fault("its port is no number of 1 to 65535; write a / or : in a password as %2F or %3A")
+        raise _fault(
+            "its port is no number of 1 to 65535; write a / or : in a password as %2F or %3A"
+        )
     return unquote(host).strip("[]").lower(), int(port)
 
 
@@ -398,7 +437,9 @@ def _addresses(text: str, key: str) -> tuple[Address, ...]:
         text = ",".join(text.split())
     try:
         return tuple(
-            Address(name, addr_spec=spec) for name, spec in getaddresses([text.replace(";", ",")]) if name or spec
+            Address(name, addr_spec=spec)
+            for name, spec in getaddresses([text.replace(";", ",")])
+            if name or spec
         )
     except (HeaderParseError, MessageDefect, ValueError, IndexError):
         raise _fault(f"{key}= has what is no mail address") from None

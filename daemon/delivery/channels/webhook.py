@@ -33,7 +33,9 @@ _MOST_READ = 65_536
 class WebhookChannel:
     """Posts reports; `secret` signs them, `limit` is how many bytes a message may have."""
 
-    def __init__(self, url: str, *, secret: str | None, timeout: float, limit: int | None = None) -> None:
+    def __init__(
+        self, url: str, *, secret: str | None, timeout: float, limit: int | None = None
+    ) -> None:
         self._url, self._secret, self._timeout, self._limit = url, secret, timeout, limit
         self._progress = Progress()
 
@@ -46,14 +48,18 @@ class WebhookChannel:
         async with httpx.AsyncClient(**settings, timeout=self._timeout) as client:
             for message, body in self._progress.left(delivery, messages):
                 receipt = await self._post(client, message, body)
-        return Receipt(detail=f"{receipt}, in {len(messages)} parts" if len(messages) > 1 else receipt)
+        return Receipt(
+            detail=f"{receipt}, in {len(messages)} parts" if len(messages) > 1 else receipt
+        )
 
     async def _post(self, client: httpx.AsyncClient, message: str, body: bytes) -> str:
         import httpx
 
         try:
             async with asyncio.timeout(self._timeout):
-                request = client.build_request("POST", self._url, content=body, headers=self._headers(message, body))
+                request = client.build_request(
+                    "POST", self._url, content=body, headers=self._headers(message, body)
+                )
                 answer = await client.send(request, stream=True, follow_redirects=False)
                 try:
                     said = await _said(answer)
@@ -64,7 +70,9 @@ class WebhookChannel:
         except (httpx.InvalidURL, httpx.UnsupportedProtocol) as error:
             raise DeliveryFailed(f"its url cannot be used: {error}", retry=False) from error
         except httpx.HTTPError as error:
-            raise DeliveryFailed(f"{type(error).__name__}: {error or 'the connection broke'}") from error
+            raise DeliveryFailed(
+                f"{type(error).__name__}: {error or 'the connection broke'}"
+            ) from error
         if not 200 <= answer.status_code < 300:
             raise _refusal(answer, said)
         return f"{answer.status_code} {answer.reason_phrase}".strip() + f" for {message}"
@@ -92,7 +100,10 @@ def _messages(delivery: Delivery, limit: int | None) -> list[tuple[str, bytes]]:
     if limit is None or len(whole) <= limit:
         return [(name, whole)]
     pieces = some_parts(
-        letter.body, limit, size=lambda text: len(_body(delivery, letter, text, 99, 99)), run=delivery.run
+        letter.body,
+        limit,
+        size=lambda text: len(_body(delivery, letter, text, 99, 99)),
+        run=delivery.run,
     )
     return [
         (f"{name}-{number}", _body(delivery, letter, piece, number, len(pieces)))
@@ -114,10 +125,15 @@ def _body(delivery: Delivery, letter: Message, text: str, part: int, parts: int)
         "part": part,
         "parts": parts,
         **{key: options.get(key) for key in ("trigger", "started", "ended")},
-        "detail": options.get("detail") and (neutral if report.taint else printable)(str(options["detail"])),
+        "detail": options.get("detail")
+        and (neutral if report.taint else printable)(str(options["detail"])),
     }
     kind = options.get("notice") or f"run.{report.status.value}"
-    sent = {"type": kind, "timestamp": (delivery.created or report.slot).astimezone(UTC).isoformat(), "data": data}
+    sent = {
+        "type": kind,
+        "timestamp": (delivery.created or report.slot).astimezone(UTC).isoformat(),
+        "data": data,
+    }
     return json.dumps(sent, ensure_ascii=False).encode(errors="replace")
 
 
@@ -138,7 +154,9 @@ def _refusal(answer: httpx.Response, said: str) -> DeliveryFailed:
         what += " (redirects are not followed: name the address it leads to)"
     elif said and not said.startswith("<"):
         what += f": {said}"
-    return DeliveryFailed(f"it answered {what}", retry=status not in _HOPELESS, after=_retry_after(answer.headers))
+    return DeliveryFailed(
+        f"it answered {what}", retry=status not in _HOPELESS, after=_retry_after(answer.headers)
+    )
 
 
 def _retry_after(headers: Mapping[str, str]) -> float | None:
@@ -150,4 +168,6 @@ def _retry_after(headers: Mapping[str, str]) -> float | None:
         moment = parsedate_to_datetime(told)
     except ValueError:
         return None
-    return max(0.0, (moment.replace(tzinfo=moment.tzinfo or UTC) - datetime.now(UTC)).total_seconds())
+    return max(
+        0.0, (moment.replace(tzinfo=moment.tzinfo or UTC) - datetime.now(UTC)).total_seconds()
+    )

@@ -32,7 +32,12 @@ class Shortage:
     """Keeps the incident of a database that takes nothing."""
 
     def __init__(
-        self, journal: Journal, *, clock: Callable[[], datetime], wake: Callable[[], None], retry: float = _RETRY
+        self,
+        journal: Journal,
+        *,
+        clock: Callable[[], datetime],
+        wake: Callable[[], None],
+        retry: float = _RETRY,
     ) -> None:
         self._journal, self._clock, self._wake, self._retry = journal, clock, wake, retry
         self._task: asyncio.Task[None] | None = None
@@ -72,7 +77,9 @@ class Shortage:
             try:
                 if not written:
                     since = incident.opened
-                    await journal.trouble(DATABASE, incident.detail, cause=CAUSE, advice=ADVICE, since=since)
+                    await journal.trouble(
+                        DATABASE, incident.detail, cause=CAUSE, advice=ADVICE, since=since
+                    )
                     self._wake()
                     written = True
                 await journal.remember(ROOM, "." * ENOUGH)
@@ -80,7 +87,9 @@ class Shortage:
                 await journal.well(DATABASE)
                 break
             except StoreFull as still:
-                incident = replace(incident, detail=str(still), seen=self._clock(), count=incident.count + 1)
+                incident = replace(
+                    incident, detail=str(still), seen=self._clock(), count=incident.count + 1
+                )
                 journal.lasting = incident
             await asyncio.sleep(self._retry)
         journal.lasting = None

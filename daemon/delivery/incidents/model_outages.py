@@ -26,7 +26,9 @@ ADVICE = (
 class Outages:
     """Keeps the incidents of providers; whoever tells of one waits for nothing."""
 
-    def __init__(self, journal: Journal, *, zone: Callable[[], str], wake: Callable[[], None]) -> None:
+    def __init__(
+        self, journal: Journal, *, zone: Callable[[], str], wake: Callable[[], None]
+    ) -> None:
         self._journal, self._zone, self._wake = journal, zone, wake
         self._reasons: dict[str, str] = {}
         self._down: set[str] | None = None
@@ -61,7 +63,14 @@ class Outages:
                 continue
             self._down.add(OF + name)
             # one cause, however the failures of an outage differ: a timeout now, then a 503
-            unheard = await self._journal.trouble(OF + name, reason, cause="does not answer", advice=ADVICE)
+            unheard = await self._journal.trouble(
+                OF + name, reason, cause="does not answer", advice=ADVICE
+            )
             if unheard:
-                log.error("incident.undeliverable", incident=unheard.id, subject=unheard.subject, error=unheard.detail)
+                log.error(
+                    "incident.undeliverable",
+                    incident=unheard.id,
+                    subject=unheard.subject,
+                    error=unheard.detail,
+                )
         self._wake()

@@ -42,13 +42,19 @@ class Onnx(Embedder):
         encoded = tokenizer.encode_batch(texts)
         given = {
             "input_ids": numpy.array([each.ids for each in encoded], dtype=numpy.int64),
-            "attention_mask": numpy.array([each.attention_mask for each in encoded], dtype=numpy.int64),
+            "attention_mask": numpy.array(
+                [each.attention_mask for each in encoded], dtype=numpy.int64
+            ),
             "token_type_ids": numpy.array([each.type_ids for each in encoded], dtype=numpy.int64),
         }
         wanted = {each.name for each in session.get_inputs()}
         try:
-            (found, *_) = session.run(None, {name: value for name, value in given.items() if name in wanted})
-        except Exception as error:  # its exceptions have no common base, and are in a module that moved twice
+            (found, *_) = session.run(
+                None, {name: value for name, value in given.items() if name in wanted}
+            )
+        except (
+            Exception
+        ) as error:  # its exceptions have no common base, and are in a module that moved twice
             raise EmbedderFailed(f"{self._model_file}: {error}") from error
         if found.ndim == 3:
             mask = given["attention_mask"][:, :, None]
@@ -60,7 +66,9 @@ class Onnx(Embedder):
     def _load(self) -> tuple[Any, Any, Any]:
         if self._loaded is None:
             try:
-                numpy, runtime, tokenizers = map(import_module, ("numpy", "onnxruntime", "tokenizers"))
+                numpy, runtime, tokenizers = map(
+                    import_module, ("numpy", "onnxruntime", "tokenizers")
+                )
             except ImportError as error:
                 hint = "pip install 'agentd-routines[onnx]'"
                 raise EmbedderFailed(f"embedder onnx needs {error.name}: {hint}") from error
@@ -68,7 +76,9 @@ class Onnx(Embedder):
                 tokenizer = tokenizers.Tokenizer.from_file(str(self._tokenizer_file))
                 options = runtime.SessionOptions()
                 options.intra_op_num_threads = _THREADS
-                session = runtime.InferenceSession(str(self._model_file), options, providers=["CPUExecutionProvider"])
+                session = runtime.InferenceSession(
+                    str(self._model_file), options, providers=["CPUExecutionProvider"]
+                )
             except Exception as error:  # see above
                 raise EmbedderFailed(f"{self._model_file} cannot be loaded: {error}") from error
             tokenizer.enable_truncation(_TOKENS)

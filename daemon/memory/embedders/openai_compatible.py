@@ -7,7 +7,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from daemon.memory.embedders.base import Embedder, EmbedderFailed
-from daemon.system.http_body import ACCEPT_ENCODING, BodyDamaged, BodyTooLarge, parse_json, read_limited
+from daemon.system.http_body import (
+    ACCEPT_ENCODING,
+    BodyDamaged,
+    BodyTooLarge,
+    parse_json,
+    read_limited,
+)
 from daemon.system.http_client import connection_settings
 
 if TYPE_CHECKING:
@@ -38,7 +44,10 @@ class OpenAICompatible(Embedder):
         body = {"model": self.name, "input": list(texts), "encoding_format": "float"}
         try:
             # httpx's timeout is for each piece of the answer; this one is for all of it
-            async with asyncio.timeout(_TIMEOUT), client.stream("POST", self._url, json=body) as answer:
+            async with (
+                asyncio.timeout(_TIMEOUT),
+                client.stream("POST", self._url, json=body) as answer,
+            ):
                 content = await read_limited(answer.aiter_raw(), answer.headers, _MAX_ANSWER)
         except TimeoutError:
             raise EmbedderFailed(f"{self._url}: no whole answer within {_TIMEOUT:g} s") from None
@@ -49,11 +58,15 @@ class OpenAICompatible(Embedder):
             raise EmbedderFailed(f"{self._url}: {str(error) or type(error).__name__}") from error
         if answer.status_code != 200:
             text = content[:1000].decode("utf-8", "replace")
-            raise EmbedderFailed(f"{self._url} answered {answer.status_code}: {self._hidden(text[:200])}")
+            raise EmbedderFailed(
+                f"{self._url} answered {answer.status_code}: {self._hidden(text[:200])}"
+            )
         try:
             return await asyncio.to_thread(lambda: _vectors(parse_json(content), len(texts)))
         except (KeyError, TypeError, ValueError, RecursionError) as error:
-            raise EmbedderFailed(f"{self._url}: the answer is not of the agreed form ({error})") from error
+            raise EmbedderFailed(
+                f"{self._url}: the answer is not of the agreed form ({error})"
+            ) from error
 
     async def close(self) -> None:
         client, self._client = self._client, None
@@ -73,7 +86,9 @@ class OpenAICompatible(Embedder):
         if self._key:
             headers["Authorization"] = f"Bearer {self._key}"
         limits = httpx.Limits(max_connections=4)
-        return httpx.AsyncClient(**connection_settings(self._url), headers=headers, timeout=_TIMEOUT, limits=limits)
+        return httpx.AsyncClient(
+            **connection_settings(self._url), headers=headers, timeout=_TIMEOUT, limits=limits
+        )
 
     def _hidden(self, text: str) -> str:
         return text.replace(self._key, "[redacted]") if self._key else text

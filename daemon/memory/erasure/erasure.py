@@ -80,7 +80,11 @@ class ErasurePlan:
     @property
     def token(self) -> str:
         """Name exactly this: who confirms it confirms nothing else."""
-        said = [[(item.id, item.updated) for item in self.items], self.runs, sorted(self.quotes.items())]
+        said = [
+            [(item.id, item.updated) for item in self.items],
+            self.runs,
+            sorted(self.quotes.items()),
+        ]
         return blake2b(json.dumps(said).encode(), digest_size=8).hexdigest()
 
     @property
@@ -118,9 +122,13 @@ class Forgetting:
     async def look(self, request: ErasureRequest) -> ErasurePlan:
         """Find what would go; NotFound for a run that does not exist, Refused for a wish without a limit."""
         if request == ErasureRequest():
-            raise Refused("say what to forget: a key, a query, a run, a routine or a time before which")
+            raise Refused(
+                "say what to forget: a key, a query, a run, a routine or a time before which"
+            )
         if request.run is not None:
-            request = replace(request, run=await self._shelf.read(partial(_whole_id, part=request.run)))
+            request = replace(
+                request, run=await self._shelf.read(partial(_whole_id, part=request.run))
+            )
         found = await self._runs(request) if request.runs_too else {}
         runs = tuple(run for run, ended in found.items() if ended)
         items = await self._shelf.read(
@@ -134,14 +142,17 @@ class Forgetting:
             )
         )
         plan = ErasurePlan(
-            items=tuple(items), runs=runs, routines=await self._shelf.read(partial(_routines, runs=runs))
+            items=tuple(items),
+            runs=runs,
+            routines=await self._shelf.read(partial(_routines, runs=runs)),
         )
         quotes = await self._quotes(plan)
         told = await self._quotes(plan, journal_rows.under_way)
         alive = tuple(run for run, ended in found.items() if not ended)
         waiting = [f"run {run} is under way: cancel it first" for run in alive]
         waiting += [
-            f"what run {run} was told of it, which is under way: let it end, or cancel it, first" for run in told
+            f"what run {run} was told of it, which is under way: let it end, or cancel it, first"
+            for run in told
         ]
         gone = await self._shelf.read(partial(_delivered, runs=runs))
         return replace(
@@ -155,9 +166,13 @@ class Forgetting:
         """Say which quotes are not looked for."""
         said = []
         if len(_forms(plan, await self._said(plan))) > MOST_QUOTES:
-            said.append("quotes of it in other runs: it is too much to look for; forget these by --query")
+            said.append(
+                "quotes of it in other runs: it is too much to look for; forget these by --query"
+            )
         if short := [item.key for item in plan.items if len(item.text) < SHORTEST_QUOTE]:
-            said.append(f"quotes of {', '.join(short)} in other runs: the text is too short to look for")
+            said.append(
+                f"quotes of {', '.join(short)} in other runs: the text is too short to look for"
+            )
         return said
 
     async def forget(self, request: ErasureRequest, token: str) -> ErasurePlan:
@@ -173,7 +188,9 @@ class Forgetting:
         finally:
             self._when_forgotten()
         await self._wipe()
-        log.info("memory.forgotten", items=len(plan.items), runs=len(plan.runs), quoting=len(plan.quotes))
+        log.info(
+            "memory.forgotten", items=len(plan.items), runs=len(plan.runs), quoting=len(plan.quotes)
+        )
         self._memory.ring()
         return plan
 
@@ -209,31 +226,45 @@ class Forgetting:
         keys, ids = {item.key for item in plan.items}, {item.id for item in plan.items}
         below: int | None = None
         while needles:
-            runs, below = await self._shelf.read(partial(memory_rows.runs_quoting, needles=needles, below=below))
+            runs, below = await self._shelf.read(
+                partial(memory_rows.runs_quoting, needles=needles, below=below)
+            )
             for run in runs:
-                await self._shelf.write(partial(memory_rows.overwrite_run, run=run, needles=needles, mark=_MARK))
+                await self._shelf.write(
+                    partial(memory_rows.overwrite_run, run=run, needles=needles, mark=_MARK)
+                )
             if below is None:
                 break
         for item in await self._shelf.read(partial(memory_rows.items_quoting, needles=needles)):
             if item.id not in ids and item.key not in keys:
-                await self._shelf.write(partial(memory_rows.overwrite_item, key=item.key, needles=needles, mark=_MARK))
+                await self._shelf.write(
+                    partial(memory_rows.overwrite_item, key=item.key, needles=needles, mark=_MARK)
+                )
 
     # --- finding
 
     async def _runs(self, request: ErasureRequest) -> dict[str, bool]:
         """Return the runs that fit, and whether each has ended."""
         limits = {"run": request.run, "routine": request.routine, "before": request.before}
-        found = await self._shelf.read(lambda connection: journal_rows.runs_where(connection, **limits))  # type: ignore[arg-type]
+        found = await self._shelf.read(
+            lambda connection: journal_rows.runs_where(connection, **limits)
+        )  # type: ignore[arg-type]
         archived = await self._shelf.read(lambda connection: memory_rows.runs(connection, **limits))  # type: ignore[arg-type]
         for run in archived:
             found.setdefault(run, True)
         if request.query is None:
             return found
-        speaking = set(await self._shelf.read(partial(memory_rows.runs_that_say, query=request.query)))
+        speaking = set(
+            await self._shelf.read(partial(memory_rows.runs_that_say, query=request.query))
+        )
         says = memory_rows.holds_all_words(request.query)
         for some in _chunks([run for run in found if run not in speaking]):
-            texts = await self._shelf.read(lambda connection, r=some: list(journal_rows.written(connection, r)))  # type: ignore[misc]
-            speaking.update(text.run for text in texts if says(text.body.decode("utf-8", "replace")))
+            texts = await self._shelf.read(
+                lambda connection, r=some: list(journal_rows.written(connection, r))
+            )  # type: ignore[misc]
+            speaking.update(
+                text.run for text in texts if says(text.body.decode("utf-8", "replace"))
+            )
         return {run: ended for run, ended in found.items() if run in speaking}
 
     async def _said(self, plan: ErasurePlan) -> Said:
@@ -257,7 +288,9 @@ class Forgetting:
         candidates = await self._shelf.read(lambda connection: candidates_since(connection, since))
         found: dict[str, list[tuple[int, str]]] = {}
         for some in _chunks([run for run in candidates if run not in going]):
-            texts = await self._shelf.read(lambda connection, r=some: list(journal_rows.written(connection, r)))  # type: ignore[misc]
+            texts = await self._shelf.read(
+                lambda connection, r=some: list(journal_rows.written(connection, r))
+            )  # type: ignore[misc]
             for text in texts:
                 needles = recalled if _quotes_by_nature(text) else everywhere
                 if any(needle in text.body for needle in needles):
@@ -267,14 +300,21 @@ class Forgetting:
 
 def _quotes_by_nature(text: journal_rows.Written) -> bool:
     """Tell whether a step holds what earlier runs said: its prompt, and what memory answered."""
-    return text.kind == StepKind.PROMPT or (text.kind == StepKind.RESULT and b'"tool":"memory_' in text.body)
+    return text.kind == StepKind.PROMPT or (
+        text.kind == StepKind.RESULT and b'"tool":"memory_' in text.body
+    )
 
 
 def _needles(plan: ErasurePlan, said: Said = Said()) -> list[str]:  # noqa: B008  it holds nothing
     """Return the texts to look for, the longest first: whole ones, and their lines and sentences."""
     wholes = [item.text for item in plan.items if len(item.text) >= SHORTEST_QUOTE]
     texts = (*wholes, *said.texts)
-    parts = [part for text in texts for part in memory_rows.parts(text, _PART) if len(part) >= SHORTEST_PART]
+    parts = [
+        part
+        for text in texts
+        for part in memory_rows.parts(text, _PART)
+        if len(part) >= SHORTEST_PART
+    ]
     lines = [line for line in said.lines if len(line) >= SHORTEST_QUOTE]
     return sorted({*wholes, *parts, *lines}, key=lambda needle: (-len(needle), needle))
 
@@ -284,7 +324,12 @@ def _forms(plan: ErasurePlan, said: Said = Said()) -> dict[bytes, bytes]:  # noq
     found: dict[bytes, bytes] = {}
     for needle in _needles(plan, said):
         plain = json.dumps(needle, ensure_ascii=False)[1:-1]
-        for form in (needle, plain, json.dumps(needle)[1:-1], json.dumps(plain, ensure_ascii=False)[1:-1]):
+        for form in (
+            needle,
+            plain,
+            json.dumps(needle)[1:-1],
+            json.dumps(plain, ensure_ascii=False)[1:-1],
+        ):
             found[form.encode("utf-8", "replace")] = _MARK.encode()
     for message in said.messages:
         for form in (json.dumps(message, ensure_ascii=False), json.dumps(message)):
@@ -326,14 +371,19 @@ def _routines(connection: sqlite3.Connection, runs: Sequence[str]) -> dict[str, 
         for some in _chunks(runs):
             marks = ", ".join("?" * len(some))
             found |= dict(
-                connection.execute(f"SELECT {column}, routine FROM {table} WHERE {column} IN ({marks})", some)  # noqa: S608
+                connection.execute(
+                    f"SELECT {column}, routine FROM {table} WHERE {column} IN ({marks})", some  # noqa: S608
+                )
             )
     return found
 
 
 def _delivered(connection: sqlite3.Connection, runs: Sequence[str]) -> list[str]:
     gone = [each for some in _chunks(runs) for each in journal_rows.delivered(connection, some)]
-    return [f"the report of run {run}, delivered to {target}: {receipt}".rstrip(": ") for run, target, receipt in gone]
+    return [
+        f"the report of run {run}, delivered to {target}: {receipt}".rstrip(": ")
+        for run, target, receipt in gone
+    ]
 
 
 _SEGMENTS = "FROM memory_segment s JOIN memory_run r ON r.id = s.memory_run WHERE"
@@ -344,7 +394,9 @@ def _said_by(connection: sqlite3.Connection, runs: Sequence[str]) -> Said:
     texts, lines, messages = list[str](), list[str](), list[str]()
     for some in _chunks(runs):
         marks = ", ".join("?" * len(some))
-        for goal, report in connection.execute(f"SELECT goal, report FROM run WHERE id IN ({marks})", some):  # noqa: S608
+        for goal, report in connection.execute(
+            f"SELECT goal, report FROM run WHERE id IN ({marks})", some  # noqa: S608
+        ):
             messages += [text for text in (goal, report) if text and len(text) >= SHORTEST_PART]
             if report:
                 texts += {report, shown := report[:REPORT_CHARACTERS]}
@@ -353,13 +405,18 @@ def _said_by(connection: sqlite3.Connection, runs: Sequence[str]) -> Said:
         for who, text in connection.execute(segments, some):
             texts.append(text)
             if len(text) > BESIDE_CHARACTERS or "\n" in text:
-                lines += {said_by(who, cut(text, limit)) for limit in (BESIDE_CHARACTERS, HIT_CHARACTERS)}
+                lines += {
+                    said_by(who, cut(text, limit)) for limit in (BESIDE_CHARACTERS, HIT_CHARACTERS)
+                }
     for who, text in _short(connection, set(runs)):
         if who:
             lines.append(said_by(who, text))
         else:
             messages.append(text)
-            lines += [f":\n{text}", f">\n{text}\n"]  # the last report stands behind a colon, or between marks
+            lines += [
+                f":\n{text}",
+                f">\n{text}\n",
+            ]  # the last report stands behind a colon, or between marks
     return Said(texts, lines, messages)
 
 
@@ -381,13 +438,18 @@ def _first_said(connection: sqlite3.Connection, plan: ErasurePlan) -> int:
     begins = [item.created for item in plan.items]
     for some in _chunks(plan.runs):
         marks = ", ".join("?" * len(some))
-        (oldest,) = connection.execute(f"SELECT min(created) FROM run WHERE id IN ({marks})", some).fetchone()  # noqa: S608
+        (oldest,) = connection.execute(
+            f"SELECT min(created) FROM run WHERE id IN ({marks})", some  # noqa: S608
+        ).fetchone()
         begins += [oldest] if oldest is not None else [0]
     return min(begins, default=0)
 
 
 def _overwrite(
-    connection: sqlite3.Connection, run: str, places: Sequence[tuple[int, str]], change: Callable[[bytes], bytes]
+    connection: sqlite3.Connection,
+    run: str,
+    places: Sequence[tuple[int, str]],
+    change: Callable[[bytes], bytes],
 ) -> None:
     wanted = {seq for seq, _ in places}
     for text in list(journal_rows.written(connection, [run])):

@@ -29,7 +29,18 @@ _BESIDE = {-2: ("approval", "request"), -3: ("quarantine", "body")}
 
 # Where words of people, models and tools stand.
 _SAID = (
-    *("run", "step", "text", "input", "told", "approval", "quarantine", "definition", "meta", "outbox"),
+    *(
+        "run",
+        "step",
+        "text",
+        "input",
+        "told",
+        "approval",
+        "quarantine",
+        "definition",
+        "meta",
+        "outbox",
+    ),
     *("memory_run", "memory_item", "memory_segment", "memory_embedding", "memory_fts"),
 )
 
@@ -49,7 +60,11 @@ def runs_where(
     connection: sqlite3.Connection, *, run: str | None, routine: str | None, before: datetime | None
 ) -> dict[str, bool]:
     """Return the runs that all of these fit, and whether each has ended."""
-    wanted = [("id = ?", run), ("routine = ?", routine), ("coalesce(ended, created) < ?", before and stamp(before))]
+    wanted = [
+        ("id = ?", run),
+        ("routine = ?", routine),
+        ("coalesce(ended, created) < ?", before and stamp(before)),
+    ]
     where = " AND ".join(condition for condition, value in wanted if value is not None) or "TRUE"
     values = [value for _, value in wanted if value is not None]
     rows = connection.execute(f"SELECT id, status FROM run WHERE {where} ORDER BY id", values)
@@ -69,7 +84,10 @@ def under_way(connection: sqlite3.Connection, since: int) -> list[str]:
     """Return the runs that have not ended, whenever they began: they may have been told of it since."""
     marks = ", ".join("?" * len(_ENDED))
     return [
-        id_ for (id_,) in connection.execute(f"SELECT id FROM run WHERE status NOT IN ({marks}) ORDER BY id", _ENDED)
+        id_
+        for (id_,) in connection.execute(
+            f"SELECT id FROM run WHERE status NOT IN ({marks}) ORDER BY id", _ENDED
+        )
     ]
 
 
@@ -84,7 +102,9 @@ def written(connection: sqlite3.Connection, runs: Sequence[str]) -> Iterator[Wri
     for run, seq, kind, column in connection.execute(
         f"SELECT run_id, seq, kind, body FROM step WHERE run_id IN ({marks})", runs
     ):
-        yield Written(run, seq, kind, encode(read(column)) if column[:1] == texts.MARK else _inflated(column))
+        yield Written(
+            run, seq, kind, encode(read(column)) if column[:1] == texts.MARK else _inflated(column)
+        )
     for seq, (table, body) in _BESIDE.items():
         for run, id_, column in connection.execute(
             f"SELECT run_id, id, {body} FROM {table} WHERE run_id IN ({marks}) ORDER BY id", runs
@@ -96,7 +116,9 @@ def _inflated(column: bytes) -> bytes:
     return zlib.decompress(column) if column[:1] == b"x" else column
 
 
-def rewrite(connection: sqlite3.Connection, text: Written, change: Callable[[bytes], bytes]) -> None:
+def rewrite(
+    connection: sqlite3.Connection, text: Written, change: Callable[[bytes], bytes]
+) -> None:
     """Put a changed body in the place of a step's."""
     if text.seq in _BESIDE:
         table, column = _BESIDE[text.seq]
@@ -105,7 +127,9 @@ def rewrite(connection: sqlite3.Connection, text: Written, change: Callable[[byt
         return
     if text.seq < 0:
         columns = ("goal", "report", "detail")
-        row = connection.execute("SELECT goal, report, detail FROM run WHERE id = ?", (text.run,)).fetchone()
+        row = connection.execute(
+            "SELECT goal, report, detail FROM run WHERE id = ?", (text.run,)
+        ).fetchone()
         for column, value in zip(columns, row, strict=True):
             if value is not None:
                 changed = change(value.encode()).decode()
@@ -113,7 +137,9 @@ def rewrite(connection: sqlite3.Connection, text: Written, change: Callable[[byt
         return
     body = deflate(change(text.body))
     connection.execute("UPDATE run SET seal = NULL WHERE id = ?", (text.run,))
-    connection.execute("UPDATE step SET body = ? WHERE run_id = ? AND seq = ?", (body, text.run, text.seq))
+    connection.execute(
+        "UPDATE step SET body = ? WHERE run_id = ? AND seq = ?", (body, text.run, text.seq)
+    )
 
 
 def bury(connection: sqlite3.Connection, run: str, now: datetime) -> str:
@@ -140,7 +166,9 @@ def bury(connection: sqlite3.Connection, run: str, now: datetime) -> str:
         " SELECT id, 0, ?, 0, NULL, fence, ?, ? FROM run WHERE id = ?",
         (StepKind.MESSAGE, stamp(now), stone, run),
     )
-    connection.execute("INSERT INTO definition (hash, body) VALUES (?, '{}') ON CONFLICT DO NOTHING", (NOWHERE,))
+    connection.execute(
+        "INSERT INTO definition (hash, body) VALUES (?, '{}') ON CONFLICT DO NOTHING", (NOWHERE,)
+    )
     connection.execute(
         "UPDATE run SET goal = '', report = NULL, detail = ?, definition = ?, steps = 1, seal = NULL WHERE id = ?",
         (words, NOWHERE, run),
@@ -151,7 +179,8 @@ def bury(connection: sqlite3.Connection, run: str, now: datetime) -> str:
     )
     options = json.dumps({"notice": WAITING, "title": words, "text": words}, separators=(",", ":"))
     connection.executemany(  # what a person was asked stands there word for word
-        "UPDATE outbox SET options = ? WHERE id = ?", [(options, id_) for id_ in questions_of(connection, run)]
+        "UPDATE outbox SET options = ? WHERE id = ?",
+        [(options, id_) for id_ in questions_of(connection, run)],
     )
     return digest
 
@@ -184,10 +213,14 @@ def wipe(connection: sqlite3.Connection) -> None:
     Free pages and the gaps in pages go with VACUUM, what the log holds of both with the checkpoint.
     """
     if not isinstance(connection, sqlite3.Connection):
-        connection.execute(f"VACUUM (FULL) {', '.join(_SAID)}")  # its log and its backups are the server's own affair
+        connection.execute(
+            f"VACUUM (FULL) {', '.join(_SAID)}"
+        )  # its log and its backups are the server's own affair
         return
     (kept,) = connection.execute("PRAGMA temp_store").fetchone()
-    connection.execute("PRAGMA temp_store = FILE")  # the copy is as big as the database: not into memory
+    connection.execute(
+        "PRAGMA temp_store = FILE"
+    )  # the copy is as big as the database: not into memory
     try:
         connection.execute("VACUUM")
     finally:

@@ -24,12 +24,23 @@ _LOOK = 5_000  # texts
 _CJK = "[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af]"
 
 
-def runs(connection: sqlite3.Connection, *, run: str | None, routine: str | None, before: datetime | None) -> list[str]:
+def runs(
+    connection: sqlite3.Connection, *, run: str | None, routine: str | None, before: datetime | None
+) -> list[str]:
     """Return the archived runs that all of these fit."""
-    wanted = [("run_id = ?", run), ("routine = ?", routine), ("ended < ?", before and stamp(before))]
+    wanted = [
+        ("run_id = ?", run),
+        ("routine = ?", routine),
+        ("ended < ?", before and stamp(before)),
+    ]
     where = " AND ".join(condition for condition, value in wanted if value is not None) or "TRUE"
     values = [value for _, value in wanted if value is not None]
-    return [id_ for (id_,) in connection.execute(f"SELECT run_id FROM memory_run WHERE {where} ORDER BY id", values)]  # noqa: S608
+    return [
+        id_
+        for (id_,) in connection.execute(
+            f"SELECT run_id FROM memory_run WHERE {where} ORDER BY id", values  # noqa: S608
+        )
+    ]
 
 
 def items(
@@ -50,7 +61,9 @@ def items(
         for run in runs:
             found |= {item.key: item for item in rows.items_in(connection, "run_id = ?", (run,))}
     else:
-        found = {item.key: item for item in rows.items_in(connection, _NO_SEED, (len(SEEDS), SEEDS))}
+        found = {
+            item.key: item for item in rows.items_in(connection, _NO_SEED, (len(SEEDS), SEEDS))
+        }
     if query is not None:
         says = holds_all_words(query)
         if key is None and runs is None:
@@ -83,7 +96,9 @@ def holds_all_words(query: str) -> Callable[[str], bool]:
     """Return what tells of a text whether every word of the query that means something stands in it."""
     terms = [term.casefold() for term in tokens.query(query).terms]
     patterns = [
-        re.compile(re.escape(term) if re.search(_CJK, term) else rf"(?<![^\W_]){re.escape(term)}(?![^\W_])")
+        re.compile(
+            re.escape(term) if re.search(_CJK, term) else rf"(?<![^\W_]){re.escape(term)}(?![^\W_])"
+        )
         for term in terms
     ]
 
@@ -109,7 +124,9 @@ def runs_quoting(
     Some thousand texts at a time: nobody waits long for anything else.
     """
     rest = "" if below is None else f"WHERE id < {below:d}"
-    texts = connection.execute(f"SELECT id, memory_run, text FROM memory_segment {rest} ORDER BY id DESC LIMIT {_LOOK}")  # noqa: S608
+    texts = connection.execute(
+        f"SELECT id, memory_run, text FROM memory_segment {rest} ORDER BY id DESC LIMIT {_LOOK}"  # noqa: S608
+    )
     runs, last, count = dict[int, None](), below, 0
     for id_, run, text in texts:
         last, count = id_, count + 1
@@ -120,21 +137,33 @@ def runs_quoting(
 
 def items_quoting(connection: sqlite3.Connection, needles: Sequence[str]) -> list[rows.Item]:
     """Return the items that hold one of these texts."""
-    return [item for item in rows.items_in(connection, "TRUE") if any(needle in item.text for needle in needles)]
+    return [
+        item
+        for item in rows.items_in(connection, "TRUE")
+        if any(needle in item.text for needle in needles)
+    ]
 
 
-def overwrite_run(connection: sqlite3.Connection, run: int, needles: Sequence[str], mark: str) -> None:
+def overwrite_run(
+    connection: sqlite3.Connection, run: int, needles: Sequence[str], mark: str
+) -> None:
     """Put a mark in the place of these texts in an archived run."""
-    own = connection.execute("SELECT id, superseded, text FROM memory_segment WHERE memory_run = ?", (run,)).fetchall()
+    own = connection.execute(
+        "SELECT id, superseded, text FROM memory_segment WHERE memory_run = ?", (run,)
+    ).fetchall()
     indexed = [id_ for id_, superseded, _ in own if superseded is None]
     index.remove_segments(connection, indexed)
-    new = [(changed, id_) for id_, _, text in own if (changed := _changed(text, needles, mark)) != text]
+    new = [
+        (changed, id_) for id_, _, text in own if (changed := _changed(text, needles, mark)) != text
+    ]
     connection.executemany("UPDATE memory_segment SET text = ? WHERE id = ?", new)
     vectors.drop(connection, [id_ for _, id_ in new])
     index.add_segments(connection, indexed)
 
 
-def overwrite_item(connection: sqlite3.Connection, key: str, needles: Sequence[str], mark: str) -> None:
+def overwrite_item(
+    connection: sqlite3.Connection, key: str, needles: Sequence[str], mark: str
+) -> None:
     """Put a mark in the place of these texts in an item."""
     item = rows.item(connection, key)
     if item is None:
@@ -178,7 +207,10 @@ def digest_of(texts: Iterable[str]) -> str:
     return blake2b("\0".join(texts).encode(), digest_size=16).hexdigest()
 
 
-def _keep_digest(connection: sqlite3.Connection, kind: str, run: str | None, digest: str, now: datetime) -> None:
+def _keep_digest(
+    connection: sqlite3.Connection, kind: str, run: str | None, digest: str, now: datetime
+) -> None:
     connection.execute(
-        "INSERT INTO memory_tombstone (at, kind, run_id, digest) VALUES (?, ?, ?, ?)", (stamp(now), kind, run, digest)
+        "INSERT INTO memory_tombstone (at, kind, run_id, digest) VALUES (?, ?, ?, ?)",
+        (stamp(now), kind, run, digest),
     )

@@ -47,7 +47,9 @@ class FullText(Protocol):
     def best(self, connection: Any, terms: Sequence[str], pool: int) -> dict[int, float]:
         """Return the texts that fit best, with their scores; in a big store the rare terms choose them."""
 
-    def best_within(self, connection: Any, terms: Sequence[str], first: int, last: int, pool: int) -> dict[int, float]:
+    def best_within(
+        self, connection: Any, terms: Sequence[str], first: int, last: int, pool: int
+    ) -> dict[int, float]:
         """Return the same among the segments of these ids."""
 
 

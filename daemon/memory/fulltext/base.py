@@ -25,7 +25,9 @@ class Document(NamedTuple):
     date: str
 
 
-def rare_ones(terms: Sequence[str], frequencies: dict[str, int], *, budget: int = BUDGET) -> list[str] | None:
+def rare_ones(
+    terms: Sequence[str], frequencies: dict[str, int], *, budget: int = BUDGET
+) -> list[str] | None:
     """Return the terms that are to choose what all of them weigh; None where all of them may.
 
     Leaving frequent terms out altogether would cost recall; this costs hardly any, and saves most of the time.

@@ -20,12 +20,16 @@ CREATE VIRTUAL TABLE memory_fts USING fts5 (
 _MERGED = 200  # pages written by a part of a merge
 _TIDIED = 32  # the same where somebody may wait for it: a millisecond
 
-_SCORED = f"SELECT rowid, -bm25(memory_fts, {', '.join(map(str, WEIGHTS))}) AS score FROM memory_fts"  # noqa: S608
+_SCORED = (
+    f"SELECT rowid, -bm25(memory_fts, {', '.join(map(str, WEIGHTS))}) AS score FROM memory_fts"  # noqa: S608
+)
 _BEST = "ORDER BY score DESC, abs(rowid) DESC LIMIT ?"  # of equals the later: items are known by their negative ids
 # All in one row: at each row a thread lets go of the interpreter's lock, and may wait a millisecond for it.
 _IN_ONE = "SELECT json_group_array(rowid), json_group_array(score) FROM ({})"
 _SEARCH = _IN_ONE.format(f"{_SCORED} WHERE memory_fts MATCH ? {_BEST}")
-_SEARCH_WITHIN = _IN_ONE.format(f"{_SCORED} WHERE memory_fts MATCH ? AND rowid BETWEEN ? AND ? {_BEST}")
+_SEARCH_WITHIN = _IN_ONE.format(
+    f"{_SCORED} WHERE memory_fts MATCH ? AND rowid BETWEEN ? AND ? {_BEST}"
+)
 # Two questions in one: asked together, SQLite would read the whole table for them.
 _ENDS = "SELECT (SELECT min(id) FROM memory_fts_docsize), (SELECT max(id) FROM memory_fts_docsize)"
 _COUNT = "SELECT count(*) FROM memory_fts WHERE memory_fts MATCH ? AND rowid BETWEEN ? AND ?"
@@ -33,7 +37,8 @@ _COUNT = "SELECT count(*) FROM memory_fts WHERE memory_fts MATCH ? AND rowid BET
 
 def insert(connection: sqlite3.Connection, rows: Iterable[Document]) -> None:
     connection.executemany(
-        "INSERT INTO memory_fts (rowid, body, earlier, later, who, date) VALUES (?, ?, ?, ?, ?, ?)", rows
+        "INSERT INTO memory_fts (rowid, body, earlier, later, who, date) VALUES (?, ?, ?, ?, ?, ?)",
+        rows,
     )
 
 
@@ -67,7 +72,9 @@ def _cut_out(connection: sqlite3.Connection) -> None:
     """Remove the index where even dropping it fails: its tables leave the schema, their pages are left behind."""
     connection.execute("PRAGMA writable_schema = ON")
     try:
-        connection.execute("DELETE FROM sqlite_master WHERE name = 'memory_fts' OR name GLOB 'memory_fts_*'")
+        connection.execute(
+            "DELETE FROM sqlite_master WHERE name = 'memory_fts' OR name GLOB 'memory_fts_*'"
+        )
     finally:
         connection.execute("PRAGMA writable_schema = RESET")
     connection.execute("VACUUM")
@@ -80,7 +87,8 @@ def merge_some(connection: sqlite3.Connection, first: bool) -> bool:
     """
     before = connection.total_changes
     connection.execute(
-        "INSERT INTO memory_fts (memory_fts, rank) VALUES ('merge', ?)", (-_MERGED if first else _MERGED,)
+        "INSERT INTO memory_fts (memory_fts, rank) VALUES ('merge', ?)",
+        (-_MERGED if first else _MERGED,),
     )
     return connection.total_changes - before < 2
 
@@ -131,20 +139,30 @@ def _scores(found: sqlite3.Cursor) -> dict[int, float]:
 
 
 def expression(
-    connection: sqlite3.Connection, terms: Sequence[str], *, small: int = SMALL, budget: int = BUDGET
+    connection: sqlite3.Connection,
+    terms: Sequence[str],
+    *,
+    small: int = SMALL,
+    budget: int = BUDGET,
 ) -> str:
     """Return what to ask the index: any of the terms; in a big store the rare ones choose what all of them weigh."""
     rare = rare_ones(terms, _frequencies(connection, terms, small), budget=budget)
     return any_of(terms) if rare is None else f"({any_of(rare)}) AND ({any_of(terms)})"
 
 
-def _frequencies(connection: sqlite3.Connection, terms: Sequence[str], small: int) -> dict[str, int]:
+def _frequencies(
+    connection: sqlite3.Connection, terms: Sequence[str], small: int
+) -> dict[str, int]:
     """Estimate in how many texts each term stands, from the newest ones; of a small store nothing has to be known."""
     low, high = connection.execute(_ENDS).fetchone()
     size = (high or 0) - (low or 0)
     if size <= small:
         return dict.fromkeys(terms, 0)
     reach = min(size, SAMPLE)
-    sample = (high - reach, high) if high > -low else (low, low + reach)  # of segments or of items: where most are
-    counts = {term: connection.execute(_COUNT, (any_of([term]), *sample)).fetchone()[0] for term in terms}
+    sample = (
+        (high - reach, high) if high > -low else (low, low + reach)
+    )  # of segments or of items: where most are
+    counts = {
+        term: connection.execute(_COUNT, (any_of([term]), *sample)).fetchone()[0] for term in terms
+    }
     return {term: count * size // reach for term, count in counts.items()}

@@ -65,7 +65,12 @@ def _past(word: str) -> str:
         if word.endswith(ending) and _has_vowel(rest):
             if rest.endswith(("at", "bl", "iz")):
                 return f"{rest}e"
-            if len(rest) > 1 and rest[-1] == rest[-2] and not _is_vowel(rest, -1) and rest[-1] not in "lsz":
+            if (
+                len(rest) > 1
+                and rest[-1] == rest[-2]
+                and not _is_vowel(rest, -1)
+                and rest[-1] not in "lsz"
+            ):
                 return rest[:-1]
             return f"{rest}e" if _measure(rest) == 1 and _ends_cvc(rest) else rest
     return word

@@ -45,13 +45,17 @@ def insert(connection: Any, rows: Iterable[Document]) -> None:
 def delete(connection: Any, rows: Iterable[Document]) -> None:
     ids = [row.id for row in rows]
     marks = ", ".join("?" * len(ids))
-    gone = connection.execute(f"DELETE FROM memory_fts WHERE rowid IN ({marks}) RETURNING words", ids).fetchall()  # noqa: S608
+    gone = connection.execute(
+        f"DELETE FROM memory_fts WHERE rowid IN ({marks}) RETURNING words", ids  # noqa: S608
+    ).fetchall()
     _grow(connection, -len(gone), -sum(words for (words,) in gone))
 
 
 def _grow(connection: Any, texts: int, words: int) -> None:
     if texts:
-        connection.execute("UPDATE memory_fts_size SET texts = texts + ?, words = words + ?", (texts, words))
+        connection.execute(
+            "UPDATE memory_fts_size SET texts = texts + ?, words = words + ?", (texts, words)
+        )
 
 
 def clear(connection: Any) -> None:
@@ -96,7 +100,12 @@ def runs_saying(connection: Any, terms: Sequence[str]) -> list[str]:
 
 
 def best(
-    connection: Any, terms: Sequence[str], pool: int, *, small: int = SMALL, budget: int = BUDGET // 4
+    connection: Any,
+    terms: Sequence[str],
+    pool: int,
+    *,
+    small: int = SMALL,
+    budget: int = BUDGET // 4,
 ) -> dict[int, float]:
     stems = list(dict.fromkeys(_words(" ".join(terms))))
     texts, average = _size(connection)
@@ -105,7 +114,9 @@ def best(
     return _ranked(connection, stems, rare or stems, _worth(counts, texts), average, pool)
 
 
-def best_within(connection: Any, terms: Sequence[str], first: int, last: int, pool: int) -> dict[int, float]:
+def best_within(
+    connection: Any, terms: Sequence[str], first: int, last: int, pool: int
+) -> dict[int, float]:
     stems = list(dict.fromkeys(_words(" ".join(terms))))
     texts, average = _size(connection)
     worth = _worth(_counts(connection, stems, texts, SMALL), texts)
@@ -124,7 +135,9 @@ def _ranked(
     """Return the best texts by BM25, of those that the server proposes."""
     if not stems:
         return {}
-    rough = " + ".join(["? * ts_rank(CAST(? AS REAL[]), document, CAST(? AS TSQUERY))"] * len(stems))
+    rough = " + ".join(
+        ["? * ts_rank(CAST(? AS REAL[]), document, CAST(? AS TSQUERY))"] * len(stems)
+    )
     each = chain.from_iterable((worth[word], _RANKS, f"'{word}'") for word in stems)
     among = "" if within is None else "AND rowid BETWEEN ? AND ?"
     found = connection.execute(
@@ -132,12 +145,21 @@ def _ranked(
         f" WHERE document @@ CAST(? AS TSQUERY) {among}"
         f" ORDER BY ({rough}) / ({1 - _B} + {_B} * words / CAST(? AS REAL)) DESC, abs(rowid) DESC LIMIT ?) AS f"
         " CROSS JOIN LATERAL unnest(f.document) AS u WHERE u.lexeme = ANY(?)",
-        (" | ".join(f"'{word}'" for word in chosen_by), *(within or ()), *each, average, _ROUGH * pool, list(stems)),
+        (
+            " | ".join(f"'{word}'" for word in chosen_by),
+            *(within or ()),
+            *each,
+            average,
+            _ROUGH * pool,
+            list(stems),
+        ),
     )
     scores: defaultdict[int, float] = defaultdict(float)
     for id_, words, word, letters in found:
         often = sum(_WEIGHT[letter] for letter in letters)
-        scores[id_] += worth[word] * often * (_K1 + 1) / (often + _K1 * (1 - _B + _B * words / average))
+        scores[id_] += (
+            worth[word] * often * (_K1 + 1) / (often + _K1 * (1 - _B + _B * words / average))
+        )
     return dict(sorted(scores.items(), key=lambda hit: (-hit[1], -abs(hit[0])))[:pool])
 
 
@@ -157,7 +179,9 @@ def _counts(connection: Any, stems: Sequence[str], texts: int, small: int) -> di
         query = f"SELECT {', '.join([one.format(among='')] * len(stems))}"
         return dict(zip(stems, connection.execute(query, asked).fetchone(), strict=True))
     low, high = connection.execute("SELECT min(rowid), max(rowid) FROM memory_fts").fetchone()
-    sample = (high - SAMPLE, high) if high > -low else (low, low + SAMPLE)  # of segments or of items: where most are
+    sample = (
+        (high - SAMPLE, high) if high > -low else (low, low + SAMPLE)
+    )  # of segments or of items: where most are
     query = f"SELECT {', '.join([one.format(among='AND rowid BETWEEN ? AND ?')] * len(stems))}"
     values = chain.from_iterable((word, *sample) for word in asked)
     counts = connection.execute(query, list(values)).fetchone()
@@ -166,7 +190,10 @@ def _counts(connection: Any, stems: Sequence[str], texts: int, small: int) -> di
 
 def _worth(counts: Mapping[str, int], texts: int) -> dict[str, float]:
     """Return how much each word says: the rarer, the more."""
-    return {word: max(log((texts - count + 0.5) / (count + 0.5)), 1e-6) for word, count in counts.items()}
+    return {
+        word: max(log((texts - count + 0.5) / (count + 0.5)), 1e-6)
+        for word, count in counts.items()
+    }
 
 
 def _document(row: Document) -> tuple[int, str]:
@@ -177,7 +204,9 @@ def _document(row: Document) -> tuple[int, str]:
         for word in _words(text):
             places[word][letter] += 1
             count += 1
-    return count, " ".join(f"'{word}':{','.join(_numbered(letters))}" for word, letters in places.items())
+    return count, " ".join(
+        f"'{word}':{','.join(_numbered(letters))}" for word, letters in places.items()
+    )
 
 
 def _numbered(letters: Mapping[str, int]) -> Iterator[str]:
@@ -192,6 +221,8 @@ def _words(text: str) -> Iterator[str]:
     text = text.lower()
     if not text.isascii():
         parts = unicodedata.normalize("NFD", text)
-        text = unicodedata.normalize("NFC", "".join(each for each in parts if not unicodedata.combining(each)))
+        text = unicodedata.normalize(
+            "NFC", "".join(each for each in parts if not unicodedata.combining(each))
+        )
     for word in _WORD.findall(text):
         yield stem(word)[:_LONGEST]

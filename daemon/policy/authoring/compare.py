@@ -47,5 +47,7 @@ def compare(calls: Iterable[Recorded], new: Policy) -> Comparison:
             continue
         key = (before, after, call.tool, call.subject, call.routine)
         kinds.setdefault(key, Difference(*key, verdict)).count += 1
-    found.differences = sorted(kinds.values(), key=lambda each: (each.after, each.before, -each.count, each.subject))
+    found.differences = sorted(
+        kinds.values(), key=lambda each: (each.after, each.before, -each.count, each.subject)
+    )
     return found

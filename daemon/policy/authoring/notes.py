@@ -11,7 +11,9 @@ from daemon.policy.policy import Policy
 from daemon.policy.policy_file import TOOLS, Tool
 
 # What brings in text that strangers may have written, and what shows what is private on this machine.
-_STRANGERS = frozenset(["shell", "git", "file_read", "http_request", "web_search", "script", "subagent"])
+_STRANGERS = frozenset(
+    ["shell", "git", "file_read", "http_request", "web_search", "script", "subagent"]
+)
 _PRIVATE = frozenset(["shell", "git", "file_read", "memory_recall", "memory_expand", "script"])
 
 

@@ -56,7 +56,9 @@ def _calls(connection: sqlite3.Connection, since: datetime, routine: str) -> Ite
     for run, name, at, column in rows:
         body = decode(column)
         verdict, arguments = body.get("verdict"), body.get("arguments")
-        if not verdict or not isinstance(arguments, dict):  # it was never judged: malformed, or over a limit
+        if not verdict or not isinstance(
+            arguments, dict
+        ):  # it was never judged: malformed, or over a limit
             continue
         yield Recorded(
             run=run,

@@ -45,7 +45,9 @@ def suggest(calls: Sequence[Recorded], policy: Policy) -> Suggestion:
     for call in ran:
         for words, paths, host in _parts(call, policy):
             if call.tool == "shell" and words:
-                commands.add(" ".join(words[: 2 if words[0] in _WITH_SUBCOMMAND and len(words) > 1 else 1]))
+                commands.add(
+                    " ".join(words[: 2 if words[0] in _WITH_SUBCOMMAND and len(words) > 1 else 1])
+                )
             elif call.tool == "git" and words:
                 commands.add(f"git {words[0]}")
             if call.tool == "file_write":

@@ -127,7 +127,10 @@ class Ids:
         safe = given
         # 40 characters is the strictest limit (OpenAI's), this alphabet the strictest pattern (Anthropic's)
         if not re.fullmatch(r"[a-zA-Z0-9_-]{1,40}", given):
-            safe = "call_" + hashlib.blake2b(given.encode("utf-8", "replace"), digest_size=12).hexdigest()
+            safe = (
+                "call_"
+                + hashlib.blake2b(given.encode("utf-8", "replace"), digest_size=12).hexdigest()
+            )
             self.changed[given] = safe
         return safe
 
@@ -139,7 +142,9 @@ class Ids:
 
 def fresh_id(given: object, taken: set[str]) -> str:
     """Return the vendor's id for a call, or a new one if it sent none or repeats itself, as some local servers do."""
-    call_id = given if isinstance(given, str) and given and given not in taken else f"call_{new_id()}"
+    call_id = (
+        given if isinstance(given, str) and given and given not in taken else f"call_{new_id()}"
+    )
     taken.add(call_id)
     return call_id
 

@@ -53,7 +53,9 @@ def _body(question: ChatRequest) -> Json:
         body["temperature"] = question.temperature
     if question.max_tokens is not None:
         body[row.max_tokens_field] = question.max_tokens
-    if question.cache_key and question.vendor == "api.openai.com":  # elsewhere an unknown field may be refused
+    if (
+        question.cache_key and question.vendor == "api.openai.com"
+    ):  # elsewhere an unknown field may be refused
         body["prompt_cache_key"] = question.cache_key
     if row.thinking:
         body["thinking"] = row.thinking
@@ -69,7 +71,9 @@ def _messages(question: ChatRequest) -> list[Json]:
             own = own_blocks(message, question, _API)
             written += _rebuilt(message, question, ids) if own is None else own
         elif message.role == "tool":
-            written.append({"role": "tool", "tool_call_id": ids.of_result(message), "content": message.content})
+            written.append(
+                {"role": "tool", "tool_call_id": ids.of_result(message), "content": message.content}
+            )
         else:
             written.append({"role": "user", "content": _shown(message, question)})
     return written
@@ -81,7 +85,9 @@ def _shown(message: LLMMessage, question: ChatRequest) -> str | list[Json]:
     images = shown_images(message, question)
     if not images:
         return told(message, question)
-    parts: list[Json] = [{"type": "image_url", "image_url": {"url": address(image)}} for image in images]
+    parts: list[Json] = [
+        {"type": "image_url", "image_url": {"url": address(image)}} for image in images
+    ]
     return [*parts, {"type": "text", "text": message.content}] if message.content else parts
 
 
@@ -89,7 +95,10 @@ def _rebuilt(message: LLMMessage, question: ChatRequest, ids: Ids) -> list[Json]
     """Write down what another vendor's model said; nothing at all if it said nothing."""
     if not message.tool_calls:
         return [{"role": "assistant", "content": message.content}] if message.content else []
-    calls = [_call(ids.foreign(call), call.name, json.dumps(call.arguments)) for call in message.tool_calls]
+    calls = [
+        _call(ids.foreign(call), call.name, json.dumps(call.arguments))
+        for call in message.tool_calls
+    ]
     written: Json = {"role": "assistant", "content": message.content, "tool_calls": calls}
     if question.capabilities.echo == "required":
         written["reasoning_content"] = ""
@@ -128,8 +137,12 @@ def _read(data: Json, question: ChatRequest) -> LLMResponse:
     block: Json = {"role": "assistant", "content": message.get("content")}
     if calls:
         finish = "tool_calls" if finish == "stop" else finish
-        block["tool_calls"] = [_replayed(call, given) for call, given in zip(calls, asked, strict=True)]
-        if question.capabilities.echo == "required" or (question.capabilities.echo == "received" and name):
+        block["tool_calls"] = [
+            _replayed(call, given) for call, given in zip(calls, asked, strict=True)
+        ]
+        if question.capabilities.echo == "required" or (
+            question.capabilities.echo == "received" and name
+        ):
             block[name or "reasoning_content"] = message[name] if name else ""
     said_something = not refused and (text or calls)
     return LLMResponse(
@@ -165,7 +178,11 @@ def _calls(given: Sequence[Json], question: ChatRequest) -> tuple[FunctionCall, 
     for call in given:
         arguments, problem = read_arguments(call["function"].get("arguments"))
         call_id = fresh_id(call.get("id"), taken)
-        calls.append(FunctionCall(name=call["function"]["name"], arguments=arguments, id=call_id, invalid=problem))
+        calls.append(
+            FunctionCall(
+                name=call["function"]["name"], arguments=arguments, id=call_id, invalid=problem
+            )
+        )
     return tuple(calls)
 
 
@@ -174,13 +191,22 @@ def _replayed(call: FunctionCall, given: Json) -> Json:
     words = given["function"].get("arguments")
     if call.invalid or not isinstance(words, str) or not words.strip():
         words = json.dumps(call.arguments)
-    return _call(call.id or "", call.name, words) | {key: given[key] for key in _KEPT if key in given}
+    return _call(call.id or "", call.name, words) | {
+        key: given[key] for key in _KEPT if key in given
+    }
 
 
 def _usage(usage: Json) -> Usage:
-    sent, made = usage.get("prompt_tokens_details") or {}, usage.get("completion_tokens_details") or {}
+    sent, made = (
+        usage.get("prompt_tokens_details") or {},
+        usage.get("completion_tokens_details") or {},
+    )
     # DeepSeek and Kimi name the cached part in their own ways
-    read = sent.get("cached_tokens") or usage.get("prompt_cache_hit_tokens") or usage.get("cached_tokens")
+    read = (
+        sent.get("cached_tokens")
+        or usage.get("prompt_cache_hit_tokens")
+        or usage.get("cached_tokens")
+    )
     return Usage(
         input=number(usage.get("prompt_tokens")),
         cache_read=number(read),
@@ -208,7 +234,9 @@ class _Pieces:
     ended = False  # no event says so: the usage comes after the last choice
 
     def add(self, name: str, data: Json) -> Chunk | None:
-        self._top |= {key: value for key, value in data.items() if key != "choices" and value is not None}
+        self._top |= {
+            key: value for key, value in data.items() if key != "choices" and value is not None
+        }
         if not data.get("choices"):
             return None
         self._chosen = True
@@ -233,7 +261,9 @@ class _Pieces:
         begun = self._calls[place]["id"] if place is not None else None
         if place is None or (call_id and begun and call_id != begun and function.get("name")):
             place = len(self._calls)
-            self._calls.append({"id": None, "type": "function", "function": {"name": "", "arguments": ""}})
+            self._calls.append(
+                {"id": None, "type": "function", "function": {"name": "", "arguments": ""}}
+            )
             self._arguments.append([])
         self._by_index[index] = place
         call = self._calls[place]
@@ -257,7 +287,10 @@ class _Pieces:
                 call["function"]["arguments"] = "".join(arguments)
         if self._calls:
             message["tool_calls"] = self._calls
-        return {**self._top, "choices": [{"index": 0, "message": message, "finish_reason": self._finish}]}
+        return {
+            **self._top,
+            "choices": [{"index": 0, "message": message, "finish_reason": self._finish}],
+        }
 
 
 CHAT = WireFormat(

@@ -49,7 +49,11 @@ def _body(question: ChatRequest) -> Json:
     row = question.capabilities
     system, rest = split_system(question.messages)
     limit = question.max_tokens or _MAX_TOKENS
-    body: Json = {"model": question.model, "max_tokens": limit, "messages": _messages(rest, question)}
+    body: Json = {
+        "model": question.model,
+        "max_tokens": limit,
+        "messages": _messages(rest, question),
+    }
     if system.strip():
         body["system"] = system
     if question.temperature is not None:
@@ -137,7 +141,9 @@ def _read(data: Json, question: ChatRequest) -> LLMResponse:
         raise Transport("the answer holds no list of blocks")
     finish = _FINISH.get(data.get("stop_reason") or "", "stop")
     refused = finish == "refusal"
-    text = "\n\n".join([block["text"] for block in content if block["type"] == "text" and block["text"].strip()])
+    text = "\n\n".join(
+        [block["text"] for block in content if block["type"] == "text" and block["text"].strip()]
+    )
     if refused and not text:
         text = (data.get("stop_details") or {}).get("explanation") or ""
     calls = {} if refused or finish == "pause" else _calls(content, question)
@@ -165,7 +171,9 @@ def _calls(content: Sequence[Json], question: ChatRequest) -> dict[int, Function
     for index, block in uses:
         arguments, problem = read_arguments(block.get("input"))
         call_id = fresh_id(block.get("id"), taken)
-        calls[index] = FunctionCall(name=block["name"], arguments=arguments, id=call_id, invalid=problem)
+        calls[index] = FunctionCall(
+            name=block["name"], arguments=arguments, id=call_id, invalid=problem
+        )
     return calls
 
 
@@ -184,13 +192,24 @@ def _replayed(content: Sequence[Json], calls: dict[int, FunctionCall]) -> list[J
 
 
 def _reasoning(content: Sequence[Json]) -> str:
-    return "\n\n".join([block["thinking"] for block in content if block["type"] == "thinking" and block["thinking"]])
+    return "\n\n".join(
+        [
+            block["thinking"]
+            for block in content
+            if block["type"] == "thinking" and block["thinking"]
+        ]
+    )
 
 
 def _usage(usage: dict[str, Any]) -> Usage:
-    read, write = number(usage.get("cache_read_input_tokens")), number(usage.get("cache_creation_input_tokens"))
+    read, write = (
+        number(usage.get("cache_read_input_tokens")),
+        number(usage.get("cache_creation_input_tokens")),
+    )
     return Usage(
-        input=number(usage.get("input_tokens")) + read + write,  # `input_tokens` is the uncached part only
+        input=number(usage.get("input_tokens"))
+        + read
+        + write,  # `input_tokens` is the uncached part only
         cache_read=read,
         cache_write=write,
         output=number(usage.get("output_tokens")),
@@ -224,8 +243,12 @@ class _Pieces:
             case "content_block_delta":
                 return self._add_delta(data["index"], data["delta"])
             case "message_delta":
-                self._message |= {key: value for key, value in data["delta"].items() if value is not None}
-                self._message["usage"] = (self._message.get("usage") or {}) | (data.get("usage") or {})
+                self._message |= {
+                    key: value for key, value in data["delta"].items() if value is not None
+                }
+                self._message["usage"] = (self._message.get("usage") or {}) | (
+                    data.get("usage") or {}
+                )
             case "message_stop":
                 self.ended = True
         return None

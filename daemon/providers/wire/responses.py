@@ -59,10 +59,16 @@ def _items(messages: Sequence[LLMMessage], question: ChatRequest) -> list[Json]:
             own = own_blocks(message, question, _API)
             written += _rebuilt(message, ids) if own is None else own
         elif message.role == "tool":
-            output = {"type": "function_call_output", "call_id": ids.of_result(message), "output": message.content}
+            output = {
+                "type": "function_call_output",
+                "call_id": ids.of_result(message),
+                "output": message.content,
+            }
             written.append(output)
         else:
-            written.append({"type": "message", "role": "user", "content": _shown(message, question)})
+            written.append(
+                {"type": "message", "role": "user", "content": _shown(message, question)}
+            )
     return written
 
 
@@ -72,7 +78,9 @@ def _shown(message: LLMMessage, question: ChatRequest) -> str | list[Json]:
     images = shown_images(message, question)
     if not images:
         return told(message, question)
-    parts: list[Json] = [{"type": "input_image", "detail": "auto", "image_url": address(image)} for image in images]
+    parts: list[Json] = [
+        {"type": "input_image", "detail": "auto", "image_url": address(image)} for image in images
+    ]
     return [*parts, {"type": "input_text", "text": message.content}] if message.content else parts
 
 
@@ -105,7 +113,9 @@ def _read(data: Json, question: ChatRequest) -> LLMResponse:
     calls = {} if refused else _calls(output, question)
     if finish == "length" and output and len(output) - 1 in calls:
         calls[len(output) - 1] = replace(calls[len(output) - 1], arguments={}, invalid=CUT_OFF)
-    kept = [] if refused else [(index, item) for index, item in enumerate(output) if not _lost(item)]
+    kept = (
+        [] if refused else [(index, item) for index, item in enumerate(output) if not _lost(item)]
+    )
     blocks = [_replayed(item, calls.get(index)) for index, item in kept]
     while blocks and blocks[-1].get("type") == "reasoning":
         blocks.pop()  # "provided without its required following item": what the token limit cut off, or a stall
@@ -141,17 +151,23 @@ def _texts(output: Sequence[Json], kind: str, key: str) -> str:
 
 def _reasoning(output: Sequence[Json]) -> str:
     items = [item for item in output if item.get("type") == "reasoning"]
-    return "\n\n".join([part["text"] for item in items for part in (item.get("summary") or ()) if part.get("text")])
+    return "\n\n".join(
+        [part["text"] for item in items for part in (item.get("summary") or ()) if part.get("text")]
+    )
 
 
 def _calls(output: Sequence[Json], question: ChatRequest) -> dict[int, FunctionCall]:
     """Return the calls by their place in the output."""
-    asked = [(index, item) for index, item in enumerate(output) if item.get("type") == "function_call"]
+    asked = [
+        (index, item) for index, item in enumerate(output) if item.get("type") == "function_call"
+    ]
     taken, calls = taken_ids(question) if asked else set(), {}
     for index, item in asked:
         arguments, problem = read_arguments(item.get("arguments"))
         call_id = fresh_id(item.get("call_id"), taken)
-        calls[index] = FunctionCall(name=item["name"], arguments=arguments, id=call_id, invalid=problem)
+        calls[index] = FunctionCall(
+            name=item["name"], arguments=arguments, id=call_id, invalid=problem
+        )
     return calls
 
 

@@ -45,7 +45,9 @@ class Reader:
             raise BodyTooLarge(f"one event of the stream has more than {self._limit:,} bytes")
         after_return = bool(self._unfinished) and self._unfinished[-1].endswith(b"\r")
         if not (self._first or after_return or b"\n" in piece or b"\r" in piece):
-            self._unfinished.append(piece)  # a long line is put together once, when its end has come
+            self._unfinished.append(
+                piece
+            )  # a long line is put together once, when its end has come
             return
         text = b"".join((*self._unfinished, piece))
         if self._first:
@@ -73,7 +75,9 @@ class Reader:
             event = Event(self._name or "message", "\n".join(self._data)) if self._data else None
             self._name, self._data, self._event_size = "", [], 0
             return event
-        field, _, value = line.partition(b":")  # a comment has no name, and keeps the connection alive
+        field, _, value = line.partition(
+            b":"
+        )  # a comment has no name, and keeps the connection alive
         text = value.removeprefix(b" ").decode("utf-8", "replace")
         if field == b"data":
             self._data.append(text)

@@ -76,20 +76,36 @@ class Approvals:
                 " anew; what is asked then is in: agentctl approvals"
             )
         answered, runs = await self._journal.answer(asked.id, ApprovalStatus.APPROVED, by=by)
-        log.info("approval.given", approval=asked.id, routine=asked.routine, tool=asked.approval_request.tool, by=by)
+        log.info(
+            "approval.given",
+            approval=asked.id,
+            routine=asked.routine,
+            tool=asked.approval_request.tool,
+            by=by,
+        )
         await self._go_on(runs)
         if remember is not None:
             entry = self.remembered.add(asked, by=by, at=self._clock.now())
-            await self._share(lambda entries: (*(each for each in entries if each.id != entry.id), entry))
+            await self._share(
+                lambda entries: (*(each for each in entries if each.id != entry.id), entry)
+            )
             body = {"approval": asked.id, "request": asked.approval_request.digest}
-            await self._journal.write_audit("remembered", actor=by, routine=asked.routine, body=body)
+            await self._journal.write_audit(
+                "remembered", actor=by, routine=asked.routine, body=body
+            )
         return next(each for each in answered if each.id == asked.id)
 
     async def reject(self, id_: str, *, by: str) -> Approval:
         """Refuse a call; its run goes on without it. NotFound, Refused."""
         asked = await self._journal.approval(id_)
         answered, runs = await self._journal.answer(asked.id, ApprovalStatus.REJECTED, by=by)
-        log.info("approval.refused", approval=asked.id, routine=asked.routine, tool=asked.approval_request.tool, by=by)
+        log.info(
+            "approval.refused",
+            approval=asked.id,
+            routine=asked.routine,
+            tool=asked.approval_request.tool,
+            by=by,
+        )
         await self._go_on(runs)
         return next(each for each in answered if each.id == asked.id)
 
@@ -101,7 +117,9 @@ class Approvals:
         """Take back what was allowed for good. NotFound."""
         gone = self.remembered.revoke(id_)
         await self._share(lambda entries: [each for each in entries if each.id != gone.id])
-        await self._journal.write_audit("revoked", actor=by, routine=gone.routine, body={"approval": gone.id})
+        await self._journal.write_audit(
+            "revoked", actor=by, routine=gone.routine, body={"approval": gone.id}
+        )
         return gone
 
     async def heed(self) -> None:
@@ -111,12 +129,16 @@ class Approvals:
     async def _share(self, change: Callable[[Sequence[Entry]], Sequence[Entry]]) -> None:
         if self._shared:
             own = self.remembered.entries()
-            self.remembered.learn(await self._journal.keep_remembered(lambda kept: changed(kept, own, change)))
+            self.remembered.learn(
+                await self._journal.keep_remembered(lambda kept: changed(kept, own, change))
+            )
 
     async def _changed(self, asked: Approval) -> str:
         """Say what about a call is no longer as it was asked; empty if nothing is."""
         before = asked.approval_request.request
-        now = await self.calls.describe(asked.approval_request.tool, before["arguments"], routine=asked.routine)
+        now = await self.calls.describe(
+            asked.approval_request.tool, before["arguments"], routine=asked.routine
+        )
         if digest(now) == asked.approval_request.digest:
             return ""
         return changed_between(before, now) or "a part of its words has been forgotten"

@@ -14,7 +14,16 @@ from typing import TYPE_CHECKING
 
 from daemon.agent.texts import say
 from daemon.agent.tool_calls import ApprovalDecision
-from daemon.models import Approval, ApprovalRequest, ApprovalStatus, Effect, FunctionCall, Run, Taint, Verdict
+from daemon.models import (
+    Approval,
+    ApprovalRequest,
+    ApprovalStatus,
+    Effect,
+    FunctionCall,
+    Run,
+    Taint,
+    Verdict,
+)
 from daemon.runs.approvals.request import digest
 
 if TYPE_CHECKING:
@@ -42,17 +51,27 @@ class RunApprover:
         now: Callable[[], datetime],
         language: str = "en",
     ) -> None:
-        self._run, self._journal, self._policy, self._calls, self._remembered = run, journal, policy, calls, remembered
+        self._run, self._journal, self._policy, self._calls, self._remembered = (
+            run,
+            journal,
+            policy,
+            calls,
+            remembered,
+        )
         self._now, self._language = now, language
         self._answers: list[Approval] | None = None
         self._asking: dict[tuple[str, str], str] = {}
         """Calls of this attempt that wait, by turn and digest."""
 
-    async def rule(self, key: str, call: FunctionCall, verdict: Verdict, taint: Taint) -> ApprovalDecision:
+    async def rule(
+        self, key: str, call: FunctionCall, verdict: Verdict, taint: Taint
+    ) -> ApprovalDecision:
         """Say whether a call may start, is refused, or waits."""
         routine = self._run.routine
         request = await self._calls.describe(call.name, call.arguments, routine=routine)
-        if (not taint or self._trusted_when_tainted(call.name)) and (rule := self._remembered.allows(request)):
+        if (not taint or self._trusted_when_tainted(call.name)) and (
+            rule := self._remembered.allows(request)
+        ):
             allowed = Verdict(effect=Effect.ALLOW, rule=rule, reason=f"asked by {verdict.rule}")
             return ApprovalDecision(verdict=allowed, standing=rule, asked=verdict.rule)
         asked = ApprovalRequest(
@@ -68,7 +87,12 @@ class RunApprover:
             # only a run that waits is answered, so these are all there can be as long as it lives
             self._answers = await self._journal.approvals(run=self._run.id, limit=1000)
         own = next(
-            (each for each in self._answers if self._fits(each, asked) and each.approval_request.call_id == key), None
+            (
+                each
+                for each in self._answers
+                if self._fits(each, asked) and each.approval_request.call_id == key
+            ),
+            None,
         )
         return (
             self._answered(own, verdict)
@@ -92,7 +116,9 @@ class RunApprover:
             given, since = self._now() - own.decided, own.decided - own.created
             note = say("approved", self._language, age=span(given), since=span(since))
             allowed = Verdict(
-                effect=Effect.ALLOW, rule=f"approval {own.id} by {own.by}", reason=f"asked by {verdict.rule}"
+                effect=Effect.ALLOW,
+                rule=f"approval {own.id} by {own.by}",
+                reason=f"asked by {verdict.rule}",
             )
             return ApprovalDecision(verdict=allowed, approval=own.id, note=note, asked=verdict.rule)
         return self._denied(own.status, verdict) if own.status in _REFUSED else None
@@ -106,11 +132,21 @@ class RunApprover:
             return ApprovalDecision(verdict=verdict)
         for each in self._answers or ():
             twin = each.approval_request
-            if not (self._fits(each, asked) and _turn(twin.call_id) == turn and twin.call_id != asked.call_id):
+            if not (
+                self._fits(each, asked)
+                and _turn(twin.call_id) == turn
+                and twin.call_id != asked.call_id
+            ):
                 continue
             if each.status in (ApprovalStatus.APPROVED, ApprovalStatus.USED):
-                merged = replace(verdict, effect=Effect.DENY, reason="the same call of this turn was approved once")
-                return ApprovalDecision(verdict=merged, note=say("merged", self._language), asked=verdict.rule)
+                merged = replace(
+                    verdict,
+                    effect=Effect.DENY,
+                    reason="the same call of this turn was approved once",
+                )
+                return ApprovalDecision(
+                    verdict=merged, note=say("merged", self._language), asked=verdict.rule
+                )
             if each.status is ApprovalStatus.PENDING:
                 return ApprovalDecision(verdict=verdict)
         return None

@@ -45,19 +45,27 @@ def waiting_notice(
     )
 
 
-def _question(approval_request: ApprovalRequest, id_: str, until: datetime, redact: Callable[[str], str]) -> str:
+def _question(
+    approval_request: ApprovalRequest, id_: str, until: datetime, redact: Callable[[str], str]
+) -> str:
     make_harmless = neutral if approval_request.taint else printable
 
     def clean(text: str) -> str:
-        return make_harmless(redact(text))  # in this order: a secret with a link's signs in it would no longer be one
+        return make_harmless(
+            redact(text)
+        )  # in this order: a secret with a link's signs in it would no longer be one
 
     call = clean(
         in_words(approval_request.request, longest=sys.maxsize)
     )  # cut last: half a secret is not known for one
-    call = call if len(call) <= LONGEST else f"{call[:LONGEST]}… (agentctl approvals shows the rest)"
+    call = (
+        call if len(call) <= LONGEST else f"{call[:LONGEST]}… (agentctl approvals shows the rest)"
+    )
     block = "\n".join(f"    {line}" for line in f"{approval_request.tool}: {call}".splitlines())
     reason = f", {approval_request.reason}" if approval_request.reason else ""
-    strangers = " The run has read what strangers may have written." if approval_request.taint else ""
+    strangers = (
+        " The run has read what strangers may have written." if approval_request.taint else ""
+    )
     return (
         f"{block}\n\nIt is asked about because of {clean(f'{approval_request.rule}{reason}')}.{strangers}"
         f" Without an answer by {until:%Y-%m-%d %H:%M %Z} it is refused, and the run goes on without it.\n\n"

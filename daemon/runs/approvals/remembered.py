@@ -101,26 +101,34 @@ class Remembered:
     def _read(self, status: os.stat_result) -> File:
         if status.st_uid not in (0, os.geteuid()) or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
             problem = "could have been written by others, so nothing in it holds"
-            raise ConfigError(Fault(file=display(self.path), key="", found="", problem=problem, hint="chmod 600"))
+            raise ConfigError(
+                Fault(file=display(self.path), key="", found="", problem=problem, hint="chmod 600")
+            )
         file = load_toml(self.path, File)
         for place, entry in enumerate(file.remembered):
             try:
                 json.loads(entry.call)
             except ValueError:
                 key = f"remembered[{place}].call"
-                fault = Fault(file=display(self.path), key=key, found=entry.call[:60], problem="is not JSON")
+                fault = Fault(
+                    file=display(self.path), key=key, found=entry.call[:60], problem="is not JSON"
+                )
                 raise ConfigError(fault) from None
         return file
 
     def proposal(self, asked: Approval) -> tuple[str, str]:
         """Return the diff that remembering would make, and the token that confirms it; Refused says why it may not."""
         if why := _unfit(asked):
-            raise Refused(f"this cannot be remembered: {why}; approve it once, or write a rule into policy.toml")
+            raise Refused(
+                f"this cannot be remembered: {why}; approve it once, or write a rule into policy.toml"
+            )
         old = self.entries()
         if self.fault:
             raise Refused(f"nothing is remembered as long as {NAME} cannot be read: {self.fault}")
         before, after = _text(old), _text((*old, _entry(asked, by="", at=asked.created)))
-        lines = difflib.unified_diff(before.splitlines(), after.splitlines(), NAME, NAME, n=0, lineterm="")
+        lines = difflib.unified_diff(
+            before.splitlines(), after.splitlines(), NAME, NAME, n=0, lineterm=""
+        )
         return "\n".join(lines), hashlib.sha256(after.encode()).hexdigest()[:16]
 
     def add(self, asked: Approval, *, by: str, at: datetime) -> Entry:
@@ -134,7 +142,9 @@ class Remembered:
         entries = self.entries()
         found = [entry for entry in entries if len(id_) >= 4 and entry.id.endswith(id_.upper())]
         if len(found) != 1:
-            raise NotFound(f"nothing is remembered as {id_!r}; `agentctl approvals --remembered` shows what is")
+            raise NotFound(
+                f"nothing is remembered as {id_!r}; `agentctl approvals --remembered` shows what is"
+            )
         self._write([entry for entry in entries if entry is not found[0]])
         return found[0]
 
@@ -158,7 +168,9 @@ class Remembered:
             raise DaemonError(f"{self.path} cannot be written: {error.strerror}") from error
 
 
-def changed(kept: str | None, own: Sequence[Entry], change: Callable[[Sequence[Entry]], Sequence[Entry]]) -> str:
+def changed(
+    kept: str | None, own: Sequence[Entry], change: Callable[[Sequence[Entry]], Sequence[Entry]]
+) -> str:
     """Return what processes that share a database keep, after a change; at first it is what one of them has."""
     entries = own if kept is None else File.model_validate_json(kept).remembered
     return File(remembered=tuple(change(entries))).model_dump_json()
@@ -167,7 +179,9 @@ def changed(kept: str | None, own: Sequence[Entry], change: Callable[[Sequence[E
 def _text(entries: Sequence[Entry]) -> str:
     import tomli_w
 
-    return _HEAD + tomli_w.dumps({"version": 1, "remembered": [entry.model_dump() for entry in entries]})
+    return _HEAD + tomli_w.dumps(
+        {"version": 1, "remembered": [entry.model_dump() for entry in entries]}
+    )
 
 
 def _entry(asked: Approval, *, by: str, at: datetime) -> Entry:
@@ -188,7 +202,9 @@ def _essence(request: Json) -> Json:
     kept = {key: request[key] for key in ("tool", "routine", "folder")}
     if not (line := request.get("line")):
         return kept | {"arguments": request["arguments"]}
-    return kept | {"line": [[joint, [_same(command) for command in commands]] for joint, commands in line]}
+    return kept | {
+        "line": [[joint, [_same(command) for command in commands]] for joint, commands in line]
+    }
 
 
 def _same(command: Json) -> Json:
@@ -212,7 +228,9 @@ def _unfit(asked: Approval) -> str:
             name = str(command["argv"][0]).rpartition("/")[2]
             if command["program"] is None:
                 return f"{name} is not installed, and whatever comes by that name would be allowed"
-            if name in word_list("programs", "run_anything") | word_list("programs", "obey_files") or _versioned(name):
+            if name in word_list("programs", "run_anything") | word_list(
+                "programs", "obey_files"
+            ) or _versioned(name):
                 return f"{name} runs whatever it is told to"
     return ""
 

@@ -42,18 +42,33 @@ class CallDescriber:
     async def describe(self, tool: str, arguments: Json, *, routine: str) -> Json:
         """Return exactly what a call would do."""
         policy, scripts = self._policy(), self._scripts()
-        return await asyncio.to_thread(describe, policy, tool, arguments, routine=routine, scripts=scripts)
+        return await asyncio.to_thread(
+            describe, policy, tool, arguments, routine=routine, scripts=scripts
+        )
 
 
 def describe(policy: Policy, tool: str, arguments: Json, *, routine: str, scripts: Path) -> Json:
     """Return exactly what a call would do; it reads files, so not on the event loop. `scripts` is their folder."""
-    request: Json = {"tool": tool, "routine": routine, "policy": policy.hash, "folder": policy.reach.workspace}
+    request: Json = {
+        "tool": tool,
+        "routine": routine,
+        "policy": policy.hash,
+        "folder": policy.reach.workspace,
+    }
     if tool == "script" and (name := PurePath(str(arguments.get("name", ""))).name):
-        request["script"] = _identity(scripts / name)  # a yes is for this text of it, not for what it says tomorrow
+        request["script"] = _identity(
+            scripts / name
+        )  # a yes is for this text of it, not for what it says tomorrow
     line = policy.plan(tool, arguments, routine=routine)[1]
     if not line:
-        return request | {"arguments": arguments, "files": dict(_files(_words_in(arguments), policy.reach))}
-    made = [[each.joint, [_command(command, policy.reach) for command in each.commands]] for each in line]
+        return request | {
+            "arguments": arguments,
+            "files": dict(_files(_words_in(arguments), policy.reach)),
+        }
+    made = [
+        [each.joint, [_command(command, policy.reach) for command in each.commands]]
+        for each in line
+    ]
     return request | {"arguments": arguments, "line": made}
 
 
@@ -62,7 +77,11 @@ def _command(command: PlannedCommand, reach: Reach) -> Json:
 
     program = find_program(command.argv[0])
     streams = [[each.fd, each.to.value] for each in command.redirects]
-    made: Json = {"argv": list(command.argv), "program": _identity(program) if program else None, "streams": streams}
+    made: Json = {
+        "argv": list(command.argv),
+        "program": _identity(program) if program else None,
+        "streams": streams,
+    }
     if command.stdin:
         made["stdin"] = _identity(Path(command.stdin.real))
     return made | {"files": dict(_files(command.argv[1:], reach))}
@@ -100,10 +119,18 @@ def _identity(path: Path) -> Json:
         with path.open("rb") as file:
             status = os.fstat(file.fileno())
             if stat.S_ISREG(status.st_mode) and status.st_size <= LARGEST:
-                return {"path": str(path), "sha256": hashlib.file_digest(file, "sha256").hexdigest()}
+                return {
+                    "path": str(path),
+                    "sha256": hashlib.file_digest(file, "sha256").hexdigest(),
+                }
     except OSError:
         return {"path": str(path), "sha256": None}
-    return {"path": str(path), "size": status.st_size, "inode": status.st_ino, "changed": status.st_mtime_ns}
+    return {
+        "path": str(path),
+        "size": status.st_size,
+        "inode": status.st_ino,
+        "changed": status.st_mtime_ns,
+    }
 
 
 def changed_between(before: Json, after: Json) -> str:
@@ -117,7 +144,9 @@ def changed_between(before: Json, after: Json) -> str:
     if before.get("script") != after.get("script"):
         return f"the script {(after.get('script') or before['script'])['path']} has changed"
     earlier, later = _identities(before), _identities(after)
-    paths = sorted(path for path in earlier.keys() | later.keys() if earlier.get(path) != later.get(path))
+    paths = sorted(
+        path for path in earlier.keys() | later.keys() if earlier.get(path) != later.get(path)
+    )
     what = "a program or a file of this call, or its folder, has changed"
     return f"{what}: {', '.join(paths[:3])}" if paths else what
 
@@ -130,7 +159,12 @@ def _identities(value: Any) -> dict[str, Json]:
         return {}
     if "path" in value and ("sha256" in value or "inode" in value):
         return {str(value["path"]): dict(value)}
-    return {path: file for key, item in value.items() if key != "arguments" for path, file in _identities(item).items()}
+    return {
+        path: file
+        for key, item in value.items()
+        if key != "arguments"
+        for path, file in _identities(item).items()
+    }
 
 
 def in_words(request: Json, longest: int = LONGEST_WORDS) -> str:

@@ -53,14 +53,18 @@ class DryRunToolExecutor(ToolExecutor):
         except (ToolFailed, Unreadable) as error:
             return ToolResult(ok=False, text=f"[failed] {error}")
         if context.approved:
-            what = f"would ask a person first ({context.approved}), then {what.removeprefix('would ')}"
+            what = (
+                f"would ask a person first ({context.approved}), then {what.removeprefix('would ')}"
+            )
         return ToolResult(ok=True, text=say("rehearsed", context.language, what=what), would=what)
 
 
 class NobodyNeeded:
     """The desk of a rehearsal: nobody is asked, as nothing that would have to be allowed is done."""
 
-    async def rule(self, key: str, call: FunctionCall, verdict: Verdict, taint: Taint) -> ApprovalDecision:
+    async def rule(
+        self, key: str, call: FunctionCall, verdict: Verdict, taint: Taint
+    ) -> ApprovalDecision:
         allowed = replace(verdict, effect=Effect.ALLOW, reason=f"asked by {verdict.rule}")
         return ApprovalDecision(verdict=allowed, standing=verdict.rule, asked=verdict.rule)
 
@@ -70,9 +74,13 @@ def would(policy: Policy, call: FunctionCall, context: ToolContext) -> str:
     arguments = call.arguments
     match call.name:
         case "file_write":
-            return _write(policy.reach.find(str(arguments["path"]), writing=True), str(arguments["content"]))
+            return _write(
+                policy.reach.find(str(arguments["path"]), writing=True), str(arguments["content"])
+            )
         case "shell":
-            _, line = policy.plan("shell", arguments, routine=context.routine, tainted=context.tainted)
+            _, line = policy.plan(
+                "shell", arguments, routine=context.routine, tainted=context.tainted
+            )
             commands = [list(command.argv) for part in line for command in part.commands]
             told = "\n".join(json.dumps(argv, ensure_ascii=False) for argv in commands)
             return f"would run {arguments['command']}\n{told}".rstrip()
@@ -96,7 +104,9 @@ def _write(place: Place, content: str) -> str:
         head = f"would write {name} ({size} bytes), a new file"
     else:
         head = f"would write {name} ({size} bytes), which holds {len(before.encode())} bytes now"
-    lines = unified_diff((before or "").splitlines(), content.splitlines(), name, name, lineterm="", n=2)
+    lines = unified_diff(
+        (before or "").splitlines(), content.splitlines(), name, name, lineterm="", n=2
+    )
     return f"{head}\n{_cut(chr(10).join(lines))}"
 
 
@@ -111,7 +121,9 @@ def _content_of(place: Place) -> str | None:
 
 def _send(arguments: Json) -> str:
     lines = [f"would send {arguments.get('method', 'GET')} {arguments['url']}"]
-    rest = {key: value for key, value in arguments.items() if key not in ("method", "url") and value}
+    rest = {
+        key: value for key, value in arguments.items() if key not in ("method", "url") and value
+    }
     for key, value in rest.items():
         lines.append(f"{key}: {value if isinstance(value, str) else _json(value)}")
     return _cut("\n".join(lines))
@@ -122,4 +134,8 @@ def _json(value: object) -> str:
 
 
 def _cut(text: str) -> str:
-    return text if len(text) <= LONGEST else f"{text[:LONGEST]}\n[… {len(text) - LONGEST} more characters …]"
+    return (
+        text
+        if len(text) <= LONGEST
+        else f"{text[:LONGEST]}\n[… {len(text) - LONGEST} more characters …]"
+    )

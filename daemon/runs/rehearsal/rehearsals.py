@@ -71,7 +71,9 @@ class Rehearsals:
         if earlier := await self._journal.run_of_event(line, event):
             return earlier
         if cap := await self._afford(routine):
-            raise Refused(f"{name} may spend no more for now: {cap}; agentctl usage shows what was spent")
+            raise Refused(
+                f"{name} may spend no more for now: {cap}; agentctl usage shows what was spent"
+            )
         claim = Claim(
             routine=line,
             definition=routine.dump(),
@@ -111,10 +113,16 @@ class Rehearsals:
         run, routine = await self._rehearsal(run_id)
         name = routine.name
         if run.status is not Status.SUCCEEDED:
-            raise Refused(f"the rehearsal {run.id} is {run.status}, which nobody can approve: agentctl rehearse {name}")
+            raise Refused(
+                f"the rehearsal {run.id} is {run.status}, which nobody can approve: agentctl rehearse {name}"
+            )
         if self._routine(name).rehearsal_key != routine.rehearsal_key:
-            raise Refused(f"{name} was edited since: rehearse it as it is now: agentctl rehearse {name}")
-        await self._journal.remember(key_of(name), json.dumps({"key": routine.rehearsal_key, "run": run.id, "by": by}))
+            raise Refused(
+                f"{name} was edited since: rehearse it as it is now: agentctl rehearse {name}"
+            )
+        await self._journal.remember(
+            key_of(name), json.dumps({"key": routine.rehearsal_key, "run": run.id, "by": by})
+        )
         await self._journal.write_audit("rehearsed", actor=by, routine=name, body={"run": run.id})
         await self._engine.rehearsed(name)
         log.info("routine.rehearsed", routine=name, run=run.id, by=by)
@@ -127,11 +135,15 @@ class Rehearsals:
         try:
             return run, Routine.restore(await self._journal.definition(run.definition))
         except ValueError:
-            raise Refused(f"the definition of run {run.id} cannot be read by this version, or was forgotten") from None
+            raise Refused(
+                f"the definition of run {run.id} cannot be read by this version, or was forgotten"
+            ) from None
 
     def _routine(self, name: str) -> Routine:
         if name not in self._engine.routines:
-            raise NotFound(f"there is no routine {name!r} to rehearse; agentctl list shows those there are")
+            raise NotFound(
+                f"there is no routine {name!r} to rehearse; agentctl list shows those there are"
+            )
         return self._engine.routines[name]
 
 
@@ -140,7 +152,8 @@ def effects_of(steps: Sequence[Step]) -> list[Effect]:
     return [
         Effect(call=str(step.call_id), tool=step.body["tool"], text=would)
         for step in steps
-        if step.kind is StepKind.RESULT and (would := step.body.get("would") or _would_of_old(step.body))
+        if step.kind is StepKind.RESULT
+        and (would := step.body.get("would") or _would_of_old(step.body))
     ]
 
 

@@ -46,22 +46,30 @@ async def recorded(journal: Journal, run_id: str, *, workspace: str, language: s
     """
     run = await journal.get(run_id)
     if not await journal.unharmed(run.id):
-        raise DaemonError(f"the record of run {run.id} is not as it was written: the checksums of its steps do not fit")
+        raise DaemonError(
+            f"the record of run {run.id} is not as it was written: the checksums of its steps do not fit"
+        )
     steps = await journal.steps(run.id)
     missing: list[str] = []
     if any(step.body.get("source") == "forgotten" for step in steps):
         raise Refused(f"run {run.id} was forgotten: nothing of it is left to replay")
     if not steps and run.iterations:
-        raise Refused(f"the steps of run {run.id} are gone ([keep] steps): nothing of it is left to replay")
+        raise Refused(
+            f"the steps of run {run.id} are gone ([keep] steps): nothing of it is left to replay"
+        )
     try:
         definition = await journal.definition(run.definition)
     except NotFound:
         raise Refused(f"run {run.id} was forgotten: nothing of it is left to replay") from None
     policies: dict[str, str] = {}
-    for hash_ in dict.fromkeys(str(step.body["policy"]) for step in steps if step.body.get("policy")):
+    for hash_ in dict.fromkeys(
+        str(step.body["policy"]) for step in steps if step.body.get("policy")
+    ):
         text = await journal.policy_text(hash_)
         if text is None:
-            missing.append(f"the policy that judged its calls ({hash_[:12]}): verdicts are taken as recorded")
+            missing.append(
+                f"the policy that judged its calls ({hash_[:12]}): verdicts are taken as recorded"
+            )
         else:
             policies[hash_] = text
     frozen = next((step.body for step in steps if step.kind is StepKind.PROMPT), {})

@@ -24,7 +24,9 @@ def differences(recorded: Sequence[Step], played: Sequence[Step]) -> Iterator[Di
     for key, step in then.items():
         other = now.get(key)
         if other is None:
-            yield Difference(at=_place(step), seq=step.seq, what=f"the {_name(step)} is in the record only")
+            yield Difference(
+                at=_place(step), seq=step.seq, what=f"the {_name(step)} is in the record only"
+            )
         elif (found := _between(step, other)) is not None:
             yield Difference(at=_place(step), seq=step.seq, what=found[0], diff=found[1])
     for key, step in now.items():
@@ -52,7 +54,9 @@ def _between(then: Step, now: Step) -> tuple[str, str] | None:
     if not names:
         return None
     name = names[0]
-    return f"the {_name(then)} differs: {', '.join(names)}", _diff(before.get(name), after.get(name))
+    return f"the {_name(then)} differs: {', '.join(names)}", _diff(
+        before.get(name), after.get(name)
+    )
 
 
 def _shown(step: Step) -> Json:
@@ -79,7 +83,9 @@ def _name(step: Step) -> str:
             return "result"
         case StepKind.FAILOVER:
             return "failover"
-    return {"goal": "prompt", "told": "word of a person"}.get(str(step.body.get("source")), "message")
+    return {"goal": "prompt", "told": "word of a person"}.get(
+        str(step.body.get("source")), "message"
+    )
 
 
 def _place(step: Step) -> str:
@@ -90,7 +96,11 @@ def _place(step: Step) -> str:
 
 
 def _text(value: object) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=2, sort_keys=True)
+    return (
+        value
+        if isinstance(value, str)
+        else json.dumps(value, ensure_ascii=False, indent=2, sort_keys=True)
+    )
 
 
 def _diff(then: object, now: object) -> str:
@@ -99,9 +109,15 @@ def _diff(then: object, now: object) -> str:
 
 def diff(then: str, now: str) -> str:
     """Return two texts against each other, as `diff -u` does."""
-    lines = unified_diff(then.splitlines(), now.splitlines(), "recorded", "replayed", lineterm="", n=2)
+    lines = unified_diff(
+        then.splitlines(), now.splitlines(), "recorded", "replayed", lineterm="", n=2
+    )
     text = "\n".join(lines)
-    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}\n[… {len(text) - _LONGEST} more characters …]"
+    return (
+        text
+        if len(text) <= _LONGEST
+        else f"{text[:_LONGEST]}\n[… {len(text) - _LONGEST} more characters …]"
+    )
 
 
 PARTS_OF_END = ("status", "detail", "report", "silent", "iterations", "usage")
@@ -114,7 +130,9 @@ def of_ends(then: End, now: End, parts: Sequence[str] = PARTS_OF_END) -> Iterato
         if before != after:
             what = f"the {name} differs: {before} then, {after} now"
             if name in ("detail", "report"):
-                yield Difference(at="the end", seq=None, what=f"the {name} differs", diff=_diff(before, after))
+                yield Difference(
+                    at="the end", seq=None, what=f"the {name} differs", diff=_diff(before, after)
+                )
             else:
                 yield Difference(at="the end", seq=None, what=what)
 

@@ -55,7 +55,9 @@ _ABOUT = {
 }
 
 
-def files_of(cassette: Cassette, redact: Callable[[str], str], *, folder: str = "DIR") -> dict[str, str]:
+def files_of(
+    cassette: Cassette, redact: Callable[[str], str], *, folder: str = "DIR"
+) -> dict[str, str]:
     """Return the files of a case by name, secrets taken out."""
     cassette = marked(cassette)
     run = cassette.run
@@ -88,7 +90,10 @@ def files_of(cassette: Cassette, redact: Callable[[str], str], *, folder: str = 
             "files": sorted(about),
         }
     )
-    rows = "\n".join(f"| `{name}` | {_ABOUT.get(name, 'a policy that judged its calls')} |" for name in sorted(about))
+    rows = "\n".join(
+        f"| `{name}` | {_ABOUT.get(name, 'a policy that judged its calls')} |"
+        for name in sorted(about)
+    )
     words = f"{run.trigger}, {run.slot:%Y-%m-%d %H:%M} UTC, {run.status.value.replace('_', ' ')}"
     files["README.md"] = _README.format(
         routine=run.routine, run=run.id, words=words, folder=folder, files=rows, sums=SUMS
@@ -98,7 +103,9 @@ def files_of(cassette: Cassette, redact: Callable[[str], str], *, folder: str = 
 
 
 def _sums(contents: Mapping[str, bytes]) -> str:
-    return "".join(f"{hashlib.sha256(contents[name]).hexdigest()}  {name}\n" for name in sorted(contents))
+    return "".join(
+        f"{hashlib.sha256(contents[name]).hexdigest()}  {name}\n" for name in sorted(contents)
+    )
 
 
 def is_case(folder: Path) -> bool:
@@ -122,7 +129,9 @@ def read_case(folder: Path) -> Cassette:
     return Cassette(
         run=run,
         definition=texts["routine.json"],
-        steps=[_step_from(step, texts.get("prompt.md", "")) for step in json.loads(texts["steps.json"])],
+        steps=[
+            _step_from(step, texts.get("prompt.md", "")) for step in json.loads(texts["steps.json"])
+        ],
         given=json.loads(texts["input.json"]) if "input.json" in texts else None,
         before=json.loads(texts["before.json"]) if "before.json" in texts else {},
         policies={hash_: texts[name] for hash_, name in case["policies"].items()},
@@ -137,20 +146,27 @@ def _unharmed(folder: Path) -> dict[str, bytes]:
     try:
         listed = (folder / SUMS).read_bytes()
     except OSError:
-        raise NotFound(f"{folder} is no frozen run: it has no {SUMS}; agentctl freeze RUN DIR writes one") from None
+        raise NotFound(
+            f"{folder} is no frozen run: it has no {SUMS}; agentctl freeze RUN DIR writes one"
+        ) from None
     names: dict[str, str] = {}
     for line in listed.decode("ascii", "replace").split("\n")[:-1]:
         found = _LINE.fullmatch(line)
         if found:
             names[found[2]] = found[1]
-    if "".join(f"{names[name]}  {name}\n" for name in sorted(names)).encode() != listed or CASE not in names:
+    if (
+        "".join(f"{names[name]}  {name}\n" for name in sorted(names)).encode() != listed
+        or CASE not in names
+    ):
         raise DaemonError(f"{folder} is not what was frozen: {SUMS} itself was changed")
     contents: dict[str, bytes] = {}
     for name, sum_ in names.items():
         try:
             contents[name] = (folder / name).read_bytes()
         except OSError as error:
-            raise DaemonError(f"{folder} is not what was frozen: {name} cannot be read: {error.strerror}") from None
+            raise DaemonError(
+                f"{folder} is not what was frozen: {name} cannot be read: {error.strerror}"
+            ) from None
         if hashlib.sha256(contents[name]).hexdigest() != sum_:
             raise DaemonError(f"{folder} is not what was frozen: {name} was changed")
     return contents
@@ -176,18 +192,32 @@ def _run_as_json(run: Run) -> Json:
             case datetime():
                 value = value.isoformat()
         told[each.name] = value
-    return {name: value for name, value in told.items() if name not in ("report", "fence", "waits_moved")}
+    return {
+        name: value
+        for name, value in told.items()
+        if name not in ("report", "fence", "waits_moved")
+    }
 
 
 def _run_from(told: Json, report: str | None) -> Run:
     values: dict[str, Any] = dict(told)
-    values |= {name: datetime.fromisoformat(told[name]) if told.get(name) else None for name in _MOMENTS}
-    values |= {"status": Status(told["status"]), "taint": Taint(told["taint"]), "usage": Usage(**told["usage"])}
+    values |= {
+        name: datetime.fromisoformat(told[name]) if told.get(name) else None for name in _MOMENTS
+    }
+    values |= {
+        "status": Status(told["status"]),
+        "taint": Taint(told["taint"]),
+        "usage": Usage(**told["usage"]),
+    }
     return Run(**values, report=report)
 
 
 def _step_as_json(step: Step) -> Json:
-    body = {**step.body, "system": {"file": "prompt.md"}} if step.kind is StepKind.PROMPT else step.body
+    body = (
+        {**step.body, "system": {"file": "prompt.md"}}
+        if step.kind is StepKind.PROMPT
+        else step.body
+    )
     told: Json = {"seq": step.seq, "kind": step.kind.value, "iteration": step.iteration}
     if step.call_id is not None:
         told["call_id"] = step.call_id
@@ -203,4 +233,8 @@ def _step_from(told: Json, prompt: str) -> Step:
         seq=told["seq"],
         at=datetime.fromisoformat(told["at"]) if told["at"] else None,
     )
-    return replace(step, body={**step.body, "system": prompt}) if step.kind is StepKind.PROMPT else step
+    return (
+        replace(step, body={**step.body, "system": prompt})
+        if step.kind is StepKind.PROMPT
+        else step
+    )

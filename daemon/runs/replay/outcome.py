@@ -100,7 +100,12 @@ class Outcome:
             "recorded": _end(self.recorded, redact),
             "played": _end(self.played, redact),
             "differences": [
-                {"at": each.at, "seq": each.seq, "what": redact(each.what), "diff": redact(each.diff)}
+                {
+                    "at": each.at,
+                    "seq": each.seq,
+                    "what": redact(each.what),
+                    "diff": redact(each.diff),
+                }
                 for each in self.differences
             ],
             "never_made": [redact(each) for each in self.never_made],

@@ -18,7 +18,18 @@ from daemon.agent.tool_calls import DenyApprovals, Parked, ToolCallRunner
 from daemon.agent.transcript import Transcript, facts_from, image_from
 from daemon.definitions.routines.routine import Routine
 from daemon.errors import DaemonError, OverBudget, ProviderError, Refused
-from daemon.models import FunctionCall, Reply, Run, Status, Step, StepKind, Taint, ToolContext, ToolResult, Usage
+from daemon.models import (
+    FunctionCall,
+    Reply,
+    Run,
+    Status,
+    Step,
+    StepKind,
+    Taint,
+    ToolContext,
+    ToolResult,
+    Usage,
+)
 from daemon.policy.policy import Policy
 from daemon.runs.images import Pictures
 from daemon.runs.replay.cassette import Cassette
@@ -54,7 +65,9 @@ async def play(cassette: Cassette, wish: Wish = Wish()) -> Outcome:  # noqa: B00
     try:
         routine = Routine.restore(cassette.definition)
     except ValueError as error:
-        raise Refused(f"its definition cannot be read by this version: {str(error).splitlines()[0]}") from None
+        raise Refused(
+            f"its definition cannot be read by this version: {str(error).splitlines()[0]}"
+        ) from None
     stage = _Stage(cassette, routine, wish)
     with bound_contextvars(replay=cassette.run.id):
         end = await stage.play()
@@ -100,17 +113,26 @@ class _History:
 
     async def get(self, run_id_or_prefix: str) -> Run:
         goal = self._tape.goal
-        return replace(self._cassette.run, taint=Taint(goal.body.get("taint", "")) if goal else Taint.NONE)
+        return replace(
+            self._cassette.run, taint=Taint(goal.body.get("taint", "")) if goal else Taint.NONE
+        )
 
     async def input_of(self, run_id: str) -> Any:
         return self._cassette.given
 
-    async def last(self, routine: str, *, statuses: Iterable[Status], before: str | None = None) -> Run | None:
+    async def last(
+        self, routine: str, *, statuses: Iterable[Status], before: str | None = None
+    ) -> Run | None:
         return self._cassette.run if self._cassette.before else None
 
     async def steps(self, run_id: str) -> list[Step]:
         return [
-            Step(kind=StepKind.RESULT, iteration=0, call_id=f"gather.{name}", body={"ok": True, "value": value})
+            Step(
+                kind=StepKind.RESULT,
+                iteration=0,
+                call_id=f"gather.{name}",
+                body={"ok": True, "value": value},
+            )
             for name, value in self._cassette.before.items()
         ]
 
@@ -122,11 +144,18 @@ class _Stage:
         self._cassette, self._routine, self._wish = cassette, routine, wish
         self._tape = Tape(cassette.steps, cassette.run, cassette.language)
         workspace = Path(cassette.workspace)
-        then = {hash_: Policy.read(text, workspace=workspace) for hash_, text in cassette.policies.items()}
+        then = {
+            hash_: Policy.read(text, workspace=workspace)
+            for hash_, text in cassette.policies.items()
+        }
         asking = bool(wish.models)
         self._policy = wish.policy or next(reversed(list(then.values())), None)
         self._judge = TapeJudge(
-            self._tape, then, wish.by_now if asking else None, wish.policy, trying=bool(wish.changed)
+            self._tape,
+            then,
+            wish.by_now if asking else None,
+            wish.policy,
+            trying=bool(wish.changed),
         )
         self._approver = TapeDesk(self._tape, trying=bool(wish.changed))
         self._unknown = self._tape.unknown_here()
@@ -169,7 +198,11 @@ class _Stage:
         frozen, spec = self._cassette.frozen, routine.run
         if frozen is None:
             raise Ended
-        limits = self._policy.limits_for(routine.under).tool_calls if self._policy else spec.max_tool_calls
+        limits = (
+            self._policy.limits_for(routine.under).tool_calls
+            if self._policy
+            else spec.max_tool_calls
+        )
         first, *others = self._models(frozen)
         agent = Agent(
             first,
@@ -244,14 +277,20 @@ class _Stage:
         registry, calls = FunctionRegistry(), self._tape.calls.values()
         frozen = self._cassette.frozen or {}
         schemas = {str(each["name"]): each for each in frozen.get("functions") or ()}
-        names = [*schemas, *(each.tool for each in self._routine.gather), *(step.body["tool"] for step in calls)]
+        names = [
+            *schemas,
+            *(each.tool for each in self._routine.gather),
+            *(step.body["tool"] for step in calls),
+        ]
         for name in dict.fromkeys([*names, "shell"]):
             if name in self._unknown or (name not in schemas and not _named(name)):
                 continue
             again = [
                 bool(step.body.get("repeatable"))
                 for step in calls
-                if step.body["tool"] == name and not step.body.get("approval") and step.body.get("verdict")
+                if step.body["tool"] == name
+                and not step.body.get("approval")
+                and step.body.get("verdict")
             ]
             schema = schemas.get(name, {})
             registry.register(
@@ -334,10 +373,17 @@ class _Stage:
         if not wish.changed and not found and (outside := self._outside(played)):
             played = recorded
         else:
-            found += of_ends(recorded, played) if not wish.changed else self._changed(recorded, played)
+            found += (
+                of_ends(recorded, played) if not wish.changed else self._changed(recorded, played)
+            )
             if found and wish.prompt is not None:
                 change = diff(run.goal, wish.prompt)
-                found.insert(0, Difference(at="the beginning", seq=None, what="the prompt differs", diff=change))
+                found.insert(
+                    0,
+                    Difference(
+                        at="the beginning", seq=None, what="the prompt differs", diff=change
+                    ),
+                )
         return Outcome(
             run=run.id,
             routine=run.routine,
@@ -346,8 +392,13 @@ class _Stage:
             recorded=recorded,
             played=played,
             differences=found,
-            never_made=[f"{key} {call.name} {_words(call.arguments)}" for key, call in self._call_runner.never_made],
-            would_ask=[f"{key}: {verdict.rule}" for key, verdict in self._approver.would_ask.items()],
+            never_made=[
+                f"{key} {call.name} {_words(call.arguments)}"
+                for key, call in self._call_runner.never_made
+            ],
+            would_ask=[
+                f"{key}: {verdict.rule}" for key, verdict in self._approver.would_ask.items()
+            ],
             outside=outside,
             missing=cassette.missing,
             asked=played.usage if wish.models else Usage(),
@@ -359,7 +410,9 @@ class _Stage:
         if recorded.calls == played.calls:
             return []
         before, after = "\n".join(recorded.calls), "\n".join(played.calls)
-        return [Difference(at="the calls", seq=None, what="the calls differ", diff=diff(before, after))]
+        return [
+            Difference(at="the calls", seq=None, what="the calls differ", diff=diff(before, after))
+        ]
 
     @staticmethod
     def _changed(recorded: End, played: End) -> list[Difference]:

@@ -41,12 +41,29 @@ class Tape:
         self.run, self.language = run, language
         self.calls = {str(step.call_id): step for step in steps if step.kind is StepKind.CALL}
         self.results = {str(step.call_id): step for step in steps if step.kind is StepKind.RESULT}
-        self.order = {str(step.call_id): place for place, step in enumerate(steps) if step.kind is StepKind.CALL}
-        self.done = {str(step.call_id): place for place, step in enumerate(steps) if step.kind is StepKind.RESULT}
+        self.order = {
+            str(step.call_id): place
+            for place, step in enumerate(steps)
+            if step.kind is StepKind.CALL
+        }
+        self.done = {
+            str(step.call_id): place
+            for place, step in enumerate(steps)
+            if step.kind is StepKind.RESULT
+        }
         self.asks = list(_asks(steps))
-        self.told = [step for step in steps if step.kind is StepKind.MESSAGE and step.body.get("source") == "told"]
+        self.told = [
+            step
+            for step in steps
+            if step.kind is StepKind.MESSAGE and step.body.get("source") == "told"
+        ]
         self.goal = next(
-            (step for step in steps if step.kind is StepKind.MESSAGE and step.body.get("source") == "goal"), None
+            (
+                step
+                for step in steps
+                if step.kind is StepKind.MESSAGE and step.body.get("source") == "goal"
+            ),
+            None,
         )
         self._by_request: dict[str, list[str]] = defaultdict(list)
         for key, step in self.calls.items():
@@ -74,10 +91,15 @@ class Tape:
         Journals and frozen runs of older versions say so in what the run was told only.
         """
         refused = {
-            step.body["tool"]: list(step.body["offered"]) for step in self.results.values() if "offered" in step.body
+            step.body["tool"]: list(step.body["offered"])
+            for step in self.results.values()
+            if "offered" in step.body
         }
         template = MESSAGES.get(self.language, MESSAGES["en"])["unknown_tool"]
-        head, before = template.partition("{tool!r}")[0], template.rpartition("{names}")[0].rpartition("}")[2]
+        head, before = (
+            template.partition("{tool!r}")[0],
+            template.rpartition("{names}")[0].rpartition("}")[2],
+        )
         told = {
             self.calls[key].body["tool"]: step.body["text"].rpartition(before)[2].split(", ")
             for key, step in self.results.items()
@@ -102,7 +124,9 @@ class Tape:
 
     def _limit_in(self, key: str) -> str | None:
         """Return the limit that the run says it reached, in the words of this message."""
-        head, _, tail = MESSAGES.get(self.language, MESSAGES["en"])[key].strip("[]").partition("{limit}")
+        head, _, tail = (
+            MESSAGES.get(self.language, MESSAGES["en"])[key].strip("[]").partition("{limit}")
+        )
         detail = self.run.detail or ""
         if detail.startswith(head) and detail.endswith(tail):
             return detail[len(head) : len(detail) - len(tail)]
@@ -120,8 +144,12 @@ def _asks(steps: Sequence[Step]) -> list[Step]:
     for step in steps:
         if step.kind in (StepKind.LLM, StepKind.FAILOVER):
             found.append(step)
-        elif step.body.get("source") == "afresh" and not (found and found[-1].body.get("finish") == "context"):
-            found.append(step)  # else the model itself said that it was full, and nobody asked it again
+        elif step.body.get("source") == "afresh" and not (
+            found and found[-1].body.get("finish") == "context"
+        ):
+            found.append(
+                step
+            )  # else the model itself said that it was full, and nobody asked it again
     return found
 
 
@@ -178,9 +206,9 @@ class TapeHands(ToolExecutor):
     async def run(self, call: FunctionCall, context: ToolContext | None = None) -> ToolResult:
         key = context.call if context else ""
         made = self._tape.calls.get(key)
-        same = made is not None and request_of(made.body["tool"], made.body.get("arguments")) == request_of(
-            call.name, call.arguments
-        )
+        same = made is not None and request_of(
+            made.body["tool"], made.body.get("arguments")
+        ) == request_of(call.name, call.arguments)
         if not same and (self._loose or made is None):
             # another model asks in another order: the same call brings what it brought, each time in turn
             keys = self._tape.keys_of(call.name, call.arguments)

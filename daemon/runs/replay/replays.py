@@ -32,11 +32,18 @@ class Replays:
         self._rooms, self._workspace = rooms, workspace
 
     async def replay(
-        self, run_id: str, *, model: str | None = None, prompt: str | None = None, policy: str | None = None
+        self,
+        run_id: str,
+        *,
+        model: str | None = None,
+        prompt: str | None = None,
+        policy: str | None = None,
     ) -> Json:
         """Play a run again, with at most one thing changed, and tell how it compares."""
         if sum(each is not None for each in (model, prompt, policy)) > 1:
-            raise Refused("one thing at a time: --model, --prompt or --policy, or who knows what made the difference")
+            raise Refused(
+                "one thing at a time: --model, --prompt or --policy, or who knows what made the difference"
+            )
         cassette = await self._cassette(run_id)
         if model is None and prompt is None:
             wish = Wish(policy=self._policy(policy)) if policy is not None else Wish()
@@ -49,14 +56,20 @@ class Replays:
     async def frozen(self, run_id: str, folder: str) -> Mapping[str, str]:
         """Return the files of a run as a regression case."""
         cassette = await self._cassette(run_id)
-        return await asyncio.to_thread(files_of, cassette, self._rooms.secrets.redact, folder=folder)
+        return await asyncio.to_thread(
+            files_of, cassette, self._rooms.secrets.redact, folder=folder
+        )
 
     async def _cassette(self, run_id: str) -> Cassette:
         language = self._rooms.config.agent.language
-        return await recorded(self._rooms.journal, run_id, workspace=str(self._workspace), language=language)
+        return await recorded(
+            self._rooms.journal, run_id, workspace=str(self._workspace), language=language
+        )
 
     def _policy(self, text: str) -> Policy:
-        return Policy.read(text, workspace=self._workspace, tools=self._rooms.registry.names(), name="--policy")
+        return Policy.read(
+            text, workspace=self._workspace, tools=self._rooms.registry.names(), name="--policy"
+        )
 
     async def _asked(self, cassette: Cassette, model: str | None, prompt: str | None) -> Outcome:
         """Ask models again; what they use counts against the caps of their routine."""
@@ -75,7 +88,9 @@ class Replays:
         outcome = await play(cassette, Wish(models=metered, prompt=prompt, by_now=rooms.policy))
         rates = await rooms.budget_ledger.prices.soon(chain[0].name, chain[0].model_name)
         free = chain[0].kind == "offline" or not outcome.asked.total
-        return replace(outcome, cost=0.0 if free else rates.cost(outcome.asked) / 1e9 if rates else None)
+        return replace(
+            outcome, cost=0.0 if free else rates.cost(outcome.asked) / 1e9 if rates else None
+        )
 
     def _named(self, model: str, routine: Routine) -> LLMProvider:
         """Return a provider by its name, by `name/model`, or another model of the routine's own."""

@@ -21,7 +21,12 @@ if TYPE_CHECKING:
 
 # What verdicts of older versions say that were a person's, or followed from one: see runs/approvals/approver.py.
 _ASKED_BY = "asked by "
-_REFUSED = ("a person said no", "nobody answered in time", "questions of this run were refused", "was approved once")
+_REFUSED = (
+    "a person said no",
+    "nobody answered in time",
+    "questions of this run were refused",
+    "was approved once",
+)
 
 
 def asked_by(body: Json) -> str:
@@ -42,7 +47,13 @@ class TapeJudge:
     """Judge by the policy that is to be tried, else as was judged then; notice where that is no longer so."""
 
     def __init__(
-        self, tape: Tape, then: Mapping[str, Policy], by_now: Policy | None, other: Policy | None, *, trying: bool
+        self,
+        tape: Tape,
+        then: Mapping[str, Policy],
+        by_now: Policy | None,
+        other: Policy | None,
+        *,
+        trying: bool,
     ) -> None:
         """Take the policies of then by hash, the one for calls that were never made, and one that is to be tried.
 
@@ -73,7 +84,10 @@ class TapeJudge:
         self._asked[request_of(tool, arguments), tainted] += 1
         body = found[min(place, len(found) - 1)]
         then = self._then.get(str(body.get("policy", "")))
-        if then is not None and (now := _otherwise(then, body, tool, arguments, routine, tainted)) is not None:
+        if (
+            then is not None
+            and (now := _otherwise(then, body, tool, arguments, routine, tainted)) is not None
+        ):
             return now
         verdict = verdict_of(body)
         if rule := asked_by(body):
@@ -90,7 +104,9 @@ class TapeJudge:
         return any(self._tape.calls[key].body.get("repeatable") for key in keys)
 
 
-def _otherwise(then: Policy, body: Json, tool: str, arguments: Json, routine: str, tainted: bool) -> Verdict | None:
+def _otherwise(
+    then: Policy, body: Json, tool: str, arguments: Json, routine: str, tainted: bool
+) -> Verdict | None:
     """Return what the policy of then says by this version, if that is something else than was recorded.
 
     The files that a path leads through may be others by now, or on another machine: it has to differ both by what is
@@ -136,21 +152,27 @@ class TapeDesk:
         self.would_ask: dict[str, Verdict] = {}
         """Calls that a person would be asked about and was not then."""
 
-    async def rule(self, key: str, call: FunctionCall, verdict: Verdict, taint: Taint) -> ApprovalDecision:
+    async def rule(
+        self, key: str, call: FunctionCall, verdict: Verdict, taint: Taint
+    ) -> ApprovalDecision:
         """Say what became of the question."""
         step = self._tape.calls.get(key)
-        same = step is not None and request_of(step.body["tool"], step.body.get("arguments")) == request_of(
-            call.name, call.arguments
-        )
+        same = step is not None and request_of(
+            step.body["tool"], step.body.get("arguments")
+        ) == request_of(call.name, call.arguments)
         if step is None or not same or not step.body.get("verdict"):
             if not self._trying:
-                return ApprovalDecision(verdict=verdict, approval_request=self._petition(key, call, verdict))
+                return ApprovalDecision(
+                    verdict=verdict, approval_request=self._petition(key, call, verdict)
+                )
             return self._as_if(key, verdict)
         if not asked_by(step.body):
             return self._as_if(key, verdict)
         if key not in self._answered and self._waited(key):
             self._waiting.add(key)
-            return ApprovalDecision(verdict=verdict, approval_request=self._petition(key, call, verdict))
+            return ApprovalDecision(
+                verdict=verdict, approval_request=self._petition(key, call, verdict)
+            )
         then, asked = verdict_of(step.body), str(step.body.get("asked", ""))
         if then.allows:
             approval = str(step.body.get("approval", ""))
@@ -170,11 +192,15 @@ class TapeDesk:
 
     def _as_if(self, key: str, verdict: Verdict) -> ApprovalDecision:
         self.would_ask[key] = verdict
-        return ApprovalDecision(verdict=replace(verdict, effect=Effect.ALLOW), standing=verdict.rule)
+        return ApprovalDecision(
+            verdict=replace(verdict, effect=Effect.ALLOW), standing=verdict.rule
+        )
 
     @staticmethod
     def _petition(key: str, call: FunctionCall, verdict: Verdict) -> ApprovalRequest:
-        return ApprovalRequest(call_id=key, tool=call.name, request={}, digest="", rule=verdict.rule)
+        return ApprovalRequest(
+            call_id=key, tool=call.name, request={}, digest="", rule=verdict.rule
+        )
 
     def _waited(self, key: str) -> bool:
         """Tell whether the record shows that the rest of the turn was done before this call."""
@@ -196,14 +222,24 @@ def _behind(key: str, tape: Tape) -> Iterator[str]:
 def marked(cassette: Cassette) -> Cassette:
     """Return a cassette whose calls say where the verdict hung on files, which another machine does not have."""
     workspace = Path(cassette.workspace)
-    policies = {hash_: Policy.read(text, workspace=workspace).on_paper() for hash_, text in cassette.policies.items()}
+    policies = {
+        hash_: Policy.read(text, workspace=workspace).on_paper()
+        for hash_, text in cassette.policies.items()
+    }
     name = Routine.restore(cassette.definition).under
     steps = []
     for step in cassette.steps:
-        policy = policies.get(str(step.body.get("policy", ""))) if step.kind is StepKind.CALL else None
+        policy = (
+            policies.get(str(step.body.get("policy", ""))) if step.kind is StepKind.CALL else None
+        )
         if policy is not None and step.body.get("verdict"):
             body = step.body
-            now = policy.judge(body["tool"], body.get("arguments") or {}, routine=name, tainted=bool(body.get("taint")))
+            now = policy.judge(
+                body["tool"],
+                body.get("arguments") or {},
+                routine=name,
+                tainted=bool(body.get("taint")),
+            )
             if not _same(now, body):
                 step = replace(step, body={**body, "by_files": True})
         steps.append(step)

@@ -18,7 +18,15 @@ from daemon.models import Json, Run, Status
 from daemon.runs.events import end_of, of_step, waiting_of
 from daemon.scheduler.cluster.heartbeat import Heartbeat
 from daemon.scheduler.cluster.listener import NotificationListener
-from daemon.scheduler.cluster.queue import ANYWHERE, healing, passed_on, passing, prepare, queue_of, queue_of_needs
+from daemon.scheduler.cluster.queue import (
+    ANYWHERE,
+    healing,
+    passed_on,
+    passing,
+    prepare,
+    queue_of,
+    queue_of_needs,
+)
 from daemon.scheduler.cluster.requirements import lacks
 from daemon.store.leases import Worker
 
@@ -33,7 +41,9 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 _MICROSECOND = timedelta(microseconds=1)
-_OVERDUE = timedelta(seconds=10)  # a run that is queued for so long, and in no queue, was lost on its way
+_OVERDUE = timedelta(
+    seconds=10
+)  # a run that is queued for so long, and in no queue, was lost on its way
 
 
 class ClusterServices(Protocol):
@@ -116,7 +126,10 @@ class Cluster:
         """Take runs that may live on any machine, and from now on those of these routines that may live on this one."""
         if not self._lives:
             return
-        queues = {ANYWHERE, *(queue_of(each.trigger.machines) for each in routines if is_here(each))}
+        queues = {
+            ANYWHERE,
+            *(queue_of(each.trigger.machines) for each in routines if is_here(each)),
+        }
         self._serve(queues)
         self._seek()
 
@@ -163,7 +176,9 @@ class Cluster:
     async def _find(self) -> None:
         while self._seek_again:
             self._seek_again = False
-            with suppress(DaemonError):  # the connection that tells us comes back with the database, and we look again
+            with suppress(
+                DaemonError
+            ):  # the connection that tells us comes back with the database, and we look again
                 found = await self._rooms.database.read(passed_on)
                 self._serve(queue for queue, definition in found if not self._lacks(definition))
 
@@ -201,7 +216,9 @@ class Cluster:
         if "told" in said:
             if mine:
                 self._look(run)
-        elif not mine and (said["status"] not in ("queued", "running") or self._rooms.events.watched(run)):
+        elif not mine and (
+            said["status"] not in ("queued", "running") or self._rooms.events.watched(run)
+        ):
             self._look(run)
 
     def _look(self, run: str) -> None:

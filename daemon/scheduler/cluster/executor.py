@@ -69,7 +69,11 @@ class FleetExecutor(LocalExecutor):
         self._over(run_id)
 
     async def serve(
-        self, journal: Journal, url: str, queues: list[str], passed_on: Callable[[Run], Awaitable[bool]]
+        self,
+        journal: Journal,
+        url: str,
+        queues: list[str],
+        passed_on: Callable[[Run], Awaitable[bool]],
     ) -> None:
         """Take runs from the queue until cancelled; where it is away, until it is back.
 
@@ -81,11 +85,18 @@ class FleetExecutor(LocalExecutor):
             except DaemonError:
                 raise
             except Exception as error:  # noqa: BLE001  whatever a queue makes of being away; nothing depends on it
-                log.warning("cluster.queue_away", problem=str(error).splitlines()[0] if str(error) else repr(error))
+                log.warning(
+                    "cluster.queue_away",
+                    problem=str(error).splitlines()[0] if str(error) else repr(error),
+                )
             await asyncio.sleep(_AGAIN)
 
     async def _take(
-        self, journal: Journal, url: str, queues: list[str], passed_on: Callable[[Run], Awaitable[bool]]
+        self,
+        journal: Journal,
+        url: str,
+        queues: list[str],
+        passed_on: Callable[[Run], Awaitable[bool]],
     ) -> None:
         app = procrastination(url)
 

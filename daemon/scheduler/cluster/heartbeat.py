@@ -43,7 +43,13 @@ class Heartbeat:
     ) -> None:
         """`when_waits_moved`: told when a beat has moved the end of deliveries or questions to another time."""
         self._has, self._when_waits_moved = has, when_waits_moved
-        self._journal, self._executor, self._me, self._heal, self._lead = journal, executor, me, heal, lead
+        self._journal, self._executor, self._me, self._heal, self._lead = (
+            journal,
+            executor,
+            me,
+            heal,
+            lead,
+        )
         self._lives = lives
         self._leading: list[asyncio.Task[None]] = []
         self._bell = asyncio.Event()
@@ -72,7 +78,10 @@ class Heartbeat:
                         await self._beat()
                     heard = begin  # the lease runs from before it was asked for
                 except (DaemonError, TimeoutError) as error:
-                    log.warning("cluster.heartbeat_failed", detail=str(error) or "the database does not answer")
+                    log.warning(
+                        "cluster.heartbeat_failed",
+                        detail=str(error) or "the database does not answer",
+                    )
                 if loop.time() - heard >= lease:
                     self._let_go()
                 self.began.set()
@@ -91,7 +100,9 @@ class Heartbeat:
 
     async def _beat(self) -> None:
         capacity = self._executor.capacity * self._lives
-        me = replace(self._me, running=len(self._executor.running), capacity=capacity, has=self._has())
+        me = replace(
+            self._me, running=len(self._executor.running), capacity=capacity, has=self._has()
+        )
         beat = await self._journal.beat(me, may_lead=self._lead is not None, heal=self._heal)
         for run in (*beat.lost, *beat.cancelled):
             if self._executor.interrupt(run):
@@ -119,5 +130,7 @@ class Heartbeat:
             task.cancel()
         self._leading = []
         for run in list(self._executor.running):
-            log.warning("run.given_up", run=run, why="nothing was heard of the database for a whole lease")
+            log.warning(
+                "run.given_up", run=run, why="nothing was heard of the database for a whole lease"
+            )
             self._executor.interrupt(run)

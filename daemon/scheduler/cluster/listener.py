@@ -33,7 +33,8 @@ class NotificationListener:
             except psycopg.Error as error:
                 if not away:
                     log.warning(
-                        "cluster.listen_failed", problem=str(error).splitlines()[0] if str(error) else repr(error)
+                        "cluster.listen_failed",
+                        problem=str(error).splitlines()[0] if str(error) else repr(error),
                     )
                 away = True
             await asyncio.sleep(_AGAIN)

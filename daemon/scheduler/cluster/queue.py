@@ -39,7 +39,9 @@ def queue_of(machines: Sequence[str]) -> str:
 
 def queue_of_needs(run: Run) -> str:
     """Return the queue of runs with this definition that not everybody can live; a channel's name has 63 bytes."""
-    return f"{NEEDS} {hashlib.md5((run.definition or '').encode(), usedforsecurity=False).hexdigest()}"
+    return (
+        f"{NEEDS} {hashlib.md5((run.definition or '').encode(), usedforsecurity=False).hexdigest()}"
+    )
 
 
 def passing(run: Run, queue: str) -> Any:

@@ -25,7 +25,9 @@ def having(config: Config, tools: Iterable[str], *, absent: Collection[str], hos
     """Return what a process on this host has, as its row says it: tools but those bound elsewhere, MCP servers."""
     return {
         "tools": sorted(name for name in tools if name not in absent and _BETWEEN not in name),
-        "servers": sorted(name for name, server in config.mcp.items() if named(server.machines, host)),
+        "servers": sorted(
+            name for name, server in config.mcp.items() if named(server.machines, host)
+        ),
     }
 
 
@@ -40,7 +42,9 @@ def _lacks(routine: Routine, has: Json, host: str) -> Iterator[str]:
         yield f"the name {' or '.join(globs)}"
     if not has:
         return  # of a version that does not say
-    wanted = dict.fromkeys((*(each.tool for each in routine.gather), *routine.run.required_tools, *routine.run.tools))
+    wanted = dict.fromkeys(
+        (*(each.tool for each in routine.gather), *routine.run.required_tools, *routine.run.tools)
+    )
     tools, servers = frozenset(has["tools"]), frozenset(has["servers"])
     told = set()
     for pattern in wanted:

@@ -45,7 +45,10 @@ class _Wire(psycopg.Connection[Any]):
             return super().wait(gen, *arguments, **options)
         except psycopg.OperationalError as error:
             # an error of the server has a state, and one of a lost connection leaves no statement under way
-            if error.sqlstate or self.pgconn.transaction_status != psycopg.pq.TransactionStatus.ACTIVE:
+            if (
+                error.sqlstate
+                or self.pgconn.transaction_status != psycopg.pq.TransactionStatus.ACTIVE
+            ):
                 raise
             self.pgconn.finish()
             raise psycopg.OperationalError(f"no answer within {self.patience:g} s") from error
@@ -55,7 +58,9 @@ class _Text(StrDumper):
     """Text as the columns take it: PostgreSQL knows no NUL."""
 
     def dump(self, obj: str) -> Buffer | None:
-        return super().dump(obj.replace("\x00", "\N{REPLACEMENT CHARACTER}") if "\x00" in obj else obj)
+        return super().dump(
+            obj.replace("\x00", "\N{REPLACEMENT CHARACTER}") if "\x00" in obj else obj
+        )
 
 
 class _Flag(Dumper):
@@ -148,7 +153,9 @@ def _missing(url: str) -> dict[str, Any]:
     """Return our settings but for those that the person has written into the URL."""
     given = psycopg.conninfo.conninfo_to_dict(url)
     options = f"{_OPTIONS} {given.get('options', '')}".strip()
-    return {key: value for key, value in _SETTINGS.items() if key not in given} | {"options": options}
+    return {key: value for key, value in _SETTINGS.items() if key not in given} | {
+        "options": options
+    }
 
 
 def place_of(url: str) -> str:
@@ -188,4 +195,6 @@ def refusal(error: BaseException) -> str | None:
 
 def unusable(url: str, problem: str, hint: str) -> ConfigError:
     """Return the error that says what is wrong with the database."""
-    return ConfigError(Fault(file=place_of(url), key="[store] url", found="", problem=problem, hint=hint))
+    return ConfigError(
+        Fault(file=place_of(url), key="[store] url", found="", problem=problem, hint=hint)
+    )

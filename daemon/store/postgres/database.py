@@ -50,7 +50,11 @@ _BETWEEN = 0.25  # seconds between two attempts to connect
 _SWEEP = "DELETE FROM store_writer WHERE seen < now() - interval '1 day'"
 
 # The last one: a process that was stopped in the middle of its work comes back to a session that is gone.
-_BROKEN = (psycopg.OperationalError, psycopg.InterfaceError, psycopg.errors.IdleInTransactionSessionTimeout)
+_BROKEN = (
+    psycopg.OperationalError,
+    psycopg.InterfaceError,
+    psycopg.errors.IdleInTransactionSessionTimeout,
+)
 
 
 class PostgresDatabase(Database):
@@ -58,7 +62,9 @@ class PostgresDatabase(Database):
 
     shared: ClassVar[bool] = True
 
-    def __init__(self, url: str, path: Path, migrations: Path, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self, url: str, path: Path, migrations: Path, loop: asyncio.AbstractEventLoop
+    ) -> None:
         super().__init__(path, migrations, loop)
         self.url = url
         self.place = place_of(url)
@@ -105,7 +111,9 @@ class PostgresDatabase(Database):
                 error = cause(caught)
                 problem = refusal(error)
                 if problem is not None:
-                    raise unusable(self.url, problem, "mend [store] url, or the rights on the server") from caught
+                    raise unusable(
+                        self.url, problem, "mend [store] url, or the rights on the server"
+                    ) from caught
                 if not isinstance(error, _BROKEN):
                     raise
                 self._lost(error)
@@ -302,7 +310,9 @@ def explain(error: BaseException, place: str) -> BaseException:
         problem = "the disk of the server is full; make room"
     elif isinstance(error, (psycopg.errors.ReadOnlySqlTransaction,)):
         problem = "the server only reads (a standby, perhaps); connect to the one that writes"
-    elif isinstance(error, (psycopg.errors.IoError, psycopg.errors.DataCorrupted, psycopg.errors.IndexCorrupted)):
+    elif isinstance(
+        error, (psycopg.errors.IoError, psycopg.errors.DataCorrupted, psycopg.errors.IndexCorrupted)
+    ):
         problem = "the server reports an error of its disk; see its log"
     elif isinstance(error, _BROKEN):
         problem = "it cannot be reached"

@@ -37,7 +37,10 @@ WORDS = tuple(
             r"substr\(event, 1, instr\(event, '/'\) - 1\)",
             "substr(event, 1, greatest(strpos(event, '/') - 1, 0))",
         ),
-        (r"json_set\(value, '\$\.summary', ''\)", r"""jsonb_set(CAST(value AS JSONB), '{summary}', '""')"""),
+        (
+            r"json_set\(value, '\$\.summary', ''\)",
+            r"""jsonb_set(CAST(value AS JSONB), '{summary}', '""')""",
+        ),
         (
             r"SELECT page_count \* page_size FROM pragma_page_count, pragma_page_size",
             "SELECT pg_database_size(current_database())",

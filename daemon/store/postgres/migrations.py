@@ -70,7 +70,9 @@ def _claim(connection: Connection, url: str) -> None:
     ).fetchone()
     if tables and not (mine and writers):
         raise unusable(
-            url, "holds the tables of another program", "choose an empty database: createdb agentd, or CREATE DATABASE"
+            url,
+            "holds the tables of another program",
+            "choose an empty database: createdb agentd, or CREATE DATABASE",
         )
     if not mine:
         connection.control(_KEPT)

@@ -35,10 +35,16 @@ class ServerOnlooker(Database):
             if isinstance(error, (psycopg.errors.UndefinedTable, psycopg.errors.UndefinedColumn)):
                 problem = "holds no journal of this version of agentd"
                 hint = "start agentd once, which brings it up to date"
-                raise ConfigError(Fault(file=place, key="[store] url", found="", problem=problem, hint=hint)) from None
+                raise ConfigError(
+                    Fault(file=place, key="[store] url", found="", problem=problem, hint=hint)
+                ) from None
             if not isinstance(error, psycopg.Error):
                 raise
             if isinstance(error, psycopg.OperationalError) and refusal(error) is None:
-                raise DatabaseAway(f"{place} is away ({str(error).splitlines()[0]}); start the server") from None
+                raise DatabaseAway(
+                    f"{place} is away ({str(error).splitlines()[0]}); start the server"
+                ) from None
             problem = f"cannot be read: {explain(error, place)}"
-            raise ConfigError(Fault(file=place, key="[store] url", found="", problem=problem)) from None
+            raise ConfigError(
+                Fault(file=place, key="[store] url", found="", problem=problem)
+            ) from None

@@ -36,7 +36,20 @@ _OBEY_HOME, _NOWHERE = frozenset({"jq", "file", "git"}), "/nonexistent"
 # They look at the machine, which a sandbox of their own would hide; run so only with words that change nothing.
 _OF_THE_MACHINE = frozenset(
     {
-        *("df", "dmesg", "free", "ip", "journalctl", "last", "lsblk", "lscpu", "nproc", "ps", "ss", "systemctl"),
+        *(
+            "df",
+            "dmesg",
+            "free",
+            "ip",
+            "journalctl",
+            "last",
+            "lsblk",
+            "lscpu",
+            "nproc",
+            "ps",
+            "ss",
+            "systemctl",
+        ),
         *("uptime", "vmstat", "w", "who"),
     }
 )
@@ -53,7 +66,13 @@ class Done:
 
 
 async def run_call(
-    tool: str, arguments: Json, *, policy: Policy, context: ToolContext, sandbox: Confining, zone: str | None = None
+    tool: str,
+    arguments: Json,
+    *,
+    policy: Policy,
+    context: ToolContext,
+    sandbox: Confining,
+    zone: str | None = None,
 ) -> Done:
     """Run a call exactly as the policy plans it; ToolFailed if it is not allowed or cannot be started."""
     verdict, line = policy.plan(tool, arguments, routine=context.routine, tainted=context.tainted)
@@ -61,11 +80,16 @@ async def run_call(
         instead = f"; {verdict.allowed}" if verdict.allowed else ""
         raise ToolFailed(f"not run, {verdict.rule}: {verdict.reason}{instead}")
     limits, reach, confined = policy.limits_for(context.routine), policy.reach, await sandbox()
-    folder = next((each.folder.real for part in line for each in part.commands if each.folder), reach.workspace)
+    folder = next(
+        (each.folder.real for part in line for each in part.commands if each.folder),
+        reach.workspace,
+    )
     with ExitStack() as files, program_time(policy, context) as seconds:
         try:
             commands = _Commands(policy, confined, folder, context.routine, files)
-            pipelines = [(each.joint, [commands.running(part) for part in each.commands]) for each in line]
+            pipelines = [
+                (each.joint, [commands.running(part) for part in each.commands]) for each in line
+            ]
             ended = await run(
                 pipelines,
                 folder=Path(folder),
@@ -110,7 +134,9 @@ class _Commands:
         variables, needs = {"HOME": _NOWHERE} if command.program in _OBEY_HOME else {}, list[str]()
         stdin, fault = None, None
         if command.program == "git":
-            variables |= repository_view(Path(self.folder), self.files, owner=self.sandbox.user, denied=command.denied)
+            variables |= repository_view(
+                Path(self.folder), self.files, owner=self.sandbox.user, denied=command.denied
+            )
             needs.append(variables["GIT_DIR"])
             if command.argv[1:] != ("--version",) and not Path(self.folder, ".git").exists():
                 # Without a repository `git diff` compares plain folders, and from git 2.51 on takes the patterns that
@@ -151,7 +177,9 @@ class _Commands:
         )
 
 
-def bounds(policy: Policy, routine: str, *, folder: str, writes: bool, host: bool = False) -> Bounds:
+def bounds(
+    policy: Policy, routine: str, *, folder: str, writes: bool, host: bool = False
+) -> Bounds:
     """Return what a program of a routine may see and use."""
     limits, reach = policy.limits_for(routine), policy.reach
     return Bounds(
@@ -173,7 +201,11 @@ def require_sandbox(policy: Policy, sandbox: Sandbox, program: str, *, reads_onl
     """Raise ToolFailed for a program that is not to run on a machine without a sandbox."""
     if sandbox.confines or sandbox.level == "off" or (reads_only and policy.sandbox != "require"):
         return
-    wanted = "the policy requires one for every program" if policy.sandbox == "require" else "it may change something"
+    wanted = (
+        "the policy requires one for every program"
+        if policy.sandbox == "require"
+        else "it may change something"
+    )
     raise ToolFailed(
         f"{program} is not run without a sandbox: {wanted}, and this machine has none ({'; '.join(sandbox.missing)}); "
         "agentctl doctor says how to get one"
@@ -182,7 +214,13 @@ def require_sandbox(policy: Policy, sandbox: Sandbox, program: str, *, reads_onl
 
 def environment(workspace: str, zone: str | None = None) -> dict[str, str]:
     """Return all that a program sees of the world outside: nothing of the daemon's own."""
-    seen = {"PATH": ":".join(TRUSTED), "HOME": workspace, "LANG": "C.UTF-8", "TERM": "dumb", "PAGER": "cat"}
+    seen = {
+        "PATH": ":".join(TRUSTED),
+        "HOME": workspace,
+        "LANG": "C.UTF-8",
+        "TERM": "dumb",
+        "PAGER": "cat",
+    }
     return seen | ({"TZ": zone} if zone else {})
 
 
@@ -216,7 +254,9 @@ def told(done: Done) -> str:
             partial=text,
         )
     if ended.stopped == "flood":
-        raise ToolFailed(f"stopped, as it put out {ended.output.size >> 20} MiB; ask for less", partial=text)
+        raise ToolFailed(
+            f"stopped, as it put out {ended.output.size >> 20} MiB; ask for less", partial=text
+        )
     pipeline, place = ended.last
     last = done.line[pipeline].commands[place]
     if ended.code and ended.code not in last.answers:

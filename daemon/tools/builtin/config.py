@@ -28,8 +28,12 @@ def register(registry: FunctionRegistry, settings: Callable[[], Settings]) -> No
 
     async def config(
         action: Literal["show", "set", "reset"],
-        key: Annotated[str, Field(description="Like agent.language; show: a table or nothing for all of them")] = "",
-        value: Annotated[str | bool | int | float | None, Field(description="set: what it is to be")] = None,
+        key: Annotated[
+            str, Field(description="Like agent.language; show: a table or nothing for all of them")
+        ] = "",
+        value: Annotated[
+            str | bool | int | float | None, Field(description="set: what it is to be")
+        ] = None,
     ) -> object:
         """Look at the settings of agentd, as far as they are no secret; set one of yours, or take that back with reset.
 

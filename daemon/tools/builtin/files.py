@@ -53,7 +53,9 @@ def register(registry: FunctionRegistry, policy: Callable[[], Policy]) -> None:
         now = policy()
         place = _judged(now, "file_read", path, context)
         with _opened(place) as file:
-            return _lines(file, place.asked, offset, limit, now.limits_for(context.routine).output_bytes)
+            return _lines(
+                file, place.asked, offset, limit, now.limits_for(context.routine).output_bytes
+            )
 
     def file_list(path: str = ".", *, context: ToolContext) -> list[Json]:
         """List a folder: name, kind, size in bytes and time of last change of everything in it.
@@ -99,7 +101,10 @@ def _judged(policy: Policy, tool: str, path: str, context: ToolContext) -> Place
     routine, tainted = context.routine, context.tainted
     verdicts = [
         policy.judge_place(tool, place, routine=routine, tainted=tainted),
-        *(policy.judge(tool, {"path": name}, routine=routine, tainted=tainted) for name in place.names[1:]),
+        *(
+            policy.judge(tool, {"path": name}, routine=routine, tainted=tainted)
+            for name in place.names[1:]
+        ),
     ]
     for verdict in verdicts:
         if not context.permits(verdict):
@@ -132,8 +137,12 @@ def _opened(place: Place) -> BinaryIO:
 
 
 def _lines(file: BinaryIO, name: str, offset: int, limit: int, room: int) -> str:
-    if b"\0" in (head := file.read(_SNIFF)) and not head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        raise ToolFailed(f"{name} is a binary file of {os.fstat(file.fileno()).st_size:,} bytes, not text")
+    if b"\0" in (head := file.read(_SNIFF)) and not head.startswith(
+        (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+    ):
+        raise ToolFailed(
+            f"{name} is a binary file of {os.fstat(file.fileno()).st_size:,} bytes, not text"
+        )
     if len(head) < _SNIFF:  # that was all of it
         file = BytesIO(head)
     file.seek(0)
@@ -161,10 +170,22 @@ def _entries(folder: int) -> list[Json]:
             status = entry.stat(follow_symlinks=False)
             modified = datetime.fromtimestamp(status.st_mtime, UTC).isoformat(timespec="seconds")
             found.append(
-                {"name": entry.name, "kind": _kind(status.st_mode), "size": status.st_size, "modified": modified}
+                {
+                    "name": entry.name,
+                    "kind": _kind(status.st_mode),
+                    "size": status.st_size,
+                    "modified": modified,
+                }
             )
     if len(names) > _MOST_NAMES:
-        found.append({"name": f"… and {len(names) - _MOST_NAMES} more", "kind": "", "size": 0, "modified": ""})
+        found.append(
+            {
+                "name": f"… and {len(names) - _MOST_NAMES} more",
+                "kind": "",
+                "size": 0,
+                "modified": "",
+            }
+        )
     return found
 
 
@@ -184,7 +205,10 @@ def _write(place: Place, data: bytes) -> None:
         draft = f".{path.name[:80]}.{token_hex(4)}.part"
         try:
             fd = os.open(
-                draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=folder
+                draft,
+                os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC,
+                0o600,
+                dir_fd=folder,
             )
             with os.fdopen(fd, "wb") as file:
                 file.write(data)
@@ -205,6 +229,10 @@ def _refuse_shared(place: Place, folder: int, name: str) -> None:
     except FileNotFoundError:
         return
     if not stat.S_ISREG(status.st_mode):
-        raise ToolFailed(f"{place.asked} is a {_kind(status.st_mode)}, not a plain file; write to another name")
+        raise ToolFailed(
+            f"{place.asked} is a {_kind(status.st_mode)}, not a plain file; write to another name"
+        )
     if status.st_nlink != 1:
-        raise ToolFailed(f"{place.asked} is one of {status.st_nlink} names of a file; write to another name")
+        raise ToolFailed(
+            f"{place.asked} is one of {status.st_nlink} names of a file; write to another name"
+        )

@@ -9,7 +9,10 @@ if TYPE_CHECKING:
 
 
 def finish(
-    status: Literal["succeeded", "failed"] = "succeeded", notify: bool = True, reason: str = "", report: str = ""
+    status: Literal["succeeded", "failed"] = "succeeded",
+    notify: bool = True,
+    reason: str = "",
+    report: str = "",
 ) -> str:
     """End this run.
 

@@ -42,7 +42,9 @@ def register(
         now = policy()
         if repository != EVERY:
             call = {"command": command, "repository": repository}
-            return told(await run_call("git", call, policy=now, context=context, sandbox=sandbox, zone=zone))
+            return told(
+                await run_call("git", call, policy=now, context=context, sandbox=sandbox, zone=zone)
+            )
         found = list(repositories(now))
         if not found:
             return "no repository is in the workspace or in the folders that [paths] read of policy.toml names"
@@ -50,12 +52,18 @@ def register(
         for each in found[:_MOST]:
             call = {"command": command, "repository": each}
             try:
-                text = told(await run_call("git", call, policy=now, context=context, sandbox=sandbox, zone=zone))
+                text = told(
+                    await run_call(
+                        "git", call, policy=now, context=context, sandbox=sandbox, zone=zone
+                    )
+                )
             except ToolFailed as fault:
                 seen[each] = f"not known: {fault}"
                 continue
             lines = [] if text == "(no output)" else text.splitlines()
-            more = [f"… and {len(lines) - _MOST_LINES} more lines"] if len(lines) > _MOST_LINES else []
+            more = (
+                [f"… and {len(lines) - _MOST_LINES} more lines"] if len(lines) > _MOST_LINES else []
+            )
             seen[each] = [*lines[:_MOST_LINES], *more]
         return seen
 
@@ -65,7 +73,11 @@ def register(
 def repositories(policy: Policy) -> Iterator[str]:
     """Yield the repositories in the workspace and in what may be read besides, as a call would name them."""
     reach = policy.reach
-    found = {os.path.realpath(path): None for root in (reach.workspace, *reach.readable) for path in _beneath(root)}
+    found = {
+        os.path.realpath(path): None
+        for root in (reach.workspace, *reach.readable)
+        for path in _beneath(root)
+    }
     for path in found:
         yield "." if path == reach.workspace else path.removeprefix(f"{reach.workspace}/")
 
@@ -80,7 +92,9 @@ def _beneath(root: str) -> Iterator[str]:
         if ".git" in inside:
             yield folder
         elif depth < _DEEPEST:
-            folders += [(f"{folder.rstrip('/')}/{name}", depth + 1) for name in inside if name[0] != "."]
+            folders += [
+                (f"{folder.rstrip('/')}/{name}", depth + 1) for name in inside if name[0] != "."
+            ]
 
 
 def _folders_in(folder: str) -> list[str]:

@@ -38,7 +38,9 @@ def register(registry: FunctionRegistry, memory: Memory) -> None:
             category: core for lasting facts and preferences, daily for notes of the day, conversation for what was
                 said, custom for anything else.
         """
-        await memory.store(key, content, category=category, run=context.run, tainted=context.tainted)
+        await memory.store(
+            key, content, category=category, run=context.run, tainted=context.tainted
+        )
         return f"kept under {key.strip()}"
 
     async def memory_recall(
@@ -56,7 +58,9 @@ def register(registry: FunctionRegistry, memory: Memory) -> None:
         found = await memory.retrieve([query, *also], limit)
         return [_shown(each) for each in found] if found else "nothing is remembered about that"
 
-    async def memory_expand(anchor: str, window: Annotated[int, Field(ge=0, le=20)] = 2) -> list[Json]:
+    async def memory_expand(
+        anchor: str, window: Annotated[int, Field(ge=0, le=20)] = 2
+    ) -> list[Json]:
         """Read what came directly before and after a text that memory_recall found.
 
         Args:
@@ -85,7 +89,9 @@ def register(registry: FunctionRegistry, memory: Memory) -> None:
 async def _not_kept(memory: Memory, key: str) -> ToolFailed:
     keys = [each.key for each in await memory.items(limit=_KEYS_COMPARED)]
     near = get_close_matches(key, keys, n=1)
-    return ToolFailed(f"nothing is kept under {key!r}" + (f", did you mean {near[0]!r}?" if near else ""))
+    return ToolFailed(
+        f"nothing is kept under {key!r}" + (f", did you mean {near[0]!r}?" if near else "")
+    )
 
 
 def _shown(chunk: MemoryChunk) -> Json:
@@ -111,4 +117,6 @@ def _anchor(text: str) -> Anchor:
     except ValueError:
         msg = f"{text!r} is not an anchor; take one from the results of memory_recall (run/iteration/segment)"
         raise ToolFailed(msg) from None
-    return Anchor(run_id=run, iteration=iteration, segment=segment, type=SegmentType.SUMMARY, timestamp=EPOCH)
+    return Anchor(
+        run_id=run, iteration=iteration, segment=segment, type=SegmentType.SUMMARY, timestamp=EPOCH
+    )

@@ -20,8 +20,12 @@ class Item(TypedDict):
     """One thing that was found."""
 
     title: Annotated[str, Field(description="What it is, in a line", min_length=1)]
-    url: NotRequired[Annotated[str, Field(description="Its own address, not that of the list it stands in")]]
-    id: NotRequired[Annotated[str, Field(description="What its source calls it, always in the same words")]]
+    url: NotRequired[
+        Annotated[str, Field(description="Its own address, not that of the list it stands in")]
+    ]
+    id: NotRequired[
+        Annotated[str, Field(description="What its source calls it, always in the same words")]
+    ]
     text: NotRequired[Annotated[str, Field(description="A sentence or two on why it matters")]]
     date: NotRequired[Annotated[str, Field(description="When it is from, like 2026-11-20")]]
 
@@ -39,7 +43,9 @@ class Seen(Protocol):
 def register(registry: FunctionRegistry, journal: Seen) -> None:
     """Offer the tool."""
 
-    async def report_items(context: ToolContext, items: Annotated[list[Item], Field(max_length=MOST)]) -> Json:
+    async def report_items(
+        context: ToolContext, items: Annotated[list[Item], Field(max_length=MOST)]
+    ) -> Json:
         """Report what you found; this is the only way into the report, which is made of the new items alone.
 
         Report everything that fits the task, new or not: what was reported by earlier runs is dropped by code, and you
@@ -68,6 +74,11 @@ def register(registry: FunctionRegistry, journal: Seen) -> None:
             if digest not in known:
                 known.add(digest)
                 new_at.append(place)
-        return {"items": len(items), "new": len(new_at), "seen": len(items) - len(new_at), "new_at": new_at}
+        return {
+            "items": len(items),
+            "new": len(new_at),
+            "seen": len(items) - len(new_at),
+            "new_at": new_at,
+        }
 
     registry.register(REPORT_ITEMS, None, report_items, read_only=True)

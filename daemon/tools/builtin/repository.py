@@ -29,7 +29,15 @@ _SHOWN = ("objects", "refs", "packed-refs", "index", "logs", "shallow", "reftabl
 # The settings that say how the repository is stored and where it comes from; all others have no effect on looking, or
 # a bad one. In lower case, as git reads them.
 _HARMLESS = {
-    "core": {"repositoryformatversion", "filemode", "ignorecase", "precomposeunicode", "autocrlf", "eol", "symlinks"},
+    "core": {
+        "repositoryformatversion",
+        "filemode",
+        "ignorecase",
+        "precomposeunicode",
+        "autocrlf",
+        "eol",
+        "symlinks",
+    },
     "extensions": {"objectformat", "refstorage"},
     "remote": {"url", "pushurl", "fetch"},
     "branch": {"remote", "merge"},
@@ -64,12 +72,16 @@ def repository_view(
     place = folder / ".git"
     environment = {**_ENVIRONMENT, "GIT_DIR": str(place), "GIT_WORK_TREE": str(folder)}
     if place.is_symlink() or place.is_file():
-        raise ToolFailed("its .git leads elsewhere; only a repository that is wholly in its folder can be looked at")
+        raise ToolFailed(
+            "its .git leads elsewhere; only a repository that is wholly in its folder can be looked at"
+        )
     if not place.is_dir():
         return environment
     for name in (*_SHOWN, "HEAD", "config", "objects/info"):
         if (place / name).is_symlink():
-            raise ToolFailed(f".git/{name} is a link; only a repository that is wholly in its folder can be looked at")
+            raise ToolFailed(
+                f".git/{name} is a link; only a repository that is wholly in its folder can be looked at"
+            )
     if (place / "objects" / "info" / "alternates").exists():
         raise ToolFailed("the repository borrows objects from elsewhere, so it cannot be looked at")
     view = Path(tempfile.mkdtemp(prefix="agentd-git-"))
@@ -103,7 +115,9 @@ def _head(place: Path) -> str:
     except OSError:
         text = ""
     if not _HEAD.fullmatch(text):
-        raise ToolFailed(".git/HEAD names no branch or commit, so the repository cannot be looked at")
+        raise ToolFailed(
+            ".git/HEAD names no branch or commit, so the repository cannot be looked at"
+        )
     return text
 
 
@@ -121,5 +135,7 @@ def _settings(place: Path) -> Iterator[str]:
             yield f'[{section} "{match[2]}"]\n' if match[2] else f"[{section}]\n"
         elif line.lstrip().startswith("["):
             section = ""
-        elif (match := _SETTING.fullmatch(line.strip())) and match[1].lower() in _HARMLESS.get(section, ()):
+        elif (match := _SETTING.fullmatch(line.strip())) and match[1].lower() in _HARMLESS.get(
+            section, ()
+        ):
             yield f"{match[1]} = {match[2]}\n"

@@ -49,22 +49,37 @@ def register(registry: FunctionRegistry, control: Callable[[], RoutineControl]) 
     async def routine(
         context: ToolContext,
         action: Literal["list", "show", "create", "remove", "pause", "resume", "run"],
-        name: Annotated[str, Field(description="Which routine; of create: its new name, made of a-z, 0-9 and -")] = "",
+        name: Annotated[
+            str, Field(description="Which routine; of create: its new name, made of a-z, 0-9 and -")
+        ] = "",
         when: Annotated[
-            str, Field(description="create: when it runs, like 'weekdays at 9am', 'every 2 hours' or '30 8 * * 1-5'")
+            str,
+            Field(
+                description="create: when it runs, like 'weekdays at 9am', 'every 2 hours' or '30 8 * * 1-5'"
+            ),
         ] = "",
         prompt: Annotated[
-            str, Field(description="create: its task, with all it needs to know: it remembers nothing of this talk")
+            str,
+            Field(
+                description="create: its task, with all it needs to know: it remembers nothing of this talk"
+            ),
         ] = "",
-        description: Annotated[str, Field(description="create: what it is for, in one line", max_length=200)] = "",
+        description: Annotated[
+            str, Field(description="create: what it is for, in one line", max_length=200)
+        ] = "",
         tools: Annotated[
-            list[str] | None, Field(description="create: which of your own tools it may use; by default all of them")
+            list[str] | None,
+            Field(description="create: which of your own tools it may use; by default all of them"),
         ] = None,
         deliver: Annotated[
             list[str] | None,
-            Field(description="create: which of your own targets its report goes to; by default all of them"),
+            Field(
+                description="create: which of your own targets its report goes to; by default all of them"
+            ),
         ] = None,
-        until: Annotated[str, Field(description="pause: until when, like 2026-12-01T09:00:00Z; else till resume")] = "",
+        until: Annotated[
+            str, Field(description="pause: until when, like 2026-12-01T09:00:00Z; else till resume")
+        ] = "",
     ) -> Json | list[Json]:
         """See which routines run here by themselves, and steer them: pause one, let it go on, run it now.
 
@@ -80,7 +95,9 @@ def register(registry: FunctionRegistry, control: Callable[[], RoutineControl]) 
             case "show":
                 return rooms.show(name)
             case "create":
-                return await rooms.create(context, Wish(name, when, prompt, description, tools, deliver))
+                return await rooms.create(
+                    context, Wish(name, when, prompt, description, tools, deliver)
+                )
             case "remove":
                 return await rooms.remove(context, name)
             case "pause":

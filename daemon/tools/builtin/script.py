@@ -20,7 +20,14 @@ from daemon.policy.requests import Planned, PlannedCommand
 from daemon.sandbox.current import Confining, unconfined
 from daemon.sandbox.running import Running, run
 from daemon.sandbox.sandbox import Sandbox
-from daemon.tools.builtin.command_lines import LONGEST, Done, bounds, environment, program_time, told
+from daemon.tools.builtin.command_lines import (
+    LONGEST,
+    Done,
+    bounds,
+    environment,
+    program_time,
+    told,
+)
 from daemon.tools.registry import FunctionRegistry
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
@@ -38,7 +45,9 @@ def register(
 ) -> None:
     """Offer the tool; `policy`, `folder` and `sandbox` return those in force, `zone` is what scripts see."""
 
-    async def script(name: str = "", arguments: list[str] | None = None, *, context: ToolContext) -> str | list[Json]:
+    async def script(
+        name: str = "", arguments: list[str] | None = None, *, context: ToolContext
+    ) -> str | list[Json]:
         """Run one of the scripts that the owner of this machine has prepared; without a name: list them, each with
         what it is for. A script may change the workspace and has no network.
 
@@ -62,11 +71,18 @@ def register(
 
 
 async def _run(
-    path: Path, words: Sequence[str], policy: Policy, context: ToolContext, sandbox: Sandbox, zone: str | None
+    path: Path,
+    words: Sequence[str],
+    policy: Policy,
+    context: ToolContext,
+    sandbox: Sandbox,
+    zone: str | None,
 ) -> Done:
     if not sandbox.confines:
         why = "; ".join(sandbox.missing) or "the policy says off"
-        raise ToolFailed(f"no script is run without a sandbox, and there is none: {why}; agentctl doctor helps")
+        raise ToolFailed(
+            f"no script is run without a sandbox, and there is none: {why}; agentctl doctor helps"
+        )
     if any("\0" in word for word in words):
         raise ToolFailed("an argument holds a NUL")
     limits, workspace = policy.limits_for(context.routine), policy.reach.workspace
@@ -83,7 +99,9 @@ async def _run(
             )
         except OSError as error:
             raise ToolFailed(f"could not be run: {error.strerror}: {error.filename}") from None
-    planned = PlannedCommand(program=path.name, argv=tuple(running.argv), redirects=(), stdin=None, answers=())
+    planned = PlannedCommand(
+        program=path.name, argv=tuple(running.argv), redirects=(), stdin=None, answers=()
+    )
     return Done(ended=ended, line=(Planned(joint=";", commands=(planned,)),), seconds=seconds)
 
 
@@ -99,7 +117,10 @@ def scripts(folder: Path, policy: Policy) -> list[Path]:
 def find_script(folder: Path, name: str, policy: Policy) -> Path:
     """Return a script by its name; ToolFailed, with those there are, for what is none or could be somebody else's."""
     if problem := _unfit(folder, name, policy):
-        there = ", ".join(path.name for path in scripts(folder, policy)) or f"none; they belong into {folder}"
+        there = (
+            ", ".join(path.name for path in scripts(folder, policy))
+            or f"none; they belong into {folder}"
+        )
         raise ToolFailed(f"{problem}; the scripts are: {there}")
     return folder.resolve() / name
 

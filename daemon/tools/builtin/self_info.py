@@ -31,7 +31,11 @@ class SelfInfo:
         Args:
             parts: Only these keys of the answer, such as "you" or "routines"; everything if left out.
         """
-        you = {"run": context.run, "routine": context.routine.rpartition("/")[2], **self._routine(context.routine)}
+        you = {
+            "run": context.run,
+            "routine": context.routine.rpartition("/")[2],
+            **self._routine(context.routine),
+        }
         known = {"you": you, **self._daemon()}
         unknown = [part for part in parts or () if part not in known]
         if unknown:
@@ -41,7 +45,9 @@ class SelfInfo:
 
 
 def register(
-    registry: FunctionRegistry, daemon: Callable[[], Json], routine: Callable[[str], Json] = lambda name: {}
+    registry: FunctionRegistry,
+    daemon: Callable[[], Json],
+    routine: Callable[[str], Json] = lambda name: {},
 ) -> None:
     """Offer `self_info`: `daemon` tells of the whole, `routine` what the one of that name may do and its limits."""
     registry.register("self_info", None, SelfInfo(daemon, routine).self_info, read_only=True)

@@ -33,7 +33,11 @@ def register(
             command: For example: df -h && journalctl -p err --since yesterday | tail -n 20
         """
         call = {"command": command}
-        return told(await run_call("shell", call, policy=policy(), context=context, sandbox=sandbox, zone=zone))
+        return told(
+            await run_call(
+                "shell", call, policy=policy(), context=context, sandbox=sandbox, zone=zone
+            )
+        )
 
     registry.register("shell", None, shell, timeout=LONGEST)
 
@@ -50,7 +54,12 @@ def register_for_gates(
     async def shell(command: str, *, context: ToolContext) -> dict[str, int | str]:
         """Run a command line and return its exit code and what it put out."""
         done = await run_call(
-            "shell", {"command": command}, policy=policy(), context=context, sandbox=sandbox, zone=zone
+            "shell",
+            {"command": command},
+            policy=policy(),
+            context=context,
+            sandbox=sandbox,
+            zone=zone,
         )
         if done.ended.stopped:
             told(done)  # raises

@@ -17,7 +17,9 @@ SUBAGENT = "subagent"
 class Delegation(Protocol):
     """Who has a task done by another run."""
 
-    async def delegate(self, context: ToolContext, task: str, tools: list[str] | None, budget: int | None) -> Json:
+    async def delegate(
+        self, context: ToolContext, task: str, tools: list[str] | None, budget: int | None
+    ) -> Json:
         """Return `{"run", "status", "report", "tainted", "usage"}`; ToolFailed."""
 
 
@@ -27,13 +29,18 @@ def register(registry: FunctionRegistry, delegation: Callable[[], Delegation]) -
     async def subagent(
         context: ToolContext,
         task: Annotated[
-            str, Field(description="What to do and what to report back; all it needs to know", min_length=1)
+            str,
+            Field(
+                description="What to do and what to report back; all it needs to know", min_length=1
+            ),
         ],
         tools: Annotated[
-            list[str] | None, Field(description="Which of your tools it may use; by default all but this one")
+            list[str] | None,
+            Field(description="Which of your tools it may use; by default all but this one"),
         ] = None,
         budget: Annotated[
-            int | None, Field(description="Tokens it may use; by default what is left to you", ge=100)
+            int | None,
+            Field(description="Tokens it may use; by default what is left to you", ge=100),
         ] = None,
     ) -> Json:
         """Have a part of the task done by another agent, which sees nothing but what you tell it, and read its report.

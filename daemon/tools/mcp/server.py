@@ -34,7 +34,9 @@ SAID = 500  # characters of its complaints that are told
 START = 30.0  # seconds that a server is given to come up and to say what it offers
 PIECE = 30.0  # seconds for a connection over HTTP and for each piece that is sent
 STREAM = 300.0  # seconds between two pieces of an answer over HTTP: a server may hold a stream open
-MAX_ANSWER = 16_000_000  # bytes of an answer over HTTP, unpacked; of a stream, the SDK bounds each event
+MAX_ANSWER = (
+    16_000_000  # bytes of an answer over HTTP, unpacked; of a stream, the SDK bounds each event
+)
 MOST_PAGES = 100  # of a list of tools: one that never ends must not hold a run up
 
 
@@ -65,13 +67,16 @@ class Server:
                 for _ in range(MOST_PAGES):
                     page = await client.list_tools(cursor=cursor, cache_mode="refresh")
                     found += [
-                        Offered(each.name, each.description or "", dict(each.input_schema)) for each in page.tools
+                        Offered(each.name, each.description or "", dict(each.input_schema))
+                        for each in page.tools
                     ]
                     cursor = page.next_cursor
                     if cursor is None:
                         break
         except Exception as error:
-            raise ToolFailed(f"the MCP server {self.name} does not say what it offers: {_words(error)}") from error
+            raise ToolFailed(
+                f"the MCP server {self.name} does not say what it offers: {_words(error)}"
+            ) from error
         return found
 
     async def call(self, tool: str, arguments: Json) -> Any:
@@ -84,12 +89,16 @@ class Server:
         except TimeoutError:
             if not clock.expired():
                 raise
-            raise ToolFailed(f"{self.name} did not answer within {limit:g} s; what came of it is unknown") from None
+            raise ToolFailed(
+                f"{self.name} did not answer within {limit:g} s; what came of it is unknown"
+            ) from None
         except Exception as error:
             if await self._answers(client):
                 raise ToolFailed(f"{self.name}: {_words(error)}") from error
             await self.close()
-            gone = "went away during the call; what came of it is unknown, check before trying again"
+            gone = (
+                "went away during the call; what came of it is unknown, check before trying again"
+            )
             raise ToolFailed(f"{self.name} {gone}") from error
         self._heard = loop.time()
         return _said(result)
@@ -116,7 +125,9 @@ class Server:
                     self._client = await asyncio.shield(ready)
             except TimeoutError:
                 await self.close()
-                raise ToolFailed(f"the MCP server {self.name} did not come up within {START:g} s") from None
+                raise ToolFailed(
+                    f"the MCP server {self.name} did not come up within {START:g} s"
+                ) from None
             self._heard = asyncio.get_running_loop().time()
             return self._client
 
@@ -135,14 +146,18 @@ class Server:
         try:
             async with AsyncExitStack() as stack:
                 # the SDK takes half a second to import
-                client = await stack.enter_async_context(await asyncio.to_thread(self._made, stack, said))
+                client = await stack.enter_async_context(
+                    await asyncio.to_thread(self._made, stack, said)
+                )
                 log.info("mcp.connected", server=self.name)
                 ready.set_result(client)
                 await asyncio.Event().wait()
         except Exception as error:  # noqa: BLE001  one background task: whoever waits is told, and may try again
             why = _words(error) + (f"; it said: {said}" if str(said) else "")
             if not ready.done():
-                ready.set_exception(ToolFailed(f"the MCP server {self.name} cannot be reached: {why}"))
+                ready.set_exception(
+                    ToolFailed(f"the MCP server {self.name} cannot be reached: {why}")
+                )
             log.warning("mcp.disconnected", server=self.name, error=why)
         finally:
             said.close()
@@ -160,12 +175,18 @@ class Server:
             from daemon.system.http_limit import limit_response
         except ImportError:
             raise ToolFailed("MCP servers need `pip install agentd-routines[mcp]`") from None
-        logging.getLogger("mcp").setLevel(logging.CRITICAL)  # what it has to say comes to us as errors
+        logging.getLogger("mcp").setLevel(
+            logging.CRITICAL
+        )  # what it has to say comes to us as errors
         config = self._config
         if config.command:
             program, *arguments = config.command
-            env = config.env | {name: os.environ[name] for name in config.pass_env if name in os.environ}
-            parameters = StdioServerParameters(command=program, args=arguments, env=env, cwd=config.cwd)
+            env = config.env | {
+                name: os.environ[name] for name in config.pass_env if name in os.environ
+            }
+            parameters = StdioServerParameters(
+                command=program, args=arguments, env=env, cwd=config.cwd
+            )
             return Client(stdio_client(parameters, errlog=said.stream))
         headers = {"Authorization": f"Bearer {self._secret}"} if self._secret else None
 

@@ -26,9 +26,15 @@ class Servers:
     """Asks servers what they offer when a run first names their tools, and registers that."""
 
     def __init__(
-        self, configs: Mapping[str, McpConfig], registry: FunctionRegistry, *, secret: Callable[[str], str | None]
+        self,
+        configs: Mapping[str, McpConfig],
+        registry: FunctionRegistry,
+        *,
+        secret: Callable[[str], str | None],
     ) -> None:
-        self._servers = {name: Server(name, config, secret=secret(name)) for name, config in configs.items()}
+        self._servers = {
+            name: Server(name, config, secret=secret(name)) for name, config in configs.items()
+        }
         self._configs, self._registry = configs, registry
         self._known: set[str] = set()
         self._looking = asyncio.Lock()
@@ -37,11 +43,15 @@ class Servers:
         """Have the tools registered that these names or patterns may mean; a server that is not there is logged."""
         if not self._servers:
             return
-        wanted = {pattern.partition(BETWEEN)[0] for pattern in patterns if BETWEEN in pattern} & set(self._servers)
+        wanted = {
+            pattern.partition(BETWEEN)[0] for pattern in patterns if BETWEEN in pattern
+        } & set(self._servers)
         if wanted <= self._known:
             return
         async with self._looking:
-            await asyncio.gather(*(self._look(self._servers[name]) for name in wanted - self._known))
+            await asyncio.gather(
+                *(self._look(self._servers[name]) for name in wanted - self._known)
+            )
 
     async def close(self) -> None:
         await asyncio.gather(*(server.close() for server in self._servers.values()))
@@ -50,7 +60,9 @@ class Servers:
         try:
             offered = await server.tools()
         except ToolFailed as error:
-            log.warning("mcp.not_there", server=server.name, error=str(error))  # it is asked again by the next run
+            log.warning(
+                "mcp.not_there", server=server.name, error=str(error)
+            )  # it is asked again by the next run
             return
         for tool in offered:
             self._register(server, tool)
@@ -64,6 +76,8 @@ class Servers:
             return await server.call(tool.name, arguments)
 
         try:
-            self._registry.register(name, tool.description[:LONGEST] or tool.name, call, tool.parameters)
+            self._registry.register(
+                name, tool.description[:LONGEST] or tool.name, call, tool.parameters
+            )
         except (ValueError, TypeError) as error:
             log.warning("mcp.tool_skipped", server=server.name, tool=tool.name, error=str(error))

@@ -10,7 +10,9 @@ from pathlib import Path
 ROOT = Path(__file__).parents[3]
 
 
-async def test_whatever_moment_it_is_killed_at_an_approved_call_starts_at_most_once(tmp_path: Path) -> None:
+async def test_whatever_moment_it_is_killed_at_an_approved_call_starts_at_most_once(
+    tmp_path: Path,
+) -> None:
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "tests.acceptance.approvals.victim", str(tmp_path)),
         cwd=ROOT,
@@ -26,4 +28,6 @@ async def test_whatever_moment_it_is_killed_at_an_approved_call_starts_at_most_o
         assert death["status"] == "succeeded", death
         unknown = "outcome unknown" in death["told"]
         assert death["effects"] == 1 or (death["effects"] == 0 and unknown), death
-    assert any("outcome unknown" in death["told"] for death in deaths), "one died between start and result"
+    assert any("outcome unknown" in death["told"] for death in deaths), (
+        "one died between start and result"
+    )

@@ -44,7 +44,9 @@ class Marked(House):
         self.registry.register("send", None, send)
 
 
-async def life(folder: Path, number: int, where: str, live: Callable[[House], Awaitable[None]]) -> int:
+async def life(
+    folder: Path, number: int, where: str, live: Callable[[House], Awaitable[None]]
+) -> int:
     """Live on a folder; die at the write of that number; return how many writes there were."""
     database = await Doomed.open(folder / "agentd.db")
     assert isinstance(database, Doomed)
@@ -81,7 +83,9 @@ def ended(folder: Path) -> dict[str, object]:
         database = await Doomed.open(folder / "agentd.db")
         journal = Journal(database, clock=Clock().now)
         (run,) = await journal.runs()
-        results = [step.body["text"] for step in await journal.steps(run.id) if step.kind == "result"]
+        results = [
+            step.body["text"] for step in await journal.steps(run.id) if step.kind == "result"
+        ]
         proof = await journal.prove_audit()
         assert proof.broken is None
         await database.close()

@@ -141,7 +141,9 @@ class Site:
         """Have the next one take long again."""
         (self.home / "go").unlink()
 
-    def _add(self, name: str, verb: tuple[str, ...], url: str | None, extra: str, extra_end: str = "") -> Process:
+    def _add(
+        self, name: str, verb: tuple[str, ...], url: str | None, extra: str, extra_end: str = ""
+    ) -> Process:
         self.write(
             f"config-{name}.toml",
             f'provider = "local"\nworkspace = "{self.folder / "workspace"}"\n{extra}'
@@ -157,7 +159,9 @@ class Site:
     def daemon(self, name: str, *, url: str | None = None, extra: str = "") -> Process:
         return self._add(name, (), url, extra)
 
-    def worker(self, name: str, *, url: str | None = None, extra: str = "", extra_end: str = "") -> Process:
+    def worker(
+        self, name: str, *, url: str | None = None, extra: str = "", extra_end: str = ""
+    ) -> Process:
         return self._add(name, ("worker",), url, extra, extra_end)
 
     async def spawn(
@@ -170,7 +174,12 @@ class Site:
                 "-m",
                 module,
                 *map(str, arguments),
-                env={"PATH": os.environ["PATH"], "HOME": str(self.folder), "TZ": "UTC", "PYTHONPATH": str(root)},
+                env={
+                    "PATH": os.environ["PATH"],
+                    "HOME": str(self.folder),
+                    "TZ": "UTC",
+                    "PYTHONPATH": str(root),
+                },
                 cwd=self.home,
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.PIPE,
@@ -185,7 +194,9 @@ class Site:
         """Return how often each call has begun."""
         path = self.home / "marks"
         lines = path.read_text().splitlines() if path.exists() else []
-        return Counter((run, call) for run, call, what, _ in map(str.split, lines) if what == "begin")
+        return Counter(
+            (run, call) for run, call, what, _ in map(str.split, lines) if what == "begin"
+        )
 
     async def close(self) -> None:
         for each in self.processes:

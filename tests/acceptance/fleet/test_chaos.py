@@ -85,12 +85,18 @@ class Chaos:
         end = time.monotonic() + 120
         while True:
             statuses = Counter(status for (status,) in self.rows("SELECT status FROM run"))
-            if sum(statuses.values()) >= runs and not statuses.keys() & {"queued", "running", "waiting"}:
+            if sum(statuses.values()) >= runs and not statuses.keys() & {
+                "queued",
+                "running",
+                "waiting",
+            }:
                 return
             if time.monotonic() > end:
                 left = self.rows("SELECT id, routine, status, owner FROM run WHERE ended IS NULL")
                 jobs = self.rows("SELECT id, status, args FROM procrastinate_jobs")
-                raise AssertionError(f"{statuses}, {dict(self.done)}, left {left}, in the queue {jobs}")
+                raise AssertionError(
+                    f"{statuses}, {dict(self.done)}, left {left}, in the queue {jobs}"
+                )
             await asyncio.sleep(0.3)
 
 
@@ -100,31 +106,41 @@ def check(chaos: Chaos, slots: int) -> dict[str, int]:
     assert len(runs) == slots
     assert len({(routine, slot) for routine, slot, _, _ in runs}) == slots, "a slot ran twice"
     assert chaos.rows("SELECT count(*) FROM slot WHERE run_id IS NOT NULL") == [(slots,)]
-    assert {status for _, _, status, _ in runs} == {"succeeded"}, Counter((row[2], row[3]) for row in runs)
+    assert {status for _, _, status, _ in runs} == {"succeeded"}, Counter(
+        (row[2], row[3]) for row in runs
+    )
     marks = chaos.site.marks()
     assert not [call for call, times in marks.items() if times > 1], "a side effect happened twice"
     results = [
         (run, call, decode(bytes(body)))
-        for run, call, body in chaos.rows("SELECT run_id, call_id, body FROM step WHERE kind = 'result'")
+        for run, call, body in chaos.rows(
+            "SELECT run_id, call_id, body FROM step WHERE kind = 'result'"
+        )
     ]
     assert len(results) == slots
     unknown = [(run, call) for run, call, body in results if "outcome unknown" in body["text"]]
     done = [(run, call) for run, call, body in results if body["ok"]]
     assert len(done) + len(unknown) == slots
     assert all(call in marks for call in done), "a side effect got lost"
-    assert chaos.rows("SELECT run_id, seq, count(*) FROM step GROUP BY 1, 2 HAVING count(*) > 1") == []
+    assert (
+        chaos.rows("SELECT run_id, seq, count(*) FROM step GROUP BY 1, 2 HAVING count(*) > 1") == []
+    )
     takeovers = sum(attempt - 1 for (attempt,) in chaos.rows("SELECT attempt FROM run"))
     return {"done": len(done), "unknown": len(unknown), "takeovers": takeovers, **chaos.done}
 
 
-async def slots_in_chaos(tmp_path, server: Server, *, lead: float, seconds: float, slots: int) -> dict[str, int]:
+async def slots_in_chaos(
+    tmp_path, server: Server, *, lead: float, seconds: float, slots: int
+) -> dict[str, int]:
     """Let three daemons fire so many slots within some seconds, while everything goes wrong.
 
     They are told of the slots `lead` seconds before: each reads the files, as people edit them, when it gets to it.
     """
     database = server.create()
     async with AsyncExitStack() as stack:
-        vendor = stack.enter_context(VendorProcess([SLOW, "Done."], by="conversation", latency=0.05))
+        vendor = stack.enter_context(
+            VendorProcess([SLOW, "Done."], by="conversation", latency=0.05)
+        )
         site = Site(tmp_path, server.url(database), vendor.url, lease=f"{LEASE:g}s")
         stack.push_async_callback(site.close)
         chaos = Chaos(site, server, database)
@@ -144,7 +160,9 @@ async def slots_in_chaos(tmp_path, server: Server, *, lead: float, seconds: floa
 
 @pytest.mark.soak
 @pytest.mark.timeout(600)
-async def test_a_hundred_slots_of_three_daemons_and_three_workers_survive_everything(tmp_path, server, capsys):
+async def test_a_hundred_slots_of_three_daemons_and_three_workers_survive_everything(
+    tmp_path, server, capsys
+):
     found = await slots_in_chaos(tmp_path, server, lead=15, seconds=40, slots=100)
     assert all(found.get(act) for act in ("kill", "sleep", "cut_off", "crash")), found
     with capsys.disabled():

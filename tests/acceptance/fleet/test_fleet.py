@@ -66,7 +66,9 @@ async def test_status_lists_who_lives_runs_and_when_each_was_heard_of(site):
     assert f":{worker.process.pid}" in said
     assert "sends the reports" in said
     assert await worker.stop() == 0
-    assert [each["kind"] for each in (await one.agentctl("status", "--json")).json["workers"]] == ["daemon"]
+    assert [each["kind"] for each in (await one.agentctl("status", "--json")).json["workers"]] == [
+        "daemon"
+    ]
 
 
 async def test_a_cancel_reaches_a_tool_that_runs_on_another_machine(site, long_vendor):
@@ -89,7 +91,9 @@ async def test_what_a_run_on_another_machine_is_told_reaches_it(site, long_vendo
     await asyncio.gather(one.start(), worker.start())
     run = (await one.agentctl("run", "work", "--detach")).out.strip()
     await marked(site)
-    telling = asyncio.create_task(one.agentctl("tell", run, "hurry", "up"))  # follows the run to its end
+    telling = asyncio.create_task(
+        one.agentctl("tell", run, "hurry", "up")
+    )  # follows the run to its end
     async with asyncio.timeout(120):
         while not site.rows("SELECT 1 FROM told"):
             await asyncio.sleep(0.05)
@@ -97,7 +101,9 @@ async def test_what_a_run_on_another_machine_is_told_reaches_it(site, long_vendo
     assert (await telling).code == 0
     assert (await ended(one, run))["status"] == "succeeded"
     steps = (await one.agentctl("inspect", run, "--json")).json["steps"]
-    assert [step["body"]["text"] for step in steps if step["body"].get("source") == "told"] == ["hurry up"]
+    assert [step["body"]["text"] for step in steps if step["body"].get("source") == "told"] == [
+        "hurry up"
+    ]
 
 
 async def test_of_a_routine_one_run_lives_at_a_time_on_all_machines(site):
@@ -119,7 +125,9 @@ async def test_once_ends_whoever_lives_its_run(site):
     worker, alone = site.worker("worker"), site.worker("alone")
     await worker.start()
     for _ in range(3):  # now the worker is first, now we are
-        process = await site.spawn("daemon.app.main", "once", "work", "--config", alone.config, "--state", alone.state)
+        process = await site.spawn(
+            "daemon.app.main", "once", "work", "--config", alone.config, "--state", alone.state
+        )
         async with asyncio.timeout(120):
             out, err = await process.communicate()
         assert (process.returncode, out.decode()) == (0, "Done.\n"), err.decode()
@@ -142,7 +150,9 @@ async def test_a_pause_is_known_to_every_daemon(site):
 
 async def test_machines_binds_a_routine_to_the_workers_it_names(site):
     site.routine("far", '[trigger]\nevery = "1h"\nmachines = ["another-box"]\n')
-    site.routine("near", f'[trigger]\nevery = "1h"\nmachines = ["another-box", "{platform.node()}"]\n')
+    site.routine(
+        "near", f'[trigger]\nevery = "1h"\nmachines = ["another-box", "{platform.node()}"]\n'
+    )
     one, worker = site.daemon("one"), site.worker("worker")
     await asyncio.gather(one.start(), worker.start())
     far = (await one.agentctl("run", "far", "--detach")).out.strip()
@@ -151,7 +161,9 @@ async def test_machines_binds_a_routine_to_the_workers_it_names(site):
     assert (await one.agentctl("inspect", far, "--json")).json["status"] == "queued"
 
 
-async def test_a_run_is_lived_by_a_worker_that_has_its_tools_and_people_are_told_what_is_missing(site):
+async def test_a_run_is_lived_by_a_worker_that_has_its_tools_and_people_are_told_what_is_missing(
+    site,
+):
     site.routine("work", "")
     site.write("policy.toml", f'{POLICY}[routine.work]\ntainted_tools = ["mark"]\n')
     one = site.daemon("one")
@@ -162,7 +174,10 @@ async def test_a_run_is_lived_by_a_worker_that_has_its_tools_and_people_are_told
         while not without.log("run.passed_on"):
             await asyncio.sleep(0.1)
     status = await one.agentctl("status")
-    assert f"waits for a machine with the tool mark: worker {platform.node()}:{without.process.pid} lacks" in status.out
+    assert (
+        f"waits for a machine with the tool mark: worker {platform.node()}:{without.process.pid} lacks"
+        in status.out
+    )
     assert "waits for a machine with the tool mark" in (await one.agentctl("why", "work")).out
     able = site.worker("able")
     await able.start()
@@ -176,7 +191,9 @@ async def test_a_run_is_lived_by_a_worker_that_has_its_tools_and_people_are_told
 async def test_what_is_approved_for_good_on_one_machine_holds_on_all(site):
     site.routine("work", "", WORK.replace("[run]\n", '[run]\nmemory = "none"\n'))
     # what the second is told of the first was read by a model that had called a tool
-    site.write("policy.toml", POLICY.replace("allow", "ask") + '[routine.work]\ntainted_tools = ["mark"]\n')
+    site.write(
+        "policy.toml", POLICY.replace("allow", "ask") + '[routine.work]\ntainted_tools = ["mark"]\n'
+    )
     one, two, worker = site.daemon("one"), site.daemon("two"), site.worker("worker")
     await asyncio.gather(one.start(), two.start(), worker.start())
     assert (await one.agentctl("run", "work")).code == 8
@@ -212,7 +229,9 @@ async def test_a_worker_that_is_told_to_stop_hands_its_runs_back_at_once(site, l
     assert (await ended(one, run))["status"] == "succeeded"
     assert set(site.marks().values()) == {1}, "the tool was started twice"
     steps = (await one.agentctl("inspect", run, "--json")).json["steps"]
-    assert ["outcome unknown" in step["body"]["text"] for step in steps if step["kind"] == "result"] == [True]
+    assert [
+        "outcome unknown" in step["body"]["text"] for step in steps if step["kind"] == "result"
+    ] == [True]
 
 
 def test_a_worker_without_a_queue_is_told_what_to_write(tmp_path):
@@ -248,11 +267,16 @@ async def marked(site):
 async def ended(process, run):
     """Follow a run to its end, and return its last event."""
     reader, writer = await asyncio.open_unix_connection(str(process.socket))
-    writer.write(f"GET /v1/runs/{run}/events HTTP/1.1\r\nHost: agentd\r\nConnection: close\r\n\r\n".encode())
+    writer.write(
+        f"GET /v1/runs/{run}/events HTTP/1.1\r\nHost: agentd\r\nConnection: close\r\n\r\n".encode()
+    )
     try:
         async with asyncio.timeout(120):
             while line := await reader.readline():
-                if line.startswith(b"data:") and (event := json.loads(line[5:]))["type"] == "run_ended":
+                if (
+                    line.startswith(b"data:")
+                    and (event := json.loads(line[5:]))["type"] == "run_ended"
+                ):
                     return event
     finally:
         writer.close()

@@ -32,8 +32,16 @@ INSERT INTO later VALUES (1, 'of a newer version');
 """
 CHANGES = (
     ("__init__.py", '__version__ = "', f'__version__ = "{NEXT}"  # "'),
-    ("definitions/routines/routine.py", 'class RunSpec(Table):\n    """What to do."""\n', '\n    mood: str = "calm"\n'),
-    ("store/runs.py", "[encode(step)", '[encode(replace(step, body={**step.body, "mood": "calm"}))'),
+    (
+        "definitions/routines/routine.py",
+        'class RunSpec(Table):\n    """What to do."""\n',
+        '\n    mood: str = "calm"\n',
+    ),
+    (
+        "store/runs.py",
+        "[encode(step)",
+        '[encode(replace(step, body={**step.body, "mood": "calm"}))',
+    ),
 )
 LONG = {"tool_calls": [{"name": "mark", "arguments": {"seconds": 600}}]}
 
@@ -48,7 +56,9 @@ def newer(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, before, after in CHANGES:
         text = (package / name).read_text("utf-8")
         assert text.count(before) == 1, f"{name} has changed: this test makes a newer version of it"
-        (package / name).write_text(text.replace(before, before + after if after[0] == "\n" else after), "utf-8")
+        (package / name).write_text(
+            text.replace(before, before + after if after[0] == "\n" else after), "utf-8"
+        )
     return root
 
 
@@ -57,7 +67,9 @@ def upgraded(process: Process, newer: Path) -> Process:
     return process
 
 
-async def test_versions_share_a_database_and_what_one_began_the_other_ends(tmp_path, postgres, newer):
+async def test_versions_share_a_database_and_what_one_began_the_other_ends(
+    tmp_path, postgres, newer
+):
     name = postgres.create()
     with VendorProcess([LONG, "Done."], by="conversation") as vendor:
         site = Site(tmp_path, postgres.url(name), vendor.url)
@@ -72,7 +84,10 @@ async def _upgrade(site: Site, newer: Path) -> None:
     site.write("policy.toml", f'{POLICY}[routine.work]\ntainted_tools = ["mark"]\n')
     for name in ("work", "other", "third"):
         site.routine(name, "", WORK.replace("[run]\n", '[run]\nmemory = "none"\n'))
-    old, old_worker = site.daemon("old"), site.worker("old-worker", extra='[daemon]\ngrace = "0.001s"\n')
+    old, old_worker = (
+        site.daemon("old"),
+        site.worker("old-worker", extra='[daemon]\ngrace = "0.001s"\n'),
+    )
     new, new_worker = site.daemon("new"), site.worker("new-worker")
     upgraded(new, newer)
     upgraded(new_worker, newer)
@@ -84,7 +99,10 @@ async def _upgrade(site: Site, newer: Path) -> None:
     await new.start()
     site.let_go()
     assert (await ended(old, run))["status"] == "succeeded"
-    seen = {(each["kind"], each["version"]) for each in (await old.agentctl("status", "--json")).json["workers"]}
+    seen = {
+        (each["kind"], each["version"])
+        for each in (await old.agentctl("status", "--json")).json["workers"]
+    }
     assert {kind for kind, version in seen if version != NEXT} == {"daemon", "worker"}
     assert ("daemon", NEXT) in seen
 
@@ -93,7 +111,10 @@ async def _upgrade(site: Site, newer: Path) -> None:
     async with asyncio.timeout(120):
         while not (passed := old_worker.log("run.passed_on")):
             await asyncio.sleep(0.1)
-    assert (passed[0]["run"], passed[0]["lacking"]) == (theirs, ["a version that can read its definition"])
+    assert (passed[0]["run"], passed[0]["lacking"]) == (
+        theirs,
+        ["a version that can read its definition"],
+    )
     assert (await old.agentctl("inspect", theirs, "--json")).json["status"] == "queued"
 
     # a run that the older worker began, and was stopped in the middle of, goes on under the newer one
@@ -109,7 +130,11 @@ async def _upgrade(site: Site, newer: Path) -> None:
     assert (await ended(old, theirs))["status"] == "succeeded"
     assert set(site.marks().values()) == {1}, "a tool was started twice"
     told = (await old.agentctl("inspect", ours, "--json")).json
-    assert ["outcome unknown" in step["body"]["text"] for step in told["steps"] if step["kind"] == "result"] == [True]
+    assert [
+        "outcome unknown" in step["body"]["text"]
+        for step in told["steps"]
+        if step["kind"] == "result"
+    ] == [True]
     moods = [step["body"].get("mood") for step in told["steps"]]
     assert (moods[0], moods[-1]) == (None, "calm")
     assert {line["run"] for line in new_worker.log("run.started")} == {ours, theirs}
@@ -117,7 +142,9 @@ async def _upgrade(site: Site, newer: Path) -> None:
     # the older one goes on with what it has open, and is not started again on tables that it does not know
     assert (await old.agentctl("list")).code == 0
     assert await old.stop() == 0
-    process = await site.spawn("daemon.app.main", "worker", "--config", old_worker.config, "--state", old_worker.state)
+    process = await site.spawn(
+        "daemon.app.main", "worker", "--config", old_worker.config, "--state", old_worker.state
+    )
     _, err = await process.communicate()
     assert process.returncode == 78
     assert "was written by a newer version of agentd (schema 900" in err.decode()
@@ -140,7 +167,9 @@ async def test_a_run_on_one_machine_goes_on_under_the_version_that_comes_after(t
             assert (await home.until(run, "run_ended"))["status"] == "succeeded"
             assert json.loads((await home.agentctl("status", "--json")).out)["version"] == NEXT
             assert effects(home) == ["once"]
-            assert vendor.requests[1].body["messages"] == vendor.requests[2].body["messages"], "nothing is asked anew"
+            assert vendor.requests[1].body["messages"] == vendor.requests[2].body["messages"], (
+                "nothing is asked anew"
+            )
             assert await home.stop() == 0
         finally:
             if home.process and home.process.returncode is None:

@@ -162,7 +162,10 @@ async def look(browser, page):
     context.set_default_timeout(120_000)
     window = await context.new_page()
     complaints = []
-    window.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
+    window.on(
+        "console",
+        lambda message: complaints.append(message.text) if message.type == "error" else None,
+    )
     window.on("pageerror", lambda error: complaints.append(str(error)))
     await window.goto(page.link)
     await window.wait_for_selector("h1:has-text('Today')")

@@ -32,7 +32,10 @@ price = {{ input = 2.0, output = 10.0 }}
 replies = []
 """,
     )
-    home.write("policy.toml", 'version = 1\n[[rule]]\ntool = "file_write"\npaths = ["**"]\neffect = "ask"\n')
+    home.write(
+        "policy.toml",
+        'version = 1\n[[rule]]\ntool = "file_write"\npaths = ["**"]\neffect = "ask"\n',
+    )
     home.routine(
         "notes",
         """
@@ -75,7 +78,9 @@ async def fair(look, view):
     await look.emulate_media(color_scheme="light")
 
 
-async def test_calls_that_wait_are_decided_with_exactly_what_they_would_do_before_ones_eyes(look, daemon, shots):
+async def test_calls_that_wait_are_decided_with_exactly_what_they_would_do_before_ones_eyes(
+    look, daemon, shots
+):
     assert "1 call waits for your word" in await look.inner_text("main")
     await fair(look, "/")
     await look.click("text=notes, file_write")
@@ -90,7 +95,9 @@ async def test_calls_that_wait_are_decided_with_exactly_what_they_would_do_befor
 
     said = await pressed(look, "Approve once")
     assert said.startswith("Approved:") and "goes on" in said and "uid" in said
-    assert (await daemon.agentctl("inspect", "notes", "--follow", "--json")).json["status"] == "succeeded"
+    assert (await daemon.agentctl("inspect", "notes", "--follow", "--json")).json[
+        "status"
+    ] == "succeeded"
     assert (daemon.workspace / "notes.md").read_text() == HOSTILE
     (daemon.workspace / "notes.md").unlink()
     await look.goto(look.base + "/approvals")
@@ -102,7 +109,9 @@ async def test_calls_that_wait_are_decided_with_exactly_what_they_would_do_befor
     await look.goto(look.base + "/approvals")
     said = await pressed(look, "Reject")
     assert said.startswith("Rejected:") and "without it" in said
-    assert (await daemon.agentctl("inspect", "notes", "--follow", "--json")).json["status"] == "succeeded"
+    assert (await daemon.agentctl("inspect", "notes", "--follow", "--json")).json[
+        "status"
+    ] == "succeeded"
     assert not (daemon.workspace / "notes.md").exists()
 
     assert (await daemon.agentctl("run", "notes", "--json")).code == 8
@@ -141,17 +150,28 @@ async def test_what_did_not_arrive_what_is_wrong_and_what_was_paid(look, daemon,
     await fair(look, "/deliveries")
     assert "reminds nobody" in await pressed(look, "Acknowledge")
     assert "known" in await look.inner_text("tr:has-text('routine mute')")
-    assert [each["acked"] is None for each in (await daemon.agentctl("incidents", "--json")).json["items"]] == [False]
+    assert [
+        each["acked"] is None
+        for each in (await daemon.agentctl("incidents", "--json")).json["items"]
+    ] == [False]
 
-    for button, said in (("Try now", "being sent again"), ("Drop", "is dropped"), ("Send it", "being sent again")):
+    for button, said in (
+        ("Try now", "being sent again"),
+        ("Drop", "is dropped"),
+        ("Send it", "being sent again"),
+    ):
         await pressed(look, button, f"p.done:has-text('{said}')")
     await look.screenshot(path=shots / "deliveries-pending.png", full_page=True)
-    (delivery,) = (await daemon.agentctl("deliveries", "--json", "--status", "pending")).json["items"]
+    (delivery,) = (await daemon.agentctl("deliveries", "--json", "--status", "pending")).json[
+        "items"
+    ]
     assert (delivery["routine"], delivery["target"]) == ("notes", "hook")
 
     await fair(look, "/usage")
     text = await look.inner_text("main")
-    assert "[budget] day = 0.5" in text and "[budget] day_tokens = 100000" in text and "notes" in text
+    assert (
+        "[budget] day = 0.5" in text and "[budget] day_tokens = 100000" in text and "notes" in text
+    )
     assert await look.locator("svg[role=img][aria-label^='Dollars by day']").count() == 1
     assert "notes: $" in await look.locator("#dollars + .chart g title").last.text_content()
     await look.click("summary:has-text('Tokens by day as a table')")

@@ -11,7 +11,9 @@ async def test_a_run_started_by_a_button_is_followed_to_its_end(look, daemon):
     await look.goto(look.base + "/routines/evil")
     await look.click("text=Run now")
     await look.wait_for_url("**/runs/*")
-    await look.wait_for_selector("h1 .badge:not(.running):not(.queued)")  # the script is used up: it fails
+    await look.wait_for_selector(
+        "h1 .badge:not(.running):not(.queued)"
+    )  # the script is used up: it fails
     assert "failed" in await look.inner_text("h1")
     await look.goto(look.base + "/routines/evil")
     await look.click("text=Pause")
@@ -30,7 +32,9 @@ async def test_the_live_view_tells_what_happens_as_text(look, daemon):
     assert "failed" in await look.inner_text("#live")
 
 
-async def test_who_reads_with_the_keyboard_keeps_the_place_while_the_page_renews_itself(look, daemon):
+async def test_who_reads_with_the_keyboard_keeps_the_place_while_the_page_renews_itself(
+    look, daemon
+):
     await look.locator("table.line a[href='/routines/evil']").focus()
     ended = await daemon.agentctl("run", "evil", "--json")
     await look.wait_for_selector(f"main a[href='/runs/{ended.json['id']}']", state="attached")

@@ -46,7 +46,9 @@ async def test_the_link_lets_one_browser_in_and_only_once(page):
     assert (status, "used before" in text) == (403, True)
 
 
-@pytest.mark.parametrize("cookie", ["", "agentd=", "agentd=guess", "agentd=\xe9", "other=1; agentd", "agentd=a;" * 500])
+@pytest.mark.parametrize(
+    "cookie", ["", "agentd=", "agentd=guess", "agentd=\xe9", "other=1; agentd", "agentd=a;" * 500]
+)
 async def test_without_the_cookie_nothing_is_shown(page, cookie):
     for path in ("/runs", "/events", "/memory?q=x", "/nothing"):
         status, _, text = ask(page, "GET", path, Cookie=cookie)
@@ -65,11 +67,33 @@ async def test_pages_of_others_reach_nothing(page, daemon):
         ask(page, "GET", "/runs", Cookie=cookie, Sec_Fetch_Site="cross-site"),
         ask(page, "POST", "/routines/evil/run", "", Cookie=cookie),
         ask(page, "POST", "/routines/evil/run", "", Cookie=cookie, Origin="null"),
-        ask(page, "POST", "/routines/evil/run", "", Cookie=cookie, Origin=f"https://127.0.0.1:{page.port}"),
+        ask(
+            page,
+            "POST",
+            "/routines/evil/run",
+            "",
+            Cookie=cookie,
+            Origin=f"https://127.0.0.1:{page.port}",
+        ),
         ask(page, "POST", "/routines/evil/run", "", Cookie=cookie, Origin="http://127.0.0.1:1"),
-        ask(page, "POST", "/approvals/01ABCDEF/approve", "", Cookie=cookie, Origin="http://evil.example"),
+        ask(
+            page,
+            "POST",
+            "/approvals/01ABCDEF/approve",
+            "",
+            Cookie=cookie,
+            Origin="http://evil.example",
+        ),
         ask(page, "POST", "/deliveries/1/drop", "", Cookie=cookie),
-        ask(page, "POST", "/incidents/1/ack", "", Cookie=cookie, Sec_Fetch_Site="same-site", Origin=page.base),
+        ask(
+            page,
+            "POST",
+            "/incidents/1/ack",
+            "",
+            Cookie=cookie,
+            Sec_Fetch_Site="same-site",
+            Origin=page.base,
+        ),
     ]
     assert [status for status, _, _ in refused] == [403] * len(refused)
     assert (await daemon.agentctl("runs", "--json")).json["items"] == []
@@ -90,7 +114,9 @@ async def test_what_is_no_request_is_answered_with_the_same_headers(page):
         connection.sendall(b"nonsense\r\n\r\n")
         head = connection.makefile("rb").read().partition(b"\r\n\r\n")[0].decode().lower()
     assert head.startswith("http/1.1 400")
-    assert "content-security-policy: default-src 'none'" in head and "cache-control: no-store" in head
+    assert (
+        "content-security-policy: default-src 'none'" in head and "cache-control: no-store" in head
+    )
 
 
 @pytest.mark.parametrize(

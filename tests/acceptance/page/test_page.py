@@ -32,7 +32,10 @@ async def test_every_view_is_there_and_a_hostile_transcript_is_only_text(look, d
         text = await shown(look, view.format(run=daemon.run["id"]), shots)
         assert text.strip()
         assert "owned" not in await look.title()
-        assert await look.locator("main script, main img, main b, main a[href^=javascript]").count() == 0
+        assert (
+            await look.locator("main script, main img, main b, main a[href^=javascript]").count()
+            == 0
+        )
     await look.goto(f"{look.base}/runs/{daemon.run['id']}")
     text = await look.inner_text("main")
     assert "<script>document.title = 'owned'</script>" in text
@@ -75,18 +78,25 @@ async def test_it_can_be_used_without_a_mouse(look):
 
 @pytest.mark.parametrize(("width", "scheme"), [(390, "dark"), (1200, "light")])
 async def test_nobody_is_kept_out_by_how_they_look_at_it(browser, page, daemon, width, scheme):
-    context = await browser.new_context(viewport={"width": width, "height": 800}, color_scheme=scheme)
+    context = await browser.new_context(
+        viewport={"width": width, "height": 800}, color_scheme=scheme
+    )
     window = await context.new_page()
     await window.goto(page.link)
     await window.wait_for_selector("h1:has-text('Today')")
     for view in VIEWS:
         await window.goto(page.base + view.format(run=daemon.run["id"]))
         assert await barriers(window) == []
-        assert (view, await window.evaluate("document.documentElement.scrollWidth")) <= (view, width)
+        assert (view, await window.evaluate("document.documentElement.scrollWidth")) <= (
+            view,
+            width,
+        )
     await context.close()
 
 
-async def test_a_run_written_as_a_page_needs_nothing_else_and_asks_for_nothing(browser, daemon, page, tmp_path):
+async def test_a_run_written_as_a_page_needs_nothing_else_and_asks_for_nothing(
+    browser, daemon, page, tmp_path
+):
     file = tmp_path / "run.html"
     told = await daemon.agentctl("inspect", "evil", "--html", file)
     assert told.code == 0, told.err

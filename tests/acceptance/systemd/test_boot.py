@@ -13,19 +13,27 @@ import pytest
 import structlog
 
 ROOT = Path(__file__).parents[3]
-SITE = Path(structlog.__file__).parents[1]  # a virtual environment may have its packages from another one
+SITE = Path(structlog.__file__).parents[
+    1
+]  # a virtual environment may have its packages from another one
 NEEDED = ("mmdebstrap", "systemd-nspawn")
 # root's own programs, wherever this was called from
 ENV = {**os.environ, "PATH": f"{os.environ['PATH']}:/usr/sbin:/sbin"}
 missing = [name for name in NEEDED if not shutil.which(name, path=ENV["PATH"])]
 pytestmark = [
     pytest.mark.root,
-    pytest.mark.timeout(300, func_only=True),  # of a test alone; what it takes to get there has limits of its own
+    pytest.mark.timeout(
+        300, func_only=True
+    ),  # of a test alone; what it takes to get there has limits of its own
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to boot a container"),
     pytest.mark.skipif(
-        bool(missing), reason="root: needs mmdebstrap and systemd-nspawn: apt-get install systemd-container"
+        bool(missing),
+        reason="root: needs mmdebstrap and systemd-nspawn: apt-get install systemd-container",
     ),
-    pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="root: the container has Python 3.11, and our packages"),
+    pytest.mark.skipif(
+        sys.version_info[:2] != (3, 11),
+        reason="root: the container has Python 3.11, and our packages",
+    ),
 ]
 # Seconds. Both are minutes on a quiet machine; most of the first is spent on downloads and unpacking.
 LONGEST_INSTALLATION, LONGEST_LIFE = 3600, 3600
@@ -107,7 +115,9 @@ def remove(root):
 
 
 def _sources():
-    return [str(path) for path in Path("/etc/apt/sources.list.d").glob("debian.sources")] or ["/etc/apt/sources.list"]
+    return [str(path) for path in Path("/etc/apt/sources.list.d").glob("debian.sources")] or [
+        "/etc/apt/sources.list"
+    ]
 
 
 def furnish(root):
@@ -116,7 +126,11 @@ def furnish(root):
     config = 'provider = "claude"\n[providers.claude]\nkind = "claude"\nmodel = "m"\n'
     put(root, "/etc/agentd/config.toml", config)
     put(root, "/etc/agentd/policy.toml", "version = 1\n")
-    put(root, "/etc/agentd/routines/first.toml", '[trigger]\ncron = "30 8 * * *"\n[run]\nprompt = "x"\n')
+    put(
+        root,
+        "/etc/agentd/routines/first.toml",
+        '[trigger]\ncron = "30 8 * * *"\n[run]\nprompt = "x"\n',
+    )
     put(root, "/etc/agentd/claude.key", "sk-not-a-key-at-all-0123456789\n", 0o600)
     put(root, "/check.sh", (ROOT / "tests/acceptance/systemd/inside.sh").read_text(), 0o755)
     put(
@@ -140,7 +154,12 @@ def furnish(root):
 
 
 def test_the_system_unit_is_ready_when_the_daemon_says_so(told):
-    assert (told["start"], told["active"], told["refused"], told["code"]) == ("0", "active", "0", "78")
+    assert (told["start"], told["active"], told["refused"], told["code"]) == (
+        "0",
+        "active",
+        "0",
+        "78",
+    )
     assert told["status"].startswith("1 routine"), "and its status is told"
     assert '"agentd": "' in told["answers"]
 
@@ -166,7 +185,12 @@ def test_a_daemon_that_is_stuck_is_started_anew(told):
 
 
 def test_the_user_unit_runs_while_nobody_is_logged_in(told):
-    assert (told["linger"], told["manager"], told["user_start"], told["user_active"]) == ("0", "0", "0", "active")
+    assert (told["linger"], told["manager"], told["user_start"], told["user_active"]) == (
+        "0",
+        "0",
+        "0",
+        "active",
+    )
     assert "agentd.db" in told["user_state"] and told["user_answers"] == "0"
 
 

@@ -28,23 +28,36 @@ class Chat:
     def __init__(self, db):
         self.clock = Clock()
         self.journal, self.memory = Journal(db, clock=self.clock), Shelf()
-        self.sessions = Sessions(self.journal, self.memory, routine="ask", clock=self.clock, language="en")
+        self.sessions = Sessions(
+            self.journal, self.memory, routine="ask", clock=self.clock, language="en"
+        )
         self.count = 0
 
-    async def turn(self, said="hi", answered="hello", session="s", status=Status.SUCCEEDED, taint=Taint.NONE):
+    async def turn(
+        self, said="hi", answered="hello", session="s", status=Status.SUCCEEDED, taint=Taint.NONE
+    ):
         self.count += 1
         self.clock.turn(minutes=1)
         claim = Claim(
-            routine="ask", definition="{}", trigger="ask", slot=self.clock(), goal=said, event=f"{session}/{self.count}"
+            routine="ask",
+            definition="{}",
+            trigger="ask",
+            slot=self.clock(),
+            goal=said,
+            event=f"{session}/{self.count}",
         )
         (run,) = await self.journal.open_slots([claim])
         if answered is not None:
             taken = await self.journal.take(run.id, owner="me")
-            await self.journal.end(taken.to(status, ended=self.clock(), report=answered, taint=taint))
+            await self.journal.end(
+                taken.to(status, ended=self.clock(), report=answered, taint=taint)
+            )
         return run
 
     async def history(self, run, provider=None, session="s"):
-        return [(m.role, m.content) for m in (await self.sessions.history(session, run, provider)).said]
+        return [
+            (m.role, m.content) for m in (await self.sessions.history(session, run, provider)).said
+        ]
 
 
 @pytest.fixture
@@ -60,7 +73,12 @@ async def test_turns_come_in_order_and_only_those_that_were_answered(chat):
     await chat.turn("cancelled", "x", status=Status.CANCELLED)
     await chat.turn("two", "2")
     now = await chat.turn("three", None)
-    assert await chat.history(now) == [("user", "one"), ("assistant", "1"), ("user", "two"), ("assistant", "2")]
+    assert await chat.history(now) == [
+        ("user", "one"),
+        ("assistant", "1"),
+        ("user", "two"),
+        ("assistant", "2"),
+    ]
 
 
 async def test_what_a_turn_had_read_of_strangers_taints_the_next_one(chat):
@@ -127,7 +145,9 @@ async def test_a_message_of_a_book_is_cut_and_that_is_said(chat):
     assert len(cut) < LONGEST + 50 and "[… cut …]" in cut
 
 
-@pytest.mark.parametrize("answer", ["new", "", "3", "0", "1 or 2", "the first one", "-1", "1. because"])
+@pytest.mark.parametrize(
+    "answer", ["new", "", "3", "0", "1 or 2", "the first one", "-1", "1. because"]
+)
 async def test_whatever_is_not_a_number_of_a_run_means_something_new(chat, answer):
     runs = [await chat.turn("a", None), await chat.turn("b", None)]
     model = create_provider("scripted", replies=[answer])
@@ -137,7 +157,10 @@ async def test_whatever_is_not_a_number_of_a_run_means_something_new(chat, answe
 @pytest.mark.parametrize("answer", ["2", " 2.\n", "[2]"])
 async def test_the_number_of_a_run_is_that_run(chat, answer):
     runs = [await chat.turn("a", None), await chat.turn("b", None)]
-    assert await belongs_to("hello", runs, create_provider("scripted", replies=[answer]), "zh") == runs[1]
+    assert (
+        await belongs_to("hello", runs, create_provider("scripted", replies=[answer]), "zh")
+        == runs[1]
+    )
 
 
 async def test_without_runs_or_a_model_nobody_is_asked(chat):

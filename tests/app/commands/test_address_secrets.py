@@ -12,7 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from daemon.app.commands.validate import examine
-from daemon.telemetry.redaction import MARK, Secrets, count_secrets, has_ordinary_password, parts_of_address
+from daemon.telemetry.redaction import (
+    MARK,
+    Secrets,
+    count_secrets,
+    has_ordinary_password,
+    parts_of_address,
+)
 
 UUID = "550e8400-e29b-41d4-a716-446655440000"
 
@@ -26,21 +32,51 @@ def redacted(address: str, text: str) -> str:
 @pytest.mark.parametrize(
     ("address", "text"),
     [
-        ("mailto://mailhub.lan:25?to=root@mailhub.lan", "root@mailhub.lan says that mailhub.lan is up"),
-        ("mailto://127.0.0.1:2525?to=ann@example.org", "no connection to 127.0.0.1:18099: ('127.0.0.1', 18099)"),
+        (
+            "mailto://mailhub.lan:25?to=root@mailhub.lan",
+            "root@mailhub.lan says that mailhub.lan is up",
+        ),
+        (
+            "mailto://127.0.0.1:2525?to=ann@example.org",
+            "no connection to 127.0.0.1:18099: ('127.0.0.1', 18099)",
+        ),
         ("mailto://HOST:25?from=a@x&to=b@y", "http://HOST/page"),
-        ("mailto://monitoring:password@smtp.example.org", "monitoring is up, the monitoring database needs a password"),
-        ("https://hooks.example.org/services/monitoring/updates", "microservices, services and monitoring updates"),
+        (
+            "mailto://monitoring:password@smtp.example.org",
+            "monitoring is up, the monitoring database needs a password",
+        ),
+        (
+            "https://hooks.example.org/services/monitoring/updates",
+            "microservices, services and monitoring updates",
+        ),
         (
             "mailtos://ada:Sup3rS3cretPw@example.org?smtp=smtp-relay.example.org&to=ada.lovelace@example.org",
             "ada and ada.lovelace@example.org, by smtp-relay.example.org of example.org",
         ),
-        ("ntfys://bot:Sup3rS3cretPw@ntfy.example.org:8443/backups", "bot sends backups to ntfy.example.org:8443"),
-        ("gotify://hostname-of-mine.lan:8080/updates/Abcdefghi123456", "hostname-of-mine.lan:8080/updates"),
-        ("slack://T1JJ3T3L2/A1BRTD4JD/TIiajkdnlazkcOXrIdevi7FQ/#general-talk", "general-talk, #general-talk"),
-        ("matrix://bot:Sup3rS3cretPw@matrix.example.org/#operations", "bot in #operations of matrix.example.org"),
-        ("json://localhost:8080/path/to/monitoring2026", "localhost:8080 has path, to and monitoring2026"),
-        ("https://staging:staging1@hooks.example.org/", "staging12 is not staging, and Xstaging1 neither"),
+        (
+            "ntfys://bot:Sup3rS3cretPw@ntfy.example.org:8443/backups",
+            "bot sends backups to ntfy.example.org:8443",
+        ),
+        (
+            "gotify://hostname-of-mine.lan:8080/updates/Abcdefghi123456",
+            "hostname-of-mine.lan:8080/updates",
+        ),
+        (
+            "slack://T1JJ3T3L2/A1BRTD4JD/TIiajkdnlazkcOXrIdevi7FQ/#general-talk",
+            "general-talk, #general-talk",
+        ),
+        (
+            "matrix://bot:Sup3rS3cretPw@matrix.example.org/#operations",
+            "bot in #operations of matrix.example.org",
+        ),
+        (
+            "json://localhost:8080/path/to/monitoring2026",
+            "localhost:8080 has path, to and monitoring2026",
+        ),
+        (
+            "https://staging:staging1@hooks.example.org/",
+            "staging12 is not staging, and Xstaging1 neither",
+        ),
     ],
 )
 def test_hosts_users_and_ordinary_words_of_an_address_stay(address: str, text: str) -> None:
@@ -50,14 +86,26 @@ def test_hosts_users_and_ordinary_words_of_an_address_stay(address: str, text: s
 @pytest.mark.parametrize(
     ("address", "secrets"),
     [
-        ("mailtos://ada:Sup3rS3cretPw@example.org?smtp=x.example.org&to=ada@example.org", ["Sup3rS3cretPw"]),
-        ("mailtos://ada:p%40ss%2Fw0rd%21x@example.org?to=ada@example.org", ["p@ss/w0rd!x", "p%40ss%2Fw0rd%21x"]),
+        (
+            "mailtos://ada:Sup3rS3cretPw@example.org?smtp=x.example.org&to=ada@example.org",
+            ["Sup3rS3cretPw"],
+        ),
+        (
+            "mailtos://ada:p%40ss%2Fw0rd%21x@example.org?to=ada@example.org",
+            ["p@ss/w0rd!x", "p%40ss%2Fw0rd%21x"],
+        ),
         ("mailtos://ada:pa[ss]w0rd1234@example.org?to=ada@example.org", ["pa[ss]w0rd1234"]),
         ("mailtos://ada:pa/ssw0rd1234@example.org?to=ada@example.org", ["pa/ssw0rd1234"]),
-        ("mailto://monitoring:password@smtp.example.org", ["monitoring:password", "bW9uaXRvcmluZzpwYXNzd29yZ"]),
+        (
+            "mailto://monitoring:password@smtp.example.org",
+            ["monitoring:password", "bW9uaXRvcmluZzpwYXNzd29yZ"],
+        ),
         ("mailto://ada:staging1@smtp.example.org", ["staging1"]),
         ("https://example.org/hook?token=abcdefghijkl", ["abcdefghijkl"]),
-        ("https://example.org/hook?v=1&sig=ab%2Bcd%2Fefgh1234", ["ab+cd/efgh1234", "ab%2Bcd%2Fefgh1234"]),
+        (
+            "https://example.org/hook?v=1&sig=ab%2Bcd%2Fefgh1234",
+            ["ab+cd/efgh1234", "ab%2Bcd%2Fefgh1234"],
+        ),
         ("https://example.org/hook?api_key=Monday-morning", ["Monday-morning"]),
         (f"https://hc-ping.com/{UUID}", [UUID]),
         ("https://ghp_a1b2c3d4e5f6g7h8i9j0@git.example.org/x", ["ghp_a1b2c3d4e5f6g7h8i9j0"]),
@@ -66,8 +114,14 @@ def test_hosts_users_and_ordinary_words_of_an_address_stay(address: str, text: s
             "slack://T1JJ3T3L2/A1BRTD4JD/TIiajkdnlazkcOXrIdevi7FQ",
             ["T1JJ3T3L2", "A1BRTD4JD", "TIiajkdnlazkcOXrIdevi7FQ"],
         ),
-        ("discord://735264827364827364/abcDEF-_ghiJKL123", ["735264827364827364", "abcDEF-_ghiJKL123"]),
-        ("pover://uQiRzpo4DXghDmr9QzzfQu27c@azGDORePK8gMaC0Q", ["uQiRzpo4DXghDmr9QzzfQu27c", "azGDORePK8gMaC0Q"]),
+        (
+            "discord://735264827364827364/abcDEF-_ghiJKL123",
+            ["735264827364827364", "abcDEF-_ghiJKL123"],
+        ),
+        (
+            "pover://uQiRzpo4DXghDmr9QzzfQu27c@azGDORePK8gMaC0Q",
+            ["uQiRzpo4DXghDmr9QzzfQu27c", "azGDORePK8gMaC0Q"],
+        ),
         ("matrix://bot:Sup3rS3cretPw@matrix.example.org/#operations", ["Sup3rS3cretPw"]),
         ("gotify://hostname.lan/Abcdefghi123456", ["Abcdefghi123456"]),
     ],
@@ -80,12 +134,14 @@ def test_passwords_and_tokens_of_an_address_go(address: str, secrets: list[str])
 
 WORDS = st.text(alphabet=string.ascii_lowercase, min_size=2, max_size=12)
 HOSTS = st.lists(WORDS, min_size=1, max_size=3).map(".".join)
-PASSWORDS = st.text(alphabet=string.ascii_letters + string.digits + "!$%&@/:?#[]+ ü", min_size=12, max_size=30).filter(
-    lambda text: re.search("[0-9]", text) is not None
-)
+PASSWORDS = st.text(
+    alphabet=string.ascii_letters + string.digits + "!$%&@/:?#[]+ ü", min_size=12, max_size=30
+).filter(lambda text: re.search("[0-9]", text) is not None)
 TOKENS = st.one_of(
     st.uuids().map(str),
-    st.text(alphabet="0123456789abcdef", min_size=32, max_size=32).filter(lambda text: not text.isdigit()),
+    st.text(alphabet="0123456789abcdef", min_size=32, max_size=32).filter(
+        lambda text: not text.isdigit()
+    ),
     st.text(alphabet=string.ascii_letters + string.digits, min_size=24, max_size=40),
 )
 
@@ -114,13 +170,18 @@ def test_whatever_the_address_no_word_of_it_is_redacted_and_every_secret_is(
 def test_a_plain_password_goes_as_a_word_also_in_json() -> None:
     secrets = Secrets()
     secrets.add_address("mailto://ada:staging1@smtp.example.org")
-    assert secrets.redact('{"text": "one\\nstaging1\\u3002staging1"}') == f'{{"text": "one\\n{MARK}\\u3002{MARK}"}}'
+    assert (
+        secrets.redact('{"text": "one\\nstaging1\\u3002staging1"}')
+        == f'{{"text": "one\\n{MARK}\\u3002{MARK}"}}'
+    )
 
 
 def test_headers_and_variables_that_are_called_like_a_secret_are_known() -> None:
     secrets = Secrets()
     secrets.add_headers("x-tenant=operations,authorization=Bearer%20Sup3rS3cretToken")
-    secrets.add_environment({"WEATHER_TOKEN": "abcdefgh1234", "TZ": "Europe/Berlin", "KEY_FILE": "/run/secrets/key"})
+    secrets.add_environment(
+        {"WEATHER_TOKEN": "abcdefgh1234", "TZ": "Europe/Berlin", "KEY_FILE": "/run/secrets/key"}
+    )
     text = "operations, Europe/Berlin, /run/secrets/key"
     assert secrets.redact(text) == text
     assert secrets.redact("Sup3rS3cretToken abcdefgh1234") == f"{MARK} {MARK}"
@@ -130,20 +191,32 @@ def test_what_a_plugin_of_apprise_declares_private_is_private_here() -> None:
     apprise = pytest.importorskip("apprise")
     from daemon.delivery.channels.apprise import private_parts
 
-    plugin = apprise.Apprise.instantiate("slack://T1JJ3T3L2/A1BRTD4JD/TIiajkdnlazkcOXrIdevi7FQ/#general")
+    plugin = apprise.Apprise.instantiate(
+        "slack://T1JJ3T3L2/A1BRTD4JD/TIiajkdnlazkcOXrIdevi7FQ/#general"
+    )
     assert set(private_parts(plugin)) == {"T1JJ3T3L2", "A1BRTD4JD", "TIiajkdnlazkcOXrIdevi7FQ"}
-    plugin = apprise.Apprise.instantiate("mailtos://ada:Sup3r%21S3cret@example.org?to=ada.lovelace@example.org")
+    plugin = apprise.Apprise.instantiate(
+        "mailtos://ada:Sup3r%21S3cret@example.org?to=ada.lovelace@example.org"
+    )
     assert private_parts(plugin) == ["Sup3r!S3cret"]
 
 
 def test_secrets_are_counted_and_passwords_that_are_words_are_named(tmp_path: Path) -> None:
-    urls = ["mailtos://ada:Sup3rS3cretPw@example.org?token=abcdefgh1", f"https://hc-ping.com/{UUID}"]
+    urls = [
+        "mailtos://ada:Sup3rS3cretPw@example.org?token=abcdefgh1",
+        f"https://hc-ping.com/{UUID}",
+    ]
     assert count_secrets(urls) == {"password": 1, "token": 2}
-    named = [has_ordinary_password(f"mailto://ada:{word}@x") for word in ("monitoring", "hunter2", "hunter2hunter2")]
+    named = [
+        has_ordinary_password(f"mailto://ada:{word}@x")
+        for word in ("monitoring", "hunter2", "hunter2hunter2")
+    ]
     assert named == [True, True, False]
     assert parts_of_address("no address") == []
     config = tmp_path / "config.toml"
-    config.write_text('[targets.mail]\nkind = "apprise"\nurl = "mailto://ada:monitoring@example.org"\n')
+    config.write_text(
+        '[targets.mail]\nkind = "apprise"\nurl = "mailto://ada:monitoring@example.org"\n'
+    )
     config.chmod(0o600)
     (tmp_path / "routines").mkdir()
     (tmp_path / "policy.toml").write_text("version = 1\n")
@@ -163,7 +236,10 @@ replies = ["mailhub.lan is up, ada wrote to ada.lovelace@mailhub.lan; the passwo
 
 async def test_a_report_names_host_and_user_of_a_mail_address_and_not_its_password(home):  # type: ignore[no-untyped-def]
     home.write("config.toml", CONFIG)
-    home.routine("post", '[run]\nprovider = "s"\nprompt = "x"\n[[deliver]]\nto = "file"\npath = "report.md"\n')
+    home.routine(
+        "post",
+        '[run]\nprovider = "s"\nprompt = "x"\n[[deliver]]\nto = "file"\npath = "report.md"\n',
+    )
     await home.start()
     ran = await home.agentctl("run", "post", "--json")
     await home.logged("delivery.arrived")
@@ -178,7 +254,10 @@ async def test_a_report_names_host_and_user_of_a_mail_address_and_not_its_passwo
     ("address", "text"),
     [
         ("postgresql://u@h/db?require_auth=password", "no password was found"),
-        ("https://hooks.example.org/x?key=monitoring&code=production", "monitoring of production is up"),
+        (
+            "https://hooks.example.org/x?key=monitoring&code=production",
+            "monitoring of production is up",
+        ),
     ],
 )
 def test_an_ordinary_word_in_a_query_stays_in_reports(address: str, text: str) -> None:
@@ -187,7 +266,9 @@ def test_an_ordinary_word_in_a_query_stays_in_reports(address: str, text: str) -
 
 def test_an_ordinary_word_in_the_environment_of_a_server_stays_in_reports() -> None:
     secrets = Secrets()
-    secrets.add_environment({"AUTH_MODE": "disabled", "API_KEY_HEADER": "Authorization", "API_KEY": "sk-4f9x27Qz81"})
+    secrets.add_environment(
+        {"AUTH_MODE": "disabled", "API_KEY_HEADER": "Authorization", "API_KEY": "sk-4f9x27Qz81"}
+    )
     text = "3 services are disabled; the Authorization header is standard"
     assert secrets.redact(f"{text} sk-4f9x27Qz81") == f"{text} {MARK}"
 
@@ -195,6 +276,8 @@ def test_an_ordinary_word_in_the_environment_of_a_server_stays_in_reports() -> N
 @pytest.mark.parametrize("first", ["key", "word"])
 def test_a_key_that_is_also_part_of_an_address_goes_wherever_it_stands(first: str) -> None:
     secrets = Secrets()
-    for add in (secrets.add, secrets.add_word) if first == "key" else (secrets.add_word, secrets.add):
+    for add in (
+        (secrets.add, secrets.add_word) if first == "key" else (secrets.add_word, secrets.add)
+    ):
         add("staging1234")
     assert secrets.redact("xstaging1234y") == f"x{MARK}y"

@@ -45,7 +45,9 @@ async def opened(state):
     return db, Journal(db, clock=Clock())
 
 
-async def test_a_backup_is_one_database_of_its_owner_alone_with_what_people_wrote(home, config, tmp_path):
+async def test_a_backup_is_one_database_of_its_owner_alone_with_what_people_wrote(
+    home, config, tmp_path
+):
     await lived(home.state, "morning")
     file = tmp_path / "a.backup"
     assert backup(home.state, file, config, progress=QUIET) == file.stat().st_size
@@ -72,7 +74,10 @@ async def test_what_comes_back_stands_still(home, config, tmp_path):
     assert told[0].startswith("restored what was backed up at ")
     db, journal = await opened(other)
     states = await journal.set_baselines({"morning": "key", "new-here": "key"})
-    assert all(state.paused and "resume --all" in state.paused_why for state in states.values()) and len(states) == 3
+    assert (
+        all(state.paused and "resume --all" in state.paused_why for state in states.values())
+        and len(states) == 3
+    )
     assert {run.status for run in await journal.runs()} == {Status.SUCCEEDED, Status.INTERRUPTED}
     assert await journal.recover("me") == []
     held = await journal.deliveries()
@@ -83,7 +88,9 @@ async def test_what_comes_back_stands_still(home, config, tmp_path):
     await db.close()
 
 
-async def test_a_restore_sets_aside_what_was_there_and_overwrites_no_definition(home, config, tmp_path):
+async def test_a_restore_sets_aside_what_was_there_and_overwrites_no_definition(
+    home, config, tmp_path
+):
     await lived(home.state, "morning")
     backup(home.state, tmp_path / "b", config, progress=QUIET)
     home.routine("morning", "# mine\n")
@@ -102,7 +109,9 @@ async def test_a_restore_waits_for_no_living_daemon(home, config, tmp_path):
         restore(tmp_path / "b", home.state)
 
 
-@pytest.mark.parametrize("content", [b"", b"nonsense" * 1000, "a stranger's database", "a torn backup"])
+@pytest.mark.parametrize(
+    "content", [b"", b"nonsense" * 1000, "a stranger's database", "a torn backup"]
+)
 async def test_what_is_no_whole_backup_changes_nothing(home, config, tmp_path, content):
     await lived(home.state, "morning")
     file = tmp_path / "b"
@@ -121,7 +130,9 @@ async def test_what_is_no_whole_backup_changes_nothing(home, config, tmp_path, c
     with pytest.raises(Refused):
         restore(file, home.state)
     assert (home.state / "agentd.db").read_bytes() == before
-    assert [path.name for path in home.state.iterdir() if "part" in path.name or "before" in path.name] == []
+    assert [
+        path.name for path in home.state.iterdir() if "part" in path.name or "before" in path.name
+    ] == []
 
 
 async def test_nothing_to_back_up_is_said(home, config, tmp_path):
@@ -139,7 +150,9 @@ async def test_a_routine_moves_with_its_history_and_twice_is_once(home, config, 
     told = take_in(tmp_path / "x", second.state, there, progress=QUIET)
     assert any("took in 1 definition, 1 run" in line for line in told), told
     assert (second.folder / "routines/morning.toml").read_text() == MORNING
-    assert "its history is here already" in take_in(tmp_path / "x", second.state, there, progress=QUIET)
+    assert "its history is here already" in take_in(
+        tmp_path / "x", second.state, there, progress=QUIET
+    )
     db, journal = await opened(second.state)
     [run] = await journal.runs()
     assert (run.routine, run.report) == ("morning", "morning 中")
@@ -161,7 +174,9 @@ async def test_with_a_routine_goes_the_policy_that_judged_its_calls_and_no_other
         ledger.journal.keep_policy(name, f"version = 1  # {name}")
     body = {"tool": "shell", "arguments": {}, "policy": "mine", "verdict": {"effect": "allow"}}
     await ledger.journal.append(run, Step(kind=StepKind.CALL, iteration=1, body=body, call_id="c"))
-    await ledger.journal.append(run, Step(kind=StepKind.RESULT, iteration=1, body={"text": "harmed"}, call_id="c"))
+    await ledger.journal.append(
+        run, Step(kind=StepKind.RESULT, iteration=1, body={"text": "harmed"}, call_id="c")
+    )
     await ledger.journal.end(run.to(Status.SUCCEEDED, report="done"))
     await db.close()
     with closing(sqlite3.connect(first / "agentd.db")) as hand:
@@ -170,7 +185,10 @@ async def test_with_a_routine_goes_the_policy_that_judged_its_calls_and_no_other
     assert export(first, tmp_path / "x", config, ["morning"], progress=QUIET) == 1
     take_in(tmp_path / "x", second, config, progress=QUIET)
     db, journal = await opened(second)
-    assert (await journal.policy_text("mine"), await journal.policy_text("another")) == ("version = 1  # mine", None)
+    assert (await journal.policy_text("mine"), await journal.policy_text("another")) == (
+        "version = 1  # mine",
+        None,
+    )
     await db.close()
 
 

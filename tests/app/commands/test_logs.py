@@ -17,7 +17,14 @@ NOW = datetime(2026, 11, 20, 9, 0, tzinfo=UTC)
 def line(number: int, **fields: Any) -> str:
     at = (NOW + timedelta(minutes=number)).isoformat()
     return json.dumps(
-        {"at": at, "level": "info", "event": f"e{number}", "routine": "daily", "run": "01ABCDEF", **fields}
+        {
+            "at": at,
+            "level": "info",
+            "event": f"e{number}",
+            "routine": "daily",
+            "run": "01ABCDEF",
+            **fields,
+        }
     )
 
 
@@ -25,8 +32,12 @@ def line(number: int, **fields: Any) -> str:
 def log(tmp_path: Path) -> Path:
     path = tmp_path / "agentd.jsonl"
     path.with_name("agentd.jsonl.2").write_text(line(0) + "\n")
-    path.with_name("agentd.jsonl.1").write_text("\n".join([line(1), line(2, routine="other")]) + "\n")
-    path.write_text("\n".join([line(3, level="warning"), "not json", line(4, run="01GHIJKL"), "[]"]) + "\n")
+    path.with_name("agentd.jsonl.1").write_text(
+        "\n".join([line(1), line(2, routine="other")]) + "\n"
+    )
+    path.write_text(
+        "\n".join([line(3, level="warning"), "not json", line(4, run="01GHIJKL"), "[]"]) + "\n"
+    )
     return path
 
 
@@ -55,7 +66,9 @@ def test_lines_are_chosen_over_rotations_and_odd_lines_harm_nothing(
     assert shown(log, capsys, *words) == events
 
 
-def test_people_get_sentences_and_pipes_no_colour(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_people_get_sentences_and_pipes_no_colour(
+    log: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["-n", "1"], log) == 0
     text = capsys.readouterr().out
     assert "info     e4 routine=daily run=01GHIJKL" in text
@@ -76,7 +89,9 @@ def test_a_time_is_a_length_or_a_date(text: str, moment: datetime) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "yesterday", "1x", "2026-13-01"])
-def test_a_time_that_is_neither_is_said(text: str, log: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_time_that_is_neither_is_said(
+    text: str, log: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(ValueError, match="neither a length of time such as 1h nor a date"):
         parse_since(text, NOW)
     if text:
@@ -84,7 +99,9 @@ def test_a_time_that_is_neither_is_said(text: str, log: Path, capsys: pytest.Cap
         assert "agentctl: --since: " in capsys.readouterr().err
 
 
-def test_a_log_that_is_not_there_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_log_that_is_not_there_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main([], tmp_path / "none.jsonl") == 4
     assert "has agentd run here?" in capsys.readouterr().err
 

@@ -19,7 +19,10 @@ def test_every_table_that_names_a_routine_is_thought_of() -> None:
     connection = sqlite3.connect(":memory:")
     for file in sorted(MIGRATIONS.glob("*.sql")):
         connection.executescript(file.read_text())
-    tables = [name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+    tables = [
+        name
+        for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+    ]
     naming = {
         table
         for table in tables
@@ -46,7 +49,11 @@ async def test_its_past_goes_along_and_no_slot_is_lost_or_run_twice(house: House
     await house.reach("01 12:00")
     assert house.started[-1] == "new 01 12:00"
     rows = await house.rows("new")
-    assert [row for row in rows if "01 1" in row] == ["01 10:00 ran", "01 11:00 ran", "01 12:00 ran"]
+    assert [row for row in rows if "01 1" in row] == [
+        "01 10:00 ran",
+        "01 11:00 ran",
+        "01 12:00 ran",
+    ]
     assert await house.rows("old") == []
 
 
@@ -78,7 +85,10 @@ async def test_rename_moves_the_file_the_history_and_what_was_learnt(home: Home)
     assert not (home.folder / "routines/hello.toml").exists()
     listed = {each["name"]: each for each in (await home.agentctl("list", "--json")).json["items"]}
     assert set(listed) == {"greeting", "chain"}
-    assert (listed["greeting"]["state"], listed["greeting"]["last"]["status"]) == ("paused", "succeeded")
+    assert (listed["greeting"]["state"], listed["greeting"]["last"]["status"]) == (
+        "paused",
+        "succeeded",
+    )
     assert "no such routine" in listed["chain"]["faults"][0]["text"]
     home.routine("other", HOURLY)
     await home.logged("definitions.reloaded", added=["other"])
@@ -98,5 +108,7 @@ async def test_a_policy_that_speaks_of_the_old_name_is_changed_first(home: Home)
     await home.start()
     said = await home.agentctl("rename", "hello", "greeting")
     assert said.code == 5
-    assert "policy.toml has a [routine.hello] and no [routine.greeting]; write that first" in said.err
+    assert (
+        "policy.toml has a [routine.hello] and no [routine.greeting]; write that first" in said.err
+    )
     assert (home.folder / "routines/hello.toml").exists()

@@ -17,12 +17,17 @@ needs_systemctl = pytest.mark.skipif(
 
 @pytest.fixture
 def wanted(tmp_path):
-    return plan(system=False, config=tmp_path / "my config.toml", home=tmp_path, user="nobody-of-that-name")
+    return plan(
+        system=False, config=tmp_path / "my config.toml", home=tmp_path, user="nobody-of-that-name"
+    )
 
 
 @needs_systemctl
 def test_what_will_be_written_is_shown_whole_with_what_lingering_is(wanted, tmp_path):
-    assert f"ExecStart={Path(sys.executable).with_name('agentd')}" in wanted.words or "daemon.app.main" in wanted.words
+    assert (
+        f"ExecStart={Path(sys.executable).with_name('agentd')}" in wanted.words
+        or "daemon.app.main" in wanted.words
+    )
     assert f'--config "{tmp_path}/my config.toml"' in wanted.text
     assert "loginctl enable-linger nobody-of-that-name" in wanted.words
     assert "run   systemctl --user enable --now agentd.service" in wanted.words
@@ -40,13 +45,18 @@ def test_it_is_written_again_and_removed_but_a_strangers_unit_is_not_touched(wan
     with pytest.raises(NotFound):
         uninstall(system=False, home=tmp_path, run=False)
     wanted.unit.write_text("[Unit]\nDescription=mine\n")
-    for act in (lambda: install(wanted, run=False), lambda: uninstall(system=False, home=tmp_path, run=False)):
+    for act in (
+        lambda: install(wanted, run=False),
+        lambda: uninstall(system=False, home=tmp_path, run=False),
+    ):
         with pytest.raises(Refused, match="none of ours"):
             act()
 
 
 @needs_systemctl
 async def test_nobody_at_the_terminal_is_a_no(home):
-    told = await home._run("daemon.app.main", "service", "install", "--user", "--config", home.folder / "config.toml")
+    told = await home._run(
+        "daemon.app.main", "service", "install", "--user", "--config", home.folder / "config.toml"
+    )
     assert told.code == 5 and "--yes" in told.err and "[Service]" in told.out
     assert not (Path(home.env["HOME"]) / ".config").exists()

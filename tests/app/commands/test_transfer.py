@@ -30,7 +30,13 @@ SAID = (
     "The quick brown fox jumps over lazy dogs",
     "Der Köter läuft über die Straße",
 )
-ASKED = ("how heavy is the walrus?", "海象有多重", "when do backups run", "jumping foxes", "koter strasse")
+ASKED = (
+    "how heavy is the walrus?",
+    "海象有多重",
+    "when do backups run",
+    "jumping foxes",
+    "koter strasse",
+)
 
 
 def config(folder: Path, url: str = "") -> Config:
@@ -59,10 +65,20 @@ async def lived(state: Path) -> None:
                   usage=usage, cost=7)
         )  # fmt: skip
         await journal.tell(run.id, "hurry", event=f"e{number}")
-        await journal.end(run.to(Status.SUCCEEDED, report=said, usage=usage), [("file", {"path": "a.md"})])
+        await journal.end(
+            run.to(Status.SUCCEEDED, report=said, usage=usage), [("file", {"path": "a.md"})]
+        )
         segments = [
-            Segment(iteration=0, segment=0, type=SegmentType.USER_MESSAGE, timestamp=clock.now, text=f"tell {number}"),
-            Segment(iteration=1, segment=0, type=SegmentType.RESPONSE, timestamp=clock.now, text=said),
+            Segment(
+                iteration=0,
+                segment=0,
+                type=SegmentType.USER_MESSAGE,
+                timestamp=clock.now,
+                text=f"tell {number}",
+            ),
+            Segment(
+                iteration=1, segment=0, type=SegmentType.RESPONSE, timestamp=clock.now, text=said
+            ),
         ]
         await memory.archive(
             run=run.id, routine="daily", goal="go", status="succeeded", segments=segments, started=clock.now,
@@ -72,11 +88,19 @@ async def lived(state: Path) -> None:
     await journal.end(failed.to(Status.FAILED, detail="no disk"), [("mail", {})])
     waiting = await ledger.running("asking")
     asked = ApprovalRequest(
-        call_id="c", tool="shell", request={"a": 1}, digest="d", rule="r", reason="", taint=waiting.taint
+        call_id="c",
+        tool="shell",
+        request={"a": 1},
+        digest="d",
+        rule="r",
+        reason="",
+        taint=waiting.taint,
     )
     parked = await journal.park(waiting, [asked], patience=timedelta(hours=1), detail="waits")
     await journal.request_cancel(parked.id)
-    await journal.quarantine(run=run.id, routine="daily", call_id="c", tool="t", reason="r", text="evil")
+    await journal.quarantine(
+        run=run.id, routine="daily", call_id="c", tool="t", reason="r", text="evil"
+    )
     await journal.remember("session:s", '{"summary": "we spoke"}')
     await memory.store("colour", "The colour of the shed is green", tainted=True)
     await db.close()
@@ -92,25 +116,36 @@ async def known(state: Path, url: str = "") -> dict[str, Any]:
         "runs": runs,
         "steps": [await journal.steps(run.id) for run in runs],
         "inputs": [await journal.input_of(run.id) for run in runs],
-        "slots": [(row.routine, row.first, row.outcome, row.event, row.run) for row in await journal.slots(limit=100)],
+        "slots": [
+            (row.routine, row.first, row.outcome, row.event, row.run)
+            for row in await journal.slots(limit=100)
+        ],
         "deliveries": sorted(
-            (each.run, each.target, str(each.options)) for each in await journal.deliveries(limit=100)
+            (each.run, each.target, str(each.options))
+            for each in await journal.deliveries(limit=100)
         ),
         "approvals": await journal.approvals(),
         "quarantine": await journal.quarantined(),
         "audit": await journal.prove_audit(),
         "spent": [await journal.paid_for(run.id) for run in runs],
         "told": [[each.text for each in await journal.told(run.id)] for run in runs],
-        "incidents": [(each.subject, each.detail, each.run) for each in await journal.incidents(closed=True)],
+        "incidents": [
+            (each.subject, each.detail, each.run) for each in await journal.incidents(closed=True)
+        ],
         "session": await journal.recall("session:s"),
         "items": sorted(await memory.items()),
-        "found": [[(hit.text.text, hit.text.source) for hit in await memory.search(each, 3)] for each in ASKED],
+        "found": [
+            [(hit.text.text, hit.text.source) for hit in await memory.search(each, 3)]
+            for each in ASKED
+        ],
     }
     await db.close()
     return found
 
 
-async def test_an_installation_moves_to_a_server_and_back(tmp_path: Path, postgres_url: str) -> None:
+async def test_an_installation_moves_to_a_server_and_back(
+    tmp_path: Path, postgres_url: str
+) -> None:
     first, second, third = (tmp_path / name for name in ("one", "two", "three"))
     for folder in (first, second, third):
         folder.mkdir()
@@ -124,26 +159,43 @@ async def test_an_installation_moves_to_a_server_and_back(tmp_path: Path, postgr
         assert export(state, file, here, [], progress=lambda part: None) == 7
         return take_in(file, to, other, progress=lambda part: None)
 
-    await asyncio.to_thread(move, config(first), first / "state", tmp_path / "x", there, second / "state")
+    await asyncio.to_thread(
+        move, config(first), first / "state", tmp_path / "x", there, second / "state"
+    )
     assert await known(second / "state", postgres_url) == before
-    again = await asyncio.to_thread(take_in, tmp_path / "x", second / "state", there, progress=lambda part: None)
+    again = await asyncio.to_thread(
+        take_in, tmp_path / "x", second / "state", there, progress=lambda part: None
+    )
     assert "its history is here already" in again
     assert await known(second / "state", postgres_url) == before
 
     (third / "state").mkdir()
-    await asyncio.to_thread(move, there, second / "state", tmp_path / "y", config(third), third / "state")
+    await asyncio.to_thread(
+        move, there, second / "state", tmp_path / "y", config(third), third / "state"
+    )
     assert await known(third / "state") == before
 
 
-async def test_a_routine_takes_along_what_its_prompts_share_and_a_harmed_text_stays_behind(tmp_path: Path) -> None:
+async def test_a_routine_takes_along_what_its_prompts_share_and_a_harmed_text_stays_behind(
+    tmp_path: Path,
+) -> None:
     await lived(tmp_path / "state")
     before = await known(tmp_path / "state")
 
     def move(names: list[str], to: str) -> int:
         export(
-            tmp_path / "state", tmp_path / f"{to}.jsonl", config(tmp_path / "one"), names, progress=lambda part: None
+            tmp_path / "state",
+            tmp_path / f"{to}.jsonl",
+            config(tmp_path / "one"),
+            names,
+            progress=lambda part: None,
         )
-        take_in(tmp_path / f"{to}.jsonl", tmp_path / to, config(tmp_path / f"{to}.d"), progress=lambda part: None)
+        take_in(
+            tmp_path / f"{to}.jsonl",
+            tmp_path / to,
+            config(tmp_path / f"{to}.d"),
+            progress=lambda part: None,
+        )
         with closing(sqlite3.connect(tmp_path / to / "agentd.db")) as there:
             (count,) = there.execute("SELECT count(*) FROM text").fetchone()
         return int(count)
@@ -160,7 +212,9 @@ async def test_a_routine_takes_along_what_its_prompts_share_and_a_harmed_text_st
         await known(tmp_path / "some")
 
 
-async def test_what_a_server_does_not_take_leaves_nothing_behind(tmp_path: Path, postgres_url: str) -> None:
+async def test_what_a_server_does_not_take_leaves_nothing_behind(
+    tmp_path: Path, postgres_url: str
+) -> None:
     file = tmp_path / "x"
     file.write_text(
         '{"agentd": "export", "schema": 1, "routines": []}\n'
@@ -168,7 +222,14 @@ async def test_what_a_server_does_not_take_leaves_nothing_behind(tmp_path: Path,
         '{"table": "run", "row": {"id": "a", "routine": null}}\n'
     )
     with pytest.raises(Refused, match="did not take it: null value in column"):
-        take_in(file, tmp_path / "state", config(tmp_path / "c", postgres_url), progress=lambda part: None)
+        take_in(
+            file,
+            tmp_path / "state",
+            config(tmp_path / "c", postgres_url),
+            progress=lambda part: None,
+        )
     db = await open_database(tmp_path / "y", postgres_url)
-    assert await db.read(lambda each: each.execute("SELECT count(*) FROM definition").fetchone()) == (0,)
+    assert await db.read(
+        lambda each: each.execute("SELECT count(*) FROM definition").fetchone()
+    ) == (0,)
     await db.close()

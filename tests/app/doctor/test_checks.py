@@ -15,7 +15,9 @@ from daemon.sandbox.detection import PROBES
 from daemon.sandbox.sandbox import Probe, Sandbox, UnusableSandbox, User
 
 NOW = datetime(2026, 11, 20, 9, 0, tzinfo=UTC)
-FAULT = Fault(file="heartbeat.toml", key="trigger.cron", found='"61 * * * *"', problem="minute is 0-59")
+FAULT = Fault(
+    file="heartbeat.toml", key="trigger.cron", found='"61 * * * *"', problem="minute is 0-59"
+)
 PROVIDER = ProviderFacts(name="claude", kind="claude", model="m-1", used=True, key="a file")
 
 SOUND: dict[str, Any] = {
@@ -57,16 +59,36 @@ NONE = Sandbox(
     ),
 )
 LANDLOCK = Sandbox(
-    level="landlock", probes=HELD, unusable=(UnusableSandbox("bubblewrap", "could not be tried: No permissions"),)
+    level="landlock",
+    probes=HELD,
+    unusable=(UnusableSandbox("bubblewrap", "could not be tried: No permissions"),),
 )
 
 
 @pytest.mark.parametrize(
     ("changes", "name", "state", "found", "fix"),
     [
-        ({"sandbox": Sandbox(level="bubblewrap", probes=HELD)}, "sandbox", "ok", "7 of 7 ways out are closed", ""),
-        ({"sandbox": Sandbox(level="bubblewrap", probes=HELD)}, "  read a secret", "ok", "PASS", ""),
-        ({"sandbox": Sandbox(level="bubblewrap", probes=LEAKS)}, "  survive its end", "fail", "FAIL: it lives on", ""),
+        (
+            {"sandbox": Sandbox(level="bubblewrap", probes=HELD)},
+            "sandbox",
+            "ok",
+            "7 of 7 ways out are closed",
+            "",
+        ),
+        (
+            {"sandbox": Sandbox(level="bubblewrap", probes=HELD)},
+            "  read a secret",
+            "ok",
+            "PASS",
+            "",
+        ),
+        (
+            {"sandbox": Sandbox(level="bubblewrap", probes=LEAKS)},
+            "  survive its end",
+            "fail",
+            "FAIL: it lives on",
+            "",
+        ),
         (
             {"sandbox": LANDLOCK, "fix": "sysctl a=1"},
             "  bubblewrap",
@@ -74,11 +96,32 @@ LANDLOCK = Sandbox(
             "No permissions",
             "sysctl a=1 lets bubble",
         ),
-        ({"sandbox": NONE}, "sandbox", "warn", "only programs that change nothing", "apt-get install bubblewrap"),
-        ({"sandbox": NONE, "mode": "require"}, "sandbox", "fail", "no program is run", "the kernel has none"),
-        ({"sandbox": Sandbox(), "mode": "off"}, "sandbox", "warn", "the policy wants none", 'sandbox = "prefer"'),
         (
-            {"sandbox": replace(LANDLOCK, user=User(uid=60789, gid=60789)), "blocked": Path("/root")},
+            {"sandbox": NONE},
+            "sandbox",
+            "warn",
+            "only programs that change nothing",
+            "apt-get install bubblewrap",
+        ),
+        (
+            {"sandbox": NONE, "mode": "require"},
+            "sandbox",
+            "fail",
+            "no program is run",
+            "the kernel has none",
+        ),
+        (
+            {"sandbox": Sandbox(), "mode": "off"},
+            "sandbox",
+            "warn",
+            "the policy wants none",
+            'sandbox = "prefer"',
+        ),
+        (
+            {
+                "sandbox": replace(LANDLOCK, user=User(uid=60789, gid=60789)),
+                "blocked": Path("/root"),
+            },
             *("user of tools", "fail", "cannot get through /root", "chmod o+x /root"),
         ),
     ],
@@ -146,7 +189,9 @@ def test_what_is_wrong_is_named_with_its_fix(
         ((3, 52, 0), "ok"),
     ],
 )
-def test_sqlite_versions_with_the_wal_reset_bug_are_known(version: tuple[int, ...], state: str) -> None:
+def test_sqlite_versions_with_the_wal_reset_bug_are_known(
+    version: tuple[int, ...], state: str
+) -> None:
     assert rows(sqlite=version)["SQLite"].state == state
 
 
@@ -161,8 +206,17 @@ def test_sqlite_versions_with_the_wal_reset_bug_are_known(version: tuple[int, ..
         ({"key": "", "fault": "has no API key", "used": False}, "warn", "no key"),
     ],
 )
-def test_a_missing_key_is_a_fault_only_where_the_model_is_used(facts: dict[str, Any], state: str, found: str) -> None:
-    fields = {"name": "claude", "kind": "claude", "model": "m-1", "used": True, "key": "a file", **facts}
+def test_a_missing_key_is_a_fault_only_where_the_model_is_used(
+    facts: dict[str, Any], state: str, found: str
+) -> None:
+    fields = {
+        "name": "claude",
+        "kind": "claude",
+        "model": "m-1",
+        "used": True,
+        "key": "a file",
+        **facts,
+    }
     row = rows(providers=(ProviderFacts(**fields),))["model claude"]
     assert row.state == state
     assert found in row.found
@@ -170,4 +224,7 @@ def test_a_missing_key_is_a_fault_only_where_the_model_is_used(facts: dict[str, 
 
 def test_every_check_says_something_of_any_installation() -> None:
     bare = Installation()
-    assert {check.__name__ for check in CHECKS if not list(check(bare))} <= {"check_routines", "check_providers"}
+    assert {check.__name__ for check in CHECKS if not list(check(bare))} <= {
+        "check_routines",
+        "check_providers",
+    }

@@ -54,7 +54,10 @@ def found(tmp_path: Path, policy: str, one: Routine) -> list[str]:
             RULES + OPTED,
             routine(run={"prompt": "x"}, gather=[{"name": "a", "tool": "file_read"}]),
         ),
-        (RULES + '[routine.r]\ntools = ["file_read"]\ntainted_tools = ["http_request"]\n', agent("*")),
+        (
+            RULES + '[routine.r]\ntools = ["file_read"]\ntainted_tools = ["http_request"]\n',
+            agent("*"),
+        ),
     ],
 )
 def test_any_two_of_the_three_are_fine(tmp_path: Path, policy: str, one: Routine) -> None:

@@ -52,5 +52,12 @@ def test_a_journal_in_a_file_has_no_server(tmp_path):
     ],
 )
 def test_what_is_wrong_with_it_is_said(more, said):
-    good = {"place": "p", "version": "15.1", "schema": 10, "newest": 10, "ahead": 0.0, "reads_only": False}
+    good = {
+        "place": "p",
+        "version": "15.1",
+        "schema": 10,
+        "newest": 10,
+        "ahead": 0.0,
+        "reads_only": False,
+    }
     assert said in " ".join(text for _, _, text in words(Server(**{**good, **more})))

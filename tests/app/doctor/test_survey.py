@@ -56,7 +56,9 @@ def test_a_first_look_at_nothing_at_all(tmp_path: Path) -> None:
 
 
 def test_definitions_are_read_as_far_as_they_can_be(home: Path) -> None:
-    found = survey(home / "config.toml", home / "state", home / "agentd.sock", {"THE_KEY": "k" * 20})
+    found = survey(
+        home / "config.toml", home / "state", home / "agentd.sock", {"THE_KEY": "k" * 20}
+    )
     assert found.config_faults == ()
     assert found.routines == ("good",)
     assert "descrption" in [fault.key for fault in found.routine_faults]
@@ -106,7 +108,9 @@ def _dead(path: Path) -> str:
 
 
 @pytest.mark.parametrize("make", [_nothing, _file, _dead])
-def test_whatever_lies_at_the_socket_is_told_apart(tmp_path: Path, make: Callable[[Path], str]) -> None:
+def test_whatever_lies_at_the_socket_is_told_apart(
+    tmp_path: Path, make: Callable[[Path], str]
+) -> None:
     path = tmp_path / "agentd.sock"
     expected = make(path)
     assert survey(None, tmp_path, path, {}).socket_found == expected

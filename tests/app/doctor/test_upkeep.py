@@ -15,7 +15,12 @@ from daemon.definitions.config.loading import load_config
     [
         (Upkeep(verdict="row 7 missing from index x"), "database", "fail", "agentctl restore"),
         (Upkeep(systemd=True), "service", "warn", "agentctl service install"),
-        (Upkeep(systemd=True, unit=Path("/u"), command="/gone", command_there=False), "service", "fail", "install"),
+        (
+            Upkeep(systemd=True, unit=Path("/u"), command="/gone", command_there=False),
+            "service",
+            "fail",
+            "install",
+        ),
         (
             Upkeep(systemd=True, unit=Path("/u"), user_unit=True, lingers=False, user="ada"),
             "linger",
@@ -23,7 +28,12 @@ from daemon.definitions.config.loading import load_config
             "enable-linger ada",
         ),
         (Upkeep(open_files=256), "limits", "warn", "ulimit -n"),
-        (Upkeep(targets=(("mail", "apprise", "names no address"),)), "target mail", "fail", "[targets]"),
+        (
+            Upkeep(targets=(("mail", "apprise", "names no address"),)),
+            "target mail",
+            "fail",
+            "[targets]",
+        ),
     ],
 )
 def test_each_fault_comes_with_its_fix(found: Upkeep, name: str, state: str, fix: str) -> None:
@@ -39,12 +49,16 @@ def test_it_looks_and_changes_nothing(tmp_path: Path) -> None:
     root, state = tmp_path / "root", tmp_path / "state"
     unit = root / "etc/systemd/system/agentd.service"
     unit.parent.mkdir(parents=True)
-    unit.write_text('[Service]\nExecStart="/opt/my agentd/bin/agentd" --config /etc/agentd/config.toml\n')
+    unit.write_text(
+        '[Service]\nExecStart="/opt/my agentd/bin/agentd" --config /etc/agentd/config.toml\n'
+    )
     (root / "run/systemd/system").mkdir(parents=True)
     state.mkdir()
     (state / "agentd.db").write_bytes(b"SQLite format 3\0" + b"\xff" * 5000)
     config = tmp_path / "config.toml"
-    config.write_text('[targets.a]\nkind = "apprise"\nurl_env = "A"\n[targets.b]\nkind = "apprise"\nurl_env = "B"\n')
+    config.write_text(
+        '[targets.a]\nkind = "apprise"\nurl_env = "A"\n[targets.b]\nkind = "apprise"\nurl_env = "B"\n'
+    )
     env = {"USER": "ada", "A": "json://localhost"}
     found = look(load_config(config), state, env, root=root)
     assert (found.command, found.command_there, found.systemd, found.lingers) == (

@@ -20,14 +20,34 @@ from tests.providers.calls import TRANSPORTS, provider
 
 LISTS: dict[str, list[dict[str, Any]]] = {
     "openai chat": [
-        {"id": "gpt-6-astra", "object": "model", "created": 1, "owned_by": "openai", "shutdown_date": "2027-01-14"},
-        {"id": "gpt-4.1", "object": "model", "created": 1, "owned_by": "openai", "shutdown_date": None},
+        {
+            "id": "gpt-6-astra",
+            "object": "model",
+            "created": 1,
+            "owned_by": "openai",
+            "shutdown_date": "2027-01-14",
+        },
+        {
+            "id": "gpt-4.1",
+            "object": "model",
+            "created": 1,
+            "owned_by": "openai",
+            "shutdown_date": None,
+        },
     ],
     "claude opus": [
-        {"type": "model", "id": "claude-opus-5-5", "lifecycle": "deprecated", "retires_at": "2027-01-14T00:00:00Z"},
+        {
+            "type": "model",
+            "id": "claude-opus-5-5",
+            "lifecycle": "deprecated",
+            "retires_at": "2027-01-14T00:00:00Z",
+        },
         {"type": "model", "id": "claude-haiku-5-5", "lifecycle": "active", "retires_at": None},
     ],
-    "deepseek": [{"id": "deepseek-v4-pro", "object": "model"}, {"id": "deepseek-v4-flash", "object": "model"}],
+    "deepseek": [
+        {"id": "deepseek-v4-pro", "object": "model"},
+        {"id": "deepseek-v4-flash", "object": "model"},
+    ],
 }
 
 
@@ -48,7 +68,9 @@ async def test_a_vendor_tells_its_models(way: str) -> None:
 
 
 def judged(vendor: VendorFacts, model: str = "m-1") -> Check:
-    facts = ProviderFacts(name="mine", kind="claude", model=model, used=True, key="a file", vendor=vendor)
+    facts = ProviderFacts(
+        name="mine", kind="claude", model=model, used=True, key="a file", vendor=vendor
+    )
     found = Installation(providers=(facts,), now=datetime(2026, 11, 20, tzinfo=UTC))
     return next(row for row in judge(found) if row.name == "vendor of mine")
 
@@ -60,7 +82,12 @@ def judged(vendor: VendorFacts, model: str = "m-1") -> Check:
         (VendorFacts(known=("m-1:latest",)), "ok", "has m-1", ""),
         (VendorFacts(), "ok", "lists no models", ""),
         (VendorFacts(known=("m-2", "x")), "fail", "it has no model 'm-1'", "such as m-2"),
-        (VendorFacts(fault="no connection to h", transient=True), "warn", "no connection", "look at the network"),
+        (
+            VendorFacts(fault="no connection to h", transient=True),
+            "warn",
+            "no connection",
+            "look at the network",
+        ),
         (VendorFacts(fault="the key was refused"), "fail", "refused", "look at the key"),
         (
             VendorFacts(known=("m-1",), retires=date(2026, 12, 11)),
@@ -69,11 +96,18 @@ def judged(vendor: VendorFacts, model: str = "m-1") -> Check:
             "before then",
         ),
         (VendorFacts(known=("m-1",), lifecycle="deprecated"), "warn", "m-1 retires", "before then"),
-        (VendorFacts(known=("m-1",), retires=date(2026, 11, 19)), "fail", "was retired on 2026-11-19", "another"),
+        (
+            VendorFacts(known=("m-1",), retires=date(2026, 11, 19)),
+            "fail",
+            "was retired on 2026-11-19",
+            "another",
+        ),
         (VendorFacts(known=("m-1",), lifecycle="retired"), "fail", "was retired", "another"),
     ],
 )
-def test_what_a_vendor_says_is_judged(vendor: VendorFacts, state: str, found: str, fix: str) -> None:
+def test_what_a_vendor_says_is_judged(
+    vendor: VendorFacts, state: str, found: str, fix: str
+) -> None:
     row = judged(vendor)
     assert row.state == state
     assert found in row.found
@@ -105,18 +139,24 @@ base_url = "http://127.0.0.1:9/v1"
 async def test_those_in_use_are_asked_and_no_others(tmp_path: Path) -> None:
     (tmp_path / "policy.toml").write_text("version = 1")
     (tmp_path / "routines").mkdir()
-    (tmp_path / "routines" / "r.toml").write_text('[run]\nprompt = "x"\nfallback = ["gone", "away", "offline"]')
+    (tmp_path / "routines" / "r.toml").write_text(
+        '[run]\nprompt = "x"\nfallback = ["gone", "away", "offline"]'
+    )
     async with FakeVendor([]) as vendor:
         vendor.models = LISTS["claude opus"]
         file = tmp_path / "config.toml"
         file.write_text(CONFIG.format(url=vendor.url))
         file.chmod(0o600)
-        found = await asyncio.to_thread(survey, file, tmp_path / "state", tmp_path / "agentd.sock", {})
+        found = await asyncio.to_thread(
+            survey, file, tmp_path / "state", tmp_path / "agentd.sock", {}
+        )
     said = {each.name: each.vendor for each in found.providers}
     assert said["unused"] is None
     assert said["offline"] is None
     assert said["retiring"] == VendorFacts(
-        known=("claude-opus-5-5", "claude-haiku-5-5"), lifecycle="deprecated", retires=date(2027, 1, 14)
+        known=("claude-opus-5-5", "claude-haiku-5-5"),
+        lifecycle="deprecated",
+        retires=date(2027, 1, 14),
     )
     assert said["gone"] == VendorFacts(known=("claude-opus-5-5", "claude-haiku-5-5"))
     assert said["away"] is not None

@@ -14,7 +14,12 @@ class Notifications(ServiceInterface):
         self.capabilities, self.count = capabilities, 41
 
     def notify(self, app, replaces, icon, title, body, actions, hints, expire):
-        told = {"app": app, "title": title, "body": body, "hints": {key: hint.value for key, hint in hints.items()}}
+        told = {
+            "app": app,
+            "title": title,
+            "body": body,
+            "hints": {key: hint.value for key, hint in hints.items()},
+        }
         print(json.dumps(told), flush=True)
         self.count += 1
         return self.count
@@ -27,7 +32,10 @@ class Notifications(ServiceInterface):
     names = ("app", "replaces", "icon", "title", "body", "actions", "hints", "expire", "return")
     notify.__annotations__ = dict(zip(names, kinds, strict=True))  # noqa: RUF012
     get_capabilities.__annotations__ = {"return": "as"}  # noqa: RUF012
-    notify, get_capabilities = dbus_method("Notify")(notify), dbus_method("GetCapabilities")(get_capabilities)
+    notify, get_capabilities = (
+        dbus_method("Notify")(notify),
+        dbus_method("GetCapabilities")(get_capabilities),
+    )
 
 
 async def main():

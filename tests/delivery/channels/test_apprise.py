@@ -13,7 +13,10 @@ from daemon.models import Status
 from daemon.telemetry.redaction import Secrets
 from tests.delivery.receivers import Receiver
 
-TELEGRAM, DISCORD = "tgram://123456789:abcdefg_hijklmnop/12315544/", "discord://4174216298/JHMHI8qBe7bk2ZwO5U711o3dV_js"
+TELEGRAM, DISCORD = (
+    "tgram://123456789:abcdefg_hijklmnop/12315544/",
+    "discord://4174216298/JHMHI8qBe7bk2ZwO5U711o3dV_js",
+)
 
 
 def channel(url):
@@ -38,12 +41,16 @@ def test_no_message_is_longer_than_its_service_takes(url, attaches):
     messages = _messages(letter, "01J", plugin, _form(plugin))
     assert all(len(message.body) <= plugin.body_maxlen for message in messages)
     assert all(len(message.title) <= plugin.title_maxlen for message in messages)
-    assert [bool(message.attached) for message in messages] == ([True] if attaches else [False] * len(messages))
+    assert [bool(message.attached) for message in messages] == (
+        [True] if attaches else [False] * len(messages)
+    )
 
 
 async def test_a_service_gets_what_it_can_show(delivery):
     async with Receiver(200).open() as receiver:
-        await channel(f"json://127.0.0.1:{receiver.port}/x").send(delivery("**All** is well.", status=Status.SUCCEEDED))
+        await channel(f"json://127.0.0.1:{receiver.port}/x").send(
+            delivery("**All** is well.", status=Status.SUCCEEDED)
+        )
     told = json.loads(receiver.posts[0].body)
     assert told["message"].endswith("**All** is well.") and told["type"] == "info"
 
@@ -54,4 +61,7 @@ async def test_a_secret_in_the_url_is_in_no_error(delivery):
     for url in ("nonsense://user:hunter2hunter2@host", "hunter2hunter2", "tgram://hunter2hunter2"):
         with pytest.raises(DeliveryFailed) as caught:
             await AppriseChannel(url, secrets=secrets).send(delivery())
-        assert "hunter2" not in str(caught.value).replace("this hunter2hunter2: URL", "") and not caught.value.retry
+        assert (
+            "hunter2" not in str(caught.value).replace("this hunter2hunter2: URL", "")
+            and not caught.value.retry
+        )

@@ -15,7 +15,9 @@ from daemon.delivery.channels.desktop import DesktopChannel
 from daemon.errors import DeliveryFailed
 from daemon.models import Status
 
-needs_bus = pytest.mark.skipif(not shutil.which("dbus-daemon"), reason="needs dbus-daemon: apt-get install dbus-daemon")
+needs_bus = pytest.mark.skipif(
+    not shutil.which("dbus-daemon"), reason="needs dbus-daemon: apt-get install dbus-daemon"
+)
 
 
 @asynccontextmanager
@@ -55,7 +57,9 @@ async def desktop(tmp_path, *capabilities):
 @needs_bus
 async def test_a_report_is_shown_and_its_number_is_the_receipt(tmp_path, delivery):
     async with desktop(tmp_path, "body") as (env, shown):
-        receipt = await DesktopChannel(env).send(delivery("# Morning\n\n**All** is [well](https://example.org). 中"))
+        receipt = await DesktopChannel(env).send(
+            delivery("# Morning\n\n**All** is [well](https://example.org). 中")
+        )
         told = json.loads(await shown.readline())
     assert receipt.detail == "notification 42"
     assert (told["app"], told["title"]) == ("agentd", "Morning")
@@ -71,7 +75,9 @@ async def test_a_failure_is_urgent_and_markup_is_shown_not_obeyed(tmp_path, deli
         told = json.loads(await shown.readline())
     assert told["hints"]["urgency"] == 2 and told["title"].startswith("daily-report failed")
     assert (
-        "&lt;b&gt;" in told["body"].replace("‹", "&lt;") and "<" not in told["body"] and " &amp; more" in told["body"]
+        "&lt;b&gt;" in told["body"].replace("‹", "&lt;")
+        and "<" not in told["body"]
+        and " &amp; more" in told["body"]
     )
     assert told["body"].endswith("shows the rest") and len(told["body"]) < 600
 

@@ -39,7 +39,10 @@ def files(folder):
 @pytest.mark.parametrize(
     ("template", "path"),
     [
-        ("reports/{routine}/{slot:%Y-%m-%d}.md", "reports/daily-report/2026-11-21.md"),  # already tomorrow in Berlin
+        (
+            "reports/{routine}/{slot:%Y-%m-%d}.md",
+            "reports/daily-report/2026-11-21.md",
+        ),  # already tomorrow in Berlin
         ("{slot}.md", "2026-11-21-0030.md"),
         ("{run}.md", "01JAAAAAAAAAAAAAAAAAAAAAAA.md"),
         ("latest.md", "latest.md"),
@@ -96,8 +99,15 @@ async def test_another_run_of_the_same_day_goes_beside_the_first(channel, worksp
     await channel.send(delivery("first"))
     await channel.send(delivery("second", id_=2, run=OTHER))
     await channel.send(delivery("third", id_=3, run="01JCCCCCCCCCCCCCCCCCCCCCCC"))
-    found = {path.name: path.read_text().splitlines()[-1] for path in (workspace / "reports/daily-report").iterdir()}
-    assert found == {"2026-11-20.md": "first", "2026-11-20-2.md": "second", "2026-11-20-3.md": "third"}
+    found = {
+        path.name: path.read_text().splitlines()[-1]
+        for path in (workspace / "reports/daily-report").iterdir()
+    }
+    assert found == {
+        "2026-11-20.md": "first",
+        "2026-11-20-2.md": "second",
+        "2026-11-20-3.md": "third",
+    }
 
 
 async def test_a_delivery_repeated_after_a_crash_leaves_one_file(channel, workspace, delivery):
@@ -136,7 +146,9 @@ async def test_a_file_of_the_users_is_never_overwritten(channel, workspace, deli
 
 
 @pytest.mark.parametrize("obstacle", ["link", "dangling", "folder", "pipe"])
-async def test_what_is_no_plain_file_is_left_alone(channel, workspace, delivery, tmp_path, obstacle):
+async def test_what_is_no_plain_file_is_left_alone(
+    channel, workspace, delivery, tmp_path, obstacle
+):
     folder = workspace / "reports/daily-report"
     folder.mkdir(parents=True)
     name, outside = folder / "2026-11-20.md", tmp_path / "outside.md"
@@ -224,11 +236,16 @@ async def test_a_full_disk_leaves_no_half_a_report(workspace, channel, delivery)
 
 def test_no_part_of_a_path_can_climb(tmp_path):
     for part in ("..", ".", "", "a/b"):
-        with pytest.raises(ValueError, match="not the name"), folder_beneath(tmp_path, ["x", part], create=True):
+        with (
+            pytest.raises(ValueError, match="not the name"),
+            folder_beneath(tmp_path, ["x", part], create=True),
+        ):
             pass
 
 
-@pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="open descriptors are counted in /proc, as on Linux")
+@pytest.mark.skipif(
+    not Path("/proc/self/fd").is_dir(), reason="open descriptors are counted in /proc, as on Linux"
+)
 def test_descriptors_are_closed_whatever_happens(tmp_path):
     def open_descriptors():
         return len(list(Path("/proc/self/fd").iterdir()))

@@ -24,26 +24,45 @@ def channel(url):
 
 async def test_a_report_comes_as_mail_in_html_and_in_words(delivery):
     async with Mailbox().open() as box:
-        receipt = await channel(box.url).send(delivery("# Morning\n\n**All** is well: <b>&</b> 中\n\n- one\n- two"))
+        receipt = await channel(box.url).send(
+            delivery("# Morning\n\n**All** is well: <b>&</b> 中\n\n- one\n- two")
+        )
     [mail] = box.mails
     assert mail["subject"] == "Morning" and mail["to"] == "ada@example.org"
     page = mail.get_body(("html",)).get_content()
-    assert "<strong>All</strong>" in page and "<li>one</li>" in page and "&lt;b&gt;" in page and "中" in page
+    assert (
+        "<strong>All</strong>" in page
+        and "<li>one</li>" in page
+        and "&lt;b&gt;" in page
+        and "中" in page
+    )
     words = mail.get_body(("plain",)).get_content()
-    assert "All is well" in words and "**" not in words and "scheduled for 2026-11-20 08:30 CET" in words
+    assert (
+        "All is well" in words
+        and "**" not in words
+        and "scheduled for 2026-11-20 08:30 CET" in words
+    )
     assert receipt.detail == "E-Mail took it"
 
 
 async def test_mail_in_words_only_if_the_url_says_so(delivery):
     async with Mailbox().open() as box:
-        await channel(f"{box.url}&format=text").send(delivery("## Disks\n\n**All** is [well](https://example.org)."))
+        await channel(f"{box.url}&format=text").send(
+            delivery("## Disks\n\n**All** is [well](https://example.org).")
+        )
     words = box.mails[0].get_content().replace("\r\n", "\n")
-    assert words.startswith("Run 01JAAAAAAAAAAAAAAAAAAAAAAA, scheduled for 2026-11-20 08:30 CET\n\nDisks\n-----\n\n")
+    assert words.startswith(
+        "Run 01JAAAAAAAAAAAAAAAAAAAAAAA, scheduled for 2026-11-20 08:30 CET\n\nDisks\n-----\n\n"
+    )
     assert words.endswith("All is well (https://example.org).\n")
 
 
-@pytest.mark.parametrize(("answer", "is_tried_again"), [("451 try again later", True), ("554 no such thing", False)])
-async def test_later_is_tried_again_and_never_is_not_and_the_reason_is_told(delivery, answer, is_tried_again):
+@pytest.mark.parametrize(
+    ("answer", "is_tried_again"), [("451 try again later", True), ("554 no such thing", False)]
+)
+async def test_later_is_tried_again_and_never_is_not_and_the_reason_is_told(
+    delivery, answer, is_tried_again
+):
     async with Mailbox(answer).open() as box:
         with pytest.raises(DeliveryFailed, match=answer) as caught:
             await channel(box.url).send(delivery())
@@ -62,7 +81,9 @@ async def test_a_report_too_long_for_a_mail_is_attached_whole(delivery):
     assert len(mail.get_body(("html",)).get_content()) < 5000
 
 
-async def test_each_recipient_gets_one_mail_and_nobody_gets_a_second_one_when_it_is_sent_again(delivery):
+async def test_each_recipient_gets_one_mail_and_nobody_gets_a_second_one_when_it_is_sent_again(
+    delivery,
+):
     async with Mailbox("250 taken", "451 later").open() as box:
         url = box.url.replace("to=", "to=bob%40example.org,")
         mails = channel(f"{url}&cc=Cleo%20<cleo@example.org>&bcc=dan@example.org&reply=ops@x.org")
@@ -73,8 +94,13 @@ async def test_each_recipient_gets_one_mail_and_nobody_gets_a_second_one_when_it
         [f"{name}@example.org"] for name in ("bob", "cleo", "dan", "ada")
     ]
     assert [mail["to"] for mail in box.mails] == ["bob@example.org"] * 3 + ["ada@example.org"]
-    assert {mail["cc"] for mail in box.mails} == {"Cleo <cleo@example.org>"} and "bcc" not in box.mails[0]
-    assert box.mails[0]["reply-to"] == "ops@x.org" and receipt.detail == "E-Mail took it for 4 recipients"
+    assert {mail["cc"] for mail in box.mails} == {
+        "Cleo <cleo@example.org>"
+    } and "bcc" not in box.mails[0]
+    assert (
+        box.mails[0]["reply-to"] == "ops@x.org"
+        and receipt.detail == "E-Mail took it for 4 recipients"
+    )
 
 
 async def test_a_mail_that_is_sent_again_has_the_same_id(delivery):
@@ -82,14 +108,24 @@ async def test_a_mail_that_is_sent_again_has_the_same_id(delivery):
         for _ in range(2):
             await channel(box.url).send(delivery())
     first, second = box.mails
-    assert first["message-id"] == second["message-id"] == "<01JAAAAAAAAAAAAAAAAAAAAAAA.1.0@example.org>"
+    assert (
+        first["message-id"]
+        == second["message-id"]
+        == "<01JAAAAAAAAAAAAAAAAAAAAAAA.1.0@example.org>"
+    )
 
 
 async def test_odd_characters_and_more_headers_arrive(delivery):
     async with Mailbox().open() as box:
-        await channel(f"{box.url}&name=Täglich&%2BX-Team=Ops").send(delivery("# A\tb \ud800 — 中\n\n\ud800 and \x07"))
+        await channel(f"{box.url}&name=Täglich&%2BX-Team=Ops").send(
+            delivery("# A\tb \ud800 — 中\n\n\ud800 and \x07")
+        )
     [mail] = box.mails
-    assert mail["subject"] == "A b ? — 中" and mail["x-team"] == "Ops" and mail["auto-submitted"] == "auto-generated"
+    assert (
+        mail["subject"] == "A b ? — 中"
+        and mail["x-team"] == "Ops"
+        and mail["auto-submitted"] == "auto-generated"
+    )
     assert mail["from"].addresses[0].display_name == "Täglich"
 
 
@@ -99,17 +135,28 @@ def certificate(tmp_path):
     if not shutil.which("openssl"):
         pytest.skip("needs openssl: apt-get install openssl")
     made = ["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=box"]
-    names = ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", tmp_path / "key.pem", "-out", tmp_path / "cert.pem"]
+    names = [
+        "-addext",
+        "subjectAltName=IP:127.0.0.1",
+        "-keyout",
+        tmp_path / "key.pem",
+        "-out",
+        tmp_path / "cert.pem",
+    ]
     subprocess.run(["openssl", *made, *names], check=True, capture_output=True)
     return tmp_path / "cert.pem", tmp_path / "key.pem"
 
 
 @pytest.mark.parametrize("mode", ["ssl", "starttls"])
-async def test_by_tls_only_to_a_server_whose_certificate_is_sound(delivery, certificate, monkeypatch, mode):
+async def test_by_tls_only_to_a_server_whose_certificate_is_sound(
+    delivery, certificate, monkeypatch, mode
+):
     file, key = certificate
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(file, key)
-    async with Mailbox().open(tls=context, mode=mode, user="ada@x.org", password="s3cret/password") as box:
+    async with Mailbox().open(
+        tls=context, mode=mode, user="ada@x.org", password="s3cret/password"
+    ) as box:
         account = "ada%40x.org:s3cret%2Fpassword"
         url = f"mailtos://{account}@127.0.0.1:{box.port}?from=agentd@example.org&to=ada@example.org&mode={mode}"
         with pytest.raises(DeliveryFailed, match="certificate verify failed") as caught:
@@ -137,11 +184,15 @@ async def test_a_server_that_says_nothing_is_given_up_and_tried_again(delivery):
     async with Mailbox().open() as box, Wire(box.port).laid() as wire:
         wire.mode = "frozen"
         with pytest.raises(DeliveryFailed, match="timed out") as caught:
-            await channel(box.url.replace(str(box.port), str(wire.port)) + "&cto=0.2").send(delivery())
+            await channel(box.url.replace(str(box.port), str(wire.port)) + "&cto=0.2").send(
+                delivery()
+            )
     assert caught.value.retry
 
 
-@pytest.mark.parametrize(("mode", "greeting"), [("insecure", b"220 hello\r\n"), ("insecure", b"220 hel"), ("ssl", b"")])
+@pytest.mark.parametrize(
+    ("mode", "greeting"), [("insecure", b"220 hello\r\n"), ("insecure", b"220 hel"), ("ssl", b"")]
+)
 async def test_who_gives_up_a_mail_does_not_leave_its_thread_behind(delivery, mode, greeting):
     arrived, gone = asyncio.Event(), asyncio.Event()
 
@@ -198,7 +249,10 @@ async def test_a_refused_recipient_does_not_keep_the_others_from_their_mail(deli
         with pytest.raises(DeliveryFailed, match="550 no such user") as caught:
             await mails.send(report)
         assert not caught.value.retry
-    assert [recipients for recipients, _ in box.taken] == [["ada@example.org"], ["full@example.org"]]
+    assert [recipients for recipients, _ in box.taken] == [
+        ["ada@example.org"],
+        ["full@example.org"],
+    ]
 
 
 async def test_a_report_with_hundreds_of_marks_inside_each_other_is_sent(delivery):
@@ -261,16 +315,34 @@ ADDRESSES = [
 
 @pytest.mark.parametrize("url", ADDRESSES)
 def test_addresses_mean_what_they_mean_to_apprise(url):
-    apprise = pytest.importorskip("apprise", reason="needs apprise: pip install 'agentd-routines[notify]'")
-    ours, theirs = parse_mail_address(url), apprise.Apprise.instantiate(url, suppress_exceptions=False)
+    apprise = pytest.importorskip(
+        "apprise", reason="needs apprise: pip install 'agentd-routines[notify]'"
+    )
+    ours, theirs = (
+        parse_mail_address(url),
+        apprise.Apprise.instantiate(url, suppress_exceptions=False),
+    )
     assert is_mail(url)
-    assert (ours.server, ours.port, ours.mode) == (theirs.smtp_host.strip("[]"), theirs.port, theirs.secure_mode)
+    assert (ours.server, ours.port, ours.mode) == (
+        theirs.smtp_host.strip("[]"),
+        theirs.port,
+        theirs.secure_mode,
+    )
     assert (ours.user, ours.password) == (theirs.user or "", theirs.password or "")
     assert ours.sender.addr_spec == theirs.from_addr[1]
-    assert [each.addr_spec for each in ours.recipients] == [address for _, address in theirs.targets]
-    assert {each.addr_spec for each in ours.cc} == theirs.cc and {each.addr_spec for each in ours.bcc} == theirs.bcc
-    assert (ours.verifies, ours.timeout) == (theirs.verify_certificate, theirs.socket_connect_timeout)
+    assert [each.addr_spec for each in ours.recipients] == [
+        address for _, address in theirs.targets
+    ]
+    assert {each.addr_spec for each in ours.cc} == theirs.cc and {
+        each.addr_spec for each in ours.bcc
+    } == theirs.bcc
+    assert (ours.verifies, ours.timeout) == (
+        theirs.verify_certificate,
+        theirs.socket_connect_timeout,
+    )
 
 
 def test_mail_that_is_to_be_encrypted_is_left_to_apprise():
-    assert not is_mail("mailtos://ada:s3cret@example.org?pgp=encrypt") and not is_mail("slack://a/b/c")
+    assert not is_mail("mailtos://ada:s3cret@example.org?pgp=encrypt") and not is_mail(
+        "slack://a/b/c"
+    )

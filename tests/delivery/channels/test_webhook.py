@@ -26,7 +26,10 @@ async def test_a_report_arrives_signed_as_standard_webhooks_wants_it(delivery):
     told = Webhook(SECRET).verify(post.body, post.headers)
     assert told["type"] == "run.succeeded"
     assert (told["data"]["title"], told["data"]["report"]) == ("Morning", "All is well. 中")
-    assert told["data"]["routine"] == "daily-report" and told["data"]["slot"] == "2026-11-20T07:30:00+00:00"
+    assert (
+        told["data"]["routine"] == "daily-report"
+        and told["data"]["slot"] == "2026-11-20T07:30:00+00:00"
+    )
     assert post.headers["webhook-id"] == "01JAAAAAAAAAAAAAAAAAAAAAAA-7"
     assert receipt.detail == "204 Told for 01JAAAAAAAAAAAAAAAAAAAAAAA-7"
 
@@ -64,13 +67,17 @@ async def test_the_receiver_says_when_to_come_again(delivery):
 
 
 async def test_a_redirect_to_a_page_that_answers_200_is_no_receipt(delivery):
-    async with Receiver(b"HTTP/1.1 302 Found\r\nlocation: /login\r\ncontent-length: 0\r\n\r\n").open() as receiver:
+    async with Receiver(
+        b"HTTP/1.1 302 Found\r\nlocation: /login\r\ncontent-length: 0\r\n\r\n"
+    ).open() as receiver:
         with pytest.raises(DeliveryFailed, match="redirects are not followed"):
             await channel(receiver).send(delivery())
     assert len(receiver.posts) == 1
 
 
-@pytest.mark.parametrize("lie", ["cut", b"", b"SSH-2.0-OpenSSH\r\n", b"HTTP/1.1 200 OK\r\ncontent-length: -5\r\n\r\n"])
+@pytest.mark.parametrize(
+    "lie", ["cut", b"", b"SSH-2.0-OpenSSH\r\n", b"HTTP/1.1 200 OK\r\ncontent-length: -5\r\n\r\n"]
+)
 async def test_half_an_answer_is_no_receipt(delivery, lie):
     async with Receiver(lie).open() as receiver:
         with pytest.raises(DeliveryFailed) as caught:

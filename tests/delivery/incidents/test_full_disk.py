@@ -27,7 +27,9 @@ async def database(tmp_path):
 
 
 async def limit(database, pages):
-    await database.apart(lambda connection: connection.execute(f"PRAGMA max_page_count = {pages}").fetchone())
+    await database.apart(
+        lambda connection: connection.execute(f"PRAGMA max_page_count = {pages}").fetchone()
+    )
 
 
 async def fill_up(database, journal):

@@ -59,7 +59,9 @@ class Sick(Database):
 
     def busy(self, work):
         if self._other is None:
-            self._other = sqlite3.connect(self.path, isolation_level=None, timeout=20, check_same_thread=False)
+            self._other = sqlite3.connect(
+                self.path, isolation_level=None, timeout=20, check_same_thread=False
+            )
             self._other.execute("BEGIN IMMEDIATE")
         return work
 
@@ -87,7 +89,11 @@ def quiet():
 
 @pytest.mark.parametrize(
     ("trouble", "said"),
-    [("full", "the disk is full; make room"), ("busy", "another program holds a lock"), ("ioerr", "check the space")],
+    [
+        ("full", "the disk is full; make room"),
+        ("busy", "another program holds a lock"),
+        ("ioerr", "check the space"),
+    ],
 )
 async def test_a_run_waits_out_whatever_the_database_suffers_from_and_goes_on_where_it_was(
     tmp_path, quiet, trouble, said
@@ -97,7 +103,9 @@ async def test_a_run_waits_out_whatever_the_database_suffers_from_and_goes_on_wh
     async def lived(name, first=-1, lasts=0):
         world = world_in(tmp_path / name, settings, SCRIPT)
         database = await Sick.open(world.file)
-        await database.apart(lambda connection: connection.execute("PRAGMA busy_timeout = 1").fetchone())
+        await database.apart(
+            lambda connection: connection.execute("PRAGMA busy_timeout = 1").fetchone()
+        )
         process = Process(world, settings, database)
         process.host.room_every = 0.001
         await process.memory.open()
@@ -118,7 +126,9 @@ async def test_a_run_waits_out_whatever_the_database_suffers_from_and_goes_on_wh
             world, run, database = await lived(f"from {first}", first, lasts=1 + first % 3)
         told = [line for line in logs if line["event"] in ("run.stuck", "run.not_begun")]
         assert database.refused
-        assert all(said in line["detail"] or "an earlier step" in line["detail"] for line in told), told
+        assert all(
+            said in line["detail"] or "an earlier step" in line["detail"] for line in told
+        ), told
         check(world, run, expected, deaths=database.refused)
         world.close()
         shutil.rmtree(world.folder)
@@ -151,7 +161,9 @@ class Cramped:
             return await self._inner.send(delivery)
 
 
-async def test_a_report_that_finds_no_room_waits_in_the_outbox_and_arrives_later(journal, ended, workspace, clock):  # noqa: F811
+async def test_a_report_that_finds_no_room_waits_in_the_outbox_and_arrives_later(
+    journal, ended, workspace, clock  # noqa: F811
+):
     channel = Cramped(workspace, lambda: no_room_in(workspace))
     await _arrives_when_there_is_room(journal, ended, workspace, clock, channel, lambda: None)
 
@@ -159,9 +171,13 @@ async def test_a_report_that_finds_no_room_waits_in_the_outbox_and_arrives_later
 @pytest.mark.root
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount a disk to fill")
 @pytest.mark.skipif(not shutil.which("mount"), reason="root: needs mount: apt-get install mount")
-async def test_a_report_that_finds_its_disk_full_arrives_once_there_is_room(journal, ended, workspace, clock):  # noqa: F811
+async def test_a_report_that_finds_its_disk_full_arrives_once_there_is_room(
+    journal, ended, workspace, clock  # noqa: F811
+):
     mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=64k,mode=700", "none", workspace], check=False, capture_output=True
+        ["mount", "-t", "tmpfs", "-o", "size=64k,mode=700", "none", workspace],
+        check=False,
+        capture_output=True,
     )
     if mounted.returncode:
         pytest.skip("this container may mount nothing")
@@ -169,7 +185,9 @@ async def test_a_report_that_finds_its_disk_full_arrives_once_there_is_room(jour
         filler = workspace / "filler"
         with pytest.raises(OSError, match="No space left"):
             filler.write_bytes(b"x" * 100_000)
-        await _arrives_when_there_is_room(journal, ended, workspace, clock, FileChannel(workspace), filler.unlink)
+        await _arrives_when_there_is_room(
+            journal, ended, workspace, clock, FileChannel(workspace), filler.unlink
+        )
     finally:
         subprocess.run(["umount", "-l", workspace], check=True)
 

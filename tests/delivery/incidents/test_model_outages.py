@@ -27,7 +27,9 @@ url = "http://127.0.0.1:9/phone"
 [incidents]
 to = ["phone"]
 """
-ROUTINE = '[run]\nprompt = "Report."\nmemory = "none"\nfallback = ["near"]\n[[deliver]]\nto = "log"\n'
+ROUTINE = (
+    '[run]\nprompt = "Report."\nmemory = "none"\nfallback = ["near"]\n[[deliver]]\nto = "log"\n'
+)
 
 
 @pytest.fixture
@@ -42,7 +44,10 @@ async def test_however_many_runs_notice_an_outage_it_is_one_incident_and_over_wh
     home: Home,
 ) -> None:
     down: list[Any] = [{"error": 401}, {"error": 503}, {"error": 400}]
-    async with FakeVendor([*down, "I am back.", "Still here."]) as far, FakeVendor(["A"] * 3) as near:
+    async with (
+        FakeVendor([*down, "I am back.", "Still here."]) as far,
+        FakeVendor(["A"] * 3) as near,
+    ):
         home.write("config.toml", CONFIG.format(far=far.url, near=near.url))
         async with home.open() as daemon:
             for name in ("one", "two"):
@@ -51,17 +56,32 @@ async def test_however_many_runs_notice_an_outage_it_is_one_incident_and_over_wh
         async with home.open() as daemon:  # another process knows of it
             journal = daemon.app.journal
             (incident,) = await journal.incidents()
-            assert (incident.subject, incident.count, incident.targets) == ("provider far", 2, ("phone",))
+            assert (incident.subject, incident.count, incident.targets) == (
+                "provider far",
+                2,
+                ("phone",),
+            )
             run = await daemon.run("one")
             assert run.provider == "far"
             await daemon.run("two")
         async with home.open() as daemon:
             journal = daemon.app.journal
             assert await journal.incidents() == []
-            sent = [each.options["notice"] for each in await journal.deliveries() if each.target == "phone"]
+            sent = [
+                each.options["notice"]
+                for each in await journal.deliveries()
+                if each.target == "phone"
+            ]
             assert sorted(sent) == ["incident.opened", "incident.recovered"]
-            (opened,) = [each for each in await journal.deliveries() if each.options.get("notice") == "incident.opened"]
-            assert "provider far is in trouble" in opened.options["title"] and "chain" in opened.options["text"]
+            (opened,) = [
+                each
+                for each in await journal.deliveries()
+                if each.options.get("notice") == "incident.opened"
+            ]
+            assert (
+                "provider far is in trouble" in opened.options["title"]
+                and "chain" in opened.options["text"]
+            )
 
 
 async def test_whoever_watches_a_run_sees_that_another_model_is_asked(home: Home) -> None:
@@ -72,4 +92,6 @@ async def test_whoever_watches_a_run_sees_that_another_model_is_asked(home: Home
             run = await daemon.run("one")
             daemon.app.events.close()
             told = [event async for event in events if event["type"] == "failed_over"]
-            assert [(each["run"], each["from"], each["to"]) for each in told] == [(run.id, "far", "near")]
+            assert [(each["run"], each["from"], each["to"]) for each in told] == [
+                (run.id, "far", "near")
+            ]

@@ -34,11 +34,22 @@ def script(home: Home, replies: list[Any], more: str = "") -> None:
 
 
 def routine(home: Home, name: str = "daily", budget: str = "", run: str = "") -> None:
-    home.routine(name, f'[run]\nprompt = "Report."\nmemory = "none"\n{run}\n[run.budget]\n{budget}\n')
+    home.routine(
+        name, f'[run]\nprompt = "Report."\nmemory = "none"\n{run}\n[run.budget]\n{budget}\n'
+    )
 
 
 async def test_every_call_is_written_down_with_what_it_cost(home: Home) -> None:
-    script(home, [USED, {"text": "Again.", "usage": {"input": 500, "cache_read": 400, "output": 10, "reasoning": 4}}])
+    script(
+        home,
+        [
+            USED,
+            {
+                "text": "Again.",
+                "usage": {"input": 500, "cache_read": 400, "output": 10, "reasoning": 4},
+            },
+        ],
+    )
     routine(home)
     async with home.open() as daemon:
         first, _ = await daemon.run("daily"), await daemon.run("daily")
@@ -60,7 +71,9 @@ async def test_a_run_ends_where_its_cap_does_not_cover_another_call(home: Home) 
         (asked,) = daemon.provider("script").asked
     assert run.status is Status.FAILED
     assert run.report is not None
-    assert run.report.startswith("I look.\n\n[stopped: a cap on spending does not cover another call")
+    assert run.report.startswith(
+        "I look.\n\n[stopped: a cap on spending does not cover another call"
+    )
     assert "[run.budget] usd = 0.02, $0.0100 left" in run.report
     assert "a cap on spending" in str(run.detail)
     assert asked.options["max_tokens"] == 1500
@@ -87,7 +100,9 @@ async def test_an_answer_is_made_shorter_rather_than_refused(home: Home) -> None
         ("", "[budget]\nmonth_tokens = 2100", "[budget] month_tokens = 2100"),
     ],
 )
-async def test_a_cap_of_a_day_or_a_month_holds_over_restarts(home: Home, budget: str, more: str, rule: str) -> None:
+async def test_a_cap_of_a_day_or_a_month_holds_over_restarts(
+    home: Home, budget: str, more: str, rule: str
+) -> None:
     script(home, [USED, USED, USED], more)
     routine(home, budget=budget, run="max_tokens = 1030")
     async with home.open() as daemon:
@@ -130,7 +145,10 @@ async def test_a_slot_passes_where_nothing_is_left_to_spend(home: Home) -> None:
 
 async def test_runs_beside_each_other_cannot_spend_the_same_dollar(home: Home) -> None:
     """Each call may come to 1.1 cents and there are 2.3: two at a time; as they come to less, all get their turn."""
-    turn = {"text": "ok", "usage": {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}}
+    turn = {
+        "text": "ok",
+        "usage": {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15},
+    }
     async with FakeVendor([{**turn, "together": 2, "latency": 0.5, "repeat": 4}]) as vendor:
         home.write(
             "config.toml",
@@ -211,7 +229,9 @@ async def test_what_was_spent_is_told_by_routine_model_and_day(home: Home) -> No
     from daemon.api.usage import By, show_usage
 
     script(
-        home, [USED, USED, {"text": "x", "usage": {"input": 10, "output": 1}}], "[budget]\nday = 1\nday_tokens = 9999"
+        home,
+        [USED, USED, {"text": "x", "usage": {"input": 10, "output": 1}}],
+        "[budget]\nday = 1\nday_tokens = 9999",
     )
     routine(home, "daily", budget="month = 2")
     routine(home, "other")
@@ -226,10 +246,18 @@ async def test_what_was_spent_is_told_by_routine_model_and_day(home: Home) -> No
         ("daily", 2, 0.004),
         ("other", 1, 0.00002),
     ]
-    assert [(each["key"], each["input"]) for each in told[By.MODEL]["items"]] == [("scripted", 2010)]
-    assert [(each["key"], each["calls"]) for each in told[By.DAY]["items"]] == [("2026-11-20", 1), ("2026-11-21", 2)]
+    assert [(each["key"], each["input"]) for each in told[By.MODEL]["items"]] == [
+        ("scripted", 2010)
+    ]
+    assert [(each["key"], each["calls"]) for each in told[By.DAY]["items"]] == [
+        ("2026-11-20", 1),
+        ("2026-11-21", 2),
+    ]
     assert told[By.DAY]["total"]["usd"] == 0.00402
-    assert [(each["routine"], each["rule"], each["unit"], each["spent"]) for each in told[By.DAY]["caps"]] == [
+    assert [
+        (each["routine"], each["rule"], each["unit"], each["spent"])
+        for each in told[By.DAY]["caps"]
+    ] == [
         (None, "[budget] day = 1", "usd", 0.00202),
         (None, "[budget] day_tokens = 9999", "tokens", 1111),
         ("daily", "[run.budget] month = 2", "usd", 0.004),
@@ -247,14 +275,20 @@ async def test_the_tokens_of_a_run_are_set_aside_before_each_call(home: Home) ->
 
 
 async def test_a_call_that_the_tokens_of_its_run_do_not_cover_is_not_made(home: Home) -> None:
-    look = {"tool_calls": [{"name": "self_info", "arguments": {}}], "usage": {"input": 2900, "output": 50}}
+    look = {
+        "tool_calls": [{"name": "self_info", "arguments": {}}],
+        "usage": {"input": 2900, "output": 50},
+    }
     script(home, [look, "never asked"])
     routine(home, budget="tokens = 3000", run='mode = "agent"\ntools = ["self_info"]')
     async with home.open() as daemon:
         run = await daemon.run("daily")
         assert len(daemon.provider("script").asked) == 1
         assert (await daemon.app.replays.replay(run.id))["identical"]
-    assert run.status is Status.FAILED and "the budget of 3000 tokens does not cover another call" in str(run.detail)
+    assert (
+        run.status is Status.FAILED
+        and "the budget of 3000 tokens does not cover another call" in str(run.detail)
+    )
 
 
 async def test_a_sub_agent_spends_from_the_tokens_of_the_run_that_began_it(home: Home) -> None:

@@ -30,14 +30,22 @@ MODELS = [
 
 
 def prices(kind: str, url: str | None, model: str, folder: Path, more: str = "") -> Prices:
-    lines = ["[providers.x]", f'kind = "{kind}"', f'model = "{model}"', f'base_url = "{url}"' if url else "", more]
+    lines = [
+        "[providers.x]",
+        f'kind = "{kind}"',
+        f'model = "{model}"',
+        f'base_url = "{url}"' if url else "",
+        more,
+    ]
     file = folder / "config.toml"
     file.write_text("\n".join(lines))
     return Prices(load_config(file))
 
 
 @pytest.mark.parametrize(("kind", "url", "model"), MODELS)
-def test_a_price_is_that_of_genai_prices(kind: str, url: str | None, model: str, tmp_path: Path) -> None:
+def test_a_price_is_that_of_genai_prices(
+    kind: str, url: str | None, model: str, tmp_path: Path
+) -> None:
     """Read once and reckoned here, as the library takes 0.1 ms per call: to the same sum for any usage."""
     from genai_prices import Usage as Theirs
     from genai_prices.data_snapshot import get_snapshot
@@ -50,10 +58,15 @@ def test_a_price_is_that_of_genai_prices(kind: str, url: str | None, model: str,
 
     @settings(deadline=None, derandomize=True, max_examples=40)
     @given(
-        sent=st.integers(0, 900_000), read=st.floats(0, 0.5), written=st.floats(0, 0.5), made=st.integers(0, 128_000)
+        sent=st.integers(0, 900_000),
+        read=st.floats(0, 0.5),
+        written=st.floats(0, 0.5),
+        made=st.integers(0, 128_000),
     )
     def same(sent: int, read: float, written: float, made: int) -> None:
-        usage = Usage(input=sent, cache_read=int(sent * read), cache_write=int(sent * written), output=made)
+        usage = Usage(
+            input=sent, cache_read=int(sent * read), cache_write=int(sent * written), output=made
+        )
         theirs = info.get_prices(datetime.now(UTC)).calc_price(
             Theirs(
                 input_tokens=usage.input,
@@ -62,7 +75,9 @@ def test_a_price_is_that_of_genai_prices(kind: str, url: str | None, model: str,
                 output_tokens=usage.output,
             )
         )
-        assert rates.cost(usage) == pytest.approx(float(theirs["total_price"] * Decimal(NANO)), abs=2)
+        assert rates.cost(usage) == pytest.approx(
+            float(theirs["total_price"] * Decimal(NANO)), abs=2
+        )
 
     same()
 
@@ -84,7 +99,9 @@ def test_the_users_price_is_the_one_that_counts(tmp_path: Path) -> None:
         ("scripted", None, "scripted"),
     ],
 )
-def test_a_price_that_nobody_told_is_not_guessed(kind: str, url: str | None, model: str, tmp_path: Path) -> None:
+def test_a_price_that_nobody_told_is_not_guessed(
+    kind: str, url: str | None, model: str, tmp_path: Path
+) -> None:
     found = prices(kind, url, model, tmp_path)
     assert found.of("x") is None
     assert found.of("x", "another") is None

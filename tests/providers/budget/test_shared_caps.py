@@ -73,11 +73,18 @@ class Watched(Journal):
 class Process:
     """A process with a connection of its own."""
 
-    def __init__(self, journal: Watched, config: Config, clock: Moments, go: asyncio.Event, look: float) -> None:
+    def __init__(
+        self, journal: Watched, config: Config, clock: Moments, go: asyncio.Event, look: float
+    ) -> None:
         self.ledger = Ledger(journal._db, clock)
         self.ledger.journal = self.journal = journal
         self.budget_ledger = BudgetLedger(
-            journal, clock=Clock(clock), zone=lambda: UTC, config=lambda: config, shared=True, look=look
+            journal,
+            clock=Clock(clock),
+            zone=lambda: UTC,
+            config=lambda: config,
+            shared=True,
+            look=look,
         )  # type: ignore[arg-type, return-value]
         self.model = Slow(go)
         self.listens = asyncio.Event()
@@ -88,7 +95,9 @@ class Process:
     async def listen(self, url: str) -> None:
         """Hear of the ends of calls, as a daemon of a fleet does, until cancelled."""
         await NotificationListener(
-            url, lambda said: self.budget_ledger.ring() if "paid" in said else None, self.listens.set
+            url,
+            lambda said: self.budget_ledger.ring() if "paid" in said else None,
+            self.listens.set,
         ).run()
 
     async def ask(self, run: Run) -> LLMResponse:
@@ -102,7 +111,9 @@ class Fleet:
         self.stack, self.folder, self.url = stack, folder, url
         self.clock, self.go = Moments(), asyncio.Event()
 
-    async def processes(self, number: int, budget: str, *, deaf: bool = False, look: float = 3600) -> list[Process]:
+    async def processes(
+        self, number: int, budget: str, *, deaf: bool = False, look: float = 3600
+    ) -> list[Process]:
         path = self.folder / "config.toml"
         path.write_text(CONFIG + budget)
         path.chmod(0o600)
@@ -110,7 +121,9 @@ class Fleet:
         for each in range(number):
             db = await open_database(self.folder / f"{each}.db", self.url)
             self.stack.push_async_callback(db.close)
-            process = Process(Watched(db, clock=self.clock), load_config(path), self.clock, self.go, look)
+            process = Process(
+                Watched(db, clock=self.clock), load_config(path), self.clock, self.go, look
+            )
             found.append(process)
             if not deaf:
                 await prepare(db)
@@ -131,14 +144,18 @@ class Fleet:
 
 @pytest.fixture
 async def fleet(tmp_path: Path, postgres: Server) -> AsyncIterator[Fleet]:
-    name = postgres.create(postgres.template)  # not one that others get afterwards: it has triggers that tell
+    name = postgres.create(
+        postgres.template
+    )  # not one that others get afterwards: it has triggers that tell
     async with AsyncExitStack() as stack:
         yield Fleet(stack, tmp_path, postgres.url(name))
     postgres.drop(name)
 
 
 @pytest.mark.parametrize("budget", ["day = 0.35", "month = 0.35", "day_tokens = 32000"])
-async def test_calls_under_way_in_all_processes_together_stay_below_a_cap(fleet: Fleet, budget: str) -> None:
+async def test_calls_under_way_in_all_processes_together_stay_below_a_cap(
+    fleet: Fleet, budget: str
+) -> None:
     processes = await fleet.processes(3, budget)
     runs = [(process, await process.run(f"r{n}")) for n, process in enumerate(processes * 3)]
     asking = [asyncio.create_task(process.ask(run)) for process, run in runs]
@@ -154,7 +171,9 @@ async def test_calls_under_way_in_all_processes_together_stay_below_a_cap(fleet:
         assert row[2] <= 32_000
     else:
         assert row[1] <= 350_000_000
-    assert not any(task.done() for task in asking), "what only calls under way stand in the way of waits"
+    assert not any(task.done() for task in asking), (
+        "what only calls under way stand in the way of waits"
+    )
     fleet.go.set()
     async with asyncio.timeout(60):
         answers = await asyncio.gather(*asking)
@@ -174,13 +193,17 @@ async def test_what_one_process_has_spent_another_has_no_more(fleet: Fleet) -> N
         await second.ask(other)
 
 
-async def test_what_a_dead_process_had_under_way_counts_for_all_it_may_have_come_to(fleet: Fleet) -> None:
+async def test_what_a_dead_process_had_under_way_counts_for_all_it_may_have_come_to(
+    fleet: Fleet,
+) -> None:
     first, second = await fleet.processes(2, "day = 0.15")
     lost = asyncio.create_task(first.ask(await first.run("work")))
     await fleet.begun([first], 1)
     ((_, cap),) = await second.budget_ledger.standing(())
     assert (cap.left, cap.held > 100_000_000) == (150_000_000, True)
-    await second.ledger.db.write(lambda connection: connection.execute("UPDATE run SET status = 'interrupted'"))
+    await second.ledger.db.write(
+        lambda connection: connection.execute("UPDATE run SET status = 'interrupted'")
+    )
     ((_, cap),) = await second.budget_ledger.standing(())
     assert (cap.left < 50_000_000, cap.held) == (True, 0)
     second.model.go = asyncio.Event()

@@ -131,8 +131,13 @@ class House:
     def wake_approvals(self) -> None:
         self.approvals.wake()
 
-    def waiting_notice(self, run: Run, routine: Routine, petitions: Any, until: datetime) -> WaitingNotice:
-        targets = [*(place.to for place in routine.deliver if "waiting" in place.on), *self.journal.alerting.to]
+    def waiting_notice(
+        self, run: Run, routine: Routine, petitions: Any, until: datetime
+    ) -> WaitingNotice:
+        targets = [
+            *(place.to for place in routine.deliver if "waiting" in place.on),
+            *self.journal.alerting.to,
+        ]
         return waiting_notice(run, petitions, targets, until=until, redact=self.redact)
 
     async def routine_of(self, run: Run) -> Routine:
@@ -143,7 +148,14 @@ class House:
 
     def approver(self, run: Run) -> RunApprover:
         approvals = self.approvals
-        return RunApprover(run, self.journal, lambda: self.policy, approvals.calls, approvals.remembered, now=self.now)
+        return RunApprover(
+            run,
+            self.journal,
+            lambda: self.policy,
+            approvals.calls,
+            approvals.remembered,
+            now=self.now,
+        )
 
     def hands_for(self, run: Run, routine: Routine) -> ToolCallRunner:
         return ToolCallRunner(
@@ -171,7 +183,11 @@ class House:
             policy=self.policy,
             journal=record,
             context=PromptContext(
-                persona=Persona(), workspace=self.workspace, now=self.now(), zone=UTC, routine=run.routine
+                persona=Persona(),
+                workspace=self.workspace,
+                now=self.now(),
+                zone=UTC,
+                routine=run.routine,
             ),
             tool_context=self.context(run),
             limits=Limits(attempts=1),
@@ -218,7 +234,11 @@ class House:
 
     def told(self) -> list[str]:
         """What the model was told of its calls when it was asked last."""
-        return [message.content for message in self.provider.asked[-1].messages if message.role == "tool"]
+        return [
+            message.content
+            for message in self.provider.asked[-1].messages
+            if message.role == "tool"
+        ]
 
 
 @pytest.fixture

@@ -36,11 +36,18 @@ async def test_what_is_remembered_is_shown_as_a_diff_and_not_asked_again(house):
     assert (here.workspace / "notes.md").read_text() == "hi\nhi\n"
     (call,) = [step for step in await here.journal.steps(again.id) if step.kind == "call"]
     assert call.body["verdict"]["rule"] == f"approvals.toml ({asked.id})"
-    assert {row.kind for row in await here.journal.audit()} >= {"asked", "approved", "remembered", "call", "result"}
+    assert {row.kind for row in await here.journal.audit()} >= {
+        "asked",
+        "approved",
+        "remembered",
+        "call",
+        "result",
+    }
 
 
 @pytest.mark.parametrize(
-    "command", ["echo ho | tee -a notes.md", "echo hi | tee -a other.md", "echo hi|tee -a notes.md x"]
+    "command",
+    ["echo ho | tee -a notes.md", "echo hi | tee -a other.md", "echo hi|tee -a notes.md x"],
 )
 async def test_any_other_words_are_asked_about(house, command):
     here = house(turn(APPEND), "Done.")
@@ -59,7 +66,9 @@ async def test_it_holds_for_its_routine_only(house):
     assert (await here.live()).status is Status.WAITING
 
 
-async def test_a_run_that_has_read_strangers_is_asked_all_the_same_and_cannot_have_it_remembered(house):
+async def test_a_run_that_has_read_strangers_is_asked_all_the_same_and_cannot_have_it_remembered(
+    house,
+):
     here = house(turn(APPEND), "Done.")
     run, asked = await here.waits()
     await remember(here, asked)
@@ -75,7 +84,9 @@ async def test_what_runs_whatever_it_is_told_is_never_remembered(house, program)
     here = house(turn(("shell", {"command": f"{program} x"})), "Done.")
     here.set_policy(POLICY + INTERPRETERS % program)
     _, asked = await here.waits()
-    with pytest.raises(Refused, match=r"cannot be remembered: .*(runs whatever it is told to|is not installed)"):
+    with pytest.raises(
+        Refused, match=r"cannot be remembered: .*(runs whatever it is told to|is not installed)"
+    ):
         await here.approvals.proposal(asked.id)
 
 

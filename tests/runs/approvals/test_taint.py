@@ -69,7 +69,9 @@ async def test_a_routine_that_reads_about_attacks_sees_them_and_is_trusted_the_l
     assert await here.journal.quarantined() == []
 
 
-async def test_a_detector_of_the_owner_has_its_say_and_a_broken_one_costs_no_result(house, monkeypatch, tmp_path):
+async def test_a_detector_of_the_owner_has_its_say_and_a_broken_one_costs_no_result(
+    house, monkeypatch, tmp_path
+):
     (tmp_path / "our_own_detector.py").write_text(
         "def strict(tool, text):\n    return 'block' if 'walrus' in text else None\n"
         "def broken(tool, text):\n    raise KeyError(text)\n"
@@ -109,7 +111,9 @@ async def test_two_runs_have_different_marks(house):
     assert len(seen) == 2
 
 
-async def test_what_a_tainted_run_stored_comes_back_tainted_and_taints_whoever_recalls_it(house, journal, clock):
+async def test_what_a_tainted_run_stored_comes_back_tainted_and_taints_whoever_recalls_it(
+    house, journal, clock
+):
     memory = Memory(journal._db, clock=clock.now)
     await memory.open()
 
@@ -118,7 +122,10 @@ async def test_what_a_tainted_run_stored_comes_back_tainted_and_taints_whoever_r
         memory_tools.register(here.registry, memory)
         here.set_policy(
             f"{POLICY}\n"
-            + "".join(f'[[rule]]\ntool = "memory_{verb}"\neffect = "allow"\n' for verb in ("store", "recall"))
+            + "".join(
+                f'[[rule]]\ntool = "memory_{verb}"\neffect = "allow"\n'
+                for verb in ("store", "recall")
+            )
             + '[routine.daily]\ntainted_tools = ["memory_store"]\n'
         )
         return here
@@ -127,7 +134,9 @@ async def test_what_a_tainted_run_stored_comes_back_tainted_and_taints_whoever_r
     here = with_memory(turn(("look", {"at": "a page"})), turn(("memory_store", poison)), "Done.")
     assert (await here.live()).report == "Done."
     assert (await memory.item("note")).tainted
-    here = with_memory(turn(("memory_recall", {"query": "walrus"})), turn(("send", {"text": "x"})), "Done.")
+    here = with_memory(
+        turn(("memory_recall", {"query": "walrus"})), turn(("send", {"text": "x"})), "Done."
+    )
     run, _ = await here.waits()
     assert run.taint is Taint.TAINTED
     assert here.sent == []
@@ -142,14 +151,25 @@ async def test_the_archive_marks_what_was_said_after_strangers_were_read(house, 
     steps = await here.journal.steps(run.id)
     pieces = archive.segments("Work.", steps, clock.now() + timedelta(0))
     marked = {piece.text.split()[0]: piece.tainted for piece in pieces}
-    assert marked == {"Work.": False, "self": False, "[error]": False, "look": False, "saw": True, "It": True}
+    assert marked == {
+        "Work.": False,
+        "self": False,
+        "[error]": False,
+        "look": False,
+        "saw": True,
+        "It": True,
+    }
 
 
 async def test_a_run_begins_with_the_taint_of_who_began_it(house, journal):
     here = house(turn(("send", {"text": "x"})), "Done.")
     run = await here.open()
-    await journal.suspend(await journal.take(run.id, owner="me"))  # so that the record is asked what became of it
-    await journal._db.write(lambda connection: connection.execute("UPDATE run SET taint = 'tainted'"))
+    await journal.suspend(
+        await journal.take(run.id, owner="me")
+    )  # so that the record is asked what became of it
+    await journal._db.write(
+        lambda connection: connection.execute("UPDATE run SET taint = 'tainted'")
+    )
     assert (await here.live(run)).status is Status.WAITING
     assert here.sent == []
 
@@ -160,18 +180,28 @@ async def test_a_text_that_is_not_kept_is_told_so(house):
         await here.journal.quarantined_text("NOSUCH")
 
 
-async def test_what_a_person_wants_forgotten_goes_from_what_was_asked_and_withheld_too(house, journal):
-    here = house(turn(("look", {"at": f"{ORDERS} 4711-walrus"})), turn(("send", {"text": "4711-walrus"})), "Done.")
+async def test_what_a_person_wants_forgotten_goes_from_what_was_asked_and_withheld_too(
+    house, journal
+):
+    here = house(
+        turn(("look", {"at": f"{ORDERS} 4711-walrus"})),
+        turn(("send", {"text": "4711-walrus"})),
+        "Done.",
+    )
     run, asked = await here.waits()
     await here.approvals.reject(asked.id, by="uid 1000")
     await here.live(run)
 
     def overwrite(connection):
         for text in list(journal_rows.written(connection, [run.id])):
-            journal_rows.rewrite(connection, text, lambda body: body.replace(b"4711-walrus", b"[forgotten]"))
+            journal_rows.rewrite(
+                connection, text, lambda body: body.replace(b"4711-walrus", b"[forgotten]")
+            )
 
     await journal._db.write(overwrite)
-    assert (await journal.approval(asked.id)).approval_request.request["arguments"] == {"text": "[forgotten]"}
+    assert (await journal.approval(asked.id)).approval_request.request["arguments"] == {
+        "text": "[forgotten]"
+    }
     (kept,) = await journal.quarantined()
     assert "walrus" not in kept.text
     assert (await journal.prove_audit()).broken is None

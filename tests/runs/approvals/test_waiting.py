@@ -23,7 +23,9 @@ async def test_the_allowed_calls_of_the_turn_finish_and_then_the_run_waits(house
     assert run.detail == "waits for a person to allow file_write: agentctl approvals"
 
 
-async def test_an_approved_call_is_made_once_and_the_model_hears_how_old_the_approval_is(house, clock):
+async def test_an_approved_call_is_made_once_and_the_model_hears_how_old_the_approval_is(
+    house, clock
+):
     here = house(turn(write()), "Done.")
     run, asked = await here.waits()
     clock.turn(hours=3)

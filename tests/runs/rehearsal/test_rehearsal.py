@@ -98,7 +98,11 @@ async def rehearse(daemon: Daemon, name: str = "tidy") -> dict[str, Any]:
 
 
 def everything_in(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
 
 
 async def test_what_it_would_do_is_told_and_nothing_of_it_is_done(home: Home) -> None:
@@ -108,19 +112,28 @@ async def test_what_it_would_do_is_told_and_nothing_of_it_is_done(home: Home) ->
         told = await rehearse(daemon)
         assert everything_in(workspace) == before
         texts = {each["call"]: each["text"] for each in told["effects"]}
-        assert texts["2.0"].splitlines()[0] == "would write reports/out.md (11 bytes), which holds 5 bytes now"
+        assert (
+            texts["2.0"].splitlines()[0]
+            == "would write reports/out.md (11 bytes), which holds 5 bytes now"
+        )
         assert texts["2.0"].endswith("@@ -1 +1,2 @@\n milk\n+bread")
         assert texts["2.1"].startswith("would write reports/new.md (4 bytes), a new file")
-        assert texts["2.2"].startswith("would ask a person first (rule 3 (shell)), then run touch done.txt")
+        assert texts["2.2"].startswith(
+            "would ask a person first (rule 3 (shell)), then run touch done.txt"
+        )
         assert '["touch", "done.txt"]' in texts["2.2"]
         assert texts["2.3"] == "would remember list: milk"
         assert texts["2.4"] == "would send POST https://example.org/list\nbody: milk"
         assert texts["2.5"] == "would hand this to a sub-agent: buy it"
-        assert set(texts) == {f"2.{place}" for place in range(6)}  # denied is denied, and malformed is malformed
+        assert set(texts) == {
+            f"2.{place}" for place in range(6)
+        }  # denied is denied, and malformed is malformed
         assert told["deliveries"] == ["would send the report to file: reports/2026.md"]
         assert (told["status"], told["routine"]) == ("succeeded", "tidy")
         steps = {
-            step.call_id: step.body for step in await daemon.app.journal.steps(told["run"]) if step.kind == "result"
+            step.call_id: step.body
+            for step in await daemon.app.journal.steps(told["run"])
+            if step.kind == "result"
         }
         assert steps["1.0"]["text"].rstrip() == "buy milk"  # what only looks is really done
         assert "denied by default" in steps["2.6"]["text"]
@@ -134,7 +147,10 @@ async def test_the_model_hears_that_it_was_not_done_and_goes_on(home: Home) -> N
         await rehearse(daemon)
         last = daemon.provider("fake").asked[-1].messages
         heard = [message.content for message in last if message.role == "tool"]
-        assert "[rehearsal: this was not done; go on as if it had been] would write reports/out.md" in heard[1]
+        assert (
+            "[rehearsal: this was not done; go on as if it had been] would write reports/out.md"
+            in heard[1]
+        )
 
 
 async def test_no_later_run_compares_with_it_and_no_memory_keeps_it(home: Home) -> None:
@@ -161,7 +177,9 @@ async def test_it_compares_with_the_runs_of_its_routine(home: Home) -> None:
 
 async def test_a_routine_is_held_back_until_a_rehearsal_was_approved(home: Home) -> None:
     async with home.open() as daemon:
-        with pytest.raises(Refused, match="held back until a rehearsal of it was approved: agentctl rehearse tidy"):
+        with pytest.raises(
+            Refused, match="held back until a rehearsal of it was approved: agentctl rehearse tidy"
+        ):
             await daemon.app.engine.trigger("tidy")
         told = await rehearse(daemon)
         assert (told["held"], told["current"]) == (True, True)
@@ -174,7 +192,9 @@ async def test_a_routine_is_held_back_until_a_rehearsal_was_approved(home: Home)
             await daemon.app.journal.request_cancel(run.id)
 
 
-async def test_an_edit_of_what_it_does_asks_again_and_one_of_when_it_runs_does_not(home: Home) -> None:
+async def test_an_edit_of_what_it_does_asks_again_and_one_of_when_it_runs_does_not(
+    home: Home,
+) -> None:
     async with home.open() as daemon:
         told = await rehearse(daemon)
         await daemon.app.rehearsals.approve(told["run"], "uid 1000")
@@ -193,7 +213,9 @@ async def test_an_edit_of_what_it_does_asks_again_and_one_of_when_it_runs_does_n
 
 
 async def test_a_rehearsal_that_failed_cannot_be_approved(home: Home) -> None:
-    home.write("config.toml", 'provider = "fake"\n[providers.fake]\nkind = "scripted"\nreplies = []\n')
+    home.write(
+        "config.toml", 'provider = "fake"\n[providers.fake]\nkind = "scripted"\nreplies = []\n'
+    )
     async with home.open() as daemon:
         told = await rehearse(daemon)
         assert told["status"] == "failed"

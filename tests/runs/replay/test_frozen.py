@@ -30,7 +30,10 @@ def case(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     folder = tmp_path_factory.mktemp("frozen")
     home = Home(folder)
-    home.write("config.toml", f'provider = "fake"\n[providers.fake]\nkind = "scripted"\nreplies = [{REPLIES}]\n')
+    home.write(
+        "config.toml",
+        f'provider = "fake"\n[providers.fake]\nkind = "scripted"\nreplies = [{REPLIES}]\n',
+    )
     home.write("policy.toml", POLICY)
     home.routine("shop", ROUTINE.replace("what to buy", f"what to buy with {SECRET}"))
     (home.state / "workspace").mkdir(parents=True, mode=0o700)
@@ -43,18 +46,26 @@ def case(tmp_path_factory: pytest.TempPathFactory) -> Path:
             files = await daemon.app.replays.frozen(run.id, "shop-case")
             told = {"run": run.id, "files": files}
             assert lay_down(stdout_page(), stderr_page(), told, str(folder / "case")) == DONE
-            await daemon.app.journal._db.write(lambda connection: connection.execute("DELETE FROM step").rowcount)
-            await daemon.app.journal._db.write(lambda connection: connection.execute("DELETE FROM run").rowcount)
+            await daemon.app.journal._db.write(
+                lambda connection: connection.execute("DELETE FROM step").rowcount
+            )
+            await daemon.app.journal._db.write(
+                lambda connection: connection.execute("DELETE FROM run").rowcount
+            )
 
     asyncio.run(freeze())
     shutil.rmtree(home.state)
     return folder / "case"
 
 
-async def test_a_case_needs_nothing_besides_itself(case: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_a_case_needs_nothing_besides_itself(
+    case: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert await asyncio.to_thread(main, ["replay", str(case)]) == 0
     assert capsys.readouterr().out.startswith("identical: shop run ")
-    assert sorted(path.suffix for path in case.iterdir()) == sorted([".json"] * 3 + [".md"] * 3 + [".toml"] + [""])
+    assert sorted(path.suffix for path in case.iterdir()) == sorted(
+        [".json"] * 3 + [".md"] * 3 + [".toml"] + [""]
+    )
 
 
 def test_secrets_are_taken_out_before_anything_is_written(case: Path) -> None:
@@ -81,7 +92,10 @@ def test_no_byte_of_the_list_itself_can_be_changed_dropped_or_added(case: Path) 
     listed = (case / SUMS).read_bytes()
     try:
         for place in range(len(listed)):
-            dropped, added = listed[:place] + listed[place + 1 :], listed[:place] + b"a" + listed[place:]
+            dropped, added = (
+                listed[:place] + listed[place + 1 :],
+                listed[:place] + b"a" + listed[place:],
+            )
             upper = listed[:place] + listed[place : place + 1].upper() + listed[place + 1 :]
             for changed in {dropped, added, upper} - {listed}:
                 (case / SUMS).write_bytes(changed)
@@ -125,7 +139,9 @@ async def test_a_step_that_was_changed_is_told_by_its_place(case: Path, tmp_path
 
 def test_a_format_of_the_future_is_refused_clearly(case: Path, tmp_path: Path) -> None:
     told = json.loads((case / "case.json").read_text()) | {"format": FORMAT + 1, "agentd": "9.9"}
-    with pytest.raises(Refused, match=f"has format {FORMAT + 1}, written by agentd 9.9.*replay it with a newer one"):
+    with pytest.raises(
+        Refused, match=f"has format {FORMAT + 1}, written by agentd 9.9.*replay it with a newer one"
+    ):
         read_case(resealed(case, tmp_path, case_json=json.dumps(told)))
 
 

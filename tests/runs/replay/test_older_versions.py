@@ -58,16 +58,23 @@ def test_facts_stay_where_a_conversation_begins_afresh() -> None:
 def test_a_verdict_says_by_which_rule_a_person_was_asked(
     effect: str, rule: str, reason: str, field: Json, asked: str
 ) -> None:
-    assert asked_by({"verdict": {"effect": effect, "rule": rule, "reason": reason}, **field}) == asked
+    assert (
+        asked_by({"verdict": {"effect": effect, "rule": rule, "reason": reason}, **field}) == asked
+    )
 
 
 @pytest.mark.parametrize("field", [{}, {"offered": ["file_read", "shell"]}])
 def test_a_refused_call_of_an_unknown_tool_says_which_tools_there_were(field: Json) -> None:
     text = "[error] there is no tool 'shel' here. The nearest is 'shell'. Offered: file_read, shell"
     steps = [
-        Step(kind=StepKind.CALL, iteration=1, call_id="1.0", body={"tool": "shel", "arguments": {}}),
         Step(
-            kind=StepKind.RESULT, iteration=1, call_id="1.0", body={"tool": "shel", "ok": False, "text": text, **field}
+            kind=StepKind.CALL, iteration=1, call_id="1.0", body={"tool": "shel", "arguments": {}}
+        ),
+        Step(
+            kind=StepKind.RESULT,
+            iteration=1,
+            call_id="1.0",
+            body={"tool": "shel", "ok": False, "text": text, **field},
         ),
     ]
     now = datetime(2026, 1, 1, tzinfo=UTC)

@@ -23,20 +23,31 @@ async def everything(daemon: Daemon) -> dict[str, list[Any]]:
     """Return every row of every table."""
 
     def work(connection: Any) -> dict[str, list[Any]]:
-        tables = [name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
-        return {name: connection.execute(f"SELECT * FROM {name}").fetchall() for name in tables if "fts" not in name}
+        tables = [
+            name
+            for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+        ]
+        return {
+            name: connection.execute(f"SELECT * FROM {name}").fetchall()
+            for name in tables
+            if "fts" not in name
+        }
 
     return await daemon.app.journal._db.read(work)
 
 
 async def changed_by(daemon: Daemon, run: Run, statement: str, *values: Any) -> dict[str, Any]:
     """Change the record of a run behind its back, and return what its replay says then."""
-    await daemon.app.journal._db.write(lambda connection: connection.execute(statement, values).rowcount)
+    await daemon.app.journal._db.write(
+        lambda connection: connection.execute(statement, values).rowcount
+    )
     told: dict[str, Any] = await daemon.app.replays.replay(run.id)
     return told
 
 
-async def test_a_run_comes_out_as_it_did_without_a_model_a_tool_or_a_word_in_the_journal(home: Home) -> None:
+async def test_a_run_comes_out_as_it_did_without_a_model_a_tool_or_a_word_in_the_journal(
+    home: Home,
+) -> None:
     async with home.open() as daemon:
         run = await daemon.run("shop")
         (home.state / "workspace" / "notes.txt").unlink()
@@ -55,7 +66,9 @@ async def test_a_run_comes_out_as_it_did_without_a_model_a_tool_or_a_word_in_the
 async def test_what_is_not_as_it_was_is_told_with_its_step_and_a_diff(home: Home) -> None:
     async with home.open() as daemon:
         run = await daemon.run("shop")
-        told = await changed_by(daemon, run, "UPDATE run SET report = 'Buy beer.' WHERE id = ?", run.id)
+        told = await changed_by(
+            daemon, run, "UPDATE run SET report = 'Buy beer.' WHERE id = ?", run.id
+        )
         assert not told["identical"]
         assert [each["what"] for each in told["differences"]] == ["the report differs"]
         assert "-Buy beer.\n+Buy milk." in told["differences"][0]["diff"]
@@ -71,7 +84,10 @@ async def test_a_verdict_that_the_policy_of_then_would_not_give_is_told(home: Ho
         outcome = await play(type(cassette)(**{**_fields(cassette), "policies": other}))
         assert not outcome.identical
         first = outcome.differences[0]
-        assert (first.at, first.what) == ("iteration 2, 2.0 (file_write)", "the call or its verdict differs: verdict")
+        assert (first.at, first.what) == (
+            "iteration 2, 2.0 (file_write)",
+            "the call or its verdict differs: verdict",
+        )
         assert '-  "effect": "allow"' in first.diff
         assert '+  "effect": "deny"' in first.diff
 
@@ -89,25 +105,35 @@ async def test_another_policy_shows_which_verdicts_would_differ(home: Home) -> N
         assert "→ ask by rule 2 (file_write), ok" in told["differences"][0]["diff"]
         denied = await daemon.app.replays.replay(run.id, policy=STRICT)
         assert "→ deny by default, failed" in denied["differences"][0]["diff"]
-        assert (await daemon.app.replays.replay(run.id, policy=home.folder.joinpath("policy.toml").read_text()))[
-            "identical"
-        ]
+        assert (
+            await daemon.app.replays.replay(
+                run.id, policy=home.folder.joinpath("policy.toml").read_text()
+            )
+        )["identical"]
 
 
-async def test_another_model_is_really_asked_and_what_was_never_called_is_refused(home: Home) -> None:
+async def test_another_model_is_really_asked_and_what_was_never_called_is_refused(
+    home: Home,
+) -> None:
     async with home.open() as daemon:
         run = await daemon.run("shop")
         spent = len(await daemon.rows("id"))
         told = await daemon.app.replays.replay(run.id, model="other")
         other = daemon.provider("other")
         assert len(other.asked) == 3
-        answers = [message.content for message in other.asked[-1].messages if message.role == "tool"]
+        answers = [
+            message.content for message in other.asked[-1].messages if message.role == "tool"
+        ]
         assert "buy milk" in answers[0]
-        assert answers[1].startswith("[error] not run: this is a replay, and the recorded run never made this call")
+        assert answers[1].startswith(
+            "[error] not run: this is a replay, and the recorded run never made this call"
+        )
         assert told["never_made"] == ['2.0 file_read {"path": "other.txt"}']
         assert told["played"]["report"] == "Buy milk; the other list could not be read."
         assert told["asked"]["input"] > 0
-        assert told["usd"] == pytest.approx((told["asked"]["input"] + 2 * told["asked"]["output"]) / 1e6)
+        assert told["usd"] == pytest.approx(
+            (told["asked"]["input"] + 2 * told["asked"]["output"]) / 1e6
+        )
         await daemon.app.journal.remember("written", "behind what nobody waited for")
         assert len(await daemon.rows("id")) == spent + 3
         assert (await daemon.app.journal.runs())[0].id == run.id
@@ -141,7 +167,10 @@ async def test_a_byte_that_was_changed_in_the_journal_is_noticed(home: Home) -> 
         for step in await daemon.app.journal.steps(run.id):
             where = f"WHERE run_id = '{run.id}' AND seq = {step.seq}"
             ((whole,),) = await _all(daemon, f"SELECT body FROM step {where}")
-            bytewise = (whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :] for at in range(0, len(whole), 7))
+            bytewise = (
+                whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :]
+                for at in range(0, len(whole), 7)
+            )
             for other in (*bytewise, "a text, as sqlite3's shell would write"):
                 await _change(daemon, f"UPDATE step SET body = ? {where}", other)
                 with pytest.raises(DaemonError, match="is not as it was written"):
@@ -151,11 +180,15 @@ async def test_a_byte_that_was_changed_in_the_journal_is_noticed(home: Home) -> 
 
 
 async def _all(daemon: Daemon, query: str) -> list[tuple[Any, ...]]:
-    return await daemon.app.journal._db.read(lambda connection: connection.execute(query).fetchall())
+    return await daemon.app.journal._db.read(
+        lambda connection: connection.execute(query).fetchall()
+    )
 
 
 async def _change(daemon: Daemon, statement: str, *values: Any) -> None:
-    await daemon.app.journal._db.write(lambda connection: connection.execute(statement, values).rowcount)
+    await daemon.app.journal._db.write(
+        lambda connection: connection.execute(statement, values).rowcount
+    )
 
 
 async def test_one_thing_is_changed_at_a_time(home: Home) -> None:
@@ -169,22 +202,33 @@ async def test_a_forgotten_run_says_that_nothing_is_left(home: Home) -> None:
     async with home.open() as daemon:
         run = await daemon.run("shop")
         await daemon.app.journal._db.write(
-            lambda connection: connection.execute("DELETE FROM step WHERE run_id = ?", (run.id,)).rowcount
+            lambda connection: (
+                connection.execute("DELETE FROM step WHERE run_id = ?", (run.id,)).rowcount
+            )
         )
         with pytest.raises(Refused, match="nothing of it is left"):
             await daemon.app.replays.replay(run.id)
-        await daemon.app.journal._db.write(lambda connection: connection.execute("DELETE FROM run").rowcount)
+        await daemon.app.journal._db.write(
+            lambda connection: connection.execute("DELETE FROM run").rowcount
+        )
 
 
-async def test_without_a_daemon_the_record_is_enough(home: Home, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_without_a_daemon_the_record_is_enough(
+    home: Home, capsys: pytest.CaptureFixture[str]
+) -> None:
     async with home.open() as daemon:
         run = await daemon.run("shop")
     places = ["--config", str(home.folder / "config.toml"), "--state", str(home.state)]
     assert await asyncio.to_thread(main, ["replay", run.id[-8:], *places]) == 0
-    assert capsys.readouterr().out.startswith(f"identical: shop run {run.id}, 11 steps; no model was asked")
+    assert capsys.readouterr().out.startswith(
+        f"identical: shop run {run.id}, 11 steps; no model was asked"
+    )
     other = home.folder / "other.toml"
     other.write_text(STRICT)
-    assert await asyncio.to_thread(main, ["replay", run.id, "--policy", str(other), "--json", *places]) == 1
+    assert (
+        await asyncio.to_thread(main, ["replay", run.id, "--policy", str(other), "--json", *places])
+        == 1
+    )
     told = json.loads(capsys.readouterr().out)
     assert (told["identical"], told["changed"]) == (False, "policy")
     assert await asyncio.to_thread(main, ["replay", "NOSUCHRUN", *places]) == 4

@@ -24,19 +24,29 @@ class Queue:
     def __init__(self, db, postgres, name):
         self.db, self._postgres, self._name = db, postgres, name
         self.journal = Journal(db, clock=now, in_turn=True)
-        self.me = Worker(id="me", kind="worker", host="box", pid=1, version="1", started=now(), seen=now())
+        self.me = Worker(
+            id="me", kind="worker", host="box", pid=1, version="1", started=now(), seen=now()
+        )
 
     def sql(self, statement):
         return self._postgres.sql(statement, self._name)
 
     @property
     def jobs(self):
-        return self.sql("SELECT args ->> 'run', queue_name, status::text FROM procrastinate_jobs ORDER BY id")
+        return self.sql(
+            "SELECT args ->> 'run', queue_name, status::text FROM procrastinate_jobs ORDER BY id"
+        )
 
     async def queued(self, name="daily", **trigger):
         routine = Routine.model_validate({"name": name, "run": {"prompt": "x"}, "trigger": trigger})
         claim = Claim(
-            routine=name, definition=routine.dump(), trigger="manual", slot=now(), goal="x", event=new_id(), input=None
+            routine=name,
+            definition=routine.dump(),
+            trigger="manual",
+            slot=now(),
+            goal="x",
+            event=new_id(),
+            input=None,
         )
         (run,) = await self.journal.open_slots([claim])
         return run
@@ -47,7 +57,9 @@ class Queue:
 
 @pytest.fixture
 async def queue(tmp_path, postgres):
-    name = postgres.create(postgres.template)  # not one that others get afterwards: it has tables of procrastinate
+    name = postgres.create(
+        postgres.template
+    )  # not one that others get afterwards: it has tables of procrastinate
     db = await open_database(tmp_path / "agentd.db", postgres.url(name))
     await prepare(db)
     await prepare(db)  # whoever comes second finds it there
@@ -81,7 +93,9 @@ async def test_a_run_that_its_owner_lets_go_of_is_handed_on_again(queue):
     queue.sql("DELETE FROM procrastinate_jobs")
     await queue.journal.suspend(taken, not_before=now() + timedelta(hours=1))
     assert queue.jobs == [(run.id, "any", "todo")]
-    assert queue.sql("SELECT scheduled_at > now() + interval '50 minutes' FROM procrastinate_jobs") == [(True,)]
+    assert queue.sql(
+        "SELECT scheduled_at > now() + interval '50 minutes' FROM procrastinate_jobs"
+    ) == [(True,)]
 
 
 async def test_a_run_whose_id_was_lost_on_the_way_is_handed_on_at_the_next_beat(queue):
@@ -97,7 +111,9 @@ async def test_a_run_whose_id_was_lost_on_the_way_is_handed_on_at_the_next_beat(
 async def test_a_run_whose_worker_died_before_it_took_it_is_handed_on(queue):
     run = await queue.queued()
     queue.sql("INSERT INTO procrastinate_workers DEFAULT VALUES")
-    queue.sql("UPDATE procrastinate_jobs SET status = 'doing', worker_id = (SELECT max(id) FROM procrastinate_workers)")
+    queue.sql(
+        "UPDATE procrastinate_jobs SET status = 'doing', worker_id = (SELECT max(id) FROM procrastinate_workers)"
+    )
     await queue.beat(heal=5_000_000)
     assert queue.jobs == [(run.id, "any", "doing")], "its worker lives"
     queue.sql("UPDATE procrastinate_workers SET last_heartbeat = now() - interval '1 hour'")
@@ -106,23 +122,35 @@ async def test_a_run_whose_worker_died_before_it_took_it_is_handed_on(queue):
 
 
 async def test_one_process_leads_until_it_is_silent(queue):
-    other = Worker(id="other", kind="daemon", host="box", pid=2, version="1", started=now(), seen=now())
+    other = Worker(
+        id="other", kind="daemon", host="box", pid=2, version="1", started=now(), seen=now()
+    )
     assert (await queue.beat()).leads
     assert not (await queue.journal.beat(other, may_lead=True)).leads
     queue.sql("UPDATE worker SET leads = 0 WHERE id = 'me'")
     assert (await queue.journal.beat(other, may_lead=True)).leads
-    assert [(each.id, each.leads) for each in await queue.journal.workers()] == [("me", False), ("other", True)]
+    assert [(each.id, each.leads) for each in await queue.journal.workers()] == [
+        ("me", False),
+        ("other", True),
+    ]
 
 
 async def test_a_beat_renews_leases_frees_the_runs_of_the_dead_and_tells_what_was_lost(queue):
     mine, dead, lost = [
-        await queue.journal.take((await queue.queued(name)).id, owner="me") for name in ("mine", "dead", "lost")
+        await queue.journal.take((await queue.queued(name)).id, owner="me")
+        for name in ("mine", "dead", "lost")
     ]
     queue.sql(f"UPDATE run SET lease_until = 0 WHERE id = '{mine.id}'")
     queue.sql(f"UPDATE run SET fence = fence + 1 WHERE id = '{lost.id}'")
     queue.sql(f"UPDATE run SET fence = fence + 1, lease_until = 0 WHERE id = '{dead.id}'")
     await queue.journal.request_cancel(mine.id)
     beat = await queue.beat()
-    assert (sorted(beat.lost), beat.cancelled, beat.freed) == (sorted([dead.id, lost.id]), [mine.id], [dead.id])
-    assert queue.sql(f"SELECT lease_until > agentd_now() FROM run WHERE id = '{mine.id}'") == [(True,)]
+    assert (sorted(beat.lost), beat.cancelled, beat.freed) == (
+        sorted([dead.id, lost.id]),
+        [mine.id],
+        [dead.id],
+    )
+    assert queue.sql(f"SELECT lease_until > agentd_now() FROM run WHERE id = '{mine.id}'") == [
+        (True,)
+    ]
     assert (await queue.journal.get(dead.id)).status is Status.QUEUED

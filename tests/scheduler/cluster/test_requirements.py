@@ -28,7 +28,15 @@ def routine(*tools: str, machines: tuple[str, ...] = (), gather: str = "") -> Ro
 def worker(host: str, has: dict[str, list[str]], capacity: int = 4) -> Worker:
     now = datetime(2026, 1, 1, tzinfo=UTC)
     return Worker(
-        id=host, kind="worker", host=host, pid=7, version="1", started=now, seen=now, capacity=capacity, has=has
+        id=host,
+        kind="worker",
+        host=host,
+        pid=7,
+        version="1",
+        started=now,
+        seen=now,
+        capacity=capacity,
+        has=has,
     )
 
 
@@ -56,10 +64,16 @@ def test_of_a_version_that_does_not_say_what_it_has_only_the_name_counts():
 
 
 def test_what_is_bound_to_other_hosts_is_not_had():
-    servers = {"time": McpConfig(command=["t"]), "space": McpConfig(command=["s"], machines=["gpu-*"])}
+    servers = {
+        "time": McpConfig(command=["t"]),
+        "space": McpConfig(command=["s"], machines=["gpu-*"]),
+    }
     config = Config.model_construct(mcp=servers)
     tools = ["shell", "scan", "time__now"]
-    assert having(config, tools, absent={"scan"}, host="box") == {"tools": ["shell"], "servers": ["time"]}
+    assert having(config, tools, absent={"scan"}, host="box") == {
+        "tools": ["shell"],
+        "servers": ["time"],
+    }
     assert having(config, tools, absent=(), host="gpu-1")["servers"] == ["space", "time"]
 
 
@@ -70,7 +84,9 @@ def test_people_are_told_what_a_run_waits_for_and_who_lacks_it():
         "waits for a machine with the name gpu-* and the tool print:"
         " worker box:7 lacks the name gpu-* and the tool print; worker gpu-1:7 lacks the tool print"
     )
-    assert nobody_has(asked.dump(), [box, worker("gpu-2", {**EVERYWHERE, "tools": ["print"]})]) == ""
+    assert (
+        nobody_has(asked.dump(), [box, worker("gpu-2", {**EVERYWHERE, "tools": ["print"]})]) == ""
+    )
     assert nobody_has('{"name": "later", "mood": "of a newer version"}', [box]) == ""
     assert (
         nobody_has(asked.dump(), [worker("gpu-1", {}, capacity=0)])

@@ -31,25 +31,39 @@ async def test_a_text_file_comes_back_as_it_is(free: Call, workspace: Path) -> N
     assert (await free("file_read", path="notes.md")).text == "日报\nline two\n"
 
 
-async def test_some_lines_may_be_asked_for_and_the_rest_is_said(free: Call, workspace: Path) -> None:
+async def test_some_lines_may_be_asked_for_and_the_rest_is_said(
+    free: Call, workspace: Path
+) -> None:
     (workspace / "long").write_text("".join(f"{number}\n" for number in range(1, 11)))
     assert (await free("file_read", path="long", offset=9)).text == "9\n10\n"
-    assert (await free("file_read", path="long", offset=2, limit=2)).text == "2\n3\n[… more follows: offset = 4 …]"
-    assert (await free("file_read", path="long", offset=12)).text == "[failed] long has fewer than 12 lines"
+    assert (
+        await free("file_read", path="long", offset=2, limit=2)
+    ).text == "2\n3\n[… more follows: offset = 4 …]"
+    assert (
+        await free("file_read", path="long", offset=12)
+    ).text == "[failed] long has fewer than 12 lines"
 
 
 @pytest.mark.parametrize("size", [8190, 8191, 8192, 8193, 20_000])
-async def test_a_file_is_read_to_its_end_however_near_that_is(free: Call, workspace: Path, size: int) -> None:
+async def test_a_file_is_read_to_its_end_however_near_that_is(
+    free: Call, workspace: Path, size: int
+) -> None:
     text = ("a line of text\n" * size)[:size]
     (workspace / "long").write_text(text)
     lines = text.splitlines(keepends=True)
     assert (await free("file_read", path="long")).text == text
     assert (await free("file_read", path="long", offset=len(lines))).text == lines[-1]
-    assert (await free("file_read", path="long", limit=3)).text == "".join(lines[:3]) + "[… more follows: offset = 4 …]"
-    assert (await free("file_read", path="long", offset=len(lines) + 2)).text.startswith("[failed] long has fewer than")
+    assert (await free("file_read", path="long", limit=3)).text == "".join(
+        lines[:3]
+    ) + "[… more follows: offset = 4 …]"
+    assert (await free("file_read", path="long", offset=len(lines) + 2)).text.startswith(
+        "[failed] long has fewer than"
+    )
 
 
-async def test_a_file_beyond_the_limit_is_cut_and_says_so(calling: Callable[[str], Call], workspace: Path) -> None:
+async def test_a_file_beyond_the_limit_is_cut_and_says_so(
+    calling: Callable[[str], Call], workspace: Path
+) -> None:
     (workspace / "wide").write_text("x" * 5000)
     result = await calling(f"[limits]\noutput_bytes = 1000\n{ANYWHERE}")("file_read", path="wide")
     assert result.text.startswith("x" * 1000 + "\n[… cut in line 1")
@@ -87,7 +101,9 @@ async def test_what_is_no_file_is_said_to_be_none(free: Call, workspace: Path) -
     ],
 )
 @pytest.mark.parametrize("tool", ["file_read", "file_list", "file_write"])
-async def test_no_path_leads_out_of_the_workspace(free: Call, workspace: Path, tool: str, path: str) -> None:
+async def test_no_path_leads_out_of_the_workspace(
+    free: Call, workspace: Path, tool: str, path: str
+) -> None:
     (workspace.parent / "secret").write_text("CANARY")
     (workspace / "sub").mkdir()
     (workspace / "out").symlink_to(workspace.parent / "secret")
@@ -106,7 +122,9 @@ async def test_no_path_leads_out_of_the_workspace(free: Call, workspace: Path, t
 async def test_a_link_within_the_workspace_is_judged_by_where_it_leads(
     calling: Callable[[str], Call], workspace: Path
 ) -> None:
-    call = calling(f'{ANYWHERE}\n[[rule]]\ntool = "*"\neffect = "deny"\npaths = [".env"]\nreason = "secret"\n')
+    call = calling(
+        f'{ANYWHERE}\n[[rule]]\ntool = "*"\neffect = "deny"\npaths = [".env"]\nreason = "secret"\n'
+    )
     (workspace / ".env").write_text("CANARY")
     (workspace / "innocent").symlink_to(".env")
     (workspace / "plain").write_text("text")
@@ -129,7 +147,10 @@ async def test_what_the_policy_adds_may_be_read_and_not_written(
     call = calling(f'[paths]\nread = ["{shared}", "{tmp_path}/single"]\n{ANYWHERE}')
     assert (await call("file_read", path=f"{shared}/a.txt")).text == "read me"
     assert (await call("file_read", path=f"{tmp_path}/single")).text == "one file"
-    assert [each["name"] for each in (await call("file_list", path=str(shared))).value] == ["a.txt", "out"]
+    assert [each["name"] for each in (await call("file_list", path=str(shared))).value] == [
+        "a.txt",
+        "out",
+    ]
     assert not (await call("file_read", path=f"{shared}/out")).ok
     assert not (await call("file_write", path=f"{shared}/a.txt", content="x")).ok
     assert (shared / "a.txt").read_text() == "read me"
@@ -144,12 +165,18 @@ async def test_a_folder_is_listed_with_what_is_known_of_each(free: Call, workspa
     (workspace / "c").symlink_to("/etc/passwd")
     os.utime(workspace / "b.txt", (0, 0))
     entries = (await free("file_list")).value
-    assert [(each["name"], each["kind"]) for each in entries] == [("a", "folder"), ("b.txt", "file"), ("c", "link")]
+    assert [(each["name"], each["kind"]) for each in entries] == [
+        ("a", "folder"),
+        ("b.txt", "file"),
+        ("c", "link"),
+    ]
     assert (entries[1]["size"], entries[1]["modified"]) == (4, "1970-01-01T00:00:00+00:00")
     assert "is no folder" in (await free("file_list", path="b.txt")).text
 
 
-async def test_of_a_very_full_folder_a_part_is_listed_and_the_rest_counted(free: Call, workspace: Path) -> None:
+async def test_of_a_very_full_folder_a_part_is_listed_and_the_rest_counted(
+    free: Call, workspace: Path
+) -> None:
     for number in range(1005):
         (workspace / f"{number:04}").touch()
     entries = (await free("file_list")).value
@@ -175,7 +202,9 @@ async def test_a_file_is_replaced_whole(free: Call, workspace: Path) -> None:
     assert (workspace / "a").stat().st_ino != before
 
 
-async def test_writing_through_a_link_reaches_its_target_within_the_workspace(free: Call, workspace: Path) -> None:
+async def test_writing_through_a_link_reaches_its_target_within_the_workspace(
+    free: Call, workspace: Path
+) -> None:
     (workspace / "real").write_text("old")
     (workspace / "link").symlink_to("real")
     assert (await free("file_write", path="link", content="new")).text == "wrote real (3 bytes)"
@@ -191,7 +220,9 @@ async def test_a_file_with_two_names_is_left_alone(free: Call, workspace: Path) 
 
 
 @pytest.mark.parametrize("make", [os.mkfifo, os.mkdir], ids=["fifo", "folder"])
-async def test_what_is_no_plain_file_is_not_replaced(free: Call, workspace: Path, make: Callable[[Path], None]) -> None:
+async def test_what_is_no_plain_file_is_not_replaced(
+    free: Call, workspace: Path, make: Callable[[Path], None]
+) -> None:
     make(workspace / "odd")
     assert "not a plain file" in (await free("file_write", path="odd", content="x")).text
     assert "." not in [each.name for each in workspace.iterdir()]
@@ -223,10 +254,14 @@ async def test_what_programs_obey_is_never_written_whatever_a_rule_allows(
 async def test_a_file_in_the_way_of_a_folder_is_said_so(free: Call, workspace: Path) -> None:
     (workspace / "sub").touch()
     result = await free("file_write", path="sub/file", content="x")
-    assert result.text == "[failed] sub/file is no folder, or a file stands where a folder should be"
+    assert (
+        result.text == "[failed] sub/file is no folder, or a file stands where a folder should be"
+    )
 
 
-async def test_a_path_that_is_swapped_for_a_link_after_it_was_judged_is_not_followed(workspace: Path) -> None:
+async def test_a_path_that_is_swapped_for_a_link_after_it_was_judged_is_not_followed(
+    workspace: Path,
+) -> None:
 
     (workspace / "file").write_text("text")
     place = Reach.of(workspace).find("file")

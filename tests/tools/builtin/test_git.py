@@ -26,7 +26,16 @@ def repository(folder: Path, subject: str, settings: dict[str, str] | None = Non
     env = {"PATH": os.defpath, "HOME": str(folder), "GIT_CONFIG_NOSYSTEM": "1"}
 
     def run(*words: str) -> None:
-        command = ["git", "-c", "user.name=Ada", "-c", "user.email=a@example.invalid", "-C", str(folder), *words]
+        command = [
+            "git",
+            "-c",
+            "user.name=Ada",
+            "-c",
+            "user.email=a@example.invalid",
+            "-C",
+            str(folder),
+            *words,
+        ]
         subprocess.run(command, check=True, env=env, capture_output=True)
 
     run("init", "-q")
@@ -60,12 +69,16 @@ def look(tmp_path: Path, elsewhere: Path) -> Look:
 
     async def call(command: str, **arguments: str) -> ToolResult:
         arguments["command"] = command
-        return await ToolExecutor(registry).run(FunctionCall(name="git", arguments=arguments), context)
+        return await ToolExecutor(registry).run(
+            FunctionCall(name="git", arguments=arguments), context
+        )
 
     return call
 
 
-async def test_a_repository_outside_is_looked_at_where_the_policy_lets_it(look: Look, elsewhere: Path) -> None:
+async def test_a_repository_outside_is_looked_at_where_the_policy_lets_it(
+    look: Look, elsewhere: Path
+) -> None:
     repository(elsewhere / "a", "first of a")
     repository(elsewhere / "private", "secret")
     found = await look("log --format='%an %s'", repository=str(elsewhere / "a"))
@@ -77,7 +90,9 @@ async def test_a_repository_outside_is_looked_at_where_the_policy_lets_it(look: 
     assert "not a git repository" in (await look("log")).text
 
 
-async def test_every_repository_is_looked_at_by_one_call(look: Look, elsewhere: Path, tmp_path: Path) -> None:
+async def test_every_repository_is_looked_at_by_one_call(
+    look: Look, elsewhere: Path, tmp_path: Path
+) -> None:
     assert "no repository is in the workspace" in (await look("log", repository="*")).text
     repository(tmp_path / "workspace", "of the workspace")
     repository(elsewhere / "a", "first of a")
@@ -95,7 +110,9 @@ async def test_every_repository_is_looked_at_by_one_call(look: Look, elsewhere: 
     assert private.startswith("not known: not run, rule 2")
 
 
-async def test_a_poisoned_repository_elsewhere_runs_nothing(look: Look, elsewhere: Path, tmp_path: Path) -> None:
+async def test_a_poisoned_repository_elsewhere_runs_nothing(
+    look: Look, elsewhere: Path, tmp_path: Path
+) -> None:
     trap = tmp_path / "trap"
     trap.write_text(f"#!/bin/sh\ntouch {tmp_path}/sprung\ncat 2>/dev/null\n")
     trap.chmod(0o755)
@@ -108,31 +125,68 @@ async def test_a_poisoned_repository_elsewhere_runs_nothing(look: Look, elsewher
         "core.fsmonitor",
         "core.pager",
     ]
-    keys += ["filter.trap.process", "pager.log", "core.sshCommand", "gpg.program", "alias.log", "core.hooksPath"]
-    poison = {key: str(trap) for key in keys} | {"include.path": str(tmp_path / "more"), "log.showSignature": "true"}
+    keys += [
+        "filter.trap.process",
+        "pager.log",
+        "core.sshCommand",
+        "gpg.program",
+        "alias.log",
+        "core.hooksPath",
+    ]
+    poison = {key: str(trap) for key in keys} | {
+        "include.path": str(tmp_path / "more"),
+        "log.showSignature": "true",
+    }
     folder = repository(elsewhere / "a", "first", poison)
     (folder / ".git" / "hooks" / "post-index-change").write_text(trap.read_text())
     (folder / ".git" / "hooks" / "post-index-change").chmod(0o755)
     (folder / "notes.md").write_text("changed\n")
-    subprocess.run(["git", "diff"], cwd=folder, env={"PATH": os.defpath, "HOME": "/"}, capture_output=True, check=False)
+    subprocess.run(
+        ["git", "diff"],
+        cwd=folder,
+        env={"PATH": os.defpath, "HOME": "/"},
+        capture_output=True,
+        check=False,
+    )
     assert (tmp_path / "sprung").exists()  # it would snap
     (tmp_path / "sprung").unlink()
     before = (folder / ".git" / "index").read_bytes()
-    for command in ("status", "diff", "log -p", "show", "blame notes.md", "log --format='%h %G? %s'", "ls-files -m"):
+    for command in (
+        "status",
+        "diff",
+        "log -p",
+        "show",
+        "blame notes.md",
+        "log --format='%h %G? %s'",
+        "ls-files -m",
+    ):
         result = await look(command, repository=str(folder))
-        assert result.ok or "is not an option" in result.text or "%G" in result.text, (command, result.text)
+        assert result.ok or "is not an option" in result.text or "%G" in result.text, (
+            command,
+            result.text,
+        )
     assert not (tmp_path / "sprung").exists()
     assert (folder / ".git" / "index").read_bytes() == before
 
 
-async def test_what_the_policy_forbids_to_read_is_not_shown_as_a_change_either(look: Look, elsewhere: Path) -> None:
+async def test_what_the_policy_forbids_to_read_is_not_shown_as_a_change_either(
+    look: Look, elsewhere: Path
+) -> None:
     folder = repository(elsewhere / "a", "first")
     (folder / "server.key").write_text("CANARY\n")
     (folder / "notes.md").write_text("seen\n")
     for words in ("add .", "-c user.name=a -c user.email=a@example.invalid commit -qm second"):
         subprocess.run(["git", "-C", str(folder), *words.split()], check=True)
     (folder / "server.key").write_text("CANARY 2\n")
-    for command in ("show", "log -p", "diff", "diff HEAD~1", "diff --word-diff", "show --stat -p", "diff --text"):
+    for command in (
+        "show",
+        "log -p",
+        "diff",
+        "diff HEAD~1",
+        "diff --word-diff",
+        "show --stat -p",
+        "diff --text",
+    ):
         text = (await look(command, repository=str(folder))).text
         assert "CANARY" not in text, command
     assert "+seen" in (await look("show", repository=str(folder))).text
@@ -145,7 +199,9 @@ async def test_a_file_is_not_shown_by_the_id_of_its_text(look: Look, elsewhere: 
         subprocess.run(["git", "-C", str(folder), *words.split()], check=True)
 
     def id_of(name: str) -> str:
-        return subprocess.check_output(["git", "-C", str(folder), "rev-parse", name], text=True).strip()
+        return subprocess.check_output(
+            ["git", "-C", str(folder), "rev-parse", name], text=True
+        ).strip()
 
     blob, empty, commit = id_of("HEAD:server.key"), id_of("HEAD:.gitattributes"), id_of("HEAD")
     for words in (
@@ -158,12 +214,18 @@ async def test_a_file_is_not_shown_by_the_id_of_its_text(look: Look, elsewhere: 
         result = await look(words, repository=str(folder))
         assert not result.ok and "CANARY" not in result.text, words
     assert not (await look(f"show {blob}^{{blob}}", repository=str(folder))).ok
-    for command in (f"show {commit[:8]}", f"diff {commit[:8]}~1..{commit}", f"show {commit}:notes.md"):
+    for command in (
+        f"show {commit[:8]}",
+        f"diff {commit[:8]}~1..{commit}",
+        f"show {commit}:notes.md",
+    ):
         assert (await look(command, repository=str(folder))).ok, command
 
 
 @pytest.mark.parametrize("name", ["HEAD", "config"])
-async def test_a_file_that_never_ends_holds_nobody_up(look: Look, elsewhere: Path, name: str) -> None:
+async def test_a_file_that_never_ends_holds_nobody_up(
+    look: Look, elsewhere: Path, name: str
+) -> None:
     folder = repository(elsewhere / "a", "first")
     (folder / ".git" / name).unlink()
     os.mkfifo(folder / ".git" / name)

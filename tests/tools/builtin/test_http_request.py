@@ -37,7 +37,11 @@ class Server:
     address: str = "127.0.0.1"
 
     def says(self, path: str, body: bytes, status: str = "200 OK", **headers: str) -> None:
-        lines = {"Content-Type": "text/plain", "Content-Length": str(len(body)), "Connection": "close"}
+        lines = {
+            "Content-Type": "text/plain",
+            "Content-Length": str(len(body)),
+            "Connection": "close",
+        }
         lines |= {name.replace("_", "-"): value for name, value in headers.items()}
         head = "".join(f"{name}: {value}\r\n" for name, value in lines.items())
         self.answers[path] = f"HTTP/1.1 {status}\r\n{head}\r\n".encode() + body
@@ -47,9 +51,20 @@ class Server:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = (await reader.readuntil(b"\r\n\r\n")).decode()
-        size = next((int(line[15:]) for line in head.lower().splitlines() if line.startswith("content-length:")), 0)
+        size = next(
+            (
+                int(line[15:])
+                for line in head.lower().splitlines()
+                if line.startswith("content-length:")
+            ),
+            0,
+        )
         self.asked.append(head + (await reader.readexactly(size)).decode())
-        writer.write(self.answers.get(head.split()[1], b"HTTP/1.1 404 Not Found\r\nContent-Length: 4\r\n\r\nnone"))
+        writer.write(
+            self.answers.get(
+                head.split()[1], b"HTTP/1.1 404 Not Found\r\nContent-Length: 4\r\n\r\nnone"
+            )
+        )
         await writer.drain()
         writer.close()
 
@@ -115,7 +130,9 @@ def rule(*hosts: str, methods: str = "", networks: str = '"127.0.0.0/8"') -> str
     return f'[[rule]]\ntool = "http_request"\neffect = "allow"\nhosts = [{names}]\nnetworks = [{networks}]\n{more}'
 
 
-async def test_an_answer_comes_as_status_type_and_body(asking: Callable[..., Ask], server: Server) -> None:
+async def test_an_answer_comes_as_status_type_and_body(
+    asking: Callable[..., Ask], server: Server
+) -> None:
     ask = asking(rule(f"here.example:{server.port}"))
     server.says("/a?b=c", b"hello")
     server.says("/json", b'{"n": [1, 2]}', Content_Type="application/json; charset=utf-8")
@@ -145,14 +162,20 @@ async def test_an_answer_comes_as_status_type_and_body(asking: Callable[..., Ask
 async def test_a_server_that_is_not_content_is_a_failure_with_its_words(
     asking: Callable[..., Ask], server: Server
 ) -> None:
-    result = await asking(rule(f"here.example:{server.port}"))(f"http://here.example:{server.port}/none")
+    result = await asking(rule(f"here.example:{server.port}"))(
+        f"http://here.example:{server.port}/none"
+    )
     assert (result.ok, result.transient) == (False, False)
     assert result.text.endswith("the server answered 404 Not Found\n[partial output]\nnone")
     server.says("/busy", b"later", "503 Service Unavailable")
-    assert (await asking(rule(f"here.example:{server.port}"))(f"http://here.example:{server.port}/busy")).transient
+    assert (
+        await asking(rule(f"here.example:{server.port}"))(f"http://here.example:{server.port}/busy")
+    ).transient
 
 
-async def test_what_no_rule_names_is_not_asked(asking: Callable[..., Ask], server: Server, names: Names) -> None:
+async def test_what_no_rule_names_is_not_asked(
+    asking: Callable[..., Ask], server: Server, names: Names
+) -> None:
     ask = asking(rule(f"here.example:{server.port}"))
     for url, arguments in [
         (f"http://there.example:{server.port}/", {}),
@@ -167,12 +190,26 @@ async def test_what_no_rule_names_is_not_asked(asking: Callable[..., Ask], serve
 async def test_what_is_sent_is_what_was_given(asking: Callable[..., Ask], server: Server) -> None:
     ask = asking(rule(f"here.example:{server.port}", methods='"POST"'))
     server.says("/", b"taken")
-    sent = await ask(f"http://here.example:{server.port}/", method="POST", body='{"a": 1}', headers={"X-Key": "k"})
+    sent = await ask(
+        f"http://here.example:{server.port}/",
+        method="POST",
+        body='{"a": 1}',
+        headers={"X-Key": "k"},
+    )
     assert sent.ok
-    assert server.asked[0].startswith("POST / HTTP/1.1") and server.asked[0].endswith('\r\n\r\n{"a": 1}')
+    assert server.asked[0].startswith("POST / HTTP/1.1") and server.asked[0].endswith(
+        '\r\n\r\n{"a": 1}'
+    )
     assert "content-type: application/json" in server.asked[0] and "x-key: k" in server.asked[0]
-    for headers in ({"X": "a\r\nHost: b"}, {"A b": "c"}, {"Transfer-Encoding": "chunked"}, {"Content-Length": "0"}):
-        assert not (await ask(f"http://here.example:{server.port}/", method="POST", headers=headers)).ok
+    for headers in (
+        {"X": "a\r\nHost: b"},
+        {"A b": "c"},
+        {"Transfer-Encoding": "chunked"},
+        {"Content-Length": "0"},
+    ):
+        assert not (
+            await ask(f"http://here.example:{server.port}/", method="POST", headers=headers)
+        ).ok
     assert len(server.asked) == 1
 
 
@@ -182,7 +219,9 @@ async def test_the_environment_names_no_proxy(
     for name in ("http_proxy", "HTTP_PROXY", "ALL_PROXY"):
         monkeypatch.setenv(name, "http://127.0.0.1:9")
     server.says("/", b"direct")
-    assert (await asking(rule(f"here.example:{server.port}"))(f"http://here.example:{server.port}/")).ok
+    assert (
+        await asking(rule(f"here.example:{server.port}"))(f"http://here.example:{server.port}/")
+    ).ok
 
 
 # --- addresses -----------------------------------------------------------------------------------------
@@ -201,18 +240,57 @@ async def test_the_environment_names_no_proxy(
             "169.254.169.254",
             "100.64.0.1",
         ),
-        *("224.0.0.1", "255.255.255.255", "240.0.0.1", "192.0.0.192", "192.0.2.1", "198.18.0.1", "168.63.129.16"),
-        *("192.88.99.1", "::", "::1", "::127.0.0.1", "::ffff:127.0.0.1", "::ffff:10.0.0.1", "fe80::1", "fe80::1%eth0"),
-        *("fc00::1", "fd00:ec2::254", "ff02::1", "fec0::1", "2001:db8::1", "3fff::1", "5f00::1", "100::1"),
-        *("64:ff9b::7f00:1", "64:ff9b::a9fe:a9fe", "64:ff9b:1::a00:1", "64:ff9b:1::808:808", "2002:7f00:1::"),
-        *("2002:a00:1::1", "2001:0:7f00:1::", "2001:0:808:808:0:0:80ff:fffe", "2606:4700::5efe:7f00:1"),
+        *(
+            "224.0.0.1",
+            "255.255.255.255",
+            "240.0.0.1",
+            "192.0.0.192",
+            "192.0.2.1",
+            "198.18.0.1",
+            "168.63.129.16",
+        ),
+        *(
+            "192.88.99.1",
+            "::",
+            "::1",
+            "::127.0.0.1",
+            "::ffff:127.0.0.1",
+            "::ffff:10.0.0.1",
+            "fe80::1",
+            "fe80::1%eth0",
+        ),
+        *(
+            "fc00::1",
+            "fd00:ec2::254",
+            "ff02::1",
+            "fec0::1",
+            "2001:db8::1",
+            "3fff::1",
+            "5f00::1",
+            "100::1",
+        ),
+        *(
+            "64:ff9b::7f00:1",
+            "64:ff9b::a9fe:a9fe",
+            "64:ff9b:1::a00:1",
+            "64:ff9b:1::808:808",
+            "2002:7f00:1::",
+        ),
+        *(
+            "2002:a00:1::1",
+            "2001:0:7f00:1::",
+            "2001:0:808:808:0:0:80ff:fffe",
+            "2606:4700::5efe:7f00:1",
+        ),
     ],
 )
 def test_an_address_that_leads_inside_is_not_fit(address: str) -> None:
     assert unfit(ip_address(address))
 
 
-@pytest.mark.parametrize("address", ["93.184.216.34", "8.8.8.8", "2606:4700::1111", "64:ff9b::808:808", "2a00:1450::1"])
+@pytest.mark.parametrize(
+    "address", ["93.184.216.34", "8.8.8.8", "2606:4700::1111", "64:ff9b::808:808", "2a00:1450::1"]
+)
 def test_a_public_address_is_fit(address: str) -> None:
     assert unfit(ip_address(address)) == ""
 
@@ -224,20 +302,32 @@ def test_a_network_that_a_rule_names_is_fit_under_every_name_of_it(address: str)
 
 
 @pytest.mark.parametrize(
-    "addresses", [["127.0.0.1"], ["8.8.8.8", "127.0.0.1"], ["::ffff:127.0.0.1"], ["64:ff9b::7f00:1"], ["2002:7f00:1::"]]
+    "addresses",
+    [
+        ["127.0.0.1"],
+        ["8.8.8.8", "127.0.0.1"],
+        ["::ffff:127.0.0.1"],
+        ["64:ff9b::7f00:1"],
+        ["2002:7f00:1::"],
+    ],
 )
 async def test_a_name_with_a_single_unfit_address_is_not_asked(
     asking: Callable[..., Ask], server: Server, names: Names, addresses: list[str]
 ) -> None:
     names.means["here.example"] = [addresses]
-    result = await asking(rule(f"here.example:{server.port}", networks=""))(f"http://here.example:{server.port}/")
+    result = await asking(rule(f"here.example:{server.port}", networks=""))(
+        f"http://here.example:{server.port}/"
+    )
     assert (
-        "which is this machine" not in result.text and "not asked, unless a rule's `networks` names it" in result.text
+        "which is this machine" not in result.text
+        and "not asked, unless a rule's `networks` names it" in result.text
     )
     assert server.asked == []
 
 
-async def test_the_address_that_was_vetted_is_the_one_that_is_dialled(asking: Callable[..., Ask], names: Names) -> None:
+async def test_the_address_that_was_vetted_is_the_one_that_is_dialled(
+    asking: Callable[..., Ask], names: Names
+) -> None:
     """A name that changes its meaning between the vetting and the dialling gains nothing: nobody asks again."""
     async with Server(address="127.0.0.2").running() as inside, Server().running() as outside:
         outside.says("/", b"outside")
@@ -276,7 +366,9 @@ async def test_a_redirect_is_judged_like_a_new_request(
     assert "there.example" not in names.asked
 
 
-async def test_keys_do_not_travel_to_another_origin(asking: Callable[..., Ask], server: Server) -> None:
+async def test_keys_do_not_travel_to_another_origin(
+    asking: Callable[..., Ask], server: Server
+) -> None:
     server.says("/end", b"arrived")
     server.leads("/near", "/end")
     server.leads("/far", f"http://there.example:{server.port}/end")
@@ -302,7 +394,10 @@ async def test_a_redirect_that_repeats_a_post_needs_the_right_to_post_there(
     ask = asking(rule(here, methods='"POST"') + rule(there))
     assert (await ask(f"http://{here}/get", method="POST", body="secret")).ok
     assert server.asked[-1].startswith("GET") and "secret" not in server.asked[-1]
-    assert "no rule allows POST" in (await ask(f"http://{here}/post", method="POST", body="secret")).text
+    assert (
+        "no rule allows POST"
+        in (await ask(f"http://{here}/post", method="POST", body="secret")).text
+    )
     assert server.asked[-1].startswith("POST /post")
 
 
@@ -315,7 +410,9 @@ async def test_no_answer_fills_the_memory(asking: Callable[..., Ask], server: Se
     ask = asking(rule(f"here.example:{server.port}"))
     for path in ("/long", "/bomb"):
         told = (await ask(f"http://here.example:{server.port}{path}")).value
-        assert (len(told["body"]), told["cut"][:27]) == (200_000, "the body is longer than wha"), path
+        assert (len(told["body"]), told["cut"][:27]) == (200_000, "the body is longer than wha"), (
+            path
+        )
 
 
 @pytest.mark.parametrize(
@@ -334,7 +431,9 @@ async def test_a_broken_answer_is_a_failure_in_one_line(
     asking: Callable[..., Ask], server: Server, answer: bytes
 ) -> None:
     server.answers["/"] = answer
-    result = await asking(rule(f"here.example:{server.port}"))(f"http://here.example:{server.port}/")
+    result = await asking(rule(f"here.example:{server.port}"))(
+        f"http://here.example:{server.port}/"
+    )
     assert not result.ok and result.text.startswith("[failed]") and "\n" not in result.text
 
 
@@ -343,7 +442,9 @@ async def test_json_that_others_could_not_read_stays_text(
     asking: Callable[..., Ask], server: Server, body: str
 ) -> None:
     server.says("/", body.encode(), Content_Type="application/json")
-    told = (await asking(rule(f"here.example:{server.port}"))(f"http://here.example:{server.port}/")).value
+    told = (
+        await asking(rule(f"here.example:{server.port}"))(f"http://here.example:{server.port}/")
+    ).value
     assert told["body"] == body
 
 
@@ -355,14 +456,29 @@ def test_of_a_page_is_shown_what_a_reader_sees() -> None:
     )
     text = text_of(page.encode(), "text/html", "utf-8")
     assert text.splitlines() == [
-        *("T", "", "Head", "", "1 < 2 & 3 < 4 link (https://a.example/b?c=1&d)", "", "- one", "- two", "", "| a | b"),
+        *(
+            "T",
+            "",
+            "Head",
+            "",
+            "1 < 2 & 3 < 4 link (https://a.example/b?c=1&d)",
+            "",
+            "- one",
+            "- two",
+            "",
+            "| a | b",
+        ),
         "end�",
     ]
 
 
-@pytest.mark.parametrize("piece", ["<", "<a ", "<!--", "<a href='", "</", "<script>", "<svg ", "&", "<?", "&#1"])
+@pytest.mark.parametrize(
+    "piece", ["<", "<a ", "<!--", "<a href='", "</", "<script>", "<svg ", "&", "<?", "&#1"]
+)
 def test_a_page_made_to_keep_its_reader_busy_does_not(piece: str) -> None:
-    text_of((piece * 100_000).encode(), "text/html", "")  # minutes with html.parser; the time limit of tests tells
+    text_of(
+        (piece * 100_000).encode(), "text/html", ""
+    )  # minutes with html.parser; the time limit of tests tells
 
 
 # --- certificates --------------------------------------------------------------------------------------
@@ -392,4 +508,7 @@ async def test_the_certificate_must_be_for_the_name_whatever_the_address(
         assert (await ask(f"https://here.example:{server.port}/")).value["body"] == "sealed"
         assert "certificate" in (await ask(f"https://there.example:{server.port}/")).text.lower()
         assert "not encrypted" in (await ask(f"https://here.example:{server.port}/down")).text
-        assert "certificate" in (await asking(rule(f"*:{server.port}"))(f"https://here.example:{server.port}/")).text
+        assert (
+            "certificate"
+            in (await asking(rule(f"*:{server.port}"))(f"https://here.example:{server.port}/")).text
+        )

@@ -45,11 +45,19 @@ async def desk(tmp_path: Path) -> AsyncIterator[Desk]:
 
 async def archived(desk: Desk, *texts: str) -> None:
     segments = [
-        Segment(iteration=n, segment=0, type=SegmentType.RESPONSE, timestamp=NOW, text=text, who="agent")
+        Segment(
+            iteration=n, segment=0, type=SegmentType.RESPONSE, timestamp=NOW, text=text, who="agent"
+        )
         for n, text in enumerate(texts)
     ]
     await desk.memory.archive(
-        run="01OLD", routine="daily", goal="go", status="succeeded", segments=segments, started=NOW, ended=NOW
+        run="01OLD",
+        routine="daily",
+        goal="go",
+        status="succeeded",
+        segments=segments,
+        started=NOW,
+        ended=NOW,
     )
 
 
@@ -58,7 +66,12 @@ async def test_what_is_kept_is_found_again_by_question_and_by_key(desk: Desk) ->
         await desk.call("memory_store", key="user:editor", content="Prefers helix")
     ).text == "kept under user:editor"
     expected = [{"key": "user:editor", "text": "Prefers helix", "when": "2026-03-02 08:00 UTC"}]
-    assert json.loads((await desk.call("memory_recall", query="which editor does the user like?")).text) == expected
+    assert (
+        json.loads(
+            (await desk.call("memory_recall", query="which editor does the user like?")).text
+        )
+        == expected
+    )
     assert json.loads((await desk.call("memory_recall", query="user:editor")).text) == expected
     (item,) = await desk.memory.items()
     assert item.run == "01RUN"
@@ -76,7 +89,11 @@ async def test_a_text_of_an_earlier_run_is_found_and_can_be_read_around(desk: De
         "anchor": "01OLD/1/0",
     }
     around = json.loads((await desk.call("memory_expand", anchor=found["anchor"], window=1)).text)
-    assert [each["text"] for each in around] == ["The fan is loud.", "The walrus is in pool 3.", "It will rain."]
+    assert [each["text"] for each in around] == [
+        "The fan is loud.",
+        "The walrus is in pool 3.",
+        "It will rain.",
+    ]
 
 
 async def test_what_came_from_an_untrusted_source_says_so(desk: Desk) -> None:
@@ -93,7 +110,9 @@ async def test_nothing_found_is_no_failure(desk: Desk) -> None:
 async def test_a_forgotten_text_is_gone(desk: Desk) -> None:
     await desk.call("memory_store", key="user:editor", content="Prefers helix")
     assert (await desk.call("memory_forget", key="user:editor")).text == "forgot user:editor"
-    assert (await desk.call("memory_recall", query="helix")).text == "nothing is remembered about that"
+    assert (
+        await desk.call("memory_recall", query="helix")
+    ).text == "nothing is remembered about that"
 
 
 async def test_a_wrong_key_is_told_with_its_nearest(desk: Desk) -> None:
@@ -105,12 +124,36 @@ async def test_a_wrong_key_is_told_with_its_nearest(desk: Desk) -> None:
 @pytest.mark.parametrize(
     ("name", "arguments", "says"),
     [
-        ("memory_store", {"key": "k", "content": "x" * 20_000}, "[failed] an item holds at most 16000 characters"),
-        ("memory_store", {"key": " ", "content": "x"}, "[failed] a key is 1 to 200 printable characters"),
-        ("memory_store", {"key": "k", "content": "x", "category": "secret"}, "`category` should be 'core', 'daily'"),
-        ("memory_recall", {"query": "x", "limit": 0}, "`limit` should be greater than or equal to 1, found 0"),
-        ("memory_expand", {"anchor": "nonsense"}, "[failed] 'nonsense' is not an anchor; take one from the results of"),
-        ("memory_expand", {"anchor": "01X/0/0"}, "[failed] nothing is remembered of run 01X at 0/0"),
+        (
+            "memory_store",
+            {"key": "k", "content": "x" * 20_000},
+            "[failed] an item holds at most 16000 characters",
+        ),
+        (
+            "memory_store",
+            {"key": " ", "content": "x"},
+            "[failed] a key is 1 to 200 printable characters",
+        ),
+        (
+            "memory_store",
+            {"key": "k", "content": "x", "category": "secret"},
+            "`category` should be 'core', 'daily'",
+        ),
+        (
+            "memory_recall",
+            {"query": "x", "limit": 0},
+            "`limit` should be greater than or equal to 1, found 0",
+        ),
+        (
+            "memory_expand",
+            {"anchor": "nonsense"},
+            "[failed] 'nonsense' is not an anchor; take one from the results of",
+        ),
+        (
+            "memory_expand",
+            {"anchor": "01X/0/0"},
+            "[failed] nothing is remembered of run 01X at 0/0",
+        ),
     ],
 )
 async def test_bad_input_is_answered_in_one_clear_line(
@@ -127,7 +170,9 @@ def test_each_tool_tells_a_model_what_it_does_and_what_each_argument_means(tmp_p
     memory_tools.register(registry, None)  # type: ignore[arg-type]  # only read, never called
     for each in registry.list_functions():
         assert each["description"]
-        assert all(argument.get("description") for argument in each["parameters"]["properties"].values()), each["name"]
+        assert all(
+            argument.get("description") for argument in each["parameters"]["properties"].values()
+        ), each["name"]
         assert "context" not in each["parameters"]["properties"]
     marks = {name: registry.get_function(name) for name in registry.names()}
     assert {name: (mark.read_only, mark.idempotent) for name, mark in marks.items() if mark} == {
@@ -139,8 +184,16 @@ def test_each_tool_tells_a_model_what_it_does_and_what_each_argument_means(tmp_p
 
 
 async def test_a_question_of_several_parts_is_asked_in_parts(desk: Desk) -> None:
-    await archived(desk, "Anna lives in Oslo.", *(f"Anna likes number {n}." for n in range(12)), "Oslo has a fjord.")
+    await archived(
+        desk,
+        "Anna lives in Oslo.",
+        *(f"Anna likes number {n}." for n in range(12)),
+        "Oslo has a fjord.",
+    )
     parts = await desk.call("memory_recall", query="Where does Anna live?", also=["fjord"], limit=2)
-    assert {each["text"] for each in json.loads(parts.text)} == {"Oslo has a fjord.", "Anna lives in Oslo."}
+    assert {each["text"] for each in json.loads(parts.text)} == {
+        "Oslo has a fjord.",
+        "Anna lives in Oslo.",
+    }
     many = await desk.call("memory_recall", query="x", also=["a"] * 9)
     assert "`also`" in many.text

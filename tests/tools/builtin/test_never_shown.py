@@ -36,17 +36,59 @@ paths = ["**/my secrets/**", "*.tresor", "*.Schlüssel", "lager/*/innen/**"]
 # The same without a pattern that grep cannot be told: no tree that may hold such a file is searched at all.
 FLOATING = MORE.replace("lager/*/innen/**", "**/innen/**")
 DENIED = [
-    *(".env", ".ENV.old", "config/.env.production", ".ssh/config", ".ssh/deep/hosts", "sub/.ssh/config", ".Aws/keys"),
-    *("x.pem", "src/server.KEY", "my secrets/x", "sub/my secrets/deep/y", "a.tresor", "id_rsa", "sub/id_ed25519"),
-    *("b.SCHLÜSSEL", "sub/.Kube/config", "src/x.\u212aey", "lager/a/innen/z", "lager/a/innen/tief/z"),
+    *(
+        ".env",
+        ".ENV.old",
+        "config/.env.production",
+        ".ssh/config",
+        ".ssh/deep/hosts",
+        "sub/.ssh/config",
+        ".Aws/keys",
+    ),
+    *(
+        "x.pem",
+        "src/server.KEY",
+        "my secrets/x",
+        "sub/my secrets/deep/y",
+        "a.tresor",
+        "id_rsa",
+        "sub/id_ed25519",
+    ),
+    *(
+        "b.SCHLÜSSEL",
+        "sub/.Kube/config",
+        "src/x.\u212aey",
+        "lager/a/innen/z",
+        "lager/a/innen/tief/z",
+    ),
 ]
-SHOWN = ["notes.md", "src/a.py", "sub/keep.md", "config/app.toml", "lager/a/aussen", "-e", "x", "config/config"]
+SHOWN = [
+    "notes.md",
+    "src/a.py",
+    "sub/keep.md",
+    "config/app.toml",
+    "lager/a/aussen",
+    "-e",
+    "x",
+    "config/config",
+]
 
 
 def git_in(folder: Path, *words: str) -> str:
     env = {"PATH": os.defpath, "HOME": str(folder), "GIT_CONFIG_NOSYSTEM": "1"}
-    command = ["git", "-c", "user.name=Ada", "-c", "user.email=a@example.invalid", "-C", str(folder), *words]
-    return subprocess.run(command, check=True, env=env, capture_output=True, text=True).stdout.strip()
+    command = [
+        "git",
+        "-c",
+        "user.name=Ada",
+        "-c",
+        "user.email=a@example.invalid",
+        "-C",
+        str(folder),
+        *words,
+    ]
+    return subprocess.run(
+        command, check=True, env=env, capture_output=True, text=True
+    ).stdout.strip()
 
 
 def write(folder: Path, names: Sequence[str], text: str) -> None:
@@ -239,7 +281,11 @@ def test_two_dashes_that_are_a_value_must_be_joined_to_their_option(run: Run, li
 
 
 def test_joined_they_are_a_value_and_nothing_denied_is_read(run: Run) -> None:
-    for line in ("grep -r -e '' -e-- .", "grep -r -e '' --regexp=-- -- .", "grep -rh '' --label=-- ."):
+    for line in (
+        "grep -r -e '' -e-- .",
+        "grep -r -e '' --regexp=-- -- .",
+        "grep -rh '' --label=-- .",
+    ):
         result = run(line)
         assert result.ok and "plain" in result.text and "CANARY" not in result.text, line
     assert run("grep -r first -- -e").ok
@@ -530,7 +576,13 @@ status -vv
 
 @pytest.fixture(scope="module")
 def ids(workspace: Path) -> dict[str, str]:
-    names = {"blob": "HEAD:.env", "tree": "HEAD:.ssh", "root": "HEAD^{tree}", "src_tree": "HEAD:src", "empty": "HEAD:x"}
+    names = {
+        "blob": "HEAD:.env",
+        "tree": "HEAD:.ssh",
+        "root": "HEAD^{tree}",
+        "src_tree": "HEAD:src",
+        "empty": "HEAD:x",
+    }
     full = {key: git_in(workspace, "rev-parse", name) for key, name in names.items()}
     full["blob_short"] = full["blob"][:8]
     return full | {key.upper(): value.upper() for key, value in full.items()}
@@ -638,19 +690,39 @@ def test_what_an_honest_report_asks_git_is_answered(run_git: Run, line: str) -> 
 
 @NEEDS_GIT
 def test_a_search_says_neither_yes_nor_no_of_what_is_denied(run_git: Run) -> None:
-    for search in ("-S 'CANARY {}'", "-G 'CANARY {}'", "-G '^CANARY {}' --all", "-S 'CANARY {}' --pickaxe-regex -p"):
-        for line in (f"log --oneline {search}", f"diff --stat HEAD~3 HEAD {search}", f"show --stat main~1 {search}"):
+    for search in (
+        "-S 'CANARY {}'",
+        "-G 'CANARY {}'",
+        "-G '^CANARY {}' --all",
+        "-S 'CANARY {}' --pickaxe-regex -p",
+    ):
+        for line in (
+            f"log --oneline {search}",
+            f"diff --stat HEAD~3 HEAD {search}",
+            f"show --stat main~1 {search}",
+        ):
             right, wrong = (run_git(line.format(word), ".").text for word in ("main", "wrong"))
             assert right == wrong, line
-    for line in ("diff --stat HEAD~3 HEAD -I 'CANARY {}'", "log --stat -I 'CANARY {}'", "diff --quiet HEAD~3 -I '{}'"):
+    for line in (
+        "diff --stat HEAD~3 HEAD -I 'CANARY {}'",
+        "log --stat -I 'CANARY {}'",
+        "diff --quiet HEAD~3 -I '{}'",
+    ):
         right, wrong = (run_git(line.format(word), ".").text for word in ("main", "wrong"))
         assert right == wrong, line
     assert "both" in run_git("log --oneline -S second", ".").text
 
 
 @NEEDS_GIT
-def test_no_id_of_a_denied_file_is_told_where_ids_are_asked_for(run_git: Run, ids: dict[str, str]) -> None:
-    for line in ("ls-files -s", "rev-list --objects main", "log --raw --full-index", "diff --raw --full-index HEAD~3"):
+def test_no_id_of_a_denied_file_is_told_where_ids_are_asked_for(
+    run_git: Run, ids: dict[str, str]
+) -> None:
+    for line in (
+        "ls-files -s",
+        "rev-list --objects main",
+        "log --raw --full-index",
+        "diff --raw --full-index HEAD~3",
+    ):
         assert ids["blob"] not in run_git(line, ".").text, line
 
 
@@ -686,7 +758,11 @@ effect = "allow"
 profile = "read-only"
 """
     _, run = runner(workspace, tmp_path, policy)
-    for line in (f"git diff sub {outside}", f"git diff -- sub {outside}", f"git diff {outside} sub"):
+    for line in (
+        f"git diff sub {outside}",
+        f"git diff -- sub {outside}",
+        f"git diff {outside} sub",
+    ):
         result = run(line)
         assert not result.ok and "CANARY" not in result.text, line
 
@@ -733,9 +809,15 @@ profile = "read-only"
         ("{root}/above", "private/**"),
     ],
 )
-def test_a_rule_holds_in_a_repository_wherever_it_is(tmp_path: Path, repository: str, pattern: str) -> None:
+def test_a_rule_holds_in_a_repository_wherever_it_is(
+    tmp_path: Path, repository: str, pattern: str
+) -> None:
     workspace = tmp_path / "above" / "workspace"
-    folders = {"project": workspace / "project", "elsewhere": tmp_path / "elsewhere", "above": tmp_path / "above"}
+    folders = {
+        "project": workspace / "project",
+        "elsewhere": tmp_path / "elsewhere",
+        "above": tmp_path / "above",
+    }
     for name, folder in folders.items():
         inside = folder / "workspace" if name == "above" else folder
         write(inside, ["private/secret", "notes.md"], "CANARY" if name in repository else "x")
@@ -761,7 +843,9 @@ def test_a_rule_for_git_alone_hides_from_git(tmp_path: Path) -> None:
     git_in(tmp_path / "w", "commit", "-qm", "first")
     text = "version = 1\n"
     for tool in ("git", "shell"):
-        text += f'[[rule]]\ntool = "{tool}"\neffect = "allow"\n' + 'profile = "read-only"\n' * (tool == "shell")
+        text += f'[[rule]]\ntool = "{tool}"\neffect = "allow"\n' + 'profile = "read-only"\n' * (
+            tool == "shell"
+        )
         text += f'[[rule]]\ntool = "{tool}"\neffect = "deny"\npaths = ["my private"]\n'
     _, run = runner(tmp_path / "w", tmp_path, text)
     for result in (run("git show"), run("show", ".")):
@@ -844,22 +928,48 @@ _GREP = st.sampled_from(
 )
 _GREP_VALUED = st.sampled_from(
     [
-        *("-e", "-f", "-m", "-A", "--label", "--regexp", "--file", "--exclude", "--include", "--exclude-dir", "-re"),
+        *(
+            "-e",
+            "-f",
+            "-m",
+            "-A",
+            "--label",
+            "--regexp",
+            "--file",
+            "--exclude",
+            "--include",
+            "--exclude-dir",
+            "-re",
+        ),
         *("--group-separator", "--context", "--color", "--binary-files", "-C"),
     ]
 )
-_DIFF = st.sampled_from(["-r", "-r", "-N", "-N", "-a", "-u", "-rN", "-y", "-q", "-s", "-i", "--", "--recursive", "-w"])
+_DIFF = st.sampled_from(
+    ["-r", "-r", "-N", "-N", "-a", "-u", "-rN", "-y", "-q", "-s", "-i", "--", "--recursive", "-w"]
+)
 _DIFF_VALUED = st.sampled_from(
     ["-L", "-F", "-x", "-I", "-U", "-W", "--label", "--exclude", "--show-function-line", "-C"]
 )
-_RG = st.sampled_from(["-a", "-n", "--files", "-i", "-F", "--", "-v", "-l", "-I", "-S", "--no-config"])
-_RG_VALUED = st.sampled_from(["-e", "-g", "-r", "--glob", "--iglob", "-f", "-m", "-A", "--regexp", "-t"])
+_RG = st.sampled_from(
+    ["-a", "-n", "--files", "-i", "-F", "--", "-v", "-l", "-I", "-S", "--no-config"]
+)
+_RG_VALUED = st.sampled_from(
+    ["-e", "-g", "-r", "--glob", "--iglob", "-f", "-m", "-A", "--regexp", "-t"]
+)
 
 
-def _lines(program: str, flags: st.SearchStrategy[str], valued: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
+def _lines(
+    program: str, flags: st.SearchStrategy[str], valued: st.SearchStrategy[str]
+) -> st.SearchStrategy[str]:
     separate = st.builds("{} {}".format, valued, _VALUES)
-    joined = st.builds("{}{}".format, st.sampled_from(["--regexp=", "--exclude=", "--label=", "-e", "-L"]), _VALUES)
-    words = st.lists(st.one_of(flags, flags, separate, joined, _PATHS, _PATHS, st.just("''")), min_size=2, max_size=5)
+    joined = st.builds(
+        "{}{}".format, st.sampled_from(["--regexp=", "--exclude=", "--label=", "-e", "-L"]), _VALUES
+    )
+    words = st.lists(
+        st.one_of(flags, flags, separate, joined, _PATHS, _PATHS, st.just("''")),
+        min_size=2,
+        max_size=5,
+    )
     return words.map(lambda chosen: " ".join([program, *chosen]))
 
 
@@ -878,7 +988,17 @@ _NAMES = st.sampled_from(
             "@",
             "refs/tags/v1",
         ),
-        *("{blob}", "{BLOB}", "{blob_short}", "{tree}", "{TREE}", "{root}", "x-1-g{blob}", "x-1-g{tree}", "stash^2"),
+        *(
+            "{blob}",
+            "{BLOB}",
+            "{blob_short}",
+            "{tree}",
+            "{TREE}",
+            "{root}",
+            "x-1-g{blob}",
+            "x-1-g{tree}",
+            "stash^2",
+        ),
         *("tags/blob-tag", "origin/x", "nothing", ""),
     ]
 )
@@ -903,7 +1023,9 @@ _SUFFIXES = st.sampled_from(
 )
 _REVISIONS = st.one_of(
     st.builds("{}{}".format, _NAMES, _SUFFIXES),
-    st.builds("{}{}{}".format, _NAMES, st.sampled_from(["..", "...", ":"]), st.one_of(_NAMES, _PATHS)),
+    st.builds(
+        "{}{}{}".format, _NAMES, st.sampled_from(["..", "...", ":"]), st.one_of(_NAMES, _PATHS)
+    ),
     st.builds("{}{}:{}".format, _NAMES, _SUFFIXES, _PATHS),
     st.builds("{}:{}..{}:{}".format, _NAMES, _PATHS, _NAMES, _PATHS),
     st.builds("^{}".format, _NAMES),
@@ -938,7 +1060,16 @@ _GIT_OPTIONS = st.sampled_from(
             "--full-history",
             "-R",
         ),
-        *("--sparse", "--no-renames", "-C", "-M1", "--find-copies-harder", "--graph", "--first-parent", "--reverse"),
+        *(
+            "--sparse",
+            "--no-renames",
+            "-C",
+            "-M1",
+            "--find-copies-harder",
+            "--graph",
+            "--first-parent",
+            "--reverse",
+        ),
         *(
             "--objects",
             "-s",
@@ -983,9 +1114,24 @@ _GIT_OPTIONS = st.sampled_from(
 _GIT_LINES = st.builds(
     "git {} {}".format,
     st.sampled_from(
-        ["show", "show", "log", "log", "diff", "diff", "blame", "tag", "branch", "rev-list", "ls-files", "stash list"]
+        [
+            "show",
+            "show",
+            "log",
+            "log",
+            "diff",
+            "diff",
+            "blame",
+            "tag",
+            "branch",
+            "rev-list",
+            "ls-files",
+            "stash list",
+        ]
     ),
-    st.lists(st.one_of(_GIT_OPTIONS, _REVISIONS, _REVISIONS, _PATHS, st.just("--")), max_size=3).map(" ".join),
+    st.lists(
+        st.one_of(_GIT_OPTIONS, _REVISIONS, _REVISIONS, _PATHS, st.just("--")), max_size=3
+    ).map(" ".join),
 )
 
 
@@ -999,16 +1145,22 @@ _PROGRAMS = [_lines("grep", _GREP, _GREP_VALUED), _lines("diff", _DIFF, _DIFF_VA
 _EVERY = st.one_of(*_PROGRAMS, *([_lines("rg", _RG, _RG_VALUED)] if shutil.which("rg") else []))
 
 
-@settings(max_examples=250, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(
+    max_examples=250, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
+)
 @given(line=_EVERY)
 def test_no_search_that_is_allowed_shows_what_is_denied(run: Run, line: str) -> None:
     assert "CANARY" not in run(f"{line} < /dev/null").text.replace("'CANARY'", "")
 
 
 @NEEDS_GIT
-@settings(max_examples=300, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(
+    max_examples=300, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
+)
 @given(line=_GIT_LINES)
-def test_no_line_of_git_that_is_allowed_shows_what_is_denied(run_git: Run, ids: dict[str, str], line: str) -> None:
+def test_no_line_of_git_that_is_allowed_shows_what_is_denied(
+    run_git: Run, ids: dict[str, str], line: str
+) -> None:
     assert "CANARY " not in run_git(_with_ids(line, ids)).text
 
 
@@ -1022,7 +1174,9 @@ def test_nor_does_any_other_for_as_long_as_one_likes(
     while time.monotonic() < end:
 
         @seed(random.getrandbits(64))
-        @settings(max_examples=100, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+        @settings(
+            max_examples=100, deadline=None, database=None, suppress_health_check=list(HealthCheck)
+        )
         @given(search=_EVERY, words=_GIT_LINES)
         def look(search: str, words: str) -> None:
             assert "CANARY " not in run(f"{search} < /dev/null").text

@@ -20,10 +20,19 @@ from daemon.tools.registry import FunctionRegistry
 from tests.policy.conftest import SHIPPED
 
 Look: TypeAlias = Callable[[str], Awaitable[ToolResult]]
-pytestmark = pytest.mark.skipif(shutil.which("git", path="/usr/bin:/bin") is None, reason="needs git: apt install git")
+pytestmark = pytest.mark.skipif(
+    shutil.which("git", path="/usr/bin:/bin") is None, reason="needs git: apt install git"
+)
 
 LOOKING = [
-    *("git status", "git status --short", "git status --ignored", "git diff", "git diff --stat", "git diff HEAD~1"),
+    *(
+        "git status",
+        "git status --short",
+        "git status --ignored",
+        "git diff",
+        "git diff --stat",
+        "git diff HEAD~1",
+    ),
     *(
         "git diff --cached",
         "git diff --word-diff",
@@ -31,11 +40,39 @@ LOOKING = [
         "git log --stat -3",
         "git log --oneline --graph --all",
     ),
-    *("git log -S line", "git log --follow notes.md", "git log --format='%h %s'", "git show", "git show HEAD --stat"),
-    *("git show HEAD:notes.md", "git blame notes.md", "git blame HEAD -- notes.md", "git shortlog -sn", "git tag"),
-    *("git rev-list --count HEAD", "git rev-parse --short HEAD", "git describe --always --dirty", "git ls-files -o"),
-    *("git ls-files -m", "git ls-files --eol", "git branch -a", "git branch -vv", "git remote -v", "git stash list"),
-    *("git log --cherry-pick HEAD~1..HEAD", "git log -m -p --first-parent", "git diff --no-renames -M --summary"),
+    *(
+        "git log -S line",
+        "git log --follow notes.md",
+        "git log --format='%h %s'",
+        "git show",
+        "git show HEAD --stat",
+    ),
+    *(
+        "git show HEAD:notes.md",
+        "git blame notes.md",
+        "git blame HEAD -- notes.md",
+        "git shortlog -sn",
+        "git tag",
+    ),
+    *(
+        "git rev-list --count HEAD",
+        "git rev-parse --short HEAD",
+        "git describe --always --dirty",
+        "git ls-files -o",
+    ),
+    *(
+        "git ls-files -m",
+        "git ls-files --eol",
+        "git branch -a",
+        "git branch -vv",
+        "git remote -v",
+        "git stash list",
+    ),
+    *(
+        "git log --cherry-pick HEAD~1..HEAD",
+        "git log -m -p --first-parent",
+        "git diff --no-renames -M --summary",
+    ),
 ]
 
 
@@ -50,7 +87,16 @@ def poisoned(tmp_path: Path) -> Path:
 
     def git(*words: str) -> None:
         env = {"PATH": os.defpath, "HOME": str(tmp_path), "GIT_CONFIG_NOSYSTEM": "1"}
-        command = ["git", "-c", "user.name=a", "-c", "user.email=a@example.invalid", "-C", str(workspace), *words]
+        command = [
+            "git",
+            "-c",
+            "user.name=a",
+            "-c",
+            "user.email=a@example.invalid",
+            "-C",
+            str(workspace),
+            *words,
+        ]
         subprocess.run(command, check=True, env=env, capture_output=True)
 
     git("init", "-q")
@@ -112,7 +158,9 @@ def look(poisoned: Path) -> Look:
     context = ToolContext(run="run", routine="daily-report", workspace=poisoned)
 
     async def call(command: str) -> ToolResult:
-        return await ToolExecutor(registry).run(FunctionCall(name="shell", arguments={"command": command}), context)
+        return await ToolExecutor(registry).run(
+            FunctionCall(name="shell", arguments={"command": command}), context
+        )
 
     return call
 
@@ -138,8 +186,12 @@ async def test_what_is_seen_is_the_workspace_as_it_is(look: Look) -> None:
     assert "commit 1" in (await look("git log --oneline | head -n 1")).text
 
 
-async def test_a_missing_object_is_not_fetched_by_the_programs_of_the_repository(look: Look, poisoned: Path) -> None:
-    subprocess.run(["git", "-C", str(poisoned), "config", "extensions.partialClone", "origin"], check=True)
+async def test_a_missing_object_is_not_fetched_by_the_programs_of_the_repository(
+    look: Look, poisoned: Path
+) -> None:
+    subprocess.run(
+        ["git", "-C", str(poisoned), "config", "extensions.partialClone", "origin"], check=True
+    )
     for path in (poisoned / ".git" / "objects").glob("??/*"):
         path.unlink()
     assert not (await look("git log -p")).ok

@@ -30,7 +30,11 @@ def workspace(tmp_path: Path) -> Path:
     folder.mkdir()
     (folder / "notes.md").write_text("one\ntwo\n")
     env = {"PATH": os.defpath, "HOME": str(folder), "GIT_CONFIG_NOSYSTEM": "1"}
-    for words in ("init -q", "add notes.md", "-c user.name=Ada -c user.email=a@example.invalid commit -qm first"):
+    for words in (
+        "init -q",
+        "add notes.md",
+        "-c user.name=Ada -c user.email=a@example.invalid commit -qm first",
+    ):
         subprocess.run(["git", "-C", str(folder), *words.split()], check=True, env=env)
     (folder / "notes.md").write_text("one\ntwo\nthree\n")
     if os.geteuid() == 0:
@@ -51,10 +55,14 @@ def calling(workspace: Path, tmp_path: Path) -> Callable[..., Awaitable[Call]]:
         policy = Policy.load(path, workspace=workspace)
         user = User(uid=60789, gid=60789) if os.geteuid() == 0 else None
         sandbox = Sandbox(
-            level="off" if rung == "off" else "profiles", unusable=(UnusableSandbox("", "there is none"),), user=user
+            level="off" if rung == "off" else "profiles",
+            unusable=(UnusableSandbox("", "there is none"),),
+            user=user,
         )
         if rung in ("bubblewrap", "landlock"):
-            sandbox = await choose("prefer", tmp_path, user, bwrap=BWRAP if rung == "bubblewrap" else ())
+            sandbox = await choose(
+                "prefer", tmp_path, user, bwrap=BWRAP if rung == "bubblewrap" else ()
+            )
 
         async def confining() -> Sandbox:
             return sandbox
@@ -65,7 +73,9 @@ def calling(workspace: Path, tmp_path: Path) -> Callable[..., Awaitable[Call]]:
         context = ToolContext(run="run", routine="daily-report", workspace=workspace)
 
         async def call(tool: str, **arguments: Any) -> ToolResult:
-            return await ToolExecutor(registry).run(FunctionCall(name=tool, arguments=arguments), context)
+            return await ToolExecutor(registry).run(
+                FunctionCall(name=tool, arguments=arguments), context
+            )
 
         return call
 
@@ -96,7 +106,9 @@ async def test_what_looks_works_alike(calling: Callable[..., Awaitable[Call]], r
 
 
 @pytest.mark.parametrize("rung", RUNGS)
-async def test_what_looks_at_the_machine_sees_it(calling: Callable[..., Awaitable[Call]], rung: str) -> None:
+async def test_what_looks_at_the_machine_sees_it(
+    calling: Callable[..., Awaitable[Call]], rung: str
+) -> None:
     call = await calling(rung)
     processes = (await call("shell", command="ps -e -o pid")).text.split()
     assert str(os.getpid()) in processes
@@ -112,7 +124,9 @@ CHANGING = '[[rule]]\ntool = "shell"\neffect = "allow"\nargv = ["touch"]\n'
 async def test_what_may_change_something_runs_in_a_sandbox_or_where_the_policy_wants_none(
     calling: Callable[..., Awaitable[Call]], workspace: Path, rung: str
 ) -> None:
-    drafts = workspace / "drafts"  # beside a repository's `.git` Landlock lets programs make no file, beneath it does
+    drafts = (
+        workspace / "drafts"
+    )  # beside a repository's `.git` Landlock lets programs make no file, beneath it does
     drafts.mkdir()
     if os.geteuid() == 0:
         os.chown(drafts, 60789, 60789)
@@ -122,7 +136,9 @@ async def test_what_may_change_something_runs_in_a_sandbox_or_where_the_policy_w
     assert os.geteuid() != 0 or (drafts / "new").stat().st_uid != 0
 
 
-async def test_without_a_sandbox_only_what_looks_runs(calling: Callable[..., Awaitable[Call]], workspace: Path) -> None:
+async def test_without_a_sandbox_only_what_looks_runs(
+    calling: Callable[..., Awaitable[Call]], workspace: Path
+) -> None:
     reading = '[[rule]]\ntool = "shell"\neffect = "allow"\nargv = ["cat"]\nprofile = "read-only"\n'
     call = await calling("profiles", CHANGING + reading)
     assert (await call("shell", command="cat notes.md")).ok
@@ -130,4 +146,7 @@ async def test_without_a_sandbox_only_what_looks_runs(calling: Callable[..., Awa
     assert "touch is not run without a sandbox: it may change something" in refused.text
     assert "there is none" in refused.text and "agentctl doctor" in refused.text
     call = await calling("profiles", f'sandbox = "require"\n{reading}')
-    assert "the policy requires one for every program" in (await call("shell", command="cat notes.md")).text
+    assert (
+        "the policy requires one for every program"
+        in (await call("shell", command="cat notes.md")).text
+    )

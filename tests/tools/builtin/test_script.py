@@ -26,7 +26,11 @@ def folder(tmp_path: Path) -> Path:
     folder = tmp_path / "scripts"
     folder.mkdir()
     folder.chmod(0o755)
-    for name, text in {"backup": BACKUP, "plain": "echo no shebang\n", "lib.py": "import x\n"}.items():
+    for name, text in {
+        "backup": BACKUP,
+        "plain": "echo no shebang\n",
+        "lib.py": "import x\n",
+    }.items():
         (folder / name).write_text(text)
         (folder / name).chmod(0o755 if name != "lib.py" else 0o644)
     return folder
@@ -61,7 +65,9 @@ def running(tmp_path: Path, folder: Path, workspace: Path) -> Callable[..., Run]
 
         async def call(name: str = "", *words: str, **more: Any) -> ToolResult:
             arguments = {"name": name, "arguments": list(words), **more}
-            return await ToolExecutor(registry).run(FunctionCall(name="script", arguments=arguments), context)
+            return await ToolExecutor(registry).run(
+                FunctionCall(name="script", arguments=arguments), context
+            )
 
         return call
 
@@ -71,7 +77,9 @@ def running(tmp_path: Path, folder: Path, workspace: Path) -> Callable[..., Run]
 ALLOW = '[[rule]]\ntool = "script"\neffect = "allow"\n'
 
 
-async def test_scripts_are_listed_with_what_they_are_for(running: Callable[..., Run], folder: Path) -> None:
+async def test_scripts_are_listed_with_what_they_are_for(
+    running: Callable[..., Run], folder: Path
+) -> None:
     (folder / ".hidden").write_text(BACKUP)
     (folder / "link").symlink_to(folder / "backup")
     assert (await running()()).value == [
@@ -106,9 +114,15 @@ async def test_a_script_reaches_nothing_but_the_workspace(
 
 
 @pytest.mark.parametrize(
-    "sandbox", [Sandbox(level="profiles", unusable=(UnusableSandbox("landlock", "the kernel has none"),)), Sandbox()]
+    "sandbox",
+    [
+        Sandbox(level="profiles", unusable=(UnusableSandbox("landlock", "the kernel has none"),)),
+        Sandbox(),
+    ],
 )
-async def test_without_a_sandbox_no_script_runs(running: Callable[..., Run], workspace: Path, sandbox: Sandbox) -> None:
+async def test_without_a_sandbox_no_script_runs(
+    running: Callable[..., Run], workspace: Path, sandbox: Sandbox
+) -> None:
     result = await running("", sandbox)("backup", "x")
     assert not result.ok and "no script is run without a sandbox" in result.text
     assert list(workspace.iterdir()) == []
@@ -117,12 +131,16 @@ async def test_without_a_sandbox_no_script_runs(running: Callable[..., Run], wor
 @pytest.mark.parametrize(
     "name", ["../secret", "/bin/sh", "backup/", ".", "", "-x", "a b", "back\0up", "lib.py", "none"]
 )
-async def test_what_is_no_script_of_the_folder_is_not_run(running: Callable[..., Run], name: str) -> None:
+async def test_what_is_no_script_of_the_folder_is_not_run(
+    running: Callable[..., Run], name: str
+) -> None:
     result = await running()(name)
     assert (result.ok, bool(name)) in {(False, True), (True, False)}
 
 
-async def test_a_script_that_others_could_change_is_not_run(running: Callable[..., Run], folder: Path) -> None:
+async def test_a_script_that_others_could_change_is_not_run(
+    running: Callable[..., Run], folder: Path
+) -> None:
     (folder / "backup").chmod(0o777)
     assert "can be written by others: chmod go-w it" in (await running()("backup")).text
     (folder / "backup").chmod(0o755)
@@ -138,7 +156,9 @@ def test_an_approval_is_for_the_text_of_a_script_not_for_its_name(
     policy = Policy.load(path, workspace=workspace)
 
     def described() -> object:
-        return describe(policy, "script", {"name": "backup", "arguments": ["x"]}, routine="x", scripts=folder)
+        return describe(
+            policy, "script", {"name": "backup", "arguments": ["x"]}, routine="x", scripts=folder
+        )
 
     before = described()
     assert described() == before
@@ -147,7 +167,9 @@ def test_an_approval_is_for_the_text_of_a_script_not_for_its_name(
 
 
 async def test_the_policy_names_scripts_and_their_first_words(running: Callable[..., Run]) -> None:
-    call = running('[[rule]]\ntool = "script"\neffect = "allow"\nargv = ["backup", ["daily", "weekly"]]\n')
+    call = running(
+        '[[rule]]\ntool = "script"\neffect = "allow"\nargv = ["backup", ["daily", "weekly"]]\n'
+    )
     assert (await call("backup", "daily")).ok
     assert not (await call("backup", "other")).ok and not (await call("plain")).ok
     refused = (await call()).text

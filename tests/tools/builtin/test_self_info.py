@@ -10,7 +10,10 @@ from daemon.tools.builtin import self_info
 from daemon.tools.executor import ToolExecutor
 from daemon.tools.registry import FunctionRegistry
 
-DAEMON = {"version": "1.2.3", "routines": [{"name": "daily-report", "next": "2026-11-21 08:30 CET"}]}
+DAEMON = {
+    "version": "1.2.3",
+    "routines": [{"name": "daily-report", "next": "2026-11-21 08:30 CET"}],
+}
 
 
 @pytest.fixture

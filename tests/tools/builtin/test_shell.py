@@ -29,7 +29,9 @@ from tests.tools.builtin.conftest import Call
         ("cmp -s notes.md other.md", "(no output)\n(cmp ended with exit code 1)"),
     ],
 )
-async def test_a_line_gives_what_its_programs_put_out(call: Call, workspace: Path, command: str, text: str) -> None:
+async def test_a_line_gives_what_its_programs_put_out(
+    call: Call, workspace: Path, command: str, text: str
+) -> None:
     (workspace / "notes.md").write_text("one\ntwo\n")
     (workspace / "other.md").write_text("other\ntwo\n")
     result = await call("shell", command=command)
@@ -59,7 +61,9 @@ async def test_a_program_in_the_workspace_is_never_meant(call: Call, workspace: 
     assert result.text == "ls"
 
 
-async def test_a_line_that_takes_too_long_is_stopped_and_says_so(calling: Callable[[str], Call]) -> None:
+async def test_a_line_that_takes_too_long_is_stopped_and_says_so(
+    calling: Callable[[str], Call],
+) -> None:
     slow = '[limits]\nshell_seconds = 1\n[[rule]]\ntool = "shell"\neffect = "allow"\nargv = ["sleep"]\n'
     result = await calling(slow)("shell", command="sleep 600")
     assert not result.ok
@@ -67,16 +71,23 @@ async def test_a_line_that_takes_too_long_is_stopped_and_says_so(calling: Callab
 
 
 async def test_the_programs_of_a_run_share_its_time(calling: Callable[[str], Call]) -> None:
-    call = calling('[limits]\nshell_seconds = 1\n[[rule]]\ntool = "shell"\neffect = "allow"\nargv = ["sleep"]\n')
+    call = calling(
+        '[limits]\nshell_seconds = 1\n[[rule]]\ntool = "shell"\neffect = "allow"\nargv = ["sleep"]\n'
+    )
     assert (await call("shell", command="sleep 0.2")).ok
     stopped = await call("shell", command="sleep 600")
     assert "stopped after 0." in stopped.text and "had left" in stopped.text
     refused = await call("shell", command="sleep 0")
     assert not refused.ok
-    assert "the programs of this run have had their 1 s (limits.shell_seconds of policy.toml)" in refused.text
+    assert (
+        "the programs of this run have had their 1 s (limits.shell_seconds of policy.toml)"
+        in refused.text
+    )
 
 
-async def test_output_is_cut_in_the_middle_where_the_policy_says(calling: Callable[[str], Call]) -> None:
+async def test_output_is_cut_in_the_middle_where_the_policy_says(
+    calling: Callable[[str], Call],
+) -> None:
     short = '[limits]\noutput_bytes = 1000\n[[rule]]\ntool = "shell"\neffect = "allow"\nargv = ["seq"]\n'
     result = await calling(short)("shell", command="seq 100000")
     assert result.text.startswith("1\n2\n")
@@ -91,8 +102,18 @@ async def test_output_that_is_no_text_is_made_readable(call: Call, workspace: Pa
     assert result.text == "caf\\xe9 red \\x00 50%\n100%"
 
 
-async def test_what_is_read_recursively_leaves_out_what_no_tool_may_read(call: Call, workspace: Path) -> None:
-    for name in ("a.md", ".env", "sub/.env.local", "sub/ID_rsa.txt", "key.pem", ".ssh/config", "sub/.git/config"):
+async def test_what_is_read_recursively_leaves_out_what_no_tool_may_read(
+    call: Call, workspace: Path
+) -> None:
+    for name in (
+        "a.md",
+        ".env",
+        "sub/.env.local",
+        "sub/ID_rsa.txt",
+        "key.pem",
+        ".ssh/config",
+        "sub/.git/config",
+    ):
         (workspace / name).parent.mkdir(parents=True, exist_ok=True)
         (workspace / name).write_text("CANARY\n")
     (workspace / "link").symlink_to("/etc/passwd")
@@ -105,7 +126,9 @@ async def test_what_is_read_recursively_leaves_out_what_no_tool_may_read(call: C
     assert "root:" not in compared.text
 
 
-async def test_a_file_for_standard_input_is_opened_without_following_links(call: Call, workspace: Path) -> None:
+async def test_a_file_for_standard_input_is_opened_without_following_links(
+    call: Call, workspace: Path
+) -> None:
     (workspace / "real").write_text("text\n")
     (workspace / "link").symlink_to("real")
     assert (await call("shell", command="cat < link")).text == "text"

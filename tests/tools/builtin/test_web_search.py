@@ -14,7 +14,12 @@ from daemon.tools.executor import ToolExecutor
 from daemon.tools.registry import FunctionRegistry
 
 HITS = [
-    {"title": f"Page {n}", "url": f"https://example.org/{n}", "content": "word " * 400, "published_date": "2026-11-20"}
+    {
+        "title": f"Page {n}",
+        "url": f"https://example.org/{n}",
+        "content": "word " * 400,
+        "published_date": "2026-11-20",
+    }
     for n in range(5)
 ]
 
@@ -32,7 +37,9 @@ class Engine:
         if not {"query"} <= set(body) <= {"query", "max_results"}:
             return JSONResponse({"detail": "unknown field"}, 422)
         self.asked.append(body)
-        return self.answer or JSONResponse({"query": body["query"], "results": HITS[: body["max_results"]]})
+        return self.answer or JSONResponse(
+            {"query": body["query"], "results": HITS[: body["max_results"]]}
+        )
 
     async def searxng(self, request):
         if request.query_params.get("format") != "json":
@@ -47,10 +54,15 @@ async def engine():
     import socket
 
     made = Engine()
-    routes = [Route("/search", made.tavily, methods=["POST"]), Route("/search", made.searxng, methods=["GET"])]
+    routes = [
+        Route("/search", made.tavily, methods=["POST"]),
+        Route("/search", made.searxng, methods=["GET"]),
+    ]
     listener = socket.socket()
     listener.bind(("127.0.0.1", 0))
-    server = uvicorn.Server(uvicorn.Config(Starlette(routes=routes), log_config=None, lifespan="off"))
+    server = uvicorn.Server(
+        uvicorn.Config(Starlette(routes=routes), log_config=None, lifespan="off")
+    )
     serving = asyncio.create_task(server.serve([listener]))
     made.url = f"http://127.0.0.1:{listener.getsockname()[1]}"
     yield made
@@ -61,7 +73,9 @@ async def engine():
 async def search(kind, url, key=None, **arguments):
     registry = FunctionRegistry()
     web_search.register(registry, kind, base_url=url, key=key)
-    return await ToolExecutor(registry).run(FunctionCall(name="web_search", arguments={"query": "agentd", **arguments}))
+    return await ToolExecutor(registry).run(
+        FunctionCall(name="web_search", arguments={"query": "agentd", **arguments})
+    )
 
 
 @pytest.mark.parametrize("kind", ["tavily", "searxng"])

@@ -112,7 +112,12 @@ async def test_a_second_server_speaks_about_git(shop, tmp_path):
 
 
 async def test_a_server_that_cannot_start_says_why_and_harms_no_other(shop):
-    both = shop({"time": TIME, "broken": {"command": [sys.executable, "-c", "import sys; sys.exit('no database')"]}})
+    both = shop(
+        {
+            "time": TIME,
+            "broken": {"command": [sys.executable, "-c", "import sys; sys.exit('no database')"]},
+        }
+    )
     await both.servers.ready(["broken__*", "time__*"])
     assert all(name.startswith("time__") for name in both.registry.names())
     missing = shop({"gone": {"command": ["/no/such/program"]}})
@@ -129,7 +134,9 @@ async def test_a_call_that_takes_too_long_is_given_up_and_said_to_be_unknown(sho
     napping = shop({"slow": {"command": [sys.executable, str(slow)], "timeout": "0.2s"}})
     await napping.servers.ready(["slow__*"])
     result = await napping.call("slow__nap")
-    assert not result.ok and "did not answer within 0.2 s" in result.text and "unknown" in result.text
+    assert (
+        not result.ok and "did not answer within 0.2 s" in result.text and "unknown" in result.text
+    )
 
 
 class Web:
@@ -186,13 +193,18 @@ async def test_the_reference_server_of_the_protocol_is_understood(shop):
     program = next(
         (
             place / "@modelcontextprotocol/server-everything/dist/index.js"
-            for place in (Path(os.environ.get("AGENTD_NODE_MODULES", "node_modules")), ROOT / "node_modules")
+            for place in (
+                Path(os.environ.get("AGENTD_NODE_MODULES", "node_modules")),
+                ROOT / "node_modules",
+            )
             if (place / "@modelcontextprotocol/server-everything/dist/index.js").is_file()
         ),
         None,
     )
     if program is None:
-        pytest.skip("needs npm install @modelcontextprotocol/server-everything; AGENTD_NODE_MODULES says where")
+        pytest.skip(
+            "needs npm install @modelcontextprotocol/server-everything; AGENTD_NODE_MODULES says where"
+        )
     every = shop({"every": {"command": ["node", str(program)]}})
     await every.servers.ready(["every__*"])
     assert "every__echo" in every.registry.names()

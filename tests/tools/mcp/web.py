@@ -27,7 +27,11 @@ def main():
     app = server.streamable_http_app()
 
     async def guarded(scope, receive, send):
-        if scope["type"] == "http" and token and (b"authorization", f"Bearer {token}".encode()) not in scope["headers"]:
+        if (
+            scope["type"] == "http"
+            and token
+            and (b"authorization", f"Bearer {token}".encode()) not in scope["headers"]
+        ):
             await send({"type": "http.response.start", "status": 401, "headers": []})
             await send({"type": "http.response.body", "body": b"who are you?"})
             return

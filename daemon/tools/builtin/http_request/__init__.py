@@ -37,7 +37,16 @@ _TOKEN = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}")
 # The connection's own, which decide where a request ends and who answers it.
 _OURS = frozenset(
     {
-        *("host", "content-length", "transfer-encoding", "connection", "keep-alive", "te", "trailer", "upgrade"),
+        *(
+            "host",
+            "content-length",
+            "transfer-encoding",
+            "connection",
+            "keep-alive",
+            "te",
+            "trailer",
+            "upgrade",
+        ),
         *("expect", "accept-encoding", "proxy-authorization", "proxy-connection"),
     }
 )
@@ -61,7 +70,10 @@ class Web:
     """The way out, for those who may."""
 
     def __init__(
-        self, policy: Callable[[], Policy], resolve: Resolve | None = None, tls: ssl.SSLContext | None = None
+        self,
+        policy: Callable[[], Policy],
+        resolve: Resolve | None = None,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         self._policy, self._resolve, self._tls = policy, resolve, tls
 
@@ -92,7 +104,9 @@ class Web:
             async with asyncio.timeout(_SECONDS):
                 asked, answer = await self._follow(_read(url, method), sent, content, context)
         except TimeoutError:
-            raise ToolFailed(f"{url:.200} gave no whole answer within {_SECONDS:g} s", transient=True) from None
+            raise ToolFailed(
+                f"{url:.200} gave no whole answer within {_SECONDS:g} s", transient=True
+            ) from None
         return await asyncio.to_thread(_told, asked, answer)  # a long page takes its time
 
     async def _follow(
@@ -109,7 +123,9 @@ class Web:
                 method = "HEAD" if method == "HEAD" else "GET"  # as every browser does
             following = _following(asked, where, method)
             if asked.scheme == "https" and following.scheme == "http":
-                raise ToolFailed(f"{asked.url} leads to {following.url}, which is not encrypted; not followed")
+                raise ToolFailed(
+                    f"{asked.url} leads to {following.url}, which is not encrypted; not followed"
+                )
             if method != asked.method:
                 body = None
                 headers = {name: value for name, value in headers.items() if name != "content-type"}
@@ -120,12 +136,19 @@ class Web:
             asked = following
         raise ToolFailed(f"{asked.url} leads on and on: more than {_REDIRECTS} redirects")
 
-    async def _ask(self, asked: Target, headers: dict[str, str], body: bytes | None, context: ToolContext) -> Answer:
-        from daemon.tools.builtin.http_request.asking import ask, look_up  # the client is imported when first needed
+    async def _ask(
+        self, asked: Target, headers: dict[str, str], body: bytes | None, context: ToolContext
+    ) -> Answer:
+        from daemon.tools.builtin.http_request.asking import (
+            ask,
+            look_up,
+        )  # the client is imported when first needed
 
         policy = self._policy()
         call = {"url": asked.url, "method": asked.method}
-        verdict = policy.judge("http_request", call, routine=context.routine, tainted=context.tainted)
+        verdict = policy.judge(
+            "http_request", call, routine=context.routine, tainted=context.tainted
+        )
         if not context.permits(verdict):
             instead = f"; {verdict.allowed}" if verdict.allowed else ""
             raise ToolFailed(f"not asked, {verdict.rule}: {verdict.reason}{instead}")
@@ -168,7 +191,9 @@ def _headers(given: dict[str, str], body: str | None) -> dict[str, str]:
             raise ToolFailed(f"the header {name} cannot be chosen; leave it out")
         sent[name.lower()] = value
     if body is not None:
-        sent.setdefault("content-type", "application/json" if _is_json(body) else "text/plain; charset=utf-8")
+        sent.setdefault(
+            "content-type", "application/json" if _is_json(body) else "text/plain; charset=utf-8"
+        )
     return sent | {"accept-encoding": "gzip"}
 
 
@@ -206,7 +231,9 @@ def _told(asked: Target, answer: Answer) -> Json:
     if answer.status >= 400:
         phrase = f"{answer.status} {answer.phrase}".strip()
         transient = answer.status in _BUSY and asked.method in LOOKING
-        raise ToolFailed(f"{asked}: the server answered {phrase}", partial=text[:4000], transient=transient)
+        raise ToolFailed(
+            f"{asked}: the server answered {phrase}", partial=text[:4000], transient=transient
+        )
     told: Json = {"status": answer.status, "url": asked.url, "type": kind, "body": text}
     if answer.cut:
         told["cut"] = "the body is longer than what may be read at once; this is its beginning"

@@ -37,7 +37,9 @@ def unfit(address: Address, networks: Sequence[Network] = ()) -> str:
     for each in carried:
         if why := unfit(each, networks):
             return f"which stands for {each}, {why}"
-    if carried and (isinstance(address, IPv6Address) and (address.ipv4_mapped or address in _NAT64)):
+    if carried and (
+        isinstance(address, IPv6Address) and (address.ipv4_mapped or address in _NAT64)
+    ):
         return ""
     if address.is_loopback or address.is_unspecified:
         return "this machine"

@@ -64,14 +64,20 @@ class _Vetted(httpcore.AsyncNetworkBackend):
             addresses = await self._resolve(host, port)
         except OSError as error:
             transient = isinstance(error, socket.gaierror) and error.errno == socket.EAI_AGAIN
-            raise ToolFailed(f"{host} was not found: {error.strerror or error}", transient=transient) from None
+            raise ToolFailed(
+                f"{host} was not found: {error.strerror or error}", transient=transient
+            ) from None
         for address in addresses:
             if why := unfit(address, self._networks):
-                raise ToolFailed(f"{host} is at {address}, {why}; not asked, unless a rule's `networks` names it")
+                raise ToolFailed(
+                    f"{host} is at {address}, {why}; not asked, unless a rule's `networks` names it"
+                )
         fault: Exception = httpcore.ConnectError(f"{host} has no address")
         for address in addresses[:_MOST_ADDRESSES]:
             try:
-                return await self._dial.connect_tcp(str(address), port, _CONNECT, local_address, socket_options)
+                return await self._dial.connect_tcp(
+                    str(address), port, _CONNECT, local_address, socket_options
+                )
             except (httpcore.ConnectError, httpcore.ConnectTimeout) as error:
                 fault = error
         raise fault
@@ -93,7 +99,10 @@ async def ask(
     )
     lines = [(name.encode(), value.encode("latin-1", "replace")) for name, value in headers.items()]
     try:
-        async with pool, pool.stream(target.method, target.url, headers=lines, content=body) as response:
+        async with (
+            pool,
+            pool.stream(target.method, target.url, headers=lines, content=body) as response,
+        ):
             kept: dict[str, str] = {}
             for name, value in response.headers:
                 kept.setdefault(name.decode("latin-1").lower(), value.decode("latin-1"))
@@ -112,7 +121,11 @@ async def _read(stream: AsyncIterator[bytes], encoding: str, most: int) -> tuple
 
     Unpacked bit by bit: a small answer can hold more than the memory.
     """
-    unpack = zlib.decompressobj(zlib.MAX_WBITS | 32) if encoding in ("gzip", "x-gzip", "deflate") else None
+    unpack = (
+        zlib.decompressobj(zlib.MAX_WBITS | 32)
+        if encoding in ("gzip", "x-gzip", "deflate")
+        else None
+    )
     if unpack is None and encoding not in ("", "identity"):
         raise ToolFailed(f"the answer is packed as {encoding!r:.40}, which was not asked for")
     data = b""

@@ -14,23 +14,59 @@ from contextlib import suppress
 from daemon.sandbox.output import readable
 
 PAGES = frozenset({"text/html", "application/xhtml+xml"})
-_UNSEEN = frozenset({"script", "style", "noscript", "template", "svg", "iframe", "object", "canvas"})
+_UNSEEN = frozenset(
+    {"script", "style", "noscript", "template", "svg", "iframe", "object", "canvas"}
+)
 _BLOCKS = frozenset(
     {
-        *("p", "div", "br", "li", "ul", "ol", "dl", "dt", "dd", "tr", "table", "section", "article", "header"),
-        *("footer", "nav", "main", "aside", "h1", "h2", "h3", "h4", "h5", "h6", "pre", "blockquote", "hr", "title"),
+        *(
+            "p",
+            "div",
+            "br",
+            "li",
+            "ul",
+            "ol",
+            "dl",
+            "dt",
+            "dd",
+            "tr",
+            "table",
+            "section",
+            "article",
+            "header",
+        ),
+        *(
+            "footer",
+            "nav",
+            "main",
+            "aside",
+            "h1",
+            "h2",
+            "h3",
+            "h4",
+            "h5",
+            "h6",
+            "pre",
+            "blockquote",
+            "hr",
+            "title",
+        ),
         *("form", "option"),
     }
 )
 _TAG = re.compile(r"/?([A-Za-z][A-Za-z0-9]{0,20})")
-_HREF = re.compile(r"""\bhref\s{0,9}=\s{0,9}["']?((?:https?://|/)[^\s"'<>]{1,500})""", re.IGNORECASE)
+_HREF = re.compile(
+    r"""\bhref\s{0,9}=\s{0,9}["']?((?:https?://|/)[^\s"'<>]{1,500})""", re.IGNORECASE
+)
 _LONGEST_TAG = 2000
 
 
 def text_of(body: bytes, kind: str, charset: str) -> str:
     """Return a body as text; empty for one that is none."""
     if charset and charset not in ("utf-8", "utf8"):
-        with suppress(LookupError, UnicodeError):  # nobody knows it: read as UTF-8, what is none is shown as \xNN
+        with suppress(
+            LookupError, UnicodeError
+        ):  # nobody knows it: read as UTF-8, what is none is shown as \xNN
             body = body.decode(charset, errors="replace").encode(errors="replace")
     elif b"\0" in body[:8192]:
         return ""
@@ -52,7 +88,11 @@ def _seen(page: str) -> Iterator[str]:
         elif page.startswith(("<!", "<?"), start) or _TAG.match(page, start + 1):
             end = page.find(">", start)
             at = end + 1
-            yield from _instead(page[start + 1 : min(end, start + _LONGEST_TAG)], links) if end >= 0 else ()
+            yield from (
+                _instead(page[start + 1 : min(end, start + _LONGEST_TAG)], links)
+                if end >= 0
+                else ()
+            )
             if (name := _name(page, start)) in _UNSEEN and end >= 0 and page[end - 1] != "/":
                 closing = re.compile(f"</{name}", re.IGNORECASE).search(page, at)
                 at, end = (closing.start(), end) if closing else (0, -1)

@@ -33,7 +33,9 @@ def _local_now() -> datetime:
 class Sysinfo:
     """Collects the facts; where it reads, whom it asks and what time it is can be chosen."""
 
-    def __init__(self, *, root: Path = Path("/"), ask: Ask = ask, now: Callable[[], datetime] = _local_now) -> None:
+    def __init__(
+        self, *, root: Path = Path("/"), ask: Ask = ask, now: Callable[[], datetime] = _local_now
+    ) -> None:
         self._files, self._ask, self._now = Files(root), ask, now
 
     async def facts(self, parts: Sequence[Part] | None = None) -> Json:
@@ -58,7 +60,11 @@ class Sysinfo:
             return str(reason)
 
     async def _host(self) -> Json:
-        boottime = (await self._ask(["sysctl", "-n", "kern.boottime"], 5)).text if sys.platform == "darwin" else ""
+        boottime = (
+            (await self._ask(["sysctl", "-n", "kern.boottime"], 5)).text
+            if sys.platform == "darwin"
+            else ""
+        )
         return await asyncio.to_thread(machine.host, self._files, self._now(), boottime)
 
     def _load(self) -> Json:

@@ -92,8 +92,12 @@ def _units(before: Any, after: Any) -> Iterator[str]:
     old, new = _known(before, NO_FAILED_UNITS, "unit"), _known(after, NO_FAILED_UNITS, "unit")
     if old is None or new is None:
         return
-    yield from _capped((f"unit {unit} has failed" for unit in new if unit not in old), "failed units")
-    yield from _capped((f"unit {unit} is no longer failed" for unit in old if unit not in new), "recovered units")
+    yield from _capped(
+        (f"unit {unit} has failed" for unit in new if unit not in old), "failed units"
+    )
+    yield from _capped(
+        (f"unit {unit} is no longer failed" for unit in old if unit not in new), "recovered units"
+    )
 
 
 def _errors(before: Any, after: Any) -> Iterator[str]:
@@ -101,7 +105,10 @@ def _errors(before: Any, after: Any) -> Iterator[str]:
         return
     seen = {_error(row) for row in _rows(before)}
     new = (row for row in _rows(after) if row.get("source") != "others" and _error(row) not in seen)
-    lines = (f"new error of {row.get('source')}: {row.get('message')} ({_times(row.get('count'))})" for row in new)
+    lines = (
+        f"new error of {row.get('source')}: {row.get('message')} ({_times(row.get('count'))})"
+        for row in new
+    )
     yield from _capped(lines, "new kinds of error")
 
 
@@ -121,7 +128,9 @@ def _updates(before: Any, after: Any) -> Iterator[str]:
         security = after.get("security")
         of_them = f", {security} of them for security" if security else ""
         yield f"{plural(now, 'update')} waiting{of_them} (was {was})"
-    needed, needed_now = (str(side.get("reboot", "")).startswith("needed") for side in (before, after))
+    needed, needed_now = (
+        str(side.get("reboot", "")).startswith("needed") for side in (before, after)
+    )
     if needed_now and not needed:
         yield f"a reboot is {after['reboot']}"
 
@@ -157,7 +166,9 @@ def _known(part: Any, nothing: str, key: str) -> dict[str, Json] | None:
 
 def _capped(lines: Iterable[str], nouns: str) -> Iterator[str]:
     every = list(lines)
-    shown = len(every) if len(every) <= _MOST + 1 else _MOST  # "and 1 more" would cost the line that it saves
+    shown = (
+        len(every) if len(every) <= _MOST + 1 else _MOST
+    )  # "and 1 more" would cost the line that it saves
     yield from every[:shown]
     if more := len(every) - shown:
         yield f"and {more} more {nouns}"

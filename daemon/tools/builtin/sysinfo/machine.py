@@ -41,10 +41,16 @@ _VIRTUAL = (
     ("qemu", "KVM"),
     ("bochs", "Bochs"),
 )
-_CONTAINERS = (("kubepods", "kubernetes"), ("docker", "docker"), ("libpod", "podman"), ("lxc", "lxc"))
+_CONTAINERS = (
+    ("kubepods", "kubernetes"),
+    ("docker", "docker"),
+    ("libpod", "podman"),
+    ("lxc", "lxc"),
+)
 # What vendors of mainboards leave in place of a name.
 _NO_NAME = re.compile(
-    r"to be filled|default string|system (product|manufacturer)|not specified|o\.e\.m|^none$", re.IGNORECASE
+    r"to be filled|default string|system (product|manufacturer)|not specified|o\.e\.m|^none$",
+    re.IGNORECASE,
 )
 
 
@@ -97,7 +103,9 @@ def kind_of_machine(files: Files) -> str | None:
         return container
     if "microsoft" in files.read("proc/sys/kernel/osrelease").lower():
         return "Windows Subsystem for Linux"
-    maker, product = (files.read(f"sys/class/dmi/id/{name}") for name in ("sys_vendor", "product_name"))
+    maker, product = (
+        files.read(f"sys/class/dmi/id/{name}") for name in ("sys_vendor", "product_name")
+    )
     named = f"{maker} {product}".strip()
     for word, name in _VIRTUAL:
         if word in named.lower():
@@ -134,7 +142,9 @@ def memory(files: Files) -> Json:
     """Return how much memory and swap are in use, the container's own limit if there is one, and the pressure."""
     table = {
         name: int(count) * 1024
-        for name, count in re.findall(r"^(\w+):\s+(\d+) kB$", files.read("proc/meminfo"), re.MULTILINE)
+        for name, count in re.findall(
+            r"^(\w+):\s+(\d+) kB$", files.read("proc/meminfo"), re.MULTILINE
+        )
     }
     if not table.get("MemTotal"):
         return _installed_memory()
@@ -143,11 +153,15 @@ def memory(files: Files) -> Json:
     spare = table.get("MemAvailable", table.get("MemFree", 0) + table.get("Cached", 0))
     facts: Json = {
         "used": f"{share(total - spare, total)} of {size(total)}",
-        "swap": f"{share(swap - table.get('SwapFree', 0), swap)} of {size(swap)}" if swap else "none",
+        "swap": f"{share(swap - table.get('SwapFree', 0), swap)} of {size(swap)}"
+        if swap
+        else "none",
     }
     if limit := _container_limit(files, total):
         facts["container_limit"] = limit
-    if stalled := re.search(r"^some .*avg300=(\d+)\.", files.read("proc/pressure/memory"), re.MULTILINE):
+    if stalled := re.search(
+        r"^some .*avg300=(\d+)\.", files.read("proc/pressure/memory"), re.MULTILINE
+    ):
         facts["pressure"] = f"{stalled[1]} % of the last 5 minutes" if int(stalled[1]) else "none"
     return facts
 
@@ -164,12 +178,21 @@ def _installed_memory() -> Json:
 def _container_limit(files: Files, total: int) -> str | None:
     for folder, limit, used, cache in (
         ("sys/fs/cgroup", "memory.max", "memory.current", "inactive_file"),
-        ("sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+        (
+            "sys/fs/cgroup/memory",
+            "memory.limit_in_bytes",
+            "memory.usage_in_bytes",
+            "total_inactive_file",
+        ),
     ):
         most, now = files.read(f"{folder}/{limit}"), files.read(f"{folder}/{used}")
-        if most.isdigit() and now.isdigit() and 0 < int(most) < total:  # version 1 writes "no limit" as 2**63
+        if (
+            most.isdigit() and now.isdigit() and 0 < int(most) < total
+        ):  # version 1 writes "no limit" as 2**63
             # pages of files are counted as used, although the kernel drops them before it refuses anything
-            spare = re.search(rf"^{cache} (\d+)$", files.read(f"{folder}/memory.stat"), re.MULTILINE)
+            spare = re.search(
+                rf"^{cache} (\d+)$", files.read(f"{folder}/memory.stat"), re.MULTILINE
+            )
             return f"{share(int(now) - (int(spare[1]) if spare else 0), int(most))} of {size(int(most))}"
     return None
 
@@ -196,7 +219,11 @@ def mounts(mountinfo: str, is_folder: Callable[[str], bool] = os.path.isdir) -> 
         _, _, device, _, place, *_ = ours.split(" ")
         kind, _, options = theirs.split(" ")[:3]
         point = re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), place)
-        if not _REAL.fullmatch(kind) or (kind == "overlay" and point != "/") or not is_folder(point):
+        if (
+            not _REAL.fullmatch(kind)
+            or (kind == "overlay" and point != "/")
+            or not is_folder(point)
+        ):
             continue  # overlays other than our own root are other containers, on disks that are listed anyway
         if device not in found or len(point) < len(found[device].point):
             found[device] = Mount(point=point, read_only="ro" in options.split(","))
@@ -229,6 +256,8 @@ def _rows(table: Iterable[Mount], statvfs: Callable[[str], os.statvfs_result]) -
             "mount": mount.point,
             "used": f"{share(used, used + free)} of {size(found.f_blocks * found.f_frsize)}",
             "free": size(free * found.f_frsize, digits=2),
-            "inodes": share(found.f_files - found.f_ffree, found.f_files) if found.f_files else "no limit",
+            "inodes": share(found.f_files - found.f_ffree, found.f_files)
+            if found.f_files
+            else "no limit",
             "note": "read-only" if mount.read_only else "",
         }

@@ -67,4 +67,8 @@ async def ask(argv: Sequence[str], limit: float) -> Output:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             await process.wait()
-    return Output(code=process.returncode or 0, text=out.decode(errors="replace"), errors=err.decode(errors="replace"))
+    return Output(
+        code=process.returncode or 0,
+        text=out.decode(errors="replace"),
+        errors=err.decode(errors="replace"),
+    )

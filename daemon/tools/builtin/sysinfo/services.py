@@ -21,7 +21,9 @@ NO_ERRORS = "none in the last 24 hours"
 _WINDOW = timedelta(hours=24)
 _MOST_ENTRIES = 2000  # newest first; a log storm must not become a memory storm
 _MOST_KINDS = 20
-_UNIT_LINE = re.compile(r"^[●*\s]*(?P<unit>\S+\.\w+)\s+\S+\s+\S+\s+(?P<sub>\S+)\s*(?P<description>.*)$")
+_UNIT_LINE = re.compile(
+    r"^[●*\s]*(?P<unit>\S+\.\w+)\s+\S+\s+\S+\s+(?P<sub>\S+)\s*(?P<description>.*)$"
+)
 
 
 async def units(files: Files, ask: Ask) -> list[Json] | str:
@@ -30,7 +32,9 @@ async def units(files: Files, ask: Ask) -> list[Json] | str:
         msg = "systemd is not running here"
         raise NotKnown(msg)
     # systemd before 246 ignores --output=json for lists of units and prints the plain lines
-    said = await ask(["systemctl", "--failed", "--output=json", "--plain", "--no-legend", "--no-pager"], 10)
+    said = await ask(
+        ["systemctl", "--failed", "--output=json", "--plain", "--no-legend", "--no-pager"], 10
+    )
     if said.code:
         msg = f"systemctl gave no list: {said.complaint}"
         raise NotKnown(msg)
@@ -44,7 +48,11 @@ def failed_units(text: str) -> list[Json]:
     except ValueError:
         entries = [found.groupdict() for found in map(_UNIT_LINE.match, text.splitlines()) if found]
     return [
-        {"unit": entry["unit"], "state": entry.get("sub", "failed"), "description": shorten(entry["description"], 80)}
+        {
+            "unit": entry["unit"],
+            "state": entry.get("sub", "failed"),
+            "description": shorten(entry["description"], 80),
+        }
         for entry in entries
     ]
 
@@ -113,7 +121,12 @@ def read_journal(text: str, now: datetime) -> Iterable[Entry]:
         except (ValueError, KeyError, TypeError):
             continue
         unit = _text(fields.get("_SYSTEMD_UNIT"))
-        source = _text(fields.get("SYSLOG_IDENTIFIER")) or unit or _text(fields.get("_COMM")) or "unknown"
+        source = (
+            _text(fields.get("SYSLOG_IDENTIFIER"))
+            or unit
+            or _text(fields.get("_COMM"))
+            or "unknown"
+        )
         yield Entry(
             at=datetime.fromtimestamp(micros / 1_000_000, tz=now.tzinfo),
             source=shorten(source, 40),
@@ -135,19 +148,28 @@ def error_rows(entries: Iterable[Entry]) -> list[Json]:
     groups: dict[tuple[str, str], list[Entry]] = {}
     for entry in entries:
         groups.setdefault((entry.source, kind(entry.message)), []).append(entry)
-    kinds = sorted(groups.values(), key=lambda group: (-len(group), group[0].source, group[0].message))
+    kinds = sorted(
+        groups.values(), key=lambda group: (-len(group), group[0].source, group[0].message)
+    )
     rows = [_row(group, max(group, key=lambda entry: entry.at)) for group in kinds[:_MOST_KINDS]]
     if rest := kinds[_MOST_KINDS:]:
         everything = [entry for group in rest for entry in group]
         others = Entry(
-            at=max(entry.at for entry in everything), source="others", message=plural(len(rest), "more kind")
+            at=max(entry.at for entry in everything),
+            source="others",
+            message=plural(len(rest), "more kind"),
         )
         rows.append(_row(everything, others))
     return rows
 
 
 def _row(group: list[Entry], shown: Entry) -> Json:
-    return {"count": len(group), "source": shown.source, "message": shown.message, "last": moment(shown.at)}
+    return {
+        "count": len(group),
+        "source": shown.source,
+        "message": shown.message,
+        "last": moment(shown.at),
+    }
 
 
 def kind(message: str) -> str:

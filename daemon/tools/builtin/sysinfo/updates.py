@@ -37,24 +37,33 @@ def read_dnf(text: str) -> list[Update]:
     """Read `dnf check-update`: `bash.x86_64  5.2.26-3.fc40  updates`, up to the list of obsoleted packages."""
     wanted = re.split(r"^Obsoleting ", text, maxsplit=1, flags=re.MULTILINE)[0]
     lines = re.finditer(
-        r"^(\S+)\.(?:noarch|x86_64|i686|aarch64|ppc64le|s390x|riscv64)\s+\S+\s+\S+\s*$", wanted, re.MULTILINE
+        r"^(\S+)\.(?:noarch|x86_64|i686|aarch64|ppc64le|s390x|riscv64)\s+\S+\s+\S+\s*$",
+        wanted,
+        re.MULTILINE,
     )
     return [Update(package=line[1]) for line in lines]
 
 
 def read_pacman(text: str) -> list[Update]:
     """Read `pacman -Qu`: `linux 6.9.1-1 -> 6.9.3-1`; what the owner told it to leave alone is marked [ignored]."""
-    return [Update(package=line[1]) for line in re.finditer(r"^(\S+) \S+ -> \S+$", text, re.MULTILINE)]
+    return [
+        Update(package=line[1]) for line in re.finditer(r"^(\S+) \S+ -> \S+$", text, re.MULTILINE)
+    ]
 
 
 def read_zypper(text: str) -> list[Update]:
     """Read `zypper list-updates`: `v | repo-oss | bash | 5.2-1 | 5.2-2 | x86_64`."""
-    return [Update(package=line[1]) for line in re.finditer(r"^v\s*\|[^|]*\|\s*(\S+)\s*\|", text, re.MULTILINE)]
+    return [
+        Update(package=line[1])
+        for line in re.finditer(r"^v\s*\|[^|]*\|\s*(\S+)\s*\|", text, re.MULTILINE)
+    ]
 
 
 def read_apk(text: str) -> list[Update]:
     """Read `apk version -l '<'`: `musl-1.2.4-r2  < 1.2.5-r0`."""
-    return [Update(package=line[1]) for line in re.finditer(r"^(\S+?)-\d\S*\s+<\s", text, re.MULTILINE)]
+    return [
+        Update(package=line[1]) for line in re.finditer(r"^(\S+?)-\d\S*\s+<\s", text, re.MULTILINE)
+    ]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -104,7 +113,9 @@ MANAGERS = (
         refresh="dnf makecache",
         good=frozenset([0, 100]),  # 100: there are updates
     ),
-    Manager(mark="lib/apk/db", argv=("apk", "version", "-l", "<"), read=read_apk, refresh="apk update"),
+    Manager(
+        mark="lib/apk/db", argv=("apk", "version", "-l", "<"), read=read_apk, refresh="apk update"
+    ),
 )
 
 
@@ -114,7 +125,9 @@ async def updates(files: Files, ask: Ask, now: datetime) -> Json:
     if manager is None:
         msg = "not known: none of the package managers that agentd can ask is in use here"
         raise NotKnown(msg)
-    if manager.argv[0] == "apt" and not list((files.root / "var/lib/apt/lists").glob("*_Packages*")):
+    if manager.argv[0] == "apt" and not list(
+        (files.root / "var/lib/apt/lists").glob("*_Packages*")
+    ):
         msg = "not known: apt has no package lists here; `apt update` fetches them"
         raise NotKnown(msg)
     said = await ask(manager.argv, 30)
@@ -140,7 +153,11 @@ def waiting(manager: Manager, said: Output, files: Files, now: datetime) -> Json
 
 def _names(found: list[Update]) -> str:
     """Name security updates first, then the others in the manager's order."""
-    names = list(dict.fromkeys(update.package for update in sorted(found, key=lambda update: not update.security)))
+    names = list(
+        dict.fromkeys(
+            update.package for update in sorted(found, key=lambda update: not update.security)
+        )
+    )
     more = len(names) - _NAMED
     return ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")
 
@@ -166,7 +183,9 @@ def reboot(files: Files, release: str | None = None) -> str:
     running = release or platform.release()
     flavour = _flavour(running)
     kernels = [path.parent.name for path in (files.root / "lib/modules").glob("*/modules.dep")]
-    newest = max((kernel for kernel in kernels if _flavour(kernel) == flavour), key=_version, default=running)
+    newest = max(
+        (kernel for kernel in kernels if _flavour(kernel) == flavour), key=_version, default=running
+    )
     if _version(newest) > _version(running) and not in_container(files):
         return f"needed: kernel {newest} is installed, {running} is running"
     return "nothing asks for one"

@@ -37,8 +37,18 @@ UNIT = {"unit": "nginx.service", "state": "failed", "description": "A web server
         ),
         ("host", {}, UP, []),
         ("disks", [disk()], [disk(used="72 % of 252 GB")], []),
-        ("disks", [disk()], [disk(used="84 % of 252 GB", free="41 GB")], ["disk / 71 % → 84 % (41 GB free)"]),
-        ("disks", [disk()], [disk(used="60 % of 252 GB", free="99 GB")], ["disk / 71 % → 60 % (99 GB free)"]),
+        (
+            "disks",
+            [disk()],
+            [disk(used="84 % of 252 GB", free="41 GB")],
+            ["disk / 71 % → 84 % (41 GB free)"],
+        ),
+        (
+            "disks",
+            [disk()],
+            [disk(used="60 % of 252 GB", free="99 GB")],
+            ["disk / 71 % → 60 % (99 GB free)"],
+        ),
         (
             "disks",
             [disk(used="89 % of 252 GB")],
@@ -76,8 +86,18 @@ UNIT = {"unit": "nginx.service", "state": "failed", "description": "A web server
         ("errors", "there is no systemd journal here", [error("sshd", "x")], []),
         ("errors", "none in the last 24 hours", [error("others", "3 more kinds", 9)], []),
         ("memory", {"used": "64 % of 16.4 GB"}, {"used": "75 % of 16.4 GB"}, []),
-        ("memory", {"used": "64 % of 16 GB"}, {"used": "93 % of 16 GB"}, ["memory is tight: 64 % → 93 %"]),
-        ("memory", {"used": "93 % of 16 GB"}, {"used": "64 % of 16 GB"}, ["memory is no longer tight: 93 % → 64 %"]),
+        (
+            "memory",
+            {"used": "64 % of 16 GB"},
+            {"used": "93 % of 16 GB"},
+            ["memory is tight: 64 % → 93 %"],
+        ),
+        (
+            "memory",
+            {"used": "93 % of 16 GB"},
+            {"used": "64 % of 16 GB"},
+            ["memory is no longer tight: 93 % → 64 %"],
+        ),
         ("memory", {"swap": "2 % of 8 GB"}, {"swap": "25 % of 8 GB"}, ["swap 2 % → 25 %"]),
         ("memory", {"swap": "none"}, {"swap": "25 % of 8 GB"}, []),
         (
@@ -91,7 +111,10 @@ UNIT = {"unit": "nginx.service", "state": "failed", "description": "A web server
             "updates",
             {"pending": 0, "reboot": "nothing asks for one"},
             {"pending": 12, "security": 3, "reboot": "needed, for linux-image"},
-            ["12 updates waiting, 3 of them for security (was 0)", "a reboot is needed, for linux-image"],
+            [
+                "12 updates waiting, 3 of them for security (was 0)",
+                "a reboot is needed, for linux-image",
+            ],
         ),
         ("updates", {"pending": 12}, {"pending": 1, "security": 0}, ["1 update waiting (was 12)"]),
         ("updates", {"pending": 12}, {"pending": 12}, []),
@@ -125,9 +148,24 @@ def test_the_most_urgent_comes_first():
 
 
 @pytest.mark.parametrize(
-    "side", [None, "text", 7, [], {"host": "sentence"}, {"disks": [1, None]}, {"updates": {"pending": "x"}}]
+    "side",
+    [
+        None,
+        "text",
+        7,
+        [],
+        {"host": "sentence"},
+        {"disks": [1, None]},
+        {"updates": {"pending": "x"}},
+    ],
 )
 def test_a_value_of_another_shape_says_nothing(side):
-    good = {"host": UP, "disks": [disk()], "updates": {"pending": 5}, "units": [UNIT], "errors": [error("a", "b")]}
+    good = {
+        "host": UP,
+        "disks": [disk()],
+        "updates": {"pending": 5},
+        "units": [UNIT],
+        "errors": [error("a", "b")],
+    }
     assert changes(side, good) == []
     assert changes(good, side) == []

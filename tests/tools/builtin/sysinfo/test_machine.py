@@ -5,7 +5,15 @@ from datetime import timedelta
 
 import pytest
 
-from daemon.tools.builtin.sysinfo.machine import disks, host, kind_of_machine, load, memory, mounts, os_name
+from daemon.tools.builtin.sysinfo.machine import (
+    disks,
+    host,
+    kind_of_machine,
+    load,
+    memory,
+    mounts,
+    os_name,
+)
 from daemon.tools.builtin.sysinfo.programs import NotKnown
 from tests.tools.builtin.sysinfo.program import NOW
 
@@ -13,7 +21,10 @@ from tests.tools.builtin.sysinfo.program import NOW
 @pytest.mark.parametrize(
     ("os_release", "name"),
     [
-        ('PRETTY_NAME="Debian GNU/Linux 12 (bookworm)"\nID=debian\n', "Debian GNU/Linux 12 (bookworm)"),
+        (
+            'PRETTY_NAME="Debian GNU/Linux 12 (bookworm)"\nID=debian\n',
+            "Debian GNU/Linux 12 (bookworm)",
+        ),
         ("NAME=Arch\nPRETTY_NAME='Arch Linux'\n", "Arch Linux"),
         ("ID=alpine\nPRETTY_NAME=Alpine\n", "Alpine"),
     ],
@@ -28,11 +39,20 @@ def test_the_system_is_called_as_it_calls_itself(os_release, name):
         ({".dockerenv": ""}, "container (docker)"),
         ({"run/.containerenv": ""}, "container (podman)"),
         ({"run/systemd/container": "systemd-nspawn\n"}, "container (systemd-nspawn)"),
-        ({"proc/1/cgroup": "0::/kubepods.slice/kubepods-besteffort.slice\n"}, "container (kubernetes)"),
-        ({"proc/1/cgroup": "9:name=systemd:/lxc/box\n"}, "container (lxc)"),
-        ({"proc/sys/kernel/osrelease": "5.15.167.4-microsoft-standard-WSL2"}, "Windows Subsystem for Linux"),
         (
-            {"sys/class/dmi/id/sys_vendor": "QEMU\n", "sys/class/dmi/id/product_name": "Standard PC\n"},
+            {"proc/1/cgroup": "0::/kubepods.slice/kubepods-besteffort.slice\n"},
+            "container (kubernetes)",
+        ),
+        ({"proc/1/cgroup": "9:name=systemd:/lxc/box\n"}, "container (lxc)"),
+        (
+            {"proc/sys/kernel/osrelease": "5.15.167.4-microsoft-standard-WSL2"},
+            "Windows Subsystem for Linux",
+        ),
+        (
+            {
+                "sys/class/dmi/id/sys_vendor": "QEMU\n",
+                "sys/class/dmi/id/product_name": "Standard PC\n",
+            },
             "virtual machine (KVM)",
         ),
         (
@@ -44,14 +64,23 @@ def test_the_system_is_called_as_it_calls_itself(os_release, name):
         ),
         ({"proc/cpuinfo": "flags\t\t: fpu vme hypervisor lahf_lm\n"}, "virtual machine"),
         (
-            {"sys/class/dmi/id/sys_vendor": "LENOVO", "sys/class/dmi/id/product_name": "20XW00FPGE"},
+            {
+                "sys/class/dmi/id/sys_vendor": "LENOVO",
+                "sys/class/dmi/id/product_name": "20XW00FPGE",
+            },
             "LENOVO 20XW00FPGE",
         ),
         (
-            {"sys/class/dmi/id/sys_vendor": "ASUS", "sys/class/dmi/id/product_name": "System Product Name"},
+            {
+                "sys/class/dmi/id/sys_vendor": "ASUS",
+                "sys/class/dmi/id/product_name": "System Product Name",
+            },
             "ASUS",
         ),
-        ({"proc/device-tree/model": "Raspberry Pi 4 Model B Rev 1.4\x00"}, "Raspberry Pi 4 Model B Rev 1.4"),
+        (
+            {"proc/device-tree/model": "Raspberry Pi 4 Model B Rev 1.4\x00"},
+            "Raspberry Pi 4 Model B Rev 1.4",
+        ),
         ({"proc/1/cgroup": "0::/init.scope\n", "proc/cpuinfo": "flags : fpu\n"}, None),
     ],
 )
@@ -94,7 +123,10 @@ HugePages_Total:       0
 
 
 def test_memory_that_the_kernel_would_give_back_is_not_used(machine):
-    assert memory(machine(**{"proc/meminfo": MEMINFO})) == {"used": "75 % of 16.4 GB", "swap": "25 % of 8.19 GB"}
+    assert memory(machine(**{"proc/meminfo": MEMINFO})) == {
+        "used": "75 % of 16.4 GB",
+        "swap": "25 % of 8.19 GB",
+    }
 
 
 def test_a_machine_without_swap_says_none(machine):
@@ -104,9 +136,9 @@ def test_a_machine_without_swap_says_none(machine):
 
 def test_stalls_of_memory_are_told(machine):
     pressure = "some avg10=0.00 avg60=3.10 avg300=7.42 total=123\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=1\n"
-    assert memory(machine(**{"proc/meminfo": MEMINFO, "proc/pressure/memory": pressure}))["pressure"] == (
-        "7 % of the last 5 minutes"
-    )
+    assert memory(machine(**{"proc/meminfo": MEMINFO, "proc/pressure/memory": pressure}))[
+        "pressure"
+    ] == ("7 % of the last 5 minutes")
 
 
 @pytest.mark.parametrize(
@@ -125,7 +157,9 @@ def test_stalls_of_memory_are_told(machine):
     ],
 )
 def test_a_container_is_measured_against_its_own_limit(machine, files):
-    assert memory(machine(**{"proc/meminfo": MEMINFO}, **files))["container_limit"] == "50 % of 512 MB"
+    assert (
+        memory(machine(**{"proc/meminfo": MEMINFO}, **files))["container_limit"] == "50 % of 512 MB"
+    )
 
 
 @pytest.mark.parametrize("limit", ["max", str(2**63 - 4096)])
@@ -167,7 +201,9 @@ def test_only_real_file_systems_are_listed_and_each_once():
 
 
 def test_our_own_hardened_view_of_a_disk_does_not_make_it_read_only():
-    assert [mount.point for mount in mounts(MOUNTINFO, anywhere) if mount.read_only] == ["/boot/efi"]
+    assert [mount.point for mount in mounts(MOUNTINFO, anywhere) if mount.read_only] == [
+        "/boot/efi"
+    ]
 
 
 def test_the_root_of_a_container_is_a_disk():
@@ -176,7 +212,9 @@ def test_the_root_of_a_container_is_a_disk():
 
 
 def statvfs(blocks, free, available, files=1000, free_files=900):
-    return os.statvfs_result((4096, 4096, blocks, free, available, files, free_files, free_files, 0, 255))
+    return os.statvfs_result(
+        (4096, 4096, blocks, free, available, files, free_files, free_files, 0, 255)
+    )
 
 
 def test_percent_used_is_that_of_df(machine):

@@ -6,13 +6,22 @@ from datetime import timedelta
 import pytest
 
 from daemon.tools.builtin.sysinfo.programs import NotKnown
-from daemon.tools.builtin.sysinfo.services import error_rows, errors, failed_units, kind, read_journal, units
+from daemon.tools.builtin.sysinfo.services import (
+    error_rows,
+    errors,
+    failed_units,
+    kind,
+    read_journal,
+    units,
+)
 from tests.tools.builtin.sysinfo.program import NOW, Program
 
 
 def test_failed_units_are_read_from_json():
     text = '[{"unit":"nginx.service","load":"loaded","active":"failed","sub":"failed","description":"A web server"}]'
-    assert failed_units(text) == [{"unit": "nginx.service", "state": "failed", "description": "A web server"}]
+    assert failed_units(text) == [
+        {"unit": "nginx.service", "state": "failed", "description": "A web server"}
+    ]
 
 
 def test_failed_units_are_read_from_an_older_systemd():
@@ -39,20 +48,28 @@ async def test_without_systemd_nobody_is_asked(machine):
 
 
 async def test_no_failed_unit_is_good_news_in_words(machine):
-    assert await units(machine(**{"run/systemd/system/x": ""}), Program("[]")) == "no unit has failed"
+    assert (
+        await units(machine(**{"run/systemd/system/x": ""}), Program("[]")) == "no unit has failed"
+    )
 
 
 async def test_a_systemctl_that_fails_is_quoted(machine):
     with pytest.raises(NotKnown, match="Failed to connect to bus: Host is down"):
         await units(
             machine(**{"run/systemd/system/x": ""}),
-            Program(code=1, errors="System has not been booted\nFailed to connect to bus: Host is down\n"),
+            Program(
+                code=1,
+                errors="System has not been booted\nFailed to connect to bus: Host is down\n",
+            ),
         )
 
 
 def journal_line(message, *, source="sshd", minutes=10, **fields):
     micros = int((NOW - timedelta(minutes=minutes)).timestamp() * 1e6)
-    return json.dumps({"__REALTIME_TIMESTAMP": str(micros), "SYSLOG_IDENTIFIER": source, "MESSAGE": message} | fields)
+    return json.dumps(
+        {"__REALTIME_TIMESTAMP": str(micros), "SYSLOG_IDENTIFIER": source, "MESSAGE": message}
+        | fields
+    )
 
 
 def test_errors_of_one_kind_are_counted_and_the_latest_is_shown():
@@ -68,7 +85,12 @@ def test_errors_of_one_kind_are_counted_and_the_latest_is_shown():
             "message": "Connection reset by 10.0.0.9 port 40001",
             "last": "2026-11-20 08:25 UTC",
         },
-        {"count": 1, "source": "kernel", "message": "I/O error, dev sda, sector 2048", "last": "2026-11-20 08:23 UTC"},
+        {
+            "count": 1,
+            "source": "kernel",
+            "message": "I/O error, dev sda, sector 2048",
+            "last": "2026-11-20 08:23 UTC",
+        },
     ]
 
 
@@ -78,7 +100,11 @@ def test_errors_of_one_kind_are_counted_and_the_latest_is_shown():
         (journal_line(list(b"caf\xe9 closed")), "sshd", "caf\ufffd closed"),
         (journal_line(None), "sshd", "(no text)"),
         (journal_line(["twice", "said"]), "sshd", "twice said"),
-        (journal_line("x", SYSLOG_IDENTIFIER=None, _SYSTEMD_UNIT="cron.service"), "cron.service", "x"),
+        (
+            journal_line("x", SYSLOG_IDENTIFIER=None, _SYSTEMD_UNIT="cron.service"),
+            "cron.service",
+            "x",
+        ),
         (journal_line("x", SYSLOG_IDENTIFIER=None, _COMM="mydaemon"), "mydaemon", "x"),
         (journal_line("x", SYSLOG_IDENTIFIER=None), "unknown", "x"),
         (journal_line("evil\x1b]0;title\x07"), "sshd", "evil ]0;title"),
@@ -99,7 +125,11 @@ def test_a_broken_line_of_the_journal_is_passed_over():
     [
         ("pid 4711 died", "pid 12 died", True),
         ("at 0x7ffde3a0", "at 0x55d01c22", True),
-        ("unit 3f2a91bc-77aa-4e21-9f4e-0c0011223344 gone", "unit 11111111-2222-3333-4444-555555555555 gone", True),
+        (
+            "unit 3f2a91bc-77aa-4e21-9f4e-0c0011223344 gone",
+            "unit 11111111-2222-3333-4444-555555555555 gone",
+            True,
+        ),
         ("disk sda failed", "disk sdb failed", False),
         ("decade", "facade", False),
     ],

@@ -99,7 +99,9 @@ async def test_an_up_to_date_machine_has_none_pending(debian):
 
 async def test_stale_lists_are_said_to_be_stale(debian):
     later = NOW + timedelta(days=30)
-    assert (await updates(debian, Program(APT), later))["lists"] == "from 2026-11-20, so more may wait: `apt update`"
+    assert (await updates(debian, Program(APT), later))[
+        "lists"
+    ] == "from 2026-11-20, so more may wait: `apt update`"
 
 
 async def test_without_lists_nothing_is_claimed(machine):
@@ -132,14 +134,21 @@ def test_every_manager_has_a_mark_of_its_own():
 
 
 def test_debians_note_asks_for_a_reboot_and_names_for_what(machine):
-    note = {"run/reboot-required": "", "run/reboot-required.pkgs": "linux-image-6.1\nlibc6\nlibc6\n"}
+    note = {
+        "run/reboot-required": "",
+        "run/reboot-required.pkgs": "linux-image-6.1\nlibc6\nlibc6\n",
+    }
     assert reboot(machine(**note)) == "needed, for libc6, linux-image-6.1"
 
 
 @pytest.mark.parametrize(
     ("installed", "running", "said"),
     [
-        (["6.1.0-26-amd64", "6.1.0-28-amd64"], "6.1.0-26-amd64", "needed: kernel 6.1.0-28-amd64 is installed"),
+        (
+            ["6.1.0-26-amd64", "6.1.0-28-amd64"],
+            "6.1.0-26-amd64",
+            "needed: kernel 6.1.0-28-amd64 is installed",
+        ),
         (["6.9.3-arch1-1"], "6.9.1-arch1-1", "needed: kernel 6.9.3-arch1-1"),
         (["6.1.0-9-amd64"], "6.1.0-26-amd64", "nothing asks for one"),
         (["6.1.0-28-amd64"], "6.18.44-fc-v669", "nothing asks for one"),
