@@ -20,8 +20,9 @@ web/          the page that `agentctl ui` serves
 cli/          agentctl
 app/          agentd: wiring, lifecycle, doctor, commands
 
-A package imports only what stands above it, and no sibling: policy, sandbox and injection are siblings, and so are
-providers, memory and delivery. cli/ stands beside them all, see tests/test_architecture.py.
+A package imports only what stands above it, and no sibling: policy, sandbox and injection are
+siblings, and so are providers, memory and delivery. cli/ stands beside them all, see
+tests/test_architecture.py.
 """
 
 from typing import TYPE_CHECKING

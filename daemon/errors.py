@@ -69,7 +69,10 @@ class StateBusy(DaemonError):
         self.path, self.pid = path, pid
         who = f"process {pid}" if pid else "another process"
         super().__init__(
-            f"the state folder {path} is in use by {who}; stop it first, or choose another with --state"
+            (  # noqa: UP034
+                f"the state folder {path} is in use by {who}; stop it first, or choose another with "  # noqa: E501
+                "--state"
+            )
         )
 
 
@@ -80,7 +83,10 @@ class SocketBusy(StateBusy):
         super().__init__(path, pid)
         who = f"process {pid}" if pid else "another process"
         self.args = (
-            f"{who} answers on the control socket {path} already; stop it first, or name another path",
+            (
+                f"{who} answers on the control socket {path} already; stop it first, or name "
+                "another path"
+            ),
         )
 
 
@@ -120,7 +126,9 @@ class ToolFailed(DaemonError):
 
 
 class DeliveryFailed(DaemonError):
-    """A target did not take a report; `retry` says whether trying again can help, `after` in how many seconds."""
+    """A target did not take a report; `retry` says whether trying again can help, `after` in how
+    many seconds.
+    """
 
     def __init__(self, message: str, *, retry: bool = True, after: float | None = None) -> None:
         self.retry, self.after = retry, after
@@ -128,7 +136,9 @@ class DeliveryFailed(DaemonError):
 
 
 class OverBudget(DaemonError):
-    """A cap does not cover the next call; `rule` is the key that sets it, and what is left, `tokens` those of a run."""
+    """A cap does not cover the next call; `rule` is the key that sets it, and what is left,
+    `tokens` those of a run.
+    """
 
     def __init__(self, message: str, *, rule: str, tokens: int | None = None) -> None:
         self.rule, self.tokens = rule, tokens
@@ -138,7 +148,8 @@ class OverBudget(DaemonError):
 class ProviderError(DaemonError):
     """A model gave no answer.
 
-    `unsure` says that the request was sent and that nobody knows what became of it: the vendor may charge for it.
+    `unsure` says that the request was sent and that nobody knows what became of it: the vendor may
+    charge for it.
     """
 
     def __init__(self, message: str, *, request_id: str | None = None) -> None:
@@ -190,7 +201,9 @@ class ContextOverflow(Fatal):
 
 
 class AnswerTooLarge(Fatal):
-    """The vendor's answer is larger than what is read of one; asked again, it would cost the same again."""
+    """The vendor's answer is larger than what is read of one; asked again, it would cost the same
+    again.
+    """
 
 
 class ModelRefused(Fatal):

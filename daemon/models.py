@@ -163,9 +163,11 @@ _MILLISECOND = 1_000_000  # nanoseconds
 
 
 def new_id() -> str:
-    """Return a ULID: 26 characters that sort by the time they were made (https://github.com/ulid/spec).
+    """Return a ULID: 26 characters that sort by the time they were made
+    (https://github.com/ulid/spec).
 
-    Of its 80 random bits the first 20 tell the nanosecond: two runs of one millisecond are in order too.
+    Of its 80 random bits the first 20 tell the nanosecond: two runs of one millisecond are in order
+    too.
     """
     return new_ids(1)[0]
 
@@ -173,8 +175,9 @@ def new_id() -> str:
 def new_ids(count: int) -> list[str]:
     """Return so many of them, in order, as if a nanosecond lay between one and the next.
 
-    Ten thousand runs that are due together want as many ids at once: one call of the system makes them all, as each
-    lets go of the interpreter, and a busy event loop does not give it back at once.
+    Ten thousand runs that are due together want as many ids at once: one call of the system makes
+    them all, as each lets go of the interpreter, and a busy event loop does not give it back at
+    once.
     """
     lots = os.urandom(12 * count).translate(_BY_BYTE).decode()
     ids, now, known, head = [], time.time_ns(), -1, ""
@@ -186,13 +189,17 @@ def new_ids(count: int) -> list[str]:
                 "".join([_PAIRS[milliseconds >> shift & 1023] for shift in (40, 30, 20, 10, 0)]),
             )
         ids.append(
-            f"{head}{_PAIRS[nanoseconds >> 10]}{_PAIRS[nanoseconds & 1023]}{lots[12 * place : 12 * place + 12]}"
+            (  # noqa: UP034
+                f"{head}{_PAIRS[nanoseconds >> 10]}{_PAIRS[nanoseconds & 1023]}{lots[12 * place : 12 * place + 12]}"  # noqa: E501
+            )
         )
     return ids
 
 
 def utc(moment: datetime) -> datetime:
-    """Return the same instant in UTC; a time without zone is a programming error and raises ValueError."""
+    """Return the same instant in UTC; a time without zone is a programming error and raises
+    ValueError.
+    """
     if moment.tzinfo is None:
         raise ValueError(f"{moment!r} has no time zone")
     return moment.astimezone(UTC)
@@ -210,7 +217,9 @@ class FunctionCall:
     id: str | None = None
     """`call_…` or `toolu_…`: ties the result to the call."""
     invalid: str | None = None
-    """Why the arguments could not be read, if so; such a call is never executed and its `arguments` are `{}`."""
+    """Why the arguments could not be read, if so; such a call is never executed and its `arguments`
+    are `{}`.
+    """
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -255,13 +264,16 @@ class LLMMessage:
     facts: tuple[Fact, ...] = ()
     """What was gathered for it; its text holds them, too, so no vendor is sent them twice."""
     provider_extras: Json | None = None
-    """`{"vendor", "model", "api", "blocks"}`: the vendor's own payload, JSON only; opaque to all but its provider,
-    replayed byte for byte when vendor and api match, else dropped."""
+    """`{"vendor", "model", "api", "blocks"}`: the vendor's own payload, JSON only; opaque to all
+    but its provider, replayed byte for byte when vendor and api match, else dropped.
+    """
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Usage:
-    """Tokens in one convention for all vendors: `input` is everything sent, cached parts included."""
+    """Tokens in one convention for all vendors: `input` is everything sent, cached parts
+    included.
+    """
 
     input: int = 0
     cache_read: int = 0
@@ -291,7 +303,9 @@ class LLMResponse:
     content: str
     function_calls: tuple[FunctionCall, ...] = ()
     finish_reason: str = "stop"
-    """One vocabulary for all vendors: stop | tool_calls | length | refusal | content_filter | pause | context."""
+    """One vocabulary for all vendors: stop | tool_calls | length | refusal | content_filter | pause
+    | context.
+    """
     usage: Usage = Usage()
     reasoning: str = ""
     """Readable thinking, if the vendor shows it."""
@@ -300,7 +314,9 @@ class LLMResponse:
     model: str = ""
     request_id: str | None = None
     note: str = ""
-    """What a person should know of this answer, such as that the server has read only a part of the question."""
+    """What a person should know of this answer, such as that the server has read only a part of the
+    question.
+    """
 
     @property
     def metadata(self) -> Json:
@@ -384,7 +400,9 @@ class ProgramTime:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ToolContext:
-    """For whom a tool works: handed to every function that has a parameter of this type, never shown to the model."""
+    """For whom a tool works: handed to every function that has a parameter of this type, never
+    shown to the model.
+    """
 
     run: str
     routine: str
@@ -394,13 +412,17 @@ class ToolContext:
     tainted: bool = False
     """The run has read what strangers wrote: its calls are judged the more strictly."""
     approved: str = ""
-    """The approval that a person gave for this very call, once or for good; empty where none was needed."""
+    """The approval that a person gave for this very call, once or for good; empty where none was
+    needed.
+    """
     call: str = ""
     """The call's place in the run: the same one after a crash."""
     programs: ProgramTime = field(default_factory=ProgramTime)
     """Shared by all calls of the run."""
     dedupe: str = ""
-    """What tells items that the routine reports from one another; empty where it does not report items."""
+    """What tells items that the routine reports from one another; empty where it does not report
+    items.
+    """
 
     def permits(self, verdict: Verdict) -> bool:
         """Tell whether a call that the policy judges so may run here."""
@@ -430,7 +452,9 @@ class WaitingNotice:
     title: str
     head: str
     questions: tuple[tuple[str, str], ...]
-    """For each petition the id its approval gets if it was not asked before, and the text that tells of it."""
+    """For each petition the id its approval gets if it was not asked before, and the text that
+    tells of it.
+    """
     targets: tuple[str, ...] = ()
     """Who is to hear of it, each once: the routine's own and those of `[incidents] to`."""
 
@@ -480,10 +504,13 @@ class Run:
     """cron, every, at, on_start, manual, first_run, …"""
     slot: datetime
     event: str | None = None
-    """What makes the slot unique where it is an event: the client's id of a manual run, for instance."""
+    """What makes the slot unique where it is an event: the client's id of a manual run, for
+    instance.
+    """
     status: Status = Status.QUEUED
     attempt: int = 0
-    """How often it was taken up; resuming counts, a new step resets what counts against `attempts`."""
+    """How often it was taken up; resuming counts, a new step resets what counts against `attempts`.
+    """
     barren: int = 0
     """Attempts in a row that died without a new step."""
     fence: int = 0
@@ -513,7 +540,9 @@ class Run:
 
     @property
     def about(self) -> str:
-        """The routine it is about: a rehearsal has a name of its own, and looks back at the runs of its routine."""
+        """The routine it is about: a rehearsal has a name of its own, and looks back at the runs of
+        its routine.
+        """
         return self.routine.removeprefix("rehearsal:")
 
     def to(self, status: Status, **changes: Any) -> Self:
@@ -574,7 +603,9 @@ class Delivery:
 
     @property
     def kind(self) -> str:
-        """`report`, `question` (a call of its run has to be approved) or `notice` (a message of the daemon's own)."""
+        """`report`, `question` (a call of its run has to be approved) or `notice` (a message of the
+        daemon's own).
+        """
         return {"report": "report", "approval.asked": "question"}.get(self.content, "notice")
 
 

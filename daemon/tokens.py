@@ -1,11 +1,13 @@
 """Text as the index knows it, in English and Chinese.
 
-Deterministic, and versioned, because taking a row out of the index needs exactly the words it was put in with.
+Deterministic, and versioned, because taking a row out of the index needs exactly the words it was
+put in with.
 
-SQLite's own tokenizer folds case, strips accents and stems regular English. What it cannot do happens here, on both
-sides: width and compatibility forms become one (NFKC), irregular English forms become their base, and a run of Chinese,
-Japanese or Korean becomes its overlapping pairs and single characters (a dictionary finds less, and is 40 MB).
-Words that carry no content are dropped from the query only; what they cost is time and precision, never recall.
+SQLite's own tokenizer folds case, strips accents and stems regular English. What it cannot do
+happens here, on both sides: width and compatibility forms become one (NFKC), irregular English
+forms become their base, and a run of Chinese, Japanese or Korean becomes its overlapping pairs and
+single characters (a dictionary finds less, and is 40 MB). Words that carry no content are dropped
+from the query only; what they cost is time and precision, never recall.
 """
 
 from __future__ import annotations
@@ -24,12 +26,15 @@ VERSION = 1
 MAX_TERMS = 32
 
 _CJK = re.compile(
-    "[\u3005\u3007\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003ffff]+"
+    (  # noqa: UP034
+        "[\u3005\u3007\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003ffff]+"
+    )
 )
 _WORD = re.compile(r"[^\W_]+")
 _LATIN = re.compile(r"([A-Za-z]{3,})")
 
-# Frequent irregular verbs and plurals. Forms that are another word as well (rose, ground, leaves) are left alone.
+# Frequent irregular verbs and plurals. Forms that are another word as well (rose, ground, leaves)
+# are left alone.
 _FORMS = """
 begin began begun|bite bit bitten|blow blew blown|break broke broken|bring brought|build built|burn burnt|buy bought
 catch caught|choose chose chosen|come came|deal dealt|draw drew drawn|dream dreamt|drink drank drunk|drive drove driven
@@ -43,7 +48,7 @@ strike struck|swear swore sworn|sweep swept|swim swam swum|swing swung|take took
 tell told|think thought|throw threw thrown|understand understood|wake woke woken|wear wore worn|weep wept|win won
 write wrote written|child children|man men|woman women|person people|foot feet|tooth teeth|mouse mice|goose geese
 wife wives|knife knives|shelf shelves|wolf wolves|half halves|good better best|bad worse worst
-"""
+"""  # noqa: E501
 _BASE = {
     form: base
     for base, *forms in (line.split() for line in re.split(r"[|\n]", _FORMS) if line)
@@ -58,17 +63,19 @@ m me more most mustn my myself no nor not now o of off on once only or other oug
 s same shan she should shouldn so some such t than that the their theirs them themselves then there these they this
 those through to too under until up ve very was wasn we were weren what when where which while who whom whose why will
 with won would wouldn you your yours yourself yourselves
-"""
+"""  # noqa: E501
 _STOP_CHINESE = """
 什么 么是 是什 有什 叫什 为什 么样 么时 么叫 哪些 哪个 哪里 哪儿 哪年 哪几 哪位 哪种 哪一 在哪 是哪 有哪 些是
 怎么 怎样 如何 多少 是多 有多 少个 几个 几年 是谁 谁是 谁的 何时 何年 何地 为何 是否 请问 我们 你们 他们 她们 它们
 这个 那个 这些 那些 这里 那里 这样 那样 一个 一些 一下 时候 的是 的时 的哪 的什 的人 了什 了哪 被称 称为
 因为 所以 但是 如果 可以 没有 已经 还是 或者 以及 关于 告诉 诉我 知道
-"""
+"""  # noqa: E501
 _STOP = frozenset(_STOP_WORDS.split())
 _STOP_PAIRS = frozenset(_STOP_CHINESE.split())
 _STOP_CHARACTERS = frozenset(
-    "的了是在有和与及或等之其这那哪什么吗呢吧啊呀谁何被把对从到于而也都就还又个们我你他她它多少几怎样如为以请问吗"
+    (  # noqa: UP034
+        "的了是在有和与及或等之其这那哪什么吗呢吧啊呀谁何被把对从到于而也都就还又个们我你他她它多少几怎样如为以请问吗"
+    )
 )
 
 
@@ -106,7 +113,8 @@ def query(text: str) -> Query:
     terms = [word for word in words if word not in _STOP] + [
         pair for pair in pairs if pair not in _STOP_PAIRS
     ]
-    # Single characters stand in a fifth of all texts: they are asked for only where nothing longer is.
+    # Single characters stand in a fifth of all texts: they are asked for only where nothing longer
+    # is.
     if not terms:
         terms = [
             each for each in characters if each not in _STOP_CHARACTERS
@@ -119,7 +127,9 @@ def query(text: str) -> Query:
 
 
 def any_of(terms: Iterable[str]) -> str:
-    """Return the FTS5 expression for any of the terms: quoted, so that nothing in them is syntax."""
+    """Return the FTS5 expression for any of the terms: quoted, so that nothing in them is
+    syntax.
+    """
     return " OR ".join(f'"{term}"' for term in terms)
 
 

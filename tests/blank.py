@@ -1,4 +1,6 @@
-"""A database with our tables and nothing in them, to be copied: to make one takes ten times as long."""
+"""A database with our tables and nothing in them, to be copied: to make one takes ten times as
+long.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""An engine on a real journal, whose time the test lets pass: one state folder, and the processes that live on it."""
+"""An engine on a real journal, whose time the test lets pass: one state folder, and the processes
+that live on it.
+"""
 
 from __future__ import annotations
 

@@ -18,21 +18,24 @@ from tests.clockwork import House
 from tests.postgres import Server, make_template
 from tests.replaying import all_identical_at
 
-# Four thousand modules that ask for no time: to look through them takes half of what it takes to freeze it. What pytest
-# and its plugins measure tests with stays real (`--durations`, the junit file); no more of them, as freezegun gives the
-# real time to all that such a module calls, and pytest calls the tests.
+# Four thousand modules that ask for no time: to look through them takes half of what it takes to
+# freeze it. What pytest and its plugins measure tests with stays real (`--durations`, the junit
+# file); no more of them, as freezegun gives the real time to all that such a module calls, and
+# pytest calls the tests.
 freezegun.configure(
     extend_ignore_list=["anthropic", "numpy", "openai", "_pytest.timing", "pytest_timeout"]
 )
 
 
-# A busy machine is slow to make examples, and that is no fault of the strategy; a clone may be one's to read only.
+# A busy machine is slow to make examples, and that is no fault of the strategy; a clone may be
+# one's to read only.
 hypothesis.settings.register_profile(
     "patient", deadline=None, database=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
 )
 hypothesis.settings.load_profile("patient")
 
-# What a script starts in the background ignores Ctrl-C, and so would every process that the tests start.
+# What a script starts in the background ignores Ctrl-C, and so would every process that the tests
+# start.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 for number in (signal.SIGQUIT, signal.SIGHUP):  # the latter by nohup
@@ -41,7 +44,9 @@ for number in (signal.SIGQUIT, signal.SIGHUP):  # the latter by nohup
 
 
 def pytest_xdist_auto_num_workers(config):
-    """One more than there are cores: some test waits for a process, a disk or a browser at any time. No soak does."""
+    """One more than there are cores: some test waits for a process, a disk or a browser at any
+    time. No soak does.
+    """
     return len(os.sched_getaffinity(0)) + (config.option.markexpr != "soak")
 
 
@@ -57,7 +62,8 @@ OF_ROOT = pytest.StashKey[Path]()
 def pytest_configure(config):
     """As root, have a temporary folder for this session alone, removed when all went well.
 
-    Each session that begins closes /tmp/pytest-of-root to all others, and so to the user who runs tools in another one.
+    Each session that begins closes /tmp/pytest-of-root to all others, and so to the user who runs
+    tools in another one.
     """
     if os.geteuid() == 0 and not config.option.basetemp:
         config.stash[OF_ROOT] = Path(mkdtemp(prefix="tests-"))
@@ -75,7 +81,9 @@ def pytest_sessionfinish(session, exitstatus):
 
 @pytest.fixture
 def tmp_path(tmp_path):
-    """A folder of the test's own; as root, one that the user whom a daemon lets run its tools gets through to."""
+    """A folder of the test's own; as root, one that the user whom a daemon lets run its tools gets
+    through to.
+    """
     return _let_through(tmp_path)
 
 
@@ -95,7 +103,9 @@ def _let_through(path):
 
 @pytest.fixture(scope="session")
 def postgres():
-    """A PostgreSQL server with a database of our tables, to be copied; one for all tests of this process."""
+    """A PostgreSQL server with a database of our tables, to be copied; one for all tests of this
+    process.
+    """
     server = Server()
     try:
         server.template = make_template(server)

@@ -1,4 +1,6 @@
-"""The parts of the README that are read off the code: `python -m tests.docs` writes them, a test compares them."""
+"""The parts of the README that are read off the code: `python -m tests.docs` writes them, a test
+compares them.
+"""
 
 from __future__ import annotations
 
@@ -90,7 +92,9 @@ def keys(
 
 
 def inside(annotation: Any) -> tuple[type[BaseModel], str] | None:
-    """Return the table a field holds, and how its key is written: plain, [[list]] or [name.NAME]."""
+    """Return the table a field holds, and how its key is written: plain, [[list]] or
+    [name.NAME].
+    """
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation, "{key}"
     tables = [found for part in get_args(annotation) if (found := inside(part))]

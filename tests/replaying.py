@@ -1,4 +1,6 @@
-"""Every run that a test makes is played again when the test is over, and must come out identical."""
+"""Every run that a test makes is played again when the test is over, and must come out
+identical.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,9 @@ async def all_identical(app) -> int:
 
 
 async def all_identical_at(state, config) -> int:
-    """Play every run of a state folder that nobody uses any more again; return how many there were."""
+    """Play every run of a state folder that nobody uses any more again; return how many there
+    were.
+    """
     if not (state / "agentd.db").is_file():
         return 0
     journal = journal_at(state)

@@ -1,4 +1,6 @@
-"""Packages import downwards only, siblings do not know each other, and each third party has its place."""
+"""Packages import downwards only, siblings do not know each other, and each third party has its
+place.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +17,8 @@ import pytest
 
 DAEMON = Path(__file__).parents[1] / "daemon"
 
-# From the ground up. A package imports packages of lower floors only, so packages of one floor are siblings that do not
-# know each other.
+# From the ground up. A package imports packages of lower floors only, so packages of one floor are
+# siblings that do not know each other.
 FLOORS = (
     "models errors tokens",
     "system",
@@ -33,8 +35,8 @@ FLOORS = (
     "web app testing",
 )
 
-# The command line stands beside the floors: it is a client of the socket. These it may import besides itself; of all
-# packages only the web page and the command line of agentd may import it.
+# The command line stands beside the floors: it is a client of the socket. These it may import
+# besides itself; of all packages only the web page and the command line of agentd may import it.
 FOR_THE_CLI = ("daemon.models", "daemon.errors", "daemon.definitions.paths", "daemon.__version__")
 CLI_IS_FOR = ("cli", "web", "app")
 
@@ -67,7 +69,8 @@ HOSTS = {
     "watchfiles": "system",
 }
 
-# What the client must not drag in: it starts for every `agentctl list`, and most of its time is imports.
+# What the client must not drag in: it starts for every `agentctl list`, and most of its time is
+# imports.
 HEAVY = frozenset(
     [
         "anthropic",
@@ -99,7 +102,8 @@ LATER = frozenset(
     ]
 )
 
-# What a start does without: it serves runs, commands, other ways to start, or the network, and comes when one needs it.
+# What a start does without: it serves runs, commands, other ways to start, or the network, and
+# comes when one needs it.
 NOT_YET = frozenset(
     [
         "daemon.agent.agent",
@@ -179,7 +183,9 @@ def imports(nodes: Iterable[ast.AST]) -> Iterator[str]:
 
 
 def at_import(tree: ast.AST) -> Iterator[ast.AST]:
-    """Yield what is executed when a module is imported: no bodies of functions, nothing for type checkers only."""
+    """Yield what is executed when a module is imported: no bodies of functions, nothing for type
+    checkers only.
+    """
     for node in ast.iter_child_nodes(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
             continue
@@ -244,7 +250,9 @@ def wrong_arrows() -> set[str]:
 
 
 def circles(*, at_run_time: bool = False) -> set[str]:
-    """Return the modules of each circle of imports, joined by spaces; `at_run_time`: of what importing executes."""
+    """Return the modules of each circle of imports, joined by spaces; `at_run_time`: of what
+    importing executes.
+    """
     graph = {}
     for module in modules():
         nodes = at_import(module.tree) if at_run_time else ast.walk(module.tree)
@@ -347,7 +355,9 @@ def test_the_client_imports_neither_sdk_nor_sql_nor_pydantic():
 
 
 def python(code: str, *arguments: str, cwd: Path | None = None, path: Path = DAEMON.parent) -> str:
-    """Run code in a fresh interpreter that finds modules in `path` and leaves no trace; return what it printed."""
+    """Run code in a fresh interpreter that finds modules in `path` and leaves no trace; return what
+    it printed.
+    """
     done = subprocess.run(
         [sys.executable, "-B", "-W", "error", "-c", code, *arguments],
         cwd=cwd,
@@ -381,8 +391,8 @@ def test_a_start_imports_nothing_that_can_come_later():
     assert not set(printed.split()) & NOT_YET
 
 
-# Imports modules in a fresh interpreter and prints what they did besides: written, bound, started, or read from the
-# environment by a file of ours (what libraries read of it is their affair).
+# Imports modules in a fresh interpreter and prints what they did besides: written, bound, started,
+# or read from the environment by a file of ours (what libraries read of it is their affair).
 SPY = """
 import importlib, os, sys, threading
 house, names = sys.argv[1], sys.argv[2:]
@@ -416,7 +426,7 @@ for name in names:
     importlib.import_module(name)
 seen += [f"starts {thread.name}" for thread in threading.enumerate() if thread is not threading.main_thread()]
 print("\\n".join(seen))
-"""
+"""  # noqa: E501
 
 # What extras of pyproject.toml bring, and the tests' own environment need not have.
 OPTIONAL = (
@@ -445,7 +455,10 @@ def test_importing_a_module_does_nothing(tmp_path):
 
 def test_the_spy_would_notice(tmp_path):
     (tmp_path / "noisy.py").write_text(
-        "import os, pathlib\nos.environ.get('HOME')\nos.getenv('X')\npathlib.Path('left.txt').touch()\n"
+        (  # noqa: UP034
+            "import os, "
+            "pathlib\nos.environ.get('HOME')\nos.getenv('X')\npathlib.Path('left.txt').touch()\n"
+        )
     )
     printed = python(SPY, str(tmp_path), "noisy", cwd=tmp_path, path=tmp_path)
     assert printed.split("\n")[:3] == ["reads $HOME", "reads $X", "writes left.txt"]

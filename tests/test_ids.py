@@ -13,7 +13,9 @@ CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 
 
 def made_at(id_: str) -> float:
-    """Return the second that a ULID tells, as its specification says: the first ten characters are milliseconds."""
+    """Return the second that a ULID tells, as its specification says: the first ten characters are
+    milliseconds.
+    """
     milliseconds = 0
     for char in id_[:10]:
         milliseconds = 32 * milliseconds + CROCKFORD.index(char)

@@ -1,4 +1,6 @@
-"""The recipes of the README: pasted into a fresh installation they are accepted, allowed what they gather, and run."""
+"""The recipes of the README: pasted into a fresh installation they are accepted, allowed what they
+gather, and run.
+"""
 
 import re
 import shutil
@@ -20,7 +22,9 @@ RECIPES = sorted(
 
 @pytest.fixture
 def home(tmp_path):
-    """A fresh installation: shipped policy and routines, with every recipe pasted beside them, and no model."""
+    """A fresh installation: shipped policy and routines, with every recipe pasted beside them, and
+    no model.
+    """
     home = Home(tmp_path)
     shipped = README.parent
     shutil.copytree(shipped / "routines", tmp_path / "routines", dirs_exist_ok=True)

@@ -1,4 +1,6 @@
-"""A thousand runs at once, for each provider: none fails, and the memory goes back to where it was."""
+"""A thousand runs at once, for each provider: none fails, and the memory goes back to where it
+was.
+"""
 
 from __future__ import annotations
 
@@ -65,7 +67,8 @@ async def test_a_thousand_runs_at_once_leave_nothing_behind(way: str, tmp_path: 
                 held.append(resident())
             assert not daemon.app.executor.running
             rows = await daemon.rows("outcome")
-    # each call was answered once; a few connections may have been slow to open on a busy machine, and were opened again
+    # each call was answered once; a few connections may have been slow to open on a busy machine,
+    # and were opened again
     assert Counter(rows)["answered",] == 2 * RUNS * len(held)
     assert len(rows) < 2.2 * RUNS * len(held)
     # what a crowd needed at most stays with the allocator; one crowd more needs no more

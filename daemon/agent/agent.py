@@ -106,12 +106,14 @@ class _Kept:
 class Agent:
     """Answer messages by asking a model and running the functions it calls for.
 
-    `journal` keeps the steps; `steps` are those of an earlier attempt, which the next `process_message` goes on from.
-    `approver` is where calls lie that a person has to allow, `inspector` looks at what calls bring, `taint` is what the
-    conversation holds of strangers before it begins, `said` what people and the agent have said before. From `inbox`
-    come messages while it is under way; while it is `watched`, answers are emitted piece by piece. `deadline` is in the
-    event loop's time. `fallback` are providers to try, in order, when one fails for good. `prompt` is the body of a
-    `prompt` step to begin with instead of rendering one, `executor` who runs the calls.
+    `journal` keeps the steps; `steps` are those of an earlier attempt, which the next
+    `process_message` goes on from. `approver` is where calls lie that a person has to allow,
+    `inspector` looks at what calls bring, `taint` is what the conversation holds of strangers
+    before it begins, `said` what people and the agent have said before. From `inbox` come messages
+    while it is under way; while it is `watched`, answers are emitted piece by piece. `deadline` is
+    in the event loop's time. `fallback` are providers to try, in order, when one fails for good.
+    `prompt` is the body of a `prompt` step to begin with instead of rendering one, `executor` who
+    runs the calls.
     """
 
     def __init__(
@@ -171,7 +173,9 @@ class Agent:
         self._chain = [provider, *fallback]
         self._noted: list[Step] = []
         self._binding = False
-        """Among what was noted is more than results of calls that may be made again: it is safe before a question."""
+        """Among what was noted is more than results of calls that may be made again: it is safe
+        before a question.
+        """
         self._executor = executor or ToolExecutor(self.registry)
         self._prompt = prompt
         self._tool_context = tool_context or ToolContext(
@@ -193,12 +197,14 @@ class Agent:
         media: Sequence[Image | str | Path] = (),
         notes: Sequence[str] = (),
     ) -> Reply:
-        """Answer the message; an agent made from earlier steps goes on with the message it was in instead.
+        """Answer the message; an agent made from earlier steps goes on with the message it was in
+        instead.
 
-        `about` is what to look for in memory, by default the message; `facts` are those that its text holds, for the
-        provider `offline`; `taint` is what of strangers it holds; `media` are pictures to show with it, `notes` what
-        whoever reads of the run should know. Raises ValueError for a file that is no picture, ProviderError when no
-        provider of the chain gave an answer, Parked when a person has to answer.
+        `about` is what to look for in memory, by default the message; `facts` are those that its
+        text holds, for the provider `offline`; `taint` is what of strangers it holds; `media` are
+        pictures to show with it, `notes` what whoever reads of the run should know. Raises
+        ValueError for a file that is no picture, ProviderError when no provider of the chain gave
+        an answer, Parked when a person has to answer.
         """
         if self._resumed:
             self._resumed = False
@@ -230,7 +236,9 @@ class Agent:
         about: str | None = None,
         media: Sequence[Image | str | Path] = (),
     ) -> Reply:
-        """Answer like `process_message`, handing over what happens: thinking, deltas, calls and their results."""
+        """Answer like `process_message`, handing over what happens: thinking, deltas, calls and
+        their results.
+        """
         before = self.emit, self.watched
         self.emit, self.watched = events, lambda: True
         try:
@@ -239,21 +247,28 @@ class Agent:
             self.emit, self.watched = before
 
     async def parse_message(self, sender: str, timestamp: datetime, content: str) -> list[Json]:
-        """Return the records that a message holds, as JSON objects; the conversation is untouched. ValueError."""
+        """Return the records that a message holds, as JSON objects; the conversation is untouched.
+
+        ValueError.
+        """
         stamp = f"{timestamp:%Y-%m-%d %H:%M %Z}".strip()
         return await self.extract(f"[{sender}, {stamp}]\n{content}", list[Json])
 
     async def extract(self, text: str, schema: type[T]) -> T:
-        """Return what a text says in the form of a schema, any type that pydantic knows; the conversation is untouched.
+        """Return what a text says in the form of a schema, any type that pydantic knows; the
+        conversation is untouched.
 
-        An answer that does not fit is put to the model once more with its faults. Raises ValueError for a second one.
+        An answer that does not fit is put to the model once more with its faults. Raises ValueError
+        for a second one.
         """
         from daemon.agent.extraction import extract
 
         return await extract(self._ask_aside, text, schema, self.language)
 
     def preview(self) -> tuple[dict[str, str], list[Json]]:
-        """Return the sections of the prompt and the functions that a message would begin with; nothing is asked."""
+        """Return the sections of the prompt and the functions that a message would begin with;
+        nothing is asked.
+        """
         functions = self._schemas()
         context = replace(
             self.context, tools=[each["name"] for each in functions], boundary="0" * 32
@@ -280,7 +295,9 @@ class Agent:
         )
 
     def set_routine_name(self, name: str) -> None:
-        """Say for which routine the agent works; adds the rules of unattended runs to the prompt."""
+        """Say for which routine the agent works; adds the rules of unattended runs to the
+        prompt.
+        """
         self.context = replace(self.context, routine=name)
         self._tool_context = replace(self._tool_context, routine=name)
 
@@ -416,7 +433,8 @@ class Agent:
     async def ask(self) -> None:
         """Ask the model, or the next one of the chain that answers."""
         if self.journal.alone and not self._binding:
-            self.flush()  # what is lost with it can be done again, and the reply is written behind it
+            # what is lost with it can be done again, and the reply is written behind it
+            self.flush()
         else:
             await self._commit(durable=False)
         loop, iteration = asyncio.get_running_loop(), self.transcript.iterations + 1
@@ -458,7 +476,9 @@ class Agent:
         return replace(response, note="; ".join(filter(None, (response.note, note))))
 
     def _clean(self, response: LLMResponse) -> LLMResponse:
-        """Return the answer without secrets: what a model says is kept, shown and handed to tools."""
+        """Return the answer without secrets: what a model says is kept, shown and handed to
+        tools.
+        """
         said = "\n".join(
             [
                 response.content,
@@ -485,7 +505,9 @@ class Agent:
         )
 
     async def _longer(self, cut: LLMResponse, begin: float) -> LLMResponse:
-        """Return the answer with more room to it, asked for once; or the one that was cut, if it cannot have any."""
+        """Return the answer with more room to it, asked for once; or the one that was cut, if it
+        cannot have any.
+        """
         most = self.provider.longer(self.limits.max_tokens)
         if most is None:
             return cut
@@ -516,7 +538,8 @@ class Agent:
         loop, limits = asyncio.get_running_loop(), self.limits
         deadline = self.deadline if self.deadline is not None else loop.time() + NEVER
         following = self._chain[self._chain.index(provider) + 1 :][:1]
-        # `offline` must not hide a vendor's short fault: it steps in only after the vendor has failed for a while
+        # `offline` must not hide a vendor's short fault: it steps in only after the vendor has
+        # failed for a while
         real = bool(following) and following[0].kind != "offline"
         patience = begin + limits.offline_after if following and not real else 0.0
         at_once = (Overloaded,) if real and limits.on_rate_limit == "fallback" else ()
@@ -572,7 +595,9 @@ class Agent:
         self._binding |= once
 
     def _tell(self, chunk: Chunk) -> None:
-        """Hand on a piece of an answer; what looks like a secret only when it is whole cannot be seen here yet."""
+        """Hand on a piece of an answer; what looks like a secret only when it is whole cannot be
+        seen here yet.
+        """
         if chunk.delta:
             self.emit({"type": "delta", "text": self.redact(chunk.delta)})
 
@@ -616,7 +641,9 @@ class Agent:
         )
 
     def flush(self) -> None:
-        """Hand the last steps to the journal without waiting: whatever is written next stands behind them."""
+        """Hand the last steps to the journal without waiting: whatever is written next stands
+        behind them.
+        """
         if self._noted:
             steps, self._noted = self._noted, []
             self.journal.ride(*steps)  # a fault of this write shows itself again in those behind it

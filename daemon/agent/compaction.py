@@ -1,7 +1,9 @@
-"""A conversation that has outgrown its model, in few words: made from the transcript, without asking anybody.
+"""A conversation that has outgrown its model, in few words: made from the transcript, without
+asking anybody.
 
-The goal stands as it was given. Of what followed the model's own words and the beginnings of results are kept, the
-newest in most detail, as whoever goes on needs to know what has been done and what came of it.
+The goal stands as it was given. Of what followed the model's own words and the beginnings of
+results are kept, the newest in most detail, as whoever goes on needs to know what has been done and
+what came of it.
 """
 
 from __future__ import annotations
@@ -18,7 +20,10 @@ SHORTEST, LONGEST = 200, 2_000  # characters of one message, from the oldest to 
 
 _TEXTS = {
     "en": {
-        "head": "[The conversation had become too long. It begins afresh here; this is what is known of it.]",
+        "head": (
+            "[The conversation had become too long. It begins afresh here; this is what is known of "  # noqa: E501
+            "it.]"
+        ),
         "task": "The task:",
         "done": "What was done so far, oldest first; do not do it again:",
         "go": "Go on from here and finish the task.",

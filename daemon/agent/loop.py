@@ -1,7 +1,8 @@
 """The loop: ask, act, remember, until a reply or a limit.
 
-`settle` looks at a transcript and says whether it is over, and how; `converse` does whatever is still missing. Both the
-first attempt of a run and one resumed after a crash come through here, so nothing may be kept outside the transcript.
+`settle` looks at a transcript and says whether it is over, and how; `converse` does whatever is
+still missing. Both the first attempt of a run and one resumed after a crash come through here, so
+nothing may be kept outside the transcript.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ if TYPE_CHECKING:
     from daemon.models import Json, LLMResponse
 
 FINISH = "finish"
-CHARACTERS_PER_TOKEN = 4  # the usual estimate for Latin text; corrected by the vendor's own count from the second call on
+# the usual estimate for Latin text; corrected by the vendor's own count from the second call on
+CHARACTERS_PER_TOKEN = 4
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -155,7 +157,9 @@ def _answered(talk: Conversation, answer: LLMResponse) -> Reply | None:
 
 
 def _outgrown(transcript: Transcript) -> bool:
-    """Tell whether the model has stopped for want of room, and may be given a shorter conversation once."""
+    """Tell whether the model has stopped for want of room, and may be given a shorter conversation
+    once.
+    """
     answer = transcript.last
     full = (
         answer is not None
@@ -224,7 +228,8 @@ def _reply(
 ) -> Reply:
     calls = tuple(talk.transcript.calls.values())
     if status is Status.SUCCEEDED:
-        # a tool that the routine cannot do without: its last call decides, so that a repaired mistake is forgiven
+        # a tool that the routine cannot do without: its last call decides, so that a repaired
+        # mistake is forgiven
         last = {call["name"]: call["ok"] for call in calls}
         broken = [name for name in talk.required_tools if last.get(name) is False]
         if broken:
@@ -242,7 +247,9 @@ def _reply(
 
 
 def _too_dear(transcript: Transcript, budget: int | None) -> bool:
-    """Say whether one more call would pass the budget; the next call sends at least what the last one sent and got."""
+    """Say whether one more call would pass the budget; the next call sends at least what the last
+    one sent and got.
+    """
     if budget is None:
         return False
     last = transcript.last.usage if transcript.last else Usage()

@@ -1,7 +1,7 @@
 """The system prompt: an ordered table of sections, rendered once per run and then frozen.
 
-Changing the order is a change of one line of SECTIONS. Each section is a function of the context that returns its text,
-or None when it has nothing to say.
+Changing the order is a change of one line of SECTIONS. Each section is a function of the context
+that returns its text, or None when it has nothing to say.
 """
 
 from __future__ import annotations
@@ -81,11 +81,16 @@ class PromptContext:
         clock = here.isoformat(
             " ", "minutes"
         )  # strftime takes longer, and names the day in the process's locale
-        return f"{clock[:16]} {here.tzname()} (UTC{clock[16:].replace(':', '')}, {_DAYS[here.weekday()]})"
+        return (
+            f"{clock[:16]} {here.tzname()} (UTC{clock[16:].replace(':', '')}, "
+            f"{_DAYS[here.weekday()]})"
+        )
 
 
 def render(context: PromptContext) -> dict[str, str]:
-    """Return the sections by name, in order, empty ones left out; their texts joined by blank lines are the prompt."""
+    """Return the sections by name, in order, empty ones left out; their texts joined by blank lines
+    are the prompt.
+    """
     return {name: text for name, section in SECTIONS if (text := section(context))}
 
 

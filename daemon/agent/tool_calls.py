@@ -1,11 +1,14 @@
-"""Run the calls a model asked for: judged, journalled before they start, results in the order of the calls.
+"""Run the calls a model asked for: judged, journalled before they start, results in the order of
+the calls.
 
-The rule that kill -9 must not break: a call's `call` step is committed before the call starts, durably if it may change
-something. So a call found without a result may have taken effect, and is run again only where that does no harm. The
-results of such calls are written while the model reads them; all others are safe before it is asked.
+The rule that kill -9 must not break: a call's `call` step is committed before the call starts,
+durably if it may change something. So a call found without a result may have taken effect, and is
+run again only where that does no harm. The results of such calls are written while the model reads
+them; all others are safe before it is asked.
 
-A call that a person has to allow is not journalled at all until then: the others of its turn are run, and `Parked` says
-what is to be asked. When the run is resumed, the call is found without a `call` step and judged anew.
+A call that a person has to allow is not journalled at all until then: the others of its turn are
+run, and `Parked` says what is to be asked. When the run is resumed, the call is found without a
+`call` step and judged anew.
 """
 
 from __future__ import annotations
@@ -35,7 +38,8 @@ if TYPE_CHECKING:
     from daemon.tools.registry import FunctionRegistry
 
 
-# Who was denied so often in one run is looking for a way round: it is told so, in words that end the search.
+# Who was denied so often in one run is looking for a way round: it is told so, in words that end
+# the search.
 MOST_DENIALS = 3
 
 
@@ -44,14 +48,18 @@ class CallRecorder(Protocol):
 
     @property
     def alone(self) -> bool:
-        """Nobody else can have taken the run over meanwhile, so that a model may be asked while steps are written."""
+        """Nobody else can have taken the run over meanwhile, so that a model may be asked while
+        steps are written.
+        """
 
     def append(self, *steps: Step, durable: bool = False) -> Awaitable[object]:
         """Queue the steps at once, in order; awaiting the result means they are committed."""
         ...
 
     def ride(self, *steps: Step) -> None:
-        """Queue the steps at once, in order, to be written with what follows: nobody waits for them."""
+        """Queue the steps at once, in order, to be written with what follows: nobody waits for
+        them.
+        """
 
 
 class PolicyEngine(Protocol):
@@ -65,7 +73,9 @@ class PolicyEngine(Protocol):
 
 
 class Parked(Exception):
-    """The run can only go on when a person has answered; all that could be done without is done and written down."""
+    """The run can only go on when a person has answered; all that could be done without is done and
+    written down.
+    """
 
     def __init__(self, petitions: Sequence[ApprovalRequest]) -> None:
         self.petitions = tuple(petitions)
@@ -87,7 +97,9 @@ class ApprovalDecision:
     note: str = ""
     """What the model is told of it: instead of a result, or above it."""
     asked: str = ""
-    """The rule that wants a person to be asked, where the verdict is a person's, or follows from one."""
+    """The rule that wants a person to be asked, where the verdict is a person's, or follows from
+    one.
+    """
 
 
 class Approver(Protocol):
@@ -155,7 +167,9 @@ class _Plan:
     note: str = ""
     """What stands above its result."""
     asked: str = ""
-    """The rule that wanted a person to be asked, where the verdict is a person's, or follows from one."""
+    """The rule that wanted a person to be asked, where the verdict is a person's, or follows from
+    one.
+    """
     offered: Sequence[str] | None = None
     """What tools there are instead, where there is none of this name."""
 
@@ -173,7 +187,9 @@ class ToolCallRunner:
     approver: Approver = field(default_factory=DenyApprovals)
     inspector: ResultInspector = field(default_factory=NoInspection)
     stamp: Callable[[], Json] = dict
-    """What is written beside each verdict: which policy was in force, and in which sandbox calls ran."""
+    """What is written beside each verdict: which policy was in force, and in which sandbox calls
+    ran.
+    """
     tool_retries: int = 3
     tool_retry_delay: float = 1.0
 
@@ -190,10 +206,11 @@ class ToolCallRunner:
     ) -> bool:
         """Run the calls; neighbours that only look run beside each other, all others one by one.
 
-        `note` adds a step to the run, `commit(durable)` makes all noted steps safe, `taint` tells what the run has read
-        by now, `denials` how many calls of it were denied before. Calls past `allowance` are not run. Returns whether
-        one was run that may not be run again: its result has to be safe before anything follows. Raises Parked if some
-        wait for a person; the others are done then.
+        `note` adds a step to the run, `commit(durable)` makes all noted steps safe, `taint` tells
+        what the run has read by now, `denials` how many calls of it were denied before. Calls past
+        `allowance` are not run. Returns whether one was run that may not be run again: its result
+        has to be safe before anything follows. Raises Parked if some wait for a person; the others
+        are done then.
         """
         plans = [
             await self._plan(each, taint(), allowed=allowance is None or place < allowance)
@@ -279,7 +296,9 @@ class ToolCallRunner:
         return await self._judged(plan, taint)
 
     async def _judged(self, plan: _Plan, taint: Taint) -> _Plan:
-        """Return the plan with what the policy, and a person where one has to be asked, say of it."""
+        """Return the plan with what the policy, and a person where one has to be asked, say of
+        it.
+        """
         definition = self.registry.get_function(plan.call.name)
         if definition is None or (plan.verdict is None and plan.refusal):
             return replace(plan, taint=taint)

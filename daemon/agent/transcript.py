@@ -1,18 +1,21 @@
 """A run's conversation, read from its steps.
 
-Theory of operation: the journal's steps are the only truth. A live run and a run resumed after kill -9 both hold a
-Transcript, grown step by step with `add`; whatever is asked of it (the messages for the model, the calls still without
-a result, the counters that limits look at) follows from the steps alone. Nothing is taken back or shortened:
-several vendors verify that a conversation only grows, and all of them cache by its prefix. Only one that has outgrown
-its model begins afresh, from a summary that is a step like any other.
+Theory of operation: the journal's steps are the only truth. A live run and a run resumed after kill
+-9 both hold a Transcript, grown step by step with `add`; whatever is asked of it (the messages for
+the model, the calls still without a result, the counters that limits look at) follows from the
+steps alone. Nothing is taken back or shortened: several vendors verify that a conversation only
+grows, and all of them cache by its prefix. Only one that has outgrown its model begins afresh, from
+a summary that is a step like any other.
 
-Steps of iteration 0 are the gather: their calls and results are facts of the goal message, not messages of their own.
+Steps of iteration 0 are the gather: their calls and results are facts of the goal message, not
+messages of their own.
 
-What strangers may have written stands between marks that only this run knows (`fenced`); they are frozen with the
-prompt, so a resumed run sends the same bytes. The journal keeps the text without them, and says that it is tainted.
+What strangers may have written stands between marks that only this run knows (`fenced`); they are
+frozen with the prompt, so a resumed run sends the same bytes. The journal keeps the text without
+them, and says that it is tainted.
 
-A call's key in the journal is its place, `3.0` being the first call of iteration 3: some servers give the same id to
-several calls of a run, or none.
+A call's key in the journal is its place, `3.0` being the first call of iteration 3: some servers
+give the same id to several calls of a run, or none.
 """
 
 from __future__ import annotations
@@ -77,7 +80,8 @@ class Transcript:
         self.elsewhere = 0
         """Tokens that sub-agents have used."""
         self.heard: set[int] = set()
-        """The messages of people that came while it was under way, by their number in the journal."""
+        """The messages of people that came while it was under way, by their number in the journal.
+        """
         self.restarts = 0
         """How often it began afresh because it had outgrown the model."""
         self.gathered: dict[str, Json] = {}
@@ -172,7 +176,8 @@ class Transcript:
             ok=step.body["ok"],
         )
         self.calls[pending.key]["ok"] = step.body["ok"]
-        # results stand in call order, whichever came first; they become messages when the turn is complete
+        # results stand in call order, whichever came first; they become messages when the turn is
+        # complete
         if not self._open:
             self.messages.extend(self._results[key] for key in self._turn)
 
@@ -202,7 +207,9 @@ class Transcript:
 
 
 def image_body(image: Image) -> Json:
-    """Return a picture as a step keeps it: a run that is resumed shows the very same, whatever became of the file."""
+    """Return a picture as a step keeps it: a run that is resumed shows the very same, whatever
+    became of the file.
+    """
     return {"media_type": image.media_type, "data": base64.b64encode(image.data).decode()}
 
 
@@ -212,7 +219,9 @@ def image_from(body: Json) -> Image:
 
 
 def fact_body(fact: Fact) -> Json:
-    """Return a fact as the step of the message keeps it: without its value, which the step of the result has."""
+    """Return a fact as the step of the message keeps it: without its value, which the step of the
+    result has.
+    """
     return {
         "name": fact.name,
         "tool": fact.tool,
@@ -257,7 +266,8 @@ def llm_step(response: LLMResponse, iteration: int, seconds: float) -> Step:
 
 
 def _call_body(call: FunctionCall) -> Json:
-    # by hand: dataclasses.asdict copies deeply and costs ten times as much, on every step of every run
+    # by hand: dataclasses.asdict copies deeply and costs ten times as much, on every step of every
+    # run
     return _without_empty(
         {"name": call.name, "arguments": call.arguments, "id": call.id, "invalid": call.invalid}
     )
@@ -306,7 +316,9 @@ def call_step(
     taint: Taint = Taint.NONE,
     stamp: Json | None = None,
 ) -> Step:
-    """Return the step that stands before a call starts; `taint` is the run's, `stamp` what is written beside."""
+    """Return the step that stands before a call starts; `taint` is the run's, `stamp` what is
+    written beside.
+    """
     body: Json = {
         "tool": call.name,
         "arguments": call.arguments,

@@ -1,4 +1,6 @@
-"""The routes on what runs may do: questions to a person and their answers, what was withheld, the audit."""
+"""The routes on what runs may do: questions to a person and their answers, what was withheld, the
+audit.
+"""
 
 from __future__ import annotations
 
@@ -122,7 +124,9 @@ async def list_approvals(
     limit: Limit = 100,
     cursor: str | None = None,
 ) -> Page[ApprovalView]:
-    """List questions to a person, newest first; those of several runs for the very same call are one."""
+    """List questions to a person, newest first; those of several runs for the very same call are
+    one.
+    """
     run_id = (await api.journal.get(run)).id if run else None
     found = await api.journal.approvals(run=run_id, status=status, limit=limit + 1, before=cursor)
     shown = found[:limit]
@@ -150,7 +154,11 @@ async def propose(api: ApiContext, *, id: str) -> ProposalView:  # noqa: A002
 
 
 async def approve(
-    api: ApiContext, *, id: str, by: Caller, remember: str | None = None  # noqa: A002
+    api: ApiContext,
+    *,
+    id: str,  # noqa: A002
+    by: Caller,
+    remember: str | None = None,  # noqa: A002, RUF100
 ) -> ApprovalView:
     """Allow the call once; with `remember` (the `confirm` of its proposal) for good."""
     return _approval_view(await _approver(api).approve(id, by=str(by), remember=remember), 1)

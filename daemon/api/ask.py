@@ -28,13 +28,18 @@ async def ask(
     fresh: str | None = None,
     event: str | None = None,
 ) -> SaidView:
-    """Put a message to the agent; the same `event` again gives the same run. `fresh` begins the conversation anew."""
+    """Put a message to the agent; the same `event` again gives the same run.
+
+    `fresh` begins the conversation anew.
+    """
     said = await _talk(api).ask(text, event=event or new_id(), session=session, fresh=bool(fresh))
     return await _view(api, said)
 
 
 async def tell(api: ApiContext, *, id: str, text: str, event: str | None = None) -> SaidView:  # noqa: A002
-    """Tell a run something: at its next iteration, or in a new run that knows of it if it has ended."""
+    """Tell a run something: at its next iteration, or in a new run that knows of it if it has
+    ended.
+    """
     run = await api.journal.get(id)
     return await _view(api, await _talk(api).tell(run, text, event=event or new_id()))
 

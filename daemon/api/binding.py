@@ -1,8 +1,8 @@
 """What a request must carry, read off a route's own signature.
 
-A route is `async def show(surface, *, name: str, limit: Limit = 50) -> View`. A parameter that stands in the path comes
-from there; of the others, a GET takes them from its query and a POST from its JSON body. What is not in the signature
-is an error that names the nearest thing that is.
+A route is `async def show(surface, *, name: str, limit: Limit = 50) -> View`. A parameter that
+stands in the path comes from there; of the others, a GET takes them from its query and a POST from
+its JSON body. What is not in the signature is an error that names the nearest thing that is.
 """
 
 from __future__ import annotations
@@ -36,7 +36,10 @@ class Between:
 
 
 class Caller(str):
-    """Who asks, as the kernel tells: `uid 1000`. A parameter of this type is filled in for the route."""
+    """Who asks, as the kernel tells: `uid 1000`.
+
+    A parameter of this type is filled in for the route.
+    """
 
     __slots__ = ()
 

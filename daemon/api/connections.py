@@ -1,4 +1,6 @@
-"""How many connections a listener holds, whose they are, and which gives way when there are too many."""
+"""How many connections a listener holds, whose they are, and which gives way when there are too
+many.
+"""
 
 from __future__ import annotations
 
@@ -24,24 +26,32 @@ IPV6_NETWORK = 64
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ConnectionLimits:
-    """What one listener takes. Times are in seconds; an answer under way, such as a stream, has no limit."""
+    """What one listener takes.
+
+    Times are in seconds; an answer under way, such as a stream, has no limit.
+    """
 
     connections: int
     """Open at once."""
     per_peer: int
     """Of these, from one peer."""
     head: float = 10.0
-    """Until the head of a request is complete, from the connection's start or from its first byte on an idle one."""
+    """Until the head of a request is complete, from the connection's start or from its first byte
+    on an idle one.
+    """
     body: float = 30.0
     """From the head until the body is complete."""
     idle: float = 5.0
-    """Between an answer and the next request, and for reading the rest of an answer before the connection ends."""
+    """Between an answer and the next request, and for reading the rest of an answer before the
+    connection ends.
+    """
 
 
 def limits_for(descriptors: int) -> ConnectionLimits:
     """Return the limits of one listener in a process that may have so many descriptors open.
 
-    There are three listeners at most: together they take half, the other half is for runs, tools and the database.
+    There are three listeners at most: together they take half, the other half is for runs, tools
+    and the database.
     """
     connections = min(MOST_CONNECTIONS, max(FEWEST_CONNECTIONS, descriptors // 6))
     return ConnectionLimits(connections=connections, per_peer=connections * 3 // 4)
@@ -54,7 +64,8 @@ def limits_of_this_process() -> ConnectionLimits:
 
 
 def peer_of(connection: socket.socket) -> tuple[str, int]:
-    """Return whose connection it is, and the pid or port there: a user on a Unix socket, an address over TCP.
+    """Return whose connection it is, and the pid or port there: a user on a Unix socket, an address
+    over TCP.
 
     Of IPv6, the network. OSError where the other end is gone already.
     """
@@ -81,8 +92,9 @@ class Connection(Protocol):
 class Connections:
     """The open connections of one listener.
 
-    A connection that waits for a request is cheap to lose: its client has said nothing, or not yet begun again. So one
-    that comes when all places are taken gets the place of the one that has waited longest; it is refused if none waits.
+    A connection that waits for a request is cheap to lose: its client has said nothing, or not yet
+    begun again. So one that comes when all places are taken gets the place of the one that has
+    waited longest; it is refused if none waits.
     """
 
     def __init__(self, listener: str, limits: ConnectionLimits) -> None:
@@ -97,7 +109,9 @@ class Connections:
         return len(self._open)
 
     def admit(self, connection: Connection) -> bool:
-        """Count a new connection and return True, unless there is no place and none that gives way."""
+        """Count a new connection and return True, unless there is no place and none that gives
+        way.
+        """
         count = self._count.get(connection.peer, 0)
         if count >= self.limits.per_peer:
             waiting = self._waiting.get(connection.peer, {})

@@ -136,7 +136,8 @@ class ApiContext:
     elsewhere: Callable[[Routine], str] = lambda routine: ""
     """Why a routine does not start on this machine; empty if it does."""
     waits_for: Callable[[Sequence[Run]], Awaitable[Mapping[str, str]]] | None = None
-    """What queued runs wait for that no machine has, by their ids; None where there is one machine."""
+    """What queued runs wait for that no machine has, by their ids; None where there is one machine.
+    """
     log_file: Path | None = None
     approvals: Approvals | None = None
     talk: Talk | None = None

@@ -24,18 +24,21 @@ from daemon.api.problems import MEDIA_TYPE
 
 # Seconds an answer under way may take once we stop; streams end by themselves before that.
 LAST_WORDS = 3
-# asyncio accepts so many connections before the first of them is counted. Where no descriptor is left, it logs each
-# attempt and comes back for each a second later: with hundreds, that takes a core and fills the log.
+# asyncio accepts so many connections before the first of them is counted. Where no descriptor is
+# left, it logs each attempt and comes back for each a second later: with hundreds, that takes a
+# core and fills the log.
 ACCEPTED_AT_ONCE = 1
 # How many may wait in the kernel meanwhile (it takes no more than net.core.somaxconn).
 WAITING_TO_BE_ACCEPTED = 4096
 
 
 class PeerProtocol(H11Protocol):
-    """HTTP that knows who speaks, gives each request its time, and answers nonsense in the API's own form.
+    """HTTP that knows who speaks, gives each request its time, and answers nonsense in the API's
+    own form.
 
-    uvicorn limits the time of an idle connection only until its next byte, and that of a head or body not at all. So
-    after whatever may have moved a request on, `_set_deadline` looks how far it has come, and times that stage.
+    uvicorn limits the time of an idle connection only until its next byte, and that of a head or
+    body not at all. So after whatever may have moved a request on, `_set_deadline` looks how far it
+    has come, and times that stage.
     """
 
     def __init__(self, *arguments: Any, connections: Connections, **named: Any) -> None:
@@ -115,7 +118,8 @@ class PeerProtocol(H11Protocol):
             detail = f"the {self._stage} of the request was not complete within {seconds:g} s"
             self._end_with(HTTPStatus.REQUEST_TIMEOUT, detail, "timeout")
         else:
-            self.transport.abort()  # also what the client does not read of an answer that is complete
+            # also what the client does not read of an answer that is complete
+            self.transport.abort()
 
     def _end_with(self, status: HTTPStatus, detail: str, code: str) -> None:
         """Answer with a problem and close; an answer that has begun already is cut instead."""

@@ -26,8 +26,9 @@ async def watch(
 ) -> AsyncIterator[Json]:
     """Tell what has happened in the run since step `after`, then what happens, until it has ended.
 
-    Ends without `run_ended` when the daemon stops. The bus is followed before the journal is read, so nothing falls
-    between the two; an event of the bus whose step was read from the journal already is not told again.
+    Ends without `run_ended` when the daemon stops. The bus is followed before the journal is read,
+    so nothing falls between the two; an event of the bus whose step was read from the journal
+    already is not told again.
     """
     live = events.follow(run_id)
     try:
@@ -41,7 +42,8 @@ async def watch(
             if run.started and not begun:
                 begun = True
                 yield begin_of(run)
-            # a row that has not begun has nothing to tell, even if steps have followed it by now: they will ring
+            # a row that has not begun has nothing to tell, even if steps have followed it by now:
+            # they will ring
             for step in await journal.steps(run_id) if begun else ():
                 if step.seq > told:
                     told = step.seq

@@ -1,4 +1,6 @@
-"""The file of a socket: made for those who may speak, never taken from a living daemon, removed only if ours."""
+"""The file of a socket: made for those who may speak, never taken from a living daemon, removed
+only if ours.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,9 @@ class ListenerSocket:
 
 
 def inherited(env: Mapping[str, str], name: str = "control") -> ListenerSocket | None:
-    """Return the socket of this name that systemd opened for us, if it did; the first one is `control` by any name."""
+    """Return the socket of this name that systemd opened for us, if it did; the first one is
+    `control` by any name.
+    """
     if env.get("LISTEN_PID") != str(os.getpid()) or not env.get("LISTEN_FDS", "").isdecimal():
         return None
     count = int(env["LISTEN_FDS"])
@@ -77,7 +81,8 @@ def inherited(env: Mapping[str, str], name: str = "control") -> ListenerSocket |
 def open_door(
     path: Path, env: Mapping[str, str], *, name: str = "control", group: int | None = None
 ) -> ListenerSocket:
-    """Return the socket that systemd holds open for us, else bind one: for this user alone, or for a group too.
+    """Return the socket that systemd holds open for us, else bind one: for this user alone, or for
+    a group too.
 
     ConfigError where that cannot be, SocketBusy where a daemon answers already.
     """
@@ -94,7 +99,9 @@ def open_door(
 
 
 def share(path: Path, group: int, env: Mapping[str, str]) -> None:
-    """Let a group speak to a socket, and through the folder to it; ConfigError where that cannot be."""
+    """Let a group speak to a socket, and through the folder to it; ConfigError where that cannot
+    be.
+    """
     folder = path.parent
     found = folder.stat()
     try:

@@ -1,4 +1,7 @@
-"""Memory over the API: search, show, pin, forget, move out and in. Each a row of the table in routes.py."""
+"""Memory over the API: search, show, pin, forget, move out and in.
+
+Each a row of the table in routes.py.
+"""
 
 from __future__ import annotations
 
@@ -123,7 +126,9 @@ class SoundView(TypedDict):
 async def search_memory(
     api: ApiContext, *, query: str, also: str | None = None, limit: Limit = 10, window: Window = 0
 ) -> Page[HitView]:
-    """Find what earlier runs kept and said, best first; `window` texts before and after each, and why it was found."""
+    """Find what earlier runs kept and said, best first; `window` texts before and after each, and
+    why it was found.
+    """
     memory = _memory(api)
     found = await memory.search([query, *filter(None, (also or "").split("\n"))], limit)
     hits = []
@@ -184,7 +189,9 @@ async def reindex_memory(api: ApiContext) -> DoneView:
 
 
 async def check_memory(api: ApiContext) -> SoundView:
-    """Check the index, all of it, and compare it with what it was made of; a damaged one is made anew."""
+    """Check the index, all of it, and compare it with what it was made of; a damaged one is made
+    anew.
+    """
     store = _memory(api).memory_store
     faults = await store.examine() or await store.write(index.faults)
     return SoundView(ok=not faults, faults=faults)
@@ -219,7 +226,9 @@ async def forget_memory(
     before: str | None = None,
     confirm: str | None = None,
 ) -> ForgetView:
-    """Show what would be forgotten; with its `confirm`, forget exactly that: from memory, journal, index and file."""
+    """Show what would be forgotten; with its `confirm`, forget exactly that: from memory, journal,
+    index and file.
+    """
     forgetting = _forgetting(api)
     when = _moment(before, api) if before else None
     wish = ErasureRequest(key=key, query=query, run=run, routine=routine, before=when)

@@ -1,4 +1,6 @@
-"""The OpenAPI document, read off the table of routes: their paths, inputs, answers and docstrings."""
+"""The OpenAPI document, read off the table of routes: their paths, inputs, answers and
+docstrings.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,8 @@ _REF = "#/components/schemas/{model}"
 
 def document(routes: Iterable[tuple[str, str, Any]], version: str) -> Json:
     """Return the description of these routes as an OpenAPI 3.1 document."""
-    # pydantic's JSON Schema machinery costs some 20 ms to import; nobody pays for it who does not ask
+    # pydantic's JSON Schema machinery costs some 20 ms to import; nobody pays for it who does not
+    # ask
     from pydantic import TypeAdapter
 
     endpoints = [endpoint(*row) for row in routes]

@@ -1,4 +1,6 @@
-"""What a routine's run would be told, section by section, before anything is asked: the route of `preview`."""
+"""What a routine's run would be told, section by section, before anything is asked: the route of
+`preview`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Every error as application/problem+json (RFC 9457): what it is for machines, what to do for people."""
+"""Every error as application/problem+json (RFC 9457): what it is for machines, what to do for
+people.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,8 @@ if TYPE_CHECKING:
 
 MEDIA_TYPE = "application/problem+json"
 
-# Which answer an error gets: the first row that fits. Everything else of ours is somebody's fault but not the client's.
+# Which answer an error gets: the first row that fits. Everything else of ours is somebody's fault
+# but not the client's.
 ANSWERS: tuple[tuple[type[DaemonError], HTTPStatus, str], ...] = (
     (NotFound, HTTPStatus.NOT_FOUND, "not_found"),
     (Refused, HTTPStatus.CONFLICT, "refused"),
@@ -27,7 +30,8 @@ ANSWERS: tuple[tuple[type[DaemonError], HTTPStatus, str], ...] = (
     (DaemonError, HTTPStatus.INTERNAL_SERVER_ERROR, "failed"),
 )
 
-# Python 3.13 has other words for these (of RFC 9110); what a client compares stays the same with every Python.
+# Python 3.13 has other words for these (of RFC 9110); what a client compares stays the same with
+# every Python.
 _TITLES = {
     HTTPStatus.REQUEST_ENTITY_TOO_LARGE: "Request Entity Too Large",
     HTTPStatus.REQUEST_URI_TOO_LONG: "Request-URI Too Long",
@@ -36,7 +40,9 @@ _TITLES = {
 
 
 class BadRequest(Exception):
-    """The request itself cannot be used; the API's own complaint, before any room of the daemon is asked."""
+    """The request itself cannot be used; the API's own complaint, before any room of the daemon is
+    asked.
+    """
 
     def __init__(self, detail: str, status: HTTPStatus = HTTPStatus.BAD_REQUEST) -> None:
         self.status = status

@@ -1,4 +1,7 @@
-"""What may be reached over TCP, if `[listen]` says so: metrics and signed webhooks. Never control."""
+"""What may be reached over TCP, if `[listen]` says so: metrics and signed webhooks.
+
+Never control.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,8 @@ from daemon.api.webhooks import application as hooks_application
 from daemon.errors import ConfigError, Fault
 from daemon.telemetry.metrics import Found
 
-# As Prometheus asks for it (https://prometheus.io/docs/instrumenting/exposition_formats/#basic-info).
+# As Prometheus asks for it
+# (https://prometheus.io/docs/instrumenting/exposition_formats/#basic-info).
 TYPE = "text/plain; version=0.0.4"
 
 

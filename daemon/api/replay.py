@@ -83,7 +83,9 @@ async def replay_changed(
     prompt: str | None = None,
     policy: str | None = None,
 ) -> ReplayView:
-    """Play a run again with one thing changed: a model or a prompt, which is really asked, or the text of a policy."""
+    """Play a run again with one thing changed: a model or a prompt, which is really asked, or the
+    text of a policy.
+    """
     return await _played(api, id, model=model, prompt=prompt, policy=policy)
 
 
@@ -93,7 +95,9 @@ async def _played(api: ApiContext, run: str, **changed: str | None) -> ReplayVie
 
 
 async def frozen(api: ApiContext, *, id: str, folder: str = "DIR") -> FrozenView:  # noqa: A002
-    """Return a run as files: a regression case, secrets taken out; its README speaks of `folder`."""
+    """Return a run as files: a regression case, secrets taken out; its README speaks of
+    `folder`.
+    """
     run = await api.journal.get(id)
     return FrozenView(run=run.id, files=dict(await _replays(api).frozen(run.id, folder)))
 

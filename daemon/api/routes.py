@@ -1,6 +1,9 @@
-"""The control API as a table. Each route is a small function: ask a room of the daemon, answer with a view.
+"""The control API as a table.
 
-Every POST is an act of the operator and is remembered as such: gates ask how long ago the last one was.
+Each route is a small function: ask a room of the daemon, answer with a view.
+
+Every POST is an act of the operator and is remembered as such: gates ask how long ago the last one
+was.
 """
 
 from __future__ import annotations
@@ -75,7 +78,8 @@ from daemon.runs.events import end_of
 Handler = Callable[..., Any]
 Days = Annotated[int, Between(1, 400)]
 
-WHOLE_LIST = 500  # routines and slots on one page by default: a person's are a handful, a fleet's come in a few pages
+# routines and slots on one page by default: a person's are a handful, a fleet's come in a few pages
+WHOLE_LIST = 500
 
 
 async def show_status(api: ApiContext) -> StatusView:
@@ -172,13 +176,17 @@ async def list_steps(
 
 
 async def follow_run(api: ApiContext, *, id: str, after: int = -1) -> AsyncIterator[Json]:  # noqa: A002
-    """Stream what happens in a run, from its first event to its last; `after` is the id of the last event seen."""
+    """Stream what happens in a run, from its first event to its last; `after` is the id of the last
+    event seen.
+    """
     run = await api.journal.get(id)
     return watch(run.id, api.journal, api.events, after=after)
 
 
 async def start_run(api: ApiContext, *, name: str, event: str | None = None) -> RunView:
-    """Run a routine now; the same `event` again gives the same run, so a lost answer may be asked for again."""
+    """Run a routine now; the same `event` again gives the same run, so a lost answer may be asked
+    for again.
+    """
     check_known(api, name)
     return await _view(api, await api.engine.trigger(name, event=event))
 
@@ -205,7 +213,9 @@ async def remove_routine(api: ApiContext, *, name: str) -> dict[str, str]:
 async def pause_routine(
     api: ApiContext, *, name: str, until: str | None = None, seconds: Seconds | None = None
 ) -> RoutineDetail:
-    """Let no slot of a routine start until a moment, for so many seconds from now, or until it is resumed."""
+    """Let no slot of a routine start until a moment, for so many seconds from now, or until it is
+    resumed.
+    """
     check_known(api, name)
     if until is not None and seconds is not None:
         raise BadRequest(
@@ -299,7 +309,9 @@ async def list_slots(
 
 
 async def list_days(api: ApiContext, *, days: Days = 30) -> Page[DayView]:
-    """Sum up what became of each routine, day by day in the daemon's zone, for so many days up to today."""
+    """Sum up what became of each routine, day by day in the daemon's zone, for so many days up to
+    today.
+    """
     zone = ZoneInfo(api.process()["zone"])
     today = api.clock().astimezone(zone).date()
     dates = [today + timedelta(days=place - days + 1) for place in range(days + 1)]

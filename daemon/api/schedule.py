@@ -40,12 +40,16 @@ async def next_of_routine(
 async def next_of_all(
     api: ApiContext, *, count: Limit = 10, days: Days | None = None, cursor: str | None = None
 ) -> Page[FireView]:
-    """List the next starts of all routines, the soonest first; with `days`, those within so many days."""
+    """List the next starts of all routines, the soonest first; with `days`, those within so many
+    days.
+    """
     return await starts(api, names_of(api), count, days, cursor)
 
 
 async def why(api: ApiContext, *, name: str, at: str | None = None) -> WhyView:
-    """Say in a sentence why a slot ran or did not; `at` is its minute (or second), by default the last one."""
+    """Say in a sentence why a slot ran or did not; `at` is its minute (or second), by default the
+    last one.
+    """
     check_known(api, name)
     routine = api.engine.routines.get(name)
     if routine is None:
@@ -198,7 +202,9 @@ def moment(key: str, text: str) -> datetime:
 
 
 async def by_and_by(names: Iterable[str]) -> AsyncIterator[str]:
-    """Yield the names, letting others have the loop now and then: a schedule takes some 30 µs to answer."""
+    """Yield the names, letting others have the loop now and then: a schedule takes some 30 µs to
+    answer.
+    """
     for number, name in enumerate(names, 1):
         yield name
         if number % AT_ONCE == 0:

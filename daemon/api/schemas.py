@@ -1,4 +1,6 @@
-"""How the API's answers look: typed JSON, made from the words of the product. The OpenAPI document is read off here.
+"""How the API's answers look: typed JSON, made from the words of the product.
+
+The OpenAPI document is read off here.
 
 Moments are ISO 8601 in UTC; durations are seconds.
 """
@@ -88,7 +90,9 @@ class DeliveryView(TypedDict):
     routine: str
     target: str
     kind: str
-    """report, question (a run waits for an approval) or notice (an incident, a recovery, the digest)"""
+    """report, question (a run waits for an approval) or notice (an incident, a recovery, the
+    digest)
+    """
     status: str
     attempts: int
     next_at: str | None
@@ -114,7 +118,9 @@ class RunBrief(TypedDict):
     headline: str
     """The first line of its report."""
     delivery: str | None
-    """Its deliveries in a word: failed if one is, else pending if one is, else delivered; null without any."""
+    """Its deliveries in a word: failed if one is, else pending if one is, else delivered; null
+    without any.
+    """
     usage: UsageView
 
 
@@ -128,13 +134,17 @@ class RunView(RunBrief):
     cancel: bool
     goal: str
     input: Any
-    """What the event that started it brought along: the paths of files, the body of a webhook, the run before."""
+    """What the event that started it brought along: the paths of files, the body of a webhook, the
+    run before.
+    """
     report: str | None
     provider: str
     model: str
     iterations: int
     sandbox: str
-    """How well its programs were confined: bubblewrap, landlock, profiles or off; empty until it has ended."""
+    """How well its programs were confined: bubblewrap, landlock, profiles or off; empty until it
+    has ended.
+    """
     taint: str
     """What of strangers it has read: empty, tainted, or high if some of it read like orders."""
     deliveries: list[DeliveryView]
@@ -161,7 +171,9 @@ class RoutineView(TypedDict):
     name: str
     description: str
     state: str
-    """on, paused, held (back until a rehearsal was approved), disabled, elsewhere (on other machines) or invalid"""
+    """on, paused, held (back until a rehearsal was approved), disabled, elsewhere (on other
+    machines) or invalid
+    """
     paused_until: str | None
     """When it goes on by itself, where it is paused until then."""
     paused_why: str | None
@@ -207,7 +219,9 @@ class WhyView(TypedDict):
     slot: str | None
     """Null where the moment is none of the routine's."""
     outcome: str
-    """ran, late, caught_up, skipped, missed, not_yet, undecided, before_baseline, disabled, elsewhere or never_due"""
+    """ran, late, caught_up, skipped, missed, not_yet, undecided, before_baseline, disabled,
+    elsewhere or never_due
+    """
     reason: str | None
     rule: str
     sentence: str
@@ -244,7 +258,9 @@ class DayView(TypedDict):
     day: str
     """The date, in the daemon's zone."""
     outcomes: dict[str, int]
-    """Runs by status, those that had nothing to say as `silent`; slots `missed` or `skipped` without a run."""
+    """Runs by status, those that had nothing to say as `silent`; slots `missed` or `skipped`
+    without a run.
+    """
     tokens: dict[str, int]
     """`input` and `output`."""
 
@@ -388,7 +404,9 @@ class StatusView(ProcessView):
 
 
 def encoded(value: object) -> bytes:
-    """Return JSON; what no UTF-8 can carry, such as half of a file name in another encoding, is replaced."""
+    """Return JSON; what no UTF-8 can carry, such as half of a file name in another encoding, is
+    replaced.
+    """
     return json.dumps(value, ensure_ascii=False).encode(errors="replace")
 
 
@@ -448,7 +466,9 @@ def delivery_view(delivery: Delivery) -> DeliveryView:
 
 
 def in_a_word(statuses: Iterable[DeliveryStatus]) -> str | None:
-    """Return the worst of a run's deliveries: a report that did not arrive is never hidden by one that did."""
+    """Return the worst of a run's deliveries: a report that did not arrive is never hidden by one
+    that did.
+    """
     found = set(statuses)
     worst_first = (
         DeliveryStatus.FAILED,
@@ -534,7 +554,9 @@ def step_view(step: Step) -> StepView:
 
 
 def _shown(body: dict[str, Any]) -> dict[str, Any]:
-    """Return a step's body without facts, which its text holds, and with the size of each picture for its bytes."""
+    """Return a step's body without facts, which its text holds, and with the size of each picture
+    for its bytes.
+    """
     body = {name: value for name, value in body.items() if name != "facts"}
     if "images" not in body:
         return body

@@ -67,9 +67,15 @@ async def list_seen(
 
 
 async def forget_seen(
-    api: ApiContext, *, name: str, key: str | None = None, all: int = 0  # noqa: A002
+    api: ApiContext,
+    *,
+    name: str,
+    key: str | None = None,
+    all: int = 0,  # noqa: A002
 ) -> ForgottenView:
-    """Forget that an item was reported, or with `all` = 1 that any was: it is new again when it is found again."""
+    """Forget that an item was reported, or with `all` = 1 that any was: it is new again when it is
+    found again.
+    """
     if (key is None) != bool(all):
         raise BadRequest("name one 'key', or send 'all': 1", HTTPStatus.UNPROCESSABLE_ENTITY)
     if key is None:

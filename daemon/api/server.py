@@ -36,14 +36,17 @@ from daemon.errors import DaemonError
 
 
 class _Guard:
-    """Let in who is on the list, and no browser: a page must not reach us through a proxy it found."""
+    """Let in who is on the list, and no browser: a page must not reach us through a proxy it
+    found.
+    """
 
     def __init__(self, app: ASGIApp, access: Callable[[], Access]) -> None:
         self._app, self._access = app, access
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if "raw_path" in scope:
-            # undone name by name in `Endpoint.read`: a name that holds a slash is a name that nothing has, not a path
+            # undone name by name in `Endpoint.read`: a name that holds a slash is a name that
+            # nothing has, not a path
             scope["path"] = scope["raw_path"].decode("latin-1")
         refusal = self._refusal(scope) if scope["type"] == "http" else None
         await (refusal or self._app)(scope, receive, send)
@@ -71,8 +74,8 @@ class _Guard:
 class _Late(BaseRoute):
     """A route that is made when a path is asked for that may be its own.
 
-    What sixty handlers take is read from their signatures, and their paths are compiled: 5 ms before the first answer,
-    for routes of which most are never asked for.
+    What sixty handlers take is read from their signatures, and their paths are compiled: 5 ms
+    before the first answer, for routes of which most are never asked for.
     """
 
     def __init__(self, path: str, make: Callable[[], Route]) -> None:
@@ -143,7 +146,8 @@ def _route(told: tuple[str, str, Callable[..., Any]], api: ApiContext) -> Route:
 class Server(Listener):
     """The control API on its socket.
 
-    Making it opens the socket, so that a path that cannot be used is told before anything else starts.
+    Making it opens the socket, so that a path that cannot be used is told before anything else
+    starts.
     """
 
     def __init__(

@@ -84,14 +84,18 @@ class CalledView(TypedDict):
     provider: str
     model: str
     outcome: str
-    """answered, failed (nothing to pay), unknown (it broke off; the most it can come to) or asked (under way)"""
+    """answered, failed (nothing to pay), unknown (it broke off; the most it can come to) or asked
+    (under way)
+    """
     usage: UsageView
     usd: float | None
     """Null where nobody knows the price."""
 
 
 async def show_usage(api: ApiContext, *, by: By = By.ROUTINE, days: Days = 30) -> SpendingView:
-    """Sum up the calls to models of the last days, by routine, model or day, and tell where the caps stand."""
+    """Sum up the calls to models of the last days, by routine, model or day, and tell where the
+    caps stand.
+    """
     zone = ZoneInfo(api.process()["zone"])
     since = midnight(api.clock(), zone) - timedelta(days=days - 1)
     sums = await api.journal.sums(by, since=since, zone=zone)
@@ -119,7 +123,9 @@ async def list_spent(api: ApiContext, *, days: Weeks = 30) -> Page[DaySumView]:
 
 
 async def list_calls(api: ApiContext, *, id: str) -> Page[CalledView]:  # noqa: A002 - the name in the path
-    """List a run's calls to models in their order, those without an answer too, and what each was paid."""
+    """List a run's calls to models in their order, those without an answer too, and what each was
+    paid.
+    """
     run = await api.journal.get(id)
     return Page(items=[_called(each) for each in await api.journal.calls_of(run.id)], next=None)
 

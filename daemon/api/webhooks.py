@@ -1,7 +1,9 @@
-"""Webhooks, on a socket of their own: whoever reaches it can start the routines that say `webhook = true`, and no more.
+"""Webhooks, on a socket of their own: whoever reaches it can start the routines that say `webhook =
+true`, and no more.
 
-A body is the run's input. Where the config names a secret, every request must be signed as Standard Webhooks
-(https://www.standardwebhooks.com) wants it. The sender's id of a message is the event: sent twice, it is one run.
+A body is the run's input. Where the config names a secret, every request must be signed as Standard
+Webhooks (https://www.standardwebhooks.com) wants it. The sender's id of a message is the event:
+sent twice, it is one run.
 """
 
 from __future__ import annotations
@@ -99,7 +101,9 @@ def application(hooks: Hooks) -> Starlette:
 
 
 def _message_id(headers: Mapping[str, str], raw: bytes, secret: str | None) -> str:
-    """Return the sender's id of a message, a new one if there is none; WebhookVerificationError if it is not theirs."""
+    """Return the sender's id of a message, a new one if there is none; WebhookVerificationError if
+    it is not theirs.
+    """
     if secret is not None:
         try:
             Webhook(secret).verify(raw, dict(headers), json_parse=False)
@@ -128,7 +132,8 @@ def _is_deeper(value: Any, levels: int) -> bool:
 class HookServer(Listener):
     """The webhook socket.
 
-    Its file is open to a group, such as that of a proxy: 0660, and so is the folder where the config names one.
+    Its file is open to a group, such as that of a proxy: 0660, and so is the folder where the
+    config names one.
     """
 
     def __init__(

@@ -1,1 +1,3 @@
-"""The program agentd: its command line, its wiring, its life from the start to the last run suspended."""
+"""The program agentd: its command line, its wiring, its life from the start to the last run
+suspended.
+"""

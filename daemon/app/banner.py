@@ -12,7 +12,8 @@ from daemon.system.clock import dated
 if TYPE_CHECKING:
     from daemon.app.wiring import App
 
-MANY = 30  # routines; beyond that the rest is counted, as a banner of a thousand lines is read by nobody
+# routines; beyond that the rest is counted, as a banner of a thousand lines is read by nobody
+MANY = 30
 WIDEST = 40  # columns; one long name must not push all the others to the right
 
 
@@ -23,7 +24,10 @@ def banner(app: App) -> str:
         f"agentd {__version__} is up",
         f"  config    {place.config.file}",
         f"  state     {place.state}",
-        f"  provider  {place.config.provider}{'' if place.config.provider != 'offline' else NO_MODEL}",
+        (
+            "  provider  "
+            f"{place.config.provider}{'' if place.config.provider != 'offline' else NO_MODEL}"
+        ),
         f"  socket    {place.socket}",
         *_of_root(app),
         *([f"  webhooks  {app.webhooks.path}"] if app.webhooks.path else []),
@@ -42,7 +46,10 @@ def banner(app: App) -> str:
         lines.append(f"  and {len(engine.faults) - MANY} more that are invalid: agentctl list")
     if not (engine.routines or engine.faults):
         lines.append(
-            f'  none in {place.config.routines_path}: agentctl new NAME "weekdays at 9am" writes one'
+            (  # noqa: UP034
+                f'  none in {place.config.routines_path}: agentctl new NAME "weekdays at 9am" '
+                "writes one"
+            )
         )
     first = f"agentctl run {shown[0]}" if shown else "agentctl status"
     lines += ["", f"In another terminal: {first}, agentctl list, agentctl logs -f. Ctrl-C stops."]
@@ -55,11 +62,17 @@ def _of_root(app: App) -> list[str]:
     if user is None:
         return []
     lines = [
-        f"  root      this daemon is root's: programs of tools run as user {user.uid}, who owns the workspace"
+        (
+            f"  root      this daemon is root's: programs of tools run as user {user.uid}, who owns "  # noqa: E501
+            "the workspace"
+        )
     ]
     if folder := in_the_way(workspace, user):
         lines.append(
-            f"            and who cannot get through {folder} to it: chmod o+x {folder}, or move the workspace"
+            (  # noqa: UP034
+                f"            and who cannot get through {folder} to it: chmod o+x {folder}, or "
+                "move the workspace"
+            )
         )
     return lines
 

@@ -1,7 +1,8 @@
-"""Models that could be asked while none is: announced, at a terminal asked about once, and never used silently.
+"""Models that could be asked while none is: announced, at a terminal asked about once, and never
+used silently.
 
-The daemon does not wait for an answer: it has begun to work when the question is put. A yes changes two things in the
-config, whose text is otherwise left as it is, and says so; a no is remembered.
+The daemon does not wait for an answer: it has begun to work when the question is put. A yes changes
+two things in the config, whose text is otherwise left as it is, and says so; a no is remembered.
 """
 
 from __future__ import annotations
@@ -52,7 +53,10 @@ class Found:
             for key, value in self.settings.items()
             if key == "api_key_env"
         )
-        how = f'uncomment [providers.{self.name}] in config.toml{more}, and set provider = "{self.name}"'
+        how = (
+            f"uncomment [providers.{self.name}] in config.toml{more}, and set provider = "
+            f'"{self.name}"'
+        )
         return f"{self.what}. To ask that model: {how}"
 
     @property
@@ -115,7 +119,9 @@ async def _models_of(host: str, port: int, patience: float) -> list[str] | None:
 
 
 def at_the_terminal(fd: int = 0) -> bool:
-    """Tell whether somebody sits there who can answer: in the background reading would stop the process."""
+    """Tell whether somebody sits there who can answer: in the background reading would stop the
+    process.
+    """
     try:
         return os.isatty(fd) and os.isatty(1) and os.tcgetpgrp(fd) == os.getpgrp()
     except OSError:
@@ -188,7 +194,9 @@ def asked(found: Found) -> str:
 
 
 def enable(config: Path, found: Found, model: str) -> None:
-    """Write a config that asks this model; ValueError or OSError if it cannot be changed, and then it is not."""
+    """Write a config that asks this model; ValueError or OSError if it cannot be changed, and then
+    it is not.
+    """
     file = config.resolve()
     about = file.stat()
     if about.st_uid != os.geteuid():
@@ -206,7 +214,9 @@ def enable(config: Path, found: Found, model: str) -> None:
 
 
 def with_provider(text: str, found: Found, model: str) -> str:
-    """Return a config's text that asks this model; ValueError where that cannot be done by adding a few lines."""
+    """Return a config's text that asks this model; ValueError where that cannot be done by adding a
+    few lines.
+    """
     old, line = tomllib.loads(text), f'provider = "{found.name}"'
     if found.name in old.get("providers", {}):
         raise ValueError(f"it has a [providers.{found.name}] already")
@@ -218,7 +228,10 @@ def with_provider(text: str, found: Found, model: str) -> str:
     if not count:
         head = f"{head.rstrip()}\n{line}\n\n".lstrip()
     table: dict[str, Any] = {"kind": found.kind, "model": model, **found.settings}
-    new = f"{head}{rest.rstrip()}\n\n# Agreed to at the terminal.\n{tomli_w.dumps({'providers': {found.name: table}})}"
+    new = (
+        f"{head}{rest.rstrip()}\n\n# Agreed to at the "
+        f"terminal.\n{tomli_w.dumps({'providers': {found.name: table}})}"
+    )
     wanted: Json = {
         **old,
         "provider": found.name,

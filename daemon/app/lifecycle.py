@@ -35,7 +35,10 @@ log = structlog.get_logger()
 
 
 async def serve(app: App, announce: Callable[[App], Awaitable[None]]) -> None:
-    """Live until SIGTERM or SIGINT; SIGHUP reads the definitions again. `announce` is told when all is ready."""
+    """Live until SIGTERM or SIGINT; SIGHUP reads the definitions again.
+
+    `announce` is told when all is ready.
+    """
     loop, stop = asyncio.get_running_loop(), asyncio.Event()
     notifier = Notifier(app.place.env)
     server = Server(app.api(), app.place.socket, app.place.env, group=app.config.control.group)
@@ -127,7 +130,9 @@ async def _leave(app: App, background: Iterable[asyncio.Task[None]]) -> None:
 
 
 async def work(app: App, announce: Callable[[App], Awaitable[None]]) -> None:
-    """Live runs that daemons on the same database start, until SIGTERM or SIGINT; SIGHUP reads definitions again."""
+    """Live runs that daemons on the same database start, until SIGTERM or SIGINT; SIGHUP reads
+    definitions again.
+    """
     loop, stop = asyncio.get_running_loop(), asyncio.Event()
     notifier = Notifier(app.place.env)
     async with asyncio.TaskGroup() as tasks:
@@ -188,7 +193,9 @@ async def _by_and_by(app: App) -> None:
 
 
 async def _do_when_possible(name: str, begin: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    """Do a chore, and again from its beginning after what the machine had no room for: files, processes, the disk."""
+    """Do a chore, and again from its beginning after what the machine had no room for: files,
+    processes, the disk.
+    """
     was_logged = False
     while True:
         try:
@@ -202,7 +209,8 @@ async def _do_when_possible(name: str, begin: Callable[[], Coroutine[Any, Any, N
             return
 
 
-# Seconds: whoever waited for READY asks something now, and is answered before we keep both processors busy.
+# Seconds: whoever waited for READY asks something now, and is answered before we keep both
+# processors busy.
 _BREATH = 0.1
 
 
@@ -283,7 +291,8 @@ def import_the_rest() -> None:
 async def _examine(app: App) -> None:
     """Look once for what is wrong with the installation; whoever reads the log need not have asked.
 
-    In a process of its own: what it loads, the daemon may never need. Not at once: others want the processor now.
+    In a process of its own: what it loads, the daemon may never need. Not at once: others want the
+    processor now.
     """
     await asyncio.sleep(_SETTLED)
     words = (sys.executable, "-m", "daemon.app.main", "doctor", "--json")
@@ -320,7 +329,9 @@ _SETTLED = 10.0
 
 
 async def _open_to_the_network(app: App, tasks: asyncio.TaskGroup) -> PublicServer | None:
-    """Listen on the port that `[listen]` names, if it names one; ConfigError where that cannot be."""
+    """Listen on the port that `[listen]` names, if it names one; ConfigError where that cannot
+    be.
+    """
     wanted = app.config.listen
     if wanted.address is None:
         return None
@@ -389,7 +400,9 @@ async def once(app: App, name: str) -> Run:
 
 
 async def _left_over(app: App) -> list[Run]:
-    """Return the runs of an earlier process that are still worth going on with; the others end as interrupted."""
+    """Return the runs of an earlier process that are still worth going on with; the others end as
+    interrupted.
+    """
     going_on = []
     await app.talk.open()
     left = await app.journal.recover(app.owner)
@@ -419,7 +432,9 @@ async def _left_over(app: App) -> list[Run]:
 
 
 async def _end_of(run: Run, events: AsyncIterator[Json], app: App) -> None:
-    """Return once the run has ended, however often it is put off until then, and whoever lives it."""
+    """Return once the run has ended, however often it is put off until then, and whoever lives
+    it.
+    """
     look = _LOOK if app.database.shared else None
     while True:
         try:
@@ -436,5 +451,6 @@ async def _end_of(run: Run, events: AsyncIterator[Json], app: App) -> None:
             return
 
 
-# Seconds between looks at a run that a worker may have got before us: no event of it reaches this process.
+# Seconds between looks at a run that a worker may have got before us: no event of it reaches this
+# process.
 _LOOK = 1.0

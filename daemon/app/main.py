@@ -1,4 +1,6 @@
-"""The command `agentd`: start the daemon, run one routine in the foreground, or work without a daemon."""
+"""The command `agentd`: start the daemon, run one routine in the foreground, or work without a
+daemon.
+"""
 
 from __future__ import annotations
 
@@ -175,7 +177,8 @@ def _add_replays(verbs: argparse._SubParsersAction[Parser]) -> None:
 def _apart(words: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
     """Return the words for the parser below, and those behind a verb that reads its own.
 
-    argparse would take the latter's options for ours: its REMAINDER begins at the first word without a dash.
+    argparse would take the latter's options for ours: its REMAINDER begins at the first word
+    without a dash.
     """
     place = 0
     while place < len(words) and words[place].startswith("-"):
@@ -255,8 +258,9 @@ def _folder() -> Path:
 
 
 def _config(options: Options, overlay: Path | None = None) -> Config:
-    """Return the config that wins, with what agents wrote above it; ConfigError if there is none, naming where it was
-    looked for."""
+    """Return the config that wins, with what agents wrote above it; ConfigError if there is none,
+    naming where it was looked for.
+    """
     from daemon.definitions.config.loading import load_config
     from daemon.errors import Fault
 
@@ -296,8 +300,8 @@ def _place(options: Options, *, console: bool) -> Place:
 def _raise_descriptor_limit() -> None:
     """Let this process open as many files as the hard limit allows.
 
-    The soft limit of 1024 that most systems set is for programs that call select(2); those that tools start get a limit
-    of their own (`daemon.sandbox`).
+    The soft limit of 1024 that most systems set is for programs that call select(2); those that
+    tools start get a limit of their own (`daemon.sandbox`).
     """
     import resource
 
@@ -373,7 +377,8 @@ def worker(options: Options) -> int:
 
     async def announce(app: App) -> None:
         _say(
-            f"agentd worker {__version__}, up to {app.executor.capacity} runs at a time from {app.database.place}\n"
+            f"agentd worker {__version__}, up to {app.executor.capacity} runs at a time from "
+            f"{app.database.place}\n"
             f"log: {place.log_file}; Ctrl-C stops it, and its runs go on elsewhere"
         )
 
@@ -405,7 +410,8 @@ def once(options: Options) -> int:
                 _say(ended.report)
             if ended.detail:
                 sys.stderr.write(f"{ended.status}: {ended.detail}\n")
-            # it lies there until a daemon or the next `once` tries again: to a script that is a failure
+            # it lies there until a daemon or the next `once` tries again: to a script that is a
+            # failure
             lost = [
                 each
                 for each in await app.journal.deliveries(run=ended.id)
@@ -538,7 +544,10 @@ def backup(options: Options) -> int:
     config = _config_if_any(options)
     if config and config.store_url(os.environ):
         raise Refused(
-            "the journal is in PostgreSQL: pg_dump takes a backup of it, whatever agentd does meanwhile"
+            (  # noqa: UP034
+                "the journal is in PostgreSQL: pg_dump takes a backup of it, whatever agentd does "
+                "meanwhile"
+            )
         )
     size = copy(_state(options), options.file.absolute(), config, progress=bar("copying"))
     _say(
@@ -575,7 +584,10 @@ def export(options: Options) -> int:
         progress=bar("exporting"),
     )
     _say(
-        f"wrote {options.file}: {runs} runs; on the other machine: agentctl import {options.file.name}"
+        (  # noqa: UP034
+            f"wrote {options.file}: {runs} runs; on the other machine: agentctl import "
+            f"{options.file.name}"
+        )
     )
     return 0
 

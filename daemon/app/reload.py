@@ -1,4 +1,6 @@
-"""When definitions are read again: on SIGHUP, when asked, and when a file has changed and then been left alone."""
+"""When definitions are read again: on SIGHUP, when asked, and when a file has changed and then been
+left alone.
+"""
 
 from __future__ import annotations
 
@@ -28,10 +30,11 @@ async def watch_zone(
     root: Path = Path("/"),
     check_every: float = 60.0,
 ) -> None:
-    """Call `callback` when the zone of this host has changed: whoever travels does not restart daemons.
+    """Call `callback` when the zone of this host has changed: whoever travels does not restart
+    daemons.
 
-    The zone is compared every so many seconds. To watch /etc would be woken by each program that starts, as it opens
-    files there.
+    The zone is compared every so many seconds. To watch /etc would be woken by each program that
+    starts, as it opens files there.
     """
     zone = host_zone(env, root)
     while True:
@@ -110,10 +113,12 @@ class Reloads:
 
 
 def list_files(folders: Iterable[Path]) -> tuple[dict[str, tuple[int, ...]], set[Path]]:
-    """Return the version of each file in `folders` by its path, and the folders that links among them lead to.
+    """Return the version of each file in `folders` by its path, and the folders that links among
+    them lead to.
 
-    What counts is TOML, Markdown and what only its owner may read, as files with keys must be; not what this process
-    writes all the time: a journal beside the config, and a file that takes its output.
+    What counts is TOML, Markdown and what only its owner may read, as files with keys must be; not
+    what this process writes all the time: a journal beside the config, and a file that takes its
+    output.
     """
     versions: dict[str, tuple[int, ...]] = {}
     outputs = set()

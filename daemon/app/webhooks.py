@@ -49,7 +49,9 @@ class Webhooks:
             self._secrets.add(secret.get_secret_value())
 
     async def open(self, tasks: asyncio.TaskGroup) -> None:
-        """Take webhooks, if a routine wants them; ConfigError or SocketBusy where their socket cannot be made."""
+        """Take webhooks, if a routine wants them; ConfigError or SocketBusy where their socket
+        cannot be made.
+        """
         if self._server or not self._engine.hooks:
             return
         from daemon.api.webhooks import HookServer  # few need it, and all would wait for it

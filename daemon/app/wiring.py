@@ -167,9 +167,11 @@ class App:
     async def open(
         cls, place: Place, *, clock: Clock | None = None, alone: bool = False
     ) -> AsyncIterator[Self]:
-        """Build the daemon on its state folder, and take it apart again; `alone`, it hands no run on to others.
+        """Build the daemon on its state folder, and take it apart again; `alone`, it hands no run
+        on to others.
 
-        Raises ConfigError for a policy or state that cannot be used, StateBusy if another daemon lives there.
+        Raises ConfigError for a policy or state that cannot be used, StateBusy if another daemon
+        lives there.
         """
         app = cls()
         app.place, app.clock = place, clock or SystemClock()
@@ -241,7 +243,10 @@ class App:
             lock.release()
 
     async def _open_database(self) -> Database:
-        """Open the database; a server that is away is waited for, and systemd and the log are told. ConfigError."""
+        """Open the database; a server that is away is waited for, and systemd and the log are told.
+
+        ConfigError.
+        """
         place, wait, notifier = self.place, self.config.store.wait, Notifier(self.place.env)
 
         def when_away(problem: str) -> None:
@@ -263,7 +268,9 @@ class App:
         )
 
     def _traces(self, config: Config) -> Traces | None:
-        """Return who tells OpenTelemetry of runs; None, and nothing imported, where nobody listens; ConfigError."""
+        """Return who tells OpenTelemetry of runs; None, and nothing imported, where nobody listens;
+        ConfigError.
+        """
         endpoint, env = config.otel.endpoint, self.place.env
         if not endpoint and not any(env.get(name) for name in OTLP):
             return None
@@ -340,7 +347,9 @@ class App:
         return SandboxDetection(lambda: self.policy.sandbox, self.place.state, tenant(workspace))
 
     def _read_policy(self, config: Config) -> Policy:
-        """Return the policy; ConfigError if it, or the workspace it speaks of, opens what is the daemon's own."""
+        """Return the policy; ConfigError if it, or the workspace it speaks of, opens what is the
+        daemon's own.
+        """
         place = self.place
         private = (
             config.file,
@@ -488,7 +497,9 @@ class App:
 
     @cached_property
     def host(self) -> RunHost:
-        """What runs find around themselves; like all that only they need, it is not there before READY without need."""
+        """What runs find around themselves; like all that only they need, it is not there before
+        READY without need.
+        """
         from daemon.runs.context import RunHost
 
         return RunHost(self, self.config.workspace_path(self.place.state))
@@ -526,7 +537,9 @@ class App:
         )
 
     async def _take_up(self) -> None:
-        """Read the definitions again, where a daemon serves: `agentd once` leaves that to the next one."""
+        """Read the definitions again, where a daemon serves: `agentd once` leaves that to the next
+        one.
+        """
         if self.engine.started:
             await self.reload()
 
@@ -539,7 +552,9 @@ class App:
             log.warning("definitions.kept", fault=self.reload_fault)
 
     def _tell_of_overlay(self, config: Config) -> None:
-        """Say what of the settings that agents wrote cannot be used; without it, that nothing is wrong."""
+        """Say what of the settings that agents wrote cannot be used; without it, that nothing is
+        wrong.
+        """
         self.reload_fault = None
         if config.overlay_fault:
             self.reload_fault = (
@@ -569,14 +584,18 @@ class App:
         return Replays(self, self.config.workspace_path(self.place.state))
 
     def clock_was_set(self) -> None:
-        """Reckon anew how long to wait for each instant: the clock was set, or the machine woke from suspend."""
+        """Reckon anew how long to wait for each instant: the clock was set, or the machine woke
+        from suspend.
+        """
         self.executor.start_due()
         self.outbox.wake()
         self.approvals.wake()
         self.engine.clock_was_set()
 
     def _look_at_waits(self) -> None:
-        """Look again at what waits for an instant: the clock was set, and some of these were moved."""
+        """Look again at what waits for an instant: the clock was set, and some of these were
+        moved.
+        """
         self.executor.line_up_anew()
         self.outbox.wake()
         self.approvals.wake()
@@ -607,7 +626,9 @@ class App:
     async def join(
         self, kind: str, lead: Callable[[], Sequence[tuple[str, Any]]] | None = None
     ) -> Cluster:
-        """Be one of several on this database: a daemon, or a worker, which only lives what daemons start."""
+        """Be one of several on this database: a daemon, or a worker, which only lives what daemons
+        start.
+        """
         from daemon.scheduler.cluster.cluster import Cluster
 
         here = kind == "worker" or self.config.executor.here
@@ -663,7 +684,9 @@ class App:
             self.tasks.create_task(self._ended_elsewhere(run), name=f"end of {run.id}")
 
     def _paused(self) -> None:
-        """Hear that somebody may have paused or resumed a routine, or allowed a call for good, on whichever machine."""
+        """Hear that somebody may have paused or resumed a routine, or allowed a call for good, on
+        whichever machine.
+        """
         self.tasks.create_task(self._heed(), name="pauses of others")
 
     async def _heed(self) -> None:
@@ -820,7 +843,9 @@ class App:
         }
 
     async def definitions(self, config: Config) -> Loaded:
-        """Read the routines; one that names an unknown provider or tool is as invalid as one that is misspelt."""
+        """Read the routines; one that names an unknown provider or tool is as invalid as one that
+        is misspelt.
+        """
         made, rules = self.place.state / MADE, self._routine_rules(config)
         return await asyncio.to_thread(load_folder, config.routines_path, made=made, rules=rules)
 
@@ -841,11 +866,20 @@ class App:
         """Return what every agent should be able to find out about its home."""
         config = self.place.config
         return {
-            "agentd:database": f"The journal and memory are in {self.database.place}; tools cannot reach it.",
-            "agentd:logs": f"The log is {self.place.log_file}, one JSON object per line; `agentctl logs` shows it.",
-            "agentd:config": f"The config is {config.file}, routines are in {config.routines_path}, the policy is "
+            "agentd:database": (
+                f"The journal and memory are in {self.database.place}; tools cannot reach it."
+            ),
+            "agentd:logs": (
+                f"The log is {self.place.log_file}, one JSON object per line; `agentctl logs` shows "  # noqa: E501
+                "it."
+            ),
+            "agentd:config": f"The config is {config.file}, routines are in {config.routines_path}, "  # noqa: E501
+            "the policy is "
             f"{config.policy_path}. People edit them; the daemon reads them again by itself.",
-            "agentd:tools": f"Tools that exist here: {', '.join(self.registry.names())}. The policy judges each call.",
+            "agentd:tools": (
+                f"Tools that exist here: {', '.join(self.registry.names())}. The policy judges each "  # noqa: E501
+                "call."
+            ),
         }
 
     # --- definitions, read again ---
@@ -862,7 +896,8 @@ class App:
         return list(dict.fromkeys(folders))
 
     async def reload(self) -> ReloadView:
-        """Read config, policy and routines again; ConfigError if one of the three cannot be read: nothing changes.
+        """Read config, policy and routines again; ConfigError if one of the three cannot be read:
+        nothing changes.
 
         A routine that cannot be used is listed as invalid while the others change.
         """
@@ -941,7 +976,9 @@ def _store_url(place: Place) -> str:
 
 
 def _owner(lock: StateLock, database: Database) -> str:
-    """Return who holds the leases of this process; where others have some too, it begins with the home it lives in."""
+    """Return who holds the leases of this process; where others have some too, it begins with the
+    home it lives in.
+    """
     process = f"{os.uname().nodename}:{os.getpid()}:{new_id()}"
     return f"{lock.home(new_id())}:{process}" if database.shared else process
 

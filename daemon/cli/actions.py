@@ -101,7 +101,10 @@ def deliveries(call: Call) -> int:
 def _settle_delivery(call: Call) -> int:
     if call.id is None:
         call.err.say(
-            f"agentctl deliveries {call.act}: which one? Its number is in the list: agentctl deliveries"
+            (  # noqa: UP034
+                f"agentctl deliveries {call.act}: which one? Its number is in the list: agentctl "
+                "deliveries"
+            )
         )
         return USAGE
     told = call.ask("POST", f"/v1/deliveries/{call.id}/{call.act}")

@@ -116,7 +116,10 @@ def reject(call: Call) -> int:
     told = call.ask("POST", f"/v1/approvals/{quote(call.approval)}/reject", {})
     if told is not None:
         call.out.say(
-            f"rejected {call.out.safe(one_line(told['what']))}; run {short(told['run'])} goes on without it"
+            (  # noqa: UP034
+                f"rejected {call.out.safe(one_line(told['what']))}; run {short(told['run'])} goes "
+                "on without it"
+            )
         )
     return DONE
 
@@ -191,7 +194,10 @@ def _verify(call: Call) -> int:
     if told is None:
         return DONE
     if told["broken"] is not None:
-        text = f"row {told['broken']} does not follow from the one before it: it was changed, put in, or one was taken out"
+        text = (
+            f"row {told['broken']} does not follow from the one before it: it was changed, put in, "
+            "or one was taken out"
+        )
         call.out.say(call.out.paint(text, RED))
         return NOT_SUCCEEDED
     call.out.say(f"{counted(told['rows'], 'row')}, each follows from the one before it")

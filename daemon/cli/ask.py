@@ -1,4 +1,6 @@
-"""The verbs `ask` and `tell`: what is said goes to the agent as it was typed, what it answers is shown as it comes."""
+"""The verbs `ask` and `tell`: what is said goes to the agent as it was typed, what it answers is
+shown as it comes.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +65,8 @@ def _spoken(call: Call, target: str, body: dict[str, Any]) -> int:
         begun = _sent(call, target, body)
         return _said(call, begun)
     except KeyboardInterrupt:
-        # Before the answer nobody knows whether a run has begun: asked again, the same event names it.
+        # Before the answer nobody knows whether a run has begun: asked again, the same event names
+        # it.
         return _stop(call, begun or _sent(call, target, body))
 
 
@@ -95,13 +98,18 @@ def _said(call: Call, begun: Mapping[str, Any]) -> int:
         pass
     answer.end_line()
     err.say(
-        f"the daemon stopped; run {short(run)} goes on when it starts again. Start it with: {start_command()}"
+        (  # noqa: UP034
+            f"the daemon stopped; run {short(run)} goes on when it starts again. Start it with: "
+            f"{start_command()}"
+        )
     )
     return UNREACHABLE
 
 
 def _stop(call: Call, begun: Mapping[str, Any]) -> int:
-    """Cancel the run that was begun for this, or leave one alone that is somebody else's business, too."""
+    """Cancel the run that was begun for this, or leave one alone that is somebody else's business,
+    too.
+    """
     err, name = call.err, short(begun["id"])
     err.say()
     if not begun["new"]:

@@ -16,7 +16,8 @@ def feed(
     host: str,
     version: str,
 ) -> str:
-    """Return the calendar of these starts (routine and moment); `about` has each routine's description and words.
+    """Return the calendar of these starts (routine and moment); `about` has each routine's
+    description and words.
 
     A start has the same UID each time, so that a calendar that reads this again renews it.
     """

@@ -70,7 +70,9 @@ class Call:
         return self._client
 
     def ask(self, method: str, target: str, body: dict[str, Any] | None = None) -> Any:
-        """Return the answer; None where it was all that is wanted, and has been printed as it came."""
+        """Return the answer; None where it was all that is wanted, and has been printed as it
+        came.
+        """
         if not self.json:
             return self.client.ask(method, target, body)
         self.out.say(self.client.text(method, target, body))
@@ -96,8 +98,8 @@ class Call:
 def places(named: str | None, env: Mapping[str, str]) -> Iterator[str]:
     """Yield where the daemon may listen, in order.
 
-    Its likely place comes before daemon.definitions.paths is asked, and pathlib imported, for the others: 4 ms, a third
-    of what Python itself takes.
+    Its likely place comes before daemon.definitions.paths is asked, and pathlib imported, for the
+    others: 4 ms, a third of what Python itself takes.
     """
     likely = named or env.get("AGENTD_SOCKET") or f"{env.get('XDG_RUNTIME_DIR', '')}/agentd.sock"
     if likely != "/agentd.sock":
@@ -131,7 +133,9 @@ NEW = 'agentctl new NAME "weekdays at 9am"'
 
 
 def start_command() -> str:
-    """Return what starts the daemon here: its unit if one is installed, else the command beside this one."""
+    """Return what starts the daemon here: its unit if one is installed, else the command beside
+    this one.
+    """
     units = (
         (
             f"{os.environ.get('HOME', '')}/.config/systemd/user/agentd.service",

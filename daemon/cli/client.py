@@ -51,7 +51,8 @@ class Problem(Exception):
 class Client:
     """Speaks to the daemon behind one socket; a connection per request.
 
-    A daemon of another user is a stranger, unless the user named its socket, or root has made its folder.
+    A daemon of another user is a stranger, unless the user named its socket, or root has made its
+    folder.
     """
 
     def __init__(self, path: str, *, named: bool = False) -> None:
@@ -92,7 +93,9 @@ class Client:
         return text
 
     def stream(self, target: str, tick: Callable[[], None] | None = None) -> Iterator[Any]:
-        """Yield the events of a stream until it ends; `tick` is called whenever a second has passed without one."""
+        """Yield the events of a stream until it ends; `tick` is called whenever a second has passed
+        without one.
+        """
         connection = self._request("GET", target, None)
         try:
             answer = _Answer(connection)
@@ -113,7 +116,10 @@ class Client:
             connection.close()
             raise Lost("the client has hung up")
         data = json.dumps(body).encode() if body is not None else b""
-        head = f"{method} {target} HTTP/1.1\r\nHost: agentd\r\nConnection: close\r\nContent-Length: {len(data)}\r\n\r\n"
+        head = (
+            f"{method} {target} HTTP/1.1\r\nHost: agentd\r\nConnection: close\r\nContent-Length: "
+            f"{len(data)}\r\n\r\n"
+        )
         try:
             connection.sendall(head.encode() + data)
         except OSError as error:
@@ -122,7 +128,9 @@ class Client:
         return connection
 
     def hang_up(self) -> None:
-        """End the answer under way, from any thread, and refuse more requests: whoever waits for one gets Lost."""
+        """End the answer under way, from any thread, and refuse more requests: whoever waits for
+        one gets Lost.
+        """
         self._has_hung_up = True
         if self._connection is not None:
             with suppress(OSError):  # it has been closed
@@ -154,7 +162,10 @@ class Client:
 
 
 def find(places: Iterable[str], *, named: bool = False) -> Client:
-    """Return a client for the first place where a daemon answers. Unreachable names all that were tried."""
+    """Return a client for the first place where a daemon answers.
+
+    Unreachable names all that were tried.
+    """
     tried: list[tuple[str, str]] = []
     for place in places:
         try:

@@ -1,6 +1,7 @@
 """`agentctl completion bash|zsh|fish`: what a shell offers after TAB, read off the table of verbs.
 
-The scripts hold the verbs and options as they are now; names of routines are asked of the daemon at each TAB.
+The scripts hold the verbs and options as they are now; names of routines are asked of the daemon at
+each TAB.
 """
 
 from __future__ import annotations
@@ -9,7 +10,10 @@ from collections.abc import Mapping
 
 from daemon.cli.call import DONE, USAGE, Call
 
-_NAMES = 'agentctl list --json 2>/dev/null | sed \'s/{"name": "/\\n&/g\' | sed -n \'s/^{"name": "\\([a-z0-9-]*\\)".*/\\1/p\''
+_NAMES = (
+    'agentctl list --json 2>/dev/null | sed \'s/{"name": "/\\n&/g\' | sed -n \'s/^{"name": '
+    '"\\([a-z0-9-]*\\)".*/\\1/p\''
+)
 
 _BASH = """# agentctl completion bash > ~/.local/share/bash-completion/completions/agentctl
 _agentctl() {{

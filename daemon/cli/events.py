@@ -44,7 +44,10 @@ def _say(call: Call, event: Mapping[str, Any]) -> None:
     ended = event["type"] == "run_ended"
     mark = out.sign(event["status"]) if ended else out.paint("·" if out.unicode else ".", DIM)
     bad = event["type"] == "tool_finished" and not event["ok"]
-    who = f"{out.paint(at, DIM)}{mark} {event.get('routine') or '-'} {out.paint(short(event['run']), DIM)}"
+    who = (
+        f"{out.paint(at, DIM)}{mark} {event.get('routine') or '-'} "
+        f"{out.paint(short(event['run']), DIM)}"
+    )
     out.say(f"{who} {out.paint(text, RED) if bad else text}".rstrip())
 
 

@@ -1,6 +1,7 @@
 """Examples of every verb, for its help; a test reads each as the verb would.
 
-A verb of agentd that agentctl has too is called by agentctl here: that works with a daemon and without.
+A verb of agentd that agentctl has too is called by agentctl here: that works with a daemon and
+without.
 """
 
 from __future__ import annotations
@@ -216,7 +217,10 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
     "agentd policy explain": (
         ("agentctl policy explain -- git push origin main", "allowed? by which rule?"),
         (
-            "agentctl policy explain --routine inbox-watch --tainted --tool http_request https://example.org",
+            (
+                "agentctl policy explain --routine inbox-watch --tainted --tool http_request "
+                "https://example.org"
+            ),
             "",
         ),
     ),

@@ -1,4 +1,6 @@
-"""Follow a run as it lives: its steps as they happen on stderr, its report on stdout, its end as the exit code."""
+"""Follow a run as it lives: its steps as they happen on stderr, its report on stdout, its end as
+the exit code.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,8 @@ from daemon.cli.client import Lost, Unreachable
 from daemon.cli.progress import Progress
 from daemon.cli.render import BOLD, DIM, RED, YELLOW, counted, one_line, short, words
 
-# A report that is written into a file is there within milliseconds; one that is sent elsewhere may take hours.
+# A report that is written into a file is there within milliseconds; one that is sent elsewhere may
+# take hours.
 MOMENTS = (0.01, 0.04, 0.15, 0.3, 0.5)
 
 
@@ -78,7 +81,9 @@ def _watch(call: Call, run_id: str) -> Mapping[str, Any] | None:
 
 
 def _settled(call: Call, told: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the ended run, once its deliveries have been tried or a moment has passed; else what its end told."""
+    """Return the ended run, once its deliveries have been tried or a moment has passed; else what
+    its end told.
+    """
     run = told
     try:
         for pause in MOMENTS:

@@ -29,7 +29,10 @@ def forecast(call: Call) -> int:
     if told["collided"]:
         at, names = told["collisions"][0]["at"], ", ".join(told["collisions"][0]["routines"])
         out.say(
-            f"{counted(told['collided'], 'time')} several routines start in one minute, first {when(at)}: {names}"
+            (  # noqa: UP034
+                f"{counted(told['collided'], 'time')} several routines start in one minute, first "
+                f"{when(at)}: {names}"
+            )
         )
     for night in told["nights"]:
         names = ", ".join(night["routines"]) or "nothing starts then"

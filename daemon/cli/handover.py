@@ -1,4 +1,6 @@
-"""What `agentd` does itself, as it must work without a daemon; one that answers says which folders are meant."""
+"""What `agentd` does itself, as it must work without a daemon; one that answers says which folders
+are meant.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ def new(call: Call) -> int:
 
 
 def validate(call: Call) -> int:
-    """Check config, policy and routines: those of the daemon, if there is one and no folder is named."""
+    """Check config, policy and routines: those of the daemon, if there is one and no folder is
+    named.
+    """
     rest = list(call.rest)
     if all(word == "--json" for word in rest):
         try:
@@ -109,7 +113,9 @@ def version(call: Call) -> int:
 
 
 def _with_places(call: Call, rest: Sequence[str] | None = None) -> list[str]:
-    """Return the words of the command line, with the state folder and config of the daemon, if one answers."""
+    """Return the words of the command line, with the state folder and config of the daemon, if one
+    answers.
+    """
     from contextlib import suppress
 
     rest, told = list(call.rest if rest is None else rest), None

@@ -23,7 +23,10 @@ def show_help(call: Call) -> int:
     )
     for name, verb in VERBS.items():
         call.out.say(f"  {name:<12}{verb.about}")
-    say_more = "`agentctl help VERB` shows a verb's options and examples; --json prints what the daemon answered."
+    say_more = (
+        "`agentctl help VERB` shows a verb's options and examples; --json prints what the daemon "
+        "answered."
+    )
     call.out.say(f"\n{say_more}\n\nExample:\n  agentctl help run\n\nExit codes:")
     for code, about in EXIT_CODES:
         call.out.say(f"  {code}  {about}")

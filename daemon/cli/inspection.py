@@ -1,4 +1,6 @@
-"""A run in full: what it was told, what it did and by which rule, what it used, where its report went."""
+"""A run in full: what it was told, what it did and by which rule, what it used, where its report
+went.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,9 @@ SOURCES = {
 }
 # What stands where there is no sandbox; the level itself says enough otherwise.
 SANDBOXES = {
-    "profiles": "none on this machine, so only what changes nothing was run: agentctl doctor says why",
+    "profiles": (
+        "none on this machine, so only what changes nothing was run: agentctl doctor says why"
+    ),
     "off": "none, as the policy wants it",
 }
 TAINTED = {"tainted": "tainted", "high": "tainted: read like orders"}
@@ -67,7 +71,9 @@ def inspect(
     calls: Sequence[Mapping[str, Any]] = (),
     approvals: Sequence[Mapping[str, Any]] = (),
 ) -> None:
-    """Write everything that is known of a run; `calls` are those to models, `approvals` what people were asked."""
+    """Write everything that is known of a run; `calls` are those to models, `approvals` what people
+    were asked.
+    """
     _head(page, run)
     prompts = [step for step in steps if step["kind"] == "prompt"]
     for step in prompts:
@@ -225,7 +231,10 @@ def _step(
             _text(page, body.get("content") or "", full=full, indent=_INDENT)
         case "failover":
             text = one_line(
-                f"{body.get('from')} gave no answer, {body.get('to')} is asked: {body.get('reason', '')}"
+                (  # noqa: UP034
+                    f"{body.get('from')} gave no answer, {body.get('to')} is asked: "
+                    f"{body.get('reason', '')}"
+                )
             )
             _entry(page, step, begin, f"{page.sign('warn')} {page.safe(text)}")
         case "message" if body.get("source") not in (None, "goal"):
@@ -280,7 +289,8 @@ def _usage(page: Page, run: Mapping[str, Any], others: Sequence[Mapping[str, Any
     )
     if run.get("usd") is not None:
         page.say(f"  ${run['usd']:.4f}")
-    # without an answer, or asked beside the conversation: which skills it needs, what is worth remembering
+    # without an answer, or asked beside the conversation: which skills it needs, what is worth
+    # remembering
     for call in others:
         told = (
             f"{call['provider']} / {call['model']}: {UNHEARD.get(call['outcome'], call['outcome'])}"
@@ -302,7 +312,10 @@ def _approvals(page: Page, approvals: Sequence[Mapping[str, Any]]) -> None:
             else f"asked {when(each['created'])}"
         )
         what = one_line(page.safe(f"{each['tool']} {each['what']}"))
-        line = f"{page.sign(APPROVALS.get(each['status'], ''))} {short(each['id'])} {page.safe(state)}: {what}"
+        line = (
+            f"{page.sign(APPROVALS.get(each['status'], ''))} {short(each['id'])} "
+            f"{page.safe(state)}: {what}"
+        )
         page.say(f"  {page.cut(line, page.width - 2) if page.width else line}")
         page.say(page.paint(f"      {at}, by {page.safe(each['rule'])}", DIM))
 
@@ -317,7 +330,10 @@ def _deliveries(page: Page, run: Mapping[str, Any]) -> None:
 
 def delivery_line(page: Page, delivery: Mapping[str, Any]) -> str:
     """Return one delivery as a line."""
-    return f"{page.sign(delivery['status'])} {delivery['target']}: {one_line(page.safe(delivery_words(delivery)))}"
+    return (
+        f"{page.sign(delivery['status'])} {delivery['target']}: "
+        f"{one_line(page.safe(delivery_words(delivery)))}"
+    )
 
 
 def delivery_words(delivery: Mapping[str, Any]) -> str:
@@ -367,7 +383,10 @@ def preview(page: Page, told: Mapping[str, Any], *, full: bool) -> None:
         part for part in (told["provider"], told["model"]) if part not in ("", "none")
     )
     page.say(
-        f"{page.paint(told['routine'], BOLD)}  about {told['tokens']:,} tokens to {page.safe(model)}"
+        (  # noqa: UP034
+            f"{page.paint(told['routine'], BOLD)}  about {told['tokens']:,} tokens to "
+            f"{page.safe(model)}"
+        )
     )
     for title, parts in (
         ("Prompt", told["sections"]),
@@ -402,7 +421,10 @@ def checks(page: Page, rows: Sequence[Mapping[str, Any]]) -> None:
         if row["state"] != "ok" and row["fix"]:
             page.say()
             page.say(
-                f"{page.sign(row['state'])} {page.paint(row['name'], BOLD)}: {page.safe(row['fix'])}"
+                (  # noqa: UP034
+                    f"{page.sign(row['state'])} {page.paint(row['name'], BOLD)}: "
+                    f"{page.safe(row['fix'])}"
+                )
             )
     faulty = sum(row["state"] == "fail" for row in rows)
     page.say()

@@ -1,7 +1,7 @@
 """agentctl: how a command line becomes a call of a verb, and what is said when that goes wrong.
 
-What is imported here is paid for by every call: verbs without arguments go without argparse, and whatever only one verb
-needs is imported by that verb.
+What is imported here is paid for by every call: verbs without arguments go without argparse, and
+whatever only one verb needs is imported by that verb.
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Problem as error:
         return _say_problem(error)
     except BrokenPipeError:
-        # whoever read our output has seen enough (`agentctl runs | head`); Python would complain at exit
+        # whoever read our output has seen enough (`agentctl runs | head`); Python would complain at
+        # exit
         _say_no_more()
         return NOT_SUCCEEDED
     except OSError as error:

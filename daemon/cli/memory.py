@@ -35,7 +35,10 @@ def main(call: Call) -> int:
         if isinstance(error, BrokenPipeError):
             raise
         call.err.say(
-            f"agentctl: {options.get('file')}: {getattr(error, 'strerror', None) or 'not UTF-8 text'}"
+            (  # noqa: UP034
+                f"agentctl: {options.get('file')}: "
+                f"{getattr(error, 'strerror', None) or 'not UTF-8 text'}"
+            )
         )
         return NOT_SUCCEEDED
 
@@ -338,7 +341,9 @@ def unpin(call: Call) -> int:
 
 
 def reindex(call: Call) -> int:
-    """Make the index anew; on a terminal, show how far it is until it is done or Ctrl-C is pressed."""
+    """Make the index anew; on a terminal, show how far it is until it is done or Ctrl-C is
+    pressed.
+    """
     told = call.ask("POST", "/v1/memory/reindex", {})
     if told is not None and call.err.terminal:
         from daemon.cli.progress_bar import bar
@@ -386,7 +391,10 @@ def stats(call: Call) -> int:
         ("items", f"{items}; {told['pinned']} pinned"),
         (
             "runs",
-            f"{told['runs']} archived in {told['texts']} texts, {told['superseded']} of them said again later",
+            (
+                f"{told['runs']} archived in {told['texts']} texts, {told['superseded']} of them "
+                "said again later"
+            ),
         ),
         (
             "index",

@@ -1,4 +1,6 @@
-"""What there is and how it goes: `agentctl status`, `list`, `show`, `preview`, `runs`, `slots`, `inspect`."""
+"""What there is and how it goes: `agentctl status`, `list`, `show`, `preview`, `runs`, `slots`,
+`inspect`.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,10 @@ def status(call: Call) -> int:
         return DONE
     out, today, counts = call.out, now(), told["counts"]
     out.say(
-        f"agentd {told['version']} is up since {when(told['started'], today)}, process {told['pid']}"
+        (  # noqa: UP034
+            f"agentd {told['version']} is up since {when(told['started'], today)}, process "
+            f"{told['pid']}"
+        )
     )
     states = {words(state): number for state, number in told["routines"].items() if state != "kept"}
     kept = told["routines"].get("kept", 0)
@@ -102,7 +107,10 @@ def status(call: Call) -> int:
 
 def _provider(name: str | None) -> str:
     if name == "offline":
-        return "offline: no model is asked, reports are the gathered facts; config.toml names one: provider"
+        return (
+            "offline: no model is asked, reports are the gathered facts; config.toml names one: "
+            "provider"
+        )
     return name or "not told"
 
 
@@ -160,7 +168,10 @@ def list_routines(call: Call) -> int:
         return call.say_json({"items": routines, "next": None})
     if not routines:
         call.out.say(
-            f"There are no routines yet. One TOML file each, beside config.toml in routines/: {NEW} writes one."
+            (  # noqa: UP034
+                "There are no routines yet. One TOML file each, beside config.toml in routines/: "
+                f"{NEW} writes one."
+            )
         )
         return DONE
     today = now()
@@ -172,10 +183,16 @@ def list_routines(call: Call) -> int:
         for fault in each["faults"]:
             call.out.say(call.out.paint(call.out.safe(fault["text"]), RED))
         if each["state"] == "held":
-            told = f"{each['name']} is held back until a rehearsal was approved: agentctl rehearse {each['name']}"
+            told = (
+                f"{each['name']} is held back until a rehearsal was approved: agentctl rehearse "
+                f"{each['name']}"
+            )
             call.out.say(call.out.paint(call.out.safe(told), YELLOW))
         if each["paused_why"]:
-            told = f"{each['name']} is paused: {each['paused_why']}; agentctl resume {each['name']} lets it go on"
+            told = (
+                f"{each['name']} is paused: {each['paused_why']}; agentctl resume {each['name']} "
+                "lets it go on"
+            )
             call.out.say(call.out.paint(call.out.safe(told), YELLOW))
     return DONE
 
@@ -260,7 +277,10 @@ def runs(call: Call) -> int:
     if told is None:
         return DONE
     if not told["items"]:
-        never = "Nothing has run yet. agentctl run ROUTINE starts one, agentctl next says what starts by itself."
+        never = (
+            "Nothing has run yet. agentctl run ROUTINE starts one, agentctl next says what starts "
+            "by itself."
+        )
         call.out.say("There are no such runs." if narrowed else never)
         return DONE
     today = now()
@@ -344,7 +364,9 @@ def inspect(call: Call) -> int:
 
 
 def verdict_on(run: Mapping[str, Any]) -> str:
-    """Return the status a run is shown in: a success counts only once its report is where it should be."""
+    """Return the status a run is shown in: a success counts only once its report is where it should
+    be.
+    """
     if run["status"] == "succeeded" and run["delivery"] in ("failed", "pending"):
         return str(run["delivery"])
     return str(run["status"])

@@ -21,7 +21,9 @@ class Parser(ArgumentParser):
 
 
 class _Help(HelpFormatter):
-    """Knows how wide the terminal is without `shutil`, whose import takes as long as all the parsing (5 ms)."""
+    """Knows how wide the terminal is without `shutil`, whose import takes as long as all the
+    parsing (5 ms).
+    """
 
     def __init__(self, prog: str) -> None:
         try:

@@ -1,4 +1,6 @@
-"""A run while it lives: a line for each step that is done, and on a terminal a last line with what is under way."""
+"""A run while it lives: a line for each step that is done, and on a terminal a last line with what
+is under way.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,8 @@ class Progress:
             case "tool_finished":
                 self._finished(event)
             case "message":
-                # the last one is the report, which comes by itself; any other announces what the agent does next
+                # the last one is the report, which comes by itself; any other announces what the
+                # agent does next
                 self._said = event["text"]
                 return
             case "run_ended":

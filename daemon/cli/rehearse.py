@@ -1,4 +1,6 @@
-"""`rehearse`: follow a run that does nothing, then show what it would have done, and what that cost."""
+"""`rehearse`: follow a run that does nothing, then show what it would have done, and what that
+cost.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,10 @@ def _approve(call: Call) -> int:
     told = call.ask("POST", target, {})
     if told is not None:
         call.out.say(
-            f"{call.out.safe(told['routine'])} runs from now on as it was rehearsed ({short(told['run'])})."
+            (  # noqa: UP034
+                f"{call.out.safe(told['routine'])} runs from now on as it was rehearsed "
+                f"({short(told['run'])})."
+            )
         )
     return DONE
 
@@ -86,5 +91,8 @@ def write(page: Page, told: Mapping[str, Any]) -> None:
     )
     if told["held"] and told["status"] == "succeeded":
         page.say(
-            f"To let {page.safe(told['routine'])} run like this: agentctl rehearse --approve {short(told['run'])}"
+            (  # noqa: UP034
+                f"To let {page.safe(told['routine'])} run like this: agentctl rehearse --approve "
+                f"{short(told['run'])}"
+            )
         )

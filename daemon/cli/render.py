@@ -1,4 +1,5 @@
-"""Values as text for people: tables that fit the terminal, times both relative and absolute, colour where it is wanted.
+"""Values as text for people: tables that fit the terminal, times both relative and absolute, colour
+where it is wanted.
 
 Standard library only, and little of that: it is imported by every `agentctl`.
 """
@@ -15,7 +16,8 @@ from typing import Any, TextIO
 
 RED, GREEN, YELLOW, BLUE, DIM, BOLD = "31", "32", "33", "34", "2", "1"
 
-# Every status a run may have, with the sign and colour it is shown in. None of the signs is wide in any locale.
+# Every status a run may have, with the sign and colour it is shown in. None of the signs is wide in
+# any locale.
 RUN_SIGNS = {
     "queued": ("◌", DIM),
     "running": ("»", BLUE),
@@ -108,8 +110,8 @@ class Page:
     ) -> None:
         """Write rows in columns; the `elastic` one gives way where the terminal is too narrow.
 
-        With `signs` the first column holds statuses, shown as their signs. Where even the narrowest columns have no
-        room beside each other, the cells of a row stand below each other.
+        With `signs` the first column holds statuses, shown as their signs. Where even the narrowest
+        columns have no room beside each other, the cells of a row stand below each other.
         """
         body = [[one_line(self.safe(cell)) for cell in row] for row in rows]
         if signs:
@@ -156,7 +158,8 @@ class Page:
 
 
 def abridge(heads: Sequence[str], body: list[list[str]], widths: list[int], room: int) -> None:
-    """Leave out what stands in parentheses (`03:36 UTC (35 min ago)`), column by column, as long as the room is short.
+    """Leave out what stands in parentheses (`03:36 UTC (35 min ago)`), column by column, as long as
+    the room is short.
 
     Sooner that than cutting a word in two.
     """
@@ -178,10 +181,11 @@ def without_asides(text: str) -> str:
 def squeeze(
     widths: list[int], room: int, *, sizes: Sequence[Sequence[int]], first: int = -1
 ) -> None:
-    """Make columns fit into the room, none below NARROWEST: each time the one gives way in which fewest cells are cut.
+    """Make columns fit into the room, none below NARROWEST: each time the one gives way in which
+    fewest cells are cut.
 
-    So one long cell does not cost all others their ends. Of equals the `first` one gives way, then the widest. `sizes`
-    are the columns of the cells, by column.
+    So one long cell does not cost all others their ends. Of equals the `first` one gives way, then
+    the widest. `sizes` are the columns of the cells, by column.
     """
     sorts = [sorted(column) for column in sizes]
     for _ in range(sum(widths) - room):
@@ -200,8 +204,9 @@ def squeeze(
         widths[place] -= 1
 
 
-# Neither of them is printable to Python, and both are part of how people write: the spaces of other scripts
-# (Chinese sets titles off with U+3000), and what joins letters of Persian and the parts of an emoji.
+# Neither of them is printable to Python, and both are part of how people write: the spaces of other
+# scripts (Chinese sets titles off with U+3000), and what joins letters of Persian and the parts of
+# an emoji.
 SPACES = frozenset(
     "\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u202f\u205f\u3000"
 )
@@ -222,7 +227,9 @@ def one_line(text: str) -> str:
 
 
 def columns(text: str) -> int:
-    """Return how many columns a text takes: Chinese and Japanese characters take two, combining ones none."""
+    """Return how many columns a text takes: Chinese and Japanese characters take two, combining
+    ones none.
+    """
     if text.isascii():
         return len(text)
     from unicodedata import category, east_asian_width
@@ -254,7 +261,9 @@ def pad(text: str, width: int) -> str:
 
 
 def span(seconds: float) -> str:
-    """Return a length of time in one or two units: `12 ms`, `3.1 s`, `45 s`, `3 min`, `2 h 5 min`, `4 d`."""
+    """Return a length of time in one or two units: `12 ms`, `3.1 s`, `45 s`, `3 min`, `2 h 5 min`,
+    `4 d`.
+    """
     if seconds < 0.9995:
         return f"{max(0.0, seconds) * 1000:.0f} ms"
     if seconds < 9.95:

@@ -28,7 +28,10 @@ def replay(call: Call) -> int:
             body[name] = Path(value).read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             call.err.say(
-                f"agentctl: --{name} {value} cannot be read: {getattr(error, 'strerror', None) or error}"
+                (  # noqa: UP034
+                    f"agentctl: --{name} {value} cannot be read: "
+                    f"{getattr(error, 'strerror', None) or error}"
+                )
             )
             return NOT_FOUND if isinstance(error, FileNotFoundError) else USAGE
     try:

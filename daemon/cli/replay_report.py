@@ -59,7 +59,10 @@ def _cost(told: Mapping[str, Any]) -> str:
 
 def _end(page: Page, end: Mapping[str, Any]) -> str:
     detail = f": {page.safe(end['detail'])}" if end["detail"] else ""
-    return f"{words(end['status'])}{detail}, {counted(len(end['calls']), 'call')}, {end['tokens']:,} tokens"
+    return (
+        f"{words(end['status'])}{detail}, {counted(len(end['calls']), 'call')}, {end['tokens']:,} "
+        "tokens"
+    )
 
 
 def _list(page: Page, title: str, lines: list[str]) -> None:
@@ -95,7 +98,10 @@ def lay_down(page: Page, errors: Page, told: Mapping[str, Any], folder: str) -> 
         errors.say(f"agentctl: {error.filename or folder} cannot be written: {error.strerror}")
         return NOT_SUCCEEDED
     page.say(
-        f"run {told['run']} lies in {folder}, {counted(len(told['files']), 'file')}, secrets taken out."
+        (  # noqa: UP034
+            f"run {told['run']} lies in {folder}, {counted(len(told['files']), 'file')}, secrets "
+            "taken out."
+        )
     )
     page.say(f"In CI, with neither daemon nor key: agentctl replay {folder}")
     return DONE

@@ -9,7 +9,9 @@ from daemon.cli.client import Problem
 
 
 def run_named(call: Call) -> Any:
-    """Return the run of that id, the last one of the routine of that name, or with `last` the last one of all."""
+    """Return the run of that id, the last one of the routine of that name, or with `last` the last
+    one of all.
+    """
     if call.run == "last":
         newest = call.client.ask("GET", "/v1/runs?limit=1")["items"]
         if not newest:

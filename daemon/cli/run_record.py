@@ -1,4 +1,6 @@
-"""What of a run's record belongs together: the parts of its prompt, and what each answer of a model was paid."""
+"""What of a run's record belongs together: the parts of its prompt, and what each answer of a model
+was paid.
+"""
 
 from __future__ import annotations
 
@@ -17,9 +19,11 @@ def sections_of(body: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 def paid(
     steps: Sequence[Mapping[str, Any]], calls: Sequence[Mapping[str, Any]]
 ) -> tuple[dict[int, Mapping[str, Any]], list[Mapping[str, Any]]]:
-    """Return which call each answer of a model came of, by the number of its step, and the calls that are no step.
+    """Return which call each answer of a model came of, by the number of its step, and the calls
+    that are no step.
 
-    Those were not answered, or are of what a run does besides its loop: choosing skills, summing up, sub-agents.
+    Those were not answered, or are of what a run does besides its loop: choosing skills, summing
+    up, sub-agents.
     """
     found: dict[int, Mapping[str, Any]] = {}
     rest = list(calls)

@@ -110,13 +110,17 @@ def pause(call: Call) -> int:
         if moment is None:
             return USAGE
         lasts = length(call.until)
-        # a pause of so many hours lasts as long whatever the clock does, one until a date ends on that date
+        # a pause of so many hours lasts as long whatever the clock does, one until a date ends on
+        # that date
         body = {"until": moment} if lasts is None else {"seconds": int(lasts.total_seconds())}
     told = call.ask("POST", f"/v1/routines/{quote(call.routine)}/pause", body)
     if told is not None:
         until = f"until {when(told['paused_until'])}, or " if told["paused_until"] else "until "
         call.out.say(
-            f"{told['name']} is paused {until}`agentctl resume {told['name']}`; by hand it still runs"
+            (  # noqa: UP034
+                f"{told['name']} is paused {until}`agentctl resume {told['name']}`; by hand it "
+                "still runs"
+            )
         )
     return DONE
 

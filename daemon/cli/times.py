@@ -1,4 +1,5 @@
-"""Moments as people type them: `09:00`, `yesterday 09:00`, `mon 18:30`, `2026-11-20 09:00`, or a time from now, `2h`.
+"""Moments as people type them: `09:00`, `yesterday 09:00`, `mon 18:30`, `2026-11-20 09:00`, or a
+time from now, `2h`.
 
 Standard library only; the zone is that of whoever types.
 """
@@ -15,7 +16,8 @@ EXAMPLES = "09:00, yesterday 09:00, mon 18:30, 2026-11-20 09:00 or 2026-11-20T09
 def moment(text: str, now: datetime, *, ahead: bool = False) -> datetime:
     """Return the moment that is meant, in the zone of `now`; ValueError if none can be.
 
-    A bare time is today's, or with `ahead` the next one; a weekday is the last one, or with `ahead` the next.
+    A bare time is today's, or with `ahead` the next one; a weekday is the last one, or with `ahead`
+    the next.
     """
     words = text.strip().lower().split()
     if ahead and (lasts := length(text)):
@@ -40,7 +42,8 @@ def moment(text: str, now: datetime, *, ahead: bool = False) -> datetime:
 
 def _local(wall: datetime, now: datetime) -> datetime:
     """Return a wall time as it is in the zone of whoever asks."""
-    # `now` has a zone that knows its clock changes, or only today's offset, as astimezone() gives it.
+    # `now` has a zone that knows its clock changes, or only today's offset, as astimezone() gives
+    # it.
     return wall.astimezone() if type(now.tzinfo) is timezone else wall.replace(tzinfo=now.tzinfo)
 
 
@@ -69,7 +72,9 @@ def _time(text: str) -> time:
 
 
 def length(text: str) -> timedelta | None:
-    """Return how long `2h` and its like are; None if it is a moment of another form, ValueError if it is too long."""
+    """Return how long `2h` and its like are; None if it is a moment of another form, ValueError if
+    it is too long.
+    """
     word = text.strip().lower()
     number, unit = word[:-1], word[-1:]
     if not number.isdecimal() or unit not in UNITS:

@@ -1,7 +1,8 @@
-"""`agentctl top`: what runs, what waits, what is next and what was spent, for as long as somebody looks.
+"""`agentctl top`: what runs, what waits, what is next and what was spent, for as long as somebody
+looks.
 
-The daemon is asked again when something has happened in a run, not all the time; once a second only the clock times on
-the screen are written anew.
+The daemon is asked again when something has happened in a run, not all the time; once a second only
+the clock times on the screen are written anew.
 """
 
 from __future__ import annotations
@@ -24,13 +25,17 @@ def top(call: Call) -> int:
         from daemon.cli.top_screen import show
     except ModuleNotFoundError as error:
         call.err.say(
-            f"agentctl: top needs the extra top ({error.name} is not installed): pip install 'agentd-routines[top]'; "
+            f"agentctl: top needs the extra top ({error.name} is not installed): pip install "
+            "'agentd-routines[top]'; "
             "`agentctl status` says it once"
         )
         return NOT_SUCCEEDED
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         call.err.say(
-            "agentctl: top needs a terminal; `agentctl status` says it once, `agentctl top --json` for programs"
+            (  # noqa: UP034
+                "agentctl: top needs a terminal; `agentctl status` says it once, `agentctl top "
+                "--json` for programs"
+            )
         )
         return NOT_SUCCEEDED
     Thread(target=watched.follow, name="events", daemon=True).start()

@@ -46,7 +46,10 @@ def picture(watched: Watched, height: int, width: int) -> RenderableType:
     head = Text.assemble(
         ("agentd ", "bold"),
         f"{status['version']}, up for {span((now - _at(status['started'])).total_seconds())}, ",
-        f"{status['routines']['on']} routines on, {spent(watched.told['today'], watched.told['usage'])} today",
+        (
+            f"{status['routines']['on']} routines on, "
+            f"{spent(watched.told['today'], watched.told['usage'])} today"
+        ),
         no_wrap=True,
         overflow="ellipsis",
     )
@@ -83,7 +86,9 @@ Row: TypeAlias = "tuple[Text, str, str, str]"
 
 
 def _most_telling(lists: Sequence[tuple[str, list[Row]]], most: int) -> list[tuple[str, list[Row]]]:
-    """Return so many of the lists, in their order: what runs and what has ended before what comes."""
+    """Return so many of the lists, in their order: what runs and what has ended before what
+    comes.
+    """
     worth = sorted(
         lists, key=lambda each: ("Under way", "Latest", "Waiting", "Next").index(each[0])
     )
@@ -101,7 +106,8 @@ def _table(title: str, rows: Sequence[Row], room: int, width: int) -> tuple[Rend
         show_header=False,
     )
     table.add_column(width=1)
-    # routine, when, what: what a narrow terminal has no room for is left out rather than cut to a letter
+    # routine, when, what: what a narrow terminal has no room for is left out rather than cut to a
+    # letter
     kept = (0, 1, 2) if width >= 60 else (0, 2) if width >= 32 else (0,)
     for place in kept:
         table.add_column(ratio=(2, 2, 5)[place], no_wrap=True, overflow="ellipsis")

@@ -33,7 +33,10 @@ def usage(call: Call) -> int:
         if total["failed"]:
             out.say(out.paint(f"{counted(total['failed'], 'call')} gave no answer", DIM))
         if total["unpriced"]:
-            text = f"{counted(total['unpriced'], 'call')} of models without a known price: `price` in config.toml"
+            text = (
+                f"{counted(total['unpriced'], 'call')} of models without a known price: `price` in "
+                "config.toml"
+            )
             out.say(out.paint(f"not in the dollars: {text}", YELLOW))
     if told["caps"]:
         out.title("Caps")

@@ -36,7 +36,9 @@ def _number(default: int, what: str) -> Option:
 
 
 def function_at(place: str) -> Callable[..., Any]:
-    """Return the function of a place such as `cli.ask:tell`; its module, beneath `daemon`, is imported."""
+    """Return the function of a place such as `cli.ask:tell`; its module, beneath `daemon`, is
+    imported.
+    """
     module, _, name = place.partition(":")
     function: Callable[..., Any] = getattr(import_module(f"daemon.{module}"), name)
     return function
@@ -46,7 +48,9 @@ class Verb:
     """What a verb does and which options it takes."""
 
     def __init__(self, place: str, about: str, *options: Option, raw: bool = False) -> None:
-        """`place`: the module beneath daemon/ and its function, as `cli.ask:tell`; imported when it is wanted."""
+        """`place`: the module beneath daemon/ and its function, as `cli.ask:tell`; imported when it
+        is wanted.
+        """
         self.place, self.about, self.options = place, about, options
         self.raw = raw
         """It reads its arguments itself."""
@@ -57,7 +61,9 @@ class Verb:
         return code
 
     def read(self, name: str, words: list[str]) -> dict[str, Any]:
-        """Return the options of a command line; ends the process with a usage message where it is wrong."""
+        """Return the options of a command line; ends the process with a usage message where it is
+        wrong.
+        """
         if self.raw:
             socket = _take_socket(words)
             return {"rest": words, "json": "--json" in words, "socket": socket}

@@ -1,4 +1,6 @@
-"""Settings that agents wrote: a file of the state folder that stands above config.toml; and what may be read."""
+"""Settings that agents wrote: a file of the state folder that stands above config.toml; and what
+may be read.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,8 @@ from daemon.definitions.reading import read_toml
 from daemon.errors import ConfigError, ToolFailed
 from daemon.models import Json
 
-# Tables that hold neither keys nor addresses that may carry one; of the others only what stands here.
+# Tables that hold neither keys nor addresses that may carry one; of the others only what stands
+# here.
 _READABLE = ("agent", "ask", "budget", "daemon", "digest", "incidents", "keep", "log", "tools")
 _OF_PROVIDERS = (
     *(
@@ -63,7 +66,9 @@ class Overlay:
         return found
 
     async def set(self, key: str, value: str | float | bool) -> Json:
-        """Write a setting; ToolFailed, and nothing is changed, if the daemon cannot go on with it."""
+        """Write a setting; ToolFailed, and nothing is changed, if the daemon cannot go on with
+        it.
+        """
         if not is_settable(key):
             raise ToolFailed(f"no agent may write {key}")
         data = self._data()

@@ -1,19 +1,22 @@
 """When a crontab line fires, as values: parse, next, prev, count.
 
-Theory of operation. The line is read as cronie reads it (crontab(5)), with L, LW, 5L and fri#2 besides. What makes it
-hard is the wall clock, which twice a year leaves minutes out or shows them twice. cron(8) knows two kinds of jobs:
+Theory of operation. The line is read as cronie reads it (crontab(5)), with L, LW, 5L and fri#2
+besides. What makes it hard is the wall clock, which twice a year leaves minutes out or shows them
+twice. cron(8) knows two kinds of jobs:
 
-* the minute or the hour starts with `*` ("every half hour"): the job follows the wall clock. A minute that is left out
+* the minute or the hour starts with `*` ("every half hour"): the job follows the wall clock. A
+  minute that is left out
   does not fire, one that is shown twice fires twice.
-* both are fixed ("at 02:30"): the job wants to run once that night. A minute that is left out fires right after the
+* both are fixed ("at 02:30"): the job wants to run once that night. A minute that is left out fires
+  right after the
   jump, one that is shown twice fires the first time only.
 
-A change of more than three hours (a country crossing the date line) is a correction and not daylight saving: then
-every job follows the wall clock.
+A change of more than three hours (a country crossing the date line) is a correction and not
+daylight saving: then every job follows the wall clock.
 
-So a local day is either plain, with one UTC offset from its first minute to its last, and all is arithmetic; or it is
-shifted, and its few instants are listed. Days near a jump can overlap in UTC (23:30 may come again after 00:00), hence
-the search looks one day further than it seems to need.
+So a local day is either plain, with one UTC offset from its first minute to its last, and all is
+arithmetic; or it is shifted, and its few instants are listed. Days near a jump can overlap in UTC
+(23:30 may come again after 00:00), hence the search looks one day further than it seems to need.
 """
 
 from __future__ import annotations
@@ -52,7 +55,9 @@ NICKNAMES = {
 
 
 class CronError(ValueError):
-    """A crontab line cannot be read; says in which field, what was found there and what to write instead."""
+    """A crontab line cannot be read; says in which field, what was found there and what to write
+    instead.
+    """
 
     def __init__(self, place: str, found: str, problem: str, hint: str = "") -> None:
         self.place, self.found, self.problem, self.hint = place, found, problem, hint
@@ -121,7 +126,9 @@ def weekdays(text: str) -> frozenset[int]:
 
 
 def next_fire(expr: str, tz: str, after: datetime) -> datetime | None:
-    """Return the first instant strictly after `after` at which `expr` fires in the zone named `tz`."""
+    """Return the first instant strictly after `after` at which `expr` fires in the zone named
+    `tz`.
+    """
     return parse(expr).next(after, ZoneInfo(tz))
 
 
@@ -227,10 +234,14 @@ def _hint(spec: _Field, term: str) -> str:
         return "5L is the last Friday of the month"
     words = f", {' '.join(spec.names)}" if spec.names else ""
     sunday = ", 0 and 7 are Sunday" if spec is WEEKDAY else ""
-    return f"a {spec.name} is {spec.first}-{spec.last}{words}{sunday}; *, a-b, */n and lists with commas"
+    return (
+        f"a {spec.name} is {spec.first}-{spec.last}{words}{sunday}; *, a-b, */n and lists with "
+        "commas"
+    )
 
 
-# --- finding instants ------------------------------------------------------------------------------
+# --- finding instants
+# ------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,7 +262,8 @@ class Crontab:
     _calendar: dict[tuple[int, int], tuple[int, ...]] = field(
         default_factory=dict, compare=False, repr=False
     )
-    """Matching days by the month's shape (weekday of its first, length): there are only 28 shapes."""
+    """Matching days by the month's shape (weekday of its first, length): there are only 28 shapes.
+    """
     _listed: dict[tuple[int, tzinfo], _ShiftedDay] = field(
         default_factory=dict, compare=False, repr=False
     )
@@ -262,15 +274,21 @@ class Crontab:
     """The last answers: thousands of routines ask the same in the second they share."""
 
     def next(self, after: datetime, zone: tzinfo) -> datetime | None:
-        """Return the first instant strictly after `after`, in UTC, or None if there is none in 50 years."""
+        """Return the first instant strictly after `after`, in UTC, or None if there is none in 50
+        years.
+        """
         return self._nearest(after, zone, 1)
 
     def prev(self, at: datetime, zone: tzinfo) -> datetime | None:
-        """Return the last instant not later than `at`, in UTC, or None if there was none in 50 years."""
+        """Return the last instant not later than `at`, in UTC, or None if there was none in 50
+        years.
+        """
         return self._nearest(at, zone, -1)
 
     def count(self, after: datetime, until: datetime, zone: tzinfo) -> int:
-        """Return how many instants lie after `after` and not after `until`, without listing them."""
+        """Return how many instants lie after `after` and not after `until`, without listing
+        them.
+        """
         low, high = _second(after), _second(until)
         if high <= low:
             return 0
@@ -337,7 +355,9 @@ class Crontab:
             month += 1
 
     def _days_in(self, first: int, length: int) -> tuple[int, ...]:
-        """Return the matching days of a month of `length` days whose first is the weekday `first`."""
+        """Return the matching days of a month of `length` days whose first is the weekday
+        `first`.
+        """
         if (first, length) not in self._calendar:
             by_date = {day for day in self.days if 0 < day <= length}
             if LAST_DAY in self.days:
@@ -361,7 +381,8 @@ class Crontab:
         if listed := self._listed.get((ordinal, zone)):
             return listed
         midnight = datetime.fromordinal(ordinal)
-        # fold tells which of two equal wall times is meant, so these two see every jump that touches the day
+        # fold tells which of two equal wall times is meant, so these two see every jump that
+        # touches the day
         before = _offset(midnight.replace(tzinfo=zone, fold=0))
         after = _offset(midnight.replace(hour=23, minute=59, tzinfo=zone, fold=1))
         local = (ordinal - EPOCH_ORDINAL) * DAY
@@ -432,7 +453,9 @@ class _ShiftedDay:
 
 
 def _jump(zone: tzinfo, start: int, end: int, shift: int) -> int:
-    """Return the first second with the new offset; a wall time left out lies up to `shift` off its day."""
+    """Return the first second with the new offset; a wall time left out lies up to `shift` off its
+    day.
+    """
     low, high = start - shift, end + shift
     new = _offset(datetime.fromtimestamp(high, zone))
     while high - low > 1:

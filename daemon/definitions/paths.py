@@ -1,4 +1,6 @@
-"""Where config, state and socket lie; standard library only, as the daemon and its small client both ask here."""
+"""Where config, state and socket lie; standard library only, as the daemon and its small client
+both ask here.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,9 @@ from pathlib import Path
 OVERLAY = "overlay.toml"
 """Settings that agents wrote, in the state folder; it stands above config.toml."""
 LONGEST_SOCKET = 100
-"""A socket's path may have 107 bytes on Linux and 103 on macOS; some room is left for `agentd-hooks.sock`."""
+"""A socket's path may have 107 bytes on Linux and 103 on macOS; some room is left for
+`agentd-hooks.sock`.
+"""
 
 
 def user_home() -> Path:
@@ -44,7 +48,9 @@ def looked_at(env: Mapping[str, str], cwd: Path, home: Path) -> str:
 def find_config(
     explicit: Path | None, env: Mapping[str, str], cwd: Path, home: Path
 ) -> Path | None:
-    """Return the config file to use; a named one is returned even if it is missing, so that its absence is told."""
+    """Return the config file to use; a named one is returned even if it is missing, so that its
+    absence is told.
+    """
     if explicit is not None:
         return explicit
     if named := env.get("AGENTD_CONFIG"):
@@ -96,11 +102,13 @@ def socket_places(
 def short(socket: Path, *, uid: int) -> Path:
     """Return the path itself, or one that stands for it when it is too long for a socket address.
 
-    Not $TMPDIR: daemon and client may see different ones. Whoever uses the folder checks that it is theirs.
+    Not $TMPDIR: daemon and client may see different ones. Whoever uses the folder checks that it is
+    theirs.
     """
     raw = os.fsencode(socket.absolute())
     if len(raw) <= LONGEST_SOCKET:
         return socket
-    import hashlib  # it loads OpenSSL, which a client that asks for a list of routines need not wait for
+    # it loads OpenSSL, which a client that asks for a list of routines need not wait for
+    import hashlib
 
     return Path(f"/tmp/agentd-{uid}") / f"{hashlib.sha256(raw).hexdigest()[:16]}.sock"  # noqa: S108 - see above

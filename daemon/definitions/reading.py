@@ -23,7 +23,9 @@ M = TypeVar("M", bound=Table)
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
-    """What a rule found: a key, what stood there and what is wrong with it in the light of the other keys."""
+    """What a rule found: a key, what stood there and what is wrong with it in the light of the
+    other keys.
+    """
 
     key: str
     problem: str
@@ -33,7 +35,9 @@ class Conflict:
 
 @dataclass(frozen=True)  # no slots: typing notes the M of `Rule[M](…)` on the instance
 class Rule(Generic[M]):
-    """A check across fields; `reads` are the dotted keys (`*` is any) without which it cannot judge."""
+    """A check across fields; `reads` are the dotted keys (`*` is any) without which it cannot
+    judge.
+    """
 
     reads: tuple[str, ...]
     check: Callable[[M], Iterable[Conflict]]
@@ -79,7 +83,9 @@ def parse(data: Json, model: type[M], *, file: str | Path, rules: Sequence[Rule[
 def _faults(
     error: ValidationError, data: Json, model: type[M], file: str, rules: Sequence[Rule[M]], /
 ) -> Iterator[Fault]:
-    """Yield every fault of data that did not validate, then those the rules still find in the rest."""
+    """Yield every fault of data that did not validate, then those the rules still find in the
+    rest.
+    """
     findings = findings_of(error, data, model)
     for finding in findings:
         key = dotted(*finding.path)

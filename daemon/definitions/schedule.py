@@ -1,7 +1,7 @@
 """When a routine is due: cron, every, at and by hand as one value with `next` and `prev`.
 
-A slot is an instant in UTC that the schedule names. Nothing here knows what became of one: functions of a schedule and
-a moment, no clock, no state.
+A slot is an instant in UTC that the schedule names. Nothing here knows what became of one:
+functions of a schedule and a moment, no clock, no state.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 NO_TIME = timedelta(0)
-# A slot on one given day of the year within one given weekday comes this many openings later at the latest.
+# A slot on one given day of the year within one given weekday comes this many openings later at the
+# latest.
 MOST_OPENINGS = 400
 SATURDAY_TO_SUNDAY = frozenset({6, 0})
 MONDAY_TO_FRIDAY = frozenset(range(1, 6))
@@ -50,7 +51,9 @@ class Schedule:
     delay: timedelta = NO_TIME
     """How much later than its slot a run starts: the routine's own share of `spread`."""
     active_hours: tuple[int, int] | None = None
-    """From one minute of the day until before another, over midnight if the second is not the later one."""
+    """From one minute of the day until before another, over midnight if the second is not the later
+    one.
+    """
     active_days: frozenset[int] | None = None
     """Sunday is 0. A night counts as the day on which it began."""
     opening: Crontab | None = None
@@ -73,7 +76,9 @@ class Schedule:
         active_hours: str | None = None,
         active_days: str | None = None,
     ) -> Self:
-        """Read a schedule from the words of a `[trigger]`; ValueError for what no routine file may hold."""
+        """Read a schedule from the words of a `[trigger]`; ValueError for what no routine file may
+        hold.
+        """
         hours = _hours(active_hours) if active_hours else None
         hour, minute = divmod(hours[0], 60) if hours else (0, 0)
         return cls(
@@ -110,7 +115,9 @@ class Schedule:
         return self.at if self.at and self.at <= at else None
 
     def count(self, after: datetime, until: datetime) -> int:
-        """Return how many slots lie after `after` and not after `until`; cheap, however many they are."""
+        """Return how many slots lie after `after` and not after `until`; cheap, however many they
+        are.
+        """
         if until <= after:
             return 0
         if self.cron:
@@ -125,7 +132,9 @@ class Schedule:
         return following - slot if following else None
 
     def next_active(self, after: datetime) -> datetime | None:
-        """Return the first slot after `after` within the active hours and days; None if there is none within reach."""
+        """Return the first slot after `after` within the active hours and days; None if there is
+        none within reach.
+        """
         for _ in range(MOST_OPENINGS):
             slot = self.next(after)
             if slot is None or self.active(slot):
@@ -154,8 +163,8 @@ class Schedule:
     def may_catch_up(self, slot: datetime, now: datetime) -> bool:
         """Tell whether a slot that was missed is still worth a run.
 
-        By default up to half of its period: later than that the next slot is nearer, and a greeting of the morning is
-        stale. What happens only once is always worth it.
+        By default up to half of its period: later than that the next slot is nearer, and a greeting
+        of the morning is stale. What happens only once is always worth it.
         """
         late = self.lateness(slot, now)
         if isinstance(self.catch_up, timedelta):
@@ -184,7 +193,9 @@ class Schedule:
         return self.active_days is None or day in self.active_days
 
     def window(self, moment: datetime) -> tuple[datetime, datetime]:
-        """Return the active hours that began last before a moment, or the whole day if there are none."""
+        """Return the active hours that began last before a moment, or the whole day if there are
+        none.
+        """
         start, end = self.active_hours or (0, 24 * 60)
         day = moment.astimezone(self.zone).date()
         if self._at(day, start) > moment:
@@ -198,7 +209,9 @@ class Schedule:
     # --- words
 
     def words(self, event: str = "") -> str:
-        """Return the schedule in English: `at 08:30 on weekdays, Europe/Berlin`; `event` is what else starts it."""
+        """Return the schedule in English: `at 08:30 on weekdays, Europe/Berlin`; `event` is what
+        else starts it.
+        """
         on_wall = bool(self.cron or self.at or self.active_hours or self.active_days)
         parts = [
             event,
@@ -222,7 +235,8 @@ class Schedule:
 
 
 def spread_offset(name: str, window: timedelta, machine: str) -> timedelta:
-    """Return the share of a window by which one routine on one machine starts later, always the same.
+    """Return the share of a window by which one routine on one machine starts later, always the
+    same.
 
     A random delay would spread as well, but nobody could tell when the next run starts.
     """
@@ -240,11 +254,14 @@ def _hours(text: str) -> tuple[int, int]:
     return start, end
 
 
-# --- crontab in words ------------------------------------------------------------------------------
+# --- crontab in words
+# ------------------------------------------------------------------------------
 
 
 def cron_words(cron: Crontab) -> str:
-    """Return a crontab line in English, or the line itself where English would be harder to read."""
+    """Return a crontab line in English, or the line itself where English would be harder to
+    read.
+    """
     times = _times_words(cron.hours, cron.minutes)
     days = _days_words(cron)
     return (
@@ -305,7 +322,10 @@ def _days_words(cron: Crontab) -> str | None:
 
 def _dates_words(days: frozenset[int]) -> str:
     last = {crontab.LAST_DAY: "last day", crontab.LAST_WORKDAY: "last workday"}
-    return f"on the {_listed([*(_ordinal(day) for day in sorted(days) if day > 0), *(last[d] for d in days if d < 0)])}"
+    return (
+        "on the "
+        f"{_listed([*(_ordinal(day) for day in sorted(days) if day > 0), *(last[d] for d in days if d < 0)])}"  # noqa: E501
+    )
 
 
 def _cron_weekdays_words(weekdays: frozenset[tuple[int, int]]) -> str:

@@ -1,7 +1,8 @@
-"""Schedules in plain words, the common ones: `weekdays at 9am`, `every 2 hours`, `on the last day of the month`.
+"""Schedules in plain words, the common ones: `weekdays at 9am`, `every 2 hours`, `on the last day
+of the month`.
 
-What is not certain is not guessed: it raises Unclear, which shows what can be written. A day without a time begins at
-00:00, as with @daily.
+What is not certain is not guessed: it raises Unclear, which shows what can be written. A day
+without a time begins at 00:00, as with @daily.
 """
 
 from __future__ import annotations
@@ -99,7 +100,8 @@ def _plain(text: str) -> str:
     return re.sub(r"(\d) (am|pm)\b", r"\1\2", words)
 
 
-# --- every so often --------------------------------------------------------------------------------
+# --- every so often
+# --------------------------------------------------------------------------------
 
 
 def _interval(words: str, text: str, _zone: ZoneInfo) -> Trigger | None:
@@ -133,7 +135,8 @@ def _interval(words: str, text: str, _zone: ZoneInfo) -> Trigger | None:
     return trigger
 
 
-# --- on days, at times -----------------------------------------------------------------------------
+# --- on days, at times
+# -----------------------------------------------------------------------------
 
 
 def _days_and_times(words: str, text: str, _zone: ZoneInfo) -> Trigger | None:
@@ -185,7 +188,9 @@ def _days(words: str, text: str, *, timed: bool) -> str | None:
 
 
 def _days_of(period: str, words: str, text: str) -> str | None:
-    """Read `on mondays` of every week, `on the 15th` of every month, `on 24 december` of every year."""
+    """Read `on mondays` of every week, `on the 15th` of every month, `on 24 december` of every
+    year.
+    """
     if period in ("week", "weekly"):
         weekdays = _weekdays(words)
         return None if weekdays is None else f"* * {weekdays}"
@@ -258,7 +263,8 @@ def _clock(word: str, text: str) -> tuple[int, int]:
     return number, minutes
 
 
-# --- once ------------------------------------------------------------------------------------------
+# --- once
+# ------------------------------------------------------------------------------------------
 
 
 def _once(words: str, text: str, zone: ZoneInfo) -> Trigger | None:

@@ -14,7 +14,9 @@ Loc: TypeAlias = tuple[int | str, ...]
 
 
 def path_of(loc: Loc, data: Any, value: Any, *, missing: bool) -> Loc:
-    """Return the place in the data that an error speaks of; pydantic mixes the names of union branches into it."""
+    """Return the place in the data that an error speaks of; pydantic mixes the names of union
+    branches into it.
+    """
     names: Loc = loc[:-1] if missing else loc
 
     def walk(node: Any, at: int) -> Loc | None:
@@ -54,7 +56,8 @@ def dotted(*path: int | str) -> str:
 
 
 def mended(node: Any, path: Loc, broken: Collection[Loc], model: type[BaseModel]) -> Any:
-    """Return a copy of the data in which nothing is broken: the entry is left out or, where it must be, stands in.
+    """Return a copy of the data in which nothing is broken: the entry is left out or, where it must
+    be, stands in.
 
     No rule that reads a broken key sees the copy, so a stand-in deceives nobody.
     """

@@ -1,4 +1,6 @@
-"""The skills of one folder: read strictly, each fault with its place; one broken skill harms no other."""
+"""The skills of one folder: read strictly, each fault with its place; one broken skill harms no
+other.
+"""
 
 from __future__ import annotations
 

@@ -50,7 +50,8 @@ _KIND = {
     "union_tag_invalid": "expected {choices}",
     "union_tag_not_found": "is missing",
 }
-# "wrong type" of one branch of a union says nothing where another branch found a fault deeper inside
+# "wrong type" of one branch of a union says nothing where another branch found a fault deeper
+# inside
 _SHALLOW = {
     *(
         "string_type",

@@ -18,7 +18,9 @@ Items: TypeAlias = Annotated[tuple[T, ...], Strict(strict=False)]
 
 
 class Table(BaseModel):
-    """One table of a file: nothing unknown, nothing converted behind the writer's back, nothing changed later."""
+    """One table of a file: nothing unknown, nothing converted behind the writer's back, nothing
+    changed later.
+    """
 
     # deferred: a table within a table is built as a part of it, and not once more by itself
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, defer_build=True)
@@ -93,7 +95,9 @@ SomeDuration: TypeAlias = Annotated[Duration, at_least("0.001s")]
 
 
 def _as_json(value: Any) -> Any:
-    """Return a TOML value as JSON knows it: dates become text, as the reader of JSON gets them anyway."""
+    """Return a TOML value as JSON knows it: dates become text, as the reader of JSON gets them
+    anyway.
+    """
     match value:
         case dict():
             return {key: _as_json(item) for key, item in value.items()}

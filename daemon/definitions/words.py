@@ -37,7 +37,9 @@ _SECRET_LOOKS = re.compile(
 
 
 def may_be_secret(value: Any, key: str) -> bool:
-    """Tell whether a text could be a key that was put into the wrong place, or under a mistyped name."""
+    """Tell whether a text could be a key that was put into the wrong place, or under a mistyped
+    name.
+    """
     if isinstance(value, list | tuple):
         return any(may_be_secret(item, key) for item in value)
     if not isinstance(value, str) or not value:
@@ -52,7 +54,9 @@ def may_be_secret(value: Any, key: str) -> bool:
 
 
 def shown(value: Any, key: str = "") -> str:
-    """Return a value as its writer would recognise it, shortened; what may be a secret is not shown."""
+    """Return a value as its writer would recognise it, shortened; what may be a secret is not
+    shown.
+    """
     if may_be_secret(value, key):
         return "a text that is not shown here"
     match value:

@@ -1,4 +1,6 @@
-"""The ledger in a line, by day or by week, without a model: "47 checks, 46 quiet, 1 alert, 0 missed, $0.03"."""
+"""The ledger in a line, by day or by week, without a model: "47 checks, 46 quiet, 1 alert, 0
+missed, $0.03".
+"""
 
 from __future__ import annotations
 
@@ -16,12 +18,15 @@ from daemon.store.journal import Journal
 log = structlog.get_logger()
 
 _DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
-# A machine that slept has lost none of its clock, but timers count only what it was awake: look again at times.
+# A machine that slept has lost none of its clock, but timers count only what it was awake: look
+# again at times.
 _LOOK = 3600.0
 
 
 def latest(wanted: DigestConfig, now: datetime, zone: ZoneInfo) -> datetime:
-    """Return the last moment up to now at which a digest is due; at the same hour by the wall, whatever summer does."""
+    """Return the last moment up to now at which a digest is due; at the same hour by the wall,
+    whatever summer does.
+    """
     hour, minute = map(int, wanted.at.split(":"))
     day = now.astimezone(zone).date()
     while True:
@@ -78,7 +83,9 @@ def _counted(number: int, thing: str) -> str:
 
 
 class Digest:
-    """Tells the digest when it is due; one that came due while nobody was there is told at the next start."""
+    """Tells the digest when it is due; one that came due while nobody was there is told at the next
+    start.
+    """
 
     def __init__(
         self,

@@ -1,6 +1,8 @@
-"""Markdown for targets that show something else: as plain text, as HTML for mail, and cut to a size.
+"""Markdown for targets that show something else: as plain text, as HTML for mail, and cut to a
+size.
 
-markdown-it-py reads it by the rules of CommonMark. Not here: links that must not be followed, which sanitize.py breaks.
+markdown-it-py reads it by the rules of CommonMark. Not here: links that must not be followed, which
+sanitize.py breaks.
 """
 
 from __future__ import annotations
@@ -21,7 +23,9 @@ _MAIL_LINKS = ("http://", "https://", "mailto:")
 
 
 def plain(markdown: str) -> str:
-    """Return the text without its marks: headings underlined, links followed by their address, code indented."""
+    """Return the text without its marks: headings underlined, links followed by their address, code
+    indented.
+    """
     from markdown_it.tree import SyntaxTreeNode
 
     try:
@@ -31,7 +35,9 @@ def plain(markdown: str) -> str:
 
 
 def html(markdown: str) -> str:
-    """Return Markdown as HTML for mail: it loads and runs nothing, and its links lead to the web or to a mailbox."""
+    """Return Markdown as HTML for mail: it loads and runs nothing, and its links lead to the web or
+    to a mailbox.
+    """
     parser = _parser(for_mail=True)
     tokens = parser.parse(markdown)
     for token in tokens:
@@ -45,7 +51,9 @@ def html(markdown: str) -> str:
 
 @cache
 def _parser(*, for_mail: bool = False) -> MarkdownIt:
-    """Return a parser of CommonMark to which raw HTML is text; for mail it reads tables, and images as links."""
+    """Return a parser of CommonMark to which raw HTML is text; for mail it reads tables, and images
+    as links.
+    """
     from markdown_it import MarkdownIt
 
     parser = MarkdownIt("commonmark", {"html": False, "breaks": True})
@@ -56,10 +64,12 @@ def _parser(*, for_mail: bool = False) -> MarkdownIt:
 
 
 def _scan_emphasis(state: StateInline, silent: bool) -> bool:
-    """Read marks of emphasis, the rule `emphasis` of markdown-it, with two departures from CommonMark.
+    """Read marks of emphasis, the rule `emphasis` of markdown-it, with two departures from
+    CommonMark.
 
-    Inside a word of ASCII letters and digits nothing is marked: `2*3*4` keeps its signs. And beside a character that is
-    not ASCII a mark opens or closes whatever stands on its other side, as Chinese has no spaces: `**注意：**请`.
+    Inside a word of ASCII letters and digits nothing is marked: `2*3*4` keeps its signs. And beside
+    a character that is not ASCII a mark opens or closes whatever stands on its other side, as
+    Chinese has no spaces: `**注意：**请`.
     """
     from markdown_it.rules_inline.state_inline import Delimiter
 
@@ -93,7 +103,9 @@ def _scan_emphasis(state: StateInline, silent: bool) -> bool:
 
 
 def _block_lines(blocks: Sequence[SyntaxTreeNode]) -> list[str]:
-    """Return blocks as lines of text, with an empty line between two of them except in a tight list."""
+    """Return blocks as lines of text, with an empty line between two of them except in a tight
+    list.
+    """
     lines: list[str] = []
     for number, block in enumerate(blocks):
         if number and not _is_tight(blocks[number - 1]):
@@ -149,10 +161,11 @@ def _inline_text(node: SyntaxTreeNode) -> str:
 
 
 def parts(text: str, limit: int, size: Callable[[str], int] = len) -> list[str]:
-    """Return the text in pieces that `size` measures as at most `limit`, cut where a reader would cut it.
+    """Return the text in pieces that `size` measures as at most `limit`, cut where a reader would
+    cut it.
 
-    Between paragraphs if that fills half a piece, else between lines, else between words, else anywhere. Code that is
-    cut is closed and opened again.
+    Between paragraphs if that fills half a piece, else between lines, else between words, else
+    anywhere. Code that is cut is closed and opened again.
     """
     found, rest = _first_parts(text, limit, size, None)
     return [*found, rest] if rest or not found else found
@@ -167,10 +180,13 @@ def beginning(text: str, limit: int, size: Callable[[str], int] = len) -> str:
 def _first_parts(
     text: str, limit: int, size: Callable[[str], int], most: int | None
 ) -> tuple[list[str], str]:
-    """Return the first parts of a text that is too long, and the rest: to measure what nobody gets may take long."""
+    """Return the first parts of a text that is too long, and the rest: to measure what nobody gets
+    may take long.
+    """
     found: list[str] = []
     rest = text.strip("\n")
-    # nothing is measured as less than half of what it is, so much of a long text need not be measured at all
+    # nothing is measured as less than half of what it is, so much of a long text need not be
+    # measured at all
     while (
         rest
         and (len(rest) > 2 * limit + 100 or size(rest) > limit)

@@ -1,4 +1,6 @@
-"""A report in the words its reader sees: what it is, for when it was due and when it came, and its text."""
+"""A report in the words its reader sees: what it is, for when it was due and when it came, and its
+text.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,8 @@ _ENDS = {
 
 
 _WARNING = (
-    "Something this run has read looked like an attempt to give it orders; take what is said above with care."
+    "Something this run has read looked like an attempt to give it orders; take what is said above "
+    "with care."
     " `agentctl quarantine` and `agentctl logs --level warning` tell more."
 )
 
@@ -52,7 +55,9 @@ class Message:
 
 
 def compose(delivery: Delivery) -> Message:
-    """Word a delivery: the report of a success as it is, of anything else what happened and what there was to show."""
+    """Word a delivery: the report of a success as it is, of anything else what happened and what
+    there was to show.
+    """
     report, options = delivery.report, delivery.options
     if options.get("notice"):
         return _notice(report.scheduled_zone, options)
@@ -74,7 +79,9 @@ def compose(delivery: Delivery) -> Message:
 
 
 def _notice(zone: str, options: Json) -> Message:
-    """Word what is no run's report: that something works again, that a target takes nothing, the digest."""
+    """Word what is no run's report: that something works again, that a target takes nothing, the
+    digest.
+    """
     text = str(options["text"])
     if since := options.get("since"):
         text = text.replace(
@@ -103,7 +110,10 @@ def _as_incident(options: Json, when: datetime) -> str:
         if options.get("instead_of")
         else ""
     )
-    return f"\n\n{told}. Until it works again you are only reminded; `agentctl ack {number}` stops that too.{instead}"
+    return (
+        f"\n\n{told}. Until it works again you are only reminded; `agentctl ack {number}` stops "
+        f"that too.{instead}"
+    )
 
 
 def _timing(slot: datetime, options: Json) -> list[str]:

@@ -1,7 +1,8 @@
-"""The outbox: takes deliveries from the journal, hands them to their channels, writes down how it went.
+"""The outbox: takes deliveries from the journal, hands them to their channels, writes down how it
+went.
 
-It sleeps until the next delivery is due or `wake` is called. Each target has a queue of its own, so that one that
-hangs holds up nobody else; within a target reports go one by one, the oldest first.
+It sleeps until the next delivery is due or `wake` is called. Each target has a queue of its own, so
+that one that hangs holds up nobody else; within a target reports go one by one, the oldest first.
 """
 
 from __future__ import annotations
@@ -29,15 +30,17 @@ _LONGEST_WAIT = timedelta(hours=1)
 _PATIENCE = timedelta(hours=24)
 # So many attempts in a row, within some four minutes, are no hiccup any more.
 _IN_TROUBLE = 3
-# A channel that says nothing for so long is taken to have failed; what it knows of its own limits is shorter.
+# A channel that says nothing for so long is taken to have failed; what it knows of its own limits
+# is shorter.
 _SEND_LIMIT = 120.0
 
 
 def wait_after(attempts: int) -> timedelta | None:
     """Return how long to wait after so many failed attempts; None once a day has been spent on it.
 
-    The wait doubles from 30 s to 1 h. It counts attempts, not the clock, so that a machine that was off for a week
-    still gives a report its full day. No jitter: nobody else has this target at the same second.
+    The wait doubles from 30 s to 1 h. It counts attempts, not the clock, so that a machine that was
+    off for a week still gives a report its full day. No jitter: nobody else has this target at the
+    same second.
     """
     waits, spent = _FIRST_WAIT, timedelta()
     for _ in range(attempts - 1):
@@ -58,7 +61,9 @@ class Outbox:
         redact: Callable[[str], str] = str,
         count: Callable[[str, str], None] = lambda target, outcome: None,
     ) -> None:
-        """`channel` finds the way to a target, or raises DeliveryFailed; `count` is told of each attempt."""
+        """`channel` finds the way to a target, or raises DeliveryFailed; `count` is told of each
+        attempt.
+        """
         self._count = count
         self._journal, self._clock, self._channel, self._redact = journal, clock, channel, redact
         self._bell = asyncio.Event()
@@ -87,7 +92,8 @@ class Outbox:
 
     async def _start_due(self, queues: asyncio.TaskGroup, now: datetime) -> None:
         due: dict[str, list[Delivery]] = {}
-        # as it was before we ask: a queue that ends meanwhile may have sent what the answer still calls due
+        # as it was before we ask: a queue that ends meanwhile may have sent what the answer still
+        # calls due
         busy = frozenset(self._busy)
         for delivery in await self._journal.due_deliveries(now):
             if delivery.target not in busy:
@@ -101,7 +107,8 @@ class Outbox:
             for delivery in deliveries:
                 await self._send(delivery)
         except DaemonError as error:
-            # it could not be written down, so it is still due; not at once, or a full disk would keep us running hot
+            # it could not be written down, so it is still due; not at once, or a full disk would
+            # keep us running hot
             log.error("delivery.unrecorded", target=target, error=str(error))  # noqa: TRY400 - no traceback helps here
             await asyncio.sleep(_FIRST_WAIT.total_seconds())
         finally:
@@ -122,7 +129,8 @@ class Outbox:
             )
             await self._failed(delivery, f"{type(error).__name__}: {error}")
         else:
-            # shielded: what has arrived must not be sent again because we were told to stop in this moment
+            # shielded: what has arrived must not be sent again because we were told to stop in this
+            # moment
             await asyncio.shield(self._journal.delivered(delivery.id, receipt.detail))
             self._count(delivery.target, "delivered")
             log.info(
@@ -137,7 +145,9 @@ class Outbox:
     async def _failed(
         self, delivery: Delivery, error: str, *, retry: bool = True, after: float = 0
     ) -> None:
-        """Write down that it did not arrive, and when to try again, if ever; not sooner than the target wants it."""
+        """Write down that it did not arrive, and when to try again, if ever; not sooner than the
+        target wants it.
+        """
         wait, error = wait_after(delivery.attempts + 1) if retry else None, self._redact(error)
         asked = timedelta(seconds=min(after, _PATIENCE.total_seconds()))
         again = self._clock.now() + max(wait, asked) if wait else None
@@ -158,7 +168,9 @@ class Outbox:
             await self._raise_alarm(delivery, error)
 
     async def _raise_alarm(self, delivery: Delivery, error: str) -> None:
-        """Say elsewhere that this target takes nothing; where there is no elsewhere, the log and `status` say it."""
+        """Say elsewhere that this target takes nothing; where there is no elsewhere, the log and
+        `status` say it.
+        """
         advice = (
             "What goes there is kept and tried again for a day. `agentctl deliveries` shows it."
         )

@@ -1,4 +1,5 @@
-"""To a dead man's switch, in the form of healthchecks.io: an address that is told of starts, successes and failures.
+"""To a dead man's switch, in the form of healthchecks.io: an address that is told of starts,
+successes and failures.
 
 It notices what nobody can report: that the machine is off. https://healthchecks.io/docs/http_api/
 """
@@ -16,7 +17,8 @@ from daemon.system.http_client import connection_settings
 
 _PATIENCE = 10.0  # seconds for an answer
 _MOST_SAID = 10_000  # characters: more is not kept there
-# Bytes of an answer: its status says all, its end that it came whole; more than these are not waited for.
+# Bytes of an answer: its status says all, its end that it came whole; more than these are not
+# waited for.
 _MOST_READ = 65_536
 # A success of an hour ago would hide the failure that came after it.
 _STALE = timedelta(minutes=10)

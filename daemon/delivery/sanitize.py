@@ -1,28 +1,32 @@
-"""Take out of a report what acts by itself where it is read: links and images, mark-up, control sequences.
+"""Take out of a report what acts by itself where it is read: links and images, mark-up, control
+sequences.
 
-A mail client, a chat and a browser fetch pictures and show previews of links before anybody clicks; an address with
-something in its path or its name has then been told to whoever wrote it. So in a report whose run has read what
-strangers wrote no address stays one: each can still be read, and none is followed. Nothing here knows which addresses
-are good, and no list could.
+A mail client, a chat and a browser fetch pictures and show previews of links before anybody clicks;
+an address with something in its path or its name has then been told to whoever wrote it. So in a
+report whose run has read what strangers wrote no address stays one: each can still be read, and
+none is followed. Nothing here knows which addresses are good, and no list could.
 
-Theory of operation: text is brought to one form first (entities undone, invisible characters out), so that what is
-looked for cannot be spelt another way. Then each construct by which Markdown, HTML, chats or terminals make something
-of text is broken where it begins. Doing it twice changes nothing more.
+Theory of operation: text is brought to one form first (entities undone, invisible characters out),
+so that what is looked for cannot be spelt another way. Then each construct by which Markdown, HTML,
+chats or terminals make something of text is broken where it begins. Doing it twice changes nothing
+more.
 """
 
 from __future__ import annotations
 
 import re
 
-# ECMA-48 sequences with what they carry (CSI; OSC, DCS and the like up to their end), then any other control character.
-# An open one ends with its line: it must not swallow the rest of the report.
+# ECMA-48 sequences with what they carry (CSI; OSC, DCS and the like up to their end), then any
+# other control character. An open one ends with its line: it must not swallow the rest of the
+# report.
 _SEQUENCES = re.compile(
     r"(?m)(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]?"
     r"|(?:\x1b[\]P^_X]|[\x9d\x90\x9e\x9f\x98])[^\n]*?(?:\x1b\\|[\x07\x9c]|$)|\x1b[^\n]?"
 )
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-# What no reader sees but a model does, and what makes text read otherwise than it is written: tags, direction
-# overrides, soft hyphens and zero width (between letters of joined scripts they are spelling, in addresses they hide).
+# What no reader sees but a model does, and what makes text read otherwise than it is written: tags,
+# direction overrides, soft hyphens and zero width (between letters of joined scripts they are
+# spelling, in addresses they hide).
 _UNSEEN = re.compile(
     "[\u00ad\u061c\u180e\u200b\u200e\u200f\u202a-\u202e\u2060-\u2064\u2066-\u206f\ufeff\ufff9-\ufffb\U000e0000-\U000e0fff]"
 )
@@ -34,10 +38,12 @@ _BARE_SCHEME = re.compile(
     r"(?i)\b(javascript|vbscript|data|mailto|tel|sms|facetime|file|blob|magnet|ms-[a-z-]+|callto|skype|whatsapp|tg"
     r"|slack|vscode|xmpp|sips?)([:：])(?=\S)"
 )
-# `//host/path` and `\\server\share` are addresses, too: of the same scheme, and of a share that is told who asks.
+# `//host/path` and `\\server\share` are addresses, too: of the same scheme, and of a share that is
+# told who asks.
 _SCHEMELESS = re.compile(r"(?<![:\w/\\])(?:[\\/]{2})(?=[\w\[])")
 _LABEL = r"[^\W_](?:[\w-]{0,62}[^\W_])?"
-# A name of a host that a chat would take for an address: with a path or a question behind it, or in three parts.
+# A name of a host that a chat would take for an address: with a path or a question behind it, or in
+# three parts.
 _HOST = re.compile(
     rf"(?<![\w@.\\-])(?<![\w.~\s]/)(?<!^/)(?:{_LABEL}[.。．｡]){{1,10}}(?P<top>[^\W\d_]{{2,24}}|xn--[\w-]{{1,59}})"
     r"(?P<port>:\d{1,5})?(?P<rest>[/?#]|(?![\w.]))"
@@ -50,9 +56,12 @@ _CALLS = re.compile(r"@(?=(?:everyone|here|channel|all)\b)")
 _WWW = re.compile(r"(?i)\bwww(?=[.。．｡])")
 # Endings of files, which are not asked for over a network.
 _FILES = (
-    "service socket timer target mount slice scope path device conf cfg toml yaml yml json log gz xz zst bz tar zip md"
-    " txt py pyc pyi js ts css html htm h c cc cpp hpp rs go rb sh bash sql db sqlite csv tsv xml ini env lock pem key"
-    " crt deb rpm whl so ko exe dll bak tmp swp orig rej patch diff pid sock out err jpg jpeg png gif svg pdf odt docx"
+    "service socket timer target mount slice scope path device conf cfg toml yaml yml json log gz "
+    "xz zst bz tar zip md"
+    " txt py pyc pyi js ts css html htm h c cc cpp hpp rs go rb sh bash sql db sqlite csv tsv xml "
+    "ini env lock pem key"
+    " crt deb rpm whl so ko exe dll bak tmp swp orig rej patch diff pid sock out err jpg jpeg png "
+    "gif svg pdf odt docx"
 )
 _NO_TOPS = frozenset(_FILES.split(" "))
 

@@ -1,4 +1,6 @@
-"""Every place a report may go to: the channels that are simply there, and the named targets of config.toml."""
+"""Every place a report may go to: the channels that are simply there, and the named targets of
+config.toml.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ class Targets:
     def __init__(
         self, config: Config, *, workspace: Path, env: Mapping[str, str], secrets: Secrets
     ) -> None:
-        """Raise ConfigError if a target's address or secret is missing, or the extra that its kind needs."""
+        """Raise ConfigError if a target's address or secret is missing, or the extra that its kind
+        needs.
+        """
         self._workspace, self._env, self._secrets = workspace, env, secrets
         self._tables: dict[str, TargetConfig] = dict(config.targets)
         self._urls: dict[str, str] = {}
@@ -60,7 +64,9 @@ class Targets:
         return self._channels[name]
 
     async def started(self, name: str, run: Run) -> None:
-        """Tell a dead man's switch that a run starts; if that fails, so be it: its end is told with care."""
+        """Tell a dead man's switch that a run starts; if that fails, so be it: its end is told with
+        care.
+        """
         from daemon.delivery.ping import PingChannel
 
         with suppress(DeliveryFailed):
@@ -128,7 +134,9 @@ KINDS: Mapping[str, Callable[[Targets, str], Channel]] = {
 
 
 def missing_extra(kind: str, url: str = "") -> str:
-    """Return which extra a target of this kind and address still needs, as a sentence; empty if it needs none."""
+    """Return which extra a target of this kind and address still needs, as a sentence; empty if it
+    needs none.
+    """
     if kind == "apprise":
         from daemon.delivery.channels.mail import is_mail
 

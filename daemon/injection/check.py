@@ -1,6 +1,7 @@
 """Say whether a tool's result tries to give orders.
 
-Signs add up within a window, each kind once, so that a long page is not condemned for what stands far apart.
+Signs add up within a window, each kind once, so that a long page is not condemned for what stands
+far apart.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from daemon.injection.marks import marked
 from daemon.injection.readings import Reading, readings
 from daemon.injection.signs import BLOCK, REVIEW, WARN, Family, Hit, hits, load_rules
 
-# What the tools that ship with us say themselves. All else, those of users and servers too, brings in what is outside.
+# What the tools that ship with us say themselves. All else, those of users and servers too, brings
+# in what is outside.
 _OURS = frozenset(
     {
         "memory_store",
@@ -81,7 +83,9 @@ def needs_injection_check(tool: str) -> bool:
 
 
 def check_tool_result(tool: str, text: str, detector: Detector | None = None) -> Finding:
-    """Return Block, Review, Warn or Pass for one result; the stricter of our own opinion and the detector's."""
+    """Return Block, Review, Warn or Pass for one result; the stricter of our own opinion and the
+    detector's.
+    """
     if not needs_injection_check(tool):
         return Pass()
     found = examine(text)
@@ -118,7 +122,9 @@ _DISGUISED = 4  # points: nobody disguises what is harmless
 
 
 def _judged(reading: Reading, *, beyond: int) -> tuple[int, Finding]:
-    """Return the points of the worst window of a reading, and what they mean; `beyond` were found without it."""
+    """Return the points of the worst window of a reading, and what they mean; `beyond` were found
+    without it.
+    """
     prose, found = hits_in(reading)
     if not found:
         return 0, Pass()
@@ -148,7 +154,9 @@ def _judged(reading: Reading, *, beyond: int) -> tuple[int, Finding]:
 
 
 def _thinned(found: Sequence[Hit]) -> list[Hit]:
-    """Leave out what says the same a few words on; a text of nothing else would take long to judge."""
+    """Leave out what says the same a few words on; a text of nothing else would take long to
+    judge.
+    """
     thinned: list[Hit] = []
     last: dict[tuple[str, int], int] = {}
     for hit in found:
@@ -193,7 +201,9 @@ _CHINESE = re.compile(r"[\u4e00-\u9fff]")
 
 
 def _may_hold_pieces(text: str) -> bool:
-    """Tell whether a text may be in one of the languages of pieces.toml: only Turkish is written in ASCII."""
+    """Tell whether a text may be in one of the languages of pieces.toml: only Turkish is written in
+    ASCII.
+    """
     return not text.isascii() or "talimat" in text
 
 

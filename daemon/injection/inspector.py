@@ -1,7 +1,9 @@
-"""What a call brought is looked at before a model sees it: whose words it may hold, and whether they give orders.
+"""What a call brought is looked at before a model sees it: whose words it may hold, and whether
+they give orders.
 
-Taint is decided by where a text comes from, never by how it reads. The injection check only labels, and keeps the
-blatant away: what it blocks is kept for a person, and the model is told so in its place.
+Taint is decided by where a text comes from, never by how it reads. The injection check only labels,
+and keeps the blatant away: what it blocks is kept for a person, and the model is told so in its
+place.
 """
 
 from __future__ import annotations
@@ -32,12 +34,16 @@ log = structlog.get_logger()
 
 # What a model reads in the place of a result that is withheld, by language.
 WITHHELD = {
-    "en": "[withheld: what {tool} returned gave orders to you ({reason}). It is kept as {id} for a person.]",
+    "en": (
+        "[withheld: what {tool} returned gave orders to you ({reason}). It is kept as {id} for a "
+        "person.]"
+    ),
     "zh": "[已扣留:{tool} 返回的内容在向你下命令({reason})。已保存为 {id},供人查看。]",
 }
 
-# Tools that answer in our own words, or in those of the owner. All others bring what anybody may have written, those of
-# users and servers too. `memory_recall` and `sysinfo` do so where they say it themselves.
+# Tools that answer in our own words, or in those of the owner. All others bring what anybody may
+# have written, those of users and servers too. `memory_recall` and `sysinfo` do so where they say
+# it themselves.
 OURS = frozenset(
     {
         *("finish", "report_items", "self_info", "file_write", "memory_store", "memory_forget"),
@@ -46,7 +52,8 @@ OURS = frozenset(
 )
 # Parts of sysinfo that quote logs: whoever can reach a port of this machine can write lines there.
 QUOTING = frozenset({"errors"})
-# Characters that are looked at on the event loop: longer texts take more time than others should wait.
+# Characters that are looked at on the event loop: longer texts take more time than others should
+# wait.
 SHORT = 6_000
 
 
@@ -136,7 +143,9 @@ class InjectionInspector:
 
 
 def _detector(name: str) -> Detector | None:
-    """Return the user's own check, by `module:function`; whatever is wrong with it, ours still stands."""
+    """Return the user's own check, by `module:function`; whatever is wrong with it, ours still
+    stands.
+    """
     if not name:
         return None
     module, _, function = name.partition(":")

@@ -1,7 +1,8 @@
-"""Find what is made to look like the frame around a text: chat templates, voices of the system, ends of tool results.
+"""Find what is made to look like the frame around a text: chat templates, voices of the system,
+ends of tool results.
 
-They are listed in rules/frames.toml and replaced by words that survive the loss of punctuation, so that rules can be
-written about them.
+They are listed in rules/frames.toml and replaced by words that survive the loss of punctuation, so
+that rules can be written about them.
 """
 
 from __future__ import annotations
@@ -66,7 +67,9 @@ def _anchors() -> frozenset[str]:
 
 
 def marked(text: str, present: Set[str]) -> str:
-    """Return folded text, which holds these words, with the frames of other voices as words; itself if it has none."""
+    """Return folded text, which holds these words, with the frames of other voices as words; itself
+    if it has none.
+    """
     if _anchors().isdisjoint(present):
         return text
     places = Places(text)

@@ -1,6 +1,7 @@
 """Take disguises off a text: look-alike letters, invisible characters, spaced or encoded words.
 
-Every reading is cheap to rule out: most texts are ASCII and hold neither escapes nor long runs without a blank.
+Every reading is cheap to rule out: most texts are ASCII and hold neither escapes nor long runs
+without a blank.
 """
 
 from __future__ import annotations
@@ -13,17 +14,20 @@ import unicodedata
 from collections.abc import Iterable, Iterator, Sequence, Set
 from urllib.parse import unquote
 
-# --- characters ----------------------------------------------------------------------------------------
+# --- characters
+# ----------------------------------------------------------------------------------------
 
-# Letters drawn like Latin ones that NFKC leaves as they are: Cyrillic, Greek, small capitals, a few others.
+# Letters drawn like Latin ones that NFKC leaves as they are: Cyrillic, Greek, small capitals, a few
+# others.
 _LOOKS = {
-    "a": "аαɑᴀꓮ", "b": "вьʙβꓐ", "c": "сᴄϲꓚ", "d": "ԁᴅđꓓ", "e": "еёєεᴇɛꓰ", "f": "ғꜰƒꓝ", "g": "ɡɢցꓖ", "h": "һнʜհꓧ",
-    "i": "іїιɪıɩӏꓲ", "j": "јᴊꓙ", "k": "кκᴋꓗ", "l": "ʟłɭꓡ", "m": "мᴍꓟ", "n": "пиηɴոꓠ", "o": "оοσᴏøօꓳ", "p": "рρᴘꓑ",
-    "q": "ԛզꞯ", "r": "гяʀꓤ", "s": "ѕꜱʂꓢ", "t": "тτᴛŧꓔ", "u": "цυᴜսꓴ", "v": "ѵνᴠꓦ", "w": "ԝшωᴡꓪ", "x": "хχꓫ",
+    "a": "аαɑᴀꓮ", "b": "вьʙβꓐ", "c": "сᴄϲꓚ", "d": "ԁᴅđꓓ", "e": "еёєεᴇɛꓰ", "f": "ғꜰƒꓝ", "g": "ɡɢցꓖ", "h": "һнʜհꓧ",  # noqa: E501
+    "i": "іїιɪıɩӏꓲ", "j": "јᴊꓙ", "k": "кκᴋꓗ", "l": "ʟłɭꓡ", "m": "мᴍꓟ", "n": "пиηɴոꓠ", "o": "оοσᴏøօꓳ", "p": "рρᴘꓑ",  # noqa: E501
+    "q": "ԛզꞯ", "r": "гяʀꓤ", "s": "ѕꜱʂꓢ", "t": "тτᴛŧꓔ", "u": "цυᴜսꓴ", "v": "ѵνᴠꓦ", "w": "ԝшωᴡꓪ", "x": "хχꓫ",  # noqa: E501
     "y": "уүγʏꓬ", "z": "зᴢꓜ",
 }  # fmt: skip
 _LOOKALIKES = {ord(other): latin for latin, others in _LOOKS.items() for other in others}
-# Enclosed letters that have no decomposition: negative circled, negative squared, regional indicators.
+# Enclosed letters that have no decomposition: negative circled, negative squared, regional
+# indicators.
 _ENCLOSED = {
     first + at: chr(ord("a") + at) for first in (0x1F150, 0x1F170, 0x1F1E6) for at in range(26)
 }
@@ -43,7 +47,9 @@ _ASCII = bytes(range(128))
 
 
 def foreign(text: str) -> str:
-    """Return the characters of a text that are not ASCII; far fewer to search than it all, in most texts."""
+    """Return the characters of a text that are not ASCII; far fewer to search than it all, in most
+    texts.
+    """
     return (
         text.encode(errors="surrogatepass").translate(None, _ASCII).decode(errors="surrogatepass")
     )
@@ -56,7 +62,9 @@ def smuggled(text: str) -> str:
 
 
 def folded(text: str) -> str:
-    """Return the text in small letters, without what is invisible; full-width and styled letters as plain ones."""
+    """Return the text in small letters, without what is invisible; full-width and styled letters as
+    plain ones.
+    """
     if text.isascii():
         return text.lower()
     odd = foreign(text)
@@ -75,7 +83,9 @@ def folded(text: str) -> str:
 
 
 def unmixed(text: str) -> str:
-    """Return folded text with look-alikes as Latin letters, if it holds any beside Latin letters."""
+    """Return folded text with look-alikes as Latin letters, if it holds any beside Latin
+    letters.
+    """
     if text.isascii():
         return text
     odd = foreign(text)
@@ -84,9 +94,11 @@ def unmixed(text: str) -> str:
     return text
 
 
-# --- words -----------------------------------------------------------------------------------------------
+# --- words
+# -----------------------------------------------------------------------------------------------
 
-# Bytes of UTF-8 beyond ASCII stay. A table of bytes takes a quarter of the time of one of characters.
+# Bytes of UTF-8 beyond ASCII stay. A table of bytes takes a quarter of the time of one of
+# characters.
 _WORDS = bytes(code if code > 127 or chr(code).isalnum() else ord(" ") for code in range(256))
 _PROSE = bytes(code if chr(code) in ".!?:;" else _WORDS[code] for code in range(256))
 _GAPS = re.compile(r"[^\x00-\x7f\w]+")
@@ -99,7 +111,9 @@ def words_of(text: str) -> list[str]:
 
 
 def prose_of(text: str) -> str:
-    """Return a text with its words apart by single blanks, and of its punctuation only what ends a clause."""
+    """Return a text with its words apart by single blanks, and of its punctuation only what ends a
+    clause.
+    """
     return " ".join(_pieces(unquoted(text), _PROSE))
 
 
@@ -125,7 +139,8 @@ def _pieces(text: str, table: bytes) -> list[str]:
     return raw.translate(table).decode(errors="surrogatepass").split()
 
 
-# --- escapes -------------------------------------------------------------------------------------------
+# --- escapes
+# -------------------------------------------------------------------------------------------
 
 _ESCAPES = re.compile(r"\\(?:u\{?([0-9a-f]{4,5})\}?|x([0-9a-f]{2})|([nrt]))", re.IGNORECASE)
 _PERCENT = re.compile(r"(?:%[0-9a-f]{2}[\w+.~-]{0,30}){3}", re.IGNORECASE)
@@ -150,7 +165,8 @@ def _character(match: re.Match[str]) -> str:
     return chr(int(match[1] or match[2], 16))
 
 
-# --- whole texts in another writing --------------------------------------------------------------------
+# --- whole texts in another writing
+# --------------------------------------------------------------------
 
 _BASE64 = re.compile(r"[A-Za-z0-9+/_-]{20,4000}={0,2}")
 _BASE32 = re.compile(r"\b[A-Z2-7]{32,4000}={0,6}")
@@ -166,7 +182,9 @@ _OTHERS_THAN_BLANKS = bytes(
 
 
 def decoded(text: str, words: Set[str]) -> Iterator[str]:
-    """Yield what stands in base64, base32 or hexadecimal, where that is text; `words` are its words, folded."""
+    """Yield what stands in base64, base32 or hexadecimal, where that is text; `words` are its
+    words, folded.
+    """
     if not _may_be_encoded(text, words):
         return
     pieces = text.split()
@@ -189,7 +207,8 @@ def decoded(text: str, words: Set[str]) -> Iterator[str]:
 
 
 def _may_be_encoded(text: str, words: Set[str]) -> bool:
-    """Tell whether a text holds a long piece or many pairs of digits: few do, and this is told sooner than by a split.
+    """Tell whether a text holds a long piece or many pairs of digits: few do, and this is told
+    sooner than by a split.
 
     A pair may stand there in capitals and in small letters, so half as many words may be enough.
     """
@@ -236,7 +255,8 @@ def _as_text(raw: bytes) -> str:
     )
 
 
-# --- words in another writing --------------------------------------------------------------------------
+# --- words in another writing
+# --------------------------------------------------------------------------
 
 _LEET = (
     bytes.maketrans(b"01345789@$!|+", b"oleastbgasilt"),
@@ -252,7 +272,9 @@ _SHAPE = bytes(ord("x") if chr(code).isalpha() else code for code in range(128))
 
 
 def has_row_of_letters(words: Sequence[str]) -> bool:
-    """Tell whether six letters stand alone one after the other, and a seventh begins the next word."""
+    """Tell whether six letters stand alone one after the other, and a seventh begins the next
+    word.
+    """
     text = f" {' '.join(words)}"
     if text.isascii():
         return b" x x x x x x x" in text.encode().translate(_SHAPE)
@@ -260,7 +282,9 @@ def has_row_of_letters(words: Sequence[str]) -> bool:
 
 
 def unleeted(word: str) -> tuple[str, ...]:
-    """Return what a word may be with its digits and signs read as letters; nothing if it holds none, or only those."""
+    """Return what a word may be with its digits and signs read as letters; nothing if it holds
+    none, or only those.
+    """
     return (
         tuple(word.encode().translate(table).decode() for table in _LEET)
         if _LEET_WORD.fullmatch(word)
@@ -269,7 +293,9 @@ def unleeted(word: str) -> tuple[str, ...]:
 
 
 def unleeted_at_once(words: Iterable[str]) -> list[str]:
-    """Return what these words, none of which holds a blank, may be; more than `unleeted` says, and much sooner."""
+    """Return what these words, none of which holds a blank, may be; more than `unleeted` says, and
+    much sooner.
+    """
     raw = " ".join(words).encode(errors="surrogatepass")
     return [
         word
@@ -279,7 +305,9 @@ def unleeted_at_once(words: Iterable[str]) -> list[str]:
 
 
 def rows_of_letters(text: str) -> Iterator[str]:
-    """Yield words that are written letter by letter: i g n o r e, i.g.n.o.r.e; what is seldom between is a blank."""
+    """Yield words that are written letter by letter: i g n o r e, i.g.n.o.r.e; what is seldom
+    between is a blank.
+    """
     for match in _LETTER_ROW.finditer(text):
         gaps = _GAP.findall(match[0])
         usual = max(set(gaps), key=gaps.count)
@@ -295,7 +323,9 @@ _TAG = re.compile(r"<!--.{0,40}?-->|</?[a-z][^<>]{0,80}>")
 
 
 def untagged(text: str) -> str:
-    """Return text without the tags of HTML that stand in its words or around them; itself if there are none."""
+    """Return text without the tags of HTML that stand in its words or around them; itself if there
+    are none.
+    """
     return _TAG.sub("", text) if "<" in text and _TAGGED.search(text) else text
 
 

@@ -1,7 +1,8 @@
 """Read a text in every way in which a model might understand it.
 
-As it stands first; then, only where there is a hint of it, with its disguises taken off: encoded, in a cipher, letter
-by letter, in digits, glued together, misspelt. A hint is cheap: most are a look into a table of words.
+As it stands first; then, only where there is a hint of it, with its disguises taken off: encoded,
+in a cipher, letter by letter, in digits, glued together, misspelt. A hint is cheap: most are a look
+into a table of words.
 """
 
 from __future__ import annotations
@@ -68,7 +69,9 @@ def _rewritten(text: str, pieces: Sequence[str], present: Set[str]) -> Iterator[
 
 
 def _apart(spelt: str, present: Set[str]) -> str:
-    """Return our words as they stand around the first of them that is there only when all blanks are left out."""
+    """Return our words as they stand around the first of them that is there only when all blanks
+    are left out.
+    """
     for noun in _NOUNS:
         at = -1 if noun in present else spelt.find(noun)
         if at >= 0:
@@ -105,7 +108,9 @@ def _known() -> re.Pattern[str]:
 
 
 def _exchanged(text: str, meant: Mapping[str, str]) -> str:
-    """Return a text with words replaced by those that were meant; the longest first, as one may stand in another."""
+    """Return a text with words replaced by those that were meant; the longest first, as one may
+    stand in another.
+    """
     for word in sorted(meant, key=len, reverse=True):
         text = text.replace(word, meant[word])
     return text

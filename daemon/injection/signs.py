@@ -1,25 +1,32 @@
 """Find signs of orders to an agent by the rules in rules/*.toml.
 
-Ten points are an order by themselves, three are worth a line in a log. A rule is tried only around its anchors, the
-rarest words in it: most texts hold none of them and are done at once, and no pattern ever runs over a whole page. A
-pattern is compiled when it is tried for the first time.
+Ten points are an order by themselves, three are worth a line in a log. A rule is tried only around
+its anchors, the rarest words in it: most texts hold none of them and are done at once, and no
+pattern ever runs over a whole page. A pattern is compiled when it is tried for the first time.
 
 A file of rules holds:
 
-    [words]     lists of words; <NAME> puts one into another list, or as alternatives into a pattern, where _ is a blank
+    [words]     lists of words; <NAME> puts one into another list, or as alternatives into a
+    pattern, where _ is a blank
     [parts]     pieces of patterns; <NAME> puts one into a pattern
     [[rule]]    one way to give orders:
       id        its name in this file
       like      the id of an earlier rule, whose fields and facts hold unless they are given
       sign      what it is a sign of; in a window of text the best rule of each sign counts
-      anchors   one of these words must occur; the pattern is tried around each, from `back` to `ahead` characters
+      anchors   one of these words must occur; the pattern is tried around each, from `back` to
+      `ahead` characters
       besides   one of these words must occur anywhere, too
       pattern   a regular expression; line breaks and what follows them are left out, ~ is a blank
-      points    how much a match is worth, or `weights`: rows of points and conditions ("fact" or "not fact") of which
-                the first counts whose conditions hold; none: 0. `at_most` lowers that in the same way
-      facts     each a search, or a list of which one is enough, in the match itself, one `group` of it, so many
-                characters `before`, `after` or `around` it, or in the `clause` before it. In a file with the words
-                NEGATING, PERMITTING, TELLING and ORDERING the facts "negated", "report" and "order" are known, too
+      points    how much a match is worth, or `weights`: rows of points and conditions ("fact" or
+      "not fact") of which
+                the first counts whose conditions hold; none: 0. `at_most` lowers that in the same
+                way
+      facts     each a search, or a list of which one is enough, in the match itself, one `group` of
+      it, so many
+                characters `before`, `after` or `around` it, or in the `clause` before it. In a file
+                with the words
+                NEGATING, PERMITTING, TELLING and ORDERING the facts "negated", "report" and "order"
+                are known, too
       words     and `parts`: as above, for this rule only
       hit       a text that it finds, and `miss`: one that it does not
 """
@@ -263,7 +270,9 @@ class Hit(NamedTuple):
 
 
 class Family:
-    """Rules that are looked for together: by the words of a text it is known which of them cannot stand in it."""
+    """Rules that are looked for together: by the words of a text it is known which of them cannot
+    stand in it.
+    """
 
     def __init__(self, rules: Sequence[Rule]) -> None:
         self._rules = rules

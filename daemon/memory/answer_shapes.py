@@ -1,7 +1,7 @@
 """What a question asks for, and what an answer to it looks like: a time, a number, a place.
 
-Not what the answer is: only that a text which holds no time at all hardly says when. It is used to prefer, never to
-leave out.
+Not what the answer is: only that a text which holds no time at all hardly says when. It is used to
+prefer, never to leave out.
 """
 
 from __future__ import annotations
@@ -10,18 +10,21 @@ import re
 from collections.abc import Callable
 from functools import lru_cache
 
-_ONE = r"one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|dozen|couple|once|twice|several|few|half"
+_ONE = r"one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|dozen|couple|once|twice|several|few|half"  # noqa: E501
 _MONTHS = "january|february|march|april|may|june|july|august|september|october|november|december"
 _DAYS = "monday|tuesday|wednesday|thursday|friday|saturday|sunday"
 _TIME = re.compile(
-    rf"\b(?:yesterday|today|tonight|tomorrow|ago|last|next|since|recently|just|(?:19|20)\d\d|\d\d?(?::\d\d|am|pm)"
-    rf"|(?:week(?:end)?|month|year|day|morning|afternoon|evening|night|hour|minute)s?|{_MONTHS}|{_DAYS})\b"
+    r"\b(?:yesterday|today|tonight|tomorrow|ago|last|next|since|recently|just|(?:19|20)\d\d|\d\d?(?"
+    r"::\d\d|am|pm)"
+    r"|(?:week(?:end)?|month|year|day|morning|afternoon|evening|night|hour|minute)s?"
+    rf"|{_MONTHS}|{_DAYS})\b"
     "|[年月日天周]|星期|礼拜|昨|今|明|刚|上午|下午|晚上|早上|点钟?|小时|分钟",
     re.IGNORECASE,
 )
 _NUMBER = re.compile(rf"\d|\b(?:{_ONE})\b|[零一二两三四五六七八九十百千万亿几半]", re.IGNORECASE)
 _PLACE = re.compile(
-    r"\b(?:in|at|to|from|near|around|outside|inside) (?:the |a |my |our |his |her |their )?[A-Z]\w+|[/~]\w"
+    r"\b(?:in|at|to|from|near|around|outside|inside) (?:the |a |my |our |his |her |their "
+    r")?[A-Z]\w+|[/~]\w"
     "|[在到去从往][^，。！？ ]|[省市县区镇村路街国里]"
 )
 
@@ -44,7 +47,9 @@ _KINDS = tuple(
 
 @lru_cache(maxsize=64)  # a routine asks the same each time
 def looks_like_answer(question: str) -> Callable[[str], bool] | None:
-    """Return a test for texts that could answer the question by their form; None where the form tells nothing."""
+    """Return a test for texts that could answer the question by their form; None where the form
+    tells nothing.
+    """
     for form, holds in _KINDS:
         if form.search(question):
             return lambda text: holds.search(text) is not None

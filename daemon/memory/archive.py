@@ -78,7 +78,9 @@ def _ends_of(text: str) -> str:
 
 
 def conversation_item(run: Run, reply: Reply, summary: str = "") -> str:
-    """Return the one line that is kept of a run: a model's summary, else its goal and what came out."""
+    """Return the one line that is kept of a run: a model's summary, else its goal and what came
+    out.
+    """
     if summary:
         return f"{run.routine}, {run.slot:%Y-%m-%d %H:%M} UTC: {summary}"
     goal, answer = _first_line(run.goal), _first_line(reply.content) or "nothing to report"
@@ -86,7 +88,9 @@ def conversation_item(run: Run, reply: Reply, summary: str = "") -> str:
 
 
 def _first_line(text: str) -> str:
-    """Return the first line that says something: no heading, no note in italics, no ruled line, if there is another."""
+    """Return the first line that says something: no heading, no note in italics, no ruled line, if
+    there is another.
+    """
     first = ""
     for each in text.splitlines():
         if not each.strip("#*|- \t"):

@@ -1,4 +1,6 @@
-"""What stood around a remembered text: around one for whoever asks, around the best few for a prompt."""
+"""What stood around a remembered text: around one for whoever asks, around the best few for a
+prompt.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ BESIDE_CHARACTERS = 200
 
 
 def expand(connection: sqlite3.Connection, anchor: Anchor, window: int) -> ExpandedContext:
-    """Return the text at an anchor, and `window` texts of its run before and after it; raises NotFound."""
+    """Return the text at an anchor, and `window` texts of its run before and after it; raises
+    NotFound.
+    """
     if anchor.iteration == ITEM:
         texts = list(by_ids(connection, [-anchor.segment]).values())
     else:
@@ -35,7 +39,10 @@ def expand(connection: sqlite3.Connection, anchor: Anchor, window: int) -> Expan
         for place, parts in groupby(texts, lambda text: (text.iteration, text.segment))
     }
     if (anchor.iteration, anchor.segment) not in places:
-        msg = f"nothing is remembered of run {anchor.run_id or '-'} at {anchor.iteration}/{anchor.segment}"
+        msg = (
+            f"nothing is remembered of run {anchor.run_id or '-'} at "
+            f"{anchor.iteration}/{anchor.segment}"
+        )
         raise NotFound(msg)
     here = list(places).index((anchor.iteration, anchor.segment))
     chunks = tuple(places.values())
@@ -53,12 +60,13 @@ def _joined(parts: Iterable[Text]) -> MemoryChunk:
 
 
 def excerpt(connection: sqlite3.Connection, hits: Sequence[Hit], budget: int) -> tuple[str, bool]:
-    """Return the hits, and what stood beside them, as text for a prompt: oldest first, at most `budget` tokens.
+    """Return the hits, and what stood beside them, as text for a prompt: oldest first, at most
+    `budget` tokens.
 
     With it comes whether strangers may have had a hand in any of it.
 
-    Where that is short, better hits go first. The text is fenced: nothing remembered can close the fence, or pass for
-    one of our own lines that say when, where and how far to be trusted.
+    Where that is short, better hits go first. The text is fenced: nothing remembered can close the
+    fence, or pass for one of our own lines that say when, where and how far to be trusted.
     """
     found = {hit.text.id: hit.text for hit in hits if hit.relevance >= FLOOR}
     near = {id_ + step for id_ in found if id_ > 0 for step in (-1, 1)}

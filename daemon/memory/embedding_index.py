@@ -1,7 +1,9 @@
-"""What texts mean, kept beside what they say; a help that may fail at any time, and that no run ever waits for long.
+"""What texts mean, kept beside what they say; a help that may fail at any time, and that no run
+ever waits for long.
 
-Texts are embedded in the background, the newest first, never when they are written. A question waits for its vector
-for a moment; an embedder that fails, or is late again and again, is left alone for a while and words alone decide.
+Texts are embedded in the background, the newest first, never when they are written. A question
+waits for its vector for a moment; an embedder that fails, or is late again and again, is left alone
+for a while and words alone decide.
 """
 
 from __future__ import annotations
@@ -23,7 +25,8 @@ log = structlog.get_logger()
 
 T = TypeVar("T")
 
-PATIENCE = 0.15  # seconds a question waits for its vector: a person would not notice, a run has not begun yet
+# seconds a question waits for its vector: a person would not notice, a run has not begun yet
+PATIENCE = 0.15
 LATE = 3  # times in a row that it may be late before it counts as gone
 PAUSE, LONGEST_PAUSE = 30.0, 600.0  # seconds it is left alone, doubled each time
 BATCH = 32
@@ -101,7 +104,9 @@ class EmbeddingIndex:
         return vectors.Meant(self.embedder.name, vector, None if self._in_server else self._signs)
 
     async def _knows_any(self, memory_store: MemoryStore) -> bool:
-        """Tell whether there is anything to compare with; on a server, learn first what other processes know."""
+        """Tell whether there is anything to compare with; on a server, learn first what other
+        processes know.
+        """
         assert self._signs is not None  # noqa: S101  of() looked
         if not memory_store.shared:
             return bool(self._signs)
@@ -141,7 +146,8 @@ class EmbeddingIndex:
         name, shared = self.embedder.name, memory_store.shared
 
         def work(connection: sqlite3.Connection) -> dict[int, list[float]]:
-            # what was changed or forgotten while it was being embedded is gone, or waits for another turn
+            # what was changed or forgotten while it was being embedded is gone, or waits for
+            # another turn
             fresh = {
                 text.id: vector
                 for text, vector in found.items()
@@ -218,7 +224,8 @@ def _lacking(connection: sqlite3.Connection, model: str, done: int, below: int) 
     ]
     if not found:
         found += connection.execute(
-            f"{_SEGMENT} AS s WHERE id > ? AND id < ? AND superseded IS NULL AND NOT EXISTS (SELECT 1"  # noqa: S608
+            f"{_SEGMENT} AS s WHERE id > ? AND id < ? AND superseded IS NULL AND NOT EXISTS (SELECT "  # noqa: E501, S608
+            "1"  # noqa: RUF100, S608
             " FROM memory_embedding WHERE model = ? AND id = s.id) ORDER BY id DESC LIMIT ?",
             (done, below, model, BATCH),
         )

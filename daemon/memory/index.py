@@ -1,11 +1,15 @@
-"""The full-text index over items and segments. It is derived: losing it loses nothing, `rebuild_some` makes it anew.
+"""The full-text index over items and segments.
 
-Theory of operation. The index keeps no text (contentless FTS5), so a row is taken out by handing in exactly the words
-it was put in with. They are made again from the tables, hence two rules: whoever changes or deletes segments takes them
-and their neighbours out of the index *before*; and where tokens.VERSION has moved, everything is indexed anew.
+It is derived: losing it loses nothing, `rebuild_some` makes it anew.
 
-A segment is found by its own words (body), and less so by those of the two before it and the two after it: a reply is
-understood by what it answers. Items have no neighbours. Rows are known as `id` of a segment and `-id` of an item.
+Theory of operation. The index keeps no text (contentless FTS5), so a row is taken out by handing in
+exactly the words it was put in with. They are made again from the tables, hence two rules: whoever
+changes or deletes segments takes them and their neighbours out of the index *before*; and where
+tokens.VERSION has moved, everything is indexed anew.
+
+A segment is found by its own words (body), and less so by those of the two before it and the two
+after it: a reply is understood by what it answers. Items have no neighbours. Rows are known as `id`
+of a segment and `-id` of an item.
 """
 
 from __future__ import annotations
@@ -48,7 +52,9 @@ class Indexable(NamedTuple):
 
 
 class State(NamedTuple):
-    """How far the index is: runs above `low` and up to `high`, and items likewise, are not in it yet."""
+    """How far the index is: runs above `low` and up to `high`, and items likewise, are not in it
+    yet.
+    """
 
     version: int = 0
     low: int = 0
@@ -89,7 +95,9 @@ def add_segments(connection: sqlite3.Connection, ids: Iterable[int]) -> None:
 
 
 def remove_segments(connection: sqlite3.Connection, ids: Iterable[int]) -> None:
-    """Take segments out of the index; their rows and those around them must still be as they were."""
+    """Take segments out of the index; their rows and those around them must still be as they
+    were.
+    """
     _delete(connection, _of_segments(connection, ids))
 
 
@@ -119,9 +127,11 @@ def _keep_state(connection: sqlite3.Connection, value: State) -> None:
 
 
 def begin(connection: sqlite3.Connection) -> bool:
-    """Empty an index that was made by other rules than ours; tell whether something is left to index.
+    """Empty an index that was made by other rules than ours; tell whether something is left to
+    index.
 
-    It has to come before any other write: what was put in by other rules cannot be taken out by ours.
+    It has to come before any other write: what was put in by other rules cannot be taken out by
+    ours.
     """
     if state(connection).version != VERSION:
         fulltext.of(connection).clear(connection)
@@ -130,7 +140,9 @@ def begin(connection: sqlite3.Connection) -> bool:
 
 
 def renew(connection: sqlite3.Connection) -> None:
-    """Put an empty index in the place of one that is damaged or gone; to be run outside any transaction."""
+    """Put an empty index in the place of one that is damaged or gone; to be run outside any
+    transaction.
+    """
     fulltext.of(connection).renew(connection)
     connection.execute("BEGIN")
     _keep_state(connection, _nothing_done(connection))
@@ -146,7 +158,8 @@ def _nothing_done(connection: sqlite3.Connection) -> State:
 def rebuild_some(connection: sqlite3.Connection) -> bool:
     """Do a part of what is left to do on the index, and tell whether nothing is left.
 
-    A part is short, so that the journal, which shares the connection, never waits long; others may write in between.
+    A part is short, so that the journal, which shares the connection, never waits long; others may
+    write in between.
     """
     begin(connection)
     found = state(connection)
@@ -162,7 +175,10 @@ def rebuild_some(connection: sqlite3.Connection) -> bool:
 
 def _items_after(connection: sqlite3.Connection, found: State) -> int:
     rows = connection.execute(
-        "SELECT id, key, text, updated FROM memory_item WHERE id > ? AND id <= ? AND indexed = 1 ORDER BY id LIMIT ?",
+        (
+            "SELECT id, key, text, updated FROM memory_item WHERE id > ? AND id <= ? AND indexed = "
+            "1 ORDER BY id LIMIT ?"
+        ),
         (found.low_item, found.high_item, _BATCH),
     ).fetchall()
     _insert(connection, (_of_item(*row) for row in rows))
@@ -186,7 +202,9 @@ def _runs_after(connection: sqlite3.Connection, found: State) -> int:
 
 
 def merge_some(connection: sqlite3.Connection, first: bool) -> bool:
-    """Do a part of what leaves nothing deleted in the index; tell whether there was nothing to do."""
+    """Do a part of what leaves nothing deleted in the index; tell whether there was nothing to
+    do.
+    """
     return fulltext.of(connection).merge_some(connection, first)
 
 
@@ -200,21 +218,28 @@ def faults(connection: sqlite3.Connection) -> list[str]:
     found = state(connection)
     indexed = fulltext.of(connection).check(connection)
     (texts,) = connection.execute(
-        "SELECT (SELECT count(*) FROM memory_item WHERE indexed = 1 AND NOT (id > ? AND id <= ?)) + (SELECT count(*)"
-        " FROM memory_segment WHERE superseded IS NULL AND NOT (memory_run > ? AND memory_run <= ?))",
+        "SELECT (SELECT count(*) FROM memory_item WHERE indexed = 1 AND NOT (id > ? AND id <= ?)) + "  # noqa: E501
+        "(SELECT count(*) FROM memory_segment WHERE superseded IS NULL AND NOT (memory_run > ? AND "
+        "memory_run <= ?))",
         (found.low_item, found.high_item, found.low, found.high),
     ).fetchone()
     return [] if indexed == texts else [f"the index holds {indexed} texts where there are {texts}"]
 
 
 def probe(connection: sqlite3.Connection) -> list[str]:
-    """Ask the index for some texts by their own words; return what is wrong. Cheap however big the store is."""
+    """Ask the index for some texts by their own words; return what is wrong.
+
+    Cheap however big the store is.
+    """
     found = state(connection)
     low, high = connection.execute("SELECT min(id), max(id) FROM memory_segment").fetchone()
     rows: list[tuple[int, int, str]] = []
     for part in range(_PROBES if high else 0):
         rows += connection.execute(
-            "SELECT id, memory_run, text FROM memory_segment WHERE id >= ? AND superseded IS NULL ORDER BY id LIMIT 1",
+            (
+                "SELECT id, memory_run, text FROM memory_segment WHERE id >= ? AND superseded IS "
+                "NULL ORDER BY id LIMIT 1"
+            ),
             (low + (high - low) * part // _PROBES,),
         )
     wanted = {id_: text for id_, run, text in rows if found.holds_run(run)}
@@ -265,7 +290,9 @@ _again = lru_cache(maxsize=128)(index_text)
 
 
 def _of_segments(connection: sqlite3.Connection, ids: Iterable[int]) -> Iterator[Document]:
-    """Yield what is, or would be, indexed of single segments; of those still pending, nothing is."""
+    """Yield what is, or would be, indexed of single segments; of those still pending, nothing
+    is.
+    """
     found = state(connection)
     for run, near in _stretches(connection, ids):
         if found.holds_run(run):
@@ -276,7 +303,9 @@ def _of_segments(connection: sqlite3.Connection, ids: Iterable[int]) -> Iterator
 
 
 def _stretches(connection: sqlite3.Connection, ids: Iterable[int]) -> list[tuple[int, list[int]]]:
-    """Group segments of one run that share neighbours, so that these are read and split into words once."""
+    """Group segments of one run that share neighbours, so that these are read and split into words
+    once.
+    """
     stretches: list[tuple[int, list[int]]] = []
     for id_ in sorted(ids):
         (run,) = connection.execute(

@@ -20,7 +20,9 @@ DAY = 86_400.0
 
 
 class MemoryMaintenance:
-    """Keep a memory in order for as long as `run` runs; what goes wrong is logged and tried again later."""
+    """Keep a memory in order for as long as `run` runs; what goes wrong is logged and tried again
+    later.
+    """
 
     def __init__(
         self,
@@ -54,7 +56,9 @@ class MemoryMaintenance:
         await self._memory.memory_store.examine()
 
     async def retain(self) -> None:
-        """Let go of what is too old, part by part, and give back the room that the log of the database takes."""
+        """Let go of what is too old, part by part, and give back the room that the log of the
+        database takes.
+        """
         memory_store, now = self._memory.memory_store, self._clock()
         while not await memory_store.write(partial(retain_some, wanted=self._retention(), now=now)):
             continue
@@ -89,7 +93,9 @@ class MemoryMaintenance:
 
 
 def _tidy(connection: sqlite3.Connection) -> None:
-    """https://sqlite.org/pragma.html#pragma_optimize; a log that grew while somebody read long is cut."""
+    """https://sqlite.org/pragma.html#pragma_optimize; a log that grew while somebody read long is
+    cut.
+    """
     if not isinstance(connection, sqlite3.Connection):
         return  # a server does so by itself
     connection.execute("PRAGMA analysis_limit = 400")

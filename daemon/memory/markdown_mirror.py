@@ -1,10 +1,12 @@
-"""MEMORY.md: pinned and core items as a file to read and to edit, kept equal to memory in both directions.
+"""MEMORY.md: pinned and core items as a file to read and to edit, kept equal to memory in both
+directions.
 
-Theory of operation. What was last written to the file is known by digests. Against them both sides are compared: a
-section that differs was edited by a person, an item that differs was changed by a run, and only where both did is there
-a conflict: then the person's text stands, and the other beside it under a key of its own. A section that is missing
-says least: the file may have been cut off by an editor, or be an old copy. So nothing is ever deleted by it: taken out
-of a file that is whole, an item is no longer core and no longer mirrored; otherwise it is put back.
+Theory of operation. What was last written to the file is known by digests. Against them both sides
+are compared: a section that differs was edited by a person, an item that differs was changed by a
+run, and only where both did is there a conflict: then the person's text stands, and the other
+beside it under a key of its own. A section that is missing says least: the file may have been cut
+off by an editor, or be an old copy. So nothing is ever deleted by it: taken out of a file that is
+whole, an item is no longer core and no longer mirrored; otherwise it is put back.
 """
 
 from __future__ import annotations
@@ -41,7 +43,7 @@ _HEAD = """\
 
 Pinned and core items of agentd's memory. Edit a text and it is kept so; add a section (`## key`) and it becomes an
 item. A section taken out is no longer shown here, but kept: `agentctl memory forget --key KEY` deletes it.
-"""
+"""  # noqa: E501
 _END = "<!-- the end: leave this line, it tells a whole file from a torn one -->"
 _ABOUT = re.compile(r"\*(core|daily|conversation|custom)\b.*\*")
 
@@ -181,11 +183,14 @@ class Mirror:
         try:
             await self.sync()
         except Exception as error:  # noqa: BLE001  one background task: it is tried again at the next change
-            # an edit too long for an item, a link in its place, bytes that are no text: the file is left as it is
+            # an edit too long for an item, a link in its place, bytes that are no text: the file is
+            # left as it is
             log.warning("memory.mirror_failed", file=str(self.path), error=str(error))
 
     async def sync(self) -> None:
-        """Take in what was edited, then write what memory says; Refused for what cannot be kept: the file stays."""
+        """Take in what was edited, then write what memory says; Refused for what cannot be kept:
+        the file stays.
+        """
         text, mark = await asyncio.to_thread(self._read)
         base: dict[str, str] = json.loads(await self._facts.recall(_STATE) or "{}")
         if text is not None:

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 # An item is a thought, not a file; what is longer belongs into the workspace.
 MAX_ITEM = 16_000
 MAX_KEY = 200
-# What one run, and all runs of one routine, may take of a prompt's excerpt: a routine's own reports are alike.
+# What one run, and all runs of one routine, may take of a prompt's excerpt: a routine's own reports
+# are alike.
 PER_RUN, PER_ROUTINE = 3, 6
 CATEGORIES = ("core", "daily", "conversation", "custom")
 
@@ -56,7 +57,8 @@ class Briefing(NamedTuple):
 
 
 class Memory:
-    """Keep items and runs, and find them again; in English and Chinese, without a server or a model.
+    """Keep items and runs, and find them again; in English and Chinese, without a server or a
+    model.
 
     `zone` is that of whoever asks about yesterday. Call `open` before anything else.
     """
@@ -75,7 +77,9 @@ class Memory:
         self._watchers: WeakSet[asyncio.Event] = WeakSet()
 
     async def open(self) -> None:
-        """Make the index ready to be written to; indexing anew, if it has to be, is left to `refresh`."""
+        """Make the index ready to be written to; indexing anew, if it has to be, is left to
+        `refresh`.
+        """
         await self.memory_store.begin()
 
     async def close(self) -> None:
@@ -84,7 +88,9 @@ class Memory:
             await self.meaning.close()
 
     def watch(self) -> asyncio.Event:
-        """Return an event that is set whenever something was kept, changed or forgotten; its holder clears it."""
+        """Return an event that is set whenever something was kept, changed or forgotten; its holder
+        clears it.
+        """
         event = asyncio.Event()
         self._watchers.add(event)
         return event
@@ -106,7 +112,9 @@ class Memory:
         run: str | None = None,
         tainted: bool = False,
     ) -> None:
-        """Keep `content` under `key`, in place of what was there; Refused says why it cannot be kept."""
+        """Keep `content` under `key`, in place of what was there; Refused says why it cannot be
+        kept.
+        """
         key, text, now = checked_key(key), checked_text(key, content), stamp(self._clock())
         if category not in CATEGORIES:
             msg = f"{category!r} is not a category of items; there are {', '.join(CATEGORIES)}"
@@ -180,12 +188,15 @@ class Memory:
             lambda connection: rows.seed(connection, seeds.items(), "core", now)
         )
 
-    # --- finding (imported with the first question, and right after READY: the daemon starts without it) ---
+    # --- finding (imported with the first question, and right after READY: the daemon starts
+    # without it) ---
 
     async def retrieve(
         self, query: str | Sequence[str], limit: int = 10, *, exclude_run: str | None = None
     ) -> list[MemoryChunk]:
-        """Return what fits the question best, best first; of several questions, what fits any of them."""
+        """Return what fits the question best, best first; of several questions, what fits any of
+        them.
+        """
         from daemon.memory.texts import chunk
 
         hits = await self.search(query, limit, exclude_run=exclude_run)
@@ -204,7 +215,9 @@ class Memory:
     async def excerpt(
         self, query: str, *, limit: int = 10, tokens: int = 800, exclude_run: str | None = None
     ) -> str:
-        """Return what fits the question as text for a prompt: merged, dated, fenced, capped; empty if nothing does."""
+        """Return what fits the question as text for a prompt: merged, dated, fenced, capped; empty
+        if nothing does.
+        """
         return (
             await self.briefing(query, limit=limit, tokens=tokens, exclude_run=exclude_run)
         ).recalled
@@ -219,7 +232,8 @@ class Memory:
         exclude_run: str | None = None,
         beside: Work[Any] | None = None,
     ) -> Briefing:
-        """Return the recall context for a prompt: up to `limit` hits within `tokens`, and the item stored under `key`.
+        """Return the recall context for a prompt: up to `limit` hits within `tokens`, and the item
+        stored under `key`.
 
         Uses one read transaction; what `beside` reads in it comes back as the briefing's `beside`.
         """
@@ -299,10 +313,13 @@ class Memory:
         line: str | None = None,
         tainted: bool = False,
     ) -> asyncio.Future[bool]:
-        """Keep a run in pieces; await the result to know it is committed. Doing it again replaces what was kept.
+        """Keep a run in pieces; await the result to know it is committed.
 
-        `line`, which stands for the whole, is kept with them as the item `run:<id>`. As it says what they say, it is
-        in the index only when they are gone: the lines of all its runs would be the best answers to a routine's goal.
+        Doing it again replaces what was kept.
+
+        `line`, which stands for the whole, is kept with them as the item `run:<id>`. As it says
+        what they say, it is in the index only when they are gone: the lines of all its runs would
+        be the best answers to a routine's goal.
         """
         key = f"{rows.LINE}{run}"
         line = checked_text(key, line) if line else None
@@ -380,6 +397,9 @@ def checked_text(key: str, content: str) -> str:
         msg = f"there is nothing to keep under {key!r}; to delete an item, forget it"
         raise Refused(msg)
     if len(text) > MAX_ITEM:
-        msg = f"an item holds at most {MAX_ITEM} characters, this has {len(text)}: keep the essence, or write a file"
+        msg = (
+            f"an item holds at most {MAX_ITEM} characters, this has {len(text)}: keep the essence, "
+            "or write a file"
+        )
         raise Refused(msg)
     return text

@@ -1,12 +1,13 @@
 """Vectors compared by the server, where it has pgvector: https://github.com/pgvector/pgvector.
 
-What was embedded stands in `memory_embedding` as everywhere. Beside it, in `memory_meaning`, the same vectors stand as
-the server compares them. That table is derived: made when an embedder is first used, filled with what there is, and let
-go of with the rows it was made from. A server without pgvector, or on which we may not have it, compares nothing, and
-vectors.py does it here.
+What was embedded stands in `memory_embedding` as everywhere. Beside it, in `memory_meaning`, the
+same vectors stand as the server compares them. That table is derived: made when an embedder is
+first used, filled with what there is, and let go of with the rows it was made from. A server
+without pgvector, or on which we may not have it, compares nothing, and vectors.py does it here.
 
-Every vector is compared. An HNSW index takes 10 ms for each row that comes in, while all who write wait, and is slower
-than the look at each of 20,000 vectors; whoever has millions makes one by hand, and it is used: README says how.
+Every vector is compared. An HNSW index takes 10 ms for each row that comes in, while all who write
+wait, and is slower than the look at each of 20,000 vectors; whoever has millions makes one by hand,
+and it is used: README says how.
 """
 
 # ruff: noqa: S608  what is put into statements are numbers, and names that are quoted
@@ -27,7 +28,10 @@ _SEARCH = 400
 FILLED = 500  # rows filled in one commit
 
 _THERE = "SELECT to_regclass('memory_meaning') IS NOT NULL"
-_AVAILABLE = "SELECT coalesce(installed_version, default_version) FROM pg_available_extensions WHERE name = 'vector'"
+_AVAILABLE = (
+    "SELECT coalesce(installed_version, default_version) FROM pg_available_extensions WHERE name = "
+    "'vector'"
+)
 _TABLE = """
 CREATE TABLE memory_meaning (
     model TEXT COLLATE "C" NOT NULL,
@@ -99,7 +103,8 @@ def nearest(connection: Any, model: str, vector: Sequence[float], most: int) -> 
     connection.execute("SELECT set_config('hnsw.ef_search', ?, true)", (str(_SEARCH),))
     rows = connection.execute(
         f"SELECT id FROM memory_meaning WHERE model = {_quoted(model)} AND size = {size}"
-        f" ORDER BY CAST(meaning AS {kind}({size})) <=> (SELECT CAST(? AS {kind}({size}))) LIMIT {most}",
+        f" ORDER BY CAST(meaning AS {kind}({size})) <=> (SELECT CAST(? AS {kind}({size}))) LIMIT "
+        f"{most}",
         (_text(vector),),
     )
     return [id_ for (id_,) in rows]
@@ -111,7 +116,8 @@ def cosines(
     """Return how near these texts are to the question, those whose meaning is known."""
     rows = connection.execute(
         # CASE: the server may ask for the distance before it looks whether the lengths are the same
-        "SELECT id, CASE WHEN size = ? THEN -(meaning <#> (SELECT CAST(? AS VECTOR))) END FROM memory_meaning"
+        "SELECT id, CASE WHEN size = ? THEN -(meaning <#> (SELECT CAST(? AS VECTOR))) END FROM "
+        "memory_meaning"
         " WHERE model = ? AND size = ? AND id = ANY(?)",
         (len(vector), _text(vector), model, len(vector), list(ids)),
     )

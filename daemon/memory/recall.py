@@ -1,16 +1,18 @@
 """Find again: the index proposes, what is known of each text besides its words decides.
 
-The index alone (bm25 over five weighted columns) finds 78 % of the evidence that LoCoMo's questions need. Each reason
-below adds to it, and is one that holds for any store: several good hits in a run speak for that run; who is named in
-the question is probably who said it; who asks with the key of an item wants that item; a question seldom holds the
-answer, but what was said right after it often does; who asks when or how many is answered by a text with a time or a
-number in it; three words say little, and bm25 thinks too well of them; what a tool put out tells less than what
-somebody said; of two Chinese texts the one that shares more of the question's characters is nearer; who asks about
-yesterday is told of that day first. All are shares of the best score, as bm25 has no scale of its own. Recency is not
-among them: it costs more than it gives.
+The index alone (bm25 over five weighted columns) finds 78 % of the evidence that LoCoMo's questions
+need. Each reason below adds to it, and is one that holds for any store: several good hits in a run
+speak for that run; who is named in the question is probably who said it; who asks with the key of
+an item wants that item; a question seldom holds the answer, but what was said right after it often
+does; who asks when or how many is answered by a text with a time or a number in it; three words say
+little, and bm25 thinks too well of them; what a tool put out tells less than what somebody said; of
+two Chinese texts the one that shares more of the question's characters is nearer; who asks about
+yesterday is told of that day first. All are shares of the best score, as bm25 has no scale of its
+own. Recency is not among them: it costs more than it gives.
 
-Where an embedder is at hand, what a text means is added to what it says: a weighted sum over what either of them found.
-(Fusing by ranks loses ten points with a weak embedder; by this sum it can only gain.)
+Where an embedder is at hand, what a text means is added to what it says: a weighted sum over what
+either of them found. (Fusing by ranks loses ten points with a weak embedder; by this sum it can
+only gain.)
 """
 
 from __future__ import annotations
@@ -46,7 +48,8 @@ _THOUGHT = 55
 _FULL = log1p(_THOUGHT)
 _CHARACTERS = 0.3
 _WHEN = 0.3
-# Of the sum where an embedder is at hand (measured with MiniLM on LoCoMo and REALTALK: 0.25 to 0.4 differ little).
+# Of the sum where an embedder is at hand (measured with MiniLM on LoCoMo and REALTALK: 0.25 to 0.4
+# differ little).
 _MEANING = 0.35
 _TELLS_LESS: dict[str, float] = {
     SegmentType.TOOL_CALL: 0.2,
@@ -114,7 +117,8 @@ def search(
 ) -> list[Hit]:
     """Return the texts that fit best, best first; at most so many of one run and of one routine.
 
-    `now`, in the zone of who asks, is what "yesterday" counts from; of texts that are nearly the same one is told.
+    `now`, in the zone of who asks, is what "yesterday" counts from; of texts that are nearly the
+    same one is told.
     """
     query = tokens.query(question)
     key = clean(question).strip()
@@ -146,7 +150,9 @@ def search(
 
 
 def fused(found: Sequence[Sequence[Hit]], limit: int) -> list[Hit]:
-    """Return what several questions found as one list: a text counts as much as in the question it answers best."""
+    """Return what several questions found as one list: a text counts as much as in the question it
+    answers best.
+    """
     best: dict[int, Hit] = {}
     for hit in (hit for hits in found for hit in hits):
         if hit.text.id not in best or hit.relevance > best[hit.text.id].relevance:
@@ -162,7 +168,9 @@ def fused(found: Sequence[Sequence[Hit]], limit: int) -> list[Hit]:
 def _proposed(
     connection: sqlite3.Connection, query: tokens.Query, pool: int, when: Span | None
 ) -> dict[int, float]:
-    """Return what the index finds, with its score; of the time the question speaks of, some in any case."""
+    """Return what the index finds, with its score; of the time the question speaks of, some in any
+    case.
+    """
     scores = _best(connection, query.terms, pool)
     if when:
         first, last = connection.execute(
@@ -179,7 +187,9 @@ def _proposed(
 
 
 def _best(connection: sqlite3.Connection, terms: Sequence[str], pool: int) -> dict[int, float]:
-    """Return what the index finds, best first; of items that fit equally well, those changed last."""
+    """Return what the index finds, best first; of items that fit equally well, those changed
+    last.
+    """
     scores = fulltext.of(connection).best(connection, terms, pool)
     often = Counter(score for id_, score in scores.items() if id_ < 0)
     if equals := [id_ for id_, score in scores.items() if id_ < 0 and often[score] > 1]:
@@ -190,7 +200,9 @@ def _best(connection: sqlite3.Connection, terms: Sequence[str], pool: int) -> di
 
 
 class _Pile:
-    """The texts that are proposed: segments, which speak for one another, and items, read as they are needed."""
+    """The texts that are proposed: segments, which speak for one another, and items, read as they
+    are needed.
+    """
 
     def __init__(
         self,
@@ -289,12 +301,16 @@ def _ranked(
 
 
 def _fullness(text: Text) -> float:
-    """Return how much of a thought a text can hold, up to 1; what is kept under a key is one in any case."""
+    """Return how much of a thought a text can hold, up to 1; what is kept under a key is one in any
+    case.
+    """
     return min(1.0, log1p(tokens.estimate(text.text)) / _FULL) if text.run else 1.0
 
 
 def _with_meaning(hits: list[Hit], near: Mapping[int, float]) -> list[Hit]:
-    """Return the hits weighed by what they mean as well; where that is not known yet, as if it were the farthest."""
+    """Return the hits weighed by what they mean as well; where that is not known yet, as if it were
+    the farthest.
+    """
     best = max(hit.relevance for hit in hits)
     low, high = min(near.values(), default=0.0), max(near.values(), default=1.0)
     weighed = []

@@ -1,4 +1,6 @@
-"""The database as memory uses it: where the index turns out to be damaged, it is made anew and the work done again."""
+"""The database as memory uses it: where the index turns out to be damaged, it is made anew and the
+work done again.
+"""
 
 from __future__ import annotations
 
@@ -17,17 +19,19 @@ log = structlog.get_logger()
 
 T = TypeVar("T")
 
-# Parts of a new index that are made before the work is tried again: a usual store is then complete, a big one half
-# a second further. The rest follows in the background.
+# Parts of a new index that are made before the work is tried again: a usual store is then complete,
+# a big one half a second further. The rest follows in the background.
 _AT_ONCE = 10
 # Texts whose index is checked in full: 50 ms, in which nobody else writes.
 _SMALL = 5_000
-# So many texts or runs are kept between two times that the index is put in order: it joins four of its parts at a time.
+# So many texts or runs are kept between two times that the index is put in order: it joins four of
+# its parts at a time.
 _TIDIED_AT = 4
 
 
 class MemoryStore:
-    """Read and write what memory keeps; the index may be lost at any time, and nothing is lost with it.
+    """Read and write what memory keeps; the index may be lost at any time, and nothing is lost with
+    it.
 
     Whatever is written comes by here, so that what was answered before is forgotten with it.
     """
@@ -40,7 +44,9 @@ class MemoryStore:
         """The damage is not in the index: making it anew did not help."""
         self._grown = 0
         self._news = 0
-        """So many runs that were archived lately had something new to say, and put it into the index."""
+        """So many runs that were archived lately had something new to say, and put it into the
+        index.
+        """
         self.behind = asyncio.Event()
         """Something is left to index."""
 
@@ -50,7 +56,9 @@ class MemoryStore:
         return self._db.shared
 
     async def begin(self) -> None:
-        """Make the index one that others may write to; what is missing in it is made by `refresh`."""
+        """Make the index one that others may write to; what is missing in it is made by
+        `refresh`.
+        """
         if await self.write(index.begin):
             self.behind.set()
 
@@ -61,7 +69,8 @@ class MemoryStore:
         return await self._mended(lambda: self._written(work, durable=durable))
 
     def submit(self, work: Work[bool]) -> asyncio.Future[bool]:
-        """Do it with whatever is written next; works are committed in the order of their submission.
+        """Do it with whatever is written next; works are committed in the order of their
+        submission.
 
         It tells whether a question may be answered otherwise than before.
         """
@@ -95,7 +104,9 @@ class MemoryStore:
         return asyncio.shield(self._db.submit(work, durable=durable))
 
     def tidy(self) -> None:
-        """Note that the index is about to grow, and now and then put it in order, with whatever is written next."""
+        """Note that the index is about to grow, and now and then put it in order, with whatever is
+        written next.
+        """
         self._grown += 1
         if self._grown % _TIDIED_AT == 0:
             # whoever uses the index next hears of its damage
@@ -113,7 +124,10 @@ class MemoryStore:
             pass
 
     async def examine(self) -> list[str]:
-        """Look whether the index is what it should be; a small one in full. One that is not is made anew."""
+        """Look whether the index is what it should be; a small one in full.
+
+        One that is not is made anew.
+        """
         before = self._renewed
         faults = await self.read(index.probe)
         if not faults and await self.read(_is_small):

@@ -1,7 +1,8 @@
 """What goes by itself after a while, class by class; pinned items and what somebody said stay.
 
-Of what tools put out and models thought, the beginning stays at its anchor: it says what it was, and the journal has
-the whole. Each function does a part and tells whether nothing is left, so that the journal never waits long for it.
+Of what tools put out and models thought, the beginning stays at its anchor: it says what it was,
+and the journal has the whole. Each function does a part and tells whether nothing is left, so that
+the journal never waits long for it.
 """
 
 from __future__ import annotations
@@ -86,7 +87,10 @@ def _cut_some(connection: sqlite3.Connection, types: Collection[SegmentType], be
     marks = ", ".join("?" * len(types))
     for run in old:
         long = connection.execute(
-            f"SELECT id FROM memory_segment WHERE memory_run = ? AND type IN ({marks}) AND length(text) > ?",  # noqa: S608
+            (
+                f"SELECT id FROM memory_segment WHERE memory_run = ? AND type IN ({marks}) AND "  # noqa: S608
+                "length(text) > ?"
+            ),  # noqa: RUF100, S608
             (run, *types, HEAD),
         ).fetchall()
         if long:

@@ -69,7 +69,8 @@ def put_item(
     now: int,
     indexed: bool = True,
 ) -> bool:
-    """Keep a text under a key, in place of what was there; who created the key first is not forgotten.
+    """Keep a text under a key, in place of what was there; who created the key first is not
+    forgotten.
 
     Tell whether there was anything.
     """
@@ -82,7 +83,8 @@ def put_item(
     if old is not None:
         _leave_index(connection, old)
         row = connection.execute(
-            "UPDATE memory_item SET category = ?, run_id = ?, tainted = ?, updated = ?, text = ?, indexed = ?"
+            "UPDATE memory_item SET category = ?, run_id = ?, tainted = ?, updated = ?, text = ?, "
+            "indexed = ?"
             " WHERE key = ? RETURNING id",
             (category, run, int(tainted), now, text, int(indexed), key),
         ).fetchone()
@@ -127,7 +129,9 @@ def demote(connection: sqlite3.Connection, key: str) -> None:
 def seed(
     connection: sqlite3.Connection, seeds: Iterable[tuple[str, str]], category: str, now: int
 ) -> None:
-    """Keep these items; one that did not change is not touched, so its date says since when it holds."""
+    """Keep these items; one that did not change is not touched, so its date says since when it
+    holds.
+    """
     for key, text in seeds:
         old = item(connection, key)
         if old is None or (old.text, old.category) != (text, category):
@@ -147,11 +151,13 @@ def put_run(
     ended: int,
     pieces: Sequence[Piece],
 ) -> bool:
-    """Keep a run in pieces; doing it again for the same run replaces them, so it may follow a crash.
+    """Keep a run in pieces; doing it again for the same run replaces them, so it may follow a
+    crash.
 
-    What a routine says again would flood every answer, so that only one of the texts is in the index: the last one, or
-    of several on one day the first, as to move it there costs more than all the rest that is done for a run.
-    Tell whether a question may be answered otherwise than before: not so where all was said before on that day.
+    What a routine says again would flood every answer, so that only one of the texts is in the
+    index: the last one, or of several on one day the first, as to move it there costs more than all
+    the rest that is done for a run. Tell whether a question may be answered otherwise than before:
+    not so where all was said before on that day.
     """
     about = (run, routine, goal, status, started, ended)
     row = connection.execute(_RUN, about).fetchone()
@@ -188,13 +194,15 @@ def put_run(
 
 _DAY = 86_400_000_000  # microseconds
 _RUN = (
-    "INSERT INTO memory_run (run_id, routine, goal, status, started, ended) VALUES (?, ?, ?, ?, ?, ?)"
+    "INSERT INTO memory_run (run_id, routine, goal, status, started, ended) VALUES (?, ?, ?, ?, ?, "
+    "?)"
     " ON CONFLICT (run_id) DO NOTHING RETURNING id"
 )
 # Row by row, as the ids of a run have to follow each other.
 _SEGMENT = (
     "INSERT INTO memory_segment"
-    " (memory_run, iteration, segment, part, type, at, who, asks, tainted, digest, text, superseded)"
+    " (memory_run, iteration, segment, part, type, at, who, asks, tainted, digest, text, "
+    "superseded)"
     " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 )
 _IDS = "SELECT id FROM memory_segment WHERE memory_run = ? ORDER BY id"
@@ -203,7 +211,9 @@ _IDS = "SELECT id FROM memory_segment WHERE memory_run = ? ORDER BY id"
 def _said(
     connection: sqlite3.Connection, digests: Iterable[int]
 ) -> defaultdict[int, list[tuple[int, int]]]:
-    """Return by digest which texts in the index say so, the first said first, and when they were said."""
+    """Return by digest which texts in the index say so, the first said first, and when they were
+    said.
+    """
     wanted = list(digests)
     said: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
     for begin in range(0, len(wanted), _AT_ONCE):
@@ -227,8 +237,8 @@ _AT_ONCE = 64
 def _supersede(connection: sqlite3.Connection, old: Mapping[int, int]) -> None:
     """Take what was said before out of the index, given who says it now.
 
-    All are taken out together: between two statements the index writes what it holds, and many small writes cost more
-    than the words in them.
+    All are taken out together: between two statements the index writes what it holds, and many
+    small writes cost more than the words in them.
     """
     if old:
         index.remove_segments(connection, old)
@@ -270,7 +280,9 @@ def drop_run(connection: sqlite3.Connection, run: str) -> bool:
 
 
 def hide_line(connection: sqlite3.Connection, run: str) -> None:
-    """Take the line that stands for a run out of the index: the run's own texts are there, and say the same."""
+    """Take the line that stands for a run out of the index: the run's own texts are there, and say
+    the same.
+    """
     line = item(connection, f"{LINE}{run}")
     if line is not None and line.indexed:
         _leave_index(connection, line)
@@ -278,7 +290,9 @@ def hide_line(connection: sqlite3.Connection, run: str) -> None:
 
 
 def _index_line(connection: sqlite3.Connection, run: str) -> None:
-    """Put the line that stands for a run into the index: nothing else in it tells of the run any more."""
+    """Put the line that stands for a run into the index: nothing else in it tells of the run any
+    more.
+    """
     line = item(connection, f"{LINE}{run}")
     if line is not None and not line.indexed:
         connection.execute("UPDATE memory_item SET indexed = 1 WHERE id = ?", (line.id,))

@@ -17,7 +17,8 @@ from daemon.store.rows import clean, stamp
 PIECE_CHARACTERS = 800
 # Of a longer text the beginning and the end are kept; the journal has the whole.
 TEXT_CHARACTERS = 20_000
-# Below this a text says little by itself ("Yes, both."): it repeats only what follows the same text.
+# Below this a text says little by itself ("Yes, both."): it repeats only what follows the same
+# text.
 _SAYS_LITTLE = 40
 # All until behind the last end of a sentence: found from the back, where it is near.
 _SENTENCES = re.compile(r".*(?:(?<=[。！？；\n])|(?<=[.!?;])\s)", re.DOTALL)
@@ -65,7 +66,9 @@ def pieces(routine: str, segments: Iterable[Segment]) -> Iterator[Piece]:
 
 
 def piece(routine: str, segment: Segment, part: int, text: str, before: str) -> Piece:
-    """Return one row: a part of a segment, whose text is `text`; `before` is the text before it in the run."""
+    """Return one row: a part of a segment, whose text is `text`; `before` is the text before it in
+    the run.
+    """
     return Piece(
         iteration=segment.iteration,
         segment=segment.segment,
@@ -81,7 +84,9 @@ def piece(routine: str, segment: Segment, part: int, text: str, before: str) -> 
 
 
 def split(text: str, limit: int = PIECE_CHARACTERS) -> list[str]:
-    """Cut a text into parts of at most `limit` characters: at the ends of sentences, else of words, else anywhere."""
+    """Cut a text into parts of at most `limit` characters: at the ends of sentences, else of words,
+    else anywhere.
+    """
     parts: list[str] = []
     rest = text.strip()
     while len(rest) > limit:
@@ -105,6 +110,8 @@ def _ends_of(text: str) -> str:
 
 @lru_cache(maxsize=128)  # a routine that asks the same each time often does and says the same
 def _digest(routine: str, kind: SegmentType, text: str, before: str) -> int:
-    """Return a number that is the same for what a routine says again, whatever the spacing and case."""
+    """Return a number that is the same for what a routine says again, whatever the spacing and
+    case.
+    """
     same = "\0".join((routine, kind.value, " ".join(text.split()).casefold(), before))
     return int.from_bytes(blake2b(same.encode(), digest_size=8).digest(), signed=True)

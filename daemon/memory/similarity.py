@@ -8,7 +8,8 @@ from functools import lru_cache
 
 # Shorter texts are alike by chance ("Yes, both.") and cost nothing.
 SHORTEST = 60
-# Of all words in either, so many must be in both. A word changed in twenty keeps two texts alike, two do not.
+# Of all words in either, so many must be in both. A word changed in twenty keeps two texts alike,
+# two do not.
 SHARE = 0.9
 
 _NUMBER = re.compile(r"\d+(?:[.,:]\d+)*")
@@ -31,7 +32,8 @@ class Folder:
         """Of those that another one was held against: most have numbers of their own."""
 
     def place_of(self, text: str) -> int | None:
-        """Return which of the texts so far this one repeats; None, and it counts among them, if it says something new.
+        """Return which of the texts so far this one repeats; None, and it counts among them, if it
+        says something new.
 
         A number makes another text: a disk at 71 % is not one at 84 %.
         """

@@ -1,7 +1,8 @@
 """Memory's tables as SQLModel classes: for exports and other databases.
 
-Importing this costs 20 MiB, so nothing on the daemon's daily path does; there the statements are plain SQL over
-store/sql/002_memory.sql, and a test holds the two declarations equal. The index has no class: it is derived.
+Importing this costs 20 MiB, so nothing on the daemon's daily path does; there the statements are
+plain SQL over store/sql/002_memory.sql, and a test holds the two declarations equal. The index has
+no class: it is derived.
 """
 
 from __future__ import annotations

@@ -37,13 +37,15 @@ class Text(NamedTuple):
 _text = partial(tuple.__new__, Text)
 
 _PIECE = (
-    "s.id, s.memory_run, r.run_id, r.routine, s.iteration, s.segment, s.type, s.at, s.who, s.asks, s.tainted,"
+    "s.id, s.memory_run, r.run_id, r.routine, s.iteration, s.segment, s.type, s.at, s.who, s.asks, "
+    "s.tainted,"
     " NULL, s.text"
 )
 _PIECES = "FROM memory_segment s JOIN memory_run r ON r.id = s.memory_run"
 _ITEM = (
     f"-id, 0, coalesce(run_id, ''), '', {ITEM}, id,"
-    " CASE category WHEN 'conversation' THEN 'summary' ELSE 'knowledge' END, updated, '', 0, tainted, key, text"
+    " CASE category WHEN 'conversation' THEN 'summary' ELSE 'knowledge' END, updated, '', 0, "
+    "tainted, key, text"
 )
 _ITEMS = "FROM memory_item"
 
@@ -75,7 +77,8 @@ def _chosen(
 ) -> Iterable[Any]:
     """Return rows by their numbers, from SQLite all of them in one.
 
-    For each row that it fetches a thread lets go of the interpreter's lock, and may wait for it a millisecond.
+    For each row that it fetches a thread lets go of the interpreter's lock, and may wait for it a
+    millisecond.
     """
     # Padded with ids that no row has: each new length would be a new statement to prepare.
     numbers += [0] * ((1 << (len(numbers) - 1).bit_length()) - len(numbers))

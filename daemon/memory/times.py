@@ -1,7 +1,7 @@
 """When a question speaks of: "yesterday", "two weeks ago", "上周三" as a stretch of time.
 
-Days that are named outright (a date, a month, a weekday) stand in the index as words; here is what means another day
-each day. It is used to prefer, never to leave out: people misremember.
+Days that are named outright (a date, a month, a weekday) stand in the index as words; here is what
+means another day each day. It is used to prefer, never to leave out: people misremember.
 """
 
 from __future__ import annotations
@@ -60,7 +60,9 @@ _DAY = rf"(?P<day>{'|'.join(_DAYS)})"
 
 
 def span(question: str, now: datetime) -> Span | None:
-    """Return the stretch of time that a question names by its distance from `now`, in the zone of `now`."""
+    """Return the stretch of time that a question names by its distance from `now`, in the zone of
+    `now`.
+    """
     for found, stretch in _said(question):
         try:
             begin, end = stretch(found, now)

@@ -1,4 +1,6 @@
-"""All of memory as lines of JSON, out and in again: to move it, to look through it, to keep a copy that can be read."""
+"""All of memory as lines of JSON, out and in again: to move it, to look through it, to keep a copy
+that can be read.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,10 @@ def export(connection: sqlite3.Connection, cursor: str | None) -> Lines:
         lines += [_item(item) for item in items]
         return Lines(lines, f"item:{items[-1].id}" if len(items) == _PAGE else "run:0")
     found = connection.execute(
-        "SELECT id, run_id, routine, goal, status, started, ended FROM memory_run WHERE id > ? ORDER BY id LIMIT ?",
+        (
+            "SELECT id, run_id, routine, goal, status, started, ended FROM memory_run WHERE id > ? "
+            "ORDER BY id LIMIT ?"
+        ),
         (int(after or 0), _PAGE),
     ).fetchall()
     return Lines(
@@ -60,7 +65,8 @@ def _item(item: rows.Item) -> Json:
 def _run(connection: sqlite3.Connection, row: tuple[Any, ...]) -> Json:
     id_, run, routine, goal, status, started, ended = row
     texts = connection.execute(
-        "SELECT iteration, segment, part, type, at, who, tainted, text FROM memory_segment WHERE memory_run = ?"
+        "SELECT iteration, segment, part, type, at, who, tainted, text FROM memory_segment WHERE "
+        "memory_run = ?"
         " ORDER BY id",
         (id_,),
     )
@@ -115,7 +121,10 @@ def read(lines: Iterable[str], first: int = 1) -> Work:
                 raise ValueError(f"neither an item nor an archived run, nor the head of {FORM}")
         except (KeyError, TypeError, ValueError, AttributeError, Refused) as error:
             wrong = f"{error} is missing" if isinstance(error, KeyError) else str(error)
-            msg = f"line {number} is no line of an export: {wrong}; nothing from there on was taken in"
+            msg = (
+                f"line {number} is no line of an export: {wrong}; nothing from there on was taken "
+                "in"
+            )
             raise Refused(msg) from None
     return work
 

@@ -1,10 +1,12 @@
 """Embeddings as rows: kept small, compared twice.
 
-Theory of operation. To compare a question with every vector in full takes numpy or a second; so each vector is kept
-twice. Its signs alone, one bit per dimension, are compared with all others by counting the bits that differ: a tenth of
-a microsecond each. The few hundred nearest by signs are then compared in full. Nothing of this needs more than Python.
+Theory of operation. To compare a question with every vector in full takes numpy or a second; so
+each vector is kept twice. Its signs alone, one bit per dimension, are compared with all others by
+counting the bits that differ: a tenth of a microsecond each. The few hundred nearest by signs are
+then compared in full. Nothing of this needs more than Python.
 
-A server that can compare vectors does both (pgvector.py). One that cannot tells each process what others have embedded.
+A server that can compare vectors does both (pgvector.py). One that cannot tells each process what
+others have embedded.
 """
 
 from __future__ import annotations
@@ -19,7 +21,8 @@ from typing import Any, NamedTuple
 
 from daemon.memory import pgvector
 
-# So many are compared by their signs; in a bigger store the newest ones. 30 ms, and some 50 MB with 1,024 dimensions.
+# So many are compared by their signs; in a bigger store the newest ones. 30 ms, and some 50 MB with
+# 1,024 dimensions.
 MOST = 200_000
 # So many of the nearest by signs are compared in full.
 NEAREST = 200
@@ -61,9 +64,12 @@ def put(
     *,
     in_server: bool = False,
 ) -> None:
-    """Keep unit vectors by the id of their text; `in_server`, where the server compares them too."""
+    """Keep unit vectors by the id of their text; `in_server`, where the server compares them
+    too.
+    """
     connection.executemany(
-        "INSERT INTO memory_embedding (model, id, signs, vector) VALUES (?, ?, ?, ?) ON CONFLICT (model, id)"
+        "INSERT INTO memory_embedding (model, id, signs, vector) VALUES (?, ?, ?, ?) ON CONFLICT "
+        "(model, id)"
         " DO UPDATE SET signs = excluded.signs, vector = excluded.vector",
         [
             (model, id_, signs(vector).to_bytes((len(vector) + 7) // 8, "big"), pack(vector))
@@ -77,7 +83,9 @@ def put(
 
 
 def fill(connection: Any, model: str) -> bool:
-    """Let the server know some vectors that were kept before it could compare; tell whether there were any."""
+    """Let the server know some vectors that were kept before it could compare; tell whether there
+    were any.
+    """
     rows = pgvector.lacking(connection, model)
     pgvector.put(connection, model, {id_: unpack(blob) for id_, blob in rows.items()})
     return bool(rows)
@@ -92,7 +100,8 @@ def drop(connection: sqlite3.Connection, ids: Iterable[int]) -> None:
     )
 
 
-# One seek per model, and usually none: a walk through all vectors would take as long as there are texts.
+# One seek per model, and usually none: a walk through all vectors would take as long as there are
+# texts.
 _MODELS = """
 WITH RECURSIVE known (model) AS (
     SELECT min(model) FROM memory_embedding
@@ -100,24 +109,26 @@ WITH RECURSIVE known (model) AS (
     SELECT (SELECT min(model) FROM memory_embedding WHERE model > known.model) FROM known WHERE known.model IS NOT NULL
 )
 SELECT model FROM known WHERE model IS NOT NULL
-"""
+"""  # noqa: E501
 
 
 def all_signs(connection: sqlite3.Connection, model: str) -> dict[int, int]:
     """Return the signs of every item and of the newest segments."""
     rows = connection.execute(
-        "SELECT id, signs FROM memory_embedding WHERE model = ? AND id < 0 UNION ALL SELECT * FROM (SELECT id, signs"
+        "SELECT id, signs FROM memory_embedding WHERE model = ? AND id < 0 UNION ALL SELECT * FROM "
+        "(SELECT id, signs"
         " FROM memory_embedding WHERE model = ? AND id > 0 ORDER BY id DESC LIMIT ?) AS newest",
         (model, model, MOST),
     )
     return {id_: int.from_bytes(blob, "big") for id_, blob in rows}
 
 
-# Where a server is shared, the signs that any process has written since; what a text means may be known anew.
+# Where a server is shared, the signs that any process has written since; what a text means may be
+# known anew.
 _NEWS = """
 SELECT n.seq, e.id, e.signs FROM memory_embedding_news n JOIN memory_embedding e ON e.model = n.model AND e.id = n.id
 WHERE n.model = ? AND n.seq > ? ORDER BY n.seq
-"""
+"""  # noqa: E501
 _LAST_NEWS = "SELECT coalesce(max(seq), 0) FROM memory_embedding_news WHERE model = ?"
 
 
@@ -128,7 +139,9 @@ def last_news(connection: Any, model: str) -> int:
 
 
 def news(connection: Any, model: str, since: int) -> tuple[int, dict[int, int]]:
-    """Return the signs of what was embedded after that number, and the number of the last of them."""
+    """Return the signs of what was embedded after that number, and the number of the last of
+    them.
+    """
     rows = list(connection.execute(_NEWS, (model, since)))
     return max([since, *(seq for seq, _, _ in rows)]), {
         id_: int.from_bytes(blob, "big") for _, id_, blob in rows

@@ -1,4 +1,6 @@
-"""Show how a verdict comes about: every part of a call, every rule that speaks of it, and which of them decides."""
+"""Show how a verdict comes about: every part of a call, every rule that speaks of it, and which of
+them decides.
+"""
 
 from __future__ import annotations
 

@@ -1,13 +1,16 @@
-"""git, read-only: the sub-commands and options that only look, and that show nothing of files that rules forbid.
+"""git, read-only: the sub-commands and options that only look, and that show nothing of files that
+rules forbid.
 
-That is half of the matter: a repository's own config may name programs that a plain `git diff` runs. The shell tool
-runs git on a view of the repository without that config (tools/builtin/repository.py), and the options added here keep
-it from running what attributes ask for.
+That is half of the matter: a repository's own config may name programs that a plain `git diff`
+runs. The shell tool runs git on a view of the repository without that config
+(tools/builtin/repository.py), and the options added here keep it from running what attributes ask
+for.
 
-git shows whatever object it is given the name of, also a file's text without its path, past every rule on paths. So
-each revision is handed to it as REVISION^{commit}, which is a commit or an error, and a file in one as
-REVISION^{commit}:PATH, whose path is judged. What differs between commits is shown, counted and searched only outside
-the paths that are forbidden: they are excluded by pathspecs.
+git shows whatever object it is given the name of, also a file's text without its path, past every
+rule on paths. So each revision is handed to it as REVISION^{commit}, which is a commit or an error,
+and a file in one as REVISION^{commit}:PATH, whose path is judged. What differs between commits is
+shown, counted and searched only outside the paths that are forbidden: they are excluded by
+pathspecs.
 """
 
 from __future__ import annotations
@@ -83,13 +86,16 @@ def subcommands() -> Mapping[str, Program]:
 
 
 _SYNOPSIS = (
-    "log, status, diff, show, shortlog, rev-list, rev-parse, describe, ls-files, blame, branch --list, tag --list, "
+    "log, status, diff, show, shortlog, rev-list, rev-parse, describe, ls-files, blame, branch "
+    "--list, tag --list, "
     "remote -v, stash list; no -c, no -C"
 )
 
 
 def _read(words: Sequence[Word]) -> tuple[Program, Sequence[Word]]:
-    """Return the sub-command, and the words that are for it; raise Unreadable for what may change something."""
+    """Return the sub-command, and the words that are for it; raise Unreadable for what may change
+    something.
+    """
     rest = list(words[1:])
     while rest and rest[0].text in ("--no-pager", "-P", "--no-optional-locks"):
         rest.pop(0)
@@ -119,8 +125,9 @@ def command_line(
 ) -> tuple[str, ...]:
     """Return the words that run: in one way only to be read, and past all that must not be shown.
 
-    `is_path` tells whether an operand stands for files of the work tree; `denied` are patterns relative to it, as
-    globs.py has them. Raises Unreadable for what could not be kept off those, and for what is no plain revision.
+    `is_path` tells whether an operand stands for files of the work tree; `denied` are patterns
+    relative to it, as globs.py has them. Raises Unreadable for what could not be kept off those,
+    and for what is no plain revision.
     """
     if len(words) == 2 and words[1].text == "--version":
         return ("git", "--version")
@@ -177,7 +184,10 @@ def command_line(
                 not {option for option, _ in parsed.options if option in _changes()}
                 <= _NAMES_AND_NUMBERS
             ):
-                problem = "git log --follow may show a file from when it had a name that must not be shown"
+                problem = (
+                    "git log --follow may show a file from when it had a name that must not be "
+                    "shown"
+                )
                 raise Unreadable(
                     problem,
                     "leave out --follow, or show names and numbers only: --stat, --name-status",
@@ -222,7 +232,9 @@ def _changes() -> frozenset[str]:
 
 
 def _shows_files(name: str, parsed: Parsed) -> bool:
-    """Tell whether a sub-command shows or searches what is in files, or gives the ids that stand for it."""
+    """Tell whether a sub-command shows or searches what is in files, or gives the ids that stand
+    for it.
+    """
     if name in ("git diff", "git show"):
         return True
     if name == "git log":
@@ -233,7 +245,9 @@ def _shows_files(name: str, parsed: Parsed) -> bool:
 
 
 def _joined(parsed: Parsed) -> Iterator[str]:
-    """Yield the options each as a word of its own, values joined to them: what git would take for a value is one."""
+    """Yield the options each as a word of its own, values joined to them: what git would take for a
+    value is one.
+    """
     for name, value in parsed.options:
         if name == "-NUM":
             yield f"-{value}"
@@ -248,7 +262,10 @@ def _joined(parsed: Parsed) -> Iterator[str]:
 
 
 # The name of a branch, tag or commit, what it was at some time, and which of its ancestors.
-_PLAIN = r"(?!-)(?=.)(?:(?!\.\.)[^\s~^:?*\[\\{}\x00-\x1f\x7f])*(?:@\{[^{}]*\})?(?:[~^]\d*|\^\{(?:commit)?\})*"
+_PLAIN = (
+    r"(?!-)(?=.)(?:(?!\.\.)[^\s~^:?*\[\\{}\x00-\x1f\x7f])*(?:@\{[^{}]*\})?(?:[~^]\d*|\^\{(?:commit)?"
+    r"\})*"
+)
 _REVISION = re.compile(_PLAIN)
 _FILE_IN = re.compile(f"({_PLAIN}):(.*)", re.DOTALL)
 _RANGE = re.compile(r"(.*?)(\.{2,3})(.*)", re.DOTALL)
@@ -258,7 +275,9 @@ _PARENTS = re.compile(
 
 
 def _revision(name: str, operand: str) -> str:
-    """Return a revision, a range of them or REVISION:PATH, so that it can only name commits or a file by its path."""
+    """Return a revision, a range of them or REVISION:PATH, so that it can only name commits or a
+    file by its path.
+    """
     if parts := _FILE_IN.fullmatch(operand):
         if name not in ("git show", "git rev-parse") or ".." in parts[2]:
             instead = (
@@ -290,8 +309,11 @@ def _path_in(operand: str) -> str:
 
 
 def _exclusions(pattern: str) -> Iterator[str]:
-    """Yield the pathspecs that exclude what a pattern covers in any case of its letters; rather more than less."""
-    # git knows the cases of ASCII only, where İ, ı, ſ and the sign of Kelvin are cases of i, s and k, too
+    """Yield the pathspecs that exclude what a pattern covers in any case of its letters; rather
+    more than less.
+    """
+    # git knows the cases of ASCII only, where İ, ı, ſ and the sign of Kelvin are cases of i, s and
+    # k, too
     plain = "".join(c if c.isascii() or c.lower() == c.upper() else "*" for c in pattern)
     yield f":(exclude,icase,glob){plain}"
     for odd in re.finditer("[iks]", plain, re.IGNORECASE):

@@ -2,9 +2,11 @@
 
     notes.md        that name, in any folder          reports/**      everything beneath reports
     *.pem           such names, in any folder         reports/*.md    directly in reports
-    **/.git/**      beneath a .git, wherever it is    /var/log/*.log  an absolute path of the machine
+    **/.git/**      beneath a .git, wherever it is    /var/log/*.log  an absolute path of the
+    machine
 
-`*` and `?` do not cross a `/`. A folder's own pattern does not cover what is in it: that is what `/**` says.
+`*` and `?` do not cross a `/`. A folder's own pattern does not cover what is in it: that is what
+`/**` says.
 """
 
 from __future__ import annotations
@@ -31,7 +33,9 @@ class Glob:
         object.__setattr__(self, "_matcher", _compiled(self.pattern, self.fold))
 
     def covers(self, path: str) -> bool:
-        """Tell whether it speaks of this path: relative to the workspace, or absolute outside it."""
+        """Tell whether it speaks of this path: relative to the workspace, or absolute outside
+        it.
+        """
         if path.startswith("/") and self.floating:
             return self._matcher.fullmatch(path[1:]) is not None
         return self._matcher.fullmatch(path) is not None
@@ -49,13 +53,16 @@ class Glob:
 
     @property
     def folder(self) -> str | None:
-        """The folder's name, if it speaks of everything beneath folders of that name, wherever they are."""
+        """The folder's name, if it speaks of everything beneath folders of that name, wherever they
+        are.
+        """
         name = self.pattern.removeprefix("**/").removesuffix("/**")
         whole = self.pattern == f"**/{name}/**"
         return name if whole and "/" not in name and name not in ("*", "**") else None
 
     def beneath(self, folder: str) -> frozenset[str]:
-        """Return the patterns that say the same of paths relative to a folder (`.` is the workspace).
+        """Return the patterns that say the same of paths relative to a folder (`.` is the
+        workspace).
 
         `**` among them is everything in the folder; none at all is nothing.
         """
@@ -83,7 +90,9 @@ class Glob:
         return self.pattern.endswith("**") and self.covers("x" if folder == "." else f"{folder}/x")
 
     def may_lie_beneath(self, folder: str) -> bool:
-        """Tell whether something it covers could be beneath a folder (`.` is the workspace); never wrongly no."""
+        """Tell whether something it covers could be beneath a folder (`.` is the workspace); never
+        wrongly no.
+        """
         if self.floating:
             return True
         if self.pattern.startswith("/") != folder.startswith("/"):
@@ -146,9 +155,11 @@ _ALSO = {"i": "\u0130\u0131", "k": "\u212a", "s": "\u017f"}
 
 
 def in_either_case(pattern: str) -> str:
-    """Return a glob, as fnmatch(3) reads it, of every name that a pattern covers in any case of its letters.
+    """Return a glob, as fnmatch(3) reads it, of every name that a pattern covers in any case of its
+    letters.
 
-    Of letters that ASCII lacks it takes more than the pattern does: programs differ in what their cases are.
+    Of letters that ASCII lacks it takes more than the pattern does: programs differ in what their
+    cases are.
     """
     return "".join(
         f"[{c.lower()}{c.upper()}{_ALSO.get(c.lower(), '')}]"

@@ -1,4 +1,6 @@
-"""The programs whose arguments are a language of their own, each read word by word; the rest is in programs.py."""
+"""The programs whose arguments are a language of their own, each read word by word; the rest is in
+programs.py.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ class Grammar:
 
     name: str
     read: Callable[[Sequence[Word]], Usage] = field(repr=False)
-    """Says what it would do with the words, its own name first; raises Unreadable if that may do harm."""
+    """Says what it would do with the words, its own name first; raises Unreadable if that may do
+    harm.
+    """
     answers: tuple[int, ...] = ()
     excludes: None = None
     """None of them reads a whole tree."""
@@ -39,7 +43,8 @@ def _refuse_globs(name: str, words: Sequence[Word]) -> None:
             )
 
 
-# --- echo, expr, test --------------------------------------------------------------------------------
+# --- echo, expr, test
+# --------------------------------------------------------------------------------
 
 
 def _echo(words: Sequence[Word]) -> Usage:
@@ -82,11 +87,15 @@ def _test(words: Sequence[Word]) -> Usage:
     return Usage(_argv(words), files=tuple(files))
 
 
-# --- find --------------------------------------------------------------------------------------------
+# --- find
+# --------------------------------------------------------------------------------------------
 
 _WIDE = re.compile(r"%[^A-Za-z%]*\d{4}")
 _FIND_NEWER = re.compile(r"-newer([aBcm])([aBcmt])")
-_FIND_SYNOPSIS = "paths, then tests such as -name -type -mtime -size -newer, and -print -printf -ls; never -exec -delete"
+_FIND_SYNOPSIS = (
+    "paths, then tests such as -name -type -mtime -size -newer, and -print -printf -ls; never -exec "  # noqa: E501
+    "-delete"
+)
 
 
 def _find(words: Sequence[Word]) -> Usage:
@@ -127,7 +136,8 @@ def _find(words: Sequence[Word]) -> Usage:
     return Usage(_argv(words), files=tuple(files))
 
 
-# --- sed ---------------------------------------------------------------------------------------------
+# --- sed
+# ---------------------------------------------------------------------------------------------
 
 _SED_PRINT = re.compile(r"(?:(?:\d+|\$)(?:,(?:\d+|\$))?p)(?:; *(?:\d+|\$)(?:,(?:\d+|\$))?p)*")
 _SED_SYNOPSIS = "-n 'N,Mp' FILE: print lines N to M, and nothing else"
@@ -162,7 +172,8 @@ def _sed(words: Sequence[Word]) -> Usage:
     return Usage(_argv(words), files=tuple(files), stdin=not files)
 
 
-# --- ps ----------------------------------------------------------------------------------------------
+# --- ps
+# ----------------------------------------------------------------------------------------------
 
 _PS_LIST = re.compile(r"[A-Za-z0-9_.,:/%@+-]*")
 _PS_DASHED_BSD = re.compile(r"-auxw*")
@@ -175,8 +186,9 @@ _PS_SYNOPSIS = (
 def _ps(words: Sequence[Word]) -> Usage:
     """Read the three dialects of ps, and hand it words that it can read in one way only.
 
-    When a word is wrong in one dialect, ps reads all words again as BSD options, in which any stray e shows the
-    environment of processes: `ps -fe -H -T` does. So -e becomes its synonym -A, and values are joined to long options.
+    When a word is wrong in one dialect, ps reads all words again as BSD options, in which any stray
+    e shows the environment of processes: `ps -fe -H -T` does. So -e becomes its synonym -A, and
+    values are joined to long options.
     """
     _refuse_globs("ps", words)
     rest = [
@@ -263,7 +275,8 @@ def _next(rest: list[str], option: str) -> str:
     return rest.pop(0)
 
 
-# --- ip ----------------------------------------------------------------------------------------------
+# --- ip
+# ----------------------------------------------------------------------------------------------
 
 _IP_WORD = re.compile(r"[A-Za-z0-9_.:/@-]+")
 _IP_SYNOPSIS = "[-4 -6 -br -s -d -o -j] addr|route|link [show …]"

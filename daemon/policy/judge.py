@@ -1,6 +1,7 @@
 """Judge one part of a call by the rules: every rule that speaks of it, and of these the strictest.
 
-A pure function of values. What a call would do (which words, which files) was found out before (requests.py).
+A pure function of values. What a call would do (which words, which files) was found out before
+(requests.py).
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ from daemon.policy.web import Target
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Part:
-    """What one part of a call would do: one command of a line, or the whole call of another tool."""
+    """What one part of a call would do: one command of a line, or the whole call of another
+    tool.
+    """
 
     tool: str
     words: tuple[str, ...] = ()
@@ -86,7 +89,8 @@ def speaks_of(rule: Rule, part: Part) -> bool:
         )
     if any(any_covers(rule.paths, *names) for names in (*part.paths, part.wanted)):
         return True
-    # what is excluded lies deeper: a folder that is named itself is read, whatever a program is told to pass over
+    # what is excluded lies deeper: a folder that is named itself is read, whatever a program is
+    # told to pass over
     excluded = part.excluded if rule.effect is Effect.DENY else ()
     return any(
         glob.covers_all_of(tree) or (glob not in excluded and glob.may_lie_beneath(tree))

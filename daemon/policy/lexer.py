@@ -1,16 +1,21 @@
-"""Read a command line in the one small language that the shell tool speaks; whatever lies outside it is refused.
+"""Read a command line in the one small language that the shell tool speaks; whatever lies outside
+it is refused.
 
-Theory of operation: there is no shell. A line is cut into words here, judged as lists of words, and exactly those
-lists are run. So nothing can be read one way by the judge and another way by an interpreter: there is none. The
+Theory of operation: there is no shell. A line is cut into words here, judged as lists of words, and
+exactly those
+lists are run. So nothing can be read one way by the judge and another way by an interpreter: there
+is none. The
 language is the part of bash in which a word means what it looks like:
 
     line      = pipeline (("&&" | "||" | ";" | newline) pipeline)*
     pipeline  = command ("|" command)*
     command   = (word | ">/dev/null" | "2>/dev/null" | "2>&1" | "<" word)+
-    word      = plain text | '…' | "…", in any succession; * and ? outside quotes stand for file names
+    word      = plain text | '…' | "…", in any succession; * and ? outside quotes stand for file
+    names
 
-Every line we accept, bash would run in the same way (tests/policy/test_lexer.py asks it); where bash would do more,
-such as expand, substitute or assign, the line is refused with a word on how to say it here.
+Every line we accept, bash would run in the same way (tests/policy/test_lexer.py asks it); where
+bash would do more, such as expand, substitute or assign, the line is refused with a word on how to
+say it here.
 """
 
 from __future__ import annotations
@@ -43,7 +48,9 @@ class Word:
 
     text: str
     pattern: str = ""
-    """Set if * or ? stood outside quotes: the word as fnmatch reads it, with quoted wildcards escaped."""
+    """Set if * or ? stood outside quotes: the word as fnmatch reads it, with quoted wildcards
+    escaped.
+    """
     bare: bool = True
     """Nothing in it was quoted."""
 
@@ -57,7 +64,9 @@ class Stream(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Redirect:
-    """Send file descriptor 1 or 2 elsewhere; a later one sees what the earlier ones did, as in bash."""
+    """Send file descriptor 1 or 2 elsewhere; a later one sees what the earlier ones did, as in
+    bash.
+    """
 
     fd: Literal[1, 2]
     to: Stream
@@ -85,7 +94,9 @@ class Pipeline:
 
 
 def read(line: str) -> tuple[Pipeline, ...]:
-    """Return the pipelines of a line; raise Unreadable if bash might do anything but run these words."""
+    """Return the pipelines of a line; raise Unreadable if bash might do anything but run these
+    words.
+    """
     if len(line) > MAX_LINE:
         raise Unreadable(
             f"the line is longer than {MAX_LINE} characters", "split it into several calls"
@@ -94,10 +105,11 @@ def read(line: str) -> tuple[Pipeline, ...]:
     return _Reader(line).pipelines()
 
 
-# --- characters ------------------------------------------------------------------------------------
+# --- characters
+# ------------------------------------------------------------------------------------
 
 # Characters without ink that Unicode does not class as format or space.
-_INKLESS = "\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0e\uffa0\U000e0100-\U000e01ef"
+_INKLESS = "\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0e\uffa0\U000e0100-\U000e01ef"  # noqa: E501
 _HIDDEN = re.compile(f"[{_INKLESS}]")
 _PLAIN_LINE = re.compile(r"[\n -~]*")  # ASCII, printable; most lines end the search here
 
@@ -121,15 +133,19 @@ def _named(char: str) -> str:
     return f"U+{ord(char):04X} ({unicodedata.name(char, 'a control character')})"
 
 
-# Scripts whose letters are drawn like Latin ones. Within one run of letters they can only be meant to deceive.
+# Scripts whose letters are drawn like Latin ones. Within one run of letters they can only be meant
+# to deceive.
 _LOOKALIKE = re.compile(r"\b(?:CYRILLIC|GREEK|ARMENIAN|CHEROKEE|COPTIC|LISU|DESERET)\b")
-# Dashes, curly quotes, marks drawn over other letters, and mathematical signs (U+2212 is drawn like -).
+# Dashes, curly quotes, marks drawn over other letters, and mathematical signs (U+2212 is drawn like
+# -).
 _DECEPTIVE = frozenset(["Pd", "Pi", "Pf", "Mn", "Sm"])
 _LETTERS = re.compile(r"[^\W\d_]+")
 
 
 def _refuse_lookalikes(text: str) -> None:
-    """Refuse unquoted text that looks like ASCII without being it: ；for ; or a Cyrillic о among Latin letters."""
+    """Refuse unquoted text that looks like ASCII without being it: ；for ; or a Cyrillic о among
+    Latin letters.
+    """
     for char in text:
         if char <= "~":
             continue
@@ -150,9 +166,11 @@ def _refuse_lookalikes(text: str) -> None:
                     )
 
 
-# --- words -----------------------------------------------------------------------------------------
+# --- words
+# -----------------------------------------------------------------------------------------
 
-# Outside quotes, these are themselves; letters and signs beyond ASCII are too, once _refuse_lookalikes has seen them.
+# Outside quotes, these are themselves; letters and signs beyond ASCII are too, once
+# _refuse_lookalikes has seen them.
 _BARE = re.compile(r"[A-Za-z0-9_./,:@%+=^\]\-\u00a1-\U0010ffff]+")
 _SINGLE = re.compile(r"'([^'\n]*)'")
 _DOUBLE = re.compile(r'"((?:[^"\\\n]|\\.)*)"')
@@ -185,7 +203,8 @@ _WHAT = {
 }
 
 _NAME = re.compile(r"[A-Za-z0-9_./+\-\[][A-Za-z0-9_./+\-]*")
-# A tilde is bash's at the start of a word and in what looks like an assignment; within HEAD~1 it is a letter.
+# A tilde is bash's at the start of a word and in what looks like an assignment; within HEAD~1 it is
+# a letter.
 _TILDE_IS_PLAIN = re.compile(r"[A-Za-z0-9_.^/@\-]")
 # git's HEAD@{1} and @{upstream}: without a comma or .. in it bash leaves {…} as it is.
 _BRACED = re.compile(r"@\{[A-Za-z0-9_-]+\}")
@@ -324,7 +343,9 @@ class _Reader:
         return word
 
     def _piece(self, start: int, *, first: bool) -> tuple[str, bool, bool]:
-        """Return the next part of a word: its text, whether it was quoted, whether it stands for file names."""
+        """Return the next part of a word: its text, whether it was quoted, whether it stands for
+        file names.
+        """
         char = self.line[self.at]
         if match := _BARE.match(self.line, self.at):
             self.at = match.end()

@@ -1,4 +1,5 @@
-"""Check a program's arguments against the options we know to be harmless; what is not listed is refused.
+"""Check a program's arguments against the options we know to be harmless; what is not listed is
+refused.
 
 An allow-list is written as the manual writes a synopsis:
 
@@ -10,10 +11,11 @@ An allow-list is written as the manual writes a synopsis:
     --arg=TEXT+PATH                       an option that takes the next two words
     --merged=TEXT?                        an option that takes the next word, if there is one
 
-and operands as a list of kinds, each with `?` (may be absent), `*` (any number) or `+` (one or more) after it, and with
-`=.` if the current folder is read when none is named. Options go by their full names, since what an abbreviation
-stands for changes with the program's version. A value that is `--` must be joined to its option: as a word of its own
-some programs take it for the end of the options.
+and operands as a list of kinds, each with `?` (may be absent), `*` (any number) or `+` (one or
+more) after it, and with `=.` if the current folder is read when none is named. Options go by their
+full names, since what an abbreviation stands for changes with the program's version. A value that
+is `--` must be joined to its option: as a word of its own some programs take it for the end of the
+options.
 """
 
 from __future__ import annotations
@@ -27,8 +29,9 @@ from typing import TypeAlias
 
 from daemon.policy.lexer import Unreadable, Word
 
-# What a value or operand must look like. PATH, FILE and TREE are paths that the program reads: TREE with all beneath,
-# FILE only if it is no folder, since of a folder the program would read what is in it.
+# What a value or operand must look like. PATH, FILE and TREE are paths that the program reads: TREE
+# with all beneath, FILE only if it is no folder, since of a folder the program would read what is
+# in it.
 KINDS = {
     kind: re.compile(pattern, re.DOTALL)
     for kind, pattern in {
@@ -48,8 +51,10 @@ KINDS = {
         "DATE": r"(?!.*TZ=).*",  # TZ="…" in a date names a file to read
         "MOUNT": r"/?[A-Za-z0-9_./ -]*",  # where a file system is mounted: looked up, not read
         "DEVICE": r"/dev/[A-Za-z0-9_/-]+",
-        "UNIT": r"[A-Za-z0-9_.@:*?][A-Za-z0-9_.@:*?\\-]*",  # a systemd unit, or a quoted pattern of them
-        "MATCH": r"[A-Z0-9_]+=.*|\+|\d+|all|[0-9a-f]{32}",  # a field of the journal, or the number after -n or -b
+        # a systemd unit, or a quoted pattern of them
+        "UNIT": r"[A-Za-z0-9_.@:*?][A-Za-z0-9_.@:*?\\-]*",
+        # a field of the journal, or the number after -n or -b
+        "MATCH": r"[A-Z0-9_]+=.*|\+|\d+|all|[0-9a-f]{32}",
     }.items()
 }
 _PATHS = ("PATH", "FILE", "TREE")
@@ -78,7 +83,8 @@ class Usage:
     no_folders: tuple[str, ...] = ()
     """Those of the files that must not be folders."""
     options_end: int | None = None
-    """Where in argv the options end: the place of the `--` that ends them; None if there is none."""
+    """Where in argv the options end: the place of the `--` that ends them; None if there is none.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +152,9 @@ class Program:
     """How it is told to pass over names, or folders, of a pattern when it reads a tree."""
 
     def usage(self, words: Sequence[Word]) -> Usage:
-        """Say what it would do with these words (its own name first); raise Unreadable if that may do harm."""
+        """Say what it would do with these words (its own name first); raise Unreadable if that may
+        do harm.
+        """
         parsed = self.parsed(words)
         kinds = self.operands if isinstance(self.operands, str) else self.operands(parsed)
         named: dict[str, list[str]] = {kind: [] for kind in _PATHS}
@@ -257,7 +265,10 @@ class Table:
                     [Word(joined)] if joined is not None else list(words[at : at + option.wants])
                 )
                 if joined is None and any(value.text == "--" for value in given):
-                    problem = f"{name} {option.name} -- is read as a value by some programs, and as an end by others"
+                    problem = (
+                        f"{name} {option.name} -- is read as a value by some programs, and as an "
+                        "end by others"
+                    )
                     form = (
                         f"{option.name}=--" if option.name.startswith("--") else f"{option.name}--"
                     )
@@ -300,7 +311,10 @@ class Table:
         return option, value if equals else None
 
     def _unknown(self, name: str, option: str) -> Unreadable:
-        problem = f"{name} {option} is not an option that is known here to change nothing and to end by itself"
+        problem = (
+            f"{name} {option} is not an option that is known here to change nothing and to end by "
+            "itself"
+        )
         if not option.startswith("--"):
             return Unreadable(problem, self._takes(name))
         full = [known for known in self._long if known.startswith(option)]
@@ -318,7 +332,9 @@ class Table:
 
 
 def _values(name: str, option: _Option, given: Sequence[Word]) -> list[tuple[str, str]]:
-    """Return an option's values, each with its kind; raise Unreadable for values that do not fit."""
+    """Return an option's values, each with its kind; raise Unreadable for values that do not
+    fit.
+    """
     if len(given) < option.wants and not (option.lenient and not given):
         raise Unreadable(
             f"{name} {option.name} lacks its value",

@@ -44,7 +44,10 @@ from daemon.policy.web import LOOKING, Target
 # The policy in the words of a prompt.
 _SAY = {
     "en": {
-        "shell": "shell: {programs}; plain words joined by | && || ; no variables or substitution, no writing to files",
+        "shell": (
+            "shell: {programs}; plain words joined by | && || ; no variables or substitution, no "
+            "writing to files"
+        ),
         "workspace": "the workspace",
         "never": "never: {what}",
         "nothing": "no tool",
@@ -107,8 +110,8 @@ class Policy:
     ) -> Policy:
         """Read a policy file; raise ConfigError with all its faults.
 
-        `tools` are the names of tools that did not ship with us; `private` the files and folders of the daemon's own,
-        which no tool may ever reach.
+        `tools` are the names of tools that did not ship with us; `private` the files and folders of
+        the daemon's own, which no tool may ever reach.
         """
         refuse_if_open(path)
         known = frozenset({*TOOLS, *tools})
@@ -127,9 +130,11 @@ class Policy:
         tools: Collection[str] | None = None,
         name: str = "policy",
     ) -> Policy:
-        """Read the text of a policy that is to be tried, not to be obeyed; raise ConfigError with all its faults.
+        """Read the text of a policy that is to be tried, not to be obeyed; raise ConfigError with
+        all its faults.
 
-        Without `tools` it is one that was in force: names of tools that are gone by now are no fault of it.
+        Without `tools` it is one that was in force: names of tools that are gone by now are no
+        fault of it.
         """
         try:
             data = tomllib.loads(text)
@@ -167,7 +172,9 @@ class Policy:
     def plan(
         self, tool: str, arguments: Json, *, routine: str, tainted: bool = False
     ) -> tuple[Verdict, tuple[Planned, ...]]:
-        """Judge a call and return, for the shell, exactly what would run; the tool runs that and nothing else."""
+        """Judge a call and return, for the shell, exactly what would run; the tool runs that and
+        nothing else.
+        """
         standing = self._standing(tool, routine)
         if standing.verdict is not None:
             return standing.verdict, ()
@@ -183,7 +190,8 @@ class Policy:
     def judge_place(
         self, tool: str, place: Place, *, routine: str, tainted: bool = False
     ) -> Verdict:
-        """Judge a call by where its path was found to lead, which is not followed again: that is what will be opened.
+        """Judge a call by where its path was found to lead, which is not followed again: that is
+        what will be opened.
 
         How it was written is another name, to be judged by itself.
         """
@@ -277,12 +285,15 @@ class Policy:
             on_ask="deny"
             if any((table.on_ask or self.on_ask) == "deny" for table in tables)
             else "park",
-            # a routine that an agent made has no section of its own that widens anything: its maker's counts
+            # a routine that an agent made has no section of its own that widens anything: its
+            # maker's counts
             tainted_tools=tables[0].tainted_tools,
         )
 
     def _tables(self, routine: str) -> list[tuple[str, RoutineTable]]:
-        """Return the sections that hold for a routine; for `maker/name` those of both, the maker's first."""
+        """Return the sections that hold for a routine; for `maker/name` those of both, the maker's
+        first.
+        """
         if "/" not in routine:
             return [(routine, self.routines.get(routine, _UNCONFINED))]
         return [(name, self.routines.get(name, _UNCONFINED)) for name in routine.split("/")]
@@ -295,7 +306,9 @@ class Policy:
         )
 
     def singles_out(self, routine: str, beside: str) -> str:
-        """Return what speaks of a routine by its name in words that may grant something to it, but not to another."""
+        """Return what speaks of a routine by its name in words that may grant something to it, but
+        not to another.
+        """
         if routine in self.routines:
             return f"[routine.{routine}]"
         return next(
@@ -386,8 +399,9 @@ class Policy:
     def refutation(self, rule: Rule, example: str, *, wanted: bool) -> str:
         """Say why an example proves a rule wrong; empty if it does not.
 
-        An allowing rule must speak of some command of a `match` line, all of which must be allowed in the end, and not
-        of every command of a `not_match` line; one that forbids must speak of some, and of none.
+        An allowing rule must speak of some command of a `match` line, all of which must be allowed
+        in the end, and not of every command of a `not_match` line; one that forbids must speak of
+        some, and of none.
         """
         try:
             parts = self._example(rule, example).parts
@@ -477,7 +491,8 @@ def _programs(rules: Collection[Rule]) -> list[str]:
     return list(names)
 
 
-# --- proofs at load ------------------------------------------------------------------------------------
+# --- proofs at load
+# ------------------------------------------------------------------------------------
 
 
 def _proofs(workspace: Path, private: Collection[Path]) -> tuple[Check[PolicyFile], ...]:
@@ -505,7 +520,9 @@ def _proofs(workspace: Path, private: Collection[Path]) -> tuple[Check[PolicyFil
 
 
 def refuse_if_open(path: Path) -> None:
-    """Raise ConfigError if anybody but this user and root could have written the policy, or replaced it."""
+    """Raise ConfigError if anybody but this user and root could have written the policy, or
+    replaced it.
+    """
     for place in (path, Path(os.path.realpath(path)).parent):
         try:
             status = place.stat()

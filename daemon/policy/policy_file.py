@@ -1,4 +1,6 @@
-"""policy.toml as a value: its tables, and what must hold between them before a single call is judged by it."""
+"""policy.toml as a value: its tables, and what must hold between them before a single call is
+judged by it.
+"""
 
 from __future__ import annotations
 
@@ -134,24 +136,34 @@ class RuleTable(Table):
     effect: Literal["allow", "ask", "deny"]
     """What becomes of a call that it speaks of; ask is denied where nobody can be asked."""
     argv: Items[Token | Annotated[Items[Token], Field(min_length=1)]] = ()
-    """How the command begins, word by word; a list stands for any of its words. Tool shell: the program first; git:
-    the sub-command; script: its name; routine and config: the action, then the routine or the key."""
+    """How the command begins, word by word; a list stands for any of its words.
+
+    Tool shell: the program first; git: the sub-command; script: its name; routine and config: the
+    action, then the routine or the key.
+    """
     profile: Literal["read-only"] | None = None
-    """Tool shell: only with options known to change nothing, and only on files that tools may read."""
+    """Tool shell: only with options known to change nothing, and only on files that tools may read.
+    """
     paths: Items[Pattern] = ()
     """Which files: relative to the workspace in the manner of .gitignore, or absolute."""
     hosts: Items[Annotated[str, AfterValidator(_sound_host)]] = ()
-    """Tool http_request: which hosts, like `api.example.org`, `*.example.org`, `host:8080`, or `*` for all; without a
-    port: 80 and 443."""
+    """Tool http_request: which hosts, like `api.example.org`, `*.example.org`, `host:8080`, or `*`
+    for all; without a port: 80 and 443.
+    """
     methods: Items[Method] = ()
-    """Tool http_request: which methods; left out, a rule that allows means GET, HEAD and OPTIONS, others mean all."""
+    """Tool http_request: which methods; left out, a rule that allows means GET, HEAD and OPTIONS,
+    others mean all.
+    """
     networks: Items[Annotated[str, AfterValidator(_sound_network)]] = ()
-    """Tool http_request: addresses that are not public and that these hosts may have, like `192.168.1.0/24`."""
+    """Tool http_request: addresses that are not public and that these hosts may have, like
+    `192.168.1.0/24`.
+    """
     routines: Items[Token] = ()
     """Only for these routines, by name or with *."""
     tainted: Literal["ask", "deny"] | None = None
-    """What becomes of a call that it allows once the run has read what strangers may have written: even of one that
-    only looks, and whatever `tainted_tools` says."""
+    """What becomes of a call that it allows once the run has read what strangers may have written:
+    even of one that only looks, and whatever `tainted_tools` says.
+    """
     reason: str = ""
     """Why; the model reads it when it is refused."""
     match: Items[str] = ()
@@ -176,7 +188,9 @@ class Limits(Table):
     file_mb: int = Field(default=1024, ge=1)
     """How long one file that a command writes may get."""
     routines: int = Field(default=10, ge=0)
-    """How many routines one routine may keep that it has made itself, where a rule lets it make any."""
+    """How many routines one routine may keep that it has made itself, where a rule lets it make
+    any.
+    """
 
     def within(self, other: RoutineLimits) -> Limits:
         """Return these limits, lowered to those of a routine."""
@@ -214,10 +228,13 @@ class RoutineTable(Table):
     on_ask: OnAsk | None = None
     """What becomes of a call that must be approved; left out: as in the file."""
     tainted_tools: Items[Token] = ()
-    """Tools, by name or with *, that keep their rights when the run has read what strangers may have written."""
+    """Tools, by name or with *, that keep their rights when the run has read what strangers may
+    have written.
+    """
     injection: Literal["block", "review"] = "block"
-    """What becomes of a result that gives orders: block = the model never sees it; review = it does, and the run is
-    tainted; for routines that read about such attacks."""
+    """What becomes of a result that gives orders: block = the model never sees it; review = it
+    does, and the run is tainted; for routines that read about such attacks.
+    """
 
 
 class PathsTable(Table):
@@ -244,13 +261,20 @@ class PolicyFile(Table):
     default: Literal["deny", "ask"] = "deny"
     """What becomes of a call that no rule speaks of."""
     autonomy: Autonomy = "full"
-    """How much of what the rules allow happens unseen: readonly = nothing that changes anything; supervised = what
-    changes something is asked about first; full = all of it. Never more than the rules."""
+    """How much of what the rules allow happens unseen: readonly = nothing that changes anything;
+    supervised = what changes something is asked about first; full = all of it. Never more than the
+    rules.
+    """
     on_ask: OnAsk = "park"
-    """What becomes of a call that must be approved: park = the run waits for a person; deny = it goes on without."""
+    """What becomes of a call that must be approved: park = the run waits for a person; deny = it
+    goes on without.
+    """
     sandbox: Literal["require", "prefer", "off"] = "prefer"
-    """Programs run in the best sandbox that this machine has. Where it has none: require = no program runs; prefer =
-    only those that fit a profile. off = none is used, and what rules allow runs. No script ever runs without one."""
+    """Programs run in the best sandbox that this machine has.
+
+    Where it has none: require = no program runs; prefer = only those that fit a profile. off = none
+    is used, and what rules allow runs. No script ever runs without one.
+    """
     limits: Limits = Limits()
     injection: InjectionTable = InjectionTable()
     paths: PathsTable = PathsTable()
@@ -277,7 +301,9 @@ class Rule:
     tainted: Effect | None = None
 
     def effect_on(self, *, tainted: bool) -> Effect:
-        """Return what it says of a call in a run that has, or has not, read what strangers may have written."""
+        """Return what it says of a call in a run that has, or has not, read what strangers may have
+        written.
+        """
         return (
             max(self.effect, self.tainted, key=strictness)
             if tainted and self.tainted
@@ -308,7 +334,8 @@ class Rule:
     def is_for(self, tool: str, routine: str) -> bool:
         """Tell whether it speaks of this tool in this routine at all.
 
-        `maker/name` is a routine that an agent made: what allows must allow both, what forbids one forbids the other.
+        `maker/name` is a routine that an agent made: what allows must allow both, what forbids one
+        forbids the other.
         """
         if tool != self.tool and not ("*" in self.tool and self._means(tool)):
             return False
@@ -332,7 +359,9 @@ class Rule:
         )
 
     def covers(self, other: Rule) -> bool:
-        """Tell whether it speaks of everything that another rule speaks of; a no may be wrong, a yes never is."""
+        """Tell whether it speaks of everything that another rule speaks of; a no may be wrong, a
+        yes never is.
+        """
         return (
             (
                 self.tool == other.tool
@@ -376,7 +405,8 @@ def _wider(ours: str, theirs: str) -> bool:
     return ours in (theirs, "**") or (ours.endswith("/**") and theirs.startswith(ours[:-2]))
 
 
-# --- what no single key can know ----------------------------------------------------------------------
+# --- what no single key can know
+# ----------------------------------------------------------------------
 
 
 def checks(known: frozenset[str]) -> tuple[Check[PolicyFile], ...]:
@@ -562,7 +592,10 @@ def _shadowed(file: PolicyFile) -> Iterator[Conflict]:
                 continue  # twins: told of once, at the second
             yield Conflict(
                 f"rule[{rule.number - 1}]",
-                f"{rule.label} can never decide anything: {other.label} covers it, as strict or stricter",
+                (
+                    f"{rule.label} can never decide anything: {other.label} covers it, as strict or "  # noqa: E501
+                    "stricter"
+                ),
                 hint="take one of the two out, or narrow the other",
             )
             break

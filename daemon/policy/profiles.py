@@ -11,7 +11,8 @@ from daemon.policy.lexer import Unreadable, Word
 from daemon.policy.options import Usage
 from daemon.policy.tables import load_table
 
-# Programs are run from here and from nowhere else, whatever PATH says; all of them belong to the system.
+# Programs are run from here and from nowhere else, whatever PATH says; all of them belong to the
+# system.
 TRUSTED = ("/usr/local/bin", "/usr/bin", "/bin", "/usr/sbin", "/sbin")
 
 

@@ -1,4 +1,5 @@
-"""The programs that a read-only report needs: tables/programs.toml lists them; what no table can say is said here.
+"""The programs that a read-only report needs: tables/programs.toml lists them; what no table can
+say is said here.
 
 Programs whose words are a language of their own are in grammars.py and git.py.
 """
@@ -21,7 +22,8 @@ def table() -> Iterator[Program]:
         yield Program(**fields)
 
 
-# --- operands that depend on options -------------------------------------------------------------------
+# --- operands that depend on options
+# -------------------------------------------------------------------
 
 
 def _grep_operands(parsed: Parsed) -> str:
@@ -37,7 +39,8 @@ def _rg_operands(parsed: Parsed) -> str:
 
 
 def _diff_operands(parsed: Parsed) -> str:
-    # of two folders it compares the files in them, of a file and a folder that file in the folder: not only with -r
+    # of two folders it compares the files in them, of a file and a folder that file in the folder:
+    # not only with -r
     return "TREE TREE" if parsed.has("-r", "--recursive") else "FILE FILE"
 
 
@@ -45,7 +48,8 @@ def _diff_without_links(parsed: Parsed) -> Sequence[str]:
     return ("--no-dereference",) if parsed.has("-r", "--recursive") else ()
 
 
-# --- what must not be read within a tree ---------------------------------------------------------------
+# --- what must not be read within a tree
+# ---------------------------------------------------------------
 
 
 def _skip_in_grep(pattern: str, folder: bool) -> Sequence[str]:
@@ -62,7 +66,8 @@ def _skip_in_diff(pattern: str, folder: bool) -> Sequence[str]:
     return (f"--exclude={in_either_case(pattern)}",)
 
 
-# --- what no table can say -----------------------------------------------------------------------------
+# --- what no table can say
+# -----------------------------------------------------------------------------
 
 
 def _only_a_format(parsed: Parsed) -> None:
@@ -87,7 +92,10 @@ _LONGEST_SEQUENCE = 100_000
 
 
 def _short_sequence(parsed: Parsed) -> None:
-    instead = f"seq takes plain numbers of at most six digits, and gives at most {_LONGEST_SEQUENCE:,} of them"
+    instead = (
+        f"seq takes plain numbers of at most six digits, and gives at most {_LONGEST_SEQUENCE:,} of "  # noqa: E501
+        "them"
+    )
     numbers = [float(word.text) for word in parsed.operands if _SEQ_NUMBER.fullmatch(word.text)]
     if len(numbers) < len(parsed.operands):
         raise Unreadable("seq with such numbers might not end", instead)
@@ -111,7 +119,8 @@ def _no_obsolete_key(parsed: Parsed) -> None:
 
 # Reads modules or the environment, or might never end; as a field (.env) a word is just a name.
 _JQ_WORDS = re.compile(
-    r"(?<![.\w$])(?:import|include|modulemeta|env|def|repeat|while|until|infinite|combinations|pow|exp10|exp2|exp)\b"
+    r"(?<![.\w$])(?:"
+    r"import|include|modulemeta|env|def|repeat|while|until|infinite|combinations|pow|exp10|exp2|exp)\b"
     r"|\$ENV|\brecurse\s*\(|\*\s*(?:\d{4,}|\d+[eE])|\*[^*]*\*\s*\d{3,}"
 )
 # range(5), range(0; length), range(1; .n): how often it runs is known, or depends on the data.
@@ -127,7 +136,10 @@ def _plain_filter(parsed: Parsed) -> None:
         if len(word.text) > _LONGEST_FILTER:
             raise Unreadable("jq with so long a filter is not read", "write a shorter one")
         if match := _JQ_WORDS.search(word.text):
-            problem = f"jq {match[0]} is not allowed: it could read elsewhere, never end, or fill the memory"
+            problem = (
+                f"jq {match[0]} is not allowed: it could read elsewhere, never end, or fill the "
+                "memory"
+            )
             raise Unreadable(problem, "use plain filters")
         if len(re.findall(r"\brange\b", word.text)) > min(1, len(_JQ_RANGE.findall(word.text))):
             raise Unreadable(
@@ -146,7 +158,8 @@ def _nobody_elses_record(parsed: Parsed) -> None:
 
 _SS_WORD = re.compile(
     r"state|exclude|all|connected|synchronized|bucket|big|established|syn-sent|syn-recv|fin-wait-[12]|time-wait|closed"
-    r"|close-wait|last-ack|listening|listen|closing|sport|dport|src|dst|and|or|not|[=!<>]=?|eq|ne|lt|le|gt|ge|[()]"
+    r"|close-wait|last-ack|listening|listen|closing|sport|dport|src|dst|and|or|not|[=!<>]=?"
+    r"|eq|ne|lt|le|gt|ge|[()]"
     r"|:\d{1,5}|\d{1,3}(?:\.\d{1,3}){3}(?:/\d{1,2})?(?::\d{1,5})?"
 )
 

@@ -1,8 +1,11 @@
-"""Know what tools can reach at all: the workspace, and what `[paths] read` names. Rules choose within that.
+"""Know what tools can reach at all: the workspace, and what `[paths] read` names.
 
-Paths are followed through every link before they are judged, so a link is judged by where it leads. What our own tools
-open afterwards (system/safe_open.py) is the followed path, and no link in it. A program opens its files by name,
-though: whoever can put a link into the workspace between the judging and the opening leads it elsewhere. No tool can.
+Rules choose within that.
+
+Paths are followed through every link before they are judged, so a link is judged by where it leads.
+What our own tools open afterwards (system/safe_open.py) is the followed path, and no link in it. A
+program opens its files by name, though: whoever can put a link into the workspace between the
+judging and the opening leads it elsewhere. No tool can.
 """
 
 from __future__ import annotations
@@ -32,7 +35,9 @@ class Place:
     root: str
     """The folder (or single file) that made it reachable."""
     names: tuple[str, ...]
-    """What rules compare: relative to the workspace or absolute outside it; as followed, and as written."""
+    """What rules compare: relative to the workspace or absolute outside it; as followed, and as
+    written.
+    """
 
     @property
     def inside(self) -> str:
@@ -94,7 +99,8 @@ class Reach:
         )
 
     def expand(self, word: Word) -> tuple[Word, ...]:
-        """Return the file names that a word with * or ? stands for; if there are none it stands for itself, as in bash.
+        """Return the file names that a word with * or ? stands for; if there are none it stands for
+        itself, as in bash.
 
         Names in the workspace begin with ./ so that none can be taken for an option.
         """
@@ -142,7 +148,9 @@ class Reach:
 
 
 def followed(path: str) -> str:
-    """Return where an absolute path leads: what os.path.realpath says, several times as soon where no link is in it."""
+    """Return where an absolute path leads: what os.path.realpath says, several times as soon where
+    no link is in it.
+    """
     if os.path.normpath(path) == path and not path.startswith("//"):
         try:
             if not _holds_link(path):

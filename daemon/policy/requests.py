@@ -1,6 +1,8 @@
-"""Find out what a call would do, before any rule is asked: its words, its files, and exactly what would run.
+"""Find out what a call would do, before any rule is asked: its words, its files, and exactly what
+would run.
 
-The line that is judged is the line that runs: both are this module's `Planned`, and the shell tool runs nothing else.
+The line that is judged is the line that runs: both are this module's `Planned`, and the shell tool
+runs nothing else.
 """
 
 from __future__ import annotations
@@ -68,7 +70,8 @@ def understand(
 ) -> Request:
     """Return what a call would do; raise Unreadable if that cannot be told.
 
-    `rules` are those of its routine, `file_rules` those of them that speak of reading files: git shows files, too.
+    `rules` are those of its routine, `file_rules` those of them that speak of reading files: git
+    shows files, too.
     """
     subject = TOOLS.get(tool, OTHER)
     if subject.acts_on == "nothing":
@@ -147,7 +150,8 @@ def _git(
             argv = git.command_line(words, is_path=_is_path(there), denied=denied)
         except Unreadable as error:
             misfit = error
-    # under the name that was written as well as under the one it leads to: in history no link need have been there
+    # under the name that was written as well as under the one it leads to: in history no link need
+    # have been there
     names = {
         path: reach.find(str(Path(place.real, path))).names for path in (*usage.files, *usage.trees)
     }
@@ -180,7 +184,9 @@ def _denying(rules: Sequence[Rule]) -> tuple[Glob, ...]:
 
 
 def _in_repository(globs: Sequence[Glob], place: Place, reach: Reach) -> tuple[str, ...]:
-    """Return the patterns of what globs cover in a repository, relative to it; raise Unreadable for all of it."""
+    """Return the patterns of what globs cover in a repository, relative to it; raise Unreadable for
+    all of it.
+    """
     patterns = {pattern for glob in globs for name in place.names for pattern in glob.beneath(name)}
     if "**" in patterns:
         raise Unreadable(
@@ -200,9 +206,11 @@ def _in_repository(globs: Sequence[Glob], place: Place, reach: Reach) -> tuple[s
 
 
 def _refuse_outside(paths: Iterable[str], reach: Reach) -> None:
-    """Refuse what lies outside the workspace: git takes two such paths for no matter of its repository.
+    """Refuse what lies outside the workspace: git takes two such paths for no matter of its
+    repository.
 
-    It then compares whole folders (`git diff A B` is `diff --no-index A B`), and no pathspec keeps it off anything.
+    It then compares whole folders (`git diff A B` is `diff --no-index A B`), and no pathspec keeps
+    it off anything.
     """
     for path in paths:
         real = reach.find(path).real
@@ -214,7 +222,9 @@ def _refuse_outside(paths: Iterable[str], reach: Reach) -> None:
 
 
 def _is_path(reach: Reach) -> Callable[[str], bool]:
-    """Return how to tell whether git would take an operand for files: it is one, or is a pattern."""
+    """Return how to tell whether git would take an operand for files: it is one, or is a
+    pattern.
+    """
 
     def is_path(operand: str) -> bool:
         if "*" in operand or "?" in operand or "[" in operand:
@@ -224,7 +234,8 @@ def _is_path(reach: Reach) -> Callable[[str], bool]:
     return is_path
 
 
-# --- command lines -------------------------------------------------------------------------------------
+# --- command lines
+# -------------------------------------------------------------------------------------
 
 
 def _line(line: str, reach: Reach, rules: Sequence[Rule], file_rules: Sequence[Rule]) -> Request:
@@ -319,7 +330,9 @@ def _command(
 
 
 def _trees(usage: Usage, reach: Reach) -> Iterator[tuple[str, ...]]:
-    """Yield the folders of which every file is read, each under its names; nothing lies beneath a file."""
+    """Yield the folders of which every file is read, each under its names; nothing lies beneath a
+    file.
+    """
     for path in usage.trees:
         place = reach.find(path)
         if reach.on_disk and os.path.isfile(place.real):  # noqa: PTH113 - Path raises for a name that is too long
@@ -374,7 +387,9 @@ def _asks_for_help(words: Sequence[Word]) -> bool:
 
 
 def _guessed(words: Sequence[Word], reach: Reach) -> Iterator[tuple[str, ...]]:
-    """Yield what might be files among the words of a program that no profile knows, for rules that forbid."""
+    """Yield what might be files among the words of a program that no profile knows, for rules that
+    forbid.
+    """
     for word in words[1:]:
         for text in {word.text, word.text.partition("=")[2]} - {""}:
             try:

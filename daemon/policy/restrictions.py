@@ -1,6 +1,8 @@
-"""Take back what the rules allow: under a preset, in a run that has read untrusted bytes, where nobody is to be asked.
+"""Take back what the rules allow: under a preset, in a run that has read untrusted bytes, where
+nobody is to be asked.
 
-Nothing here can make a verdict milder: each step looks at what the one before left, and lowers it or leaves it.
+Nothing here can make a verdict milder: each step looks at what the one before left, and lowers it
+or leaves it.
 """
 
 from __future__ import annotations
@@ -79,7 +81,10 @@ class Restriction:
         return Verdict(
             effect=Effect.ASK,
             rule="taint",
-            reason=f"{call.tool} may {does}, and this run has read text that strangers may have written",
+            reason=(
+                f"{call.tool} may {does}, and this run has read text that strangers may have "
+                "written"
+            ),
             allowed="what only reads; a person may name the tool in tainted_tools of this routine",
         )
 

@@ -1,4 +1,5 @@
-"""What the section of one routine leaves of the rules: which tools, commands, hosts and places to write.
+"""What the section of one routine leaves of the rules: which tools, commands, hosts and places to
+write.
 
 It only takes away: whatever lies within the confines still needs a rule that allows it.
 """
@@ -27,7 +28,9 @@ def without_tool(table: RoutineTable, tool: str, routine: str) -> Verdict | None
 
 
 def without_part(table: RoutineTable, part: Part, routine: str) -> Verdict | None:
-    """Return the refusal of one part of a call that lies outside the confines of its routine; None if it does not."""
+    """Return the refusal of one part of a call that lies outside the confines of its routine; None
+    if it does not.
+    """
     if part.words and table.commands is not None and part.tool in ("shell", "git"):
         words = part.words if part.tool == "shell" else ("git", *part.words)
         if not any(words[: len(each.split())] == tuple(each.split()) for each in table.commands):

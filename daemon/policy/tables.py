@@ -1,4 +1,6 @@
-"""Read the tables that the policy goes by: tables/*.toml lists programs with their options, and words."""
+"""Read the tables that the policy goes by: tables/*.toml lists programs with their options, and
+words.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ def word_list(table: str, name: str) -> frozenset[str]:
 
 
 def programs(tables: Mapping[str, Fields], code: Mapping[str, Fields]) -> Iterator[dict[str, Any]]:
-    """Yield the fields of each program as options.Program has them: of its table, and what no table can say."""
+    """Yield the fields of each program as options.Program has them: of its table, and what no table
+    can say.
+    """
     for name, fields in tables.items():
         row = {
             key: tuple(value) if isinstance(value, list) else value for key, value in fields.items()

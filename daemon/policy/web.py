@@ -1,7 +1,9 @@
-"""Read a URL in the one way there is, and say which hosts a rule means by `api.example.org`, `*.example.org` or `*`.
+"""Read a URL in the one way there is, and say which hosts a rule means by `api.example.org`,
+`*.example.org` or `*`.
 
-What is judged is what is asked for: the URL that the tool sends is put together anew from the parts found here. Where a
-host really leads, its addresses say, and they are vetted when it is looked up (tools/http_request).
+What is judged is what is asked for: the URL that the tool sends is put together anew from the parts
+found here. Where a host really leads, its addresses say, and they are vetted when it is looked up
+(tools/http_request).
 """
 
 from __future__ import annotations
@@ -61,7 +63,10 @@ def target(url: str, method: str = "GET") -> Target:
         raise Unreadable(f"{method!r:.40} is no method", f"use one of {', '.join(sorted(METHODS))}")
     if len(url) > _LONGEST or not url.isprintable() or " " in url or "\\" in url:
         raise Unreadable(
-            f"the URL is longer than {_LONGEST} characters, or holds blanks, backslashes or control characters",
+            (
+                f"the URL is longer than {_LONGEST} characters, or holds blanks, backslashes or "
+                "control characters"
+            ),
             "write it percent-encoded",
         )
     found = _URL.fullmatch(url)
@@ -86,7 +91,9 @@ def target(url: str, method: str = "GET") -> Target:
 
 
 def host_name(text: str) -> str:
-    """Return a host in the one form that is compared; raise Unreadable for what is none, or an address in disguise."""
+    """Return a host in the one form that is compared; raise Unreadable for what is none, or an
+    address in disguise.
+    """
     host = text.removeprefix("[").removesuffix("]").lower()
     try:
         return str(ipaddress.ip_address(host))
@@ -132,7 +139,9 @@ class Host:
 
     @classmethod
     def of(cls, pattern: str) -> Host:
-        """Read a word such as `api.example.org`, `*.example.org`, `[::1]:8080` or `*`; raise Unreadable for others."""
+        """Read a word such as `api.example.org`, `*.example.org`, `[::1]:8080` or `*`; raise
+        Unreadable for others.
+        """
         found = re.fullmatch(r"(\*(?=$|:)|\*\.)?(\[[^\]]*\]|[^:]*)(?::([0-9]{1,5}))?", pattern)
         if found is None or "/" in pattern or (found[1] == "*") == bool(found[2]):
             raise Unreadable(

@@ -1,8 +1,9 @@
 """The models: one port, and a file per vendor behind it.
 
-In this room: what a vendor's wire demands, and how its answers and errors become the values of `daemon.models` and
-`daemon.errors`. Not in this room: conversations, tools, money, failover and the reading of keys; nothing here reads the
-environment (`daemon.system.http_client` asks it for proxies and certificates), and importing it loads no SDK.
+In this room: what a vendor's wire demands, and how its answers and errors become the values of
+`daemon.models` and `daemon.errors`. Not in this room: conversations, tools, money, failover and the
+reading of keys; nothing here reads the environment (`daemon.system.http_client` asks it for proxies
+and certificates), and importing it loads no SDK.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from daemon.providers.base import DelegatingProvider, LLMProvider
 
 __all__ = ["KINDS", "DelegatingProvider", "LLMProvider", "create_provider"]
 
-# kind → its class; the module is imported when the kind is chosen, and its SDK when it is first asked.
+# kind → its class; the module is imported when the kind is chosen, and its SDK when it is first
+# asked.
 KINDS: Mapping[str, str] = {
     "openai": "daemon.providers.openai:OpenAIProvider",
     "claude": "daemon.providers.claude:ClaudeProvider",
@@ -49,9 +51,9 @@ def create_provider(
 ) -> LLMProvider:
     """Build a provider; what is None, or has no meaning for its kind, is left out.
 
-    `kind` is one of KINDS, the name of an entry point of the group `agentd.providers`, or a class as `module:Class`,
-    which gets `options` too. Raises ConfigError if the kind is unknown, a setting that it needs is missing or one makes
-    no sense.
+    `kind` is one of KINDS, the name of an entry point of the group `agentd.providers`, or a class
+    as `module:Class`, which gets `options` too. Raises ConfigError if the kind is unknown, a
+    setting that it needs is missing or one makes no sense.
     """
     settings = {
         key: value

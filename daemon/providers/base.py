@@ -23,15 +23,18 @@ class ListedModel:
 
 
 class LLMProvider(ABC):
-    """A model that can be asked: `chat`, `chat_stream`, `supports_function_calling` and `model_name`.
+    """A model that can be asked: `chat`, `chat_stream`, `supports_function_calling` and
+    `model_name`.
 
-    A provider keeps no conversation: what it needs from an earlier turn travels in `provider_extras`. It makes one
-    attempt per call (`retry.ask` repeats) and raises nothing but `daemon.errors.ProviderError`.
+    A provider keeps no conversation: what it needs from an earlier turn travels in
+    `provider_extras`. It makes one attempt per call (`retry.ask` repeats) and raises nothing but
+    `daemon.errors.ProviderError`.
 
-    How an answer ends is data, how an attempt fails is an exception. A 200 whose model declined comes back with
-    `finish_reason` "refusal" or "content_filter", since its tokens were spent and its words may explain; a request that
-    a vendor's filter turned away before any model saw it raises `ModelRefused`. A tool call that the token limit cut
-    short comes back with `finish_reason` "length" and its call marked `invalid`, so that it is answered, never run.
+    How an answer ends is data, how an attempt fails is an exception. A 200 whose model declined
+    comes back with `finish_reason` "refusal" or "content_filter", since its tokens were spent and
+    its words may explain; a request that a vendor's filter turned away before any model saw it
+    raises `ModelRefused`. A tool call that the token limit cut short comes back with
+    `finish_reason` "length" and its call marked `invalid`, so that it is answered, never run.
     """
 
     kind: ClassVar[str] = ""
@@ -49,8 +52,9 @@ class LLMProvider(ABC):
     ) -> LLMResponse:
         """Ask once.
 
-        `functions` are `{"name", "description", "parameters"}`. `kw` may hold `max_tokens` and `routine` (a stable key
-        for the vendor's prompt cache); a provider ignores what it has no use for.
+        `functions` are `{"name", "description", "parameters"}`. `kw` may hold `max_tokens` and
+        `routine` (a stable key for the vendor's prompt cache); a provider ignores what it has no
+        use for.
         """
 
     async def chat_stream(
@@ -74,7 +78,8 @@ class LLMProvider(ABC):
         return None
 
     def longer(self, max_tokens: int | None) -> int | None:
-        """Return what an answer that was cut at `max_tokens` may be asked for again with; None if with no more.
+        """Return what an answer that was cut at `max_tokens` may be asked for again with; None if
+        with no more.
 
         Where `max_tokens` is None, nobody has said: what is sent then counts.
         """
@@ -91,7 +96,10 @@ class LLMProvider(ABC):
         """Name the model as its vendor does."""
 
     async def models(self) -> Sequence[ListedModel]:
-        """Ask the vendor which models there are; empty if this kind cannot be asked. Raises ProviderError."""
+        """Ask the vendor which models there are; empty if this kind cannot be asked.
+
+        Raises ProviderError.
+        """
         return ()
 
     async def warm(self) -> None:  # noqa: B027 - nothing to load is a fine answer

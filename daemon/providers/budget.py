@@ -1,12 +1,13 @@
 """The caps, and what has been spent below each of them.
 
-Sums of a day and a month are read from the journal when a cap first asks for them, and kept up from then on: a decision
-about ten thousand routines that are due together is made from memory. What a call under way may come to is held until
-it is known, and nobody else can spend it.
+Sums of a day and a month are read from the journal when a cap first asks for them, and kept up from
+then on: a decision about ten thousand routines that are due together is made from memory. What a
+call under way may come to is held until it is known, and nobody else can spend it.
 
-Where several processes spend from the same caps nothing of a day or a month is kept in memory: sums are read for each
-call, what others have under way among them, and the row that sets a call's money aside is written only if all caps
-still cover it (store/spending.py). What only calls of others stand in the way of waits until these have ended.
+Where several processes spend from the same caps nothing of a day or a month is kept in memory: sums
+are read for each call, what others have under way among them, and the row that sets a call's money
+aside is written only if all caps still cover it (store/spending.py). What only calls of others
+stand in the way of waits until these have ended.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ LEAST = 1024
 LEAST_OF_RUN = 64
 # What an answer is given room for where nobody says how long it may be.
 MOST = 16_384
-# Seconds between looks at what other processes have under way: each end of a call is told, this is for those missed.
+# Seconds between looks at what other processes have under way: each end of a call is told, this is
+# for those missed.
 LOOK = 5.0
 
 
@@ -56,7 +58,9 @@ class Tally:
 
 @dataclass(kw_only=True)  # no slots: it is found by the run for as long as somebody holds it
 class RunBudget:
-    """For whom calls are made, a run of a routine, and what it may spend; a part of a run spends from the whole too."""
+    """For whom calls are made, a run of a routine, and what it may spend; a part of a run spends
+    from the whole too.
+    """
 
     run: str
     routine: str
@@ -101,7 +105,9 @@ class Cap:
         return self.tally.held_cost if self.dollars else self.tally.held_tokens
 
     def room(self, size: int, rates: Rates | None, *, all_of_it: bool = False) -> float:
-        """Return how many tokens an answer to an input of this size may have; `all_of_it`: were no call under way."""
+        """Return how many tokens an answer to an input of this size may have; `all_of_it`: were no
+        call under way.
+        """
         left = self.left if all_of_it else self.left - self.held
         if not self.dollars:
             return left - size
@@ -148,7 +154,9 @@ class BudgetLedger:
         shared: bool = False,
         look: float = LOOK,
     ) -> None:
-        """`shared`: other processes spend from the same caps; `look`: how long to wait for word of what they do."""
+        """`shared`: other processes spend from the same caps; `look`: how long to wait for word of
+        what they do.
+        """
         self._shared, self._look = shared, look
         self.journal, self.clock, self._zone, self._config = journal, clock, zone, config
         self._prices = (config(), Prices(config()))
@@ -171,7 +179,9 @@ class BudgetLedger:
         return self._config().budget
 
     def capped(self, account: RunBudget, *, by_tokens: bool = False) -> bool:
-        """Tell whether any limit of a day, a month or in dollars holds; `by_tokens`: or one of a run's tokens."""
+        """Tell whether any limit of a day, a month or in dollars holds; `by_tokens`: or one of a
+        run's tokens.
+        """
         whole = self._budget
         if (
             whole.day is not None
@@ -192,14 +202,17 @@ class BudgetLedger:
     async def hold(
         self, account: RunBudget, rates: Rates | None, *, size: int, wanted: int | None
     ) -> Reservation:
-        """Set aside what a call may come to, whose input has `size` tokens and whose answer at most `wanted`.
+        """Set aside what a call may come to, whose input has `size` tokens and whose answer at most
+        `wanted`.
 
-        Raises OverBudget if a cap does not cover it. An answer is made shorter rather than refused, down to LEAST; and
-        what only calls under way stand in the way of waits until they have come to less.
+        Raises OverBudget if a cap does not cover it. An answer is made shorter rather than refused,
+        down to LEAST; and what only calls under way stand in the way of waits until they have come
+        to less.
         """
         most = wanted or MOST
         while True:
-            # before sums are read that others change: an end that is told meanwhile may not be among them
+            # before sums are read that others change: an end that is told meanwhile may not be
+            # among them
             ended = self._next_end() if self._shared else None
             caps = await self.caps(account)
             for cap in caps:
@@ -235,7 +248,9 @@ class BudgetLedger:
         )
 
     def _next_end(self) -> asyncio.Event:
-        """Return what is set when a call has come to its end, here or, as far as we are told, elsewhere."""
+        """Return what is set when a call has come to its end, here or, as far as we are told,
+        elsewhere.
+        """
         if self._settled is None:
             self._settled = asyncio.Event()
         return self._settled
@@ -260,7 +275,9 @@ class BudgetLedger:
             self._settled = None
 
     def _kept_up(self, account: RunBudget, at: datetime) -> list[Tally]:
-        """Return the sums that a call without a cap belongs to as well: a cap may come with the next reload."""
+        """Return the sums that a call without a cap belongs to as well: a cap may come with the
+        next reload.
+        """
         kept = [each.tally for each in account.chain() if each.tally]
         if self._tallies:
             local = at.astimezone(self._zone())
@@ -286,7 +303,9 @@ class BudgetLedger:
         return None
 
     async def standing(self, routines: Iterable[Routine]) -> list[tuple[str | None, Cap]]:
-        """Return the caps of days and months as they stand: those of config.toml, then those of routines, by name."""
+        """Return the caps of days and months as they stand: those of config.toml, then those of
+        routines, by name.
+        """
         none = Budget()
         whole = await self._caps_of_periods(RunBudget(run="", routine="", budget=none))
         found: list[tuple[str | None, Cap]] = [(None, cap) for cap in whole]
@@ -386,7 +405,9 @@ def _cap(
 
 
 def priced(config: Config) -> tuple[Rule[Definition], ...]:
-    """Return more rules for `load_folder`: where dollars are capped, every model that may be asked needs a price."""
+    """Return more rules for `load_folder`: where dollars are capped, every model that may be asked
+    needs a price.
+    """
     prices = Prices(config)
 
     def check(routine: Definition) -> Iterator[Conflict]:
@@ -408,7 +429,10 @@ def priced(config: Config) -> tuple[Rule[Definition], ...]:
             if name in config.provider_names and prices.of(name, model) is None:
                 model = model or config.provider_config(name).model
                 problem = f"no price is known for {model or 'the model'} of provider {name}"
-                hint = f"give it in config.toml, like providers.{name}.price = {{ input = 3.0, output = 15.0 }} (dollars"
+                hint = (
+                    f"give it in config.toml, like providers.{name}.price = {{ input = 3.0, output "
+                    "= 15.0 } (dollars"
+                )
                 hint += " per million tokens; 0 for one of your own), or cap tokens only"
                 yield Conflict(
                     by[0] if own else "run.budget",

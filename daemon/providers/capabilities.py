@@ -1,6 +1,7 @@
 """What each model takes and does: one table, by the beginning of the model's name.
 
-A row is what a vendor changes at its own pace, so each of its fields can be set in `[providers.NAME.capabilities]`.
+A row is what a vendor changes at its own pace, so each of its fields can be set in
+`[providers.NAME.capabilities]`.
 """
 
 from __future__ import annotations
@@ -26,20 +27,28 @@ class Capabilities(Table):
     reasoning: bool = False
     """Whether its reasoning has to be asked for, to be sent back sealed (Responses)."""
     echo: Literal["never", "received", "required"] = "received"
-    """Whether `reasoning_content` goes back with the tool calls that it led to: never; under the name it came with, if
-    it came; or always, if only as an empty text."""
+    """Whether `reasoning_content` goes back with the tool calls that it led to: never; under the
+    name it came with, if it came; or always, if only as an empty text.
+    """
     thinking: dict[str, Any] = Field(default_factory=dict)
-    """The request's `thinking` table, such as `{type = "adaptive"}`; the vendor's default if empty."""
+    """The request's `thinking` table, such as `{type = "adaptive"}`; the vendor's default if empty.
+    """
     tools: bool = True
     """Whether it can be offered functions."""
     most_tools: Annotated[int, Field(ge=0)] = 0
-    """How many functions it takes, those after the first so many are left out; 0: no limit is known."""
+    """How many functions it takes, those after the first so many are left out; 0: no limit is
+    known.
+    """
     output: Annotated[int, Field(ge=0)] = 0
-    """The longest answer it can give, in tokens: how far one that was cut may be asked for again; 0: not known."""
+    """The longest answer it can give, in tokens: how far one that was cut may be asked for again;
+    0: not known.
+    """
     images: bool = False
     """Whether it can be shown images."""
     cache: bool = False
-    """Whether a tool loop is to be marked for the vendor's prompt cache (Messages); the others cache unasked."""
+    """Whether a tool loop is to be marked for the vendor's prompt cache (Messages); the others
+    cache unasked.
+    """
     strict: bool = False
     """Whether it can be held to the schemas of its functions, as far as these can be put so."""
     stream: bool = False
@@ -82,7 +91,8 @@ MODELS: Mapping[str, Capabilities] = {
     "deepseek-": Capabilities(
         temperature=False, echo="required", most_tools=128
     ),  # which it ignores while it thinks
-    # Without `clear_thinking = false` its standard endpoint forgets the thinking that a tool loop has to give back.
+    # Without `clear_thinking = false` its standard endpoint forgets the thinking that a tool loop
+    # has to give back.
     "glm-": Capabilities(
         temperature=(0.0, 1.0), thinking={"type": "enabled", "clear_thinking": False}
     ),
@@ -95,7 +105,9 @@ MODELS: Mapping[str, Capabilities] = {
 def capabilities(
     model: str, overrides: Mapping[str, Any] | None = None, *, provider: str = ""
 ) -> Capabilities:
-    """Return the row for a model, corrected by what the user knows better; ConfigError if that makes no sense."""
+    """Return the row for a model, corrected by what the user knows better; ConfigError if that
+    makes no sense.
+    """
     name = model.lower().rpartition("/")[2]
     row = MODELS.get(
         max((prefix for prefix in MODELS if name.startswith(prefix)), key=len, default=""),

@@ -7,7 +7,8 @@ from typing import Any
 
 from daemon.models import Json
 
-# Blocks that their vendor signed or sealed: altered by one character they are refused, and the conversation with them.
+# Blocks that their vendor signed or sealed: altered by one character they are refused, and the
+# conversation with them.
 _SIGNED = frozenset({"thinking", "redacted_thinking", "reasoning"})
 
 

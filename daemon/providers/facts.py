@@ -1,7 +1,7 @@
 """Gathered facts: as text for a person, as a labelled block in a prompt, and read back from it.
 
-A block carries a boundary that is new for every run, so that text inside a fact can neither close its block nor
-open another one.
+A block carries a boundary that is new for every run, so that text inside a fact can neither close
+its block nor open another one.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from typing import Any
 from daemon.models import Fact
 
 _BLOCK = re.compile(
-    r'^<fact name="(?P<name>[^"]*)" tool="(?P<tool>[^"]*)" ok="(?P<ok>yes|no)" boundary="(?P<boundary>[0-9a-f]+)">\n'
+    r'^<fact name="(?P<name>[^"]*)" tool="(?P<tool>[^"]*)" ok="(?P<ok>yes|no)" '
+    r'boundary="(?P<boundary>[0-9a-f]+)">\n'
     r"(?P<text>.*?)\n(?:<changed>\n(?P<changes>.*?)\n</changed>\n)?"
     r"</fact (?P=boundary)>$",
     re.MULTILINE | re.DOTALL,
@@ -36,7 +37,10 @@ def _block(fact: Fact, boundary: str) -> str:
     text = re.sub(r"^(</?(?:fact|changed)\b)", r" \1", fact.text.strip("\n"), flags=re.MULTILINE)
     ok = "yes" if fact.ok else "no"
     lines = [
-        f'<fact name="{_label(fact.name)}" tool="{_label(fact.tool)}" ok="{ok}" boundary="{boundary}">',
+        (
+            f'<fact name="{_label(fact.name)}" tool="{_label(fact.tool)}" ok="{ok}" '
+            f'boundary="{boundary}">'
+        ),
         text,
     ]
     if fact.changes:
@@ -59,7 +63,9 @@ def boundary_of(prompt: str) -> str | None:
 
 
 def unwrap(prompt: str) -> list[Fact]:
-    """Return the facts that `wrap` put into a prompt, without their values: for journals that hold nothing else."""
+    """Return the facts that `wrap` put into a prompt, without their values: for journals that hold
+    nothing else.
+    """
     return [
         Fact(
             name=found["name"],
@@ -77,8 +83,8 @@ def unwrap(prompt: str) -> list[Fact]:
 def lay_out(value: Any, *, depth: int = 3) -> str:
     """Return a JSON value as Markdown that a person likes to read.
 
-    `depth` is the level of the first heading. A dict becomes bullets and headings, a list of dicts with the same keys a
-    table, a string stays as it is.
+    `depth` is the level of the first heading. A dict becomes bullets and headings, a list of dicts
+    with the same keys a table, a string stays as it is.
     """
     if isinstance(value, dict):
         return _lay_out_dict(value, depth) or "nothing"
@@ -134,6 +140,8 @@ def _plain(item: Any) -> str:
 
 
 def title(key: str) -> str:
-    """Return `boot_time` as `Boot time`; a key that is not a plain lower-case word (a path, a name) stays as it is."""
+    """Return `boot_time` as `Boot time`; a key that is not a plain lower-case word (a path, a name)
+    stays as it is.
+    """
     words = str(key).replace("_", " ")
     return words[:1].upper() + words[1:] if re.fullmatch(r"[a-z][a-z0-9 ]*", words) else str(key)

@@ -36,9 +36,11 @@ class _Call:
 
 
 class MeteredProvider(DelegatingProvider):
-    """A provider whose calls are paid for: what one may cost is set aside before it, what it did is written down.
+    """A provider whose calls are paid for: what one may cost is set aside before it, what it did is
+    written down.
 
-    Raises OverBudget, which is no ProviderError: asking again, or asking somebody else, is not what a cap is for.
+    Raises OverBudget, which is no ProviderError: asking again, or asking somebody else, is not what
+    a cap is for.
     """
 
     def __init__(
@@ -118,7 +120,9 @@ class MeteredProvider(DelegatingProvider):
     async def _set_aside(
         self, now: datetime, rates: Rates | None, *, size: int, wanted: int | None, written: bool
     ) -> tuple[Reservation, int | None]:
-        """Set aside what the call may come to; `written`, in a row of the journal, whose number is returned as well."""
+        """Set aside what the call may come to; `written`, in a row of the journal, whose number is
+        returned as well.
+        """
         while True:
             held = await self._budget_ledger.hold(self._account, rates, size=size, wanted=wanted)
             if not written:  # a run's tokens are counted by the run; the journal's row is of money
@@ -150,7 +154,8 @@ class MeteredProvider(DelegatingProvider):
         if isinstance(error, ProviderError) and not error.unsure:
             self._write(call, Called.FAILED, Usage(), 0)
         elif call.held is not None:
-            # the vendor may have worked, and may charge for it: until somebody knows better all of it is spent
+            # the vendor may have worked, and may charge for it: until somebody knows better all of
+            # it is spent
             usage = Usage(input=call.size, output=call.held.max_tokens)
             self._write(call, Called.UNKNOWN, usage, call.held.cost)
         else:
@@ -178,7 +183,9 @@ class MeteredProvider(DelegatingProvider):
         )
 
     def _size(self, messages: Sequence[LLMMessage], functions: Sequence[Json] | None) -> int:
-        """Return how many tokens a request is likely to have: what the vendor has counted, the rest estimated."""
+        """Return how many tokens a request is likely to have: what the vendor has counted, the rest
+        estimated.
+        """
         known, tokens = self._counted
         if known > len(messages):
             known, tokens = 0, 0
@@ -196,7 +203,9 @@ def _size_of(message: LLMMessage) -> int:
 
 
 def _heard(written: asyncio.Future[None]) -> None:
-    """Hear of a row that could not be written: a full disk shows itself in the next write of the run."""
+    """Hear of a row that could not be written: a full disk shows itself in the next write of the
+    run.
+    """
     if (
         not written.cancelled()
         and (error := written.exception())

@@ -11,16 +11,21 @@ from daemon.providers.facts import title
 
 _NOTICE = (
     "*No model was asked: these are the gathered facts as they stand. "
-    "To have them read and summed up, name a model in config.toml: `provider`, and its `[providers.NAME]`.*"
+    "To have them read and summed up, name a model in config.toml: `provider`, and its "
+    "`[providers.NAME]`.*"
 )
 _GREETING = (
-    "*No model was asked. To get an answer, name one in config.toml: `provider`, and its `[providers.NAME]`.*\n\n"
-    "Hello. This routine came up as planned and agentd is well. It gathers no facts, so without a model there is "
+    "*No model was asked. To get an answer, name one in config.toml: `provider`, and its "
+    "`[providers.NAME]`.*\n\n"
+    "Hello. This routine came up as planned and agentd is well. It gathers no facts, so without a "
+    "model there is "
     "nothing to tell."
 )
 _NOBODY = (
-    "*There is no model to answer. To have one, name it in config.toml: `provider`, and its `[providers.NAME]`.*\n\n"
-    "Without one, `agentctl list`, `agentctl why ROUTINE` and `agentctl memory search WORDS` tell what is known here."
+    "*There is no model to answer. To have one, name it in config.toml: `provider`, and its "
+    "`[providers.NAME]`.*\n\n"
+    "Without one, `agentctl list`, `agentctl why ROUTINE` and `agentctl memory search WORDS` tell "
+    "what is known here."
 )
 
 

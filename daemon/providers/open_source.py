@@ -1,4 +1,6 @@
-"""Servers that speak Chat Completions: vLLM, Ollama, LocalAI, llama.cpp, LM Studio, DeepSeek, GLM, Kimi, Qwen."""
+"""Servers that speak Chat Completions: vLLM, Ollama, LocalAI, llama.cpp, LM Studio, DeepSeek, GLM,
+Kimi, Qwen.
+"""
 
 from __future__ import annotations
 
@@ -102,16 +104,19 @@ class OpenSourceProvider(VendorProvider):
         return 0 < response.usage.input < _least(question) > LONG_QUESTION and not self._is_another
 
     async def _looked_into(self, response: LLMResponse, question: ChatRequest) -> LLMResponse:
-        """Note that the server has cut the question to what it holds, as Ollama does without a word.
+        """Note that the server has cut the question to what it holds, as Ollama does without a
+        word.
 
-        Its `/v1` takes no size of context, and 4,096 tokens are all it has unless it was started with more; what does
-        not fit is dropped from the front (NousResearch/hermes-agent#43900). The count of what it read tells of it, but
-        an older one does not count what it still had in its cache: so it is asked how much it holds.
+        Its `/v1` takes no size of context, and 4,096 tokens are all it has unless it was started
+        with more; what does not fit is dropped from the front (NousResearch/hermes-agent#43900).
+        The count of what it read tells of it, but an older one does not count what it still had in
+        its cache: so it is asked how much it holds.
         """
         least, holds = _least(question), await self._holds()
         begun = any(message.role == "assistant" for message in question.messages)
         if holds is None and (begun or self._is_another):
-            return response  # the rest may have come from its cache; and others say it when a question is too long
+            # the rest may have come from its cache; and others say it when a question is too long
+            return response
         if holds is not None and holds >= least:
             return response
         read = f"{response.usage.input:,} of at least {least:,} tokens"
@@ -129,7 +134,9 @@ class OpenSourceProvider(VendorProvider):
         return replace(response, note=note)
 
     async def _holds(self) -> int | None:
-        """Ask Ollama how many tokens this model's context has; None if it does not say, or is another server."""
+        """Ask Ollama how many tokens this model's context has; None if it does not say, or is
+        another server.
+        """
         root = self.base_url.removesuffix("/v1")
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT):
@@ -157,8 +164,8 @@ class OpenSourceProvider(VendorProvider):
 class HttpxClients:
     """Clients of httpx for one server, as many as there are requests at once.
 
-    A client of httpx 0.28 looks at all of its connections for each request (encode/httpcore, pull request 1035): with a
-    hundred at once on a shared one, a request takes 15 ms of CPU.
+    A client of httpx 0.28 looks at all of its connections for each request (encode/httpcore, pull
+    request 1035): with a hundred at once on a shared one, a request takes 15 ms of CPU.
     """
 
     def __init__(
@@ -187,12 +194,16 @@ class HttpxClients:
         self._idle: list[tuple[httpx.AsyncClient, float]] = [
             (httpx.AsyncClient(**self._settings), time.monotonic())
         ]
-        """Each with the time since when it is idle; the one used last stands last, and is the next one taken."""
+        """Each with the time since when it is idle; the one used last stands last, and is the next
+        one taken.
+        """
         self._keepalive, self._is_closed = keepalive, False
 
     @asynccontextmanager
     async def take(self) -> AsyncIterator[httpx.AsyncClient]:
-        """Lend a client for one request; one on which something went wrong, a cancellation included, is closed."""
+        """Lend a client for one request; one on which something went wrong, a cancellation
+        included, is closed.
+        """
         import httpx
 
         client = self._idle.pop()[0] if self._idle else httpx.AsyncClient(**self._settings)
@@ -222,7 +233,8 @@ class HttpxClients:
 
 # Shorter questions fit anywhere.
 LONG_QUESTION = 1500
-# Running text has four or five letters to a token, spaces included; no text worth asking about has more than this.
+# Running text has four or five letters to a token, spaces included; no text worth asking about has
+# more than this.
 _LETTERS = 8
 
 

@@ -17,7 +17,9 @@ _WIRES = {"chat": CHAT, "responses": RESPONSES}
 
 
 class OpenAIProvider(SdkProvider):
-    """OpenAI's models by Responses; any other `base_url` by Chat Completions, unless `api` says otherwise."""
+    """OpenAI's models by Responses; any other `base_url` by Chat Completions, unless `api` says
+    otherwise.
+    """
 
     kind: ClassVar[str] = "openai"
     sdk: ClassVar[str] = "openai"

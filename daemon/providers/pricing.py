@@ -1,7 +1,8 @@
-"""What models cost: as the user says, else as the data of genai-prices say for the vendor's own address.
+"""What models cost: as the user says, else as the data of genai-prices say for the vendor's own
+address.
 
-Amounts are whole billionths of a dollar (nano), so that sums are exact. The data are imported when a price is first
-asked for: 10 MiB and 50 ms.
+Amounts are whole billionths of a dollar (nano), so that sums are exact. The data are imported when
+a price is first asked for: 10 MiB and 50 ms.
 """
 
 from __future__ import annotations
@@ -51,7 +52,9 @@ class Rates:
 
     @classmethod
     def given(cls, price: PriceConfig) -> Rates:
-        """Return the rates that the user names; what is cached costs as any input, unless said otherwise."""
+        """Return the rates that the user names; what is cached costs as any input, unless said
+        otherwise.
+        """
         read = price.input if price.cache_read is None else price.cache_read
         write = price.input if price.cache_write is None else price.cache_write
         return cls(
@@ -72,7 +75,9 @@ class Rates:
         return -int(-round(dollars * _PER_TOKEN, 6) // 1)
 
     def dearest(self, size: int) -> float:
-        """Return the most that a token of such an input can cost, in billionths: all may be written to a cache."""
+        """Return the most that a token of such an input can cost, in billionths: all may be written
+        to a cache.
+        """
         return max(self.input.at(size), self.cache_write.at(size)) * _PER_TOKEN
 
     def output_token(self, size: int) -> float:
@@ -90,7 +95,9 @@ class Prices:
         """By name and model: until when the rates hold, and the rates."""
 
     def of(self, name: str, model: str | None = None) -> Rates | None:
-        """Return what a model of the provider called `name` costs, None if nobody has said; may read the disk."""
+        """Return what a model of the provider called `name` costs, None if nobody has said; may
+        read the disk.
+        """
         until, rates = self._known.get((name, model), _NEVER)
         if time() >= until:
             until, rates = self._said(name, model)
@@ -109,7 +116,9 @@ class Prices:
         return now.timestamp() + _FRESH, _data(model, self._address(name), now) if model else None
 
     def _address(self, name: str) -> str | None:
-        """Return where a provider is reached: its vendor's own address, unless the config names another."""
+        """Return where a provider is reached: its vendor's own address, unless the config names
+        another.
+        """
         if name not in self._addresses:
             settings = self._config.provider_config(name)
             try:
@@ -145,7 +154,9 @@ def _data(model: str, address: str | None, now: datetime) -> Rates | None:
 
 
 def _rates(prices: Mapping[str, Any]) -> Rates | None:
-    """Read the prices per million tokens of genai-prices; what is cached at no price of its own is plain input."""
+    """Read the prices per million tokens of genai-prices; what is cached at no price of its own is
+    plain input.
+    """
     plain, made = _rate(prices.get("input_mtok")), _rate(prices.get("output_mtok"))
     if plain is None or made is None:
         return None

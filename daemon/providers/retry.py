@@ -36,15 +36,16 @@ async def ask(
 ) -> LLMResponse:
     """Ask up to `attempts` times, for as long as only passing faults stand in the way.
 
-    `deadline` is in the event loop's time. A pause is drawn between nothing and `backoff`, doubled each time (when
-    everyone's cron fires at 09:00, equal pauses would all end together again); a vendor that names its own is obeyed. A
-    pause that would not end before the deadline is not begun: the error flies on with the vendor's wish in
-    `retry_after`, so that the run can be put off until then. `on_retry` hears of the attempt, the pause and the error.
+    `deadline` is in the event loop's time. A pause is drawn between nothing and `backoff`, doubled
+    each time (when everyone's cron fires at 09:00, equal pauses would all end together again); a
+    vendor that names its own is obeyed. A pause that would not end before the deadline is not
+    begun: the error flies on with the vendor's wish in `retry_after`, so that the run can be put
+    off until then. `on_retry` hears of the attempt, the pause and the error.
 
     `but_not` are faults that somebody else is to be asked about at once.
 
-    With `on_chunk` somebody watches: the answer is streamed, and each piece of it handed over as it comes. After a
-    retry the answer begins anew.
+    With `on_chunk` somebody watches: the answer is streamed, and each piece of it handed over as it
+    comes. After a retry the answer begins anew.
     """
     loop = asyncio.get_running_loop()
     for attempt in range(1, attempts + 1):

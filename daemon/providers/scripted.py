@@ -12,8 +12,8 @@ from daemon.errors import BadRequest, ConfigError, Fault, ProviderError
 from daemon.models import FunctionCall, Json, LLMMessage, LLMResponse, Usage
 from daemon.providers.base import LLMProvider
 
-# A text, a table such as `{text = "…", tool_calls = [{name = "shell", arguments = {command = "uptime"}}]}`,
-# a response, or the error that the attempt is to end with.
+# A text, a table such as `{text = "…", tool_calls = [{name = "shell", arguments = {command =
+# "uptime"}}]}`, a response, or the error that the attempt is to end with.
 Line: TypeAlias = str | Json | LLMResponse | ProviderError
 
 
@@ -74,7 +74,10 @@ class ScriptedProvider(LLMProvider):
         )
         if not self._lines:
             used = len(self.asked) - 1
-            text = f"the script of provider {self.name!r} is used up after {used} replies; add to its `replies`"
+            text = (
+                f"the script of provider {self.name!r} is used up after {used} replies; add to its "
+                "`replies`"
+            )
             raise BadRequest(text)
         line = self._lines.popleft()
         if isinstance(line, ProviderError):
@@ -93,7 +96,8 @@ class ScriptedProvider(LLMProvider):
             for call in table.get("tool_calls", ())
         )
         text = table.get("text", "")
-        # A quarter of a token per character is what tokenizers come to on English text: enough for a rehearsal.
+        # A quarter of a token per character is what tokenizers come to on English text: enough for
+        # a rehearsal.
         usage = Usage(
             input=sum(len(message.content) for message in messages) // 4,
             output=len(text) // 4 + len(calls),
@@ -113,7 +117,9 @@ _CALL_KEYS = frozenset({"name", "arguments", "id", "invalid"})
 
 
 def _checked(line: Line, name: str) -> Line:
-    """Return the line, or raise ConfigError: a user's script is read from a file and mistakes belong to its start."""
+    """Return the line, or raise ConfigError: a user's script is read from a file and mistakes
+    belong to its start.
+    """
     if isinstance(line, str | LLMResponse | ProviderError):
         return line
     problem = _problem(line)

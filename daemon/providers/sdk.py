@@ -1,8 +1,9 @@
 """The way to a vendor through its official SDK, as transport and nothing else.
 
-The SDKs' typed calls cost two to three times the CPU of the request itself: they walk every tool schema and build a
-model of every answer. So prepared bytes go through the SDK's raw `post`; retries are ours (`retry.ask`), and what the
-SDK would say about this machine or pick up from the environment does not leave it.
+The SDKs' typed calls cost two to three times the CPU of the request itself: they walk every tool
+schema and build a model of every answer. So prepared bytes go through the SDK's raw `post`; retries
+are ours (`retry.ask`), and what the SDK would say about this machine or pick up from the
+environment does not leave it.
 """
 
 from __future__ import annotations
@@ -45,7 +46,8 @@ class SdkProvider(VendorProvider):
     async def _open(self) -> Any:
         async with self._opening:
             if self._client is None:
-                # 0.3 to 0.7 s of CPU for the import and 20 ms for the certificates: not on the event loop
+                # 0.3 to 0.7 s of CPU for the import and 20 ms for the certificates: not on the
+                # event loop
                 self._client = await in_thread(self._build)
             return self._client
 
@@ -54,7 +56,9 @@ class SdkProvider(VendorProvider):
         """Import the SDK and return a client; runs in a thread."""
 
     def _settings(self, headers: Mapping[str, str]) -> dict[str, Any]:
-        """Return the arguments that the clients of both SDKs take; `headers` go with each request besides the usual."""
+        """Return the arguments that the clients of both SDKs take; `headers` go with each request
+        besides the usual.
+        """
         import httpx2
 
         try:
@@ -85,8 +89,8 @@ class SdkProvider(VendorProvider):
         }
 
         async def set_headers(request: httpx2.Request) -> None:
-            # The SDK's own describe this machine, and hold what OPENAI_CUSTOM_HEADERS, OPENAI_ORG_ID,
-            # ANTHROPIC_CUSTOM_HEADERS and others say.
+            # The SDK's own describe this machine, and hold what OPENAI_CUSTOM_HEADERS,
+            # OPENAI_ORG_ID, ANTHROPIC_CUSTOM_HEADERS and others say.
             request.headers = httpx2.Headers(
                 {"Host": request.url.netloc.decode("ascii"), **headers}
             )
@@ -137,7 +141,9 @@ class SdkProvider(VendorProvider):
             raise self._broken(error) from error
 
     async def _response(self, request: Any) -> httpx2.Response:
-        """Wait for the answer to a request of the SDK, whatever its status; one of an error was read to its end."""
+        """Wait for the answer to a request of the SDK, whatever its status; one of an error was
+        read to its end.
+        """
         sdk = sys.modules[self.sdk]
         try:
             response: httpx2.Response = await request

@@ -1,8 +1,10 @@
-"""Schemas in the form in which a vendor can hold its model to them, and arguments as our functions expect them.
+"""Schemas in the form in which a vendor can hold its model to them, and arguments as our functions
+expect them.
 
-In strict mode (OpenAI's rules, https://developers.openai.com/api/docs/guides/structured-outputs) every property is
-required and nothing else is allowed; what may be left out is made nullable instead, and the null that then comes is
-taken out again. A schema that cannot be said so is sent as it is, and the model is trusted.
+In strict mode (OpenAI's rules, https://developers.openai.com/api/docs/guides/structured-outputs)
+every property is required and nothing else is allowed; what may be left out is made nullable
+instead, and the null that then comes is taken out again. A schema that cannot be said so is sent as
+it is, and the model is trusted.
 """
 
 from __future__ import annotations
@@ -12,8 +14,8 @@ from typing import Any
 
 from daemon.models import Json
 
-# Keywords that mean something there. Whatever else only narrows a value (`minLength`, `format`, …) is left out:
-# the call is checked against the function itself before it runs.
+# Keywords that mean something there. Whatever else only narrows a value (`minLength`, `format`, …)
+# is left out: the call is checked against the function itself before it runs.
 _KEPT = frozenset(
     [
         "type",
@@ -65,10 +67,11 @@ class _Impossible(Exception):
 
 
 def mended(functions: Sequence[Json]) -> list[Json]:
-    """Return functions whose schemas every vendor takes; those of MCP servers are often a little careless.
+    """Return functions whose schemas every vendor takes; those of MCP servers are often a little
+    careless.
 
-    Parameters are an object, without alternatives at the top, and an array says what it holds, if only that it may be
-    anything.
+    Parameters are an object, without alternatives at the top, and an array says what it holds, if
+    only that it may be anything.
     """
     written = []
     for function in functions:
@@ -184,7 +187,9 @@ def _takes_null(schema: Mapping[str, Any]) -> bool:
 
 
 def loosened(arguments: Json, schema: Json | None) -> Json:
-    """Return arguments without the nulls that stand for what was left out, by the function's own schema."""
+    """Return arguments without the nulls that stand for what was left out, by the function's own
+    schema.
+    """
     found = _loosened(arguments, schema or {}, (schema or {}).get("$defs") or {})
     return found if isinstance(found, dict) else arguments
 

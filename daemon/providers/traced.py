@@ -38,7 +38,9 @@ class CallTraces(Protocol):
 
 
 class Traced(DelegatingProvider):
-    """Stands before a provider and tells of each call when it has ended; a call that a cap forbade is none."""
+    """Stands before a provider and tells of each call when it has ended; a call that a cap forbade
+    is none.
+    """
 
     def __init__(self, inner: LLMProvider, *, traces: CallTraces, run: Run) -> None:
         super().__init__(inner)
@@ -98,7 +100,9 @@ class Traced(DelegatingProvider):
         *,
         stream: bool = False,
     ) -> Callable[..., None]:
-        """Return what tells of the call: with its response or its error, and how long its first piece took."""
+        """Return what tells of the call: with its response or its error, and how long its first
+        piece took.
+        """
         traces, run, clock = self._traces, self._run, asyncio.get_running_loop().time
         start, begin = nanoseconds(traces.now()), clock()
         attributes = about(run) | {

@@ -48,11 +48,12 @@ T = TypeVar("T")
 E = TypeVar("E", bound=ProviderError)
 log = structlog.get_logger()
 
-# Long enough for a slow network, and for a thousand connections that are opened at once by a busy process; short enough
-# that a wrong address does not use up a run's time.
+# Long enough for a slow network, and for a thousand connections that are opened at once by a busy
+# process; short enough that a wrong address does not use up a run's time.
 CONNECT_TIMEOUT = 30.0
-# An answer of more tokens than these may take so long that it is streamed, watched or not: at the pace that Anthropic
-# reckons with (128,000 an hour) 21,333 take ten minutes, after which an idle connection is cut on the way.
+# An answer of more tokens than these may take so long that it is streamed, watched or not: at the
+# pace that Anthropic reckons with (128,000 an hour) 21,333 take ten minutes, after which an idle
+# connection is cut on the way.
 LONG = 16_384
 # Megabytes that are read of one answer, where the config does not say: more than any model writes.
 MAX_ANSWER_MB = 16
@@ -65,7 +66,8 @@ _DONE = "[DONE]"  # how Chat Completions ends a stream
 _TOOL_LISTS = 64
 # A shorter key is a word that a local server ignores ("ollama"), and stands in honest texts too.
 _SECRET = 8
-# Characters of what a library says about a connection that failed; it may repeat what a server sent.
+# Characters of what a library says about a connection that failed; it may repeat what a server
+# sent.
 _LONGEST_REASON = 200
 # What reading an answer raises that has not the agreed form.
 _OF_FORM = (KeyError, IndexError, TypeError, ValueError, AttributeError, RecursionError)
@@ -89,7 +91,9 @@ class Incoming(NamedTuple):
 
 
 class VendorProvider(LLMProvider):
-    """A model behind HTTP: subclasses bring the way there (`_post`), a `WireFormat` the language."""
+    """A model behind HTTP: subclasses bring the way there (`_post`), a `WireFormat` the
+    language.
+    """
 
     def __init__(
         self,
@@ -116,13 +120,17 @@ class VendorProvider(LLMProvider):
         ).rstrip("/")
         self.capabilities = capabilities_of(self._model, capabilities, provider=self.name)
         self._retouches = self.capabilities.strict or self.capabilities.most_tools > 0
-        """Functions are not offered all, or not as they are: an answer may have to say so, or be put right."""
+        """Functions are not offered all, or not as they are: an answer may have to say so, or be
+        put right.
+        """
         self._vendor = _host(self.base_url, self.name)
         self._api_key, self._key_fault = api_key, _fault_of(api_key, needs_key, self.name)
         self._timeout, self._stall = timeout, stall
         self._temperature, self._max_tokens = temperature, max_tokens
         self.max_answer = max_answer_mb * 1_000_000
-        """Bytes that are read of one answer at most, packed and unpacked; of a stream, of one event."""
+        """Bytes that are read of one answer at most, packed and unpacked; of a stream, of one
+        event.
+        """
         self._slots = asyncio.Semaphore(max_concurrency) if max_concurrency else nullcontext()
         self._tools: dict[int, tuple[Sequence[Json], bytes]] = {}
         self._said: set[str] = set()
@@ -184,7 +192,9 @@ class VendorProvider(LLMProvider):
         temperature: float | None,
         kw: Json,
     ) -> LLMResponse:
-        """Ask for a stream and wait for its end: a connection on which nothing happens for long is cut on the way."""
+        """Ask for a stream and wait for its end: a connection on which nothing happens for long is
+        cut on the way.
+        """
         response: LLMResponse | None = None
         async for chunk in self.chat_stream(messages, functions, temperature, **kw):
             response = chunk.response or response
@@ -330,24 +340,35 @@ class VendorProvider(LLMProvider):
         return self._tools[key][1]
 
     def _noted(self, response: LLMResponse, functions: Sequence[Json] | None) -> LLMResponse:
-        """Return the answer, with a note on functions that the model was not told of, as it takes no more."""
+        """Return the answer, with a note on functions that the model was not told of, as it takes
+        no more.
+        """
         most = self.capabilities.most_tools
         if not functions or not most or len(functions) <= most or not self.capabilities.tools:
             return response
         names = ", ".join(function["name"] for function in functions[most:])
-        note = f"{self._model} takes {most} tools and was offered {len(functions)}; the last ones were left out: {names}"
+        note = (
+            f"{self._model} takes {most} tools and was offered {len(functions)}; the last ones were "  # noqa: E501
+            f"left out: {names}"
+        )
         return replace(response, note="; ".join(filter(None, (response.note, note))))
 
     def _seems_odd(self, response: LLMResponse, question: ChatRequest) -> bool:
-        """Tell whether the vendor may have done something with the question that it does not say."""
+        """Tell whether the vendor may have done something with the question that it does not
+        say.
+        """
         return False
 
     async def _looked_into(self, response: LLMResponse, question: ChatRequest) -> LLMResponse:
-        """Return an answer that seems odd, with a note on what the vendor did if it did something."""
+        """Return an answer that seems odd, with a note on what the vendor did if it did
+        something.
+        """
         return response
 
     def _loosened(self, response: LLMResponse, functions: Sequence[Json] | None) -> LLMResponse:
-        """Return the answer with its calls as the functions expect them, strictly as they may have been asked for."""
+        """Return the answer with its calls as the functions expect them, strictly as they may have
+        been asked for.
+        """
         if not (self.capabilities.strict and functions and response.function_calls):
             return response
         schemas = {function["name"]: function.get("parameters") for function in functions}
@@ -376,7 +397,9 @@ class VendorProvider(LLMProvider):
             yield incoming
 
     async def _patiently(self, incoming: Incoming) -> AsyncGenerator[bytes, None]:
-        """Yield the body as it comes; a model may think long before its first word, and not between two of them."""
+        """Yield the body as it comes; a model may think long before its first word, and not between
+        two of them.
+        """
         seconds = self._timeout
         async with aclosing(incoming.pieces) as pieces:
             while True:
@@ -463,7 +486,9 @@ class VendorProvider(LLMProvider):
             raise _misread(answer.content, request_id) from error
 
     def _broken(self, error: BaseException) -> ProviderError:
-        """Return what the failure of a connection is to us; httpx and httpx2 have the same names for theirs."""
+        """Return what the failure of a connection is to us; httpx and httpx2 have the same names
+        for theirs.
+        """
         causes = [error]
         while (cause := causes[-1].__cause__) is not None:
             causes.append(cause)
@@ -472,7 +497,8 @@ class VendorProvider(LLMProvider):
                 # not asked again: whatever the vendor did for it would be paid again
                 return unsure(
                     AnswerTooLarge(
-                        f"the answer is too large and was not read to its end: {cause}; if such answers are right, "
+                        f"the answer is too large and was not read to its end: {cause}; if such "
+                        "answers are right, "
                         f"raise max_answer_mb of [providers.{self.name}]"
                     )
                 )
@@ -501,7 +527,9 @@ class VendorProvider(LLMProvider):
             log.warning(event, provider=self.name, model=self._model, param=param, **fields)
 
     def _signed(self, text: str) -> str:
-        """Return an error's text under the provider's name, and without the key that a vendor may have repeated."""
+        """Return an error's text under the provider's name, and without the key that a vendor may
+        have repeated.
+        """
         text = f"{self.name} ({self._model}): {text}"
         if self._api_key and len(self._api_key) >= _SECRET:
             text = text.replace(self._api_key, "[redacted]")
@@ -509,7 +537,9 @@ class VendorProvider(LLMProvider):
 
 
 async def in_thread(build: Callable[[], T]) -> T:
-    """Build a client off the event loop; what this machine lacks for it becomes an error of ours."""
+    """Build a client off the event loop; what this machine lacks for it becomes an error of
+    ours.
+    """
     try:
         return await asyncio.to_thread(build)
     except (
@@ -521,7 +551,9 @@ async def in_thread(build: Callable[[], T]) -> T:
 
 
 async def _in_thread_if_large(size: int, work: Callable[[], T]) -> T:
-    """Do some work on an answer of `size` bytes in a thread, if it is large enough for others to notice."""
+    """Do some work on an answer of `size` bytes in a thread, if it is large enough for others to
+    notice.
+    """
     return await asyncio.to_thread(work) if size > _LARGE else work()
 
 
@@ -614,7 +646,9 @@ def _listed(given: Json) -> ListedModel:
 
 
 async def _drained(body: AsyncIterator[bytes]) -> None:
-    """Read what follows the end of an answer, which is nothing: a connection read to its end can be used again."""
+    """Read what follows the end of an answer, which is nothing: a connection read to its end can be
+    used again.
+    """
     with suppress(Transport, AnswerTooLarge, TimeoutError):
         async with asyncio.timeout(1.0):
             async for _ in body:
@@ -632,7 +666,9 @@ def _request_id(headers: Mapping[str, str]) -> str | None:
 
 
 def _hidden_failure(data: Any) -> int | None:
-    """Return the status of an error that came as a 200: gateways pass their vendors' errors on like that."""
+    """Return the status of an error that came as a 200: gateways pass their vendors' errors on like
+    that.
+    """
     error = data.get("error")
     if not error or any(data.get(key) for key in ("choices", "content")):
         return None

@@ -1,6 +1,7 @@
 """How vendors say no, in our words.
 
-A code decides where there is one, the status where there is none, and the text only where a vendor gives nothing else.
+A code decides where there is one, the status where there is none, and the text only where a vendor
+gives nothing else.
 """
 
 from __future__ import annotations
@@ -43,7 +44,9 @@ _CODES: Mapping[str, type[ProviderError]] = {
     "linked_organization_billing_unavailable": NoQuota,
     "linked_organization_spend_limit_reached": NoQuota,
     "organization_on_hold": NoQuota,
-    "1113": NoQuota,  # GLM, which says 429 to it; so are the next: a day's, a month's and a week's limit, a plan's end
+    # GLM, which says 429 to it; so are the next: a day's, a month's and a week's limit, a plan's
+    # end
+    "1113": NoQuota,
     "1304": NoQuota,
     "1308": NoQuota,
     "1309": NoQuota,
@@ -83,7 +86,10 @@ _STATUSES: Mapping[int, type[ProviderError]] = {
 }
 # Anthropic, vLLM and Ollama give this failure no code of its own.
 _TOO_LONG = re.compile(
-    r"prompt is too long|maximum context length|exceeds? (the )?(available |model's )?context|context window",
+    (
+        r"prompt is too long|maximum context length|exceeds? (the )?(available |model's "
+        r")?context|context window"
+    ),
     re.IGNORECASE,
 )
 _SAYINGS: Mapping[type[ProviderError], str] = {
@@ -132,7 +138,9 @@ def _by_status(status: int) -> type[ProviderError]:
 
 
 def _read(content: bytes) -> tuple[list[str], str]:
-    """Return the codes of an error body, most telling first, and its message; a page of HTML is known by its title."""
+    """Return the codes of an error body, most telling first, and its message; a page of HTML is
+    known by its title.
+    """
     try:
         data: Any = parse_json(content)
     except (ValueError, RecursionError):

@@ -1,6 +1,8 @@
-"""What runs find around themselves: the models, hands for their calls, a prompt for their agent, a place in memory.
+"""What runs find around themselves: the models, hands for their calls, a prompt for their agent, a
+place in memory.
 
-`run.py` tells the life of a run and states what it needs (`run.Host`); here it is put together from the app's rooms.
+`run.py` tells the life of a run and states what it needs (`run.Host`); here it is put together from
+the app's rooms.
 """
 
 from __future__ import annotations
@@ -91,7 +93,9 @@ log = structlog.get_logger()
 
 
 class RunServices(Protocol):
-    """The parts of the app that runs use; config, policy and providers may be others after a reload."""
+    """The parts of the app that runs use; config, policy and providers may be others after a
+    reload.
+    """
 
     @property
     def config(self) -> Config: ...
@@ -194,7 +198,9 @@ class RunHost:
         self._rooms.outbox.wake()
 
     def ping(self, target: str, run: Run) -> None:
-        """Tell a dead man's switch that a run starts; nobody waits for that, and its end is told with care."""
+        """Tell a dead man's switch that a run starts; nobody waits for that, and its end is told
+        with care.
+        """
         task = asyncio.create_task(
             self._rooms.targets.started(target, run), name=f"ping of {target}"
         )
@@ -212,8 +218,9 @@ class RunHost:
     ) -> WaitingNotice:
         """Word what people are told when the run starts to wait for them.
 
-        It goes to the routine's own targets whose `on` holds `waiting`, and to those of `[incidents] to`. A file is
-        left out, as it would stand where the report belongs, and so is a dead man's switch, which no person reads.
+        It goes to the routine's own targets whose `on` holds `waiting`, and to those of
+        `[incidents] to`. A file is left out, as it would stand where the report belongs, and so is
+        a dead man's switch, which no person reads.
         """
         config = self._rooms.config
         kinds = {name: target.kind for name, target in config.targets.items()}
@@ -228,7 +235,9 @@ class RunHost:
         )
 
     async def routine_of(self, run: Run) -> Routine:
-        """Return the routine as the run began it; DaemonError if another version wrote what this one cannot read."""
+        """Return the routine as the run began it; DaemonError if another version wrote what this
+        one cannot read.
+        """
         if known := self._begun.get(
             run.definition
         ):  # the name of a definition is the hash of its text
@@ -262,7 +271,9 @@ class RunHost:
         )
 
     def hands_for_gate(self, run: Run, routine: Routine) -> ToolCallRunner:
-        """Return hands for the command of a gate: judged like any call of the shell, but they tell the exit code."""
+        """Return hands for the command of a gate: judged like any call of the shell, but they tell
+        the exit code.
+        """
         return ToolCallRunner(
             registry=self._gate.registry,
             executor=self._gate,
@@ -349,14 +360,18 @@ class RunHost:
         self.events.publish(run.id, {"routine": run.routine, **event})
 
     async def pictures(self, routine: Routine, run: Run, given: Json | None) -> Pictures:
-        """Return the pictures that the routine wants its model to see, as far as the policy allows them."""
+        """Return the pictures that the routine wants its model to see, as far as the policy allows
+        them.
+        """
         landed = given["paths"] if run.trigger == "watch" and given else ()
         return await asyncio.to_thread(
             look_at, routine.run.media, landed, policy=self._rooms.policy, routine=routine.under
         )
 
     async def _taint(self, run: Run) -> Taint:
-        """Return what of strangers a run has in it before its first step: a sub-agent has what its parent had."""
+        """Return what of strangers a run has in it before its first step: a sub-agent has what its
+        parent had.
+        """
         if run.trigger != SUBAGENT:
             return run.taint
         given: Json = await self.journal.input_of(run.id) or {}
@@ -446,7 +461,8 @@ class RunHost:
         results = [step.body for step in steps if step.kind is StepKind.RESULT]
         return ToolContext(
             run=run.id,
-            routine=routine.under,  # the routine's own name: a sub-agent has no more rights than whom it works for
+            # the routine's own name: a sub-agent has no more rights than whom it works for
+            routine=routine.under,
             workspace=self._workspace,
             language=self._rooms.config.agent.language,
             dedupe=routine.dedupe.key if routine.dedupe else "",
@@ -458,7 +474,9 @@ class RunHost:
     async def _prompt(
         self, run: Run, routine: Routine, offered: Sequence[str], *, fresh: bool
     ) -> PromptContext:
-        """Return what the prompt is made of; the prompt of a resumed run is in its journal and costs nothing here."""
+        """Return what the prompt is made of; the prompt of a resumed run is in its journal and
+        costs nothing here.
+        """
         rooms, who = self._rooms, self._rooms.config.agent
         context = PromptContext(
             persona=Persona(
@@ -510,7 +528,9 @@ class RunHost:
         )
 
     def _identity(self) -> str:
-        """Return the owner's own words on who the agent is; small files, read anew as they may be edited any time."""
+        """Return the owner's own words on who the agent is; small files, read anew as they may be
+        edited any time.
+        """
         found = self._rooms.config.identity_paths
         return "\n\n".join(path.read_text("utf-8").strip() for path in found if path.is_file())
 
@@ -552,7 +572,9 @@ class RunHost:
     async def _summary(
         self, run: Run, routine: Routine, reply: Reply, pieces: Sequence[Segment]
     ) -> LLMResponse | None:
-        """Ask the model that answered for a summary, where there is one, something to sum up and budget left."""
+        """Ask the model that answered for a summary, where there is one, something to sum up and
+        budget left.
+        """
         chain = self._metered(run, routine)
         provider = next((each for each in chain if each.name == run.provider), chain[0])
         if (
@@ -585,7 +607,9 @@ def _tell_if_lost(kept: asyncio.Future[bool]) -> None:
 def with_skills(
     context: PromptContext, catalog: SkillCatalog | None, wanted: str | Sequence[str]
 ) -> PromptContext:
-    """Return what a prompt is made of with the skills it is to know: those that are always there, and those named."""
+    """Return what a prompt is made of with the skills it is to know: those that are always there,
+    and those named.
+    """
     if catalog is None or not catalog.skills:
         return context
     named = [] if isinstance(wanted, str) else list(wanted)

@@ -1,14 +1,17 @@
-"""What is happening inside runs right now, for whoever watches: a bus inside the process, with no memory.
+"""What is happening inside runs right now, for whoever watches: a bus inside the process, with no
+memory.
 
-Theory of operation: the journal is the truth, the bus only saves reading it all the time. A step of a run stands for at
-most one event (`of_step`), whose `id` is the step's number. Whoever needs each event exactly once (`api/events.py`)
-follows the bus first, reads the journal then, and skips on the bus what it has read. So publish an event only after the
-commit of the step it stands for. `thinking`, `failed_over` and `delta` stand for none, have no id, and are lost to
-whoever comes late.
+Theory of operation: the journal is the truth, the bus only saves reading it all the time. A step of
+a run stands for at most one event (`of_step`), whose `id` is the step's number. Whoever needs each
+event exactly once (`api/events.py`) follows the bus first, reads the journal then, and skips on the
+bus what it has read. So publish an event only after the commit of the step it stands for.
+`thinking`, `failed_over` and `delta` stand for none, have no id, and are lost to whoever comes
+late.
 
-Event types: run_started {goal}, thinking, failed_over {from, to, reason}, tool_started {tool, args}, tool_finished
-{tool, ok, preview}, message {text}, delta {text}, run_waiting {status, detail}, run_ended {status, detail, report,
-silent}. Every event has `type`, `run`, `routine` and `at`.
+Event types: run_started {goal}, thinking, failed_over {from, to, reason}, tool_started {tool,
+args}, tool_finished {tool, ok, preview}, message {text}, delta {text}, run_waiting {status,
+detail}, run_ended {status, detail, report, silent}. Every event has `type`, `run`, `routine` and
+`at`.
 """
 
 from __future__ import annotations
@@ -22,7 +25,8 @@ from weakref import ReferenceType, ref
 
 from daemon.models import Json, Run, Step, StepKind
 
-# A follower that does not keep up loses the oldest events beyond these: memory stays bounded, and nobody waits for it.
+# A follower that does not keep up loses the oldest events beyond these: memory stays bounded, and
+# nobody waits for it.
 BACKLOG = 10_000
 
 
@@ -33,7 +37,9 @@ class Following(AsyncIterator[Json]):
         self.run_id = run_id
         self._others = others
         self.missed = False
-        """It fell so far behind that events were dropped; for the follower to reset once it has caught up."""
+        """It fell so far behind that events were dropped; for the follower to reset once it has
+        caught up.
+        """
         self._queue: deque[Json] = deque(maxlen=BACKLOG)
         self._news = asyncio.Event()
         self._closed = False
@@ -66,8 +72,9 @@ class Events:
     """The bus. For the loop's thread only, as everything that publishes or follows lives there."""
 
     def __init__(self) -> None:
-        # Weakly: a follower that was dropped without being closed takes itself off the list. No WeakSet, which counts
-        # in Python: each step of each run asks whether anybody listens, and hardly ever does anybody.
+        # Weakly: a follower that was dropped without being closed takes itself off the list. No
+        # WeakSet, which counts in Python: each step of each run asks whether anybody listens, and
+        # hardly ever does anybody.
         self._followers: set[ReferenceType[Following]] = set()
         self._closed = False
 
@@ -77,7 +84,9 @@ class Events:
         return bool(self._followers)
 
     def publish(self, run_id: str, event: Json) -> None:
-        """Hand an event of a run to its followers; never blocks, and costs next to nothing when nobody follows."""
+        """Hand an event of a run to its followers; never blocks, and costs next to nothing when
+        nobody follows.
+        """
         if not self._followers:
             return
         event = {"run": run_id, "at": datetime.now(UTC).isoformat(timespec="milliseconds"), **event}
@@ -86,7 +95,9 @@ class Events:
                 follower.push(event)
 
     def follow(self, run_id: str | None = None) -> Following:
-        """Return the events of a run (None: of all runs) from this call on, not from the first `await`."""
+        """Return the events of a run (None: of all runs) from this call on, not from the first
+        `await`.
+        """
         follower = Following(run_id, self._followers)
         if self._closed:
             follower.close()

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 LONGEST_LINE = 300  # characters of what a command put out that a detail of one line may hold
 
 
-# Files that a run looks into, files it is told of, and characters of what an event said: a prompt stays a prompt.
+# Files that a run looks into, files it is told of, and characters of what an event said: a prompt
+# stays a prompt.
 MOST_FILES = 20
 MOST_PATHS = 200
 LONGEST_EVENT = 20_000
@@ -48,7 +49,8 @@ async def gather(
     record: Callable[..., Awaitable[object]],
     before: Mapping[str, Any],
 ) -> list[Fact]:
-    """Collect the facts; those that an earlier attempt of the run has collected are taken from its steps.
+    """Collect the facts; those that an earlier attempt of the run has collected are taken from its
+    steps.
 
     `before` holds the values of the last good run by name: what differs from them is told in words.
     """
@@ -69,7 +71,9 @@ async def _results(
     steps: Sequence[Step],
     record: Callable[..., Awaitable[object]],
 ) -> dict[str, Json]:
-    """Run calls that come before the first model call, as far as no earlier attempt has; return results by call id."""
+    """Run calls that come before the first model call, as far as no earlier attempt has; return
+    results by call id.
+    """
     done = Transcript(steps).gathered
     started = {
         step.call_id: step for step in steps if step.kind is StepKind.CALL and step.iteration == 0
@@ -131,7 +135,9 @@ def values_of(steps: Iterable[Step]) -> dict[str, Any]:
 
 
 def told_by(trigger: str, given: Any) -> list[Fact]:
-    """Return what the event that started a run said, as a fact: data like any other, and not a word of the task."""
+    """Return what the event that started a run said, as a fact: data like any other, and not a word
+    of the task.
+    """
     if given is None:
         return []
     if trigger == "watch":
@@ -157,7 +163,8 @@ def told_by(trigger: str, given: Any) -> list[Fact]:
 
 
 def for_each_file(wanted: Sequence[Gather], trigger: str, given: Any) -> list[Gather]:
-    """Return the gather steps of a run: those with a `{path}` once for each file that landed, the others as they are.
+    """Return the gather steps of a run: those with a `{path}` once for each file that landed, the
+    others as they are.
 
     A run without such files, one by hand say, goes without those steps.
     """
@@ -190,7 +197,8 @@ async def closed_by_command(
 ) -> str | None:
     """Return why the gate's command closes it, or None if it opens it.
 
-    Raises ToolFailed if it may not run, or says neither yes (0) nor no (1): a fault is told, not slept through.
+    Raises ToolFailed if it may not run, or says neither yes (0) nor no (1): a fault is told, not
+    slept through.
     """
     if not gate.command:
         return None

@@ -1,6 +1,8 @@
-"""The pictures that a routine wants its model to see: found by its globs, judged like any file, read once.
+"""The pictures that a routine wants its model to see: found by its globs, judged like any file,
+read once.
 
-A picture that cannot be shown is no failure: the run says which one and why, and so does the prompt.
+A picture that cannot be shown is no failure: the run says which one and why, and so does the
+prompt.
 """
 
 from __future__ import annotations
@@ -25,7 +27,8 @@ if TYPE_CHECKING:
 
 # From the twenty-first on Anthropic takes only small ones.
 MOST = 20
-# A request of Anthropic's has at most 32 MB, base64 makes a third more of them, and the journal keeps what was shown.
+# A request of Anthropic's has at most 32 MB, base64 makes a third more of them, and the journal
+# keeps what was shown.
 TOGETHER = 10_000_000
 
 
@@ -48,7 +51,10 @@ class Pictures:
 def look_at(
     globs: Sequence[str], landed: Sequence[str], *, policy: Policy, routine: str
 ) -> Pictures:
-    """Return the pictures that globs fit; `{path}` among them stands for the files that landed. Blocks."""
+    """Return the pictures that globs fit; `{path}` among them stands for the files that landed.
+
+    Blocks.
+    """
     workspace = Path(policy.reach.workspace)
     wanted, notes = list[str](), list[str]()
     for glob in globs:
@@ -101,7 +107,9 @@ def _split(glob: str) -> tuple[Path, str]:
 
 
 def _read(path: str, policy: Policy, routine: str) -> bytes:
-    """Return what is in a file that the tool file_read may read; ValueError, OSError, Unreadable."""
+    """Return what is in a file that the tool file_read may read; ValueError, OSError,
+    Unreadable.
+    """
     place = policy.reach.find(path)
     for verdict in _verdicts(place.names, policy, routine):
         raise ValueError(verdict)

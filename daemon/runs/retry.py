@@ -1,4 +1,6 @@
-"""How long runs and routines wait after a failure: twice as long each time, and never all together."""
+"""How long runs and routines wait after a failure: twice as long each time, and never all
+together.
+"""
 
 from __future__ import annotations
 
@@ -22,10 +24,12 @@ def back_off(failures: int, first: timedelta, most: timedelta) -> timedelta:
 def put_off(
     attempt: int, first: timedelta, most: timedelta, *, by: str, at_least: float | None
 ) -> timedelta:
-    """Return how long to wait after a vendor's fault: anywhere up to the back-off of this attempt, drawn by lot.
+    """Return how long to wait after a vendor's fault: anywhere up to the back-off of this attempt,
+    drawn by lot.
 
-    So that what was turned away together does not come back together. The lot falls by a text, so that it can be told
-    again. What the vendor itself asked for, in seconds, is waited for in any case, but no longer than a day.
+    So that what was turned away together does not come back together. The lot falls by a text, so
+    that it can be told again. What the vendor itself asked for, in seconds, is waited for in any
+    case, but no longer than a day.
     """
     asked = timedelta(seconds=min(at_least or 0.0, LONGEST_ASKED.total_seconds()))
     return max(asked, back_off(attempt, first, most) * draw_lot(by))

@@ -1,7 +1,7 @@
 """The life of a run, from its lease to its end.
 
-Whatever dies, the run's row and steps say where: a run that is taken up again comes through `live` like a new one and
-finds in its steps what is already done.
+Whatever dies, the run's row and steps say where: a run that is taken up again comes through `live`
+like a new one and finds in its steps what is already done.
 """
 
 from __future__ import annotations
@@ -109,7 +109,9 @@ class StepRecorder:
         )
 
     async def _told(self, kept: _Kept) -> list[Step]:
-        """Wait for steps and tell of them: whoever awaits them needs no turn of the loop besides his own."""
+        """Wait for steps and tell of them: whoever awaits them needs no turn of the loop besides
+        his own.
+        """
         try:
             return await kept
         finally:
@@ -152,7 +154,9 @@ class History(Protocol):
 
 
 class Around(Protocol):
-    """What a run finds around itself while it thinks: a live one, and one that is played again from its record."""
+    """What a run finds around itself while it thinks: a live one, and one that is played again from
+    its record.
+    """
 
     @property
     def journal(self) -> History: ...
@@ -164,7 +168,9 @@ class Around(Protocol):
         self, run: Run, routine: Routine, record: Record, deadline: float
     ) -> Agent: ...
     async def pictures(self, routine: Routine, run: Run, given: Any) -> Pictures:
-        """Return what the model of a run is to see; `given` is what the event brought along that started it."""
+        """Return what the model of a run is to see; `given` is what the event brought along that
+        started it.
+        """
 
 
 class Host(Around, Protocol):
@@ -240,7 +246,9 @@ async def live(run_id: str, host: Host, *, takeover: bool = False) -> Run | None
 
 
 def _taking(run_id: str, host: Host, takeover: bool) -> asyncio.Future[Run | StoreFull | None]:
-    """Make a run ours, whatever becomes of who waits for that; the fault, if the disk does not take it."""
+    """Make a run ours, whatever becomes of who waits for that; the fault, if the disk does not take
+    it.
+    """
     if run := host.journal.begin(run_id, owner=host.owner):
         begun: asyncio.Future[Run | StoreFull | None] = asyncio.get_running_loop().create_future()
         begun.set_result(run)
@@ -256,7 +264,9 @@ def _taking(run_id: str, host: Host, takeover: bool) -> asyncio.Future[Run | Sto
 
 
 async def _guarded(run: Run, host: Host) -> Run | None:
-    """Live the run; whatever goes wrong around it ends or parks it, so that no row says `running` for nobody."""
+    """Live the run; whatever goes wrong around it ends or parks it, so that no row says `running`
+    for nobody.
+    """
     try:
         return await _lived(run, host)
     except Fenced:
@@ -298,7 +308,9 @@ async def _lived(run: Run, host: Host) -> Run:
 
 
 async def _attempt(run: Run, routine: Routine, host: Host) -> Run:
-    """Gate, gather, gate, ask, archive, end: each step of it is skipped where an earlier attempt has done it."""
+    """Gate, gather, gate, ask, archive, end: each step of it is skipped where an earlier attempt
+    has done it.
+    """
     steps = await host.journal.steps(run.id)
     record = StepRecorder(host.journal, run, host.events, steps)
     limit = routine.run.timeout.total_seconds()
@@ -339,7 +351,8 @@ async def answer(
 ) -> tuple[Reply, Agent] | str:
     """Gate, gather, gate, ask; return the reply and who gave it, or why the gate stays closed.
 
-    What the record holds already is not done again. Nothing of the run but its steps is written here.
+    What the record holds already is not done again. Nothing of the run but its steps is written
+    here.
     """
     steps = list(record.steps)
     gate = Gate() if run.trigger in UNGATED else routine.gate
@@ -379,7 +392,9 @@ async def answer(
 
 
 async def _when_there_is_room(run: Run, host: Host) -> Run | None:
-    """Hold the run where its journal ends until the disk takes writes again, then let it go on from there."""
+    """Hold the run where its journal ends until the disk takes writes again, then let it go on from
+    there.
+    """
     while True:
         await asyncio.sleep(host.room_every)
         try:
@@ -398,7 +413,9 @@ UNGATED = frozenset({"manual", "first_run", "once", REHEARSAL})
 
 
 def _judged(reply: Reply, wanted: Sequence[Gather], facts: Sequence[Fact]) -> Reply:
-    """Return the reply as a failure if a gather step that the routine needs was denied or failed."""
+    """Return the reply as a failure if a gather step that the routine needs was denied or
+    failed.
+    """
     needed = {each.name for each in wanted if each.required}
     broken = [fact.name for fact in facts if not fact.ok and fact.name in needed]
     if not broken or reply.status is not Status.SUCCEEDED:
@@ -409,7 +426,9 @@ def _judged(reply: Reply, wanted: Sequence[Gather], facts: Sequence[Fact]) -> Re
 
 
 def _novel(reply: Reply, routine: Routine, steps: Sequence[Step]) -> Reply:
-    """Return the reply with nothing in it that an earlier run has reported, where the routine wants that."""
+    """Return the reply with nothing in it that an earlier run has reported, where the routine wants
+    that.
+    """
     return judged(reply, reported(steps, routine.dedupe.key)) if routine.dedupe else reply
 
 
@@ -427,7 +446,9 @@ async def _input_of(run: Run, host: Around) -> Any:
 
 
 async def _told(run: Run, routine: Routine, given: Any, host: Around) -> tuple[list[Fact], Taint]:
-    """Return what the event that started the run said, looked at like what a tool brings, and whose words those are."""
+    """Return what the event that started the run said, looked at like what a tool brings, and whose
+    words those are.
+    """
     facts, taint = [], run.taint
     for fact in told_by(run.trigger, given):
         call = FunctionCall(name=run.trigger, arguments={})
@@ -442,7 +463,9 @@ async def _told(run: Run, routine: Routine, given: Any, host: Around) -> tuple[l
 
 
 async def _values_before(run: Run, routine: Routine, host: Around) -> dict[str, Any]:
-    """Return what the last good run gathered; gates and the report's "what changed" compare with it."""
+    """Return what the last good run gathered; gates and the report's "what changed" compare with
+    it.
+    """
     if not routine.gather:
         return {}
     last = await host.journal.last(run.about, statuses={Status.SUCCEEDED}, before=run.id)
@@ -459,7 +482,10 @@ async def _end(
     detail: str | None = None,
     found: Sightings | None = None,
 ) -> Run:
-    """End the run: its row and its deliveries are one commit. Without a readable routine nobody is told but the row."""
+    """End the run: its row and its deliveries are one commit.
+
+    Without a readable routine nobody is told but the row.
+    """
     spent = reply.usage if reply else Usage()
     if reply is None:
         try:
@@ -525,7 +551,9 @@ async def _put_off(
 async def _parked(
     run: Run, routine: Routine, host: Host, record: StepRecorder, asked: Parked
 ) -> Run:
-    """Leave the run to wait for a person, who is told so: its time stands still, and nothing of it stays in memory."""
+    """Leave the run to wait for a person, who is told so: its time stands still, and nothing of it
+    stays in memory.
+    """
     run = replace(run, active=record.active, taint=Transcript(record.steps, run.taint).taint)
     tools = ", ".join(dict.fromkeys(approval_request.tool for approval_request in asked.petitions))
     detail = f"waits for a person to allow {tools}: agentctl approvals"
@@ -547,7 +575,8 @@ async def _stopped(run: Run, host: Host, begin: float) -> None:
     if now.status.ended:
         return
     run = replace(run, active=run.active + asyncio.get_running_loop().time() - begin)
-    # a stale owner has nothing to say, and what a full disk cannot take is found as left over at the next start
+    # a stale owner has nothing to say, and what a full disk cannot take is found as left over at
+    # the next start
     with suppress(Fenced, StoreFull):
         if now.cancel:
             routine = await host.routine_of(run)

@@ -1,9 +1,10 @@
 """Sub-agents: a run that another run has begun, lived inside it.
 
-The child has a row, a journal and a lease of its own, and keeps the routine of its parent as its definition, narrowed:
-never more tools, tokens or time than its parent has left, nothing gathered, nothing delivered. It is begun by an event
-that names the parent and the call's place, so a call that is repeated after a crash finds the child where it was left.
-Nobody but its parent takes it up again; when the parent ends, what is left of it is cancelled.
+The child has a row, a journal and a lease of its own, and keeps the routine of its parent as its
+definition, narrowed: never more tools, tokens or time than its parent has left, nothing gathered,
+nothing delivered. It is begun by an event that names the parent and the call's place, so a call
+that is repeated after a crash finds the child where it was left. Nobody but its parent takes it up
+again; when the parent ends, what is left of it is cancelled.
 """
 
 from __future__ import annotations
@@ -38,7 +39,9 @@ class Delegation:
     async def delegate(
         self, context: ToolContext, task: str, tools: list[str] | None, budget: int | None
     ) -> Json:
-        """Have a task done by a child of the run and return what it reports; ToolFailed if it did not succeed."""
+        """Have a task done by a child of the run and return what it reports; ToolFailed if it did
+        not succeed.
+        """
         host, journal = self._host, self._host.journal
         parent = await journal.get(context.run)
         if parent.trigger == SUBAGENT:
@@ -67,7 +70,10 @@ class Delegation:
         ended = await self._lived(child)
         if ended.status is not Status.SUCCEEDED:
             raise ToolFailed(
-                f"the sub-agent {ended.status.value.replace('_', ' ')}: {ended.detail or 'without a word'}",
+                (
+                    f"the sub-agent {ended.status.value.replace('_', ' ')}: "
+                    f"{ended.detail or 'without a word'}"
+                ),
                 partial=(ended.report or "")[:LONGEST],
             )
         return _answer(ended)
@@ -107,7 +113,10 @@ def _narrowed(routine: Routine, task: str, tools: list[str] | None, tokens: int 
         ]
         if strangers:
             raise ToolFailed(
-                f"you have no {', '.join(strangers)} to pass on; yours: {', '.join(allowed) or 'none'}"
+                (  # noqa: UP034
+                    f"you have no {', '.join(strangers)} to pass on; yours: "
+                    f"{', '.join(allowed) or 'none'}"
+                )
             )
         allowed = tools
     budget = Budget(
@@ -142,7 +151,9 @@ def _narrowed(routine: Routine, task: str, tools: list[str] | None, tokens: int 
 
 
 def _left(routine: Routine, steps: list[Step], wanted: int | None) -> int | None:
-    """Return the tokens that a child may use: what is wanted, and at most what its parent has left."""
+    """Return the tokens that a child may use: what is wanted, and at most what its parent has
+    left.
+    """
     whole = routine.run.budget.tokens
     if whole is None:
         return wanted

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from daemon.definitions.config.config import Config
     from daemon.store.journal import Journal
 
-# As the conventions call them (gen_ai.provider.name), by the host they answer on; others go by their kind.
+# As the conventions call them (gen_ai.provider.name), by the host they answer on; others go by
+# their kind.
 VENDORS = {
     "api.openai.com": "openai",
     "openai.azure.com": "azure.ai.openai",

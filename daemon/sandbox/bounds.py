@@ -9,8 +9,9 @@ Mode: TypeAlias = Literal["require", "prefer", "off"]
 """What the policy wants: no program without a sandbox, as good a one as there is, none."""
 
 Level: TypeAlias = Literal["bubblewrap", "landlock", "profiles", "off"]
-"""What this machine can: a sandbox of its own for each program; forbidden files and calls; nothing but the option
-profiles of the policy; or the policy wants none."""
+"""What this machine can: a sandbox of its own for each program; forbidden files and calls; nothing
+but the option profiles of the policy; or the policy wants none.
+"""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -38,5 +39,7 @@ class Bounds:
     writes: bool = False
     """It may change what lies in the workspace."""
     host: bool = False
-    """It is there to look at the machine (ps, df, journalctl): its processes, mounts and services are not hidden."""
+    """It is there to look at the machine (ps, df, journalctl): its processes, mounts and services
+    are not hidden.
+    """
     limits: Limits = Limits()

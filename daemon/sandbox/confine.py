@@ -1,13 +1,17 @@
-"""Take rights away from the calling process, for good: Landlock for files, seccomp for calls, limits, another user.
+"""Take rights away from the calling process, for good: Landlock for files, seccomp for calls,
+limits, another user.
 
-Theory of operation: the kernel is spoken to directly, as there is no library that every machine has. Landlock is an
-allow-list of places; it knows neither modes, owners and times of files nor sockets other than TCP, so seccomp forbids
-the calls that change those. What a filter forbids fails with an error that a program can tell.
+Theory of operation: the kernel is spoken to directly, as there is no library that every machine
+has. Landlock is an allow-list of places; it knows neither modes, owners and times of files nor
+sockets other than TCP, so seccomp forbids the calls that change those. What a filter forbids fails
+with an error that a program can tell.
 
-Standard library only and no import of ours: the supervisor, which every command waits for, loads this file by itself.
+Standard library only and no import of ours: the supervisor, which every command waits for, loads
+this file by itself.
 """
 
-# pathlib would double the start of the supervisor, and typing or collections.abc add a good part of it again
+# pathlib would double the start of the supervisor, and typing or collections.abc add a good part of
+# it again
 
 from __future__ import annotations
 
@@ -22,7 +26,8 @@ _SET_PDEATHSIG, _SET_DUMPABLE, _SET_SECCOMP, _SET_NO_NEW_PRIVS = 1, 4, 22, 38
 _FILTER = 2
 _KILL = 9
 
-# --- Landlock: <linux/landlock.h> ------------------------------------------------------------------------
+# --- Landlock: <linux/landlock.h>
+# ------------------------------------------------------------------------
 
 _CREATE, _ADD, _RESTRICT = 444, 445, 446  # the same numbers on every architecture
 _VERSION, _BENEATH = 1, 1
@@ -30,14 +35,16 @@ _EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR = 1 << 0, 1 << 1, 1 << 2, 1 << 3
 _MAKE_CHAR, _MAKE_BLOCK = 1 << 6, 1 << 11
 _TRUNCATE, _IOCTL_DEV = 1 << 14, 1 << 15
 _OF_FILES = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE | _IOCTL_DEV
-# What each version of the interface can forbid: the highest right, then TCP, then signals and abstract sockets.
+# What each version of the interface can forbid: the highest right, then TCP, then signals and
+# abstract sockets.
 _HIGHEST = {1: 1 << 12, 2: 1 << 13, 3: 1 << 14, 4: 1 << 14}
 _TCP, _SCOPES = 0b11, 0b11
 OLDEST_LANDLOCK = 3
 """The first that forbids to cut a file short."""
 
 READ, RUN, WRITE, DEVICE = "read", "run", "write", "device"
-# As WRITE, of what lies in a folder that programs can write to: a link there leads to where they want it to.
+# As WRITE, of what lies in a folder that programs can write to: a link there leads to where they
+# want it to.
 INSIDE = "inside"
 
 
@@ -48,7 +55,8 @@ def landlock_version() -> int:
 
 
 def ruleset(places: list[tuple[str, str]]) -> int:
-    """Return a descriptor of rules: these places in these ways (READ, RUN, WRITE, DEVICE, INSIDE), and nothing else.
+    """Return a descriptor of rules: these places in these ways (READ, RUN, WRITE, DEVICE, INSIDE),
+    and nothing else.
 
     A place that is not there, or that we may not see, is left out.
     """
@@ -88,7 +96,8 @@ def restrict(rules: int) -> None:
     _checked(_libc().syscall(_RESTRICT, rules, 0))
 
 
-# --- seccomp: <linux/seccomp.h>, <linux/filter.h> --------------------------------------------------------
+# --- seccomp: <linux/seccomp.h>, <linux/filter.h>
+# --------------------------------------------------------
 
 # The numbers of a call on x86_64 and aarch64; -1 where there is none.
 _CALLS = {
@@ -162,7 +171,8 @@ _CALLS = {
     "utimensat": (280, 88),
     "utimes": (235, -1),
 }
-# Ways to other processes, to the kernel's inside, and out of a sandbox; no tool of a report needs one.
+# Ways to other processes, to the kernel's inside, and out of a sandbox; no tool of a report needs
+# one.
 NEVER = (
     *(
         "add_key",
@@ -228,7 +238,8 @@ METADATA = (
         "setxattrat",
     ),
 )
-# Likewise, but touch, cp and tar would fail by them where nobody cares: they do nothing, and say that all is well.
+# Likewise, but touch, cp and tar would fail by them where nobody cares: they do nothing, and say
+# that all is well.
 TIMES = ("futimesat", "utime", "utimensat", "utimes")
 # Before its version 6 Landlock lets signals through.
 SIGNALS = ("kill", "pidfd_send_signal", "rt_sigqueueinfo", "rt_tgsigqueueinfo", "tgkill", "tkill")
@@ -282,7 +293,8 @@ def filter_program(
                 (_EQUAL, 0, 1, number),
                 (_RETURN, 0, 0, _ERRNO | (0 if name in idle else errno.EPERM)),
             ]
-    # its flags lie in memory, where a filter cannot look; told that it is unknown, the C library calls clone
+    # its flags lie in memory, where a filter cannot look; told that it is unknown, the C library
+    # calls clone
     code += [(_EQUAL, 0, 1, _CALLS["clone3"][column]), (_RETURN, 0, 0, _ERRNO | errno.ENOSYS)]
     code += [
         (_EQUAL, 0, 4, _CALLS["clone"][column]),
@@ -303,7 +315,9 @@ def filter_program(
 def _by_argument(
     name: str, column: int, offset: int, values: tuple[int, ...], *, chosen: int, others: int
 ) -> list[tuple[int, int, int, int]]:
-    """Return what decides a call by the lower half of one of its arguments, and passes over every other call."""
+    """Return what decides a call by the lower half of one of its arguments, and passes over every
+    other call.
+    """
     tests = [line for value in values for line in ((_EQUAL, 0, 1, value), (_RETURN, 0, 0, chosen))]
     body = [(_LOAD, 0, 0, offset), *tests, (_RETURN, 0, 0, others)]
     return [(_EQUAL, 0, len(body), _CALLS[name][column]), *body]
@@ -321,21 +335,29 @@ def filter_calls(program: bytes) -> None:
     _checked(_libc().prctl(_SET_SECCOMP, _FILTER, ctypes.byref(told), 0, 0))
 
 
-# --- the rest --------------------------------------------------------------------------------------------
+# --- the rest
+# --------------------------------------------------------------------------------------------
 
 
 def no_new_rights() -> None:
-    """Let no program gain rights by being started, as set-uid ones do; Landlock and seccomp ask for it."""
+    """Let no program gain rights by being started, as set-uid ones do; Landlock and seccomp ask for
+    it.
+    """
     _checked(_libc().prctl(_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
 
 
 def keep_memory_private() -> None:
-    """Close our memory, environment and descriptors to other processes of the same user; root may still look."""
+    """Close our memory, environment and descriptors to other processes of the same user; root may
+    still look.
+    """
     _libc().prctl(_SET_DUMPABLE, 0, 0, 0, 0)
 
 
 def die_with(parent: int) -> None:
-    """Be killed when the parent dies, also if that has just happened. Changing the user would undo it."""
+    """Be killed when the parent dies, also if that has just happened.
+
+    Changing the user would undo it.
+    """
     _libc().prctl(_SET_PDEATHSIG, _KILL, 0, 0, 0)
     if os.getppid() != parent:
         os._exit(137)

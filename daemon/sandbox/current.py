@@ -1,4 +1,6 @@
-"""The sandbox of this daemon: found out once, right after the start or when it is first needed, and kept."""
+"""The sandbox of this daemon: found out once, right after the start or when it is first needed, and
+kept.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ log = structlog.get_logger()
 
 
 async def unconfined() -> Sandbox:
-    """Return no sandbox: for tools that are used as a library, by a program that knows what it lets run."""
+    """Return no sandbox: for tools that are used as a library, by a program that knows what it lets
+    run.
+    """
     return Sandbox(level="off")
 
 
@@ -27,7 +31,9 @@ class SandboxDetection:
     """Climbs down from the best sandbox to the first that holds, once."""
 
     def __init__(self, mode: Callable[[], Mode], folder: Path, user: User | None = None) -> None:
-        """`mode` is what the policy wants now; `folder` is where a trial may be held; `user` runs the programs."""
+        """`mode` is what the policy wants now; `folder` is where a trial may be held; `user` runs
+        the programs.
+        """
         self._mode, self._folder, self.user = mode, folder, user
         self._found: Sandbox | None = None
         self._climbing: asyncio.Task[Sandbox] | None = None

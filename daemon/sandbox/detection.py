@@ -1,8 +1,9 @@
 """Find out which sandbox this machine has, by trying to break out of it.
 
-That a program is installed or the kernel new enough says little: containers, hardened kernels and other daemons' units
-forbid parts of it. So an intruder (escape_tests.py) is started just as a tool's program would be, and does its worst;
-what it says and what has happened outside must agree that nothing has.
+That a program is installed or the kernel new enough says little: containers, hardened kernels and
+other daemons' units forbid parts of it. So an intruder (escape_tests.py) is started just as a
+tool's program would be, and does its worst; what it says and what has happened outside must agree
+that nothing has.
 """
 
 from __future__ import annotations
@@ -42,16 +43,20 @@ PROBES = (
 
 BWRAP = ("/usr/bin/bwrap", "/usr/local/bin/bwrap", "/bin/bwrap")
 _LIMITS = Limits(seconds=10, memory=256 << 20)
-# Far more than it takes: what is found holds for as long as the daemon lives, and a machine that boots is busy.
+# Far more than it takes: what is found holds for as long as the daemon lives, and a machine that
+# boots is busy.
 _SECONDS = 60.0
-# The limit on processes counts those of the whole user: while many are started, a program gets none for a moment.
+# The limit on processes counts those of the whole user: while many are started, a program gets none
+# for a moment.
 _PAUSES = (0.1, 0.5, 2.0, 5.0)  # seconds
 
 
 async def choose(
     mode: Mode, folder: Path, user: User | None = None, *, bwrap: Sequence[str] = BWRAP
 ) -> Sandbox:
-    """Return the best sandbox there is; `folder` is one of ours, outside of which the intruder has no business."""
+    """Return the best sandbox there is; `folder` is one of ours, outside of which the intruder has
+    no business.
+    """
     if mode == "off":
         return Sandbox(level="off", user=user)
     unusable: list[UnusableSandbox] = []
@@ -86,7 +91,9 @@ async def _examined(candidate: Sandbox, folder: Path) -> tuple[Probe, ...]:
 def _candidates(
     user: User | None, bwrap: Sequence[str], unusable: list[UnusableSandbox]
 ) -> Iterator[Sandbox]:
-    """Yield the rungs of the ladder that are worth a try, the best first; why another is not is added to `unusable`."""
+    """Yield the rungs of the ladder that are worth a try, the best first; why another is not is
+    added to `unusable`.
+    """
     if sys.platform != "linux":
         unusable.append(UnusableSandbox("", "there is a sandbox for Linux only"))
         return
@@ -209,7 +216,9 @@ def _way(found: str) -> str:
 
 @contextmanager
 def _scene(folder: Path, user: User | None) -> Iterator[_Scene]:
-    """Set out what an intruder could get at: open to every user, so that the sandbox alone protects it."""
+    """Set out what an intruder could get at: open to every user, so that the sandbox alone protects
+    it.
+    """
     _clear_away(folder)
     with ExitStack() as stack:
         place = Path(tempfile.mkdtemp(prefix="trial-", dir=folder))
@@ -222,7 +231,8 @@ def _scene(folder: Path, user: User | None) -> Iterator[_Scene]:
         secret.write_text(marker)
         secret.chmod(0o666)
         unix, abstract = (stack.enter_context(socket.socket(socket.AF_UNIX)) for _ in range(2))
-        here = f"/proc/self/fd/{stack.enter_context(_opened(outside))}/socket"  # a state folder may have a long path
+        # a state folder may have a long path
+        here = f"/proc/self/fd/{stack.enter_context(_opened(outside))}/socket"
         unix.bind(here)
         (outside / "socket").chmod(0o777)
         abstract.bind(f"\0{marker}")
@@ -250,7 +260,9 @@ def _scene(folder: Path, user: User | None) -> Iterator[_Scene]:
 
 
 def _clear_away(folder: Path) -> None:
-    """Remove what a trial left whose daemon was killed; one that is being held now is younger than that."""
+    """Remove what a trial left whose daemon was killed; one that is being held now is younger than
+    that.
+    """
     for left in folder.glob("trial-*"):
         with suppress(OSError):
             if time.time() - left.stat().st_mtime > 10 * _SECONDS:

@@ -1,7 +1,7 @@
 """Try to break out of a sandbox, from within, and tell what came of it: a line for each attempt.
 
-Run as a script by detection.py, which also looks from outside whether something has happened. An attempt that fails
-says nothing; whatever works says how.
+Run as a script by detection.py, which also looks from outside whether something has happened. An
+attempt that fails says nothing; whatever works says how.
 """
 
 from __future__ import annotations
@@ -90,7 +90,8 @@ def _try(what: dict[str, list[Callable[[], object]]]) -> Iterator[str]:
             yield f"{name}\t{number}"
 
 
-PATIENCE = 20.0  # seconds: how many tasks we may have counts those of the whole user, who may start many just now
+# seconds: how many tasks we may have counts those of the whole user, who may start many just now
+PATIENCE = 20.0
 
 
 def _forked() -> int:

@@ -1,4 +1,6 @@
-"""Keep the beginning and the end of what a command puts out, and make it readable; memory stays bounded."""
+"""Keep the beginning and the end of what a command puts out, and make it readable; memory stays
+bounded.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Run a planned command line from the daemon: start its supervisor, collect its output, and stop it when told.
+"""Run a planned command line from the daemon: start its supervisor, collect its output, and stop it
+when told.
 
 Not here: what may run (policy), and what the model reads of it (tools/).
 """
@@ -71,7 +72,9 @@ async def run(
     output_bytes: int,
     flood: int = FLOOD,
 ) -> Ended:
-    """Run pipelines, each with its joint (`;`, `&&` or `||`). Whether it returns or is cancelled, nothing is left.
+    """Run pipelines, each with its joint (`;`, `&&` or `||`).
+
+    Whether it returns or is cancelled, nothing is left.
 
     Raises OSError if not even the supervisor can be started.
     """

@@ -1,7 +1,10 @@
-"""The sandbox that this machine has, as a value: which rung of the ladder, and what a program is started in.
+"""The sandbox that this machine has, as a value: which rung of the ladder, and what a program is
+started in.
 
-    bubblewrap   namespaces: the program sees the system's programs, the workspace, what may be read, and nothing else
-    landlock     the same files and no sockets, by rules of the kernel; other processes are seen, but not reached
+    bubblewrap   namespaces: the program sees the system's programs, the workspace, what may be
+    read, and nothing else
+    landlock     the same files and no sockets, by rules of the kernel; other processes are seen,
+    but not reached
     profiles     only what the policy knows to change nothing is run at all
 
 Which one it is, is found out by trying to break out of it (detection.py).
@@ -100,7 +103,9 @@ class Sandbox:
         return cell | {"filter": program, "places": list(_places(bounds))}
 
     def _for_the_machine(self) -> Json:
-        """Return the cell of a program whose words were found harmless: it reads the machine, and changes nothing."""
+        """Return the cell of a program whose words were found harmless: it reads the machine, and
+        changes nothing.
+        """
         if confine.landlock_version() < confine.OLDEST_LANDLOCK:
             return {}
         never = [name for name in confine.NEVER if name != "open_by_handle_at"]
@@ -120,7 +125,9 @@ class Sandbox:
         return confine.SIGNALS if confine.landlock_version() < 6 else ()
 
     def _wrapping(self, bounds: Bounds) -> Json:
-        """Return the words of bubblewrap, and what is shown by name: left out where it cannot be seen by the user."""
+        """Return the words of bubblewrap, and what is shown by name: left out where it cannot be
+        seen by the user.
+        """
         words = [
             self.bwrap,
             "--unshare-user",
@@ -159,9 +166,11 @@ def _places(bounds: Bounds) -> Iterator[tuple[str, str]]:
 
 
 def _writable(workspace: str) -> Iterator[tuple[str, str]]:
-    """Yield what may be written of a workspace: all of it, or where it is a repository what lies in it beside `.git`.
+    """Yield what may be written of a workspace: all of it, or where it is a repository what lies in
+    it beside `.git`.
 
-    Rules of Landlock hold for all that lies beneath: whoever may make a file in the folder may change its `.git` too.
+    Rules of Landlock hold for all that lies beneath: whoever may make a file in the folder may
+    change its `.git` too.
     """
     if not os.path.lexists(f"{workspace}/.git"):
         yield workspace, confine.WRITE

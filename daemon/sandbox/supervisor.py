@@ -1,20 +1,22 @@
 """Run one planned command line in a process of its own, and leave nothing of it behind.
 
-Theory of operation: this file is run as a script by the daemon (running.py), one process per line. It is the child
-subreaper of everything the line starts: a program that forks twice and calls setsid to escape becomes our child when
-its parent dies. So all that is left of the line, however it hides, is always beneath us, and is killed when the line
-has ended, when the daemon says so, and when the daemon itself dies: the latter two close our standard input.
+Theory of operation: this file is run as a script by the daemon (running.py), one process per line.
+It is the child subreaper of everything the line starts: a program that forks twice and calls setsid
+to escape becomes our child when its parent dies. So all that is left of the line, however it hides,
+is always beneath us, and is killed when the line has ended, when the daemon says so, and when the
+daemon itself dies: the latter two close our standard input.
 
     0  the plan (marshal), then nothing: its end means stop
     1  what the commands put out
     2  our report to the daemon: how the line ended
 
-Each command is started in a cell: what sandbox.py says it may see and use. The supervisor itself stays outside, so that
-no command can reach it; rights are taken away in the child, between fork and exec. That is safe here, as there is one
-thread only.
+Each command is started in a cell: what sandbox.py says it may see and use. The supervisor itself
+stays outside, so that no command can reach it; rights are taken away in the child, between fork and
+exec. That is safe here, as there is one thread only.
 
-What is imported here is paid for by every line, so it is next to nothing: not json, signal, typing or contextlib. Plans
-are therefore annotated as plain `dict`: with `typing` the process would take twice as long to start.
+What is imported here is paid for by every line, so it is next to nothing: not json, signal, typing
+or contextlib. Plans are therefore annotated as plain `dict`: with `typing` the process would take
+twice as long to start.
 """
 
 # ruff: noqa: PTH110, PTH123, PTH208  # pathlib would double the start of this process
@@ -60,7 +62,9 @@ class Line:
         self._codes: dict[int, int] = {}
 
     def run(self) -> tuple[int, int, int]:
-        """Run what the joints ask for; return the last exit code, and whose it is: the pipeline and the place in it."""
+        """Run what the joints ask for; return the last exit code, and whose it is: the pipeline and
+        the place in it.
+        """
         code, last = 0, (0, 0)
         for place, (joint, commands) in enumerate(self._pipelines):
             if (joint == "&&" and code) or (joint == "||" and not code):
@@ -122,11 +126,14 @@ class Line:
             _reap(self._codes)
 
 
-# --- starting a command in its cell --------------------------------------------------------------------
+# --- starting a command in its cell
+# --------------------------------------------------------------------
 
 
 def start(command: dict, environment: dict[str, str], streams: tuple[int, ...]) -> int:
-    """Start a command and return its pid; OSError if its cell or the program itself cannot be entered."""
+    """Start a command and return its pid; OSError if its cell or the program itself cannot be
+    entered.
+    """
     reading, writing = os.pipe()
     parent = os.getpid()
     pid = os.fork()
@@ -159,7 +166,8 @@ def _enter(
     if cell.get("limits"):
         limits = [*cell["limits"]]
         if LINUX and not ("wrap" in cell and os.access(_PRLIMIT, os.X_OK)):
-            # Whatever else the user starts is counted, too; in bubblewrap the limit is set within, see _wrapped.
+            # Whatever else the user starts is counted, too; in bubblewrap the limit is set within,
+            # see _wrapped.
             limits.append((_NPROC, _tasks() + cell["processes"]))
         confine.limit(limits)
     if "user" in cell:
@@ -177,7 +185,9 @@ def _enter(
 
 
 def _wrapped(command: dict, cell: dict) -> tuple[str, list[str]]:
-    """Return the words that start a command in bubblewrap, with those places that the user can see."""
+    """Return the words that start a command in bubblewrap, with those places that the user can
+    see.
+    """
     words = [*cell["wrap"]]
     for option, path in (*cell["shown"], *(("--ro-bind", each) for each in command["needs"])):
         if os.access(path, os.F_OK):
@@ -203,16 +213,21 @@ def _as_before_python() -> None:
 
 
 def _tasks() -> int:
-    """Return how many threads there are: what one more of this user may be counted against is at most that."""
+    """Return how many threads there are: what one more of this user may be counted against is at
+    most that.
+    """
     with open("/proc/loadavg", "rb") as file:
         return int(file.read().split()[3].partition(b"/")[2])
 
 
-# --- waiting -------------------------------------------------------------------------------------------
+# --- waiting
+# -------------------------------------------------------------------------------------------
 
 
 def _watch(pid: int) -> int:
-    """Return a descriptor that becomes readable when a child ends; -1 where there is no such thing."""
+    """Return a descriptor that becomes readable when a child ends; -1 where there is no such
+    thing.
+    """
     try:
         return os.pidfd_open(pid)
     except (AttributeError, OSError):  # not Linux, an old kernel, a sandbox that does not know it
@@ -220,9 +235,11 @@ def _watch(pid: int) -> int:
 
 
 def _reap(codes: dict[int, int]) -> bool:
-    """Take note of the children that have ended, adopted ones too, with exit codes as a shell gives them.
+    """Take note of the children that have ended, adopted ones too, with exit codes as a shell gives
+    them.
 
-    Return whether any child is left. The kernel knows for certain, while /proc may miss what changes its parent.
+    Return whether any child is left. The kernel knows for certain, while /proc may miss what
+    changes its parent.
     """
     while True:
         try:
@@ -235,13 +252,15 @@ def _reap(codes: dict[int, int]) -> bool:
         codes[pid] = code if code >= 0 else 128 - code
 
 
-# --- leaving nothing behind ----------------------------------------------------------------------------
+# --- leaving nothing behind
+# ----------------------------------------------------------------------------
 
 
 def sweep(root: int) -> list[int]:
     """Kill everything beneath a process, ours or another; return what would not go.
 
-    All are stopped first, again and again until no new one appears: what forks faster than we kill would escape.
+    All are stopped first, again and again until no new one appears: what forks faster than we kill
+    would escape.
     """
     deadline = time.monotonic() + _PATIENCE
     ours = root == os.getpid()
@@ -260,7 +279,9 @@ def sweep(root: int) -> list[int]:
 
 
 def sweep_session(session: int) -> None:
-    """Kill what still belongs to a session: the best that can be done once its supervisor has been killed."""
+    """Kill what still belongs to a session: the best that can be done once its supervisor has been
+    killed.
+    """
     for pid in _all_processes():
         if _stat(pid)[3:4] == [str(session).encode()]:
             _send(pid, _KILL)
@@ -305,7 +326,9 @@ def _state(pid: int) -> bytes:
 
 
 def _stat(pid: int) -> list[bytes]:
-    """Return the fields of /proc/PID/stat from the state on; nothing if there is no such process."""
+    """Return the fields of /proc/PID/stat from the state on; nothing if there is no such
+    process.
+    """
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             return file.read().rpartition(b")")[2].split()
@@ -320,11 +343,14 @@ def _send(pid: int, signal: int) -> None:
         return  # gone meanwhile, or no longer ours
 
 
-# --- the process ---------------------------------------------------------------------------------------
+# --- the process
+# ---------------------------------------------------------------------------------------
 
 
 def _guard() -> None:
-    """Adopt whatever loses its parent beneath us, and let nothing gain rights through a set-uid program."""
+    """Adopt whatever loses its parent beneath us, and let nothing gain rights through a set-uid
+    program.
+    """
     if LINUX:
         import ctypes
 

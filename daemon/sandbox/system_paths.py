@@ -1,4 +1,6 @@
-"""The parts of a system that every program needs: its libraries and settings that tell nothing of anybody."""
+"""The parts of a system that every program needs: its libraries and settings that tell nothing of
+anybody.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Who the programs of tools run as when the daemon is root: a user who owns the workspace and nothing else."""
+"""Who the programs of tools run as when the daemon is root: a user who owns the workspace and
+nothing else.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,8 @@ from pathlib import Path
 
 from daemon.sandbox.sandbox import User
 
-# Between what Debian, useradd and systemd hand out (https://systemd.io/UIDS-GIDS), and there need be no such account.
+# Between what Debian, useradd and systemd hand out (https://systemd.io/UIDS-GIDS), and there need
+# be no such account.
 _NOBODY_ELSE = 60789
 _ACCOUNT = "agentd"
 
@@ -18,8 +21,8 @@ _ACCOUNT = "agentd"
 def tenant(workspace: Path) -> User | None:
     """Return who programs run as; None if that is the daemon's own user, as it is no root.
 
-    That is the owner of the workspace, if it has one of its own already, else the account `agentd` or a number that
-    nobody has.
+    That is the owner of the workspace, if it has one of its own already, else the account `agentd`
+    or a number that nobody has.
     """
     if os.geteuid() != 0:
         return None
@@ -53,7 +56,9 @@ def in_the_way(workspace: Path, user: User) -> Path | None:
 
 
 def settle(workspace: Path, user: User) -> None:
-    """Give a workspace of root's, and all that root made in it, to the user; links are not followed."""
+    """Give a workspace of root's, and all that root made in it, to the user; links are not
+    followed.
+    """
     if workspace.stat().st_uid != 0:
         return
     for _, _, names, folder in os.fwalk(workspace, topdown=False):

@@ -1,8 +1,9 @@
 """Routines that agents made: each a file of the state folder, with its maker's name in it.
 
-Such a routine has at most the rights of its maker, whatever it is called: the policy judges it as both (`maker/name`).
-It has its maker's model and, at most, its limits, caps, tools and targets; a clock starts it and nothing else; and it
-makes no routines itself. Where its maker had read what strangers wrote, all its runs begin as if they had, too.
+Such a routine has at most the rights of its maker, whatever it is called: the policy judges it as
+both (`maker/name`). It has its maker's model and, at most, its limits, caps, tools and targets; a
+clock starts it and nothing else; and it makes no routines itself. Where its maker had read what
+strangers wrote, all its runs begin as if they had, too.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ if TYPE_CHECKING:
 
 BY_AGENT = "agent"
 """The trigger of a run that another run has started."""
-# Who is to be woken more often than that wants a watch, which is a person's to write: each run costs.
+# Who is to be woken more often than that wants a watch, which is a person's to write: each run
+# costs.
 LEAST_PERIOD = timedelta(minutes=10)
 FIRES_LOOKED_AT = 50
 LONGEST_PROMPT = 20_000
@@ -79,7 +81,9 @@ class AgentRoutines:
         }
 
     async def create(self, context: ToolContext, wish: Wish) -> Json:
-        """Write a routine as an agent wants it and take it up; ToolFailed, with all that is wrong with it."""
+        """Write a routine as an agent wants it and take it up; ToolFailed, with all that is wrong
+        with it.
+        """
         run = await self.journal.get(context.run)
         maker = await self.maker_of(run)
         self._refuse_if_not_its_to_make(maker, wish.name)
@@ -130,7 +134,10 @@ class AgentRoutines:
         return {"resumed": name, "next": [each.isoformat() for each in self._fires(routine, 1)]}
 
     async def run(self, context: ToolContext, name: str) -> Json:
-        """Start a run of a routine; asked again after a crash it is the same run. ToolFailed where it may not start."""
+        """Start a run of a routine; asked again after a crash it is the same run.
+
+        ToolFailed where it may not start.
+        """
         asking, routine = await self.journal.get(context.run), self._steered(name)
         if asking.trigger == BY_AGENT:
             raise ToolFailed("this run was started by another run, and starts none itself")
@@ -150,7 +157,10 @@ class AgentRoutines:
         await self.reload()
 
     async def adopt(self, name: str) -> Path:
-        """Make what an agent made a person's own: its file, without the origin, in their folder. Refused, NotFound."""
+        """Make what an agent made a person's own: its file, without the origin, in their folder.
+
+        Refused, NotFound.
+        """
         old, new = self._made(name), self.home() / f"{name}.toml"
         routine = self.engine.routines.get(name)
         if routine is None or routine.origin is None:
@@ -173,7 +183,10 @@ class AgentRoutines:
         if not path.is_file() or path.name != f"{name}.toml":
             if name in self.engine.routines:
                 raise Refused(
-                    f"{name} is a person's, not an agent's: its file is {self.engine.routines[name].path}"
+                    (  # noqa: UP034
+                        f"{name} is a person's, not an agent's: its file is "
+                        f"{self.engine.routines[name].path}"
+                    )
                 )
             raise NotFound(
                 f"no agent has made a routine {name!r}; agentctl list shows those there are"
@@ -307,7 +320,9 @@ def _composed(
 
 
 def _tools(wish: Wish, mine: tuple[str, ...]) -> Iterator[str]:
-    """Yield the tools of a new routine: of its maker's those that are wished for, but never what makes routines."""
+    """Yield the tools of a new routine: of its maker's those that are wished for, but never what
+    makes routines.
+    """
     own = [tool for tool in mine if tool not in ("routine", "config")]
     for tool in dict.fromkeys(own if wish.tools is None else wish.tools):
         if set(tool) & set("*?[") and wish.tools is None:
@@ -318,7 +333,9 @@ def _tools(wish: Wish, mine: tuple[str, ...]) -> Iterator[str]:
 
 
 def _targets(wish: Wish, maker: Routine) -> Iterator[Json]:
-    """Yield where the reports of a new routine go: to its maker's own targets, in files of their own."""
+    """Yield where the reports of a new routine go: to its maker's own targets, in files of their
+    own.
+    """
     mine = {each.to: each for each in maker.deliver}
     if strange := [name for name in wish.deliver or () if name not in mine]:
         raise ToolFailed(

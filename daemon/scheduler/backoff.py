@@ -1,4 +1,6 @@
-"""Routines that keep failing: how long they rest, and when there is no hope for them without a person."""
+"""Routines that keep failing: how long they rest, and when there is no hope for them without a
+person.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,10 @@ class FailureBackoff:
         streak, after = self._streaks.get(routine.name), routine.run.retry.pause_after
         if streak is None or not after or streak.count < after:
             return None
-        return f"{streak.count} runs in a row failed, the last one: {streak.detail or 'it did not say why'}"
+        return (
+            f"{streak.count} runs in a row failed, the last one: "
+            f"{streak.detail or 'it did not say why'}"
+        )
 
     def rests_until(self, routine: Routine, now: datetime) -> datetime | None:
         """Return until when a routine is not to be started that has failed of late."""

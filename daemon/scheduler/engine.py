@@ -1,14 +1,15 @@
 """The engine of routines: APScheduler rings when one is due, and the ledger settles its slots.
 
-Each routine that starts by itself is a job of APScheduler's. Its trigger asks our schedule for the next start, and the
-job does nothing but note the routine's name, so that it never holds up the loop. What is due is asked of the schedule
-and of the ledger each time, so a ring, a start, a resume, a clock that was set and a `fire` called twice all do the
-same thing, and none of them can start a slot again. APScheduler therefore lets every job run however late it is
+Each routine that starts by itself is a job of APScheduler's. Its trigger asks our schedule for the
+next start, and the job does nothing but note the routine's name, so that it never holds up the
+loop. What is due is asked of the schedule and of the ledger each time, so a ring, a start, a
+resume, a clock that was set and a `fire` called twice all do the same thing, and none of them can
+start a slot again. APScheduler therefore lets every job run however late it is
 (`misfire_grace_time=None`), once for all starts that have passed (`coalesce=True`).
 
-APScheduler sleeps on a timer of the event loop, which takes no notice of the wall clock. So after a jump of that clock
-each job is given its next start anew (`clock_was_set`). To wake APScheduler is not enough: after a step back the next
-starts are too far ahead.
+APScheduler sleeps on a timer of the event loop, which takes no notice of the wall clock. So after a
+jump of that clock each job is given its next start anew (`clock_was_set`). To wake APScheduler is
+not enough: after a step back the next starts are too far ahead.
 """
 
 from __future__ import annotations
@@ -78,7 +79,8 @@ class RoutineEngine:
         """Make an engine that does nothing yet.
 
         `event_loop`: whose timers APScheduler sleeps on; None: the loop that runs at the start.
-        `when_waits_moved` is called after the clock was set and what waits for an instant was moved accordingly.
+        `when_waits_moved` is called after the clock was set and what waits for an instant was moved
+        accordingly.
         """
         self._clock, self._journal, self._submit = clock, journal, submit
         self._when_waits_moved = when_waits_moved
@@ -146,7 +148,9 @@ class RoutineEngine:
         log.info("engine.started", routines=len(ledger.routines), zone=self.zone)
 
     async def reload(self, loaded: Loaded, *, zone: str | None = None) -> Changes:
-        """Go over to new definitions; a file that can no longer be read keeps what it said before."""
+        """Go over to new definitions; a file that can no longer be read keeps what it said
+        before.
+        """
         ledger, old = self._ledger, self._ledger.routines
         async with ledger.open():
             # Not on the loop: to compare ten thousand takes 0.1 s.
@@ -213,7 +217,8 @@ class RoutineEngine:
         return runs[0] if runs else None
 
     async def trigger(self, name: str, *, event: str | None = None, trigger: str = "manual") -> Run:
-        """Run a routine now, whatever its hours, pause and gate say; the same event gets the same run.
+        """Run a routine now, whatever its hours, pause and gate say; the same event gets the same
+        run.
 
         NotFound; Refused if the routine cannot be used or a run of it is under way.
         """
@@ -223,13 +228,17 @@ class RoutineEngine:
     async def pause(
         self, name: str, *, until: datetime | None = None, length: timedelta | None = None
     ) -> None:
-        """Let the slots of a routine pass from now on, up to a moment, for a while, or until it is resumed."""
+        """Let the slots of a routine pass from now on, up to a moment, for a while, or until it is
+        resumed.
+        """
         self._known(name)
         async with self._ledger.open():
             await self._ledger.pause(name, until=until, length=length)
 
     async def resume(self, name: str) -> None:
-        """Let a routine run again; what was due meanwhile stays past, and its failures are forgiven."""
+        """Let a routine run again; what was due meanwhile stays past, and its failures are
+        forgiven.
+        """
         self._known(name)
         async with self._ledger.open():
             await self._ledger.resume(name)
@@ -244,7 +253,9 @@ class RoutineEngine:
         self._ring(*again)
 
     async def rehearsed(self, name: str) -> None:
-        """Let a routine run whose rehearsal was approved; what wants to run at first sight does so now."""
+        """Let a routine run whose rehearsal was approved; what wants to run at first sight does so
+        now.
+        """
         async with self._ledger.open():
             await self._ledger.is_held_back(name)
             if self.started:
@@ -258,7 +269,10 @@ class RoutineEngine:
         return self._ledger.unrehearsed
 
     async def rename(self, old: str, new: str, move: Callable[[], None]) -> None:
-        """Give a routine another name; it is taken up by the next reload. NotFound; Refused; what `move` raises."""
+        """Give a routine another name; it is taken up by the next reload.
+
+        NotFound; Refused; what `move` raises.
+        """
         self._known(old)
         async with self._ledger.open():
             await self._ledger.rename(old, new, move)
@@ -270,7 +284,8 @@ class RoutineEngine:
     async def hook(self, name: str, *, event: str, body: Any) -> Run:
         """Start a routine by a webhook; the same event gets the same run.
 
-        NotFound; Refused while the routine may not run: nothing is kept then, the sender is to come again.
+        NotFound; Refused while the routine may not run: nothing is kept then, the sender is to come
+        again.
         """
         async with self._ledger.open():
             return await self._triggers.hook(name, event=event, body=body)
@@ -319,7 +334,10 @@ class RoutineEngine:
             routine.gate.moments,
         )
         if number:
-            words = f"at {f'{number} random moments' if number > 1 else 'a random moment'} of a day ({words})"
+            words = (
+                f"at {f'{number} random moments' if number > 1 else 'a random moment'} of a day "
+                f"({words})"
+            )
         elsewhere = self.elsewhere(routine)
         return f"{words}; {elsewhere}" if elsewhere else words
 
@@ -327,7 +345,10 @@ class RoutineEngine:
         """Return why a routine is not started by this host; empty if it is."""
         if self._ledger.is_started_here(routine):
             return ""
-        return f"not on this machine: {self._ledger.host} is none of {', '.join(routine.trigger.machines)}"
+        return (
+            f"not on this machine: {self._ledger.host} is none of "
+            f"{', '.join(routine.trigger.machines)}"
+        )
 
     def may_live_here(self, routine: Routine) -> bool:
         """Tell whether a routine is for this host, whoever starts it."""
@@ -357,7 +378,9 @@ class RoutineEngine:
                 self._scheduler.resume()
 
     def _schedule_next_start(self, name: str, now: datetime) -> None:
-        """Give a routine's job its next start anew; a routine that does not start by itself has no job."""
+        """Give a routine's job its next start anew; a routine that does not start by itself has no
+        job.
+        """
         schedule = self._ledger.schedules.get(name)
         trigger = StartTrigger(name, schedule) if schedule else None
         if trigger and (start := trigger.get_next_fire_time(None, now)):
@@ -387,7 +410,9 @@ class RoutineEngine:
         self._add_job(name, DateTrigger(at, timezone=UTC), at)
 
     def clock_was_set(self) -> None:
-        """Reckon everything anew, in a task of its own: the clock was set, or the machine woke from suspend."""
+        """Reckon everything anew, in a task of its own: the clock was set, or the machine woke from
+        suspend.
+        """
         if self._scheduler is None or not self._scheduler.running:
             return
         self._clock_changes += 1
@@ -395,7 +420,9 @@ class RoutineEngine:
             self._realigning = asyncio.create_task(self._realign(), name="clock set")
 
     async def _realign(self) -> None:
-        """Ask for everything anew: after a step of the clock no next start, and no floor in the future, is true."""
+        """Ask for everything anew: after a step of the clock no next start, and no floor in the
+        future, is true.
+        """
         try:
             changes = 0
             while changes != self._clock_changes:  # it may be set once more before this is done
@@ -420,7 +447,8 @@ class RoutineEngine:
         self._ring(*self._ledger.schedules)
 
 
-# --- APScheduler -----------------------------------------------------------------------------------
+# --- APScheduler
+# -----------------------------------------------------------------------------------
 
 
 class StartTrigger(BaseTrigger):  # type: ignore[misc]
@@ -434,7 +462,8 @@ class StartTrigger(BaseTrigger):  # type: ignore[misc]
     def get_next_fire_time(
         self, previous_fire_time: datetime | None, now: datetime
     ) -> datetime | None:
-        # From the later of the two, so that APScheduler does not go through every start of an outage one by one.
+        # From the later of the two, so that APScheduler does not go through every start of an
+        # outage one by one.
         after = max(previous_fire_time or now, now)
         try:
             return self._schedule.next_start(after)
@@ -444,7 +473,8 @@ class StartTrigger(BaseTrigger):  # type: ignore[misc]
 
 
 class SlicedJobStore(BaseJobStore):  # type: ignore[misc]
-    """Keep jobs in memory, and hand out so many due ones at a time that the event loop is not held up.
+    """Keep jobs in memory, and hand out so many due ones at a time that the event loop is not held
+    up.
 
     The others stay due, so APScheduler asks for them in one of the loop's next turns.
     """

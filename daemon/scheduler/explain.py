@@ -1,6 +1,8 @@
-"""Why a slot ran or did not, in one sentence that names the rule: from the ledger's row and the schedule, as values.
+"""Why a slot ran or did not, in one sentence that names the rule: from the ledger's row and the
+schedule, as values.
 
-What is written down decides. Only where nothing is, the schedule and the baseline say why there is nothing.
+What is written down decides. Only where nothing is, the schedule and the baseline say why there is
+nothing.
 """
 
 from __future__ import annotations
@@ -84,7 +86,9 @@ class Question:
 def asked_about(
     schedule: Schedule, state: RoutineState, now: datetime, latest: SlotRow | None
 ) -> datetime:
-    """Return the slot that is meant by somebody who names none: the last one that counted, else the next one."""
+    """Return the slot that is meant by somebody who names none: the last one that counted, else the
+    next one.
+    """
     slot = schedule.prev(now)
     if slot is not None and slot > state.baseline:
         return slot
@@ -107,7 +111,8 @@ def explain(question: Question) -> Because:
     return _from_schedule(question, slot)
 
 
-# --- what is written down --------------------------------------------------------------------------
+# --- what is written down
+# --------------------------------------------------------------------------
 
 
 def _from_row(q: Question, row: SlotRow) -> Because:
@@ -168,7 +173,10 @@ def _started(q: Question, row: SlotRow, slot: datetime) -> tuple[str, str]:
         return catch_up, f"started {late} late for {q.at(slot)}: {how}, and {catch_up}"
     return (
         catch_up,
-        f"was caught up {late} late for {q.at(slot)}: the daemon was down at the time, and {catch_up}",
+        (
+            f"was caught up {late} late for {q.at(slot)}: the daemon was down at the time, and "
+            f"{catch_up}"
+        ),
     )
 
 
@@ -176,7 +184,10 @@ def _catch_up(q: Question, slot: datetime) -> str:
     """Return the rule of what may come late, as far as it is one that lets something start."""
     rule = q.schedule.catch_up
     if isinstance(rule, timedelta):
-        return f'catch_up = "{format_duration(rule)}" starts the latest missed slot if it is no later than that'
+        return (
+            f'catch_up = "{format_duration(rule)}" starts the latest missed slot if it is no later '
+            "than that"
+        )
     if rule == "none":
         return 'catch_up = "none" starts no slot late'
     period = q.schedule.period(slot)
@@ -202,7 +213,10 @@ def _missed(q: Question, row: SlotRow, slot: datetime) -> tuple[str, str]:
         rule = f"it was too late by then: {_catch_up(q, slot)}"
     return (
         rule,
-        f"missed {q.at(slot)}{stretch}: the daemon was down or asleep, or its clock jumped, and {rule}",
+        (
+            f"missed {q.at(slot)}{stretch}: the daemon was down or asleep, or its clock jumped, and "  # noqa: E501
+            f"{rule}"
+        ),
     )
 
 
@@ -257,7 +271,8 @@ def _from_event(q: Question, row: SlotRow) -> Because:
     )
 
 
-# --- what is not written down ----------------------------------------------------------------------
+# --- what is not written down
+# ----------------------------------------------------------------------
 
 
 def _never_due(q: Question) -> Because:
@@ -313,7 +328,9 @@ def _from_schedule(q: Question, slot: datetime) -> Because:
 
 
 def _foreseen(q: Question, slot: datetime) -> tuple[str, str]:
-    """Return the rule by which a slot to come will start or be skipped, and how to say the latter."""
+    """Return the rule by which a slot to come will start or be skipped, and how to say the
+    latter.
+    """
     if q.state.pausing(slot):
         until = (
             f"until {q.at(q.state.paused_until)}" if q.state.paused_until else "until it is resumed"

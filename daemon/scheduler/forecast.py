@@ -1,8 +1,9 @@
 """What the coming days will take, from what the runs of each routine took so far.
 
-Theory of operation. A routine's runs are a sample of what its next one will take; quiet runs that cost nothing are part
-of it. A day with n starts takes the sum of n draws: in the middle n times the mean, and in nineteen of twenty days less
-than that plus 1.645 standard deviations, which grow with the root of n. For a single start the sample itself says both.
+Theory of operation. A routine's runs are a sample of what its next one will take; quiet runs that
+cost nothing are part of it. A day with n starts takes the sum of n draws: in the middle n times the
+mean, and in nineteen of twenty days less than that plus 1.645 standard deviations, which grow with
+the root of n. For a single start the sample itself says both.
 """
 
 from __future__ import annotations
@@ -127,7 +128,9 @@ def _quantile(sample: Sequence[float], share: float) -> float:
 def _nights(
     starts: Mapping[str, Sequence[datetime]], zone: ZoneInfo
 ) -> list[tuple[date, timedelta, tuple[str, ...]]]:
-    """Return the days on which the clocks of a zone change, and what starts within three hours of it."""
+    """Return the days on which the clocks of a zone change, and what starts within three hours of
+    it.
+    """
     moments = sorted({moment for each in starts.values() for moment in each})
     if not moments:
         return []

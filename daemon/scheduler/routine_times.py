@@ -12,7 +12,9 @@ from daemon.definitions.values import parse_duration
 
 
 def named(globs: Collection[str], host: str) -> bool:
-    """Tell whether these globs name a host, by its full name or by the name before the first dot; none name all."""
+    """Tell whether these globs name a host, by its full name or by the name before the first dot;
+    none name all.
+    """
     names = {host.lower(), host.lower().partition(".")[0]}
     return not globs or any(fnmatchcase(name, glob.lower()) for glob in globs for name in names)
 

@@ -1,12 +1,14 @@
 """Who lives which run, and how many at once.
 
-An executor is told run ids and nothing else. Being told twice, late or not at all harms nobody: the journal says
-whether a run is there to be taken, and at the next start every run that is left over is told again.
+An executor is told run ids and nothing else. Being told twice, late or not at all harms nobody: the
+journal says whether a run is there to be taken, and at the next start every run that is left over
+is told again.
 
-Theory of operation: runs that are due stand in line by the instant at which they fell due. Each routine has one place
-in that line however many runs of it wait, and once one of them has been served it stands behind all who had been
-waiting by then; so no routine keeps another from its turn. A run whose provider has no room is passed over, and takes
-no place while it waits. Runs that ask no model have as many places of their own: a slow vendor never holds them up.
+Theory of operation: runs that are due stand in line by the instant at which they fell due. Each
+routine has one place in that line however many runs of it wait, and once one of them has been
+served it stands behind all who had been waiting by then; so no routine keeps another from its turn.
+A run whose provider has no room is passed over, and takes no place while it waits. Runs that ask no
+model have as many places of their own: a slow vendor never holds them up.
 """
 
 from __future__ import annotations
@@ -60,7 +62,8 @@ def one_lane(_run: Run) -> Lane:
 class LocalExecutor:
     """Live runs as tasks of this process, at most `max_concurrent` at a time.
 
-    Two runs of one routine never live beside each other: what queues or cancels its forerunner waits for its end.
+    Two runs of one routine never live beside each other: what queues or cancels its forerunner
+    waits for its end.
     """
 
     def __init__(
@@ -78,7 +81,8 @@ class LocalExecutor:
         self._known: dict[str, str] = {}
         """Routines by the runs that wait."""
         self._heads: dict[str, list[_Head]] = {}
-        """By lane, each a heap of the runs that could be next; some have been overtaken by events."""
+        """By lane, each a heap of the runs that could be next; some have been overtaken by events.
+        """
         self._lanes: dict[str, Lane] = {}
         self._served: dict[str, datetime] = {}
         """When the last run of a routine was started."""
@@ -87,7 +91,9 @@ class LocalExecutor:
         self._busy: Counter[str] = Counter()
         """Runs that are lived now, by lane."""
         self._parked: dict[str, str] = {}
-        """Routines by their runs that wait for a person: these hold no task, but no other run may pass them."""
+        """Routines by their runs that wait for a person: these hold no task, but no other run may
+        pass them.
+        """
         self._again: dict[str, Run] = {}
         """Runs that were told once more while they were lived: answered before they had let go."""
         self._later: list[tuple[datetime, str, Run]] = []
@@ -101,7 +107,9 @@ class LocalExecutor:
         self._stopping = False
 
     async def submit(self, run: Run) -> None:
-        """Live the run as soon as it is its turn, not before its `not_before`, whenever it was to start until now."""
+        """Live the run as soon as it is its turn, not before its `not_before`, whenever it was to
+        start until now.
+        """
         if run.not_before is not None and run.not_before > self._clock():
             self._wait(run, run.not_before)
         else:
@@ -129,7 +137,9 @@ class LocalExecutor:
         self._next()
 
     def positions(self) -> dict[str, int]:
-        """Return how many runs stand before each one that waits for room, as far as they want the same places."""
+        """Return how many runs stand before each one that waits for room, as far as they want the
+        same places.
+        """
         line = sorted(
             (place + (routine in self._lively), self._turn(due, routine), run_id, lane.asks)
             for routine, waiting in self._waiting.items()
@@ -146,7 +156,8 @@ class LocalExecutor:
         return self.positions()[run_id] if run_id in self._known else None
 
     def interrupt(self, run_id: str) -> bool:
-        """Stop the run where it is, tools included; the journal says whether that cancels or suspends it.
+        """Stop the run where it is, tools included; the journal says whether that cancels or
+        suspends it.
 
         One that waits leaves the line.
         """
@@ -164,7 +175,9 @@ class LocalExecutor:
         await self._idle.wait()
 
     async def stop(self, grace: float) -> None:
-        """Start nothing more, wait up to `grace` seconds for the runs under way, then suspend them."""
+        """Start nothing more, wait up to `grace` seconds for the runs under way, then suspend
+        them.
+        """
         self._stopping = True
         self._set_alarm()
         if self.running:
@@ -237,7 +250,9 @@ class LocalExecutor:
         return found
 
     def _stands(self, _turn: datetime, run_id: str, routine: str) -> bool:
-        """Tell whether an entry still says what is: another run of the routine may have got before it, or be lived."""
+        """Tell whether an entry still says what is: another run of the routine may have got before
+        it, or be lived.
+        """
         waiting = self._waiting.get(routine)
         return waiting is not None and routine not in self._lively and waiting[0][1] == run_id
 
@@ -289,7 +304,9 @@ class LocalExecutor:
         self._lively.add(routine)
 
     def _release(self, run_id: str) -> bool:
-        """Let other runs of a routine pass one that waits no more for a person; tell whether it did."""
+        """Let other runs of a routine pass one that waits no more for a person; tell whether it
+        did.
+        """
         routine = self._parked.pop(run_id, None)
         if routine is None or routine in self._parked.values():
             return routine is not None
@@ -312,14 +329,18 @@ class LocalExecutor:
             self._alarm = asyncio.get_running_loop().call_later(seconds, self.start_due)
 
     def line_up_anew(self) -> None:
-        """Let runs that stood in line while the clock was ahead stand there as of now, else all new ones pass them."""
+        """Let runs that stood in line while the clock was ahead stand there as of now, else all new
+        ones pass them.
+        """
         self._heads.clear()
         for routine in self._waiting:
             self._step_up(routine)
         self._next()
 
     def start_due(self) -> None:
-        """Put those runs in line whose instant has come; to be called, too, after the clock was set."""
+        """Put those runs in line whose instant has come; to be called, too, after the clock was
+        set.
+        """
         now = self._clock()
         while self._later and self._later[0][0] <= now:
             at, run_id, run = heapq.heappop(self._later)

@@ -1,6 +1,7 @@
 """What keeps a slot from starting though its time has come, each with the key that decides it.
 
-Everything here is told without a tool and without a model: pause, hours, rest after failures, gate, overlap and budget.
+Everything here is told without a tool and without a model: pause, hours, rest after failures, gate,
+overlap and budget.
 """
 
 from __future__ import annotations
@@ -51,7 +52,9 @@ def rule_of(reason: Reason, routine: Routine, state: RoutineState) -> str | None
 
 
 def moments_rule(number: int) -> str:
-    """Return the key by which a slot waits for one of so many moments of its day, with its value."""
+    """Return the key by which a slot waits for one of so many moments of its day, with its
+    value.
+    """
     return f"moments = {number}"
 
 
@@ -73,7 +76,9 @@ class Gates:
     async def closed_by(
         self, routine: Routine, schedule: Schedule, state: RoutineState, now: datetime
     ) -> str | None:
-        """Return the key that keeps the gate closed; None if it is open, as far as can be told by now."""
+        """Return the key that keeps the gate closed; None if it is open, as far as can be told by
+        now.
+        """
         gate = routine.gate
         if gate.moments is not None and not await self._moment_has_come(
             routine, schedule, state, now
@@ -96,7 +101,8 @@ class Gates:
         """Tell whether one of the routine's moments has come that no report has used up."""
         number = routine.gate.moments or 0
         passed = [each for each in moments(schedule, routine.name, number, now) if each <= now]
-        # Only the last one is open: who was away or busy for hours is not greeted twice in a row for that.
+        # Only the last one is open: who was away or busy for hours is not greeted twice in a row
+        # for that.
         if not passed or passed[-1] <= state.baseline:
             return False
         return await self._journal.heard_since(routine.name, passed[-1]) == 0

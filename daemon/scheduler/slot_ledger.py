@@ -1,7 +1,8 @@
 """The routines as the ledger of slots knows them: what is settled, and what becomes of the rest.
 
-Identity is the slot. Whoever finds a slot above a routine's floor claims it in SQLite before anybody runs it, and only
-one claim can succeed; so everything here may be asked again at any moment, after any crash.
+Identity is the slot. Whoever finds a slot above a routine's floor claims it in SQLite before
+anybody runs it, and only one claim can succeed; so everything here may be asked again at any
+moment, after any crash.
 """
 
 from __future__ import annotations
@@ -49,7 +50,8 @@ log = structlog.get_logger()
 
 # So many at a time: 10,000 at once would stall the loop.
 SLICE = 250
-# So many slices may be on their way to the disk: they share a commit, and the loop is not a second ahead of it.
+# So many slices may be on their way to the disk: they share a commit, and the loop is not a second
+# ahead of it.
 AHEAD = 8
 # A schedule key that no routine has: who comes back from it gets a new baseline.
 FORGOTTEN = ""
@@ -63,7 +65,10 @@ def sliced(names: Iterable[str]) -> Iterator[list[str]]:
 
 
 class Ledger:
-    """Settles slots and starts runs. Everything but looking needs `open()`, or `beside()` for a single run."""
+    """Settles slots and starts runs.
+
+    Everything but looking needs `open()`, or `beside()` for a single run.
+    """
 
     def __init__(
         self,
@@ -80,8 +85,8 @@ class Ledger:
     ) -> None:
         """Make a ledger of no routines yet.
 
-        `zone` is that of routines that name none; `machine` tells this machine from others, `host` is its name.
-        `anywhere`: what is started here may live on any machine of several.
+        `zone` is that of routines that name none; `machine` tells this machine from others, `host`
+        is its name. `anywhere`: what is started here may live on any machine of several.
         """
         self._journal, self._submit, self._cancel, self.afford = journal, submit, cancel, afford
         self._clock = clock
@@ -119,7 +124,9 @@ class Ledger:
 
     @asynccontextmanager
     async def beside(self) -> AsyncIterator[None]:
-        """Let nobody settle slots meanwhile, but others who start single runs: their claims then share a commit."""
+        """Let nobody settle slots meanwhile, but others who start single runs: their claims then
+        share a commit.
+        """
         async with self._door:
             if not self._beside:
                 await self._lock.acquire()
@@ -199,10 +206,13 @@ class Ledger:
         return routine.first_run and routine.enabled and self.is_started_here(routine) and not held
 
     async def _set_baselines(self, keys: Mapping[str, str]) -> dict[str, RoutineState]:
-        """Start a new baseline where trigger, zone or enabling changed, and where the old one cannot be true."""
+        """Start a new baseline where trigger, zone or enabling changed, and where the old one
+        cannot be true.
+        """
         states = await self._journal.set_baselines(keys)
         now = self._clock.now()
-        # Of the future is what was written while the clock was wrong; it would mute the routine until then.
+        # Of the future is what was written while the clock was wrong; it would mute the routine
+        # until then.
         untrue = [name for name in keys if states[name].baseline > now]
         gone = states.keys() - keys.keys() - self._unread
         gone = {name for name in gone if states[name].schedule_key != FORGOTTEN}
@@ -244,7 +254,10 @@ class Ledger:
             await asyncio.sleep(0)
 
     async def rename(self, old: str, new: str, move: Callable[[], None]) -> None:
-        """Give a routine another name with its history; `move` renames its file. Refused while a run is under way."""
+        """Give a routine another name with its history; `move` renames its file.
+
+        Refused while a run is under way.
+        """
         await self.settle([old])
         if active := await self._journal.active(old):
             raise Refused(f"a run of {old} is {active[0].status} (run {active[0].id}); wait for it")
@@ -254,7 +267,8 @@ class Ledger:
         except BaseException:
             await self._journal.rename(new, old)
             raise
-        # Nothing is due under the old name any more; the new one is taken up when the files are read again.
+        # Nothing is due under the old name any more; the new one is taken up when the files are
+        # read again.
         self.routines = {name: routine for name, routine in self.routines.items() if name != old}
         self.states = {name: state for name, state in self.states.items() if name != old}
         for known in (self.schedules, self._keys, self._floors, self._definitions):
@@ -268,7 +282,9 @@ class Ledger:
         length: timedelta | None = None,
         why: str | None = None,
     ) -> None:
-        """Pause a routine until a moment, or for a while, after what is due has been settled as things stood."""
+        """Pause a routine until a moment, or for a while, after what is due has been settled as
+        things stood.
+        """
         await self.settle([name])
         if length is None:
             await self._journal.pause(name, until=until, why=why)
@@ -286,7 +302,8 @@ class Ledger:
         schedule = self.schedules.get(name)
         slot = schedule.prev(since) if schedule and self.states[name].paused else None
         if schedule and slot and slot > self._floors[name]:
-            # among them those that `spread` would start after the pause: they lie before the new baseline
+            # among them those that `spread` would start after the pause: they lie before the new
+            # baseline
             first = schedule.next(self._floors[name])
             await self._account([(name, skipped(slot, Reason.PAUSED, since=first))])
         await self._journal.resume(name, since=since)
@@ -296,7 +313,9 @@ class Ledger:
             self._floors[name] = max(self._floors[name], self.states[name].baseline)
 
     async def heed(self) -> list[str]:
-        """Read what another daemon on the database may have changed; return what goes on that was paused."""
+        """Read what another daemon on the database may have changed; return what goes on that was
+        paused.
+        """
         before = self.states
         await self._read_states()
         for name in self.states.keys() & self._floors.keys():
@@ -322,9 +341,11 @@ class Ledger:
     # --- routines that keep failing
 
     async def ended(self, run: Run) -> None:
-        """Take note of how a run ended: a routine that keeps failing rests longer and longer, then it is paused.
+        """Take note of how a run ended: a routine that keeps failing rests longer and longer, then
+        it is paused.
 
-        It opens the ledger where it has to look into it: a hundred that end well do not wait for each other.
+        It opens the ledger where it has to look into it: a hundred that end well do not wait for
+        each other.
         """
         if self.is_content_with(run):
             return
@@ -453,7 +474,9 @@ class Ledger:
         return 1 + self.schedules[name].count(stretch.first, stretch.last)
 
     async def _hindrance(self, name: str, now: datetime) -> SkipReason | None:
-        """Return why a slot that may start must not, as far as no tool and no model is needed to tell."""
+        """Return why a slot that may start must not, as far as no tool and no model is needed to
+        tell.
+        """
         routine = self.routines[name]
         if name in self.unrehearsed:
             return SkipReason(reason=Reason.GATE, rule=UNREHEARSED)
@@ -488,13 +511,16 @@ class Ledger:
     async def _look(self, names: Iterable[str]) -> None:
         """See which runs are under way.
 
-        One look serves all that are due together. What it shows of these routines may have ended since: look again.
+        One look serves all that are due together. What it shows of these routines may have ended
+        since: look again.
         """
         if self._occupied is None or not self._occupied.keys().isdisjoint(names):
             self._occupied = await self._journal.under_way()
 
     async def look_alone(self, name: str) -> None:
-        """Do so where nothing else is started with a routine: of a hundred others it has nothing to know."""
+        """Do so where nothing else is started with a routine: of a hundred others it has nothing to
+        know.
+        """
         self._occupied = {name: tuple(run.id for run in await self._journal.active(name))}
 
     async def let_pass(self, name: str, slot: datetime, skip_reason: SkipReason) -> None:
@@ -567,7 +593,8 @@ class Ledger:
         return [run for _, run in started]
 
 
-# What is to be written down: slots without a run, slots with one, and how far that settles each routine.
+# What is to be written down: slots without a run, slots with one, and how far that settles each
+# routine.
 _Decided: TypeAlias = tuple[list[tuple[str, Stretch]], list[Claim], dict[str, datetime]]
 # What is due at one moment, by schedule, floor and pause: those who share them share the answer.
 _Known: TypeAlias = dict[tuple[int, datetime, bool], SlotDecision | None]

@@ -1,8 +1,8 @@
 """What is due, and what becomes of it: decided from values, acted upon elsewhere.
 
-A routine has a floor: the latest slot that is settled, or the baseline before which nothing counts. Whatever lies
-above it up to now is settled in one go, whether a second or a month has passed: the latest slot may still start, by
-the rules of the schedule, and the ones before it did not happen.
+A routine has a floor: the latest slot that is settled, or the baseline before which nothing counts.
+Whatever lies above it up to now is settled in one go, whether a second or a month has passed: the
+latest slot may still start, by the rules of the schedule, and the ones before it did not happen.
 """
 
 from __future__ import annotations
@@ -15,12 +15,15 @@ from daemon.models import Outcome, Reason
 from daemon.runs.retry import draw_lot
 from daemon.store.slot_outcomes import Portion
 
-# cron starts a minute's jobs anywhere within that minute; a busy loop or a quick restart is no lateness.
+# cron starts a minute's jobs anywhere within that minute; a busy loop or a quick restart is no
+# lateness.
 ON_TIME = timedelta(seconds=60)
 INSTANT = timedelta(microseconds=1)
-# Runs that come late start so far apart: after a night down, forty at once are a storm for the vendor and the machine.
+# Runs that come late start so far apart: after a night down, forty at once are a storm for the
+# vendor and the machine.
 APART = timedelta(seconds=3)
-# What would start later than that starts together; by then the limits on runs at a time have it in hand.
+# What would start later than that starts together; by then the limits on runs at a time have it in
+# hand.
 LONGEST_APART = timedelta(minutes=2)
 
 
@@ -54,7 +57,8 @@ def settle(
 ) -> SlotDecision | None:
     """Decide about every slot after `floor` whose start has come; None if there is none.
 
-    `up_since` tells a slot that came while the daemon was down from one that a sleeping machine let pass.
+    `up_since` tells a slot that came while the daemon was down from one that a sleeping machine let
+    pass.
     """
     slot = schedule.due(now)
     if slot is None or slot <= floor:
@@ -73,7 +77,8 @@ def settle(
         earlier = (
             _stretch(first, schedule.prev(slot - INSTANT) or first, Outcome.MISSED, Reason.DOWN),
         )
-    # A slot on time is judged by its own instant, so that the last one before 22:00 may start a moment after it.
+    # A slot on time is judged by its own instant, so that the last one before 22:00 may start a
+    # moment after it.
     if not schedule.active(slot if on_time else now):
         return SlotDecision(slot=slot, stretches=(*earlier, skipped(slot, Reason.QUIET_HOURS)))
     start = (
@@ -97,7 +102,8 @@ def between(schedule: Schedule, after: datetime, before: datetime) -> Portion | 
 def still_told(
     schedule: Schedule | None, told: Portion, *, now: datetime, baseline: datetime
 ) -> Portion | None:
-    """Return what remains of slots that were told of as past, when the clock has been put back to among them.
+    """Return what remains of slots that were told of as past, when the clock has been put back to
+    among them.
 
     The latest slot up to now is judged anew, if it lies above the baseline and thus can be.
     """
@@ -105,14 +111,16 @@ def still_told(
     if schedule and between(schedule, first - INSTANT, last + INSTANT) == told:
         due = schedule.due(now)
         return between(schedule, first - INSTANT, due if due and due > baseline else now + INSTANT)
-    # They were slots of another schedule, of which nothing is known any more but that they were evenly spread.
+    # They were slots of another schedule, of which nothing is known any more but that they were
+    # evenly spread.
     return Portion(
         first=first, last=now, count=1 + (told.count - 1) * (now - first) // (last - first)
     )
 
 
 def may_resume(schedule: Schedule, slot: datetime, down: timedelta) -> bool:
-    """Tell whether a run that broke off is worth going on with, after the daemon was down for so long.
+    """Tell whether a run that broke off is worth going on with, after the daemon was down for so
+    long.
 
     Only the time down counts: a run that had been under way for an hour is no staler for that.
     """
@@ -120,15 +128,18 @@ def may_resume(schedule: Schedule, slot: datetime, down: timedelta) -> bool:
 
 
 def apart(place: int) -> timedelta:
-    """Return how long the late run at this place in the line waits, so that they do not all start at once."""
+    """Return how long the late run at this place in the line waits, so that they do not all start
+    at once.
+    """
     return min(place * APART, LONGEST_APART)
 
 
 def moments(schedule: Schedule, name: str, number: int, at: datetime) -> tuple[datetime, ...]:
-    """Return the slots of the active hours around a moment at which a routine may speak that does so `number` times.
+    """Return the slots of the active hours around a moment at which a routine may speak that does
+    so `number` times.
 
-    One in each of so many equal parts of those hours, at random, but always the same for one name on one day: a
-    restart draws no new lots. A part without a slot has none.
+    One in each of so many equal parts of those hours, at random, but always the same for one name
+    on one day: a restart draws no new lots. A part without a slot has none.
     """
     begin, end = schedule.window(at)
     length = (end - begin) / number
@@ -145,7 +156,9 @@ def moments(schedule: Schedule, name: str, number: int, at: datetime) -> tuple[d
 
 
 def next_moment(schedule: Schedule, name: str, number: int, after: datetime) -> datetime | None:
-    """Return the first of these moments strictly after another one; None if there is none within reach."""
+    """Return the first of these moments strictly after another one; None if there is none within
+    reach.
+    """
     day = after
     for _ in range(MOST_OPENINGS):
         for moment in moments(schedule, name, number, day):

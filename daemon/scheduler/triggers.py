@@ -1,9 +1,10 @@
-"""What starts runs besides the clock: files that came to rest, webhooks, and runs of other routines that ended.
+"""What starts runs besides the clock: files that came to rest, webhooks, and runs of other routines
+that ended.
 
-Each event has an id that is unique for its routine in the ledger (file versions, the sender's id, the run before), so
-that everything here may be asked again after any crash. What may not start now is treated by its nature: files wait,
-as they still lie there; the end of another run passes like a slot, with its reason; a webhook is refused, as its sender
-can come again.
+Each event has an id that is unique for its routine in the ledger (file versions, the sender's id,
+the run before), so that everything here may be asked again after any crash. What may not start now
+is treated by its nature: files wait, as they still lie there; the end of another run passes like a
+slot, with its reason; a webhook is refused, as its sender can come again.
 """
 
 from __future__ import annotations
@@ -75,12 +76,15 @@ class Triggers:
     async def run_now(self, name: str, *, event: str, trigger: str) -> Run:
         """Start a run by an event, which gets the same run however often it comes.
 
-        Refused where a run of it is under way, or where it may spend no more. Unlike all the rest here, it opens the
-        ledger itself.
+        Refused where a run of it is under way, or where it may spend no more. Unlike all the rest
+        here, it opens the ledger itself.
         """
         if self._ledger.routines[name].run.rehearse_first and await self._ledger.is_held_back(name):
             raise Refused(
-                f"{name} is held back until a rehearsal of it was approved: agentctl rehearse {name}"
+                (  # noqa: UP034
+                    f"{name} is held back until a rehearsal of it was approved: agentctl rehearse "
+                    f"{name}"
+                )
             )
         if cap := await self._ledger.afford(self._ledger.routines[name]):
             if earlier := await self._journal.run_of_event(name, event):
@@ -145,7 +149,9 @@ class Triggers:
     # --- files
 
     async def files(self, name: str, versions: Mapping[str, str]) -> datetime | None:
-        """Start one run for files that have come to rest; else return when to try again, None if that will be told."""
+        """Start one run for files that have come to rest; else return when to try again, None if
+        that will be told.
+        """
         now = self._clock.now()
         if skip_reason := await self._ledger.hindrance_now(name):
             again = await self._opens(name, skip_reason.reason, now)
@@ -239,11 +245,15 @@ class Triggers:
     # --- webhooks
 
     async def hook(self, name: str, *, event: str, body: Any) -> Run:
-        """Start a run by a webhook, or return the one that this event has started. NotFound, Refused."""
+        """Start a run by a webhook, or return the one that this event has started.
+
+        NotFound, Refused.
+        """
         ledger = self._ledger
         if name not in ledger.schedules or not ledger.routines[name].trigger.webhook:
             raise NotFound(f"there is no webhook {name!r} here")
-        event = f"webhook {event}"  # a name space of its own: a stranger must not get hold of other events' runs
+        # a name space of its own: a stranger must not get hold of other events' runs
+        event = f"webhook {event}"
         if earlier := await self._journal.run_of_event(name, event):
             return earlier
         now = self._clock.now()

@@ -1,4 +1,7 @@
-"""Questions to a person, as rows: asked, answered, used up. Functions of a connection, to be handed to the writer."""
+"""Questions to a person, as rows: asked, answered, used up.
+
+Functions of a connection, to be handed to the writer.
+"""
 
 # ruff: noqa: S608  what is put into statements are constants of this file; values are bound
 from __future__ import annotations
@@ -26,11 +29,16 @@ from daemon.store.rows import (
 )
 
 _A = ApprovalStatus
-_COLUMNS = "id, run_id, routine, call_id, tool, request, digest, rule, reason, taint, status, created, expires, decided, actor"
+_COLUMNS = (
+    "id, run_id, routine, call_id, tool, request, digest, rule, reason, taint, status, created, "
+    "expires, decided, actor"
+)
 
 
 def use(connection: sqlite3.Connection, run: Run, id_: str) -> None:
-    """Use an approval up, in the transaction of the step that stands before the call's start; Refused if it cannot."""
+    """Use an approval up, in the transaction of the step that stands before the call's start;
+    Refused if it cannot.
+    """
     used = connection.execute(
         "UPDATE approval SET status = 'used' WHERE id = ? AND run_id = ? AND status = 'approved'",
         (id_, run.id),
@@ -54,10 +62,15 @@ def ask(
     patience: timedelta,
     id_: str,
 ) -> Literal["asked", "pending", "answered"]:
-    """Write a question down under an id unless it stands there already, pending or answered meanwhile."""
+    """Write a question down under an id unless it stands there already, pending or answered
+    meanwhile.
+    """
     place = (run.id, asked.call_id)
     rows = connection.execute(
-        "SELECT status FROM approval WHERE run_id = ? AND call_id = ? AND digest = ? ORDER BY id DESC LIMIT 1",
+        (
+            "SELECT status FROM approval WHERE run_id = ? AND call_id = ? AND digest = ? ORDER BY "
+            "id DESC LIMIT 1"
+        ),
         (*place, asked.digest),
     ).fetchone()
     if rows and rows[0] == _A.PENDING:
@@ -67,8 +80,8 @@ def ask(
     before = "status IN ('pending', 'approved') AND run_id = ? AND call_id = ?"
     settle(connection, before, place, _A.VOID, stamp(now), "")
     row = (
-        id_, run.id, run.routine, asked.call_id, asked.tool, deflate(encode(asked.request)), asked.digest,
-        clean(asked.rule), clean(asked.reason), asked.taint, _A.PENDING, stamp(now), stamp(now + patience), None, "",
+        id_, run.id, run.routine, asked.call_id, asked.tool, deflate(encode(asked.request)), asked.digest,  # noqa: E501
+        clean(asked.rule), clean(asked.reason), asked.taint, _A.PENDING, stamp(now), stamp(now + patience), None, "",  # noqa: E501
     )  # fmt: skip
     connection.execute(
         f"INSERT INTO approval ({_COLUMNS}) VALUES ({', '.join('?' * len(row))})", row
@@ -87,7 +100,10 @@ def settle(
 ) -> tuple[list[Approval], list[Run]]:
     """Give questions their answer, and queue the runs that waited for them."""
     rows = connection.execute(
-        f"UPDATE approval SET status = ?, decided = ?, actor = ? WHERE {where} RETURNING {_COLUMNS}",
+        (
+            f"UPDATE approval SET status = ?, decided = ?, actor = ? WHERE {where} RETURNING "
+            f"{_COLUMNS}"
+        ),
         (status, now, by, *values),
     ).fetchall()
     answered = [_approval_of(row) for row in rows]
@@ -144,7 +160,10 @@ def find_approval(connection: sqlite3.Connection, part: str) -> Approval:
         )
     if len(found) > 1:
         raise NotFound(
-            f"{told!r} fits several approvals, {found[0].id} and {found[1].id} among them; give more of the id"
+            (  # noqa: UP034
+                f"{told!r} fits several approvals, {found[0].id} and {found[1].id} among them; give "  # noqa: E501
+                "more of the id"
+            )
         )
     return found[0]
 

@@ -1,8 +1,9 @@
 """Runs that wait for a person's word, and the word.
 
-A run that is parked is in nobody's hands: its row says `waiting`, and here stands what it waits for. An answer queues
-it again, and it resumes from its steps like any other. That an approved call starts at most once hangs on two writes
-that cannot come apart: the step that stands before its start, and the approval's being used up (asking.use).
+A run that is parked is in nobody's hands: its row says `waiting`, and here stands what it waits
+for. An answer queues it again, and it resumes from its steps like any other. That an approved call
+starts at most once hangs on two writes that cannot come apart: the step that stands before its
+start, and the approval's being used up (asking.use).
 """
 
 from __future__ import annotations
@@ -43,8 +44,9 @@ class Approvals(Runs):
     ) -> Run:
         """Let go of a running run until a person has answered, in one durable commit. Fenced.
 
-        What was asked already stays asked, with its id and its time, and nobody is told of it again. Of what is asked
-        for the first time people are told by `notice`, in this commit. A run that was answered in between is queued.
+        What was asked already stays asked, with its id and its time, and nobody is told of it
+        again. Of what is asked for the first time people are told by `notice`, in this commit. A
+        run that was answered in between is queued.
         """
         now = self._clock()
         ids = [id_ for id_, _ in notice.questions] if notice else [new_id() for _ in petitions]
@@ -77,7 +79,9 @@ class Approvals(Runs):
     async def answer(
         self, id_: str, status: ApprovalStatus, *, by: str
     ) -> tuple[list[Approval], list[Run]]:
-        """Write down a person's word; return what it answered and the runs that can go on. NotFound, Refused.
+        """Write down a person's word; return what it answered and the runs that can go on.
+
+        NotFound, Refused.
 
         All that waits for the same is answered at once: the same request, of the same routine.
         """
@@ -107,7 +111,9 @@ class Approvals(Runs):
         return await self._db.write(work, durable=True)
 
     async def void(self, ids: Collection[str], *, by: str = "") -> list[Run]:
-        """Let questions go that are no longer what would happen; return the runs that go on and are judged anew."""
+        """Let questions go that are no longer what would happen; return the runs that go on and are
+        judged anew.
+        """
         now, marks = stamp(self._clock()), ", ".join("?" * len(ids))
 
         def work(connection: sqlite3.Connection) -> list[Run]:
@@ -139,7 +145,9 @@ class Approvals(Runs):
         return await self._db.write(work, durable=True)
 
     async def keep_remembered(self, change: Callable[[str | None], str]) -> str:
-        """Change what processes that share the database allow for good, and return it; None: nothing was kept yet."""
+        """Change what processes that share the database allow for good, and return it; None:
+        nothing was kept yet.
+        """
 
         def work(connection: sqlite3.Connection) -> str:
             row = connection.execute(
@@ -165,7 +173,10 @@ class Approvals(Runs):
         return await self._db.read(work)
 
     async def approval(self, id_or_part: str) -> Approval:
-        """Return the approval of that id; its beginning or its end (>= 4 characters) is enough. NotFound."""
+        """Return the approval of that id; its beginning or its end (>= 4 characters) is enough.
+
+        NotFound.
+        """
         return await self._db.read(lambda connection: find_approval(connection, id_or_part))
 
     async def approvals(

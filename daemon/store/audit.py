@@ -1,9 +1,11 @@
-"""The audit: every call with its verdict and its end, and what people decided about them, chained by hashes.
+"""The audit: every call with its verdict and its end, and what people decided about them, chained
+by hashes.
 
-It holds digests of what was asked and what came back, never the words: those are in the journal, from which they can be
-forgotten without breaking the chain. A row is written in the transaction of what it tells of, so neither is there
-without the other. The chain proves that no row was changed, taken out or put in before its last one; whoever has noted
-the last hash can prove that nothing was cut off behind it either.
+It holds digests of what was asked and what came back, never the words: those are in the journal,
+from which they can be forgotten without breaking the chain. A row is written in the transaction of
+what it tells of, so neither is there without the other. The chain proves that no row was changed,
+taken out or put in before its last one; whoever has noted the last hash can prove that nothing was
+cut off behind it either.
 """
 
 # ruff: noqa: S608  what is put into statements are constants of this file; values are bound

@@ -1,10 +1,13 @@
-"""Waits that were begun while the clock was ahead: each is moved so that it lasts as long as it was meant to.
+"""Waits that were begun while the clock was ahead: each is moved so that it lasts as long as it was
+meant to.
 
-A wait is stored as the instant at which it ends, as its end has to be found after a restart. Beside it stands when it
-began. If that is later than now, the clock was ahead when the row was written and has been set back since; the wait
-then begins anew now, with its own length. So no wait is longer than it was meant to be, whatever the clock did.
+A wait is stored as the instant at which it ends, as its end has to be found after a restart. Beside
+it stands when it began. If that is later than now, the clock was ahead when the row was written and
+has been set back since; the wait then begins anew now, with its own length. So no wait is longer
+than it was meant to be, whatever the clock did.
 
-Where several machines share a database, this is measured by the clock of the database, as leases are.
+Where several machines share a database, this is measured by the clock of the database, as leases
+are.
 """
 
 # ruff: noqa: S608  what is put into statements are constants of this file; values are bound
@@ -22,9 +25,12 @@ from daemon.store.rows import MICROSECOND, RUN, run_of
 log = structlog.get_logger()
 
 DAY = timedelta(days=1) // MICROSECOND
-"""Rows of older versions do not say when their wait began: one that ends later than in a day ends now."""
+"""Rows of older versions do not say when their wait began: one that ends later than in a day ends
+now.
+"""
 
-# The end of a wait that began while the clock was ahead, from the columns of its end and its beginning. Takes now.
+# The end of a wait that began while the clock was ahead, from the columns of its end and its
+# beginning. Takes now.
 _END = "? + CASE WHEN {since} IS NULL THEN 0 ELSE {end} - {since} END"
 # Which waits these are. Takes now, and now + DAY.
 _WRONG = "({since} > ? OR {since} IS NULL AND {end} > ?)"
@@ -43,12 +49,13 @@ WHERE status = 'pending' AND {_WRONG.format(**_DELIVERY)} RETURNING id
 """
 _MOVE_QUESTIONS = """
 UPDATE approval SET expires = ? + expires - created, created = ? WHERE status = 'pending' AND created > ? RETURNING id
-"""
+"""  # noqa: E501
 _MOVE_PAUSES = """
 UPDATE routine SET paused_until = ? + paused_until - paused_since, paused_since = ?
 WHERE paused = 1 AND paused_until IS NOT NULL AND paused_since > ? RETURNING name
 """
-# Reminders and the cool-down of an incident are counted from when people were told, and from when it was over.
+# Reminders and the cool-down of an incident are counted from when people were told, and from when
+# it was over.
 _MOVE_INCIDENTS = """
 UPDATE incident SET opened = CASE WHEN opened > ? THEN ? ELSE opened END,
     seen = CASE WHEN seen > ? THEN ? ELSE seen END, told = CASE WHEN told > ? THEN ? ELSE told END,
@@ -82,15 +89,19 @@ class MovedWaits:
                 deliveries=list(self.deliveries),
                 questions=list(self.questions),
                 pauses=list(self.pauses),
-                why="they began while the clock was ahead; each lasts as long as it was meant to, from now on",
+                why=(
+                    "they began while the clock was ahead; each lasts as long as it was meant to, "
+                    "from now on"
+                ),
             )
 
 
 def move_waits(connection: sqlite3.Connection, now: int, *, skew: int = 0) -> MovedWaits:
-    """Move every wait that began later than `now` + `skew`, microseconds, in the transaction under way.
+    """Move every wait that began later than `now` + `skew`, microseconds, in the transaction under
+    way.
 
-    `skew` is by how much clocks of several machines may differ without one of them being wrong. Deliveries are left
-    out, as they wait by the clock of whoever sends them: see `move_deliveries`.
+    `skew` is by how much clocks of several machines may differ without one of them being wrong.
+    Deliveries are left out, as they wait by the clock of whoever sends them: see `move_deliveries`.
     """
     latest = now + skew
     runs = connection.execute(_MOVE_RUNS, (now, now, latest, now + DAY)).fetchall()

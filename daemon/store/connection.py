@@ -12,15 +12,19 @@ from daemon.errors import ConfigError, Fault, StoreDamaged, StoreFull
 MINIMUM = (3, 35, 0)  # RETURNING; Debian 11 has 3.34, Ubuntu 22.04 3.37
 APPLICATION = 0x61677464  # "agtd": tells our file from somebody else's SQLite database
 
-# Somebody with a `sqlite3` shell open may hold the write lock; SQLite's own back-off has been seen to take 2 s.
+# Somebody with a `sqlite3` shell open may hold the write lock; SQLite's own back-off has been seen
+# to take 2 s.
 BUSY_MS = 15_000
 
-# What can become of the file under a living daemon: told in words, and raised as StoreFull, because the answer is the
-# same for each: nothing of this work was kept, nothing may be started on it, later ones may succeed again.
+# What can become of the file under a living daemon: told in words, and raised as StoreFull, because
+# the answer is the same for each: nothing of this work was kept, nothing may be started on it,
+# later ones may succeed again.
 TROUBLES = {
     sqlite3.SQLITE_FULL: "the disk is full; make room",
     sqlite3.SQLITE_IOERR: "the disk reports an error; check the space left and the system's log",
-    sqlite3.SQLITE_CANTOPEN: "the file can no longer be opened; check the folder and the limit on open files",
+    sqlite3.SQLITE_CANTOPEN: (
+        "the file can no longer be opened; check the folder and the limit on open files"
+    ),
     sqlite3.SQLITE_READONLY: "the file has become read-only; check its owner and the mount",
     sqlite3.SQLITE_BUSY: "another program holds a lock on it; close that program",
     sqlite3.SQLITE_CORRUPT: "the file is damaged; stop the daemon and restore a backup",
@@ -29,7 +33,9 @@ TROUBLES = {
 
 
 def explain(error: BaseException, path: Path) -> BaseException:
-    """Return what to raise instead of `error`: StoreFull with a remedy if the file is in trouble, else itself."""
+    """Return what to raise instead of `error`: StoreFull with a remedy if the file is in trouble,
+    else itself.
+    """
     trouble = TROUBLES.get(_primary_code(error))
     if trouble is None:
         return error
@@ -45,7 +51,9 @@ def _primary_code(error: BaseException) -> int:
 
 
 def open_writer(path: Path, migrations: Path) -> sqlite3.Connection:
-    """Open the one connection that writes, with the tables as this version of the program knows them."""
+    """Open the one connection that writes, with the tables as this version of the program knows
+    them.
+    """
     check_sqlite(sqlite3.sqlite_version_info)
     try:
         # Before SQLite sees it: it gives the WAL and its index the mode of the database.
@@ -68,7 +76,8 @@ def open_writer(path: Path, migrations: Path) -> sqlite3.Connection:
         connection.execute("PRAGMA synchronous = NORMAL")
         # What is deleted is overwritten: Debian's SQLite does so by itself, others have to be told.
         connection.execute("PRAGMA secure_delete = ON")
-        # Every 16 MiB: a page that is written again and again, as most are, is copied over once for all that.
+        # Every 16 MiB: a page that is written again and again, as most are, is copied over once for
+        # all that.
         connection.execute("PRAGMA wal_autocheckpoint = 4000")
         connection.execute(
             "PRAGMA journal_size_limit = 16777216"
@@ -105,7 +114,8 @@ def _tune(connection: sqlite3.Connection) -> None:
     connection.execute("PRAGMA foreign_keys = ON")
     connection.execute("PRAGMA temp_store = MEMORY")
     connection.execute("PRAGMA cache_size = -8192")  # KiB, at most, for each of three connections
-    # No mmap: there a read error of the disk is not an exception but a SIGBUS, and the daemon is to live through it.
+    # No mmap: there a read error of the disk is not an exception but a SIGBUS, and the daemon is to
+    # live through it.
 
 
 def check_sqlite(version: tuple[int, ...]) -> None:
@@ -124,9 +134,11 @@ def check_sqlite(version: tuple[int, ...]) -> None:
 
 
 def check_features(connection: sqlite3.Connection) -> None:
-    """Raise ConfigError if this Python's SQLite lacks full-text search or JSON, which recent ones always have.
+    """Raise ConfigError if this Python's SQLite lacks full-text search or JSON, which recent ones
+    always have.
 
-    Each is tried, as SQLite's list of modules does not name json_each before its first use (seen in 3.53).
+    Each is tried, as SQLite's list of modules does not name json_each before its first use (seen in
+    3.53).
     """
     for feature, trial in (("FTS5", "SELECT fts5_source_id()"), ("JSON", "SELECT json('[]')")):
         try:
@@ -153,7 +165,10 @@ def migrate(connection: sqlite3.Connection, path: Path, migrations: Path) -> Non
     if newer := applied - set(known):
         raise _unusable(
             path,
-            f"was written by a newer version of agentd (schema {max(newer)}, this one knows {max(known, default=0)})",
+            (
+                f"was written by a newer version of agentd (schema {max(newer)}, this one knows "
+                f"{max(known, default=0)})"
+            ),
             "install that version again, or restore a backup made before the upgrade",
         )
     missing = sorted(set(known) - applied)
@@ -175,7 +190,8 @@ def migrate(connection: sqlite3.Connection, path: Path, migrations: Path) -> Non
 
 
 def _set_aside(connection: sqlite3.Connection, path: Path, version: int) -> None:
-    """Copy a database before it is brought up to date, so that the version before can be had back; one copy is kept.
+    """Copy a database before it is brought up to date, so that the version before can be had back;
+    one copy is kept.
 
     ConfigError if it is damaged, or if there is no room for the copy: then nothing is changed.
     """

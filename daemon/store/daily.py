@@ -1,4 +1,6 @@
-"""What happened day by day: for the pictures of weeks, where a row per run would be too much to carry."""
+"""What happened day by day: for the pictures of weeks, where a row per run would be too much to
+carry.
+"""
 
 # ruff: noqa: S608  what is put into statements are constants of this room; values are bound
 from __future__ import annotations
@@ -13,10 +15,12 @@ from datetime import datetime
 from daemon.store.repository import Repository
 from daemon.store.rows import LAST_BEFORE, stamp
 
-# Summed up where the rows are: to carry ten thousand of them over takes longer than all the rest. `+`: by the ids.
+# Summed up where the rows are: to carry ten thousand of them over takes longer than all the rest.
+# `+`: by the ids.
 _ENDED = (
-    "SELECT routine, {day} AS day, status, silent, count(*), sum(input), sum(output) FROM run"
-    f" WHERE id > {LAST_BEFORE} AND created >= ? AND created < ? AND +ended IS NOT NULL GROUP BY 1, 2, 3, 4"
+    "SELECT routine, {day} AS day, status, silent, count(*), sum(input), sum(output) FROM run "
+    f"WHERE id > {LAST_BEFORE} AND created >= ? AND created < ? AND +ended IS NOT NULL GROUP BY 1, "
+    "2, 3, 4"
 )
 _NOT_STARTED = (
     "SELECT routine, first, last, count, outcome FROM slot"
@@ -32,7 +36,9 @@ class Day:
     day: int
     """The place of the day among those that were asked about."""
     outcomes: Counter[str] = field(default_factory=Counter)
-    """Runs by status (`silent` of its own), and slots that were `missed` or `skipped` without a run."""
+    """Runs by status (`silent` of its own), and slots that were `missed` or `skipped` without a
+    run.
+    """
     tokens: Counter[str] = field(default_factory=Counter)
     """`input` and `output`."""
 
@@ -41,7 +47,9 @@ class Days(Repository):
     """The journal, summed up by routine and day."""
 
     async def days(self, edges: Sequence[datetime]) -> list[Day]:
-        """Return what became of each routine between each edge and the next one, where anything did."""
+        """Return what became of each routine between each edge and the next one, where anything
+        did.
+        """
         marks = [stamp(edge) for edge in edges]
 
         def work(connection: sqlite3.Connection) -> list[Day]:

@@ -1,12 +1,14 @@
 """One SQLite file, one thread that writes it, a few that read it.
 
-Theory of operation. Exactly one connection writes: SQLite before 3.51.3 can corrupt a WAL that two connections
-checkpoint, and a single writer never waits for a lock. Whoever wants to write hands over a function; the thread
-takes all that have come in meanwhile into one transaction (group commit) and then answers all of them at once.
+Theory of operation. Exactly one connection writes: SQLite before 3.51.3 can corrupt a WAL that two
+connections checkpoint, and a single writer never waits for a lock. Whoever wants to write hands
+over a function; the thread takes all that have come in meanwhile into one transaction (group
+commit) and then answers all of them at once.
 
-A commit survives kill -9 as it is (WAL, synchronous=NORMAL). A *durable* one survives power loss as well: its batch
-is committed with synchronous=FULL, which also carries every earlier commit to the disk. SQLite syncs only when the
-transaction dirtied a page, so a durable work must change a row; and the pragma is refused inside a transaction.
+A commit survives kill -9 as it is (WAL, synchronous=NORMAL). A *durable* one survives power loss as
+well: its batch is committed with synchronous=FULL, which also carries every earlier commit to the
+disk. SQLite syncs only when the transaction dirtied a page, so a durable work must change a row;
+and the pragma is refused inside a transaction.
 """
 
 from __future__ import annotations
@@ -30,13 +32,17 @@ Work: TypeAlias = Callable[[sqlite3.Connection], T]
 
 MIGRATIONS = Path(__file__).parent / "sql"
 BATCH = 256  # more than that and the first in line waits noticeably for the last
-TURN = 8  # answers that are given in one turn of the loop: a run does a third of a millisecond of work with each
+# answers that are given in one turn of the loop: a run does a third of a millisecond of work with
+# each
+TURN = 8
 RIDE = 0.02  # seconds that a write nobody waits for may wait for another one to share a commit with
 READERS = 2  # reads are short; a second one keeps `list` from queuing behind a search of the memory
 
 
 class Database:
-    """Write through one thread, read through others; to be used from the event loop that opened it."""
+    """Write through one thread, read through others; to be used from the event loop that opened
+    it.
+    """
 
     shared: ClassVar[bool] = False
     """Whether other processes write it as well (store/postgres/database.py)."""
@@ -53,7 +59,9 @@ class Database:
         self._closing = False
         self._full = False
         self.when_refused: Callable[[StoreFull], None] = lambda fault: None
-        """Is told, on the loop, that the file takes nothing: where a write was refused that the one before was not."""
+        """Is told, on the loop, that the file takes nothing: where a write was refused that the one
+        before was not.
+        """
         self._refusing = False
         self._outcomes: deque[_Outcome] = deque()
         """What was done, and is to be told; filled by the threads."""
@@ -64,7 +72,10 @@ class Database:
         """How often works have set out: what was submitted after the last one is still here."""
         self._departure: asyncio.TimerHandle | None = None
         self._latest: float | None = None
-        """When what rides sets out at the latest. The timer is not set anew for each that is taken along before."""
+        """When what rides sets out at the latest.
+
+        The timer is not set anew for each that is taken along before.
+        """
         self._departing = False
         """They set out when the loop comes to it next."""
         # daemon threads: a process that dies for another reason must not hang on them
@@ -75,7 +86,9 @@ class Database:
 
     @classmethod
     async def open(cls, path: Path, *, migrations: Path = MIGRATIONS) -> Database:
-        """Open the database, create or bring its tables up to date; ConfigError says what is wrong with it."""
+        """Open the database, create or bring its tables up to date; ConfigError says what is wrong
+        with it.
+        """
         self = cls(path, migrations, asyncio.get_running_loop())
         self._writer.start()
         await self._opened
@@ -84,8 +97,9 @@ class Database:
     async def write(self, work: Work[T], *, durable: bool = False) -> T:
         """Run `work` inside a transaction and return its result once that is committed.
 
-        What it raises is raised here, and nothing of it is kept; its neighbours in the same commit are unharmed.
-        StoreFull: the disk took it not, and perhaps not its neighbours. It runs in the writer's thread.
+        What it raises is raised here, and nothing of it is kept; its neighbours in the same commit
+        are unharmed. StoreFull: the disk took it not, and perhaps not its neighbours. It runs in
+        the writer's thread.
         """
         return await self.submit(work, durable=durable)
 
@@ -94,9 +108,10 @@ class Database:
     ) -> asyncio.Future[T]:
         """Do the same without awaiting: works are committed in the order of their submission.
 
-        With `lazily` the work rides with the next one, or after RIDE seconds: a commit, and waking the thread for it,
-        cost more than most of what is in one. The others set out in the loop's next turn: whoever submits has more to
-        do in this one, and a thread that is woken meanwhile only takes the interpreter away from it.
+        With `lazily` the work rides with the next one, or after RIDE seconds: a commit, and waking
+        the thread for it, cost more than most of what is in one. The others set out in the loop's
+        next turn: whoever submits has more to do in this one, and a thread that is woken meanwhile
+        only takes the interpreter away from it.
         """
         if self._closing:
             raise RuntimeError("the database is closed")
@@ -137,7 +152,9 @@ class Database:
         await self.apart(lambda _connection: None)
 
     async def apart(self, work: Work[T]) -> T:
-        """Run `work` on the writing connection outside any transaction, as VACUUM and checkpoints need it."""
+        """Run `work` on the writing connection outside any transaction, as VACUUM and checkpoints
+        need it.
+        """
         if self._closing:
             raise RuntimeError("the database is closed")
         future: asyncio.Future[T] = self._loop.create_future()
@@ -146,7 +163,9 @@ class Database:
         return await future
 
     async def read(self, work: Work[T]) -> T:
-        """Run `work` on a read-only connection, inside one snapshot that holds every write awaited before."""
+        """Run `work` on a read-only connection, inside one snapshot that holds every write awaited
+        before.
+        """
         if self._closing:
             raise RuntimeError("the database is closed")
         future: asyncio.Future[T] = self._loop.create_future()
@@ -154,7 +173,9 @@ class Database:
         return await future
 
     def _reader(self) -> _Reader:
-        """Return who answers soonest; of several that are free always the same, as it has most still at hand."""
+        """Return who answers soonest; of several that are free always the same, as it has most
+        still at hand.
+        """
         free = min(self._readers, key=_Reader.behind, default=None)
         if free is None or (free.behind() and len(self._readers) < READERS):
             free = _Reader(len(self._readers), self._read_forever)
@@ -239,7 +260,8 @@ class Database:
         return outcomes
 
     def _do_all(self, connection: sqlite3.Connection, batch: Sequence[_Item]) -> list[_Outcome]:
-        """Do the works in one transaction; should one fail, all again, each one kept from harming its neighbours.
+        """Do the works in one transaction; should one fail, all again, each one kept from harming
+        its neighbours.
 
         Hardly ever one does, and a savepoint around each would cost more than many of them.
         """
@@ -296,7 +318,9 @@ class Database:
     # --- on the loop
 
     def _settle(self) -> None:
-        """Resolve futures in their order, a few in each turn of the loop, as those who waited do much at once."""
+        """Resolve futures in their order, a few in each turn of the loop, as those who waited do
+        much at once.
+        """
         for _ in range(min(TURN, len(self._outcomes))):
             future, result, error = self._outcomes.popleft()
             if future.done():  # its waiter was cancelled
@@ -347,7 +371,8 @@ class Database:
         try:
             return work(connection)
         except BaseException as error:
-            # whoever holds the error holds the cursors of its frames, and these this snapshot: later reads would see it
+            # whoever holds the error holds the cursors of its frames, and these this snapshot:
+            # later reads would see it
             traceback.clear_frames(error.__traceback__)
             raise
         finally:

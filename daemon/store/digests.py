@@ -20,7 +20,7 @@ SELECT routine, count(*), count(CASE WHEN silent = 1 OR status = 'skipped' THEN 
     count(CASE WHEN status IN ('failed', 'timed_out', 'interrupted') THEN 1 END),
     count(CASE WHEN status IN ('queued', 'running', 'waiting') THEN 1 END)
 FROM run WHERE id > {LAST_BEFORE} AND created >= ? AND created < ? GROUP BY +routine ORDER BY +routine
-"""
+"""  # noqa: E501
 _MISSED = """
 SELECT routine, sum(count) FROM slot
 WHERE last >= ? AND first < ? AND outcome = 'missed' AND run_id IS NULL GROUP BY routine

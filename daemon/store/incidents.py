@@ -1,16 +1,19 @@
 """What is wrong and who has been told: one alert per cause, a reminder, one word when it is over.
 
-Theory of operation. A failure of a routine has a signature: its error without what differs from time to time. The first
-one opens an incident and is an alert. While the incident is open, further ones only count; what would have been sent is
-kept as suppressed, until a reminder is due. A success closes every incident of its routine, and whoever was alerted is
-told once. The same failure soon after is the same incident again: its row is opened anew, without a new alert. All of
-that is decided in the transaction that ends the run, so that no crash alerts twice or never.
+Theory of operation. A failure of a routine has a signature: its error without what differs from
+time to time. The first one opens an incident and is an alert. While the incident is open, further
+ones only count; what would have been sent is kept as suppressed, until a reminder is due. A success
+closes every incident of its routine, and whoever was alerted is told once. The same failure soon
+after is the same incident again: its row is opened anew, without a new alert. All of that is
+decided in the transaction that ends the run, so that no crash alerts twice or never.
 
-A target that takes nothing is an incident too; its alert goes to the other places that `[incidents] to` names.
+A target that takes nothing is an incident too; its alert goes to the other places that `[incidents]
+to` names.
 
-A run that waits for a person is an incident of its routine's approvals while a question is open. Each new question goes
-once to each target of its notice: the routine's own that want it, and those of `[incidents] to` besides. There is
-no reminder, and nobody is told when it is over: who answered knows.
+A run that waits for a person is an incident of its routine's approvals while a question is open.
+Each new question goes once to each target of its notice: the routine's own that want it, and those
+of `[incidents] to` besides. There is no reminder, and nobody is told when it is over: who answered
+knows.
 """
 
 # ruff: noqa: S608  what is put into statements are constants of this room; values are bound
@@ -49,12 +52,17 @@ _COLUMNS = (
 )
 
 _NUMBER = re.compile(
-    r"(?i)\b[0-9a-hjkmnp-tv-z]{26}\b|\b0x[0-9a-f]+\b|\b[0-9a-f]{8,}(?:-[0-9a-f]+)*\b|\d+(?:[.,:]\d+)*"
+    (  # noqa: UP034
+        r"(?i)\b[0-9a-hjkmnp-tv-z]{26}\b|\b0x[0-9a-f]+\b|\b[0-9a-f]{8,}(?:-[0-9a-f]+)*\b|\d+(?:[.,:"
+        r"]\d+)*"
+    )
 )
 
 
 def signature_of(error: str) -> str:
-    """Return what an error has in common with the next one of its kind: its words, without numbers and ids."""
+    """Return what an error has in common with the next one of its kind: its words, without numbers
+    and ids.
+    """
     return " ".join(_NUMBER.sub("#", error.lower()).split())[:_LONGEST]
 
 
@@ -67,8 +75,13 @@ class Incidents(Repository):
     """What is wrong with the record itself, and so cannot be written there yet."""
 
     async def incidents(self, *, closed: bool = False, limit: int = 50) -> list[Incident]:
-        """Return the open incidents, the latest first; with `closed` those that are over as well."""
-        rest = f"{'' if closed else 'WHERE closed IS NULL'} ORDER BY closed IS NOT NULL, seen DESC, id DESC LIMIT ?"
+        """Return the open incidents, the latest first; with `closed` those that are over as
+        well.
+        """
+        rest = (
+            f"{'' if closed else 'WHERE closed IS NULL'} ORDER BY closed IS NOT NULL, seen DESC, id "  # noqa: E501
+            "DESC LIMIT ?"
+        )
 
         def work(connection: sqlite3.Connection) -> list[Incident]:
             return _found(connection, rest, (limit,))
@@ -118,8 +131,9 @@ class Incidents(Repository):
     ) -> Incident | None:
         """Take note of trouble that is no run's; return the incident if nobody could be told of it.
 
-        With `delivery`, an alert that this target did not take goes to the next place. `cause` is what errors that
-        differ have in common; `advice` is what a person is told besides; `since` is when it began, if not just now.
+        With `delivery`, an alert that this target did not take goes to the next place. `cause` is
+        what errors that differ have in common; `advice` is what a person is told besides; `since`
+        is when it began, if not just now.
         """
         now = self._clock()
 
@@ -178,7 +192,9 @@ def tell_of_waiting(
     now: datetime,
     alerting: Alerting,
 ) -> None:
-    """Open the incident of a run that waits and put its questions into the outbox, in the transaction that parks it."""
+    """Open the incident of a run that waits and put its questions into the outbox, in the
+    transaction that parks it.
+    """
     subject = waiting_subject(run.routine)
     incident, _ = _happened(
         connection, subject, detail, run, now, alerting, cause="waits for a person"
@@ -194,7 +210,9 @@ def tell_of_waiting(
 def close_waiting(
     connection: sqlite3.Connection, routines: Collection[str], runs: Sequence[str], now: int
 ) -> None:
-    """End what tells of questions once none is open: the incidents of these routines, unsent notices of these runs."""
+    """End what tells of questions once none is open: the incidents of these routines, unsent
+    notices of these runs.
+    """
     for routine in routines:
         connection.execute(
             "UPDATE incident SET closed = ? WHERE subject = ? AND closed IS NULL AND NOT EXISTS"
@@ -203,9 +221,9 @@ def close_waiting(
         )
     for run in runs:
         connection.executemany(
-            "UPDATE outbox SET status = 'suppressed', next_at = NULL, error = 'nothing is asked any more'"
-            " WHERE id = ? AND status = 'pending' AND NOT EXISTS"
-            " (SELECT 1 FROM approval WHERE status = 'pending' AND run_id = ?)",
+            "UPDATE outbox SET status = 'suppressed', next_at = NULL, error = 'nothing is asked any "  # noqa: E501
+            "more' WHERE id = ? AND status = 'pending' AND NOT EXISTS (SELECT 1 FROM approval WHERE "  # noqa: E501
+            "status = 'pending' AND run_id = ?)",
             [(id_, run) for id_ in questions_of(connection, run)],
         )
 
@@ -254,7 +272,8 @@ def _put(
     now: datetime,
 ) -> None:
     connection.execute(
-        "INSERT INTO outbox (run_id, target, kind, options, zone, status, created, next_at, waits_since)"
+        "INSERT INTO outbox (run_id, target, kind, options, zone, status, created, next_at, "
+        "waits_since)"
         " VALUES (?, ?, ?, ?, ?, 'pending', ?, ?, ?)",
         (run_id, target, kind, json.dumps(options, separators=(",", ":")), zone, *[stamp(now)] * 3),
     )
@@ -271,7 +290,9 @@ def judge(
     zone: str,
     alerting: Alerting,
 ) -> list[Wanted]:
-    """Return what becomes of each delivery of a run's end, and keep the incidents of its routine."""
+    """Return what becomes of each delivery of a run's end, and keep the incidents of its
+    routine.
+    """
     assert run.ended is not None  # noqa: S101  the caller has just ended it
     subject = f"routine {run.routine}"
     sent = DeliveryStatus.SUPPRESSED if run.silent else DeliveryStatus.PENDING
@@ -333,14 +354,16 @@ def _happened(
     if not same:
         values = (subject, signature, error, stamp(now), stamp(now), run_id)
         row = connection.execute(
-            "INSERT INTO incident (subject, signature, detail, opened, seen, run_id) VALUES (?, ?, ?, ?, ?, ?)"
+            "INSERT INTO incident (subject, signature, detail, opened, seen, run_id) VALUES (?, ?, "
+            "?, ?, ?, ?)"
             f" RETURNING {_COLUMNS}",
             values,
         ).fetchone()
         return _of(row), True
     row = connection.execute(
-        "UPDATE incident SET count = count + 1, seen = ?, detail = ?, run_id = coalesce(?, run_id), closed = NULL,"
-        f" acked = CASE WHEN closed IS NULL THEN acked END WHERE id = ? RETURNING {_COLUMNS}",
+        "UPDATE incident SET count = count + 1, seen = ?, detail = ?, run_id = coalesce(?, run_id),"
+        " closed = NULL, acked = CASE WHEN closed IS NULL THEN acked END WHERE id = ? RETURNING "
+        f"{_COLUMNS}",
         (stamp(now), error, run_id, same[0].id),
     ).fetchone()
     incident = _of(row)

@@ -1,8 +1,9 @@
 """The journal: what was due, what was run, what each run did and where its report went.
 
-Everything the daemon knows across a restart stands here. Three rules (the writer in database.py keeps them cheap):
-a step whose loss would repeat something is committed before the next action; what must survive power loss is committed
-durably before it is acted upon or acknowledged; nothing else waits for the disk.
+Everything the daemon knows across a restart stands here. Three rules (the writer in database.py
+keeps them cheap): a step whose loss would repeat something is committed before the next action;
+what must survive power loss is committed durably before it is acted upon or acknowledged; nothing
+else waits for the disk.
 """
 
 from __future__ import annotations
@@ -57,21 +58,26 @@ class Journal(
     Renaming,
     RunStore,
 ):
-    """The record of slots, what became of them (slot_outcomes.py), events (trigger_events.py), runs and steps, what
-    they wait for (approvals.py), deliveries (outbox.py), messages (run_messages.py), money (spending.py), what was kept
-    from models (quarantine.py) and of all calls (audit.py)."""
+    """The record of slots, what became of them (slot_outcomes.py), events (trigger_events.py), runs
+    and steps, what they wait for (approvals.py), deliveries (outbox.py), messages
+    (run_messages.py), money (spending.py), what was kept from models (quarantine.py) and of all
+    calls (audit.py).
+    """
 
     async def open_slots(self, claims: Sequence[Claim]) -> list[Run | None]:
         """Give each claim its slot and a queued run, all or none of them.
 
-        None where the slot is taken, or where more runs are unended than the claim may stand beside.
+        None where the slot is taken, or where more runs are unended than the claim may stand
+        beside.
         """
         runs = await super().open_slots(claims)
         self._keep_fresh(run for run in runs if run)
         return runs
 
     async def rename(self, old: str, new: str) -> None:
-        """Let what is known of one routine be known of another; Refused if there was one of that name."""
+        """Let what is known of one routine be known of another; Refused if there was one of that
+        name.
+        """
         await super().rename(old, new)
         self.look_again()
 
@@ -93,7 +99,9 @@ class Journal(
         return await self._db.read(work)
 
     async def counts(self) -> Json:
-        """Return how much there is: runs and deliveries by status, steps, and the bytes of the database."""
+        """Return how much there is: runs and deliveries by status, steps, and the bytes of the
+        database.
+        """
 
         def work(connection: sqlite3.Connection) -> Json:
             (pages,) = connection.execute(

@@ -1,8 +1,9 @@
 """Who lives, and what becomes of the runs of the dead, where several processes share the store.
 
-Theory of operation. Each process beats: in one commit it writes its row, renews the leases of the runs it lives, queues
-the runs of those who let theirs run out, and learns which of its own are no longer its own or are to be cancelled. All
-moments are the database's: the clocks of machines need not agree. Of all daemons one leads, for as long as it beats.
+Theory of operation. Each process beats: in one commit it writes its row, renews the leases of the
+runs it lives, queues the runs of those who let theirs run out, and learns which of its own are no
+longer its own or are to be cancelled. All moments are the database's: the clocks of machines need
+not agree. Of all daemons one leads, for as long as it beats.
 """
 
 from __future__ import annotations
@@ -45,7 +46,9 @@ class Worker:
     leads: bool = False
     """It does what one daemon of all has to do: it sends reports and keeps house."""
     has: Json = field(default_factory=dict)
-    """What it has that runs may need: names of tools and MCP servers; nothing where its version does not say."""
+    """What it has that runs may need: names of tools and MCP servers; nothing where its version
+    does not say.
+    """
     silent: timedelta = timedelta()
     """How long nothing has been heard of it, by the clock of the database."""
 
@@ -70,8 +73,11 @@ INSERT INTO worker (id, kind, host, pid, version, started, seen, running, capaci
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (id) DO UPDATE SET seen = excluded.seen, running = excluded.running, capacity = excluded.capacity,
     has = excluded.has
-"""
-_RENEW = "UPDATE run SET lease_until = ? WHERE id = ? AND fence = ? AND status = 'running' RETURNING cancel"
+"""  # noqa: E501
+_RENEW = (
+    "UPDATE run SET lease_until = ? WHERE id = ? AND fence = ? AND status = 'running' RETURNING "
+    "cancel"
+)
 # A sub-agent is taken up by whoever takes up its parent.
 _EXPIRED = """
 UPDATE run SET status = 'queued', fence = fence + 1, owner = NULL, lease_until = NULL
@@ -79,7 +85,7 @@ WHERE status = 'running' AND lease_until < ? AND trigger <> 'subagent' RETURNING
 """
 _LEAD = """
 UPDATE worker SET leads = ? WHERE id = ? AND NOT EXISTS (SELECT 1 FROM worker WHERE leads > ? AND id <> ?) RETURNING id
-"""
+"""  # noqa: E501
 
 
 class Leases(Runs):
@@ -92,7 +98,8 @@ class Leases(Runs):
         may_lead: bool,
         heal: Callable[[sqlite3.Connection, int], None] | None = None,
     ) -> LeaseRenewal:
-        """Say that a process lives, renew its leases and take what the dead have left; `heal` is done in between.
+        """Say that a process lives, renew its leases and take what the dead have left; `heal` is
+        done in between.
 
         Durable, as a fence moves: a server that crashes must not forget that.
         """
@@ -163,18 +170,26 @@ class Leases(Runs):
         return moved
 
     def _end_leases_of_the_future(self, connection: sqlite3.Connection, now: int) -> None:
-        """Shorten the leases of processes that were heard of last while the clock of the database was ahead.
+        """Shorten the leases of processes that were heard of last while the clock of the database
+        was ahead.
 
-        They keep them for as long as they may take to beat again. Who lives renews its leases with that beat.
+        They keep them for as long as they may take to beat again. Who lives renews its leases with
+        that beat.
         """
         until = now + max(self._lease, LEASE // MICROSECOND)
         for (id_,) in connection.execute("SELECT id FROM worker WHERE seen > ?", (now,)).fetchall():
             connection.execute(
-                "UPDATE run SET lease_until = ? WHERE owner = ? AND status = 'running' AND lease_until > ?",
+                (
+                    "UPDATE run SET lease_until = ? WHERE owner = ? AND status = 'running' AND "
+                    "lease_until > ?"
+                ),
                 (until, id_, until),
             )
             connection.execute(
-                "UPDATE worker SET seen = ?, leads = CASE WHEN leads > ? THEN ? ELSE leads END WHERE id = ?",
+                (
+                    "UPDATE worker SET seen = ?, leads = CASE WHEN leads > ? THEN ? ELSE leads END "
+                    "WHERE id = ?"
+                ),
                 (now, until, until, id_),
             )
 
@@ -196,7 +211,8 @@ class Leases(Runs):
         def work(connection: sqlite3.Connection) -> list[Worker]:
             there = _clock_of(connection, ours)
             rows = connection.execute(
-                "SELECT id, kind, host, pid, version, started, seen, running, capacity, leads, has FROM worker"
+                "SELECT id, kind, host, pid, version, started, seen, running, capacity, leads, has "
+                "FROM worker"
                 " ORDER BY started, id"
             ).fetchall()
             return [
@@ -221,7 +237,9 @@ class Leases(Runs):
 
 
 def _clock_of(connection: sqlite3.Connection, ours: int) -> int:
-    """Return the moment by the clock of the database, in a read, which begins without asking for it."""
+    """Return the moment by the clock of the database, in a read, which begins without asking for
+    it.
+    """
     if not hasattr(connection, "driver"):
         return ours
     (there,) = connection.execute("SELECT agentd_now()").fetchone()

@@ -1,7 +1,8 @@
 """The state folder: made, made private, and held by one daemon at a time.
 
-The lock is the kernel's (flock), so it ends with the process however that ends; the pid in the file is for the reader
-of the error only. Whoever holds it may take every running run of the journal for dead.
+The lock is the kernel's (flock), so it ends with the process however that ends; the pid in the file
+is for the reader of the error only. Whoever holds it may take every running run of the journal for
+dead.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from daemon.errors import ConfigError, Fault, StateBusy
 
 MOUNTS = Path("/proc/self/mountinfo")
 
-# On these, locks may be granted twice or memory of a WAL index is not shared between machines: a database there breaks.
+# On these, locks may be granted twice or memory of a WAL index is not shared between machines: a
+# database there breaks.
 NETWORK = frozenset(
     {
         "nfs",
@@ -43,10 +45,14 @@ class StateLock:
         self._descriptor: int | None = descriptor
 
     def release(self) -> None:
-        """Let the next daemon in. The file stays: removing it would let two daemons lock two files of one name."""
+        """Let the next daemon in.
+
+        The file stays: removing it would let two daemons lock two files of one name.
+        """
         if self._descriptor is not None:
             os.ftruncate(self._descriptor, 0)
-            # in so many words: a child started this instant may hold a copy until it has come as far as its exec
+            # in so many words: a child started this instant may hold a copy until it has come as
+            # far as its exec
             fcntl.flock(self._descriptor, fcntl.LOCK_UN)
             os.close(self._descriptor)
             self._descriptor = None
@@ -75,7 +81,8 @@ class StateLock:
 def lock_state(folder: Path, *, mounts: Path = MOUNTS) -> StateLock:
     """Make the state folder if need be and lock it.
 
-    StateBusy names the process that holds it. ConfigError if it lies on a network file system or cannot be used.
+    StateBusy names the process that holds it. ConfigError if it lies on a network file system or
+    cannot be used.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -109,7 +116,9 @@ def lock_state(folder: Path, *, mounts: Path = MOUNTS) -> StateLock:
 
 
 def filesystem(folder: Path, mounts: Path = MOUNTS) -> str:
-    """Return the type of the file system a folder lies on, empty where the system does not tell (macOS)."""
+    """Return the type of the file system a folder lies on, empty where the system does not tell
+    (macOS).
+    """
     place, found = folder.resolve(), ""
     with suppress(FileNotFoundError):
         deepest = -1
@@ -129,7 +138,8 @@ def _unescape(text: str) -> str:
 
 
 def _make_private(folder: Path) -> None:
-    # As root the tools run as another user, who must get through to the workspace in it, but sees nothing else.
+    # As root the tools run as another user, who must get through to the workspace in it, but sees
+    # nothing else.
     mode, user = 0o711 if os.geteuid() == 0 else 0o700, os.geteuid()
     found = folder.stat()
     if found.st_uid == user and found.st_mode & 0o777 != mode:

@@ -1,4 +1,6 @@
-"""What is done for the journal in the background: it is looked through at start, and old history goes day by day."""
+"""What is done for the journal in the background: it is looked through at start, and old history
+goes day by day.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +60,10 @@ class Upkeep:
             await asyncio.sleep(DAY)
 
     async def examine(self) -> None:
-        """Say so if the database is damaged; a person has to restore a backup then. A server looks after its own."""
+        """Say so if the database is damaged; a person has to restore a backup then.
+
+        A server looks after its own.
+        """
         if self._database.shared:
             return
         verdict = await asyncio.to_thread(verdict_on, self._database.path)
@@ -74,7 +79,9 @@ class Upkeep:
             await self._journal.well("database")
 
     async def let_go(self) -> None:
-        """Delete what is older than it is to be, slice by slice; give room back if there is much and nothing runs."""
+        """Delete what is older than it is to be, slice by slice; give room back if there is much
+        and nothing runs.
+        """
         keep, gone = self._keep(), 0
         if keep.reports is not None:
             await self._remove_reports(self._clock() - keep.reports)

@@ -8,7 +8,10 @@ from dataclasses import dataclass
 from daemon.store.repository import Repository
 
 _KINDS = ("input", "cache_read", "cache_write", "output", "reasoning")
-_SPENT = f"SELECT provider, model, {', '.join(f'sum({kind})' for kind in _KINDS)}, sum(cost) FROM spending GROUP BY 1, 2"  # noqa: S608
+_SPENT = (
+    f"SELECT provider, model, {', '.join(f'sum({kind})' for kind in _KINDS)}, sum(cost) FROM "  # noqa: S608
+    "spending GROUP BY 1, 2"
+)  # noqa: RUF100, S608
 _SUCCESSES = """
 WITH RECURSIVE name (routine) AS (
     SELECT min(routine) FROM run
@@ -18,7 +21,7 @@ WITH RECURSIVE name (routine) AS (
 SELECT name.routine, (
     SELECT ended FROM run WHERE run.routine = name.routine AND status = 'succeeded' ORDER BY id DESC LIMIT 1
 ) FROM name WHERE name.routine IS NOT NULL
-"""
+"""  # noqa: E501
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -44,7 +47,10 @@ class Measures(Repository):
 
 def _measure(connection: sqlite3.Connection) -> Measured:
     active = connection.execute(
-        "SELECT status, count(*) FROM run WHERE status IN ('queued', 'running', 'waiting') GROUP BY status"
+        (  # noqa: UP034
+            "SELECT status, count(*) FROM run WHERE status IN ('queued', 'running', 'waiting') "
+            "GROUP BY status"
+        )
     )
     runs = dict.fromkeys(("queued", "running", "waiting"), 0) | dict(active.fetchall())
     outbox = dict(

@@ -29,7 +29,9 @@ def looking(path: Path, url: str) -> Iterator[Any]:
 
 @contextmanager
 def writing(path: Path, url: str) -> Iterator[Any]:
-    """Write to it in one transaction, its tables brought up to date; Refused says what it did not take."""
+    """Write to it in one transaction, its tables brought up to date; Refused says what it did not
+    take.
+    """
     if url:
         from daemon.store.postgres.migrations import LOCKED, migrate
 
@@ -66,7 +68,9 @@ class Server(NamedTuple):
 
 
 def probe(url: str) -> Server:
-    """Look at the server of a URL and change nothing; ConfigError, Refused or DatabaseAway says why it cannot be."""
+    """Look at the server of a URL and change nothing; ConfigError, Refused or DatabaseAway says why
+    it cannot be.
+    """
     try:
         from daemon.store.postgres.connection import place_of
         from daemon.store.postgres.migrations import scripts

@@ -1,4 +1,6 @@
-"""Which database the journal is in: a file in the state folder, or a server that several daemons share."""
+"""Which database the journal is in: a file in the state folder, or a server that several daemons
+share.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +23,9 @@ async def open_database(
 ) -> Database:
     """Open SQLite's file at `path`, or the PostgreSQL database of a URL.
 
-    A server that is away is waited for as long as `wait`; `when_away` is told so, in words, before each wait and in
-    another thread. ConfigError says what is wrong with the database; DatabaseAway if its server is still away.
+    A server that is away is waited for as long as `wait`; `when_away` is told so, in words, before
+    each wait and in another thread. ConfigError says what is wrong with the database; DatabaseAway
+    if its server is still away.
     """
     if not url:
         return await Database.open(path)

@@ -1,4 +1,6 @@
-"""Reports on their way: one row per target, committed with the end of the run, until it arrived or was given up."""
+"""Reports on their way: one row per target, committed with the end of the run, until it arrived or
+was given up.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ _DELIVERY = """
 SELECT o.id, o.run_id, r.routine, o.target, o.kind, o.options, o.zone, o.status, o.attempts, o.next_at, o.receipt,
     o.error, o.created, r.slot, r.status, r.report, r.detail, r.taint
 FROM outbox AS o LEFT JOIN run AS r ON r.id = o.run_id
-"""
+"""  # noqa: E501
 
 
 class Deliveries(Repository):
@@ -69,13 +71,20 @@ class Deliveries(Repository):
         return await self._find(f"WHERE {where} ORDER BY o.id DESC LIMIT ?", (*values, limit))
 
     async def send_again(self, id_: int) -> Delivery:
-        """Give a delivery that failed or was withheld its full patience again; Refused if it has arrived. NotFound."""
+        """Give a delivery that failed or was withheld its full patience again; Refused if it has
+        arrived. NotFound.
+        """
         changes, now = "status = 'pending', attempts = 0, next_at = ?, waits_since = ?", self._now()
         return await self._redirect(id_, changes, (now, now), refused=("delivered",))
 
     async def drop(self, id_: int) -> Delivery:
-        """Give a delivery up for good: it is neither sent nor shown as trouble any more; Refused if it has arrived."""
-        changes = "status = 'suppressed', next_at = NULL, error = coalesce(error || '; ', '') || 'dropped by a person'"
+        """Give a delivery up for good: it is neither sent nor shown as trouble any more; Refused if
+        it has arrived.
+        """
+        changes = (
+            "status = 'suppressed', next_at = NULL, error = coalesce(error || '; ', '') || 'dropped "  # noqa: E501
+            "by a person'"
+        )
         return await self._redirect(id_, changes, (), refused=("delivered", "suppressed"))
 
     async def _redirect(
@@ -117,7 +126,8 @@ class Deliveries(Repository):
 
         def work(connection: sqlite3.Connection) -> None:
             changed = connection.execute(
-                "UPDATE outbox SET attempts = attempts + 1, status = ?, receipt = ?, error = ?, next_at = ?,"
+                "UPDATE outbox SET attempts = attempts + 1, status = ?, receipt = ?, error = ?, "
+                "next_at = ?,"
                 " waits_since = ? WHERE id = ?",
                 values,
             )
@@ -139,11 +149,14 @@ def enqueue(
     zone: str,
     alerting: Alerting = Alerting(),  # noqa: B008  frozen
 ) -> None:
-    """Add a run's deliveries, in the transaction that ends it; what is not to be sent is kept for the record."""
+    """Add a run's deliveries, in the transaction that ends it; what is not to be sent is kept for
+    the record.
+    """
     assert run.ended is not None  # noqa: S101  the caller has just ended it
     now = stamp(run.ended)
     connection.executemany(
-        "INSERT INTO outbox (run_id, target, options, zone, status, created, next_at, waits_since, error, kind)"
+        "INSERT INTO outbox (run_id, target, options, zone, status, created, next_at, waits_since, "
+        "error, kind)"
         " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         [
             (

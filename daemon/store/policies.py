@@ -1,4 +1,6 @@
-"""The policies that were in force: a run that is played again is judged by the one that judged it then."""
+"""The policies that were in force: a run that is played again is judged by the one that judged it
+then.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,9 @@ class Policies(Repository):
     """The texts of policies, each once."""
 
     def keep_policy(self, hash_: str, text: str) -> None:
-        """Keep the text of a policy; one that is kept already costs nothing, and nobody waits for it."""
+        """Keep the text of a policy; one that is kept already costs nothing, and nobody waits for
+        it.
+        """
 
         def work(connection: sqlite3.Connection) -> None:
             connection.execute(

@@ -57,7 +57,10 @@ class Quarantine(Repository):
                 (id_, run, routine, call_id, tool, clean(reason), now, body),
             )
             connection.execute(
-                "DELETE FROM quarantine WHERE id <= (SELECT id FROM quarantine ORDER BY id DESC LIMIT 1 OFFSET ?)",
+                (
+                    "DELETE FROM quarantine WHERE id <= (SELECT id FROM quarantine ORDER BY id DESC "  # noqa: E501
+                    "LIMIT 1 OFFSET ?)"
+                ),
                 (MOST,),
             )
             audit.note(
@@ -81,7 +84,10 @@ class Quarantine(Repository):
         )
 
     async def quarantined_text(self, id_or_part: str) -> Kept:
-        """Return the text of that id; its beginning or its end (>= 4 characters) is enough. NotFound."""
+        """Return the text of that id; its beginning or its end (>= 4 characters) is enough.
+
+        NotFound.
+        """
         part = id_or_part.upper()
         found: list[Kept] = []
         if len(part) >= SHORTEST_PART:

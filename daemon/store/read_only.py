@@ -43,12 +43,16 @@ class ReadOnlyDatabase(Database):
 
 
 def journal_at(state: Path, url: str = "") -> Journal:
-    """Return the journal of a state folder, or at the URL of a server, to be read; ConfigError if there is none."""
+    """Return the journal of a state folder, or at the URL of a server, to be read; ConfigError if
+    there is none.
+    """
     return Journal(onlooker_at(state, url), clock=lambda: datetime.now(UTC))
 
 
 def onlooker_at(state: Path, url: str = "") -> Database:
-    """Return the database of a state folder, or at the URL of a server, to be read only; ConfigError likewise."""
+    """Return the database of a state folder, or at the URL of a server, to be read only;
+    ConfigError likewise.
+    """
     path = state / "agentd.db"
     if url:
         refuse_without_extra()

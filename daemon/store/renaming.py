@@ -9,8 +9,8 @@ from daemon.errors import Refused
 from daemon.store.incidents import waiting_subject
 from daemon.store.repository import Repository
 
-# Not the audit, which proves that none of its rows was changed, and not what is remembered of runs: there the name is
-# among the words by which they are found.
+# Not the audit, which proves that none of its rows was changed, and not what is remembered of runs:
+# there the name is among the words by which they are found.
 TABLES = ("run", "slot", "seen", "approval", "quarantine", "spending", "novelty")
 STAYS = ("audit", "memory_run")
 FACTS = ("on_start", "after", "rehearsed")
@@ -20,12 +20,17 @@ class Renaming(Repository):
     """Renames routines."""
 
     async def rename(self, old: str, new: str) -> None:
-        """Let what is known of one routine be known of another; Refused if there was one of that name."""
+        """Let what is known of one routine be known of another; Refused if there was one of that
+        name.
+        """
 
         def work(connection: sqlite3.Connection) -> None:
             if connection.execute("SELECT 1 FROM routine WHERE name = ?", (new,)).fetchone():
                 raise Refused(
-                    f"there was a routine {new!r} before, and its history is kept; choose another name"
+                    (  # noqa: UP034
+                        f"there was a routine {new!r} before, and its history is kept; choose "
+                        "another name"
+                    )
                 )
             connection.execute("UPDATE routine SET name = ? WHERE name = ?", (new, old))
             for table in TABLES:

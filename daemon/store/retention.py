@@ -1,6 +1,7 @@
 """How long history stays. Functions of a connection, to be handed to the writer a slice at a time.
 
-What is deleted is overwritten (secure_delete); the room it took is given back to the system by `squeeze`.
+What is deleted is overwritten (secure_delete); the room it took is given back to the system by
+`squeeze`.
 """
 
 from __future__ import annotations
@@ -33,12 +34,14 @@ class Keep:
 _OLD = """
 SELECT id FROM run WHERE ended IS NOT NULL AND ended < ?
     AND id NOT IN (SELECT id FROM run AS newer WHERE newer.routine = run.routine ORDER BY id DESC LIMIT {newest})
-"""
+"""  # noqa: E501
 _WITH_STEPS = " AND EXISTS (SELECT 1 FROM step WHERE run_id = run.id)"
 
 
 def let_go_some(connection: sqlite3.Connection, keep: Keep, now: datetime) -> int:
-    """Delete a slice of what is too old or too much; return how many runs it was of, 0 when nothing is left to do."""
+    """Delete a slice of what is too old or too much; return how many runs it was of, 0 when nothing
+    is left to do.
+    """
     done = 0
     if keep.steps is not None:
         done += _steps_of(connection, stamp(now - keep.steps))
@@ -67,21 +70,28 @@ def _runs_of(connection: sqlite3.Connection, before: int) -> int:
 
 
 def unused_texts(connection: sqlite3.Connection, now: datetime) -> tuple[list[bytes], datetime]:
-    """Return the texts that only prompts named that are gone, and the moment since which they were not used.
+    """Return the texts that only prompts named that are gone, and the moment since which they were
+    not used.
 
-    Only those are looked at that nobody used since the oldest run that may go next: most of the runs before it are.
+    Only those are looked at that nobody used since the oldest run that may go next: most of the
+    runs before it are.
     """
-    oldest = f"SELECT created FROM run WHERE id = ({_OLD.format(newest=NEWEST)}{_WITH_STEPS} ORDER BY id LIMIT 1)"  # noqa: S608  constants
+    oldest = (
+        f"SELECT created FROM run WHERE id = ({_OLD.format(newest=NEWEST)}{_WITH_STEPS} ORDER BY id "  # noqa: E501, S608
+        "LIMIT 1)"
+    )  # noqa: RUF100, S608
     row = connection.execute(oldest, (stamp(now),)).fetchone()
     before = min(now, moment(row[0])) if row else now
     return unused(connection, before), before
 
 
 def old_reports(connection: sqlite3.Connection, before: datetime) -> list[tuple[int, str]]:
-    """Return (delivery, path) of the report files that are older than that and were not written over since."""
+    """Return (delivery, path) of the report files that are older than that and were not written
+    over since.
+    """
     rows = connection.execute(
-        "SELECT id, receipt FROM outbox WHERE status = 'delivered' AND created < ? AND receipt LIKE '/%'"
-        " AND (options LIKE '%{slot%' OR options LIKE '%{run}%') ORDER BY id LIMIT 1000",
+        "SELECT id, receipt FROM outbox WHERE status = 'delivered' AND created < ? AND receipt LIKE "  # noqa: E501
+        "'/%' AND (options LIKE '%{slot%' OR options LIKE '%{run}%') ORDER BY id LIMIT 1000",
         (stamp(before),),
     )
     return [(id_, receipt) for id_, receipt in rows]

@@ -42,13 +42,17 @@ def moment_or_none(value: int | None) -> datetime | None:
 
 
 def now_in(connection: object, ours: int) -> int:
-    """Return the moment by which leases are measured: that of the server that daemons share, else our own."""
+    """Return the moment by which leases are measured: that of the server that daemons share, else
+    our own.
+    """
     there: int = getattr(connection, "now", ours)
     return there
 
 
 def clean(text: str) -> str:
-    """Return text that a database takes: half a surrogate pair, as odd file names yield, becomes `?`."""
+    """Return text that a database takes: half a surrogate pair, as odd file names yield, becomes
+    `?`.
+    """
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
@@ -57,11 +61,16 @@ def clean_or_none(text: str | None) -> str | None:
 
 
 # Keeps a small fact of the daemon's own by its key.
-KEEP_FACT = "INSERT INTO meta (key, value) VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value"
+KEEP_FACT = (
+    "INSERT INTO meta (key, value) VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = "
+    "excluded.value"
+)
 
 
 def encode(body: Any) -> bytes:
-    """Return a step's body, or a part of it, as JSON in UTF-8; in ASCII where it holds half a surrogate pair."""
+    """Return a step's body, or a part of it, as JSON in UTF-8; in ASCII where it holds half a
+    surrogate pair.
+    """
     try:
         return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
     except UnicodeEncodeError:
@@ -71,8 +80,9 @@ def encode(body: Any) -> bytes:
 def deflate(body: bytes) -> bytes:
     """Return what the column is to hold of an encoded body.
 
-    In zlib's format, but with tables of half the size (the 14 and the 7): filling those takes `zlib.compress` longer
-    than all it then does for a body of a few kilobytes, and what comes out is as short to a few bytes.
+    In zlib's format, but with tables of half the size (the 14 and the 7): filling those takes
+    `zlib.compress` longer than all it then does for a body of a few kilobytes, and what comes out
+    is as short to a few bytes.
     """
     if len(body) < DEFLATE_FROM:
         return body
@@ -89,7 +99,9 @@ def decode(column: bytes) -> Json:
 
 
 def checksum(step: Step, column: bytes) -> int:
-    """Return the checksum of a step as it is kept: CRC-32, which no single changed byte escapes, over all it says."""
+    """Return the checksum of a step as it is kept: CRC-32, which no single changed byte escapes,
+    over all it says.
+    """
     return _sum(column, step.seq, step.kind, step.iteration, step.call_id)
 
 
@@ -106,7 +118,8 @@ def _sum(column: bytes, *place: object) -> int:
 
 
 RUN = (
-    'id, routine, definition, "trigger", slot, event, status, attempt, barren, fence, created, started, ended,'
+    'id, routine, definition, "trigger", slot, event, status, attempt, barren, fence, created, '
+    "started, ended,"
     " not_before, active, cancel, goal, report, silent, detail, provider, model,"
     " input, cache_read, cache_write, output, reasoning, iterations, taint, sandbox, waits_moved"
 )
@@ -115,7 +128,7 @@ RUN = (
 def run_of(row: Row) -> Run:
     """Return the run that a row of RUN's columns holds."""
     (
-        id_, routine, definition, trigger, slot, event, status, attempt, barren, fence, created, started, ended,
+        id_, routine, definition, trigger, slot, event, status, attempt, barren, fence, created, started, ended,  # noqa: E501
         not_before, active, cancel, goal, report, silent, detail, provider, model,
         input_, cache_read, cache_write, output, reasoning, iterations, taint, sandbox, waits_moved,
     ) = row  # fmt: skip
@@ -161,7 +174,8 @@ def runs_in(connection: sqlite3.Connection, rest: str, values: Row = ()) -> list
     return [run_of(row) for row in connection.execute(f"SELECT {RUN} FROM run {rest}", values)]
 
 
-# The last run that was made before a moment: ids are in the order of their moments, so behind it are all later ones.
+# The last run that was made before a moment: ids are in the order of their moments, so behind it
+# are all later ones.
 LAST_BEFORE = "coalesce((SELECT id FROM run WHERE created < ? ORDER BY id DESC LIMIT 1), '')"
 
 
@@ -169,7 +183,8 @@ STEP = "kind, iteration, body, call_id, seq, at"
 
 
 def step_of(row: Row, read: Callable[[bytes], Json]) -> Step:
-    """Return the step that a row of STEP's columns holds; DaemonError if the disk, or a hand, has harmed it.
+    """Return the step that a row of STEP's columns holds; DaemonError if the disk, or a hand, has
+    harmed it.
 
     `read` makes a body of what the column holds (texts.Reading).
     """

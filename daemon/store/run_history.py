@@ -19,7 +19,9 @@ class Histories(Repository):
     async def took(
         self, routines: Iterable[str], *, last: int = 100
     ) -> dict[str, list[tuple[int, float, float]]]:
-        """Return (tokens, seconds, dollars) of the last runs of each routine; of an unknown price as 0."""
+        """Return (tokens, seconds, dollars) of the last runs of each routine; of an unknown price
+        as 0.
+        """
         names = list(routines)
 
         def work(connection: sqlite3.Connection) -> dict[str, list[tuple[int, float, float]]]:

@@ -33,7 +33,10 @@ class Messages(Repository):
     """Messages to runs, and the runs that belong together by the beginning of their events."""
 
     async def tell(self, run: str, text: str, *, event: str) -> RunMessage | None:
-        """Keep a message for a run, durably; the same event gives the same message. None if the run has ended."""
+        """Keep a message for a run, durably; the same event gives the same message.
+
+        None if the run has ended.
+        """
 
         def work(connection: sqlite3.Connection) -> RunMessage | None:
             known = connection.execute(

@@ -1,8 +1,10 @@
-"""What a run needs of the place it is written down in: the seam at which another database can take SQLite's place.
+"""What a run needs of the place it is written down in: the seam at which another database can take
+SQLite's place.
 
-The promises hang on four properties, whatever the database: a slot is given once (a unique row), a write names the
-fence of its owner, a step is written only behind all steps before it, and what is durable has outlived a power loss
-before its caller hears of it. Where daemons share a store, its own clock measures the leases.
+The promises hang on four properties, whatever the database: a slot is given once (a unique row), a
+write names the fence of its owner, a step is written only behind all steps before it, and what is
+durable has outlived a power loss before its caller hears of it. Where daemons share a store, its
+own clock measures the leases.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
 """Runs and their steps: who owns a run, what it did, how it ended.
 
-Every write names the fence of the run it was handed. The fence moves whenever a run changes hands (taken, suspended,
-recovered), so whoever held it before can write nothing more: Fenced.
+Every write names the fence of the run it was handed. The fence moves whenever a run changes hands
+(taken, suspended, recovered), so whoever held it before can write nothing more: Fenced.
 
-Steps are numbered when they are handed in, and a write holds only if every step before it is there. So `append` may be
-left un-awaited: if the disk refuses one step, nothing after it is written either, and a journal never has a hole.
+Steps are numbered when they are handed in, and a write holds only if every step before it is there.
+So `append` may be left un-awaited: if the disk refuses one step, nothing after it is written
+either, and a journal never has a hole.
 """
 
 # ruff: noqa: S608  what is put into statements are constants of this room; values are bound
@@ -43,7 +44,8 @@ from daemon.store.rows import (
 from daemon.store.seen_items import Sightings, keep_sightings
 from daemon.store.texts import Parted, Reading, column_of, encode
 
-# Only stores that several daemons share ever look at it: here the lock on the state folder says who lives.
+# Only stores that several daemons share ever look at it: here the lock on the state folder says who
+# lives.
 LEASE = timedelta(seconds=60)
 AFTER_ALL_TIME = 2**62  # microseconds
 
@@ -58,39 +60,49 @@ UPDATE run SET status = 'running', owner = ?, lease_until = ?, started = coalesc
     fence = fence + 1, attempt = attempt + 1, barren = barren + 1
 WHERE id = ? AND status = 'queued' AND (not_before IS NULL OR not_before <= ?)
 RETURNING {RUN}, steps
-"""
+"""  # noqa: E501
 
 _BEGIN = """
 UPDATE run SET status = 'running', owner = ?, started = ?, not_before = NULL, fence = ?, attempt = ?, barren = ?,
     steps = ?, seal = ?, active = coalesce(?, active), lease_until = ?
 WHERE id = ? AND status = 'queued' AND fence = ?
-"""
-# At least so many runs are known to wait as they were opened, for so long; of what is due all at once, or has to wait
-# for its turn, the record has to be asked.
+"""  # noqa: E501
+# At least so many runs are known to wait as they were opened, for so long; of what is due all at
+# once, or has to wait for its turn, the record has to be asked.
 _FRESH, _FRESH_FOR = 256, timedelta(seconds=5)
 _SHORT = 20_000  # characters of a report
 
 # Where daemons share a store, whoever did not renew the lease is taken for dead.
 _TAKE_OVER = _TAKE.replace(
     "status = 'queued' AND (not_before IS NULL OR not_before <= ?)",
-    "(status = 'queued' AND (not_before IS NULL OR not_before <= ?) OR status = 'running' AND lease_until < ?)",
+    (
+        "(status = 'queued' AND (not_before IS NULL OR not_before <= ?) OR status = 'running' AND "
+        "lease_until < ?)"
+    ),
 )
-# Of a routine one run lives at a time: in one process its executor sees to that. Sub-agents live beside each other.
+# Of a routine one run lives at a time: in one process its executor sees to that. Sub-agents live
+# beside each other.
 _IN_TURN = _TAKE_OVER.replace(
     "RETURNING",
-    "AND (trigger = 'subagent' OR NOT EXISTS (SELECT 1 FROM run AS other WHERE other.routine = run.routine"
-    " AND other.id <> run.id AND (other.status = 'waiting' OR other.status = 'running' AND other.lease_until >= ?)))\n"
+    "AND (trigger = 'subagent' OR NOT EXISTS (SELECT 1 FROM run AS other WHERE other.routine = "
+    "run.routine"
+    " AND other.id <> run.id AND (other.status = 'waiting' OR other.status = 'running' AND "
+    "other.lease_until >= ?)))\n"
     "RETURNING",
 )
 
 _GROW = """
 UPDATE run SET steps = steps + ?, seal = seal + ?, barren = 0, active = coalesce(?, active), lease_until = ?
 WHERE id = ? AND fence = ? AND steps = ? AND status = 'running'
-"""
+"""  # noqa: E501
 
-_STEP = "INSERT INTO step (run_id, seq, kind, iteration, call_id, fence, at, body) VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
+_STEP = (
+    "INSERT INTO step (run_id, seq, kind, iteration, call_id, fence, at, body) VALUES (?, ?, ?, ?, "
+    "?, ?, ?, ?)"
+)
 
-# One seek per routine instead of a walk through the history (https://sqlite.org/forum: "loose index scan").
+# One seek per routine instead of a walk through the history (https://sqlite.org/forum: "loose index
+# scan").
 _NEWEST_OF_EACH = """
 WHERE id IN (
     WITH RECURSIVE name (routine) AS (
@@ -100,12 +112,14 @@ WHERE id IN (
     )
     SELECT (SELECT max(id) FROM run WHERE routine = name.routine) FROM name
 )
-"""
+"""  # noqa: E501
 
 
 @dataclass(slots=True)
 class _Load:
-    """Steps of one run on their way to the record, and its beginning where that is not there yet."""
+    """Steps of one run on their way to the record, and its beginning where that is not there
+    yet.
+    """
 
     run: Run
     first: int
@@ -167,7 +181,10 @@ class _Load:
 
 _MARK = f"UPDATE run SET cancel = 1 WHERE id = ? RETURNING {RUN}"
 
-_CANCEL = f"UPDATE run SET cancel = 1, status = 'cancelled', ended = ?, fence = fence + 1 WHERE id = ? RETURNING {RUN}"
+_CANCEL = (
+    "UPDATE run SET cancel = 1, status = 'cancelled', ended = ?, fence = fence + 1 WHERE id = ? "
+    f"RETURNING {RUN}"
+)
 
 _LEAVE = f"""
 UPDATE run SET status = ?, ended = ?, not_before = ?, waits_since = ?, waits_moved = 0, active = ?, report = ?,
@@ -176,7 +193,7 @@ UPDATE run SET status = ?, ended = ?, not_before = ?, waits_since = ?, waits_mov
     owner = NULL, lease_until = NULL
 WHERE id = ? AND fence = ? AND steps = coalesce(?, steps) AND status IN (%s)
 RETURNING {RUN}
-"""
+"""  # noqa: E501
 
 
 class Runs(Incidents):
@@ -191,7 +208,8 @@ class Runs(Incidents):
         lease: timedelta = LEASE,
         in_turn: bool = False,
     ) -> None:
-        """`lease`: how long a run stays its owner's who is not heard of, where several daemons share the store.
+        """`lease`: how long a run stays its owner's who is not heard of, where several daemons
+        share the store.
 
         `in_turn`: runs of a routine are taken one at a time, whoever asks.
         """
@@ -206,7 +224,9 @@ class Runs(Incidents):
         self._fresh: dict[str, Run] = {}
         """Runs that were opened here, and that nobody has taken or cancelled since."""
         self._begun: dict[str, asyncio.Future[list[Step]]] = {}
-        """Runs that were taken without waiting for the record, until it says so, or they are let go of."""
+        """Runs that were taken without waiting for the record, until it says so, or they are let go
+        of.
+        """
         self._loads: dict[str, _Load] = {}
         """What was written last of each run; until it sets out, more can be put to it."""
         self._since = clock()
@@ -218,8 +238,9 @@ class Runs(Incidents):
     async def take(self, run_id: str, *, owner: str, takeover: bool = False) -> Run | None:
         """Make a queued run ours; None if it is not queued (any more) or not to be started yet.
 
-        Where daemons share the store, also one whose owner let its lease run out; with `takeover` (a sub-agent of a run
-        that was taken over) at once. `in_turn`, none as well while another run of its routine lives or waits.
+        Where daemons share the store, also one whose owner let its lease run out; with `takeover`
+        (a sub-agent of a run that was taken over) at once. `in_turn`, none as well while another
+        run of its routine lives or waits.
         """
         now, shared = stamp(self._clock()), self._db.shared
         self._fresh.pop(run_id, None)
@@ -245,11 +266,13 @@ class Runs(Incidents):
     def begin(self, run_id: str, *, owner: str) -> Run | None:
         """Make a run ours that was opened here just now, with whatever is written next.
 
-        None if it has to be taken, as anything else may have become of it, or it is not to be started yet.
+        None if it has to be taken, as anything else may have become of it, or it is not to be
+        started yet.
 
-        Nothing is lost with a begin that is not kept: each later write of the run stands behind it, and is refused
-        (Fenced where somebody cancelled it meanwhile, StoreFull where the disk was full). What may not be done before
-        the run is ours for certain, and writes nothing, has to wait for `sure`.
+        Nothing is lost with a begin that is not kept: each later write of the run stands behind it,
+        and is refused (Fenced where somebody cancelled it meanwhile, StoreFull where the disk was
+        full). What may not be done before the run is ours for certain, and writes nothing, has to
+        wait for `sure`.
         """
         queued, now = self._fresh.pop(run_id, None), self._clock()
         if queued is None or not timedelta() <= now - queued.created <= _FRESH_FOR:
@@ -284,11 +307,14 @@ class Runs(Incidents):
             raise _fenced(run)
 
     def _keep_fresh(self, runs: Iterable[Run]) -> None:
-        """Know of runs that were opened just now; where others share the store, nothing is known for long."""
+        """Know of runs that were opened just now; where others share the store, nothing is known
+        for long.
+        """
         if self._db.shared:
             return
         self._fresh.update((run.id, run) for run in runs)
-        # not one by one: to find the first of what is left, a dict looks past all that was taken out before
+        # not one by one: to find the first of what is left, a dict looks past all that was taken
+        # out before
         if len(self._fresh) > 2 * _FRESH:
             self._fresh = dict(islice(self._fresh.items(), len(self._fresh) - _FRESH, None))
 
@@ -300,19 +326,21 @@ class Runs(Incidents):
         lazily: bool = False,
         active: float | None = None,
     ) -> asyncio.Future[list[Step]]:
-        """Write steps down; await it and they are committed, with `durable` even against power loss.
+        """Write steps down; await it and they are committed, with `durable` even against power
+        loss.
 
         `lazily`: with whatever is written next, as nobody waits for it.
 
-        Fenced if the run is somebody else's by now, StoreFull if the disk took this step or an earlier one of the run
-        not: suspend it, the journal is whole up to there.
+        Fenced if the run is somebody else's by now, StoreFull if the disk took this step or an
+        earlier one of the run not: suspend it, the journal is whole up to there.
         """
         now = self._clock()
         at = stamp(now)
         fence, first = self._taken.get(run.id, (None, 0))
         if fence != run.fence:
             return _failed(_fenced(run))
-        # encoded here, so that what the caller changes afterwards is not written; deflated over there
+        # encoded here, so that what the caller changes afterwards is not written; deflated over
+        # there
         bodies = [encode(step) for step in steps]
         load = self._loads.get(run.id)
         if durable or load is None or load.departure != self._db.departures:
@@ -335,7 +363,9 @@ class Runs(Incidents):
     def _send(
         self, load: _Load, *, durable: bool = False, lazily: bool = False
     ) -> asyncio.Future[list[Step]]:
-        """Let a load set out, or the one that has been waiting for that since before it got more to carry."""
+        """Let a load set out, or the one that has been waiting for that since before it got more to
+        carry.
+        """
         if load.kept is None:
             load.departure = self._db.departures
             load.kept = self._db.submit(
@@ -389,10 +419,10 @@ class Runs(Incidents):
     ) -> Run:
         """Write down how a run ended and its deliveries (target, options), in one durable commit.
 
-        `run` is already in its ended status (`run.to(...)`). The deliveries of a silent run are kept as suppressed.
-        A skipped run makes its slot skipped, for `reason`. `zone` is the one its report is dated in. What was `found`
-        is known as reported from then on.
-        Fenced; StoreFull as for `append`.
+        `run` is already in its ended status (`run.to(...)`). The deliveries of a silent run are
+        kept as suppressed. A skipped run makes its slot skipped, for `reason`. `zone` is the one
+        its report is dated in. What was `found` is known as reported from then on. Fenced;
+        StoreFull as for `append`.
         """
         if not run.status.ended:
             raise ValueError(f"run {run.id} is {run.status}, which is no end")
@@ -428,7 +458,9 @@ class Runs(Incidents):
         return final
 
     def _keep_latest(self, run: Run) -> None:
-        """Know of a run that succeeded; not where others share the store, and not of what is big."""
+        """Know of a run that succeeded; not where others share the store, and not of what is
+        big.
+        """
         if self._db.shared or run.status is not Status.SUCCEEDED or run.created < self._since:
             return
         known = self._latest.pop(run.routine, run)
@@ -438,7 +470,8 @@ class Runs(Incidents):
             del self._latest[next(iter(self._latest))]
 
     def latest(self, routine: str, *, before: str) -> Run | None:
-        """Return the newest run of a routine that succeeded, older than the run `before`, if no look is needed for it.
+        """Return the newest run of a routine that succeeded, older than the run `before`, if no
+        look is needed for it.
 
         None says nothing: see `last`.
         """
@@ -454,14 +487,14 @@ class Runs(Incidents):
     ) -> Run:
         """Let go of a running run: queued again, to be resumed from its steps. Fenced.
 
-        With `not_before` because something transient stood in its way: the attempt counts as barren unless it made a
-        step. Without, because we were asked to stop: no run is the worse for that.
+        With `not_before` because something transient stood in its way: the attempt counts as barren
+        unless it made a step. Without, because we were asked to stop: no run is the worse for that.
         """
         since = None if not_before is None else self._clock()
         queued = run.to(Status.QUEUED, not_before=not_before, detail=detail)
 
-        # Un-awaited steps stand before this in the queue. Should the disk have refused one, that is no reason to stop
-        # here: the run resumes from what is in the journal.
+        # Un-awaited steps stand before this in the queue. Should the disk have refused one, that is
+        # no reason to stop here: the run resumes from what is in the journal.
         def work(connection: sqlite3.Connection) -> Run:
             found = find(connection, run.id)
             if (found.fence, found.status) == _unbegun(
@@ -487,16 +520,19 @@ class Runs(Incidents):
     async def recover(self, owner: str) -> list[Run]:
         """Queue the runs whose process died and return every queued run, oldest first.
 
-        To be called at start, under the lock on the state folder: it says that nobody else lives here. Where daemons
-        share the store, dead are those whose lease ran out, and those of our own home: what `owner` begins with.
+        To be called at start, under the lock on the state folder: it says that nobody else lives
+        here. Where daemons share the store, dead are those whose lease ran out, and those of our
+        own home: what `owner` begins with.
         """
         now, shared = stamp(self._clock()), self._db.shared
         home = f"{owner.partition(':')[0]}:"
 
         def work(connection: sqlite3.Connection) -> list[Run]:
             connection.execute(
-                "UPDATE run SET status = 'queued', fence = fence + 1, owner = NULL, lease_until = NULL"
-                f" WHERE status = 'running'{' AND (lease_until < ? OR substr(owner, 1, ?) = ?)' if shared else ''}",
+                "UPDATE run SET status = 'queued', fence = fence + 1, owner = NULL, lease_until = "
+                "NULL"
+                " WHERE status = "
+                f"'running'{' AND (lease_until < ? OR substr(owner, 1, ?) = ?)' if shared else ''}",
                 (now_in(connection, now), len(home), home) if shared else (),
             )
             return runs_in(connection, "WHERE status = 'queued' ORDER BY id")
@@ -504,7 +540,10 @@ class Runs(Incidents):
         return await self._db.write(work)
 
     async def request_cancel(self, run_id: str) -> Run:
-        """Cancel a run that waits, or mark (`cancel`) the one that runs, for its owner to stop. NotFound, Refused."""
+        """Cancel a run that waits, or mark (`cancel`) the one that runs, for its owner to stop.
+
+        NotFound, Refused.
+        """
         now = stamp(self._clock())
         self._fresh.clear()  # it may be one of them, given by a part of its id
 
@@ -525,7 +564,10 @@ class Runs(Incidents):
     # --- looking at runs
 
     async def get(self, run_id_or_prefix: str) -> Run:
-        """Return the run of that id; its beginning or its end (>= 4 characters) is enough. NotFound."""
+        """Return the run of that id; its beginning or its end (>= 4 characters) is enough.
+
+        NotFound.
+        """
         return await self._db.read(lambda connection: find(connection, run_id_or_prefix))
 
     async def runs(
@@ -551,7 +593,9 @@ class Runs(Incidents):
     async def last(
         self, routine: str, *, statuses: Collection[Status], before: str | None = None
     ) -> Run | None:
-        """Return the newest run of a routine in one of these statuses, older than the run `before`."""
+        """Return the newest run of a routine in one of these statuses, older than the run
+        `before`.
+        """
         return await self._db.read(newest(routine, statuses, before))
 
     async def last_runs(self) -> dict[str, Run]:
@@ -561,15 +605,24 @@ class Runs(Incidents):
 
     async def active(self, routine: str | None = None) -> list[Run]:
         """Return the runs that have not ended, of one routine or all, oldest first."""
-        # `+`: by the index of what is active, which is short, and not by that of all that a routine ever did
-        unended = "WHERE status IN ('queued', 'running', 'waiting') AND (? IS NULL OR +routine = ?) ORDER BY id"
+        # `+`: by the index of what is active, which is short, and not by that of all that a routine
+        # ever did
+        unended = (
+            "WHERE status IN ('queued', 'running', 'waiting') AND (? IS NULL OR +routine = ?) ORDER "  # noqa: E501
+            "BY id"
+        )
         return await self._db.read(
             lambda connection: runs_in(connection, unended, (routine, routine))
         )
 
     async def under_way(self) -> dict[str, tuple[str, ...]]:
-        """Return the ids of all runs that have not ended by routine, oldest first: ten thousand may wait their turn."""
-        unended = "SELECT routine, id FROM run WHERE status IN ('queued', 'running', 'waiting') ORDER BY id"
+        """Return the ids of all runs that have not ended by routine, oldest first: ten thousand may
+        wait their turn.
+        """
+        unended = (
+            "SELECT routine, id FROM run WHERE status IN ('queued', 'running', 'waiting') ORDER BY "
+            "id"
+        )
 
         def work(connection: sqlite3.Connection) -> dict[str, tuple[str, ...]]:
             found: dict[str, tuple[str, ...]] = {}
@@ -612,14 +665,16 @@ def leave(
     forgiven: bool = False,
     since: datetime | None = None,
 ) -> Run:
-    """Write down a run that its owner lets go of, ended or queued again; `since` is when its wait began, if any."""
+    """Write down a run that its owner lets go of, ended or queued again; `since` is when its wait
+    began, if any.
+    """
     sources = _BEFORE[run.status]
     row = connection.execute(
         _LEAVE % ", ".join("?" * len(sources)),
         (
-            run.status.value, stamp_or_none(run.ended), stamp_or_none(run.not_before), stamp_or_none(since), run.active,
-            clean_or_none(run.report), int(run.silent), clean_or_none(run.detail), run.provider, run.model,
-            run.usage.input, run.usage.cache_read, run.usage.cache_write, run.usage.output, run.usage.reasoning,
+            run.status.value, stamp_or_none(run.ended), stamp_or_none(run.not_before), stamp_or_none(since), run.active,  # noqa: E501
+            clean_or_none(run.report), int(run.silent), clean_or_none(run.detail), run.provider, run.model,  # noqa: E501
+            run.usage.input, run.usage.cache_read, run.usage.cache_write, run.usage.output, run.usage.reasoning,  # noqa: E501
             run.iterations, run.taint.value, run.sandbox, int(suspended), int(forgiven),
             run.id, run.fence, steps, *sources,
         ),
@@ -640,7 +695,9 @@ def _refusal(connection: sqlite3.Connection, run: Run) -> DaemonError:
 
 
 def _unbegun(run: Run) -> tuple[int, Status]:
-    """Return the fence and the status of a run of which the record does not know that we have begun it."""
+    """Return the fence and the status of a run of which the record does not know that we have begun
+    it.
+    """
     return run.fence - 1, Status.QUEUED
 
 
@@ -675,6 +732,9 @@ def find(connection: sqlite3.Connection, part: str) -> Run:
         raise NotFound(f"there is no run {asked!r}; `agentctl runs` shows what there is")
     if len(found) > 1:
         raise NotFound(
-            f"{asked!r} fits several runs, {found[0].id} and {found[1].id} among them; give more of the id"
+            (  # noqa: UP034
+                f"{asked!r} fits several runs, {found[0].id} and {found[1].id} among them; give "
+                "more of the id"
+            )
         )
     return found[0]

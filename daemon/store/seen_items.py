@@ -49,7 +49,10 @@ class Novelty(Repository):
             found: set[str] = set()
             for first in range(0, len(digests), MARKS):
                 part = digests[first : first + MARKS]
-                query = f"SELECT digest FROM novelty WHERE routine = ? AND digest IN ({', '.join('?' * len(part))})"
+                query = (
+                    "SELECT digest FROM novelty WHERE routine = ? AND digest IN "
+                    f"({', '.join('?' * len(part))})"
+                )
                 found |= {digest for (digest,) in connection.execute(query, (routine, *part))}
             return found
 
@@ -75,7 +78,9 @@ class Novelty(Repository):
         return await self._db.read(work)
 
     async def forget_items(self, routine: str, key: str | None = None) -> int:
-        """Forget that a routine has reported something, or anything; return how many items that were. NotFound."""
+        """Forget that a routine has reported something, or anything; return how many items that
+        were. NotFound.
+        """
 
         def work(connection: sqlite3.Connection) -> int:
             if key is None:
@@ -88,7 +93,10 @@ class Novelty(Repository):
             ).rowcount
             if not gone:
                 raise NotFound(
-                    f"{routine} has reported no {key!r}; `agentctl seen {routine}` shows what it has"
+                    (  # noqa: UP034
+                        f"{routine} has reported no {key!r}; `agentctl seen {routine}` shows what "
+                        "it has"
+                    )
                 )
             return gone
 
@@ -101,8 +109,9 @@ def keep_sightings(
     """Write down what a run has reported, in the transaction that ends it."""
     at = stamp(now)
     connection.executemany(
-        "INSERT INTO novelty (routine, digest, key, title, first, last, run_id) VALUES (?, ?, ?, ?, ?, ?, ?)"
-        " ON CONFLICT (routine, digest) DO UPDATE SET last = excluded.last, times = novelty.times + 1",
+        "INSERT INTO novelty (routine, digest, key, title, first, last, run_id) VALUES (?, ?, ?, ?, "  # noqa: E501
+        "?, ?, ?) ON CONFLICT (routine, digest) DO UPDATE SET last = excluded.last, times = "
+        "novelty.times + 1",
         [
             (routine, each.digest, clean(each.key), clean(each.title), at, at, run)
             for each in found.items

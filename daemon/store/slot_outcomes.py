@@ -1,8 +1,10 @@
-"""What became of slots: those that were not started, in as few rows as there are reasons, and what is told of all.
+"""What became of slots: those that were not started, in as few rows as there are reasons, and what
+is told of all.
 
-Rows of one routine never overlap. A row says more than its own slots: between it and the baseline everything is told.
-Only a run whose slot still lay ahead when the clock was put back says no more than that it ran (`ahead`): what was told
-of the slots around it is dropped with the time that did not pass, and they come again.
+Rows of one routine never overlap. A row says more than its own slots: between it and the baseline
+everything is told. Only a run whose slot still lay ahead when the clock was put back says no more
+than that it ran (`ahead`): what was told of the slots around it is dropped with the time that did
+not pass, and they come again.
 """
 
 # ruff: noqa: S608  what is put into statements are constants of this file; values are bound
@@ -21,7 +23,9 @@ from daemon.store.rows import Row, moment, stamp
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SlotRow:
-    """What became of a slot, or of `count` slots in a row that were not started for the same reason."""
+    """What became of a slot, or of `count` slots in a row that were not started for the same
+    reason.
+    """
 
     routine: str
     first: datetime
@@ -64,11 +68,13 @@ class Accounts(Repository):
         rule: str | None = None,
         between: Between | None = None,
     ) -> list[Portion]:
-        """Write down `count` slots from `first` to `last` that are not started; return what was new of them.
+        """Write down `count` slots from `first` to `last` that are not started; return what was new
+        of them.
 
-        To be told in the order they fell due: they join the row before them if that says the same, and a row takes
-        every moment between its first and its last. What is told already is not told again: the same call twice
-        changes nothing, and of a stretch that is told in part `between` finds out what is left.
+        To be told in the order they fell due: they join the row before them if that says the same,
+        and a row takes every moment between its first and its last. What is told already is not
+        told again: the same call twice changes nothing, and of a stretch that is told in part
+        `between` finds out what is left.
         """
         wanted = Portion(first=first, last=last, count=count)
 
@@ -89,9 +95,11 @@ class Accounts(Repository):
         now: datetime | None = None,
         limit: int = 50,
     ) -> list[SlotRow]:
-        """Return what became of the latest slots, newest first; `since`: of those that lie there or later.
+        """Return what became of the latest slots, newest first; `since`: of those that lie there or
+        later.
 
-        What lies behind `now` comes last: it ran by a clock that was ahead, and has been put back since.
+        What lies behind `now` comes last: it ran by a clock that was ahead, and has been put back
+        since.
         """
         asked: dict[str, Row] = {}
         if routine is not None:
@@ -116,7 +124,9 @@ class Accounts(Repository):
     async def slots_within(
         self, routine: str, first: datetime, until: datetime, *, limit: int = 50
     ) -> list[SlotRow]:
-        """Return the rows that tell of any moment from `first` until before `until`, oldest first."""
+        """Return the rows that tell of any moment from `first` until before `until`, oldest
+        first.
+        """
         rest = "WHERE routine = ? AND last >= ? AND first < ? ORDER BY last, id LIMIT ?"
         values = (routine, stamp(first), stamp(until), limit)
         return await self._db.read(lambda connection: _slots_in(connection, rest, values))
@@ -124,13 +134,17 @@ class Accounts(Repository):
     async def accounted_until(self, routine: str) -> datetime | None:
         """Return the slot up to which all are accounted for, from the baseline on.
 
-        A slot of the future is one from a time when the clock was wrong; it says nothing about today's.
+        A slot of the future is one from a time when the clock was wrong; it says nothing about
+        today's.
         """
         now = self._now()
 
         def work(connection: sqlite3.Connection) -> int | None:
             (newest,) = connection.execute(
-                "SELECT max(last) FROM slot WHERE routine = ? AND event IS NULL AND ahead = 0 AND last <= ?",
+                (
+                    "SELECT max(last) FROM slot WHERE routine = ? AND event IS NULL AND ahead = 0 "
+                    "AND last <= ?"
+                ),
                 (routine, now),
             ).fetchone()
             return newest  # type: ignore[no-any-return]  # a row of sqlite3 is untyped
@@ -139,11 +153,12 @@ class Accounts(Repository):
         return None if newest is None else moment(newest)
 
     async def take_back(self, kept: Callable[[SlotRow, datetime], Portion | None]) -> None:
-        """Take back what is told of slots still to come: they will be accounted for anew, as they come.
+        """Take back what is told of slots still to come: they will be accounted for anew, as they
+        come.
 
-        A clock that had jumped to 2031 and was put right left them, and they would mute their routines until then. What
-        ran has run. Of a row that ends after now and began before, `kept` says by it and the routine's baseline what
-        remains.
+        A clock that had jumped to 2031 and was put right left them, and they would mute their
+        routines until then. What ran has run. Of a row that ends after now and began before, `kept`
+        says by it and the routine's baseline what remains.
         """
         now = self._now()
 
@@ -166,14 +181,16 @@ class Accounts(Repository):
 
 
 _COLUMNS = "routine, first, last, count, event, outcome, reason, run_id, lateness, rule"
-# Named, because SQLite would rather walk through all that have no run than through the few that are yet to come.
+# Named, because SQLite would rather walk through all that have no run than through the few that are
+# yet to come.
 _ENDING = "slot INDEXED BY slot_last"
 _LATER = "last > ? AND event IS NULL AND ahead = 0"
 _AHEAD = f"{_ENDING} WHERE {_LATER}"
 # The run of a slot that was started may have been forgotten since.
 _UNSTARTED = "run_id IS NULL AND outcome IN ('missed', 'skipped')"
 _STRADDLING = (
-    f"SELECT id, coalesce((SELECT baseline FROM routine WHERE name = slot.routine), first), {_COLUMNS}"
+    "SELECT id, coalesce((SELECT baseline FROM routine WHERE name = slot.routine), first), "
+    f"{_COLUMNS}"
     f" FROM {_AHEAD} AND {_UNSTARTED}"
 )
 # Named here too: by its first moments, it would walk through all that was ever told of the routine.
@@ -239,6 +256,9 @@ def _add(
         )
     else:
         connection.execute(
-            "INSERT INTO slot (routine, first, last, count, outcome, reason, rule) VALUES (?, ?, ?, ?, ?, ?, ?)",
+            (
+                "INSERT INTO slot (routine, first, last, count, outcome, reason, rule) VALUES (?, "
+                "?, ?, ?, ?, ?, ?)"
+            ),
             (routine, first, last, portion.count, *told),
         )

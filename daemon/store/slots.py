@@ -71,10 +71,13 @@ class Claim:
     beside: int | None = None
     """Beside how many unended runs of the routine it may be started; None: beside any."""
     files: tuple[tuple[str, str], ...] = ()
-    """Versions of watched files, as (path, version): given to this run and to no other of the routine."""
+    """Versions of watched files, as (path, version): given to this run and to no other of the
+    routine.
+    """
 
 
-# So many rows go into one statement; as a ledger's slices are as large, its text is mostly the same.
+# So many rows go into one statement; as a ledger's slices are as large, its text is mostly the
+# same.
 TOGETHER = 250
 
 
@@ -96,7 +99,8 @@ class Slots(Repository):
         return await self._db.read(_states)
 
     async def set_baselines(self, keys: Mapping[str, str]) -> dict[str, RoutineState]:
-        """Start a new baseline for each routine that is new or has another schedule key; return all states.
+        """Start a new baseline for each routine that is new or has another schedule key; return all
+        states.
 
         Routines that are not named keep what they have.
         """
@@ -105,10 +109,13 @@ class Slots(Repository):
         def work(connection: sqlite3.Connection) -> dict[str, RoutineState]:
             known = dict(connection.execute("SELECT name, schedule_key FROM routine").fetchall())
             connection.executemany(
-                "INSERT INTO routine (name, schedule_key, baseline, paused, paused_why) VALUES (?, ?, ?,"
+                "INSERT INTO routine (name, schedule_key, baseline, paused, paused_why) VALUES (?, "
+                "?, ?,"
                 # after a restore even what is new stands still
-                " (SELECT count(*) FROM meta WHERE key = 'hold'), (SELECT value FROM meta WHERE key = 'hold'))"
-                " ON CONFLICT (name) DO UPDATE SET schedule_key = excluded.schedule_key, baseline = excluded.baseline",
+                " (SELECT count(*) FROM meta WHERE key = 'hold'), (SELECT value FROM meta WHERE key "  # noqa: E501
+                "= 'hold'))"
+                " ON CONFLICT (name) DO UPDATE SET schedule_key = excluded.schedule_key, baseline = "  # noqa: E501
+                "excluded.baseline",
                 [(name, key, now) for name, key in keys.items() if known.get(name) != key],
             )
             return _states(connection)
@@ -125,19 +132,27 @@ class Slots(Repository):
     ) -> None:
         """Pause a routine, or change how long it is paused. NotFound.
 
-        `since` is when a pause of so many hours began; None for one until a date, which no wrong clock moves.
+        `since` is when a pause of so many hours began; None for one until a date, which no wrong
+        clock moves.
         """
         values = (stamp_or_none(until), stamp_or_none(since), why, routine)
         changes = "paused = 1, paused_until = ?, paused_since = ?, paused_why = ?"
         await self._change(routine, f"{changes} WHERE name = ?", values)
 
     async def resume(self, routine: str, *, since: datetime | None = None) -> None:
-        """Let a routine go on from now, or `since`: what fell due until then stays past. NotFound."""
+        """Let a routine go on from now, or `since`: what fell due until then stays past.
+
+        NotFound.
+        """
         now = stamp(self._clock())
         values = (stamp_or_none(since) or now, now, routine)
-        # the baseline may be later than the end of the pause: it was edited or turned off in between
+        # the baseline may be later than the end of the pause: it was edited or turned off in
+        # between
         baseline = "CASE WHEN paused = 1 THEN max(baseline, ?) ELSE baseline END"
-        changes = f"baseline = {baseline}, forgiven = ?, paused = 0, paused_until = NULL, paused_since = NULL"
+        changes = (
+            f"baseline = {baseline}, forgiven = ?, paused = 0, paused_until = NULL, paused_since = "
+            "NULL"
+        )
         await self._change(routine, f"{changes}, paused_why = NULL WHERE name = ?", values)
 
     async def let_go(self) -> None:
@@ -160,12 +175,13 @@ class Slots(Repository):
     async def open_slots(self, claims: Sequence[Claim]) -> list[Run | None]:
         """Give each claim its slot and a queued run, all or none of them.
 
-        None where the slot is taken, or where more runs are unended than the claim may stand beside.
+        None where the slot is taken, or where more runs are unended than the claim may stand
+        beside.
         """
         now = self._clock()
         hashes = [fingerprint(claim.definition) for claim in claims]
-        # What is due together has mostly one moment, the same object. And told apart as objects: in the hour that the
-        # clock shows twice, Python takes the two moments for equal.
+        # What is due together has mostly one moment, the same object. And told apart as objects: in
+        # the hour that the clock shows twice, Python takes the two moments for equal.
         moments = {id(claim.slot): claim.slot for claim in claims}
         instants = {place: utc(slot) for place, slot in moments.items()}
         stamps = {place: stamp(slot) for place, slot in instants.items()}
@@ -219,7 +235,10 @@ def _states(connection: sqlite3.Connection) -> dict[str, RoutineState]:
             forgiven=moment_or_none(forgiven),
         )
         for name, key, baseline, paused, until, why, forgiven in connection.execute(
-            "SELECT name, schedule_key, baseline, paused, paused_until, paused_why, forgiven FROM routine"
+            (  # noqa: UP034
+                "SELECT name, schedule_key, baseline, paused, paused_until, paused_why, forgiven "
+                "FROM routine"
+            )
         )
     }
 
@@ -255,10 +274,14 @@ def _keep(connection: sqlite3.Connection, definitions: Mapping[str, str]) -> Non
 def _write(
     connection: sqlite3.Connection, opened: Sequence[tuple[Claim, Run, int]], now: int
 ) -> None:
-    # `.value`, as everywhere where it is done often: sqlite3 takes four times as long to bind a member of an enum
+    # `.value`, as everywhere where it is done often: sqlite3 takes four times as long to bind a
+    # member of an enum
     _insert(
         connection,
-        'run (id, routine, definition, "trigger", slot, event, status, created, not_before, waits_since, goal)',
+        (
+            'run (id, routine, definition, "trigger", slot, event, status, created, not_before, '
+            "waits_since, goal)"
+        ),
         [
             (
                 *(
@@ -315,7 +338,8 @@ def _write(
 
 
 def _insert(connection: sqlite3.Connection, into: str, rows: Sequence[Row], rest: str = "") -> None:
-    """Insert rows, many with one statement: only while that is under way has the loop the GIL for itself.
+    """Insert rows, many with one statement: only while that is under way has the loop the GIL for
+    itself.
 
     With a statement for each row the two threads would wait for each other at every one of them.
     """
@@ -340,7 +364,9 @@ SELECT number FROM claim WHERE slot <= (
 def _taken(
     connection: sqlite3.Connection, claims: Sequence[Claim], slots: Sequence[int]
 ) -> set[int]:
-    """Return the places of those claims whose slot or event somebody has, or that would be one run too many."""
+    """Return the places of those claims whose slot or event somebody has, or that would be one run
+    too many.
+    """
     taken, seen = set[int](), set[tuple[str, str | int]]()
     asked: list[int | str] = []
     for number, (claim, slot) in enumerate(zip(claims, slots, strict=True)):
@@ -367,4 +393,7 @@ def _taken(
 
 _OF_EVENT = "SELECT 1 FROM slot WHERE routine = ? AND event = ?"
 # `+`: by the index of what is active, which is short
-_TOO_MANY = "SELECT 1 FROM run WHERE status IN ('queued', 'running', 'waiting') AND +routine = ? LIMIT 1 OFFSET ?"
+_TOO_MANY = (
+    "SELECT 1 FROM run WHERE status IN ('queued', 'running', 'waiting') AND +routine = ? LIMIT 1 "
+    "OFFSET ?"
+)

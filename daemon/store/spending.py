@@ -1,7 +1,7 @@
 """What models were paid: one row per call, written before it where a cap depends on it, else after.
 
-A row that still says `asked` when nobody asks any more is of a process that died in the middle: what the call may have
-come to at most is what it counts for.
+A row that still says `asked` when nobody asks any more is of a process that died in the middle:
+what the call may have come to at most is what it counts for.
 """
 
 # ruff: noqa: S608  what is put into statements are constants of this file; values are bound
@@ -85,11 +85,15 @@ class Sum:
         )
 
 
-_COLUMNS = "at, run_id, routine, provider, model, outcome, input, cache_read, cache_write, output, reasoning, cost"
+_COLUMNS = (
+    "at, run_id, routine, provider, model, outcome, input, cache_read, cache_write, output, "
+    "reasoning, cost"
+)
 _INSERT = f"INSERT INTO spending ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _RESERVE = f"{_INSERT} RETURNING id"
 _UPDATE = (
-    "UPDATE spending SET outcome = ?, input = ?, cache_read = ?, cache_write = ?, output = ?, reasoning = ?, cost = ?"
+    "UPDATE spending SET outcome = ?, input = ?, cache_read = ?, cache_write = ?, output = ?, "
+    "reasoning = ?, cost = ?"
     " WHERE id = ?"
 )
 _SINCE = (
@@ -103,7 +107,8 @@ _UNDER_WAY = (
 _QUARTER = 900_000_000  # microseconds
 _KEYS = {"routine": "routine", "model": "model", "day": "at"}
 _SUMS = (
-    "count(*), count(CASE WHEN outcome IN ('failed', 'unknown', 'asked') THEN 1 END), sum(input), sum(cache_read),"
+    "count(*), count(CASE WHEN outcome IN ('failed', 'unknown', 'asked') THEN 1 END), sum(input), "
+    "sum(cache_read),"
     " sum(cache_write), sum(output), sum(reasoning), sum(cost), count(*) - count(cost)"
 )
 
@@ -112,7 +117,8 @@ class Spending(Repository):
     """The calls to models."""
 
     async def reserve(self, spent: Spent, limits: Sequence[Limit] = ()) -> int | None:
-        """Write down a call that is about to be made; return its number, None if one of the limits does not cover it.
+        """Write down a call that is about to be made; return its number, None if one of the limits
+        does not cover it.
 
         Its cost and tokens are the most that it can come to.
         """
@@ -136,7 +142,10 @@ class Spending(Repository):
         return await self._db.write(work)
 
     def spend(self, spent: Spent, number: int | None = None) -> asyncio.Future[None]:
-        """Write down how a call ended, with whatever is written next. `number` is the one `reserve` gave."""
+        """Write down how a call ended, with whatever is written next.
+
+        `number` is the one `reserve` gave.
+        """
         values = _values(spent)
 
         def work(connection: sqlite3.Connection) -> None:
@@ -148,7 +157,9 @@ class Spending(Repository):
         return self._db.submit(work, lazily=True)
 
     async def standing_since(self, since: datetime, routine: str = "") -> tuple[int, int, int, int]:
-        """Return the cost and the tokens of calls since then, of a routine or of all, and those of calls under way."""
+        """Return the cost and the tokens of calls since then, of a routine or of all, and those of
+        calls under way.
+        """
         values = (stamp(since), routine, routine)
 
         def work(connection: sqlite3.Connection) -> tuple[int, int, int, int]:
@@ -159,10 +170,14 @@ class Spending(Repository):
         return await self._db.read(work)
 
     async def spent_by_run(self, run: str) -> tuple[int, int]:
-        """Return what a run has cost so far and the tokens it took, those of the runs it has begun among them."""
+        """Return what a run has cost so far and the tokens it took, those of the runs it has begun
+        among them.
+        """
         query = (
-            "SELECT coalesce(sum(cost), 0), coalesce(sum(input + output), 0) FROM spending WHERE run_id = ?"
-            " OR run_id IN (SELECT run_id FROM slot WHERE routine = 'subagent' AND event >= ? AND event < ?)"
+            "SELECT coalesce(sum(cost), 0), coalesce(sum(input + output), 0) FROM spending WHERE "
+            "run_id = ?"
+            " OR run_id IN (SELECT run_id FROM slot WHERE routine = 'subagent' AND event >= ? AND "
+            "event < ?)"
         )
 
         def work(connection: sqlite3.Connection) -> tuple[int, int]:
@@ -172,8 +187,13 @@ class Spending(Repository):
         return await self._db.read(work)
 
     async def paid_for(self, run: str) -> float | None:
-        """Return what a run cost in dollars; None if one of its calls has no known price, or none is written down."""
-        query = "SELECT sum(cost), count(*) FROM spending WHERE run_id = ? HAVING count(*) = count(cost)"
+        """Return what a run cost in dollars; None if one of its calls has no known price, or none
+        is written down.
+        """
+        query = (
+            "SELECT sum(cost), count(*) FROM spending WHERE run_id = ? HAVING count(*) = "
+            "count(cost)"
+        )
 
         def work(connection: sqlite3.Connection) -> float | None:
             row = connection.execute(query, (run,)).fetchone()
@@ -183,7 +203,10 @@ class Spending(Repository):
 
     async def spent_since(self, since: datetime) -> dict[str, tuple[int, int]]:
         """Return the cost and the tokens of each routine's calls since then."""
-        query = "SELECT routine, coalesce(sum(cost), 0), sum(input + output) FROM spending WHERE at >= ? GROUP BY routine"
+        query = (
+            "SELECT routine, coalesce(sum(cost), 0), sum(input + output) FROM spending WHERE at >= "
+            "? GROUP BY routine"
+        )
 
         def work(connection: sqlite3.Connection) -> dict[str, tuple[int, int]]:
             rows = connection.execute(query, (stamp(since),))
@@ -212,8 +235,11 @@ class Spending(Repository):
         return await self._db.read(work)
 
     async def sums(self, by: str, *, since: datetime, zone: ZoneInfo) -> list[Sum]:
-        """Return what was spent since then by routine, model or day, the dearest first, days in their order."""
-        # days are those of a zone, of which SQLite knows nothing; a quarter of an hour is of one day in every zone
+        """Return what was spent since then by routine, model or day, the dearest first, days in
+        their order.
+        """
+        # days are those of a zone, of which SQLite knows nothing; a quarter of an hour is of one
+        # day in every zone
         key = f"at / {_QUARTER}" if by == "day" else _KEYS[by]
         query = f"SELECT {key}, {_SUMS} FROM spending WHERE at >= ? GROUP BY 1"
 
@@ -239,7 +265,7 @@ def _values(spent: Spent) -> tuple[object, ...]:
 
 
 def _spent(
-    at: int, run: str, routine: str, provider: str, model: str, outcome: str, input_: int, read: int, write: int,
+    at: int, run: str, routine: str, provider: str, model: str, outcome: str, input_: int, read: int, write: int,  # noqa: E501
     output: int, reasoning: int, cost: int | None,
 ) -> Spent:  # fmt: skip
     usage = Usage(
@@ -258,7 +284,7 @@ def _spent(
 
 
 def _sum(
-    key: object, calls: int, failed: int, input_: int, read: int, write: int, output: int, reasoning: int,
+    key: object, calls: int, failed: int, input_: int, read: int, write: int, output: int, reasoning: int,  # noqa: E501
     cost: int | None, unpriced: int,
 ) -> Sum:  # fmt: skip
     usage = Usage(

@@ -10,7 +10,8 @@ from datetime import datetime
 from daemon.store.repository import Repository
 from daemon.store.rows import moment, stamp
 
-# Ends that say that something is wrong with the routine. A cancelled run says nothing, nor does a gate that was closed.
+# Ends that say that something is wrong with the routine. A cancelled run says nothing, nor does a
+# gate that was closed.
 FAILURES = ("failed", "timed_out", "interrupted")
 # A person who tries a routine out must not have it paused for that.
 BY_HAND = ("manual", "once", "rehearsal")
@@ -32,7 +33,9 @@ class Streaks(Repository):
     """What the ends of a routine's last runs say."""
 
     async def streaks(self, since: Mapping[str, datetime | None]) -> dict[str, Streak]:
-        """Return the failures in a row of each routine that has any; those before its moment count no more."""
+        """Return the failures in a row of each routine that has any; those before its moment count
+        no more.
+        """
 
         def work(connection: sqlite3.Connection) -> dict[str, Streak]:
             found = ((name, _streak(connection, name, moment)) for name, moment in since.items())
@@ -43,14 +46,17 @@ class Streaks(Repository):
     async def heard_since(self, routine: str, since: datetime) -> int:
         """Return how many runs created since then were heard, or still may be.
 
-        Heard is what was delivered, or succeeded with something to say where nothing is to be delivered to anybody.
+        Heard is what was delivered, or succeeded with something to say where nothing is to be
+        delivered to anybody.
         """
         query = (
             "SELECT count(*) FROM run WHERE routine = ? AND created >= ? AND id > coalesce("
             "(SELECT id FROM run WHERE routine = ? AND created < ? ORDER BY id DESC LIMIT 1), '')"
             " AND (status IN ('queued', 'running', 'waiting')"
-            " OR EXISTS (SELECT 1 FROM outbox WHERE run_id = run.id AND status IN ('delivered', 'pending'))"
-            " OR status = 'succeeded' AND silent = 0 AND NOT EXISTS (SELECT 1 FROM outbox WHERE run_id = run.id))"
+            " OR EXISTS (SELECT 1 FROM outbox WHERE run_id = run.id AND status IN ('delivered', "
+            "'pending'))"
+            " OR status = 'succeeded' AND silent = 0 AND NOT EXISTS (SELECT 1 FROM outbox WHERE "
+            "run_id = run.id))"
         )
 
         def work(connection: sqlite3.Connection) -> int:
@@ -60,7 +66,9 @@ class Streaks(Repository):
         return await self._db.read(work)
 
     async def failing(self, names: Iterable[str]) -> list[str]:
-        """Return those of the routines whose last run to end is no success, so that a closer look is worth it."""
+        """Return those of the routines whose last run to end is no success, so that a closer look
+        is worth it.
+        """
         wanted = set(names)
 
         def work(connection: sqlite3.Connection) -> list[str]:
@@ -78,9 +86,12 @@ WITH RECURSIVE name (routine) AS (
 )
 SELECT name.routine FROM name JOIN run ON run.id = (SELECT max(id) FROM run WHERE routine = name.routine)
 WHERE run.status <> 'succeeded'
-"""
+"""  # noqa: E501
 
-_BACKWARDS = 'SELECT status, "trigger", created, ended, detail FROM run WHERE routine = ? ORDER BY id DESC LIMIT ?'
+_BACKWARDS = (
+    'SELECT status, "trigger", created, ended, detail FROM run WHERE routine = ? ORDER BY id DESC '
+    "LIMIT ?"
+)
 
 
 def _streak(connection: sqlite3.Connection, routine: str, since: datetime | None) -> Streak | None:

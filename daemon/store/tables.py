@@ -1,7 +1,7 @@
 """The journal's tables as SQLModel classes: for history queries, exports and other databases.
 
-Importing this costs 20 MiB, so nothing on the daemon's daily path does; there the statements are plain SQL over
-sql/001_journal.sql, and a test holds the two declarations equal.
+Importing this costs 20 MiB, so nothing on the daemon's daily path does; there the statements are
+plain SQL over sql/001_journal.sql, and a test holds the two declarations equal.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from daemon.models import Json
 from daemon.store.rows import deflate, encode, moment, stamp
 from daemon.store.texts import apart
 
-# SQLite knows one INTEGER; elsewhere microseconds since 1970 need all eight bytes. Texts are compared by code point, as
-# SQLite does: ids and ranges of them need it.
+# SQLite knows one INTEGER; elsewhere microseconds since 1970 need all eight bytes. Texts are
+# compared by code point, as SQLite does: ids and ranges of them need it.
 Long = BigInteger().with_variant(Integer(), "sqlite")
 Words = Text().with_variant(Text(collation="C"), "postgresql")
 Real: Any = REAL().with_variant(Double(), "postgresql")

@@ -1,19 +1,22 @@
 """What prompts have in common is kept once, by its content.
 
-Theory of operation. Most of a prompt says the same in every run: who the agent is, the guides it has, the routine's own
-sections, the schemas of its functions. Such parts are texts in a table of their own, under the digest of what they
-say, and the column of a `prompt` step holds their digests and behind them, as JSON, the rest of the body with numbers
-in the places of the texts. Whoever reads the step gets the body as it was handed in.
+Theory of operation. Most of a prompt says the same in every run: who the agent is, the guides it
+has, the routine's own sections, the schemas of its functions. Such parts are texts in a table of
+their own, under the digest of what they say, and the column of a `prompt` step holds their digests
+and behind them, as JSON, the rest of the body with numbers in the places of the texts. Whoever
+reads the step gets the body as it was handed in.
 
-Whether a text is there is asked in the transaction in which the step that names it is written, so nothing has to be
-known of works that were undone, of other processes or of what was let go meanwhile. With the first run of a day a text
-is written again: its day is known then, and harm that the disk did to it is over.
+Whether a text is there is asked in the transaction in which the step that names it is written, so
+nothing has to be known of works that were undone, of other processes or of what was let go
+meanwhile. With the first run of a day a text is written again: its day is known then, and harm that
+the disk did to it is over.
 
-A text may go once no step names it. None of a run that was made after its day does, so only older runs have to be
-looked at.
+A text may go once no step names it. None of a run that was made after its day does, so only older
+runs have to be looked at.
 """
 
-# ruff: noqa: S608  what is put into statements are marks and constants of this room; values are bound
+# ruff: noqa: S608  what is put into statements are marks and constants of this room; values are
+# bound
 from __future__ import annotations
 
 import json
@@ -30,7 +33,8 @@ from daemon.store import rows
 from daemon.store.rows import LAST_BEFORE, deflate, stamp
 
 MARK = b"t"  # what is not in parts begins with a brace, or with an x
-LEAST = 1024  # characters: what is shorter takes less in its place than its digest and a look whether it is there
+# characters: what is shorter takes less in its place than its digest and a look whether it is there
+LEAST = 1024
 MOST = 32  # texts in one prompt: their digests are read without the rest
 # Sections that are never the same for long: what was recalled, what time it is, what was said last.
 NEW_EACH_TIME = frozenset({"memory", "environment", "routine"})
@@ -62,7 +66,9 @@ class Parted(NamedTuple):
 
 
 def encode(step: Step) -> bytes | Parted:
-    """Return a step's body as JSON; that of a prompt in parts, if there are any that other runs may share."""
+    """Return a step's body as JSON; that of a prompt in parts, if there are any that other runs may
+    share.
+    """
     body = step.body
     system, functions = body.get("system"), body.get("functions")
     if (
@@ -84,7 +90,8 @@ def _pieces(system: str, body: Json, texts: list[Text]) -> list[str | int]:
     """Return a system prompt in pieces; of those that are added to `texts`, their places there."""
     pieces: list[str | int] = []
     boundary, done = body.get("boundary"), 0
-    # The first mention tells what the marks mean. The others are marks, around what is new each time.
+    # The first mention tells what the marks mean. The others are marks, around what is new each
+    # time.
     mention = system.find(boundary) if boundary and isinstance(boundary, str) else -1
     for begin, end in _lasting(body.get("sections"))[: MOST - 1]:
         piece = system[begin:end]
@@ -102,8 +109,8 @@ def _pieces(system: str, body: Json, texts: list[Text]) -> list[str | int]:
 def _lasting(sections: Any) -> list[tuple[int, int]]:
     """Return where the long parts of a prompt begin and end that other runs may have as well.
 
-    A long section is a part of its own, so that routines may share it that differ in others; short ones that stand
-    side by side are one.
+    A long section is a part of its own, so that routines may share it that differ in others; short
+    ones that stand side by side are one.
     """
     parts: list[tuple[int, int]] = []
     begin = end = 0
@@ -175,7 +182,10 @@ class Reading:
         self._known: dict[bytes, bytes] = {}
 
     def __call__(self, column: bytes) -> Json:
-        """Return the body of a column. ValueError and its like, if that or a text of it is harmed."""
+        """Return the body of a column.
+
+        ValueError and its like, if that or a text of it is harmed.
+        """
         if column[:1] != MARK:
             return rows.decode(column)
         digests, body = references(column), _own(column)
@@ -214,7 +224,9 @@ def whole(digest: bytes, column: bytes) -> bytes:
 
 
 def apart(column: bytes) -> Json:
-    """Return a body as it stands in its column: numbers in it are places among its `texts`, which are digests."""
+    """Return a body as it stands in its column: numbers in it are places among its `texts`, which
+    are digests.
+    """
     if column[:1] != MARK:
         return rows.decode(column)
     return {**_own(column), "texts": [digest.hex() for digest in references(column)]}
@@ -225,7 +237,9 @@ def _own(column: bytes) -> Json:
 
 
 def references(column: bytes) -> list[bytes]:
-    """Return the digests of the texts that a column, or as much of it as `unused` looks at, names."""
+    """Return the digests of the texts that a column, or as much of it as `unused` looks at,
+    names.
+    """
     if column[:1] != MARK:
         return []
     return [
@@ -238,14 +252,19 @@ def references(column: bytes) -> list[bytes]:
 
 
 def unused(connection: sqlite3.Connection, before: datetime | None = None) -> list[bytes]:
-    """Return the texts that no step names; with `before`, those of them that were not used on that day or later."""
+    """Return the texts that no step names; with `before`, those of them that were not used on that
+    day or later.
+    """
     day = _ALL_DAYS if before is None else day_of(before)
     found = {
         digest for (digest,) in connection.execute("SELECT digest FROM text WHERE used < ?", (day,))
     }
     if found:
         columns = connection.execute(
-            f"SELECT substr(body, 1, ?) FROM step WHERE kind = 'prompt' AND run_id <= {LAST_BEFORE}",
+            (
+                "SELECT substr(body, 1, ?) FROM step WHERE kind = 'prompt' AND run_id <= "
+                f"{LAST_BEFORE}"
+            ),
             (2 + _SIZE * MOST, day * _DAY),
         )
         for (column,) in columns:

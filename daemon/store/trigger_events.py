@@ -1,4 +1,6 @@
-"""What starts runs besides the clock: files that came to rest, runs that ended, and what such an event said."""
+"""What starts runs besides the clock: files that came to rest, runs that ended, and what such an
+event said.
+"""
 
 from __future__ import annotations
 
@@ -68,7 +70,9 @@ class TriggerEvents(Repository):
         statuses: Collection[Status],
         since: datetime,
     ) -> list[Run]:
-        """Return the runs of the parents that ended so since then and have no slot in this routine, oldest first."""
+        """Return the runs of the parents that ended so since then and have no slot in this routine,
+        oldest first.
+        """
         condition = _UNANSWERED % (", ".join("?" * len(parents)), ", ".join("?" * len(statuses)))
         values = (*parents, *statuses, stamp(since), routine)
         return await self._db.read(lambda connection: runs_in(connection, condition, values))
@@ -76,11 +80,14 @@ class TriggerEvents(Repository):
     async def let_pass(
         self, routine: str, event: str, *, slot: datetime, reason: Reason, rule: str | None = None
     ) -> None:
-        """Account for an event that starts no run, so that it never will; nothing if it has its slot already."""
+        """Account for an event that starts no run, so that it never will; nothing if it has its
+        slot already.
+        """
 
         def work(connection: sqlite3.Connection) -> None:
             connection.execute(
-                "INSERT INTO slot (routine, first, last, event, outcome, reason, rule) VALUES (?, ?, ?, ?, ?, ?, ?)"
+                "INSERT INTO slot (routine, first, last, event, outcome, reason, rule) VALUES (?, "
+                "?, ?, ?, ?, ?, ?)"
                 " ON CONFLICT DO NOTHING",
                 (routine, stamp(slot), stamp(slot), event, Outcome.SKIPPED, reason, rule),
             )

@@ -32,7 +32,8 @@ class SystemClock:
 async def wait_until(instant: datetime | None, event: asyncio.Event, clock: Clock) -> None:
     """Wait for an instant, or for `event` if that comes first; None: for `event` only.
 
-    The event loop counts the seconds from now on: whoever knows that the clock was set has to set `event`.
+    The event loop counts the seconds from now on: whoever knows that the clock was set has to set
+    `event`.
     """
     seconds = None if instant is None else max(0.0, (instant - clock.now()).total_seconds())
     with suppress(TimeoutError):
@@ -41,7 +42,9 @@ async def wait_until(instant: datetime | None, event: asyncio.Event, clock: Cloc
 
 
 def midnight(now: datetime, zone: tzinfo) -> datetime:
-    """Return when the day of a moment began in a zone: the first of two midnights, where the clocks go back at one."""
+    """Return when the day of a moment began in a zone: the first of two midnights, where the clocks
+    go back at one.
+    """
     return datetime.combine(now.astimezone(zone).date(), time(), zone)
 
 
@@ -69,7 +72,8 @@ def host_zone(env: Mapping[str, str] | None = None, root: Path = Path("/")) -> s
 def _zone_names(env: Mapping[str, str], root: Path) -> Iterator[str]:
     if named := env.get("TZ", "").removeprefix(":"):
         yield named.rpartition("zoneinfo/")[2]  # TZ may be a path
-    # The link is what libc follows. Debian keeps /etc/timezone beside it, and a hand-made link leaves that one stale.
+    # The link is what libc follows. Debian keeps /etc/timezone beside it, and a hand-made link
+    # leaves that one stale.
     try:
         target = (root / "etc/localtime").readlink()
     except OSError:

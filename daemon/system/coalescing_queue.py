@@ -18,8 +18,8 @@ SLICE = 250
 class CoalescingQueue:
     """Do `work` for each name that is added, in slices, and none twice at once.
 
-    A name that is added while its work is under way has its turn again afterwards: what it was added for may be newer
-    than what the work has seen.
+    A name that is added while its work is under way has its turn again afterwards: what it was
+    added for may be newer than what the work has seen.
     """
 
     def __init__(

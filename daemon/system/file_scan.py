@@ -1,7 +1,8 @@
-"""One look at what is there: the files that fit, each with its version, and the folders they may appear in.
+"""One look at what is there: the files that fit, each with its version, and the folders they may
+appear in.
 
-Nothing leads out of the root: every folder is opened by itself, relative to its parent and following no link, and of
-files only plain ones count.
+Nothing leads out of the root: every folder is opened by itself, relative to its parent and
+following no link, and of files only plain ones count.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from pathlib import Path
 
 from daemon.system.patterns import Patterns, States
 
-# Beyond these somebody has named the wrong folder; a look must end, and each folder takes one of the kernel's watches.
+# Beyond these somebody has named the wrong folder; a look must end, and each folder takes one of
+# the kernel's watches.
 MOST_FOLDERS = 5_000
 MOST_FILES = 100_000
 DEEPEST = 64
@@ -90,7 +92,9 @@ def _enter(folder: int, path: str, states: States, errand: _Errand) -> None:
 
 
 def _readable(path: str) -> str:
-    """Return a path as text: what of a name is no UTF-8 is spelt out, so that a journal and a model can take it."""
+    """Return a path as text: what of a name is no UTF-8 is spelt out, so that a journal and a model
+    can take it.
+    """
     return path if path.isascii() else path.encode("utf-8", "backslashreplace").decode()
 
 

@@ -1,8 +1,9 @@
-"""Read the body of an HTTP answer, whatever client brings it, and no more of it than a limit allows.
+"""Read the body of an HTTP answer, whatever client brings it, and no more of it than a limit
+allows.
 
 Every client here (httpx, httpx2 below the SDKs) hands out the raw bytes of a body as they come.
-Unpacking is done here and bit by bit: a server that packs a gigabyte of zeros into a megabyte is stopped by what it
-unpacks to, one that never ends by what it has sent.
+Unpacking is done here and bit by bit: a server that packs a gigabyte of zeros into a megabyte is
+stopped by what it unpacks to, one that never ends by what it has sent.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from typing import Any
 ACCEPT_ENCODING = "gzip, deflate"
 _PACKED = ("gzip", "x-gzip", "deflate")
 _GZIP_OR_ZLIB = zlib.MAX_WBITS | 32
-# A stream of events wraps each few letters in hundreds of bytes, which nobody keeps: it may be longer by this factor.
+# A stream of events wraps each few letters in hundreds of bytes, which nobody keeps: it may be
+# longer by this factor.
 _STREAM_FACTOR = 4
 # Bytes that are handed out at once: the event loop gets its turn after each of them.
 _PIECE = 64 * 1024
@@ -45,10 +47,11 @@ async def limited(
     Args:
         raw: the bytes of the body as they came, without the framing of HTTP.
         headers: of the answer, looked up by names in lower case.
-        limit: bytes; for the body as it came and for what it unpacks to. Of a stream of events four times as many.
+        limit: bytes; for the body as it came and for what it unpacks to. Of a stream of events four
+            times as many.
 
-    Raises BodyTooLarge as soon as the announced length, the bytes that came or the bytes that they unpack to are more
-    than that, BodyDamaged where they cannot be unpacked, and what `raw` raises.
+    Raises BodyTooLarge as soon as the announced length, the bytes that came or the bytes that they
+    unpack to are more than that, BodyDamaged where they cannot be unpacked, and what `raw` raises.
     """
     if "text/event-stream" in headers.get("content-type", ""):
         limit *= _STREAM_FACTOR
@@ -105,9 +108,10 @@ async def read_limited(raw: AsyncIterable[bytes], headers: Mapping[str, str], li
 def parse_json(text: bytes) -> Any:
     """Return what JSON from outside says, however long it is.
 
-    Raises ValueError where it is no JSON or holds more than MOST_VALUES values, RecursionError where it is too deep.
-    The parser holds Python's lock until it is done: a long text takes it a moment, millions of small values take
-    seconds in which nothing else runs, and twenty times the memory of the text.
+    Raises ValueError where it is no JSON or holds more than MOST_VALUES values, RecursionError
+    where it is too deep. The parser holds Python's lock until it is done: a long text takes it a
+    moment, millions of small values take seconds in which nothing else runs, and twenty times the
+    memory of the text.
     """
     if sum(map(text.count, (b",", b"[", b"{"))) > MOST_VALUES:
         # counted again without what stands in strings

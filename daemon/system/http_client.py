@@ -1,4 +1,6 @@
-"""How clients of httpx and httpx2 connect: one TLS context for the process, and the proxy of the environment."""
+"""How clients of httpx and httpx2 connect: one TLS context for the process, and the proxy of the
+environment.
+"""
 
 from __future__ import annotations
 
@@ -16,9 +18,9 @@ KEEPALIVE = 30.0
 def trusted_context() -> ssl.SSLContext:
     """Return the TLS context of every client of this process.
 
-    SSL_CERT_FILE or SSL_CERT_DIR name the authorities to trust. Without them they are those of this system and those of
-    certifi, as a slim container has none. To read them takes some 25 ms and 2 MB: call it in a thread. Raises OSError
-    where SSL_CERT_FILE cannot be read.
+    SSL_CERT_FILE or SSL_CERT_DIR name the authorities to trust. Without them they are those of this
+    system and those of certifi, as a slim container has none. To read them takes some 25 ms and 2
+    MB: call it in a thread. Raises OSError where SSL_CERT_FILE cannot be read.
     """
     if file := os.environ.get("SSL_CERT_FILE"):
         return ssl.create_default_context(cafile=file)
@@ -32,11 +34,12 @@ def trusted_context() -> ssl.SSLContext:
 
 
 def connection_settings(url: str) -> dict[str, Any]:
-    """Return the arguments of `httpx.AsyncClient` and `httpx2.AsyncClient` that say how to connect to `url`.
+    """Return the arguments of `httpx.AsyncClient` and `httpx2.AsyncClient` that say how to connect
+    to `url`.
 
-    The libraries would read the environment themselves: they load the authorities again for each client, and refuse to
-    work at all where a proxy is named that they cannot speak to, even if `no_proxy` excepts this address. Call it in a
-    thread. Raises OSError.
+    The libraries would read the environment themselves: they load the authorities again for each
+    client, and refuse to work at all where a proxy is named that they cannot speak to, even if
+    `no_proxy` excepts this address. Call it in a thread. Raises OSError.
     """
     return {"verify": trusted_context(), "proxy": proxy_for(url), "trust_env": False}
 

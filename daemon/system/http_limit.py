@@ -1,4 +1,6 @@
-"""Bound the answers of a client of httpx2, which SDKs read themselves; what we read ourselves goes by `http_body`."""
+"""Bound the answers of a client of httpx2, which SDKs read themselves; what we read ourselves goes
+by `http_body`.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +13,11 @@ from daemon.system.http_body import limited
 
 
 def limit_response(response: httpx2.Response, limit: int) -> None:
-    """Let at most `limit` bytes of the body be read, packed or unpacked; for an event hook on responses.
+    """Let at most `limit` bytes of the body be read, packed or unpacked; for an event hook on
+    responses.
 
-    Whoever reads more gets what `http_body.limited` raises. SDKs read the bodies of errors too, so the limit belongs to
-    the body and not to its reader.
+    Whoever reads more gets what `http_body.limited` raises. SDKs read the bodies of errors too, so
+    the limit belongs to the body and not to its reader.
     """
     response.stream = _LimitedStream(response, limit)
     # the body comes unpacked from there

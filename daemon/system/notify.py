@@ -30,11 +30,15 @@ class Notifier:
                 return  # a manager that went away is no reason to stop working
 
     def reloading(self) -> None:
-        """Say that definitions are read again; READY=1 says that they have been (Type=notify-reload)."""
+        """Say that definitions are read again; READY=1 says that they have been
+        (Type=notify-reload).
+        """
         self.send("RELOADING=1", f"MONOTONIC_USEC={time.monotonic_ns() // 1000}")
 
     async def feed_watchdog(self) -> None:
-        """Ping from the event loop at half the watchdog's interval: if the loop is stuck, so are the pings."""
+        """Ping from the event loop at half the watchdog's interval: if the loop is stuck, so are
+        the pings.
+        """
         while self._address and self._watchdog:
             self.send("WATCHDOG=1")
             await asyncio.sleep(self._watchdog / 2)

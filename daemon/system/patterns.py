@@ -1,7 +1,8 @@
 """Globs for files beneath a folder: `inbox/*.csv`, `**/report-?.txt`.
 
-`*`, `?` and `[…]` stay within a name, `**` stands for any number of folders, and a name that begins with a dot fits
-only where the dot is written: editors and copying programs keep their half-done work there.
+`*`, `?` and `[…]` stay within a name, `**` stands for any number of folders, and a name that begins
+with a dot fits only where the dot is written: editors and copying programs keep their half-done
+work there.
 """
 
 from __future__ import annotations

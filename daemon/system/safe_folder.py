@@ -1,7 +1,8 @@
-"""Folders beneath a root that nothing can lead out of: no `..`, no symbolic link, however they are swapped meanwhile.
+"""Folders beneath a root that nothing can lead out of: no `..`, no symbolic link, however they are
+swapped meanwhile.
 
-Every component is opened by itself, relative to its parent's descriptor and without following links, so what was
-checked is what is used.
+Every component is opened by itself, relative to its parent's descriptor and without following
+links, so what was checked is what is used.
 """
 
 from __future__ import annotations
@@ -17,10 +18,11 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW
 
 @contextmanager
 def folder_beneath(root: Path, parts: Sequence[str], *, create: bool = False) -> Iterator[int]:
-    """Open the folder `root/part/part…` and yield its descriptor; missing ones are made if `create`.
+    """Open the folder `root/part/part…` and yield its descriptor; missing ones are made if
+    `create`.
 
-    A new folder is as open to others as the one it lies in, and belongs to the same owner. Raises OSError: ELOOP or
-    ENOTDIR where a link stands in the way.
+    A new folder is as open to others as the one it lies in, and belongs to the same owner. Raises
+    OSError: ELOOP or ENOTDIR where a link stands in the way.
     """
     folder = os.open(
         root, _FOLDER & ~os.O_NOFOLLOW
@@ -54,7 +56,9 @@ def _enter(parent: int, name: str, *, create: bool) -> int:
 
 
 def take_after(new: int, folder: int, mode: int) -> None:
-    """Give what was just made the openness (within `mode`) and, if we are root, the owner of the folder it lies in."""
+    """Give what was just made the openness (within `mode`) and, if we are root, the owner of the
+    folder it lies in.
+    """
     model = os.fstat(folder)
     if os.geteuid() == 0 and (model.st_uid, model.st_gid) != (0, 0):
         os.fchown(new, model.st_uid, model.st_gid)

@@ -1,8 +1,8 @@
 """Open one file beneath a folder, wherever its path would like to lead.
 
-openat2 does that in one call of the kernel. Where there is none (Linux before 5.6, some containers, macOS), the path is
-walked folder by folder, none of them a link. Either way what comes back is a descriptor: what was checked is what is
-used, whatever happens to the path meanwhile.
+openat2 does that in one call of the kernel. Where there is none (Linux before 5.6, some containers,
+macOS), the path is walked folder by folder, none of them a link. Either way what comes back is a
+descriptor: what was checked is what is used, whatever happens to the path meanwhile.
 """
 
 from __future__ import annotations
@@ -23,10 +23,11 @@ _ABSENT = frozenset([errno.ENOSYS, errno.EPERM, errno.EOPNOTSUPP])
 
 
 def open_beneath(root: str, inside: str, flags: int = os.O_RDONLY) -> int:
-    """Open `inside`, a path without links and `..`, beneath `root`, which may also be a single file and `inside` `.`.
+    """Open `inside`, a path without links and `..`, beneath `root`, which may also be a single file
+    and `inside` `.`.
 
-    Never waits (for the writer of a FIFO) and never becomes a controlling terminal. Raises OSError: ELOOP for a link,
-    EXDEV for a path that leads out.
+    Never waits (for the writer of a FIFO) and never becomes a controlling terminal. Raises OSError:
+    ELOOP for a link, EXDEV for a path that leads out.
     """
     flags |= os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
     if inside in ("", "."):

@@ -1,9 +1,9 @@
 """Rings when files have come to rest, and sleeps while nothing happens.
 
-The folders of all watches are one subscription of the directory watcher. When folders change, the watches concerned are
-rung for; whoever is rung for looks. A file that has changed since the look before is watched on: a look stands then at
-the moment the last of them may have come to rest. So a burst costs two looks, and a file that grows for an hour one per
-`settle`.
+The folders of all watches are one subscription of the directory watcher. When folders change, the
+watches concerned are rung for; whoever is rung for looks. A file that has changed since the look
+before is watched on: a look stands then at the moment the last of them may have come to rest. So a
+burst costs two looks, and a file that grows for an hour one per `settle`.
 """
 
 from __future__ import annotations
@@ -40,9 +40,14 @@ class Measures:
     """How far a watcher goes."""
 
     batch: int = 10_000
-    """Files at once: a batch stays something that a run can be told of. What is over comes in the next one."""
+    """Files at once: a batch stays something that a run can be told of.
+
+    What is over comes in the next one.
+    """
     patience: int = 10
-    """A burst is waited for as a whole, but not for ever: after so many settles what has come to rest goes ahead."""
+    """A burst is waited for as a whole, but not for ever: after so many settles what has come to
+    rest goes ahead.
+    """
 
 
 @dataclass(slots=True)
@@ -89,7 +94,8 @@ class Watcher:
             self.close()
 
     async def look(self, name: str, handled: Collection[tuple[str, str]]) -> dict[str, str]:
-        """Return what has come to rest and was not handled: versions by path, at most a batch of them.
+        """Return what has come to rest and was not handled: versions by path, at most a batch of
+        them.
 
         Nothing while a burst is under way; it is rung for again when that may be over.
         """
@@ -140,7 +146,9 @@ class Watcher:
     # --- looking
 
     def _subscribe(self) -> None:
-        """Watch the folders that were seen; the watches of new ones are rung for once those are watched."""
+        """Watch the folders that were seen; the watches of new ones are rung for once those are
+        watched.
+        """
         folders: set[Path] = set().union(*(watched.folders for watched in self._watched.values()))
         if self._subscription:
             self._subscription.watch(folders)

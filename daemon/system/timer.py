@@ -1,13 +1,15 @@
 """Tell when the wall clock has jumped: somebody set it, or the machine woke from suspend.
 
-The timers of the event loop, and so of APScheduler, count CLOCK_MONOTONIC, which stands still during a suspend: what is
-due at 09:00 would start at 09:00 plus the time that a laptop has slept (python/cpython#106940: "not a bug"). So whoever
-waits for an instant is told of each jump, and reckons anew how long to wait.
+The timers of the event loop, and so of APScheduler, count CLOCK_MONOTONIC, which stands still
+during a suspend: what is due at 09:00 would start at 09:00 plus the time that a laptop has slept
+(python/cpython#106940: "not a bug"). So whoever waits for an instant is told of each jump, and
+reckons anew how long to wait.
 
-Linux tells by a timerfd. timerfd_create(2) on TFD_TIMER_CANCEL_ON_SET: read(2) fails with ECANCELED after "a
-discontinuous change" of CLOCK_REALTIME (settimeofday(2), clock_settime(2) or similar). A resume is one, too:
-`timekeeping_resume` in the kernel's kernel/time/timekeeping.c notifies timerfd, "as resume is equivalent to
-clock_was_set()". Until then nothing wakes up. Elsewhere the clock is looked at once a minute.
+Linux tells by a timerfd. timerfd_create(2) on TFD_TIMER_CANCEL_ON_SET: read(2) fails with ECANCELED
+after "a discontinuous change" of CLOCK_REALTIME (settimeofday(2), clock_settime(2) or similar). A
+resume is one, too: `timekeeping_resume` in the kernel's kernel/time/timekeeping.c notifies timerfd,
+"as resume is equivalent to clock_was_set()". Until then nothing wakes up. Elsewhere the clock is
+looked at once a minute.
 """
 
 from __future__ import annotations
@@ -28,12 +30,15 @@ if TYPE_CHECKING:
 
 TFD_TIMER_ABSTIME = 1
 TFD_TIMER_CANCEL_ON_SET = 2
-# Only a timer that is armed is cancelled; this one is never meant to ring: it stands in the year 2200.
+# Only a timer that is armed is cancelled; this one is never meant to ring: it stands in the year
+# 2200.
 NEVER = 7_258_118_400
 SECONDS_BETWEEN_LOOKS = 60.0
-# For tests that fake the clock of a process, which the kernel does not know of: look so many seconds apart instead.
+# For tests that fake the clock of a process, which the kernel does not know of: look so many
+# seconds apart instead.
 SECONDS_BETWEEN_LOOKS_VARIABLE = "AGENTD_LONGEST_SLEEP"
-# Seconds by which wall clock and event loop may part: more than a clock that NTP slews gains or loses in a minute.
+# Seconds by which wall clock and event loop may part: more than a clock that NTP slews gains or
+# loses in a minute.
 TOLERANCE = 2.0
 
 
@@ -48,7 +53,9 @@ class ClockWatcher(Protocol):
 
 
 def clock_watcher(clock: Clock, env: Mapping[str, str]) -> ClockWatcher:
-    """Return the best watcher this system has; some sandboxes have timerfd, but not TFD_TIMER_CANCEL_ON_SET."""
+    """Return the best watcher this system has; some sandboxes have timerfd, but not
+    TFD_TIMER_CANCEL_ON_SET.
+    """
     if seconds := env.get(SECONDS_BETWEEN_LOOKS_VARIABLE):
         return PollingClockWatcher(clock, seconds=float(seconds))
     if sys.platform != "linux":
@@ -115,13 +122,16 @@ class TimerCalls:
         flags = TFD_TIMER_ABSTIME | TFD_TIMER_CANCEL_ON_SET
         if self._libc.timerfd_settime(fd, flags, ctypes.byref(spec), None) < 0:
             error = _last_error()
-            # timerfd_create(2), BUGS: the clock was set since the descriptor was read last, and the timer is armed all
-            # the same. Whoever calls us looks at the clock after that.
+            # timerfd_create(2), BUGS: the clock was set since the descriptor was read last, and the
+            # timer is armed all the same. Whoever calls us looks at the clock after that.
             if error.errno != errno.ECANCELED:
                 raise error
 
     def read(self, fd: int) -> None:
-        """Take note of what the descriptor has to tell. OSError, with ECANCELED if the clock was set."""
+        """Take note of what the descriptor has to tell.
+
+        OSError, with ECANCELED if the clock was set.
+        """
         os.read(fd, 8)
 
 

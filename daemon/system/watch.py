@@ -1,12 +1,15 @@
-"""Watching folders for changes: one watcher per process, and everyone who is interested subscribes to it.
+"""Watching folders for changes: one watcher per process, and everyone who is interested subscribes
+to it.
 
-watchfiles collects the notices of the system (inotify, FSEvents, ...) in a thread that wakes once a second, so a change
-is reported after one to two seconds. What the system says nothing about (a folder above was moved, a link points
-elsewhere, another machine wrote on a shared disk, its queue of notices overflowed) is found by comparing the folders
-with what they were: whenever anything is reported, and once a minute.
+watchfiles collects the notices of the system (inotify, FSEvents, ...) in a thread that wakes once a
+second, so a change is reported after one to two seconds. What the system says nothing about (a
+folder above was moved, a link points elsewhere, another machine wrote on a shared disk, its queue
+of notices overflowed) is found by comparing the folders with what they were: whenever anything is
+reported, and once a minute.
 """
 
-# ruff: noqa: PTH100, PTH112, PTH116, PTH118, PTH120  # pathlib is slow, and thousands of folders may be compared
+# ruff: noqa: PTH100, PTH112, PTH116, PTH118, PTH120  # pathlib is slow, and thousands of folders
+# may be compared
 from __future__ import annotations
 
 import asyncio
@@ -21,11 +24,11 @@ import structlog
 
 log = structlog.get_logger()
 
-# Seconds before the watching begins. Subscriptions come in groups, and a tree that is unpacked brings folders by the
-# dozen: one start serves them all.
+# Seconds before the watching begins. Subscriptions come in groups, and a tree that is unpacked
+# brings folders by the dozen: one start serves them all.
 PAUSE = 0.1
-# The kernel's queue holds 16,384 notices, and watchfiles does not say that some were lost. So many changes at once mean
-# that any folder may have changed.
+# The kernel's queue holds 16,384 notices, and watchfiles does not say that some were lost. So many
+# changes at once mean that any folder may have changed.
 LARGE_BURST = 1_000
 
 
@@ -57,9 +60,10 @@ class Subscription:
 class DirectoryWatcher:
     """Call subscribers with those of their folders in which files may have come, gone or changed.
 
-    Subfolders are not looked into. A subscriber is also called when the watching of its folders begins and whenever it
-    begins anew, as what happened in between went unnoticed: whoever looks when called misses nothing. A folder may be
-    missing, be replaced, or be reached by symbolic links. While nobody watches a folder, no thread runs.
+    Subfolders are not looked into. A subscriber is also called when the watching of its folders
+    begins and whenever it begins anew, as what happened in between went unnoticed: whoever looks
+    when called misses nothing. A folder may be missing, be replaced, or be reached by symbolic
+    links. While nobody watches a folder, no thread runs.
     """
 
     def __init__(self, *, check_every: float = 60.0) -> None:
@@ -108,7 +112,9 @@ class DirectoryWatcher:
             )  # not called from here: its failure would be ours
 
     async def _run(self) -> None:
-        """Watch the folders of all subscriptions, and begin anew when one of them came or went, or after a failure."""
+        """Watch the folders of all subscriptions, and begin anew when one of them came or went, or
+        after a failure.
+        """
         while True:
             self._is_pausing, self._watched = True, frozenset()
             await asyncio.sleep(PAUSE)
@@ -133,7 +139,10 @@ class DirectoryWatcher:
                         "watch.failed",
                         folders=len(folders),
                         problem=self._problem,
-                        hint="if a limit is reached, raise fs.inotify.max_user_watches or max_user_instances",
+                        hint=(
+                            "if a limit is reached, raise fs.inotify.max_user_watches or "
+                            "max_user_instances"
+                        ),
                         looking_every=self._check_every,
                     )
                 if not has_begun:
@@ -141,7 +150,9 @@ class DirectoryWatcher:
                     await asyncio.sleep(self._check_every)
 
     async def _watch(self, folders: frozenset[Path]) -> None:
-        """Report changes until one of the folders, or what leads to it, came, went or was replaced."""
+        """Report changes until one of the folders, or what leads to it, came, went or was
+        replaced.
+        """
         from watchfiles import (
             awatch,
         )  # not before somebody watches: `agentctl logs` without -f needs none of it
@@ -151,9 +162,11 @@ class DirectoryWatcher:
             *survey.paths,
             watch_filter=None,
             step=1000,
-            rust_timeout=0,  # none: watchfiles would throw away what came in the moment that it passed
+            # none: watchfiles would throw away what came in the moment that it passed
+            rust_timeout=0,
             recursive=False,
-            ignore_permission_denied=False,  # True would hide every failure, also that the system is out of watches
+            # True would hide every failure, also that the system is out of watches
+            ignore_permission_denied=False,
         )
         report = asyncio.ensure_future(anext(changes))
         try:
@@ -206,8 +219,8 @@ class _Survey:
 def _survey(folders: Iterable[Path]) -> _Survey:
     """Find out what must be watched to hear of changes in `folders`.
 
-    That is each folder itself, the nearest folder above one that is missing, and those that hold the symbolic links on
-    the way to it.
+    That is each folder itself, the nearest folder above one that is missing, and those that hold
+    the symbolic links on the way to it.
     """
     states: dict[Path, _FolderState] = {}
     paths: dict[str, tuple[int, int, int]] = {}
@@ -217,7 +230,8 @@ def _survey(folders: Iterable[Path]) -> _Survey:
             status = os.stat(path)
         except OSError:
             return None
-        # watchfiles takes no names that are not UTF-8, and the kernel no folders that we may not read
+        # watchfiles takes no names that are not UTF-8, and the kernel no folders that we may not
+        # read
         if path.encode(errors="ignore").decode() == path and os.access(path, os.R_OK):
             paths[path] = status.st_dev, status.st_ino, status.st_mode
         return status

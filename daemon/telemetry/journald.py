@@ -1,7 +1,9 @@
-"""Log lines for systemd's journal, with fields to search by: `journalctl AGENTD_ROUTINE=daily-report`.
+"""Log lines for systemd's journal, with fields to search by: `journalctl
+AGENTD_ROUTINE=daily-report`.
 
-The native protocol, without a library: https://systemd.io/JOURNAL_NATIVE_PROTOCOL/. One datagram is one line; what is
-too large for a datagram goes as a sealed file in memory, whose descriptor is sent instead.
+The native protocol, without a library: https://systemd.io/JOURNAL_NATIVE_PROTOCOL/. One datagram is
+one line; what is too large for a datagram goes as a sealed file in memory, whose descriptor is sent
+instead.
 """
 
 from __future__ import annotations
@@ -31,7 +33,9 @@ _SEALS = (
 
 
 def connected(stream: IO[str], env: Mapping[str, str]) -> bool:
-    """Say whether what is written to this stream goes to the journal: $JOURNAL_STREAM is then what it is."""
+    """Say whether what is written to this stream goes to the journal: $JOURNAL_STREAM is then what
+    it is.
+    """
     try:
         device, _, inode = env.get("JOURNAL_STREAM", "").partition(":")
         about = os.fstat(stream.fileno())
@@ -92,7 +96,8 @@ class Journald:
                 self._socket = socket.socket(
                     socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC
                 )
-            # one that was too busy for the line before is not waited for: the daemon must not stand still for its log
+            # one that was too busy for the line before is not waited for: the daemon must not stand
+            # still for its log
             self._socket.settimeout(self._patience)
             self._patience = 0.0
             self._deliver(self._socket, data)

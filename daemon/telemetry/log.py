@@ -1,14 +1,17 @@
-"""Structured logs: one JSON line per event to a rotated file, the same for people to the console, secrets taken out.
+"""Structured logs: one JSON line per event to a rotated file, the same for people to the console,
+secrets taken out.
 
-Where the console is systemd's journal, it gets fields instead of a line with colours (`journald.py`).
+Where the console is systemd's journal, it gets fields instead of a line with colours
+(`journald.py`).
 
-Rooms log by `structlog.get_logger()`; event names are `room.past_tense` (`run.finished`) with plain fields. `run`,
-`routine` and `slot` are bound once, in `runs/run.py`, by `structlog.contextvars.bound_contextvars`. What libraries say
-through the standard `logging` goes the same way, from `warning` up.
+Rooms log by `structlog.get_logger()`; event names are `room.past_tense` (`run.finished`) with plain
+fields. `run`, `routine` and `slot` are bound once, in `runs/run.py`, by
+`structlog.contextvars.bound_contextvars`. What libraries say through the standard `logging` goes
+the same way, from `warning` up.
 
-A line that somebody else can cause as often as they like is logged with `counted=`, a text that is equal for lines of
-one kind. Of these one a minute is written, and how often there was one meanwhile stands in the next (`repeated`). All
-lines of libraries are counted.
+A line that somebody else can cause as often as they like is logged with `counted=`, a text that is
+equal for lines of one kind. Of these one a minute is written, and how often there was one meanwhile
+stands in the next (`repeated`). All lines of libraries are counted.
 
 structlog is imported by `configure` only: `agentctl logs` reads the lines (`pretty`) without it.
 """
@@ -70,7 +73,8 @@ def configure(
     journal: str = SOCKET,
     monotonic: Callable[[], float] = time.monotonic,
 ) -> None:
-    """Send all logs of this process to `file` and, with `console`, to stderr; may be called again to change that.
+    """Send all logs of this process to `file` and, with `console`, to stderr; may be called again
+    to change that.
 
     `env` tells whether stderr is systemd's journal, which listens on `journal`.
     """
@@ -104,7 +108,9 @@ def configure(
 
 
 def is_heard(level: int) -> bool:
-    """Tell whether lines of a level may go anywhere, without a logger being made that would know."""
+    """Tell whether lines of a level may go anywhere, without a logger being made that would
+    know.
+    """
     import structlog
 
     wrapper = structlog.get_config()["wrapper_class"]
@@ -122,7 +128,9 @@ def wants_colour(stream: IO[str]) -> bool:
 
 
 def pretty(record: dict[str, Any], *, colour: bool) -> str:
-    """Return one log record as a line for a person, in local time; a traceback follows on lines of its own."""
+    """Return one log record as a line for a person, in local time; a traceback follows on lines of
+    its own.
+    """
     dim, bold, plain = (_DIM, _BOLD, _PLAIN) if colour else ("", "", "")
     level = str(record.get("level", "info"))
     tint = _COLOURS.get(level, "") if colour else ""
@@ -176,8 +184,9 @@ def _record(
 ) -> tuple[tuple[MutableMapping[str, Any]], dict[str, Any]]:
     """Hand an event over to the output, which renders it for each destination.
 
-    Time, level, name and what they belong to come first, where the eye looks; `exc_info` becomes text. What is said
-    while a run is played again is dropped: it happened when it was recorded, and was logged then.
+    Time, level, name and what they belong to come first, where the eye looks; `exc_info` becomes
+    text. What is said while a run is played again is dropped: it happened when it was recorded, and
+    was logged then.
     """
     if "replay" in event:
         from structlog import DropEvent
@@ -206,12 +215,16 @@ def _traceback(error: BaseException) -> str:
 
 
 class RepeatedLines:
-    """Which counted lines are written: the first of its kind, and a minute later what came meanwhile, as one."""
+    """Which counted lines are written: the first of its kind, and a minute later what came
+    meanwhile, as one.
+    """
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
         self._monotonic = monotonic
         self._kinds: dict[str, tuple[float, int, dict[str, Any]]] = {}
-        """By kind: when its minute is over, how many lines were not written in it, and the last of these."""
+        """By kind: when its minute is over, how many lines were not written in it, and the last of
+        these.
+        """
         self._lock = threading.Lock()
 
     def is_new(self, kind: str, record: dict[str, Any]) -> bool:
@@ -227,7 +240,9 @@ class RepeatedLines:
             return True
 
     def pop(self, *, everything: bool = False) -> list[dict[str, Any]]:
-        """Return a line for each kind whose minute is over and that was repeated in it; another minute begins then."""
+        """Return a line for each kind whose minute is over and that was repeated in it; another
+        minute begins then.
+        """
         if not self._kinds:
             return []
         with self._lock:
@@ -319,7 +334,9 @@ class _RotatedFile:
             raise ConfigError(Fault(file=str(path), key="", found="", problem=why)) from error
 
     def write(self, line: str) -> None:
-        """Append a line. A full disk costs lines, not the daemon; how many is said when there is room again."""
+        """Append a line. A full disk costs lines, not the daemon; how many is said when there is
+        room again.
+        """
         data = line.encode(errors="replace") + b"\n"
         try:
             self._make_room(len(data))

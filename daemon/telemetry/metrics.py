@@ -1,7 +1,9 @@
-"""What a monitoring system asks for, as Prometheus text (https://prometheus.io/docs/instrumenting/exposition_formats).
+"""What a monitoring system asks for, as Prometheus text
+(https://prometheus.io/docs/instrumenting/exposition_formats).
 
-What happens is counted from the start of the process on, as counters are; what stands in the journal is asked of it at
-each scrape. How late the event loop is, is measured only while runs are under way: an idle daemon sleeps.
+What happens is counted from the start of the process on, as counters are; what stands in the
+journal is asked of it at each scrape. How late the event loop is, is measured only while runs are
+under way: an idle daemon sleeps.
 """
 
 from __future__ import annotations
@@ -53,7 +55,8 @@ class Histogram:
 class _Watch:
     """Looks how late the loop is for as long as a block is open."""
 
-    # not by `contextmanager`: a generator and its frame cost more than what is done here, with every run
+    # not by `contextmanager`: a generator and its frame cost more than what is done here, with
+    # every run
 
     def __init__(self, lag: Histogram) -> None:
         self._lag, self._open = lag, 0
@@ -132,11 +135,11 @@ class Metrics:
         yield "agentd_start_time_seconds", "gauge", "When the process began.", [({}, found.started)]
         yield (
             "agentd_runs_total", "counter", "Runs that ended, by how.",
-            [({"routine": routine, "status": status}, count) for (routine, status), count in sorted(self.runs.items())],
+            [({"routine": routine, "status": status}, count) for (routine, status), count in sorted(self.runs.items())],  # noqa: E501
         )  # fmt: skip
         yield (
             "agentd_deliveries_total", "counter", "Attempts to deliver, by how they went.",
-            [({"target": target, "outcome": how}, count) for (target, how), count in sorted(self.deliveries.items())],
+            [({"target": target, "outcome": how}, count) for (target, how), count in sorted(self.deliveries.items())],  # noqa: E501
         )  # fmt: skip
         yield "agentd_active_runs", "gauge", "Runs that have not ended.", _by("status", found.runs)
         yield (
@@ -159,11 +162,13 @@ class Metrics:
         )  # fmt: skip
         yield (
             "agentd_tokens_total", "counter", "Tokens of all calls to models on record.",
-            [({"provider": p, "model": m, "kind": kind}, n) for (p, m, kind), n in sorted(found.tokens.items())],
+            [({"provider": p, "model": m, "kind": kind}, n) for (p, m, kind), n in sorted(found.tokens.items())],  # noqa: E501
         )  # fmt: skip
         yield (
-            "agentd_cost_dollars_total", "counter", "What these calls came to, where the price is known.",
-            [({"provider": p, "model": m}, dollars) for (p, m), dollars in sorted(found.cost.items())],
+            "agentd_cost_dollars_total", "counter", (
+                "What these calls came to, where the price is known."
+            ),
+            [({"provider": p, "model": m}, dollars) for (p, m), dollars in sorted(found.cost.items())],  # noqa: E501
         )  # fmt: skip
         yield "agentd_database_size_bytes", "gauge", "How big the database is.", [({}, found.size)]
 

@@ -1,4 +1,5 @@
-"""Spans of OpenTelemetry's SDK made of ours, and its batch processor, which hands them over from a thread of its own.
+"""Spans of OpenTelemetry's SDK made of ours, and its batch processor, which hands them over from a
+thread of its own.
 
 Imported with the first span: this is the only file that knows OpenTelemetry.
 """
@@ -75,7 +76,9 @@ class CountingExporter(sdk.SpanExporter):
 
 
 class SpanPipeline:
-    """The SDK's way from a span to the receiver; its sampler, limits and queue are those that the environment sets."""
+    """The SDK's way from a span to the receiver; its sampler, limits and queue are those that the
+    environment sets.
+    """
 
     def __init__(self, exporter: sdk.SpanExporter) -> None:
         logging.getLogger("opentelemetry").setLevel(
@@ -101,7 +104,9 @@ class SpanPipeline:
         return self._made - self._exporter.taken
 
     def add(self, span: Span) -> None:
-        """Make the SDK's span of ours and leave it to the batch processor, if the sampler wants its trace."""
+        """Make the SDK's span of ours and leave it to the batch processor, if the sampler wants its
+        trace.
+        """
         decision = self._provider.sampler.should_sample(None, span.trace, span.name).decision
         is_sampled = decision is Decision.RECORD_AND_SAMPLE
         flags = TraceFlags(TraceFlags.SAMPLED if is_sampled else TraceFlags.DEFAULT)
@@ -133,5 +138,7 @@ class SpanPipeline:
 
 
 def otlp_pipeline(endpoint: str | None) -> SpanPipeline:
-    """Return the way to an OTLP receiver over HTTP; None: as the variables OTEL_EXPORTER_OTLP_… say."""
+    """Return the way to an OTLP receiver over HTTP; None: as the variables OTEL_EXPORTER_OTLP_…
+    say.
+    """
     return SpanPipeline(OTLPSpanExporter(endpoint=endpoint))

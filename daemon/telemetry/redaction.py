@@ -1,17 +1,19 @@
 """Take secrets out of text: exact values first, then what looks like one.
 
-Standard library only, and cheap: a text is searched for the stem of a pattern (`in` costs some 50 ns) before the
-pattern itself is tried, so a log line without a secret costs about two microseconds. No pattern crosses a quotation
-mark, so that a rendered JSON line stays JSON after redaction.
+Standard library only, and cheap: a text is searched for the stem of a pattern (`in` costs some 50
+ns) before the pattern itself is tried, so a log line without a secret costs about two microseconds.
+No pattern crosses a quotation mark, so that a rendered JSON line stays JSON after redaction.
 
-What is secret in an address (`parts_of_address`): the password of its account; of its query what is called like one
-(`token`, `key`, `sig` …); in its path, and with services such as Telegram or Slack also in place of host and user, what
-looks like a token. Names of hosts and users, mail addresses and ordinary words are not, and stay in every text.
+What is secret in an address (`parts_of_address`): the password of its account; of its query what is
+called like one (`token`, `key`, `sig` …); in its path, and with services such as Telegram or Slack
+also in place of host and user, what looks like a token. Names of hosts and users, mail addresses
+and ordinary words are not, and stay in every text.
 
-A key is taken out wherever it stands. A password or token from an address that is all letters, or shorter than 12
-characters, is taken out where it stands as a word, so that `staging1` does not spoil `staging12`. A password that is an
-ordinary word (`monitoring`) is left in sentences and taken out where it stands as a password, `user:monitoring`:
-every report would be full of holes, and each hole would tell it. Doctor and validate say so.
+A key is taken out wherever it stands. A password or token from an address that is all letters, or
+shorter than 12 characters, is taken out where it stands as a word, so that `staging1` does not
+spoil `staging12`. A password that is an ordinary word (`monitoring`) is left in sentences and taken
+out where it stands as a password, `user:monitoring`: every report would be full of holes, and each
+hole would tell it. Doctor and validate say so.
 """
 
 from __future__ import annotations
@@ -25,24 +27,30 @@ from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, quote, quote_plus, unquote
 
 MARK = "[redacted]"
-# Shorter values are also ordinary words or numbers: taking them out would ruin text and protect nothing.
+# Shorter values are also ordinary words or numbers: taking them out would ruin text and protect
+# nothing.
 SHORTEST = 8
 # From this length on, and with a digit or a sign in it, a password is no part of any other word.
 DISTINCT = 12
-# Texts without secrets are remembered: what a tool brings is looked at on its way to the model, to the journal and to
-# the memory. Shorter ones are looked at as soon as looked up; longer ones, and more of them, would take too much room.
+# Texts without secrets are remembered: what a tool brings is looked at on its way to the model, to
+# the journal and to the memory. Shorter ones are looked at as soon as looked up; longer ones, and
+# more of them, would take too much room.
 _WORTH_KNOWING, _MOST_KNOWN = (500, 5_000), 256
 
-# (stems, pattern, replacement): the pattern is tried only where one of its stems occurs. What a pattern runs over it
-# cannot begin in the middle of: so a text made to be slow (`sk-sk-sk-…`) takes no longer than any other.
-# `re` compiles a pattern when it is first tried, and keeps it.
+# (stems, pattern, replacement): the pattern is tried only where one of its stems occurs. What a
+# pattern runs over it cannot begin in the middle of: so a text made to be slow (`sk-sk-sk-…`) takes
+# no longer than any other. `re` compiles a pattern when it is first tried, and keeps it.
 _PATTERNS: tuple[tuple[tuple[str, ...], str, str], ...] = (
     (
         ("PRIVATE KEY-----",),
-        r'-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----[^"]*?(?:-----END [A-Z0-9 ]*PRIVATE KEY-----|(?=")|\Z)',
+        (
+            r'-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----[^"]*?(?:-----END [A-Z0-9 ]*PRIVATE '
+            r'KEY-----|(?=")|\Z)'
+        ),
         MARK,
     ),
-    # the whole value goes, whatever its scheme; the header's name stays, as it tells the reader what was there
+    # the whole value goes, whatever its scheme; the header's name stays, as it tells the reader
+    # what was there
     (
         ("uthorization", "UTHORIZATION"),
         r"""(?i)(authorization\\?["']?\s*[:=]\s*\\?["']?)(?:(?:bearer|basic|token|digest|negotiate)\s+)?[^\s"'\\,;]+""",
@@ -100,7 +108,9 @@ class Secrets:
         """How those forms are found that are taken out as whole words only."""
 
     def add(self, value: str) -> None:
-        """Know one more secret, in each form it may travel in; one of under 8 characters is left alone."""
+        """Know one more secret, in each form it may travel in; one of under 8 characters is left
+        alone.
+        """
         if len(value) < SHORTEST:
             return
         own = _forms_of(value)
@@ -113,7 +123,9 @@ class Secrets:
         self._known = tuple(sorted(forms, key=lambda form: (-len(form), form))), set()
 
     def add_word(self, value: str) -> None:
-        """Know one more password or token, which may look like a part of an ordinary word: see above."""
+        """Know one more password or token, which may look like a part of an ordinary word: see
+        above.
+        """
         if len(value) < SHORTEST:
             return
         if not is_plain(value):
@@ -134,11 +146,14 @@ class Secrets:
         self._known = tuple(sorted(forms, key=lambda form: (-len(form), form))), set()
 
     def add_address(self, url: str, *, whole: bool = False) -> None:
-        """Know the secrets in an address; with `whole` it is a secret itself, as who has it can send there."""
+        """Know the secrets in an address; with `whole` it is a secret itself, as who has it can
+        send there.
+        """
         if whole and _PARTS_OF_URL.sub(r"\g<path>\g<query>\g<account>", url).strip("/"):
             self.add(url)
         for part in parts_of_address(url):
-            # `?key=monitoring&code=production` is about a name; a long word may be a token all the same
+            # `?key=monitoring&code=production` is about a name; a long word may be a token all the
+            # same
             is_word = is_ordinary(part.value) and (
                 part.kind == "password" or len(part.value) < DISTINCT
             )
@@ -156,7 +171,9 @@ class Secrets:
                 self.add(value.rpartition(" ")[2])  # without `Bearer `
 
     def add_environment(self, env: Mapping[str, str]) -> None:
-        """Know the values of those variables that are called like a secret; paths of files that hold one are none."""
+        """Know the values of those variables that are called like a secret; paths of files that
+        hold one are none.
+        """
         for name, value in env.items():
             if is_secret_name(name) and not value.startswith("/") and not is_ordinary(value):
                 self.add_word(value)
@@ -195,7 +212,9 @@ class Secrets:
 
 
 def _forms_of(value: str) -> set[str]:
-    """Return the value as it looks inside JSON, `repr`, a URL and base64 (there at each of the three alignments)."""
+    """Return the value as it looks inside JSON, `repr`, a URL and base64 (there at each of the
+    three alignments).
+    """
     forms = {
         value,
         json.dumps(value)[1:-1],
@@ -210,7 +229,8 @@ def _base64_forms_of(value: str) -> set[str]:
     forms: set[str] = set()
     raw = value.encode()
     for before in range(3):
-        # the characters at both ends also encode the neighbours' bits: only those in between are the secret's own
+        # the characters at both ends also encode the neighbours' bits: only those in between are
+        # the secret's own
         first = (0, 2, 3)[before]
         last = (before + len(raw)) * 8 // 6
         for encode in (base64.b64encode, base64.urlsafe_b64encode):
@@ -220,13 +240,15 @@ def _base64_forms_of(value: str) -> set[str]:
     return forms
 
 
-# As RFC 3986 has it in its appendix B. `urlsplit` refuses brackets and some letters that passwords may have.
+# As RFC 3986 has it in its appendix B. `urlsplit` refuses brackets and some letters that passwords
+# may have.
 _PARTS_OF_URL = re.compile(
     r"^(?P<scheme>[^:/?#]+)://(?:(?P<account>[^/?#]*)@)?(?P<host>[^/?#]*)(?P<path>[^?#]*)(?:\?(?P<query>[^#]*))?"
     r"(?:#(?P<fragment>.*))?$",
     re.DOTALL,
 )
-# Where these schemes lead is a host, and who has an account there is a user; with others either may be a token.
+# Where these schemes lead is a host, and who has an account there is a user; with others either may
+# be a token.
 _WITH_HOST = re.compile(
     r"(?:https?|mailtos?|jsons?|xmls?|forms?|postgres(?:ql)?|socks\w*|wss?)", re.IGNORECASE
 )
@@ -241,7 +263,8 @@ _NAMES = frozenset(
     {"smtp", "host", "from", "to", "cc", "bcc", "reply", "name", "user", "format", "mode"}
 )
 _UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
-# A word, also a long one or one with a number behind it: `Updates`, `eu-west-1`, `v2`, `monitoring2026`, `myChannel`.
+# A word, also a long one or one with a number behind it: `Updates`, `eu-west-1`, `v2`,
+# `monitoring2026`, `myChannel`.
 _ORDINARY = re.compile(
     r"(?:[A-Za-z]?[a-z]{0,14}|[A-Z]{0,15})\d{0,4}|[A-Z]?[a-z]{2,}(?:[A-Z][a-z]{2,}){1,3}|[a-z]{1,23}|\d{1,15}"
 )
@@ -274,7 +297,9 @@ def count_secrets(urls: list[str]) -> Counter[str]:
 
 
 def has_ordinary_password(url: str) -> bool:
-    """Tell whether an address holds a password that cannot be taken out of sentences: a word, or a very short one."""
+    """Tell whether an address holds a password that cannot be taken out of sentences: a word, or a
+    very short one.
+    """
     passwords = [unquote(part.value) for part in parts_of_address(url) if part.kind == "password"]
     return any(is_ordinary(password) or len(password) < SHORTEST for password in passwords)
 

@@ -1,4 +1,6 @@
-"""Where spans go, and who brings them there: the SDK of OpenTelemetry, which comes with the first span."""
+"""Where spans go, and who brings them there: the SDK of OpenTelemetry, which comes with the first
+span.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,9 @@ class Receiver:
 
 
 def wanted(endpoint: str | None, env: Mapping[str, str], *, file: str) -> Receiver | None:
-    """Return where spans are to go, None if nowhere; ConfigError if the config wants what is not installed."""
+    """Return where spans are to go, None if nowhere; ConfigError if the config wants what is not
+    installed.
+    """
     if env.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
         return None
     named = [env.get(f"OTEL_EXPORTER_OTLP_{each}ENDPOINT", "").strip() for each in ("TRACES_", "")]
@@ -85,7 +89,9 @@ def otlp_pipeline(receiver: Receiver) -> SpanPipeline:
 
 
 class SpanExporter:
-    """Brings spans to a receiver; nothing is imported and no thread wakes up before the first span."""
+    """Brings spans to a receiver; nothing is imported and no thread wakes up before the first
+    span.
+    """
 
     def __init__(self, make: Callable[[], SpanPipeline]) -> None:
         self._make = make
@@ -93,7 +99,9 @@ class SpanExporter:
         self._is_off = False
 
     def export(self, spans: Sequence[Span]) -> None:
-        """Leave spans to the batch processor; to be called in a thread, as the first call imports the SDK."""
+        """Leave spans to the batch processor; to be called in a thread, as the first call imports
+        the SDK.
+        """
         if self._is_off:
             return
         try:

@@ -1,11 +1,13 @@
 """Runs, calls of tools and calls to models as spans, made of what the journal holds.
 
-Names and attributes are those of https://opentelemetry.io/docs/specs/semconv/gen-ai/ (schema 1.44; a test compares them
-with the installed package). The conventions are still moving: they are strings here, since importing their package
-costs more than a whole run. What they have no word for begins with `agentd.`.
+Names and attributes are those of https://opentelemetry.io/docs/specs/semconv/gen-ai/ (schema 1.44;
+a test compares them with the installed package). The conventions are still moving: they are strings
+here, since importing their package costs more than a whole run. What they have no word for begins
+with `agentd.`.
 
-The ids follow from the run's own: a trace has the 128 bits of the run's ULID, so that `agentctl inspect` and a trace
-viewer find each other without a table, and a sub-agent's run hangs below the call that began it.
+The ids follow from the run's own: a trace has the 128 bits of the run's ULID, so that `agentctl
+inspect` and a trace viewer find each other without a table, and a sub-agent's run hangs below the
+call that began it.
 """
 
 from __future__ import annotations
@@ -53,7 +55,9 @@ class Span:
 
 
 def trace_of(run: str) -> int:
-    """Return the id of the trace that a run is in, unless it is a sub-agent's: the 128 bits of its ULID."""
+    """Return the id of the trace that a run is in, unless it is a sub-agent's: the 128 bits of its
+    ULID.
+    """
     if len(run) == _WHOLE and all(char in _CROCKFORD for char in run):
         value = 0
         for char in run:
@@ -69,7 +73,9 @@ def span_id(*place: str) -> int:
 
 
 def place_of(run: Run) -> tuple[int, int | None]:
-    """Return the trace that a run belongs to, and the span it hangs below: the call of its parent, if it has one."""
+    """Return the trace that a run belongs to, and the span it hangs below: the call of its parent,
+    if it has one.
+    """
     if run.trigger == SUBAGENT and run.event and "/" in run.event:
         parent, call = run.event.split("/", 1)
         return trace_of(parent), span_id(parent, call)
@@ -77,9 +83,12 @@ def place_of(run: Run) -> tuple[int, int | None]:
 
 
 def of_run(run: Run, steps: Sequence[Step], *, provider: str, content: bool) -> Iterator[Span]:
-    """Yield the spans of an ended run: its own, and one for each call of a tool. Those of models are told as they end.
+    """Yield the spans of an ended run: its own, and one for each call of a tool.
 
-    `provider` is how the conventions call whom it asked; what was said goes along with `content` only.
+    Those of models are told as they end.
+
+    `provider` is how the conventions call whom it asked; what was said goes along with `content`
+    only.
     """
     trace, parent = place_of(run)
     own = span_id(run.id)

@@ -1,4 +1,6 @@
-"""Say what is wrong with a model's arguments, in words it can act on: the argument, what it gave, what is expected."""
+"""Say what is wrong with a model's arguments, in words it can act on: the argument, what it gave,
+what is expected.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,9 @@ def misfit(tool: str, faults: Iterable[str]) -> ToolFailed:
 
 
 def by_pydantic(error: ValidationError, arguments: Json, schema: Json) -> list[str]:
-    """Put every fault of a validation into words; the branches of a union make one fault together."""
+    """Put every fault of a validation into words; the branches of a union make one fault
+    together.
+    """
     places: dict[str, list[ErrorDetails]] = {}
     for each in error.errors(include_url=False, include_context=False):
         places.setdefault(_place(each, arguments), []).append(each)
@@ -92,7 +96,9 @@ def _words(place: str, group: list[ErrorDetails], schema: Json) -> str:
 
 
 def _place(error: ErrorDetails, arguments: Any) -> str:
-    """Return the path to a value as the model wrote it: without the names pydantic gives to branches of a union."""
+    """Return the path to a value as the model wrote it: without the names pydantic gives to
+    branches of a union.
+    """
     path = ""
     value = arguments
     location = error["loc"]

@@ -1,7 +1,7 @@
 """Five ways to register functions without naming each one.
 
-Skipped: private and special names, the words in INTERNAL, and functions whose parameters JSON cannot express. What
-`@agent_callable` says of a function goes before all of that.
+Skipped: private and special names, the words in INTERNAL, and functions whose parameters JSON
+cannot express. What `@agent_callable` says of a function goes before all of that.
 """
 
 from __future__ import annotations
@@ -48,7 +48,9 @@ def agent_callable(
     parameters: Json | None = None,
     **options: Any,
 ) -> F | Callable[[F], F]:
-    """Mark a function as one a model may call; `options` are the marks of FunctionRegistry.register."""
+    """Mark a function as one a model may call; `options` are the marks of
+    FunctionRegistry.register.
+    """
 
     def mark(func: F, name: str | None = None) -> F:
         setattr(
@@ -75,7 +77,9 @@ def register_module_functions(
     prefix: str = "",
     filter_func: Callable[[Callable[..., Any]], bool] | None = None,
 ) -> list[str]:
-    """Register the functions a module defines, or those it names in `__all__`; return their names."""
+    """Register the functions a module defines, or those it names in `__all__`; return their
+    names.
+    """
     listed = getattr(module, "__all__", None)
     members = (
         (name, func, func)
@@ -90,7 +94,9 @@ def register_module_functions(
 def register_class_methods(
     registry: FunctionRegistry, cls: type, prefix: str = "", instance: object | None = None
 ) -> list[str]:
-    """Register the public methods of a class; without an instance only static and class methods can be called."""
+    """Register the public methods of a class; without an instance only static and class methods can
+    be called.
+    """
     members = (
         (name, getattr(cls if instance is None else instance, name), static)
         for name, static in _methods(cls)
@@ -102,7 +108,9 @@ def register_class_methods(
 def auto_discover_and_register(
     registry: FunctionRegistry, targets: Iterable[object | tuple[object, str]]
 ) -> list[str]:
-    """Register modules, classes, functions and objects by what they are; a pair carries a prefix for its names."""
+    """Register modules, classes, functions and objects by what they are; a pair carries a prefix
+    for its names.
+    """
     names: list[str] = []
     for target in targets:
         thing, prefix = target if isinstance(target, tuple) else (target, "")
@@ -118,7 +126,9 @@ def auto_discover_and_register(
 
 
 def _methods(cls: type) -> Iterator[tuple[str, Any]]:
-    """Yield names and descriptors of what can be called on a class's objects, without waking any property."""
+    """Yield names and descriptors of what can be called on a class's objects, without waking any
+    property.
+    """
     for name in dir(cls):
         static = inspect.getattr_static(cls, name)
         if inspect.isfunction(static) or isinstance(static, staticmethod | classmethod):

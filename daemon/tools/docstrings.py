@@ -1,7 +1,7 @@
 """Read a docstring as a model should: what the function does, and what each argument means.
 
-Google and Sphinx are read here: docstring_parser loses what stands behind the arguments, knows no `Keyword Args`, and
-gives up all arguments where one has no colon. It reads NumPy.
+Google and Sphinx are read here: docstring_parser loses what stands behind the arguments, knows no
+`Keyword Args`, and gives up all arguments where one has no colon. It reads NumPy.
 """
 
 from __future__ import annotations
@@ -13,7 +13,10 @@ from typing import NamedTuple
 _ARGUMENTS = re.compile(r"^(Args|Arguments|Parameters|Params|Keyword Args|Other Parameters):\s*$")
 # Headings of the Google style that end the description and say nothing about arguments.
 _OTHER = re.compile(
-    r"^(Returns?|Yields?|Raises|Examples?|Notes?|See Also|Warnings?|Attributes|Todo|References):\s*$"
+    (  # noqa: UP034
+        r"^(Returns?|Yields?|Raises|Examples?|Notes?|See "
+        r"Also|Warnings?|Attributes|Todo|References):\s*$"
+    )
 )
 _ARGUMENT = re.compile(r"^(\s+)\*{0,2}(\w+)\s*(?:\([^)]*\))?\s*:\s*(.*)$")
 _SPHINX_PARAM = re.compile(
@@ -31,7 +34,9 @@ class Doc(NamedTuple):
 
 
 def parse(docstring: str | None) -> Doc:
-    """Take a docstring of the Google, Sphinx or NumPy style apart; any other text is all description."""
+    """Take a docstring of the Google, Sphinx or NumPy style apart; any other text is all
+    description.
+    """
     text = cleandoc(docstring or "")
     if _NUMPY.search(text):
         return _parse_numpy(text)
@@ -52,7 +57,8 @@ def parse(docstring: str | None) -> Doc:
         elif place == "description":
             description.append(line)
         elif place == "arguments" and line and not line[0].isspace():
-            # An unindented line ends the section: prose again, unless the heading only looked like one.
+            # An unindented line ends the section: prose again, unless the heading only looked like
+            # one.
             place = "description"
             description.append(line)
         elif (

@@ -18,7 +18,8 @@ from daemon.models import FunctionCall, Json, ToolContext, ToolResult
 from daemon.tools.registry import FunctionDefinition, FunctionRegistry
 from daemon.tools.threads import Threads
 
-# How a result that is not plain output begins, and what stands for a function that returned nothing.
+# How a result that is not plain output begins, and what stands for a function that returned
+# nothing.
 _WORDS = {
     "en": {
         "done": "Done.",
@@ -28,7 +29,8 @@ _WORDS = {
     },
     "zh": {"done": "执行成功", "failed": "[失败]", "partial": "[部分输出]", "error": "[错误]"},
 }
-# Far above what a tool of ours puts out; what a user's tool puts out beyond it would only fill the context.
+# Far above what a tool of ours puts out; what a user's tool puts out beyond it would only fill the
+# context.
 MAX_CHARS = 100_000
 
 _log = structlog.get_logger()
@@ -49,7 +51,9 @@ class ToolExecutor:
     async def execute(
         self, name: str, arguments: Json, *, context: ToolContext | None = None
     ) -> Any:
-        """Call a function and return what it returned; raises ToolFailed with words for the model, or its own fault."""
+        """Call a function and return what it returned; raises ToolFailed with words for the model,
+        or its own fault.
+        """
         definition = self.registry.get_function(name)
         if definition is None:
             near = self.registry.nearest(name)
@@ -76,12 +80,17 @@ class ToolExecutor:
         )
 
     async def run(self, call: FunctionCall, context: ToolContext | None = None) -> ToolResult:
-        """Run one call to its end, whatever that is: the model hears of every fault, and never sees a traceback."""
+        """Run one call to its end, whatever that is: the model hears of every fault, and never sees
+        a traceback.
+        """
         language = context.language if context else "en"
         words = _WORDS.get(language, _WORDS["en"])
         try:
             if call.invalid is not None:
-                msg = f"the arguments of {call.name} could not be read, nothing was executed: {call.invalid}"
+                msg = (
+                    f"the arguments of {call.name} could not be read, nothing was executed: "
+                    f"{call.invalid}"
+                )
                 raise ToolFailed(msg)
             value = await self.execute(call.name, call.arguments, context=context)
             text = self.format_result(value, language)
@@ -118,7 +127,9 @@ class ToolExecutor:
         return self._clean(str(result))
 
     def _clean(self, text: str) -> str:
-        """Return the text fit to be sent and stored; where it is too long, its middle is cut out, and that is said."""
+        """Return the text fit to be sent and stored; where it is too long, its middle is cut out,
+        and that is said.
+        """
         if len(text) > self._max_chars:
             half = self._max_chars // 2
             text = f"{text[:half]}\n[… {len(text) - 2 * half} characters cut …]\n{text[-half:]}"
@@ -128,7 +139,10 @@ class ToolExecutor:
 def _too_slow(definition: FunctionDefinition, limit: float | None) -> str:
     text = f"{definition.name} did not finish within {limit:g} s"
     if not definition.signature.is_async:
-        text += "; it could not be stopped and may still be at work, so check what it did before calling it again"
+        text += (
+            "; it could not be stopped and may still be at work, so check what it did before "
+            "calling it again"
+        )
     return text
 
 
@@ -145,5 +159,7 @@ def _jsonable(value: Any) -> Any:
 
 
 def _text(text: str) -> str:
-    """Return the text without halves of surrogate pairs, which odd file names bring and no database takes."""
+    """Return the text without halves of surrogate pairs, which odd file names bring and no database
+    takes.
+    """
     return text if text.isascii() else text.encode(errors="replace").decode()

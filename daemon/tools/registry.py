@@ -44,10 +44,15 @@ class FunctionDefinition:
 
 
 class FunctionRegistry:
-    """Functions by name. Names are unique: a later tool must not take the place, and the rights, of an earlier one."""
+    """Functions by name.
+
+    Names are unique: a later tool must not take the place, and the rights, of an earlier one.
+    """
 
     def __init__(self, *, known_good: bool = False) -> None:
-        """`known_good` functions have signatures that JSON can express, and are read by `read` or when first needed."""
+        """`known_good` functions have signatures that JSON can express, and are read by `read` or
+        when first needed.
+        """
         self._known_good = known_good
         self._functions: dict[str, FunctionDefinition] = {}
         self._lists: dict[frozenset[str], list[Json]] = {}
@@ -64,9 +69,11 @@ class FunctionRegistry:
         timeout: float | None = None,
         changes: Callable[[Any, Any], list[str]] | None = None,
     ) -> FunctionDefinition:
-        """Add a function; without `parameters` its signature is read, without `description` its docstring.
+        """Add a function; without `parameters` its signature is read, without `description` its
+        docstring.
 
-        Raises ValueError for a name that is taken or that vendors refuse, TypeError for parameters JSON cannot express.
+        Raises ValueError for a name that is taken or that vendors refuse, TypeError for parameters
+        JSON cannot express.
         """
         if not _NAME.fullmatch(name):
             msg = f"{name!r} cannot name a tool: 1 to 64 of A-Z a-z 0-9 _ - are allowed"
@@ -112,7 +119,9 @@ class FunctionRegistry:
         return name in self._functions
 
     def names(self, patterns: Iterable[str] | None = None) -> list[str]:
-        """Return the names, of all functions or of those that a name or glob in `patterns` covers, as registered."""
+        """Return the names, of all functions or of those that a name or glob in `patterns` covers,
+        as registered.
+        """
         if patterns is None:
             return list(self._functions)
         wanted = set(patterns)
@@ -126,9 +135,11 @@ class FunctionRegistry:
         ]
 
     def list_functions(self, names: Iterable[str] | None = None) -> list[Json]:
-        """Return `{"name", "description", "parameters"}` of the functions that `names` (globs too) cover, or of all.
+        """Return `{"name", "description", "parameters"}` of the functions that `names` (globs too)
+        cover, or of all.
 
-        The same set gives the same object until something is registered, so that providers can cache its translation.
+        The same set gives the same object until something is registered, so that providers can
+        cache its translation.
         """
         chosen = frozenset(self.names(names))
         if chosen not in self._lists:

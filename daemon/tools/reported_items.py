@@ -1,9 +1,10 @@
 """Which items of a run are new: the daemon knows what it has reported, whatever the model says.
 
-Theory of operation. A routine with `[dedupe]` reports through the tool `report_items` and in no other way. Each call's
-result says which of its items are new; from then on the journal alone decides, so a run that is resumed or played again
-comes to the same report. What was reported is known as seen in the very commit that hands the report to the outbox: a
-run that dies before that has reported nothing, and the next one reports the same items.
+Theory of operation. A routine with `[dedupe]` reports through the tool `report_items` and in no
+other way. Each call's result says which of its items are new; from then on the journal alone
+decides, so a run that is resumed or played again comes to the same report. What was reported is
+known as seen in the very commit that hands the report to the outbox: a run that dies before that
+has reported nothing, and the next one reports the same items.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from daemon.models import Json, Reply, ReportedItem, Status, Step, StepKind, dig
 REPORT_ITEMS = "report_items"
 LONGEST_TITLE = 300
 
-# Parameters that only say where a reader came from. Anything else in a query may name the thing itself: it stays.
+# Parameters that only say where a reader came from. Anything else in a query may name the thing
+# itself: it stays.
 _TRACKING = re.compile(
     r"(?i)(utm_\w+|gclid|dclid|gbraid|wbraid|fbclid|msclkid|yclid|twclid|igshid|mc_cid|mc_eid|_hsenc|_hsmi)(=|$)"
 )
@@ -55,10 +57,12 @@ def key_of(item: Json, by: str) -> str:
 
 
 def normal_url(url: str) -> str:
-    """Return one form for addresses that surely name the same thing (RFC 3986, 6.2); another text as it is.
+    """Return one form for addresses that surely name the same thing (RFC 3986, 6.2); another text
+    as it is.
 
-    Scheme and host are in lower case, a default port, a fragment and the parameters of `_TRACKING` are gone. What only
-    may be the same is not: http and https, with and without a slash at the end, parameters in another order.
+    Scheme and host are in lower case, a default port, a fragment and the parameters of `_TRACKING`
+    are gone. What only may be the same is not: http and https, with and without a slash at the end,
+    parameters in another order.
     """
     try:
         parts = urlsplit(url)
@@ -106,7 +110,9 @@ def _without_dots(path: str) -> str:
 
 
 def reported(steps: Iterable[Step], by: str, *, before: str | None = None) -> ReportedItems | None:
-    """Return what the calls of a run have reported, or those before the call of that key; None if there was none."""
+    """Return what the calls of a run have reported, or those before the call of that key; None if
+    there was none.
+    """
     calls: dict[str, Json] = {}
     results: dict[str, Json] = {}
     for step in steps:
@@ -152,8 +158,8 @@ def _answer(body: Json) -> Json:
 def judged(reply: Reply, haul: ReportedItems | None) -> Reply:
     """Return the reply with the new items as its report, in silence if there are none.
 
-    Whatever else the model wrote is not delivered. One that wrote a report but reported no item by the tool has not
-    done its task.
+    Whatever else the model wrote is not delivered. One that wrote a report but reported no item by
+    the tool has not done its task.
     """
     if reply.status is not Status.SUCCEEDED:
         return reply

@@ -1,4 +1,6 @@
-"""JSON schemas as small as they can be: models pay for every token of them, and simple servers know no references."""
+"""JSON schemas as small as they can be: models pay for every token of them, and simple servers know
+no references.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,8 @@ from typing import Any
 
 from daemon.models import Json
 
-# Keys whose value is a schema, a list of schemas, and a name -> schema map; everything else is data and stays as it is.
+# Keys whose value is a schema, a list of schemas, and a name -> schema map; everything else is data
+# and stays as it is.
 _ONE = frozenset(
     {"items", "additionalProperties", "not", "contains", "propertyNames", "if", "then", "else"}
 )
@@ -18,7 +21,9 @@ _PREFIX = "#/$defs/"
 
 
 def tidy(schema: Json) -> Json:
-    """Return the schema without titles, and with each definition put where it is used unless it contains itself."""
+    """Return the schema without titles, and with each definition put where it is used unless it
+    contains itself.
+    """
     definitions = schema.get("$defs", {})
     recursive: dict[str, Any] = {}
 
@@ -56,7 +61,9 @@ def tidy(schema: Json) -> Json:
 
 
 def without_null(schema: Json) -> Json:
-    """Return the schema of an argument that may be left out: `null` need not be offered beside that."""
+    """Return the schema of an argument that may be left out: `null` need not be offered beside
+    that.
+    """
     choices = [each for each in schema.get("anyOf", ()) if each != {"type": "null"}]
     beside = {key: value for key, value in schema.items() if key not in ("anyOf", "default")}
     if not choices:

@@ -1,7 +1,8 @@
 """From a Python signature to a JSON schema, and from a model's arguments to a call.
 
-Pydantic does both through one TypedDict per function: its keys are the parameters the model sees, so any legal name
-works, and what the model leaves out stays out, so that the function's own default applies.
+Pydantic does both through one TypedDict per function: its keys are the parameters the model sees,
+so any legal name works, and what the model leaves out stays out, so that the function's own default
+applies.
 """
 
 from __future__ import annotations
@@ -30,11 +31,14 @@ _Parameter = inspect.Parameter
 class Signature:
     """How a model calls one function: the schema it reads, and the check of what it sends.
 
-    The types are read when they are first asked for: a millisecond per tool, that a start need not wait for.
+    The types are read when they are first asked for: a millisecond per tool, that a start need not
+    wait for.
     """
 
     def __init__(self, name: str, func: Callable[..., Any], parameters: Json | None = None) -> None:
-        """Take up `func`; explicit `parameters` are taken as they are and checked on their first level."""
+        """Take up `func`; explicit `parameters` are taken as they are and checked on their first
+        level.
+        """
         self.name, self._func, self._parameters = name, func, parameters
         try:
             self._signature = inspect.signature(func)
@@ -85,7 +89,9 @@ class Signature:
         return any(parameter.kind in nameless for parameter in self._signature.parameters.values())
 
     def bind(self, arguments: Json, context: ToolContext | None) -> Callable[[], Any]:
-        """Check the arguments and return the call, ready to be made; raises ToolFailed that names every fault."""
+        """Check the arguments and return the call, ready to be made; raises ToolFailed that names
+        every fault.
+        """
         values = self._checked(arguments)
         parameters = self._signature.parameters
         named = {
@@ -104,11 +110,13 @@ class Signature:
         if self._rest:
             named[self._rest] = values
         bound = inspect.BoundArguments(self._signature, named)
-        bound.apply_defaults()  # in the signature's order, so that nothing given slides into a gap before it
+        # in the signature's order, so that nothing given slides into a gap before it
+        bound.apply_defaults()
         return functools.partial(self._func, *bound.args, **bound.kwargs)
 
     def _checked(self, arguments: Json) -> Json:
-        # What we inject is never the model's to give, whatever else the function accepts by keyword.
+        # What we inject is never the model's to give, whatever else the function accepts by
+        # keyword.
         adapter, schema = self._read
         wrong = [
             argument_errors.unknown(key, schema.get("properties", {}))
@@ -171,7 +179,8 @@ def _schema(schema: Json, shown: list[_Parameter]) -> Json:
             try:
                 properties[parameter.name]["default"] = to_jsonable_python(parameter.default)
             except PydanticSerializationError:
-                continue  # an object no model could write: that the argument may be left out says enough
+                # an object no model could write: that the argument may be left out says enough
+                continue
     return schema
 
 
@@ -191,14 +200,17 @@ def _described(hint: Any, text: str | None) -> Any:
 def _hints(
     name: str, func: Callable[..., Any], signature: inspect.Signature, *, lenient: bool
 ) -> Json:
-    """Return the types of the parameters; the return type is nobody's business here and may name what it likes."""
+    """Return the types of the parameters; the return type is nobody's business here and may name
+    what it likes.
+    """
     written = {
         key: p.annotation
         for key, p in signature.parameters.items()
         if p.annotation is not _Parameter.empty
     }
     scope = getattr(_innermost(func), "__globals__", {})
-    # Linters move imports that only annotations need under TYPE_CHECKING; ours must be found nevertheless.
+    # Linters move imports that only annotations need under TYPE_CHECKING; ours must be found
+    # nevertheless.
     scope = {"ToolContext": ToolContext, **scope}
     try:
         hints = typing.get_type_hints(
@@ -206,7 +218,10 @@ def _hints(
         )
     except NameError as error:
         if not lenient:
-            msg = f"tool {name}: the type {error.name!r} cannot be resolved; import it outside TYPE_CHECKING"
+            msg = (
+                f"tool {name}: the type {error.name!r} cannot be resolved; import it outside "
+                "TYPE_CHECKING"
+            )
             raise TypeError(msg) from None
         hints = {
             key: ToolContext
@@ -221,7 +236,9 @@ def _is_context(hint: Any) -> bool:
 
 
 def _innermost(func: Callable[..., Any]) -> Any:
-    """Return the function that was written, beneath partials, decorators, methods and callable objects."""
+    """Return the function that was written, beneath partials, decorators, methods and callable
+    objects.
+    """
     while isinstance(func, functools.partial):
         func = func.func
     func = inspect.unwrap(func)

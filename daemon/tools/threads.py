@@ -1,8 +1,10 @@
-"""Threads for functions that keep whoever calls them waiting: one for each call, until the call comes back.
+"""Threads for functions that keep whoever calls them waiting: one for each call, until the call
+comes back.
 
-Not the loop's pool: a function that hangs would keep its place there for ever, a handful of them would stop every tool,
-and the end of the process would wait for them all. Here a thread that comes back is kept for the next call, as one that
-is woken costs a third of one that is made; one that does not come back is nobody's, and ends with the process.
+Not the loop's pool: a function that hangs would keep its place there for ever, a handful of them
+would stop every tool, and the end of the process would wait for them all. Here a thread that comes
+back is kept for the next call, as one that is woken costs a third of one that is made; one that
+does not come back is nobody's, and ends with the process.
 """
 
 from __future__ import annotations
@@ -33,7 +35,8 @@ class Threads:
     async def run(self, name: str, func: Callable[[], Any]) -> Any:
         """Run a function in a thread, with what is bound here; `name` is the thread's meanwhile.
 
-        A coroutine that comes back when nobody waits any more is closed, as nobody would ever start it.
+        A coroutine that comes back when nobody waits any more is closed, as nobody would ever start
+        it.
         """
         loop = asyncio.get_running_loop()
         done: asyncio.Future[Any] = loop.create_future()
@@ -53,7 +56,8 @@ class Threads:
             try:
                 result = context.run(func)
             except Exception as raised:  # noqa: BLE001  # carried over to whoever awaits
-                # A future takes no StopIteration, and raising it in a coroutine would change its meaning.
+                # A future takes no StopIteration, and raising it in a coroutine would change its
+                # meaning.
                 error = (
                     RuntimeError("StopIteration") if isinstance(raised, StopIteration) else raised
                 )

@@ -1,7 +1,8 @@
-"""Tools of the user's own: functions of files beside config.toml, and of installed packages that config.toml names.
+"""Tools of the user's own: functions of files beside config.toml, and of installed packages that
+config.toml names.
 
-They run inside the daemon with all its rights, so their files must be as safe from others as the config is. Which of
-them an agent may call says the policy, like for any tool.
+They run inside the daemon with all its rights, so their files must be as safe from others as the
+config is. Which of them an agent may call says the policy, like for any tool.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ GROUP = "agentd.tools"
 
 
 def load(config: Config, *, sources: dict[str, str] | None = None) -> FunctionRegistry:
-    """Return what the files and packages of `[tools]` hold; ConfigError with every one that cannot be used.
+    """Return what the files and packages of `[tools]` hold; ConfigError with every one that cannot
+    be used.
 
     `sources` is told the file or package of each tool.
     """

@@ -1,8 +1,10 @@
-"""Who may look at the page: whoever holds the link that was printed, from a page of ours, and nobody else.
+"""Who may look at the page: whoever holds the link that was printed, from a page of ours, and
+nobody else.
 
-A loopback port is open to every user and every web page of this machine. So the link carries a token in its fragment,
-which browsers send to nobody; the page hands it over once and gets a cookie for it. Host and Origin are checked, as a
-name of a stranger's may be pointed at 127.0.0.1 (DNS rebinding), and any page may make a browser send a form here.
+A loopback port is open to every user and every web page of this machine. So the link carries a
+token in its fragment, which browsers send to nobody; the page hands it over once and gets a cookie
+for it. Host and Origin are checked, as a name of a stranger's may be pointed at 127.0.0.1 (DNS
+rebinding), and any page may make a browser send a form here.
 """
 
 from __future__ import annotations
@@ -13,15 +15,18 @@ from collections.abc import Mapping
 from http.cookies import CookieError, SimpleCookie
 
 COOKIE = "agentd"
-# Scripts and styles are files of ours, nothing is loaded from elsewhere, nothing frames us, forms go nowhere else.
+# Scripts and styles are files of ours, nothing is loaded from elsewhere, nothing frames us, forms
+# go nowhere else.
 HEADERS = {
     "Content-Security-Policy": (
-        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self';"
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src "
+        "'self';"
         " form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
     ),
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
-    "Referrer-Policy": "same-origin",  # with none at all, browsers send the forms of the page as from `null`
+    # with none at all, browsers send the forms of the page as from `null`
+    "Referrer-Policy": "same-origin",
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-store",
@@ -37,7 +42,9 @@ class Gate:
         self._cookies: set[str] = set()
 
     def enter(self, token: str) -> str | None:
-        """Return a `Set-Cookie` for the token of the link; None if it is another one, or was used before."""
+        """Return a `Set-Cookie` for the token of the link; None if it is another one, or was used
+        before.
+        """
         if self.token is None or not hmac.compare_digest(token.encode(), self.token.encode()):
             return None
         self.token = None
@@ -46,7 +53,9 @@ class Gate:
         return f"{COOKIE}={cookie}; Path=/; HttpOnly; SameSite=Strict"
 
     def refusal(self, method: str, headers: Mapping[str, str]) -> str | None:
-        """Return why a request is not even looked at; None if it comes from a page of ours, or was typed."""
+        """Return why a request is not even looked at; None if it comes from a page of ours, or was
+        typed.
+        """
         if headers.get("Host", "") not in self.hosts:
             return "this page is served as 127.0.0.1 and as localhost only"
         origin = headers.get("Origin")

@@ -1,6 +1,8 @@
-"""The page as a Starlette application: who is let in, which view a path has, and what is shown when something is wrong.
+"""The page as a Starlette application: who is let in, which view a path has, and what is shown when
+something is wrong.
 
-It asks the daemon over the control socket, as every `agentctl` does. Handlers that wait for the daemon run in threads.
+It asks the daemon over the control socket, as every `agentctl` does. Handlers that wait for the
+daemon run in threads.
 """
 
 from __future__ import annotations
@@ -59,7 +61,9 @@ class DaemonClients:
             client.hang_up()
 
     def hang_up(self) -> None:
-        """End whatever the page waits for: a view says that no daemon answers, a stream of events ends."""
+        """End whatever the page waits for: a view says that no daemon answers, a stream of events
+        ends.
+        """
         for client in tuple(self._in_use):
             client.hang_up()
 
@@ -105,7 +109,10 @@ def application(daemon: DaemonClients, gate: Gate) -> Starlette:
         return StreamingResponse(event_frames(daemon, target), media_type="text/event-stream")
 
     def no_daemon(request: Request, _error: Exception) -> Response:
-        text = f"No daemon answers at {daemon.socket_path}. This page comes back when it is started again."
+        text = (
+            f"No daemon answers at {daemon.socket_path}. This page comes back when it is started "
+            "again."
+        )
         return fault(request, HTTPStatus.SERVICE_UNAVAILABLE, "No daemon", text)
 
     handlers: dict[type[Exception], ExceptionHandler] = {

@@ -1,4 +1,7 @@
-"""Numbers turned into shapes: a time line, a heat map, bars. Plain values in, plain values out; templates draw them."""
+"""Numbers turned into shapes: a time line, a heat map, bars.
+
+Plain values in, plain values out; templates draw them.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import date, datetime, timedelta
 from typing import NamedTuple
 
-# What matters most to a person comes first: a day on which one run failed is a day on which something failed.
+# What matters most to a person comes first: a day on which one run failed is a day on which
+# something failed.
 WORST_FIRST = (
-    "failed", "timed_out", "interrupted", "missed", "cancelled", "running", "waiting", "queued", "succeeded", "silent",
+    "failed", "timed_out", "interrupted", "missed", "cancelled", "running", "waiting", "queued", (
+        "succeeded"
+    ), (
+        "silent"
+    ),
     "skipped", "due",
 )  # fmt: skip
 # A sign beside the colour, for whoever cannot tell colours apart.
@@ -87,7 +95,9 @@ def place(at: datetime, begin: datetime, end: datetime) -> float:
 
 
 def time_line(moments: Iterable[Moment], begin: datetime, end: datetime) -> list[Mark]:
-    """Return the marks of one row; neighbours too close to be told apart become one, of the worst kind."""
+    """Return the marks of one row; neighbours too close to be told apart become one, of the worst
+    kind.
+    """
     marks: list[Mark] = []
     counted = 1
     for each in sorted(
@@ -178,9 +188,11 @@ def chart(
     *,
     most: int = 6,
 ) -> Chart:
-    """Return a column per day, its parts stacked: those of the `most` largest names, and one for all others.
+    """Return a column per day, its parts stacked: those of the `most` largest names, and one for
+    all others.
 
-    A cap that is far above everything is named, but not drawn: the columns would be no more than a line.
+    A cap that is far above everything is named, but not drawn: the columns would be no more than a
+    line.
     """
     sums: dict[str, float] = {}
     for parts in days.values():

@@ -26,7 +26,10 @@ def serve(call: Call) -> int:
         listener = socket.create_server(("127.0.0.1", call.port or 0))
     except (OSError, OverflowError) as error:
         call.err.say(
-            f"agentctl: port {call.port} cannot be used: {error}; leave --port out to have a free one taken"
+            (  # noqa: UP034
+                f"agentctl: port {call.port} cannot be used: {error}; leave --port out to have a "
+                "free one taken"
+            )
         )
         return NOT_SUCCEEDED
     # its connections inherit it: else a body waits 40 ms for word that its head has arrived
@@ -46,7 +49,8 @@ async def _serve(call: Call, client: Client, listener: socket.socket) -> None:
         server.stop()
         daemon.hang_up()
 
-    # the terminal belongs to the person: a request that makes no sense is not worth a line, a mistake of ours is
+    # the terminal belongs to the person: a request that makes no sense is not worth a line, a
+    # mistake of ours is
     logging.getLogger("uvicorn").setLevel(logging.ERROR)
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
     # before the first word: whoever has read it may press Ctrl-C

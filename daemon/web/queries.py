@@ -15,7 +15,9 @@ if TYPE_CHECKING:
 def all_of(
     client: Client, target: str, most: int, until: Callable[[Any], bool] = lambda item: False
 ) -> list[Any]:
-    """Return the items of a list, page after page, up to so many or to the first page that ends where it should."""
+    """Return the items of a list, page after page, up to so many or to the first page that ends
+    where it should.
+    """
     answer = client.ask("GET", target)
     items = list(answer["items"])
     while answer["next"] is not None and len(items) < most and not until(items[-1]):

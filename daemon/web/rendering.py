@@ -1,7 +1,8 @@
-"""How a page is written: templates that escape whatever they print, and the words for times, numbers and sums.
+"""How a page is written: templates that escape whatever they print, and the words for times,
+numbers and sums.
 
-Everything that comes from a run is hostile until proved otherwise: no text of a run ever becomes a link, an image or a
-script, and no character of it turns or hides the text around it.
+Everything that comes from a run is hostile until proved otherwise: no text of a run ever becomes a
+link, an image or a script, and no character of it turns or hides the text around it.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ TEMPLATES = Path(__file__).parent / "templates"
 
 @cache
 def environment() -> Environment:
-    """Return the templates, which escape whatever they print and stumble over a name that is not there."""
+    """Return the templates, which escape whatever they print and stumble over a name that is not
+    there.
+    """
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     made = Environment(
@@ -65,7 +68,9 @@ def render(template: str, context: Mapping[str, Any]) -> str:
 
 
 def _shown(value: object) -> object:
-    """Return what a template prints as a browser may show it: no control characters, nothing that turns text."""
+    """Return what a template prints as a browser may show it: no control characters, nothing that
+    turns text.
+    """
     return harmless(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
@@ -103,7 +108,9 @@ def number(value: float) -> str:
 
 
 def dollars(amount: float | None) -> str:
-    """Return an amount with as many places as it needs to be more than nothing; empty where nobody knows it."""
+    """Return an amount with as many places as it needs to be more than nothing; empty where nobody
+    knows it.
+    """
     if amount is None:
         return ""
     if amount >= 1 or not amount:

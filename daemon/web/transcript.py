@@ -1,4 +1,6 @@
-"""One run as a page: what it was told, what it did and by which rule, what it used, where its report went."""
+"""One run as a page: what it was told, what it did and by which rule, what it used, where its
+report went.
+"""
 
 from __future__ import annotations
 

@@ -46,7 +46,9 @@ def usage(client: Client, *, query: Mapping[str, str]) -> tuple[str, Context]:
 
 
 def _daily(caps: list[Mapping[str, Any]], unit: str) -> list[tuple[str, float]]:
-    """Return the caps that hold for all routines together in one day: those a column can be measured by."""
+    """Return the caps that hold for all routines together in one day: those a column can be
+    measured by.
+    """
     return [
         (each["rule"], each["limit"])
         for each in caps

@@ -1,4 +1,6 @@
-"""The views of the page: each asks the daemon and returns a template with what it shows; `MENU` lists them."""
+"""The views of the page: each asks the daemon and returns a template with what it shows; `MENU`
+lists them.
+"""
 
 from __future__ import annotations
 
@@ -194,7 +196,9 @@ VIEWS: tuple[tuple[str, View], ...] = (
 
 
 class Action(NamedTuple):
-    """What a button of the page asks of the daemon, which fields of its form go along, and which page comes next."""
+    """What a button of the page asks of the daemon, which fields of its form go along, and which
+    page comes next.
+    """
 
     path: str
     target: str

@@ -1,4 +1,6 @@
-"""A home with a real daemon in it, driven by the real agentctl: what the story tests are told with."""
+"""A home with a real daemon in it, driven by the real agentctl: what the story tests are told
+with.
+"""
 
 from __future__ import annotations
 
@@ -167,7 +169,9 @@ class Home:
         """Follow a run live; yields its events."""
         reader, writer = await asyncio.open_unix_connection(str(self.socket))
         writer.write(
-            f"GET /v1/runs/{run}/events HTTP/1.1\r\nHost: agentd\r\nConnection: close\r\n\r\n".encode()
+            (
+                f"GET /v1/runs/{run}/events HTTP/1.1\r\nHost: agentd\r\nConnection: close\r\n\r\n"
+            ).encode()
         )
         try:
             while line := await reader.readline():
@@ -177,7 +181,9 @@ class Home:
             writer.close()
 
     async def logged(self, event, times=1, **fields):
-        """Wait until the log holds so many lines of this event with these fields, and return them."""
+        """Wait until the log holds so many lines of this event with these fields, and return
+        them.
+        """
         path, size, wanted = self.state / "logs" / "agentd.jsonl", -1, {"event": event, **fields}
         async with asyncio.timeout(120):
             while True:

@@ -1,4 +1,6 @@
-"""Every kind of call that can be asked about runs once it is approved, and only while it is the call that was asked."""
+"""Every kind of call that can be asked about runs once it is approved, and only while it is the
+call that was asked.
+"""
 
 import asyncio
 import json
@@ -107,7 +109,8 @@ async def test_an_approved_call_runs_whatever_its_tool(home, tool):
             home.workspace.mkdir(parents=True)
             await shell(
                 home,
-                "git init -q repository && cd repository && git -c user.name=A -c user.email=a@b.invalid"
+                "git init -q repository && cd repository && git -c user.name=A -c "
+                "user.email=a@b.invalid"
                 " commit -q --allow-empty -m first",
             )
         await home.start()

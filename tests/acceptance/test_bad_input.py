@@ -1,6 +1,8 @@
-"""What bad input gets: one clear line for whoever it concerns, while the real daemon lives on and nothing is lost.
+"""What bad input gets: one clear line for whoever it concerns, while the real daemon lives on and
+nothing is lost.
 
-Each kind of bad input is tested in its own room too, in all its variants; here it comes in by the front door.
+Each kind of bad input is tested in its own room too, in all its variants; here it comes in by the
+front door.
 """
 
 import asyncio
@@ -15,13 +17,22 @@ import pytest
 
 from tests.acceptance.story import READY, ROOT, Home, Vendor
 
-HELLO = '[run]\nprompt = "Say hello."\n[run.retry]\nattempts = 1\n[[deliver]]\nto = "file"\npath = "hello.md"\n'
-AGENT = '[run]\nmode = "agent"\nprompt = "Look around."\ntools = ["shell", "file_read"]\n[run.retry]\nattempts = 1\n'
+HELLO = (
+    '[run]\nprompt = "Say hello."\n[run.retry]\nattempts = 1\n[[deliver]]\nto = "file"\npath = '
+    '"hello.md"\n'
+)
+AGENT = (
+    '[run]\nmode = "agent"\nprompt = "Look around."\ntools = ["shell", '
+    '"file_read"]\n[run.retry]\nattempts = 1\n'
+)
 POLICY = 'version = 1\n[[rule]]\ntool = "shell"\nargv = ["head"]\neffect = "allow"\n'
 
 
 def config(vendor):
-    return f'provider = "local"\n[providers.local]\nkind = "open_source"\nbase_url = "{vendor.url}/v1"\nmodel = "m"\n'
+    return (
+        'provider = "local"\n[providers.local]\nkind = "open_source"\nbase_url = '
+        f'"{vendor.url}/v1"\nmodel = "m"\n'
+    )
 
 
 def one_line(text):
@@ -48,7 +59,7 @@ async def test_a_broken_file_stops_the_start_with_its_line(home, name):
     assert not ended.out
 
 
-async def test_an_unknown_provider_of_the_config_stops_the_start_and_one_of_a_routine_only_that_routine(
+async def test_an_unknown_provider_of_the_config_stops_the_start_and_one_of_a_routine_only_that_routine(  # noqa: E501
     home,
 ):
     home.write("config.toml", 'provider = "gtp"\n')
@@ -185,7 +196,8 @@ async def test_once_a_full_disk_has_room_again_the_run_goes_on_without_anybodys_
         await home.start()
         run = (await home.agentctl("run", "hello", "--detach")).out.strip()
         await vendor.asked(1)
-        # The log still has some room; the journal's next commit needs more, wherever in its file SQLite writes it.
+        # The log still has some room; the journal's next commit needs more, wherever in its file
+        # SQLite writes it.
         room(home, (home.state / "logs" / "agentd.jsonl").stat().st_size + 6_000)
         for send in vendor.waiting:  # what is answered now cannot be written down
             send()
@@ -275,7 +287,10 @@ async def test_a_daemon_whose_words_nobody_reads_lives_on(home):
     os.geteuid() != 0, reason="only root can be a user who is not in the user database: sudo pytest"
 )
 def test_a_user_without_a_home_has_the_root_folder_as_containers_say():
-    code = "import os\nfrom daemon.definitions.paths import user_home\nos.setuid(54321)\nprint(user_home())"
+    code = (
+        "import os\nfrom daemon.definitions.paths import "
+        "user_home\nos.setuid(54321)\nprint(user_home())"
+    )
     told = subprocess.run(
         [sys.executable, "-c", code], env={}, cwd=ROOT, capture_output=True, text=True, check=True
     )

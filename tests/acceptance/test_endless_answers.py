@@ -1,4 +1,6 @@
-"""Vendors whose answers have no end or are far too large: their runs fail with a sentence, and nobody else notices."""
+"""Vendors whose answers have no end or are far too large: their runs fail with a sentence, and
+nobody else notices.
+"""
 
 from __future__ import annotations
 

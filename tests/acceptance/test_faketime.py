@@ -1,8 +1,10 @@
-"""The real process under a clock that is stepped while it runs: suspends, set clocks and long outages.
+"""The real process under a clock that is stepped while it runs: suspends, set clocks and long
+outages.
 
-Debian's libfaketime steps the wall clock of one process. The kernel's timerfd does not see that, so the daemon is asked
-to look at the clock itself (AGENTD_LONGEST_SLEEP), as it does where there is no timerfd. What the timerfd does when the
-clock is set is tested in tests/system/test_timer.py; a real suspend is tested nowhere.
+Debian's libfaketime steps the wall clock of one process. The kernel's timerfd does not see that, so
+the daemon is asked to look at the clock itself (AGENTD_LONGEST_SLEEP), as it does where there is no
+timerfd. What the timerfd does when the clock is set is tested in tests/system/test_timer.py; a real
+suspend is tested nowhere.
 """
 
 from __future__ import annotations
@@ -45,7 +47,8 @@ class Clock:
             "FAKETIME_TIMESTAMP_FILE": str(self._file),
             "FAKETIME_NO_CACHE": "1",
             "FAKETIME_DONT_FAKE_MONOTONIC": "1",
-            "FAKETIME_FORCE_MONOTONIC_FIX": "0",  # else a thread that waits for the interpreter does so by a busy loop
+            # else a thread that waits for the interpreter does so by a busy loop
+            "FAKETIME_FORCE_MONOTONIC_FIX": "0",
             "NO_FAKE_STAT": "1",
             "AGENTD_LONGEST_SLEEP": "0.05",
             "TZ": "UTC",
@@ -57,7 +60,9 @@ class Clock:
         self._write(f"{offset:+.0f}")
 
     def hold(self, moment: str) -> None:
-        """Let the clock stand still at a moment: however long a start takes on a busy machine, it is that moment."""
+        """Let the clock stand still at a moment: however long a start takes on a busy machine, it
+        is that moment.
+        """
         self._write(moment.replace("T", " "))
 
     def _write(self, text: str) -> None:
@@ -225,7 +230,9 @@ class Waiting:
             home.routine(name, text)
 
     async def begin(self) -> None:
-        """Let a run be put off, a report not arrive, a question be asked, and routines be paused."""
+        """Let a run be put off, a report not arrive, a question be asked, and routines be
+        paused.
+        """
         home = self.home
         self.runs = {}
         for name, event in (

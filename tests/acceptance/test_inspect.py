@@ -1,4 +1,6 @@
-"""`agentctl inspect` goes as deep as the page: what a run was told, asked, allowed, paid, and where its report went."""
+"""`agentctl inspect` goes as deep as the page: what a run was told, asked, allowed, paid, and where
+its report went.
+"""
 
 import asyncio
 import signal
@@ -18,7 +20,7 @@ async def test_nothing_of_a_run_is_hidden(home):
 kind = "scripted"
 price = {{ input = 2.0, output = 10.0 }}
 replies = [{{ text = "Let me look.", reasoning = "Hm, a list.", tool_calls = [{look}, {write}] }}, "All done."]
-""",
+""",  # noqa: E501
     )
     home.write(
         "policy.toml",
@@ -27,7 +29,10 @@ replies = [{{ text = "Let me look.", reasoning = "Hm, a list.", tool_calls = [{l
     )
     home.routine(
         "notes",
-        '[run]\nmode = "agent"\nprovider = "asks"\ntools = ["file_*"]\nprompt = "Write."\n[[deliver]]\nto = "log"\n',
+        (
+            '[run]\nmode = "agent"\nprovider = "asks"\ntools = ["file_*"]\nprompt = '
+            '"Write."\n[[deliver]]\nto = "log"\n'
+        ),
     )
     await home.start()
     assert (await home.agentctl("run", "notes")).code == 8
@@ -69,7 +74,8 @@ replies = [{{ text = "Let me look.", reasoning = "Hm, a list.", tool_calls = [{l
 async def test_calls_to_models_without_an_answer_are_told(home):
     home.write(
         "config.toml",
-        '[providers.gone]\nkind = "open_source"\nmodel = "m"\nbase_url = "http://127.0.0.1:9/v1"\ntimeout = "5s"\n'
+        '[providers.gone]\nkind = "open_source"\nmodel = "m"\nbase_url = '
+        '"http://127.0.0.1:9/v1"\ntimeout = "5s"\n'
         '[providers.says]\nkind = "scripted"\nreplies = ["Hello."]\n',
     )
     home.routine(

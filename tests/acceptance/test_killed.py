@@ -1,4 +1,6 @@
-"""kill -9 of a real process at every single write of the ledger: no slot twice, none unaccounted for."""
+"""kill -9 of a real process at every single write of the ledger: no slot twice, none unaccounted
+for.
+"""
 
 from __future__ import annotations
 

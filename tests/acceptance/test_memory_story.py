@@ -276,7 +276,10 @@ def test_as_much_of_a_report_is_looked_for_as_prompts_show() -> None:
     assert REPORT_CHARACTERS == PREVIOUS_REPORT_CHARACTERS
 
 
-LONG = f"The walrus is called Ada, and {'she swims, dives, and eats, and then ' * 9}opens the door with 4711-XYZZY."
+LONG = (
+    f"The walrus is called Ada, and {'she swims, dives, and eats, and then ' * 9}opens the door "
+    "with 4711-XYZZY."
+)
 
 
 async def test_what_a_later_prompt_shows_of_a_forgotten_run_goes_too_however_short_or_cut(

@@ -1,4 +1,6 @@
-"""A routine is made, seen, steered, adopted and removed while the daemon serves; and settings are written and read."""
+"""A routine is made, seen, steered, adopted and removed while the daemon serves; and settings are
+written and read.
+"""
 
 import json
 import tomllib

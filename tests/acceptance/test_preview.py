@@ -18,7 +18,10 @@ async def test_a_preview_is_what_the_run_is_told_and_asks_nobody(home):
     async with Vendor(["Done."]) as vendor:
         home.write(
             "config.toml",
-            f'provider = "v"\n[providers.v]\nkind = "open_source"\nbase_url = "{vendor.url}/v1"\nmodel = "m"\n',
+            (
+                'provider = "v"\n[providers.v]\nkind = "open_source"\nbase_url = '
+                f'"{vendor.url}/v1"\nmodel = "m"\n'
+            ),
         )
         home.write("policy.toml", 'version = 1\n[[rule]]\ntool = "file_list"\neffect = "allow"\n')
         home.routine("care", ROUTINE)

@@ -1,4 +1,5 @@
-"""A PostgreSQL server that is away when a daemon or worker starts: it is waited for, then a later start may help (75).
+"""A PostgreSQL server that is away when a daemon or worker starts: it is waited for, then a later
+start may help (75).
 
 What a person has to mend ends the start at once (78).
 """
@@ -141,7 +142,9 @@ async def test_what_a_person_has_to_mend_ends_a_start_at_once_with_78(
 
 @pytest.fixture(scope="module")
 def refusing(own_server: Server) -> Server:
-    """A server that asks one role for a password, lets another one not in, and gives a third no rights."""
+    """A server that asks one role for a password, lets another one not in, and gives a third no
+    rights.
+    """
     file = own_server.folder / "d" / "pg_hba.conf"
     rules = "host all shy 127.0.0.1/32 scram-sha-256\nhost all barred 127.0.0.1/32 reject\n"
     file.write_text(rules + file.read_text())

@@ -1,4 +1,6 @@
-"""Connections that say nothing take nothing from a daemon: not its life, its log, its runs or its other clients."""
+"""Connections that say nothing take nothing from a daemon: not its life, its log, its runs or its
+other clients.
+"""
 
 from __future__ import annotations
 

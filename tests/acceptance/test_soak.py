@@ -1,8 +1,11 @@
-"""For as long as one likes: `pytest -m soak --soak-seconds 600`. These run by name only; `.ci/run` runs them shortly.
+"""For as long as one likes: `pytest -m soak --soak-seconds 600`.
 
-The daemon is killed again and again at moments drawn by lot while runs with a side effect come and go. At the end every
-run has ended, no side effect happened twice, and no more was asked of the vendor than the kills can explain. The same
-with files that land: each was told to one run, and each run that ended well was followed by one.
+These run by name only; `.ci/run` runs them shortly.
+
+The daemon is killed again and again at moments drawn by lot while runs with a side effect come and
+go. At the end every run has ended, no side effect happened twice, and no more was asked of the
+vendor than the kills can explain. The same with files that land: each was told to one run, and each
+run that ended well was followed by one.
 """
 
 import asyncio
@@ -29,9 +32,11 @@ async def test_kill_9_at_any_moment_loses_nothing_and_repeats_no_side_effect(hom
     lot = random.Random(time.time_ns())
     log = home.folder / "requests.jsonl"
     for number in range(ROUTINES):
-        # so often killed before its first step, a run would be given up as one that kills the daemon
+        # so often killed before its first step, a run would be given up as one that kills the
+        # daemon
         home.routine(f"work-{number}", f"{AGENT}\n[run.retry]\nattempts = 1000\n")
-    # what a program printed is in the report that the next run is shown, which would ask before it changes anything
+    # what a program printed is in the report that the next run is shown, which would ask before it
+    # changes anything
     trust = "".join(
         f'[routine.work-{number}]\ntainted_tools = ["shell"]\n' for number in range(ROUTINES)
     )

@@ -1,9 +1,11 @@
-"""Weeks of operation in seconds, with everything going wrong by lot: `pytest -m soak --soak-seconds 600`.
+"""Weeks of operation in seconds, with everything going wrong by lot: `pytest -m soak --soak-seconds
+600`.
 
-The real daemon lives under a clock that the test turns: hours at a time, over suspends, and back. Its model fails in
-all the ways vendors do, its receivers refuse, hang and lie, and it is killed, stopped and told to reload in between.
-Then all is well for a day or two, and the books are looked at: every slot is accounted for once, every report has a
-receipt or is in the open as a dead letter, and nobody was called twice about one thing.
+The real daemon lives under a clock that the test turns: hours at a time, over suspends, and back.
+Its model fails in all the ways vendors do, its receivers refuse, hang and lie, and it is killed,
+stopped and told to reload in between. Then all is well for a day or two, and the books are looked
+at: every slot is accounted for once, every report has a receipt or is in the open as a dead letter,
+and nobody was called twice about one thing.
 """
 
 from __future__ import annotations
@@ -82,8 +84,14 @@ ROUTINES = {
 }
 WELL = {"text": "All is well."}
 FAULTS: list[Any] = [
-    {"error": 500}, {"error": 503}, {"error": 401}, {"error": 429, "retry_after": 1}, {"hang": True}, {"reset": True},
-    {"empty": True}, {"raw": "<html>log in</html>", "content_type": "text/html"}, {**WELL, "truncate": 40},
+    {"error": 500}, {"error": 503}, {"error": 401}, {"error": 429, "retry_after": 1}, {(
+        "hang"
+    ): True}, {(
+        "reset"
+    ): True},
+    {"empty": True}, {"raw": "<html>log in</html>", "content_type": "text/html"}, {**WELL, (
+        "truncate"
+    ): 40},
 ]  # fmt: skip
 MOVED = b"HTTP/1.1 302 Found\r\nlocation: /x\r\ncontent-length: 0\r\n\r\n"
 ANSWERS: list[Any] = [503, 500, None, "cut", 429, MOVED, 410]
@@ -95,7 +103,9 @@ def mostly(lot: random.Random, good: Any, bad: list[Any], share: float) -> Itera
 
 
 class Moody(list[Any]):
-    """A plan without an end, of which each answer is drawn when it is due; `well` ends the moods."""
+    """A plan without an end, of which each answer is drawn when it is due; `well` ends the
+    moods.
+    """
 
     def __init__(self, lot: random.Random, good: Any, bad: list[Any]) -> None:
         super().__init__([{}])
@@ -208,7 +218,10 @@ def _every_slot_is_accounted_for_once(home: Home) -> None:
         )
     twice = rows(
         home,
-        "SELECT routine, slot, count(*) FROM run WHERE event IS NULL GROUP BY 1, 2 HAVING count(*) > 1",
+        (
+            "SELECT routine, slot, count(*) FROM run WHERE event IS NULL GROUP BY 1, 2 HAVING "
+            "count(*) > 1"
+        ),
     )
     assert not twice
     assert not rows(home, "SELECT id, status FROM run WHERE ended IS NULL")

@@ -1,4 +1,6 @@
-"""systemd holds the socket and starts the daemon at the first call: by systemd's own systemd-socket-activate."""
+"""systemd holds the socket and starts the daemon at the first call: by systemd's own
+systemd-socket-activate.
+"""
 
 import asyncio
 import json
@@ -20,7 +22,9 @@ pytestmark = pytest.mark.skipif(
 
 @pytest.fixture
 async def activated(home, tmp_path):
-    """A home whose daemon is started by whoever calls first; gives the two sockets and the process."""
+    """A home whose daemon is started by whoever calls first; gives the two sockets and the
+    process.
+    """
     control, hooks = tmp_path / "c.sock", tmp_path / "h.sock"
     # of its environment the tool hands on next to nothing
     environment = [
@@ -29,9 +33,11 @@ async def activated(home, tmp_path):
         for word in ("-E", f"{name}={value}")
     ]
     process = await asyncio.create_subprocess_exec(
-        "systemd-socket-activate", "-l", str(control), "-l", str(hooks), "--fdname=control:hooks", *environment,
+        "systemd-socket-activate", "-l", str(control), "-l", str(hooks), (
+            "--fdname=control:hooks"
+        ), *environment,
         sys.executable, "-m", "daemon.app.main", *map(str, home._places),
-        stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+        stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,  # noqa: E501
     )  # fmt: skip
     while b"Listening on" not in (line := await process.stderr.readline()):
         assert line, "systemd-socket-activate ended"

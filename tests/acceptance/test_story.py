@@ -224,7 +224,7 @@ async def test_once_of_a_routine_that_is_not_there_names_those_that_are(home):
     assert "nothing" in ran.err
 
 
-async def test_every_fault_of_the_config_is_named_at_once_and_the_exit_code_keeps_systemd_from_trying_again(
+async def test_every_fault_of_the_config_is_named_at_once_and_the_exit_code_keeps_systemd_from_trying_again(  # noqa: E501
     home,
 ):
     home.write("config.toml", 'provder = "x"\n[agent]\nlanguage = "xx"\n')

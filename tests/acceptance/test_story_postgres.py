@@ -1,4 +1,6 @@
-"""The whole daemon with its journal and memory on a server: started, killed, resumed, asked, made to forget."""
+"""The whole daemon with its journal and memory on a server: started, killed, resumed, asked, made
+to forget.
+"""
 
 import re
 

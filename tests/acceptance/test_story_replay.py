@@ -1,4 +1,6 @@
-"""A routine is tried, trusted, run, played again and kept as a case: with the real daemon and the real agentctl."""
+"""A routine is tried, trusted, run, played again and kept as a case: with the real daemon and the
+real agentctl.
+"""
 
 from tests.acceptance.story import Home
 
@@ -12,7 +14,7 @@ REPLIES = """
   { text = "I look.", tool_calls = [{ name = "file_read", arguments = { path = "notes.txt" } }] },
   { text = "I keep it.", tool_calls = [{ name = "file_write", arguments = { path = "list.md", content = "milk" } }] },
   "Buy milk.",
-"""
+"""  # noqa: E501
 POLICY = """
 version = 1
 [[rule]]

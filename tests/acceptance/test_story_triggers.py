@@ -1,4 +1,6 @@
-"""What starts runs besides the clock, as a user lives through it: real daemon, real files, real sockets, kill -9."""
+"""What starts runs besides the clock, as a user lives through it: real daemon, real files, real
+sockets, kill -9.
+"""
 
 import json
 import os

@@ -293,7 +293,10 @@ async def test_the_same_message_sent_twice_is_said_once(spoken_to):
         for _ in range(2):
             reader, writer = await asyncio.open_unix_connection(str(spoken_to.socket))
             body = json.dumps({"text": "hello", "event": "mine"}).encode()
-            head = f"POST /v1/ask HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: {len(body)}\r\n\r\n"
+            head = (
+                "POST /v1/ask HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: "
+                f"{len(body)}\r\n\r\n"
+            )
             writer.write(head.encode() + body)
             views.append(json.loads((await reader.read()).partition(b"\r\n\r\n")[2]))
             writer.close()

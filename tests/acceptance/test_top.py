@@ -1,4 +1,6 @@
-"""agentctl top: what a person sees on a terminal, and that the terminal is as it was when they have seen enough."""
+"""agentctl top: what a person sees on a terminal, and that the terminal is as it was when they have
+seen enough.
+"""
 
 import asyncio
 import contextlib
@@ -104,7 +106,10 @@ async def test_without_a_terminal_it_says_what_to_use_instead(home):
 
 async def test_without_its_extra_it_says_how_to_get_it(home):
     await home.start()
-    code = "import sys; sys.modules['rich'] = None; from daemon.cli.main import main; sys.exit(main(sys.argv[1:]))"
+    code = (
+        "import sys; sys.modules['rich'] = None; from daemon.cli.main import main; "
+        "sys.exit(main(sys.argv[1:]))"
+    )
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-c", code, "--socket", str(home.socket), "top"),
         env=home.env,

@@ -1,4 +1,6 @@
-"""A run that waits for a person tells people: by the routine's own deliveries, once, and by an incident."""
+"""A run that waits for a person tells people: by the routine's own deliveries, once, and by an
+incident.
+"""
 
 import asyncio
 import json
@@ -39,7 +41,7 @@ url = "ALERTS"
 kind = "scripted"
 replies = [{ text = "", tool_calls = [{ name = "shell", arguments = { command = "echo once | tee -a effects.txt" } }] },
     "Done."]
-"""
+"""  # noqa: E501
 ROUTINE = """
 [run]
 mode = "agent"
@@ -101,7 +103,9 @@ async def test_the_question_goes_to_people_and_then_the_report(home, places):
     ((kind, question),) = posted(places.hook)
     assert (kind, question["run"], question["routine"]) == ("approval.asked", asked["run"], "work")
     for words in (
-        "work on ", "echo once | tee -a effects.txt", "rule 2", "it is appended to for good", "Without an answer by",
+        "work on ", "echo once | tee -a effects.txt", "rule 2", "it is appended to for good", (
+            "Without an answer by"
+        ),
         f"agentctl approve {asked['id']}", f"agentctl reject {asked['id']}",
     ):  # fmt: skip
         assert words in question["title"] + question["report"], words

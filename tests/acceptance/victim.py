@@ -1,8 +1,8 @@
 """A process that starts the engine on a state folder and is killed at each of its writes in turn.
 
-`python -m tests.acceptance.victim FOLDER` prints a line of JSON for each death, right before the commit of a write or
-right after it: how the process ended, and what the ledger tells once somebody has started again. Each life is a fork,
-so that the imports are paid for once.
+`python -m tests.acceptance.victim FOLDER` prints a line of JSON for each death, right before the
+commit of a write or right after it: how the process ended, and what the ledger tells once somebody
+has started again. Each life is a fork, so that the imports are paid for once.
 """
 
 from __future__ import annotations
@@ -83,7 +83,9 @@ def forked(life: Callable[[], Coroutine[Any, Any, int]]) -> int:
 
 
 async def life(folder: Path, moment: str, number: int, where: str) -> int:
-    """Start the engine, pause a routine and stop; die at the write of that number; return how many there were."""
+    """Start the engine, pause a routine and stop; die at the write of that number; return how many
+    there were.
+    """
     clock = Fixed(at(moment))
     database = await Doomed.open(folder / "agentd.db")
     assert isinstance(database, Doomed)
@@ -143,7 +145,9 @@ def main(folder: Path) -> None:
     assert started(before, BEFORE) >= 0
 
     def outage(number: int = -1, where: str = "") -> int:
-        """Be down for three days, die there as told, and start again; return how many writes there were, or -9."""
+        """Be down for three days, die there as told, and start again; return how many writes there
+        were, or -9.
+        """
         home = shutil.copytree(before, folder / f"{number} {where}")
         came_to = started(home, AFTER, number, where)
         assert started(home, AFTER) >= 0

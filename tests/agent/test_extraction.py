@@ -1,4 +1,6 @@
-"""Values read out of texts: JSON however it is wrapped, one repair, and an error that says what did not fit."""
+"""Values read out of texts: JSON however it is wrapped, one repair, and an error that says what did
+not fit.
+"""
 
 from datetime import UTC, datetime
 

@@ -1,4 +1,6 @@
-"""The loop asks, acts and remembers until a reply or a limit, and says honestly which of the two it was."""
+"""The loop asks, acts and remembers until a reply or a limit, and says honestly which of the two it
+was.
+"""
 
 import asyncio
 from datetime import UTC, datetime

@@ -1,4 +1,6 @@
-"""A crash at any moment repeats nothing: no recorded answer is asked for again, no side effect happens twice."""
+"""A crash at any moment repeats nothing: no recorded answer is asked for again, no side effect
+happens twice.
+"""
 
 import asyncio
 
@@ -19,7 +21,9 @@ class Crash(BaseException):
 
 
 class Journal:
-    """Steps that outlive a crash, and a crash at the n-th commit: before it holds, or right after."""
+    """Steps that outlive a crash, and a crash at the n-th commit: before it holds, or right
+    after.
+    """
 
     def __init__(self, steps, crash_at, *, before_commit, alone):
         self.steps, self.crash_at, self.before_commit, self.commits = (

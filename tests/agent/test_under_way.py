@@ -1,4 +1,6 @@
-"""What may happen to a conversation under way: somebody speaks, it outgrows the model, somebody watches."""
+"""What may happen to a conversation under way: somebody speaks, it outgrows the model, somebody
+watches.
+"""
 
 from collections import namedtuple
 

@@ -128,7 +128,10 @@ async def test_tools_beyond_what_a_model_takes_are_left_out_and_named(agent_of, 
         128,
     ]
     assert reply.status is Status.SUCCEEDED and str(reply.detail).endswith(
-        "takes 128 tools and was offered 131; the last ones were left out: tool_128, tool_129, tool_130"
+        (  # noqa: UP034
+            "takes 128 tools and was offered 131; the last ones were left out: tool_128, tool_129, "
+            "tool_130"
+        )
     )
 
 

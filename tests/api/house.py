@@ -1,4 +1,6 @@
-"""A daemon without a scheduler: the real journal, bus, server and socket; runs are lived by the tests themselves."""
+"""A daemon without a scheduler: the real journal, bus, server and socket; runs are lived by the
+tests themselves.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,9 @@ class Desk:
         self.unrehearsed: set[str] = set()
         self.triggered: asyncio.Queue[Run] = asyncio.Queue()
         self.now = NOW
-        """From when on its schedules fire; a client that counts the hours until then has the real time."""
+        """From when on its schedules fire; a client that counts the hours until then has the real
+        time.
+        """
 
     async def open(self) -> None:
         self.states = await self.journal.set_baselines(

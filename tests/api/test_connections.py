@@ -121,7 +121,9 @@ async def site(
 
 
 class Reader(asyncio.StreamReader):
-    """A reader that hands out what came before the other side closed the connection without reading everything."""
+    """A reader that hands out what came before the other side closed the connection without reading
+    everything.
+    """
 
     def set_exception(self, exc: Exception) -> None:
         self.feed_eof()
@@ -403,7 +405,10 @@ async def test_one_address_leaves_places_to_others(tmp_path: Path) -> None:
         async with served(server) as there:
             for _ in range(3):
                 client = await there.connect()
-                head = "POST /v1/hooks/x HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\nExpect: 100-continue\r\n\r\n"
+                head = (
+                    "POST /v1/hooks/x HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\nExpect: "
+                    "100-continue\r\n\r\n"
+                )
                 await client.say(head)
                 await client.until("HTTP/1.1 100")
             assert (await (await there.connect()).answer()).status == 503

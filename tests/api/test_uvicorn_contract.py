@@ -1,7 +1,9 @@
-"""What daemon/api/embedded_uvicorn.py uses of uvicorn and h11 beyond their documentation, name by name.
+"""What daemon/api/embedded_uvicorn.py uses of uvicorn and h11 beyond their documentation, name by
+name.
 
-uvicorn documents `Config` and `Server.serve`, but no way to time a head or a body, and its own loop wakes ten times a
-second. So one file overrides parts of it. When a release changes one of them, a test here says which.
+uvicorn documents `Config` and `Server.serve`, but no way to time a head or a body, and its own loop
+wakes ten times a second. So one file overrides parts of it. When a release changes one of them, a
+test here says which.
 """
 
 import ast
@@ -69,11 +71,12 @@ def test_uvicorn_protocol_has_the_method(name: str) -> None:
 def assert_takes(owner: type, name: str, parameters: list[str], reason: str) -> None:
     method = getattr(owner, name, None)
     assert method, (
-        f"uvicorn {uvicorn.__version__} has no {owner.__name__}.{name} any more; api needs it: {reason}"
+        f"uvicorn {uvicorn.__version__} has no {owner.__name__}.{name} any more; api needs it: "
+        f"{reason}"
     )
     _self, *taken = inspect.signature(method).parameters
     assert taken == parameters, (
-        f"{owner.__name__}.{name} of uvicorn {uvicorn.__version__} takes {taken}, not {parameters}; "
+        f"{owner.__name__}.{name} of uvicorn {uvicorn.__version__} takes {taken}, not {parameters}; "  # noqa: E501
         f"api needs it: {reason}"
     )
 
@@ -119,7 +122,8 @@ async def test_uvicorn_protocol_has_what_guest_reads() -> None:
     protocol = H11Protocol(config, ServerState(), {})
     for name, kind in ATTRIBUTES.items():
         assert isinstance(getattr(protocol, name, ...), kind), (
-            f"`{name}` of a connection of uvicorn {uvicorn.__version__} is not what embedded_uvicorn.py reads"
+            f"`{name}` of a connection of uvicorn {uvicorn.__version__} is not what "
+            "embedded_uvicorn.py reads"
         )
     cycle = inspect.getsource(uvicorn.protocols.http.h11_impl.RequestResponseCycle.send)
     assert "self.disconnected" in cycle, (

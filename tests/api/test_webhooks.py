@@ -1,4 +1,6 @@
-"""The webhook socket: one path, signatures where they are wanted, one run per message, and one clear answer each."""
+"""The webhook socket: one path, signatures where they are wanted, one run per message, and one
+clear answer each.
+"""
 
 from __future__ import annotations
 

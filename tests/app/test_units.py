@@ -100,7 +100,8 @@ def test_a_unit_is_as_closed_as_a_sandbox_for_tools_allows(
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr
 
 
-# What systemd mounts for the lines of the unit over /proc; then a tool's own sandbox, as an ordinary user.
+# What systemd mounts for the lines of the unit over /proc; then a tool's own sandbox, as an
+# ordinary user.
 MASKS = """
 mkdir -p {free} && chmod 700 {free}
 {bind}
@@ -108,7 +109,7 @@ mount --bind /proc/sys /proc/sys && mount -o remount,bind,ro /proc/sys
 mount --bind /proc/sys/kernel/hostname /proc/sys/kernel/hostname
 [ -z "{kmsg}" ] || mount --bind /dev/null /proc/kmsg
 exec {drop} bwrap --unshare-user --unshare-pid --unshare-net --unshare-ipc --ro-bind / / --dev /dev --proc /proc true
-"""
+"""  # noqa: E501
 NOBODY = "setpriv --reuid=65534 --regid=65534 --clear-groups"
 SANDBOXES = {
     "system": (

@@ -63,7 +63,10 @@ def main() -> int:
         return 0 if options.list else 2
     load, cores = os.getloadavg()[0], os.cpu_count()
     sys.stdout.write(
-        f"Python {platform.python_version()}, {platform.system()} {platform.release()}, {cores} cores, "
+        (  # noqa: UP034
+            f"Python {platform.python_version()}, {platform.system()} {platform.release()}, {cores} "  # noqa: E501
+            "cores, "
+        )
     )
     sys.stdout.write(f"load {load:.1f}\n\n")
     for line in table(_measured(wanted, QUICK if options.quick else FULL)):

@@ -1,4 +1,6 @@
-"""How long one step takes to be committed, on both databases, against their drivers with nothing around them."""
+"""How long one step takes to be committed, on both databases, against their drivers with nothing
+around them.
+"""
 
 from __future__ import annotations
 
@@ -23,15 +25,24 @@ _BODY = (
     * 6
 )
 _TABLES = (
-    "CREATE TABLE run (id TEXT NOT NULL PRIMARY KEY, fence INTEGER, barren INTEGER, steps INTEGER, status TEXT)",
+    (
+        "CREATE TABLE run (id TEXT NOT NULL PRIMARY KEY, fence INTEGER, barren INTEGER, steps "
+        "INTEGER, status TEXT)"
+    ),
     """CREATE TABLE step (run_id TEXT, seq INTEGER, kind TEXT, iteration INTEGER, call_id TEXT, fence INTEGER,
-    at INTEGER, body {blob}, PRIMARY KEY (run_id, seq))""",
+    at INTEGER, body {blob}, PRIMARY KEY (run_id, seq))""",  # noqa: E501
     "INSERT INTO run VALUES ('01J', 1, 0, 0, 'running')",
 )
 # What journal.append does for one step: the run's row moves on, the step is added.
 _STEP = (
-    "UPDATE run SET steps = steps + 1, barren = 0 WHERE id = ? AND fence = 1 AND steps = ? AND status = 'running'",
-    "INSERT INTO step (run_id, seq, kind, iteration, call_id, fence, at, body) VALUES (?, ?, 'llm', 1, NULL, 1, 0, ?)",
+    (
+        "UPDATE run SET steps = steps + 1, barren = 0 WHERE id = ? AND fence = 1 AND steps = ? AND "
+        "status = 'running'"
+    ),
+    (
+        "INSERT INTO step (run_id, seq, kind, iteration, call_id, fence, at, body) VALUES (?, ?, "
+        "'llm', 1, NULL, 1, 0, ?)"
+    ),
 )
 
 

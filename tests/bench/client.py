@@ -1,4 +1,6 @@
-"""What a person waits for: `agentctl list` and `status`; and what a request to the control API costs the daemon."""
+"""What a person waits for: `agentctl list` and `status`; and what a request to the control API
+costs the daemon.
+"""
 
 from __future__ import annotations
 
@@ -61,7 +63,9 @@ def _list_of_many(effort: Effort) -> Iterable[Row]:
 
 
 def _request(effort: Effort) -> Iterable[Row]:
-    """Measure the daemon's CPU for one request on a connection that stays open, as the page and `top` keep theirs."""
+    """Measure the daemon's CPU for one request on a connection that stays open, as the page and
+    `top` keep theirs.
+    """
     count = effort.scaled(400)
     with tempfile.TemporaryDirectory() as folder:
         config = house.build(Path(folder) / "h", "http://127.0.0.1:9", width=5)

@@ -1,4 +1,6 @@
-"""What a run of two calls costs beyond its two requests: everything on, CPU of all threads, no latency."""
+"""What a run of two calls costs beyond its two requests: everything on, CPU of all threads, no
+latency.
+"""
 
 from __future__ import annotations
 
@@ -56,12 +58,16 @@ def _row(
         ours=f"{ms(median(s.cpu for s in mine) / count)} CPU",
         ratio=ratio([s.cpu for s in mine], [s.cpu for s in theirs]),
         bar=bar,
-        note=f"two requests of {size / 2000:.1f} kB, {ms(median(s.wall for s in mine) / count)} wall",
+        note=(
+            f"two requests of {size / 2000:.1f} kB, {ms(median(s.wall for s in mine) / count)} wall"
+        ),
     )
 
 
 def _growth(effort: Effort) -> Iterable[Row]:
-    """Compare runs on a journal of a year with runs on an empty one: what a run costs should not grow with its past."""
+    """Compare runs on a journal of a year with runs on an empty one: what a run costs should not
+    grow with its past.
+    """
     past, count = effort.furnished(_PAST), effort.scaled(40)
     with tempfile.TemporaryDirectory() as folder, Vendor(news=True) as vendor:
         empty = house.build(Path(folder) / "empty", vendor.url)

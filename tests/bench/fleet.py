@@ -100,7 +100,9 @@ def slots(effort: Effort) -> Iterable[Row]:
 
 
 async def _takeover() -> float:
-    """Return the seconds from the kill of a worker in the middle of a tool to the start of its run elsewhere."""
+    """Return the seconds from the kill of a worker in the middle of a tool to the start of its run
+    elsewhere.
+    """
     async with _site(30.0) as (site, server, name):
         first, second = site.worker("first"), site.worker("second")
         await first.start()

@@ -19,7 +19,9 @@ Round: TypeAlias = Callable[[int], Awaitable[dict[str, Any] | None]]
 
 @asynccontextmanager
 async def httpx_calls(url: str, bodies: str) -> AsyncIterator[Round]:
-    """Post the two requests of a run, one after the other, and read the answers: what any client must do."""
+    """Post the two requests of a run, one after the other, and read the answers: what any client
+    must do.
+    """
     import httpx
 
     requests = json.loads(Path(bodies).read_text())
@@ -59,20 +61,30 @@ async def httpx2_crowd(url: str, bodies: str, width: int) -> AsyncIterator[Round
 
 # What journal.append does for one step, in SQL: the run's row moves on, the step is added.
 _STEP_SQL = (
-    "UPDATE run SET steps = steps + 1, barren = 0 WHERE id = ? AND fence = 1 AND steps = ? AND status = 'running'",
-    "INSERT INTO step (run_id, seq, kind, iteration, call_id, fence, at, body) VALUES (?, ?, 'llm', 1, NULL, 1, 0, ?)",
+    (
+        "UPDATE run SET steps = steps + 1, barren = 0 WHERE id = ? AND fence = 1 AND steps = ? AND "
+        "status = 'running'"
+    ),
+    (
+        "INSERT INTO step (run_id, seq, kind, iteration, call_id, fence, at, body) VALUES (?, ?, "
+        "'llm', 1, NULL, 1, 0, ?)"
+    ),
 )
 
 
 @asynccontextmanager
 async def raw_sqlite(path: str, body: str, durable: bool) -> AsyncIterator[Round]:
-    """Commit steps with sqlite3 alone, each in a transaction of its own, in the thread that wants them."""
+    """Commit steps with sqlite3 alone, each in a transaction of its own, in the thread that wants
+    them.
+    """
     connection = sqlite3.connect(path, isolation_level=None)
     connection.execute("PRAGMA journal_mode=WAL")
     connection.execute(f"PRAGMA synchronous={'FULL' if durable else 'NORMAL'}")
     connection.executescript(
-        "CREATE TABLE run (id TEXT NOT NULL PRIMARY KEY, fence INTEGER, barren INTEGER, steps INTEGER, status TEXT);"
-        "CREATE TABLE step (run_id TEXT, seq INTEGER, kind TEXT, iteration INTEGER, call_id TEXT, fence INTEGER,"
+        "CREATE TABLE run (id TEXT NOT NULL PRIMARY KEY, fence INTEGER, barren INTEGER, steps "
+        "INTEGER, status TEXT);"
+        "CREATE TABLE step (run_id TEXT, seq INTEGER, kind TEXT, iteration INTEGER, call_id TEXT, "
+        "fence INTEGER,"
         " at INTEGER, body BLOB, PRIMARY KEY (run_id, seq));"
         "INSERT INTO run VALUES ('01J', 1, 0, 0, 'running')"
     )
@@ -118,7 +130,9 @@ ANTHROPIC_FIRST_BYTE = (
 
 
 def python(code: str, *arguments: str) -> float:
-    """Run a line of Python in a fresh interpreter; return when that began, on the monotonic clock."""
+    """Run a line of Python in a fresh interpreter; return when that began, on the monotonic
+    clock.
+    """
     begin = time.monotonic()
     subprocess.run([sys.executable, "-c", code, *arguments], check=True, stdout=subprocess.DEVNULL)
     return begin

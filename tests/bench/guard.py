@@ -1,4 +1,6 @@
-"""What it costs to judge a call and to look at what it brought, against the least Python could do with the text."""
+"""What it costs to judge a call and to look at what it brought, against the least Python could do
+with the text.
+"""
 
 from __future__ import annotations
 

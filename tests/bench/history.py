@@ -1,4 +1,6 @@
-"""A state folder in which much has happened: runs, slots, calls to models, deliveries and memory of a month."""
+"""A state folder in which much has happened: runs, slots, calls to models, deliveries and memory of
+a month.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,11 @@ ROUTINES = (
 _STATUS = ("succeeded",) * 16 + ("skipped", "failed", "timed_out", "cancelled")
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _WORDS = (
-    "disk", "load", "backup", "certificate", "update", "mail", "nothing", "unusual", "restarted", "failed", "free",
+    "disk", "load", "backup", "certificate", "update", "mail", "nothing", "unusual", "restarted", (
+        "failed"
+    ), (
+        "free"
+    ),
     "space", "report", "host", "kernel",
 )  # fmt: skip
 
@@ -31,7 +37,9 @@ _WORDS = (
 async def fill(
     path: Path, runs: int, *, end: datetime, days: int = 30, routines: Sequence[str] = ROUTINES
 ) -> str:
-    """Write so many runs into a journal, spread over the days up to `end`; return the id of one with a transcript."""
+    """Write so many runs into a journal, spread over the days up to `end`; return the id of one
+    with a transcript.
+    """
     from daemon.memory.memory import Memory
     from daemon.memory.segments import Segment
     from daemon.models import SegmentType
@@ -95,7 +103,8 @@ class _Run:
         at, output = self.at, self.tokens // 9
         connection.execute("INSERT OR IGNORE INTO definition (hash, body) VALUES ('bench', '{}')")
         connection.execute(
-            'INSERT INTO run (definition, "trigger", attempt, active, goal, provider, model, iterations, steps,'
+            'INSERT INTO run (definition, "trigger", attempt, active, goal, provider, model, '
+            "iterations, steps,"
             " id, routine, slot, status, created, started, ended, report, detail, input, output)"
             " VALUES ('bench', 'cron', 1, 3.0, 'Write the report.', 'bench', 'm-1', 2, 6,"
             " ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
@@ -109,14 +118,18 @@ class _Run:
             (self.routine, at, at, self.id),
         )
         connection.executemany(
-            "INSERT INTO step (run_id, seq, kind, iteration, call_id, fence, at, body) VALUES (?, ?, ?, ?, ?, 1, ?, ?)",
+            (
+                "INSERT INTO step (run_id, seq, kind, iteration, call_id, fence, at, body) VALUES "
+                "(?, ?, ?, ?, ?, 1, ?, ?)"
+            ),
             [
                 (self.id, seq, kind, iteration, call, at + seq * 1000, encode(body))
                 for seq, (kind, iteration, call, body) in enumerate(self._steps())
             ],
         )
         connection.executemany(
-            "INSERT INTO spending (at, run_id, routine, provider, model, outcome, input, output, cost)"
+            "INSERT INTO spending (at, run_id, routine, provider, model, outcome, input, output, "
+            "cost)"
             " VALUES (?, ?, ?, 'bench', 'm-1', 'answered', ?, ?, ?)",
             [(at, self.id, self.routine, self.tokens // 2, output // 2, self.tokens * 300)] * 2,
         )
@@ -139,7 +152,11 @@ class _Run:
         system = "You are agentd.\n\nBe careful."
         functions = [{"name": "shell", "description": "run", "parameters": {}}]
         yield "prompt", 0, None, {
-            "system": system, "sections": {"identity": 15, "safety": 11}, "functions": functions, "model": "m-1",
+            "system": system, "sections": {"identity": 15, "safety": 11}, "functions": functions, (
+                "model"
+            ): (
+                "m-1"
+            ),
         }  # fmt: skip
         yield "message", 0, None, {"text": "Write the report.", "source": "goal"}
         answer: Json = {

@@ -1,4 +1,6 @@
-"""A daemon to measure: its config in a folder of its own, and its runs in a process under measurement."""
+"""A daemon to measure: its config in a folder of its own, and its runs in a process under
+measurement.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,8 @@ from tests.bench.measure import ROOT
 # As much as a file that a report looks at may hold; the injection check reads it all.
 _NOTES = "The backup of the night ran through. The certificate is good until March. " * 28
 
-# By name: kind, model, what follows the vendor's address in base_url, the rest of the table, where it posts to.
+# By name: kind, model, what follows the vendor's address in base_url, the rest of the table, where
+# it posts to.
 WAYS: dict[str, tuple[str, str, str, str, str]] = {
     "open_source": ("open_source", "bench", "/v1", "", "/v1/chat/completions"),
     "openai": ("openai", "bench", "/v1", 'api = "chat"', "/v1/chat/completions"),
@@ -73,7 +76,10 @@ def build(
     prompt: int = 0,
     width: int = 1,
 ) -> Path:
-    """Write config, policy and `width` routines below `folder`; return the config. `prompt` pads the system prompt."""
+    """Write config, policy and `width` routines below `folder`; return the config.
+
+    `prompt` pads the system prompt.
+    """
     (folder / "routines").mkdir(parents=True)
     (folder / "state" / "workspace").mkdir(parents=True, mode=0o700)
     (folder / "state").chmod(0o700)
@@ -97,7 +103,9 @@ def build(
 
 
 def _task(number: int) -> str:
-    """Return what a routine is asked to do; a hundred of them have not all the same words in their tasks."""
+    """Return what a routine is asked to do; a hundred of them have not all the same words in their
+    tasks.
+    """
     if not number:
         return "Look into notes.md and write three sentences on the state of this machine."
     words = [f"v{(number * 7 + place) % 400}" for place in range(6)]
@@ -105,7 +113,10 @@ def _task(number: int) -> str:
 
 
 def _background(size: int) -> str:
-    line = "The host carries a database, a web server and the family's photographs; it rests from ten to seven.\n"
+    line = (
+        "The host carries a database, a web server and the family's photographs; it rests from ten "
+        "to seven.\n"
+    )
     return (line * (size // len(line) + 1))[:size]
 
 
@@ -151,7 +162,9 @@ async def opened(config: str, clock: Calendar) -> AsyncIterator[Any]:
 
 
 def _items(count: int) -> Iterator[tuple[str, str]]:
-    """Yield things to remember: a dozen words each, and in one of 400 a word of the routine's prompt."""
+    """Yield things to remember: a dozen words each, and in one of 400 a word of the routine's
+    prompt.
+    """
     asked = ["notes", "write", "sentences", "state", "machine"]
     chance = random.Random(1)
     for number in range(count):
@@ -162,7 +175,9 @@ def _items(count: int) -> Iterator[tuple[str, str]]:
 
 @asynccontextmanager
 async def runs(config: str, width: int, remembered: int) -> AsyncIterator[Round]:
-    """Live runs, `width` at a time, each of two calls, with everything on and `remembered` items in memory."""
+    """Live runs, `width` at a time, each of two calls, with everything on and `remembered` items in
+    memory.
+    """
     calendar = Calendar(width)
     async with opened(config, calendar) as app:
         await asyncio.gather(*(app.memory.store(key, text) for key, text in _items(remembered)))
@@ -194,7 +209,9 @@ _TICK = 0.002
 
 @asynccontextmanager
 async def lags(config: str, width: int, remembered: int) -> AsyncIterator[Round]:
-    """Live runs like `runs`, and tell how late the event loop came to whoever was due meanwhile, look by look."""
+    """Live runs like `runs`, and tell how late the event loop came to whoever was due meanwhile,
+    look by look.
+    """
     loop = asyncio.get_running_loop()
     late: list[float] = []
 

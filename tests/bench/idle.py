@@ -46,7 +46,8 @@ def _resident(pid: int) -> float:
 
 
 def await_the_end_of_the_start(config: Path) -> None:
-    """Wait until the daemon has looked at its installation: that is the last thing it does of itself.
+    """Wait until the daemon has looked at its installation: that is the last thing it does of
+    itself.
 
     By its log, as a question would wake it.
     """

@@ -1,7 +1,7 @@
 """Ask about one text from outside; a corpus of texts is measured by calling this for each.
 
-`python -m tests.bench.injection FILE...` counts in how many texts each rule matches. A file is one text, or, if its
-name ends in .jsonl, one text a line, as the field `text`.
+`python -m tests.bench.injection FILE...` counts in how many texts each rule matches. A file is one
+text, or, if its name ends in .jsonl, one text a line, as the field `text`.
 """
 
 from __future__ import annotations

@@ -23,7 +23,9 @@ class Effort:
     size: float
     """1.0 is the size at which ratios repeat."""
     around: float = 1.0
-    """How much of what the bars speak of stands around: what is remembered, and who else is at work."""
+    """How much of what the bars speak of stands around: what is remembered, and who else is at
+    work.
+    """
     warmed: bool = True
     """The first round, in which everything is still cold, is not counted."""
 
@@ -77,7 +79,9 @@ class Sample:
 
 
 class Worker:
-    """A process that does rounds of something when told to: `module:factory` with these arguments."""
+    """A process that does rounds of something when told to: `module:factory` with these
+    arguments.
+    """
 
     def __init__(self, target: str, **arguments: Any) -> None:
         self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 - open as long as the process lives
@@ -158,7 +162,9 @@ def table(rows: Iterable[Row]) -> Iterable[str]:
     for row in rows:
         bar = "" if row.bar is None else f"{'>=' if row.more_is_better else '<='} {row.bar:g}"
         shown = "" if row.ratio is None else f"{row.ratio:.2f}"
-        yield f"{_line((row.name, row.floor, row.ours, shown, bar, row.verdict), widths)}  {row.note}".rstrip()
+        yield (
+            f"{_line((row.name, row.floor, row.ours, shown, bar, row.verdict), widths)}  {row.note}"
+        ).rstrip()
 
 
 def _line(cells: Sequence[str], widths: Sequence[int]) -> str:

@@ -1,6 +1,7 @@
 """The shipped memory as a candidate for an evaluation of retrieval on conversations.
 
-`add` one text after the other, `flush`, then `search`; every session becomes one archived run, as the daemon does it.
+`add` one text after the other, `flush`, then `search`; every session becomes one archived run, as
+the daemon does it.
 """
 
 from __future__ import annotations

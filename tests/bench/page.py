@@ -19,7 +19,11 @@ from tests.bench.measure import Bench, Effort, Row, median, ms
 _RUNS = 10_000
 _BAR = 0.2  # seconds; what a person takes for at once
 _VIEWS = (
-    "/", "/routines", "/routines/bench-0", "/runs", "/runs?status=failed", "/runs/{run}", "/approvals", "/deliveries",
+    "/", "/routines", "/routines/bench-0", "/runs", "/runs?status=failed", "/runs/{run}", (
+        "/approvals"
+    ), (
+        "/deliveries"
+    ),
     "/deliveries?status=failed", "/usage", "/memory", "/memory?q=certificate+backup", "/live",
 )  # fmt: skip
 

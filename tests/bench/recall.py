@@ -1,4 +1,6 @@
-"""Memory at ten thousand and at a million texts: how fast they come in and are found, beside sqlite3 doing the same."""
+"""Memory at ten thousand and at a million texts: how fast they come in and are found, beside
+sqlite3 doing the same.
+"""
 
 from __future__ import annotations
 
@@ -23,8 +25,8 @@ if TYPE_CHECKING:
 _PER_RUN = 20
 _BEGIN = datetime(2024, 1, 1, tzinfo=UTC)
 
-# Words as they are spread in any language (Zipf): the commonest hundred are what a list of stop-words holds, and no
-# question consists of them.
+# Words as they are spread in any language (Zipf): the commonest hundred are what a list of
+# stop-words holds, and no question consists of them.
 _WORDS, _STOP, _LENGTH = 30_000, 100, 27
 
 
@@ -70,7 +72,9 @@ def _runs(seed: int) -> Iterator[tuple[str, list[Segment], datetime]]:
 
 @asynccontextmanager
 async def raw(path: str) -> AsyncIterator[Round]:
-    """Write archived runs with sqlite3 alone: the same rows and the same index, one transaction per 256 runs."""
+    """Write archived runs with sqlite3 alone: the same rows and the same index, one transaction per
+    256 runs.
+    """
     from daemon.memory import rows
     from daemon.memory.memory import Memory
     from daemon.memory.segments import pieces
@@ -112,7 +116,9 @@ async def raw(path: str) -> AsyncIterator[Round]:
 
 @asynccontextmanager
 async def archived(path: str, texts: int) -> AsyncIterator[Round]:
-    """Archive runs by the memory of the daemon; with `texts`, that many are there before the first round."""
+    """Archive runs by the memory of the daemon; with `texts`, that many are there before the first
+    round.
+    """
     from daemon.memory.memory import Memory
     from daemon.store.database import Database
 
@@ -155,7 +161,9 @@ async def archived(path: str, texts: int) -> AsyncIterator[Round]:
 
 @asynccontextmanager
 async def asked(path: str) -> AsyncIterator[Round]:
-    """Ask the memory of the daemon; the first round also tells how long opening it and the first answer took."""
+    """Ask the memory of the daemon; the first round also tells how long opening it and the first
+    answer took.
+    """
     import daemon.memory.memory
     import daemon.store.database
 
@@ -181,7 +189,9 @@ async def asked(path: str) -> AsyncIterator[Round]:
 
 @asynccontextmanager
 async def asked_raw(path: str) -> AsyncIterator[Round]:
-    """Ask the same of sqlite3 alone: the index's ten best rows for any of the words, and their texts."""
+    """Ask the same of sqlite3 alone: the index's ten best rows for any of the words, and their
+    texts.
+    """
     connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True, check_same_thread=False)
     questions = _questions(3)
     next(questions)
@@ -189,7 +199,10 @@ async def asked_raw(path: str) -> AsyncIterator[Round]:
     def ask(question: str) -> None:
         match = " OR ".join(f'"{word}"' for word in question.split())
         rows = connection.execute(
-            "SELECT rowid FROM memory_fts WHERE memory_fts MATCH ? ORDER BY bm25(memory_fts) LIMIT 10",
+            (
+                "SELECT rowid FROM memory_fts WHERE memory_fts MATCH ? ORDER BY bm25(memory_fts) "
+                "LIMIT 10"
+            ),
             (match,),
         )
         marks = ", ".join(str(id_) for (id_,) in rows)
@@ -220,7 +233,9 @@ def _resident() -> float:
 async def _watched(
     ask: Callable[[str], Awaitable[object]], questions: Iterable[str]
 ) -> dict[str, Any]:
-    """Return how long each question took, and the longest time we ourselves kept the loop from coming round."""
+    """Return how long each question took, and the longest time we ourselves kept the loop from
+    coming round.
+    """
     times: list[float] = []
     gaps = [0.0]
     with _queued() as queued:
@@ -244,9 +259,11 @@ async def _watch(gaps: list[float], queued: Callable[[], float]) -> None:
 
 @contextmanager
 def _queued() -> Iterator[Callable[[], float]]:
-    """Yield what tells how long our threads have stood ready to run while others had the processors.
+    """Yield what tells how long our threads have stood ready to run while others had the
+    processors.
 
-    That is not our doing: neither where the loop itself stood there, nor where the thread did that it waited for.
+    That is not our doing: neither where the loop itself stood there, nor where the thread did that
+    it waited for.
     """
     files = [os.open(path, os.O_RDONLY) for path in Path("/proc/self/task").glob("*/schedstat")]
     try:
@@ -276,7 +293,9 @@ def _inserts(effort: Effort) -> Iterable[Row]:
 
 
 def _recall(effort: Effort, name: str, texts: int, bars: dict[str, float]) -> Iterable[Row]:
-    """Measure a store of so many texts, whose number is not scaled down by less than the effort asks."""
+    """Measure a store of so many texts, whose number is not scaled down by less than the effort
+    asks.
+    """
     texts = max(_PER_RUN, effort.scaled(texts))
     count = effort.scaled(100)
     with tempfile.TemporaryDirectory() as folder:
@@ -315,7 +334,8 @@ def _recall(effort: Effort, name: str, texts: int, bars: dict[str, float]) -> It
         value=resident,
         note=f"MiB; {note}",
     )
-    # of each round the longest, and of those the median: a processor that the machine itself lends away cannot be told
+    # of each round the longest, and of those the median: a processor that the machine itself lends
+    # away cannot be told
     gap, raw_gap = (median(sample.extra["gap"] for sample in samples) for samples in (mine, theirs))
     label = f"memory {name}, loop not coming round"
     yield Row(name=label, floor=ms(raw_gap), ours=ms(gap), value=gap * 1000, note="ms, while asked")

@@ -22,7 +22,9 @@ COUNT = 20
 
 
 def sandbox(effort: Effort) -> Iterable[Row]:
-    """Start `true` bare, under the supervisor alone, and in each sandbox that this machine has, by turns."""
+    """Start `true` bare, under the supervisor alone, and in each sandbox that this machine has, by
+    turns.
+    """
     with tempfile.TemporaryDirectory(prefix="agentd-bench-") as place:
         folder = Path(place)
         folder.chmod(0o711)

@@ -1,4 +1,6 @@
-"""Ask the policy that ships about one command line; a corpus of lines is measured by calling this for each."""
+"""Ask the policy that ships about one command line; a corpus of lines is measured by calling this
+for each.
+"""
 
 from functools import cache
 from pathlib import Path

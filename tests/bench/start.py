@@ -1,4 +1,6 @@
-"""How long until something answers: the daemon its socket, and a model's first byte by three ways."""
+"""How long until something answers: the daemon its socket, and a model's first byte by three
+ways.
+"""
 
 from __future__ import annotations
 

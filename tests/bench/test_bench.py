@@ -1,4 +1,6 @@
-"""The benchmarks themselves still run: each row once, as small as it gets, without a word on how fast it was."""
+"""The benchmarks themselves still run: each row once, as small as it gets, without a word on how
+fast it was.
+"""
 
 import pytest
 
@@ -7,7 +9,8 @@ from tests.bench.measure import Effort, Row, in_turns, percentile, ratio, table
 
 SMALLEST = Effort(rounds=1, size=0.004, around=0.1, warmed=False)
 
-# These wait by the clock: for a while, for the next instant at which all is due, for processes to start, for a lease.
+# These wait by the clock: for a while, for the next instant at which all is due, for processes to
+# start, for a lease.
 SLOW = {
     "idle",
     "resident-sdks",

@@ -48,7 +48,9 @@ def write_routines(folder: Path, count: int) -> None:
 
 @asynccontextmanager
 async def loaded(folder: str) -> AsyncIterator[Round]:
-    """Load a folder of routines in a thread, as the daemon does, and watch how long the loop has to wait for it."""
+    """Load a folder of routines in a thread, as the daemon does, and watch how long the loop has to
+    wait for it.
+    """
     from daemon.definitions.routines.folder import load_folder
 
     async def round_(count: int) -> dict[str, Any]:
@@ -76,7 +78,9 @@ async def _longest_gap(task: asyncio.Task[Any]) -> float:
 
 @asynccontextmanager
 async def all_due(folder: str, state: str) -> AsyncIterator[Round]:
-    """Let every routine of a folder be due in one instant, again and again, on the real clock and alarm."""
+    """Let every routine of a folder be due in one instant, again and again, on the real clock and
+    alarm.
+    """
     from daemon.definitions.routines.folder import load_folder
     from daemon.models import Run
     from daemon.scheduler.engine import RoutineEngine
@@ -168,7 +172,9 @@ def _due(effort: Effort) -> Iterable[Row]:
 
 
 def _one_edited(effort: Effort) -> Iterable[Row]:
-    """Measure the daemon's CPU from the moment one routine file of many is written until its new text is in force."""
+    """Measure the daemon's CPU from the moment one routine file of many is written until its new
+    text is in force.
+    """
     with tempfile.TemporaryDirectory() as folder:
         config = house.build(Path(folder) / "h", "http://127.0.0.1:9", width=1)
         count = effort.scaled(MANY)

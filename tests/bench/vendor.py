@@ -1,9 +1,10 @@
-"""The cheapest vendor there can be, so that the floors are low: canned answers, no checks, 0.05 ms a request.
+"""The cheapest vendor there can be, so that the floors are low: canned answers, no checks, 0.05 ms
+a request.
 
-It answers any POST in the form of its path (Chat Completions, Responses or Messages): a call of `file_read` first, a
-text once the conversation holds a tool's result. `GET /marks` tells when each request began to arrive (the machine's
-monotonic clock) and the two bodies of a run; `GET /forget` starts anew. (The strict vendor that the tests use is in
-tests/fakes.)
+It answers any POST in the form of its path (Chat Completions, Responses or Messages): a call of
+`file_read` first, a text once the conversation holds a tool's result. `GET /marks` tells when each
+request began to arrive (the machine's monotonic clock) and the two bodies of a run; `GET /forget`
+starts anew. (The strict vendor that the tests use is in tests/fakes.)
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ _REPORT = (
     "Disk and memory are fine; nothing has failed since yesterday. The notes ask for nothing. " * 3
 )
 _ARGUMENTS = {"path": "notes.md"}
-# Of a token: a count far below it would look like a question that was cut, which the daemon looks into.
+# Of a token: a count far below it would look like a question that was cut, which the daemon looks
+# into.
 _LETTERS = 4
 
 
@@ -93,7 +95,8 @@ def _messages(number: int, tokens: int, report: str, *, done: bool) -> Any:
     }
 
 
-# What each language calls a tool's result, so that the second request of a run is known; and its answers.
+# What each language calls a tool's result, so that the second request of a run is known; and its
+# answers.
 _APIS = {
     b"/chat/completions": (b'"tool_call_id"', _chat),
     b"/responses": (b'"function_call_output"', _responses),
@@ -170,7 +173,7 @@ class Connection(asyncio.Protocol):
 
     def _reply(self, body: bytes) -> None:
         if not self._transport.is_closing():
-            head = f"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
+            head = f"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"  # noqa: E501
             self._transport.write(head.encode() + body)
 
 
@@ -217,7 +220,9 @@ class Vendor:
 
     @property
     def first_byte(self) -> float:
-        """When the first request since `forget` began to arrive, on the machine's monotonic clock."""
+        """When the first request since `forget` began to arrive, on the machine's monotonic
+        clock.
+        """
         return float(self._get("/marks")["marks"][0])
 
     @property

@@ -1,6 +1,8 @@
-"""The process under measurement: `python -m tests.bench.worker module:factory '{…}'`, then a number per line on stdin.
+"""The process under measurement: `python -m tests.bench.worker module:factory '{…}'`, then a number
+per line on stdin.
 
-The factory is an async context manager that yields `async round(count)`; what that returns is added to the sample.
+The factory is an async context manager that yields `async round(count)`; what that returns is added
+to the sample.
 """
 
 from __future__ import annotations

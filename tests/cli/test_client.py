@@ -73,7 +73,7 @@ def test_an_answer_that_breaks_off_or_is_no_json_is_a_lost_answer(
 def test_a_problem_carries_what_the_daemon_said(tmp_path: Path) -> None:
     body = b'{"status": 404, "code": "not_found", "detail": "no such run"}'
     head = (
-        b"HTTP/1.1 404 Not Found\r\nContent-Type: application/problem+json\r\nContent-Length: %d\r\n\r\n"
+        b"HTTP/1.1 404 Not Found\r\nContent-Type: application/problem+json\r\nContent-Length: %d\r\n\r\n"  # noqa: E501
         % len(body)
     )
     with (
@@ -134,7 +134,7 @@ os.setgid(65534); os.setuid(65534)
 theirs = sys.argv[1] + ".theirs"
 listener = socket.socket(socket.AF_UNIX); listener.bind(theirs); os.chmod(theirs, 0o777); listener.listen()
 print("up", flush=True); listener.accept()
-"""
+"""  # noqa: E501
 
 ASK = """
 import os, sys

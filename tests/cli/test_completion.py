@@ -26,7 +26,10 @@ def test_bash_completes_verbs_and_options(capsys):
     }
     for words, wanted in asked.items():
         typed = " ".join(f'"{word}"' for word in words)
-        ask = f'{script}\nCOMP_WORDS=({typed}) COMP_CWORD={len(words) - 1}\n_agentctl\necho "${{COMPREPLY[@]}}"'
+        ask = (
+            f"{script}\nCOMP_WORDS=({typed}) COMP_CWORD={len(words) - 1}\n_agentctl\necho "
+            f'"${{COMPREPLY[@]}}"'
+        )
         done = subprocess.run(
             ["bash", "-c", ask], capture_output=True, text=True, env={"PATH": "/usr/bin:/bin"}
         )

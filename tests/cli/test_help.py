@@ -1,4 +1,6 @@
-"""Whoever asks how a verb is used is shown it: every help ends with examples, and every example is read by its verb."""
+"""Whoever asks how a verb is used is shown it: every help ends with examples, and every example is
+read by its verb.
+"""
 
 from __future__ import annotations
 
@@ -156,7 +158,7 @@ async def test_a_newcomer_is_told_the_next_step_at_every_turn(tmp_path: Path) ->
     home.mkdir()
     nobody = await asyncio.create_subprocess_exec(
         *COMMAND, "list", cwd=home, env=environment(home, STATE_DIRECTORY=str(home)),
-        stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+        stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,  # noqa: E501
     )  # fmt: skip
     _, said = await nobody.communicate()
     assert (

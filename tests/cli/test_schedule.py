@@ -1,4 +1,6 @@
-"""The verbs that look ahead and back: next, why, pause; and what list and status say of held-up routines."""
+"""The verbs that look ahead and back: next, why, pause; and what list and status say of held-up
+routines.
+"""
 
 from __future__ import annotations
 

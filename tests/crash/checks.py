@@ -41,7 +41,10 @@ def outcome(world: World, run: Run) -> Outcome:
         silent=run.silent,
         slots=world.look("SELECT outcome, reason, event IS NULL, count FROM slot ORDER BY run_id"),
         deliveries=world.look(
-            f"SELECT target, status FROM outbox WHERE run_id = ? AND NOT {QUESTION} ORDER BY target",
+            (
+                f"SELECT target, status FROM outbox WHERE run_id = ? AND NOT {QUESTION} ORDER BY "
+                "target"
+            ),
             run.id,
         ),
         approvals=world.look("SELECT status, count(*) FROM approval GROUP BY status"),
@@ -50,9 +53,12 @@ def outcome(world: World, run: Run) -> Outcome:
 
 
 def interruptible(world: World) -> set[Call]:
-    """Return the calls of which a process that dies now leaves nothing but that they began: these are not repeated."""
+    """Return the calls of which a process that dies now leaves nothing but that they began: these
+    are not repeated.
+    """
     begun = world.look(
-        "SELECT run_id, call_id, body FROM step AS call WHERE kind = 'call' AND NOT EXISTS (SELECT 1 FROM step WHERE"
+        "SELECT run_id, call_id, body FROM step AS call WHERE kind = 'call' AND NOT EXISTS (SELECT "
+        "1 FROM step WHERE"
         " run_id = call.run_id AND call_id = call.call_id AND kind = 'result')"
     )
     return {(run, call) for run, call, body in begun if not decode(body)["repeatable"]}
@@ -61,7 +67,9 @@ def interruptible(world: World) -> set[Call]:
 def check(
     world: World, run: Run, expected: Outcome, *, deaths: int, interrupted: set[Call] | None = None
 ) -> None:
-    """Check the promises; `interrupted` are the calls that were under way at the deaths, where that is known."""
+    """Check the promises; `interrupted` are the calls that were under way at the deaths, where that
+    is known.
+    """
     assert world.broken == []
     assert outcome(world, run) == expected
     _check_calls(world, run, deaths, interrupted)
@@ -72,10 +80,15 @@ def check(
 
 
 def _check_calls(world: World, run: Run, deaths: int, under_way: set[Call] | None) -> None:
-    """Nothing that changes something started twice or got lost; what is unknown is what was under way."""
+    """Nothing that changes something started twice or got lost; what is unknown is what was under
+    way.
+    """
     begun, unknown = {}, set()
     for id_, call, kind, body in world.look(
-        "SELECT run_id, call_id, kind, body FROM step WHERE kind IN ('call', 'result') ORDER BY run_id, seq"
+        (  # noqa: UP034
+            "SELECT run_id, call_id, kind, body FROM step WHERE kind IN ('call', 'result') ORDER BY "  # noqa: E501
+            "run_id, seq"
+        )
     ):
         step = decode(body)
         if kind == "call":
@@ -104,7 +117,9 @@ def _check_calls(world: World, run: Run, deaths: int, under_way: set[Call] | Non
 
 
 def _check_journal(world: World) -> None:
-    """No hole, no double, nothing that the row does not know of, a result for each call, all of each prompt."""
+    """No hole, no double, nothing that the row does not know of, a result for each call, all of
+    each prompt.
+    """
     texts = dict(world.look("SELECT digest, body FROM text"))
     named = {
         digest for (body,) in world.look("SELECT body FROM step") for digest in references(body)
@@ -133,7 +148,9 @@ def _check_journal(world: World) -> None:
 
 
 def _check_words(world: World, run: Run) -> None:
-    """What people were told is done was heard once; what is remembered of the run is all that was said."""
+    """What people were told is done was heard once; what is remembered of the run is all that was
+    said.
+    """
     bodies = [
         decode(body)
         for (body,) in world.look("SELECT body FROM step WHERE kind = 'message' ORDER BY seq")
@@ -144,7 +161,10 @@ def _check_words(world: World, run: Run) -> None:
         assert heard == Counter(f"Be quick. ({what})" for what in acknowledged)
         pieces = 1 + sum(_pieces(kind, apart(body)) for kind, body in _steps(world, run))
         ended = run.status is not Status.SKIPPED
-        kept = "SELECT count(*) FROM memory_segment WHERE memory_run = (SELECT id FROM memory_run WHERE run_id = ?)"
+        kept = (
+            "SELECT count(*) FROM memory_segment WHERE memory_run = (SELECT id FROM memory_run "
+            "WHERE run_id = ?)"
+        )
         assert world.look(kept, run.id) == [(pieces * ended,)]
 
 
@@ -164,7 +184,9 @@ def _pieces(kind: str, body: Any) -> int:
 
 
 def _check_reports(world: World, expected: Outcome, deaths: int) -> None:
-    """Each report arrived: once, and again only where we died between sending it and writing that down."""
+    """Each report arrived: once, and again only where we died between sending it and writing that
+    down.
+    """
     sent = Counter(world.sent)
     delivered = [target for target, status in expected.deliveries if status == "delivered"]
     assert sorted(target for _, target, _ in sent) == delivered
@@ -174,7 +196,9 @@ def _check_reports(world: World, expected: Outcome, deaths: int) -> None:
 
 
 def _check_questions(world: World, deaths: int) -> None:
-    """People were told of each question, once in each place, and nothing tells of it as open any more."""
+    """People were told of each question, once in each place, and nothing tells of it as open any
+    more.
+    """
     told: Counter[tuple[str, str]] = Counter()
     for target, options in world.look(f"SELECT target, options FROM outbox WHERE {QUESTION}"):
         told.update((id_, target) for id_ in json.loads(options)["approvals"])

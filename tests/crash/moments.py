@@ -1,11 +1,12 @@
 """What kill -9 would leave, at each moment of the life of a process.
 
-Theory of operation. A process that is killed leaves the bytes of the journal's files and what it has done in the
-world, and nothing else. So it need not die for us to see what comes after: while it lives on, both are copied at a
-moment, and a life that begins from the copy is the life after a death at that moment. The moments are those before
-and after each of its commits. Before one the process is left alone for a while: whatever it does without waiting for
-that commit, it has done by then. What rides with others goes into one commit with them, or has one of its own: both
-are lived through.
+Theory of operation. A process that is killed leaves the bytes of the journal's files and what it
+has done in the world, and nothing else. So it need not die for us to see what comes after: while it
+lives on, both are copied at a moment, and a life that begins from the copy is the life after a
+death at that moment. The moments are those before and after each of its commits. Before one the
+process is left alone for a while: whatever it does without waiting for that commit, it has done by
+then. What rides with others goes into one commit with them, or has one of its own: both are lived
+through.
 """
 
 from __future__ import annotations
@@ -50,7 +51,9 @@ class Moment:
         return world
 
     def torn(self, after: Moment, at: float) -> Moment | None:
-        """Return the moment in the middle of a commit: so much of what it writes has been written; None: nothing is."""
+        """Return the moment in the middle of a commit: so much of what it writes has been written;
+        None: nothing is.
+        """
         whole, known = after.files[FILES[1]], len(self.files.get(FILES[1], b""))
         if len(whole) <= known or self.files[FILES[0]] != after.files[FILES[0]]:
             return None
@@ -69,7 +72,9 @@ class Witness:
     wanted: Callable[[int], bool] = lambda number: True
     """Which commits are looked at, by their number."""
     rides: bool = True
-    """Whether what nobody waits for waits for company, as it does in truth, or each work has a commit of its own."""
+    """Whether what nobody waits for waits for company, as it does in truth, or each work has a
+    commit of its own.
+    """
     shared: bool = False
     stops_at: int | None = None
     """The commit before which the process stands still until it may go on."""
@@ -184,7 +189,9 @@ async def life(
     rides: bool = True,
     slot: datetime = SLOT,
 ) -> tuple[Run, Sequence[Moment]]:
-    """Live in a world until all is done; return what became of the run, and the moments that are `wanted`."""
+    """Live in a world until all is done; return what became of the run, and the moments that are
+    `wanted`.
+    """
     database = await Database.open(world.file)
     witness = Witness(database, world, wanted, rides) if wanted else None
     process = Process(world, settings, witness or database, slot=slot)
@@ -217,10 +224,11 @@ async def _put_away(*databases: Any) -> None:
 async def overtaken(
     world: World, settings: Settings, *, stops_at: int, wakes_at: int
 ) -> Run | None:
-    """Live in a world with a process that stands still before one of its commits, and is taken for dead by another.
+    """Live in a world with a process that stands still before one of its commits, and is taken for
+    dead by another.
 
-    It goes on when that one has come to its own commit `wakes_at`, which waits for what becomes of it. None if it is
-    done before it comes to a standstill.
+    It goes on when that one has come to its own commit `wakes_at`, which waits for what becomes of
+    it. None if it is done before it comes to a standstill.
     """
     async with asyncio.timeout(LONGEST):
         paused = Witness(

@@ -1,4 +1,6 @@
-"""A process that lives the runs of a world: what `app/wiring.py` builds, and what a daemon does from its start on."""
+"""A process that lives the runs of a world: what `app/wiring.py` builds, and what a daemon does
+from its start on.
+"""
 
 from __future__ import annotations
 
@@ -102,7 +104,9 @@ class Settings:
     _registries: dict[int, FunctionRegistry] = field(default_factory=dict)
 
     def tools_at(self, seat: int) -> FunctionRegistry:
-        """Return the tools of whoever sits there; made once, as what they take is read from their signatures."""
+        """Return the tools of whoever sits there; made once, as what they take is read from their
+        signatures.
+        """
         if seat not in self._registries:
             self._registries[seat] = tools(
                 lambda: self.seats[seat].world, lambda: self.seats[seat].delegation
@@ -224,7 +228,9 @@ class Process:
         return run
 
     async def work(self) -> Run:
-        """Do what a daemon does from its start on, until the run has ended and its report is where it should be."""
+        """Do what a daemon does from its start on, until the run has ended and its report is where
+        it should be.
+        """
         await self.memory.open()
         await self.talk.open()
         left = [run for run in await self.journal.recover(self.owner) if run.trigger != SUBAGENT]
@@ -249,7 +255,8 @@ class Process:
             elif run.status is Status.WAITING:
                 for asked in await journal.approvals(run=run.id):
                     if asked.status == "pending":
-                        # whoever is told that the disk is full asks again; somebody else may have answered already
+                        # whoever is told that the disk is full asks again; somebody else may have
+                        # answered already
                         with suppress(StoreFull, Refused):
                             await self._decide(asked.id)
             elif (

@@ -1,4 +1,6 @@
-"""What outlives a process: the file of its journal, vendors, tools that have left a mark, people, receivers."""
+"""What outlives a process: the file of its journal, vendors, tools that have left a mark, people,
+receivers.
+"""
 
 from __future__ import annotations
 
@@ -122,7 +124,9 @@ class World:
         return ours == theirs
 
     def look(self, query: str, *values: Any) -> list[Any]:
-        """Ask the file itself, past the process: what is there now is there for whoever comes next."""
+        """Ask the file itself, past the process: what is there now is there for whoever comes
+        next.
+        """
         with (
             _LOOKING
         ):  # a thread of a tool may look as well, also one that lives on when all is over
@@ -154,7 +158,9 @@ WHERE routine = ? AND goal = ? AND kind = 'call' AND NOT EXISTS
 
 
 class Oracle(LLMProvider):
-    """A vendor that answers by what the conversation is and how far it has come, and remembers who asked."""
+    """A vendor that answers by what the conversation is and how far it has come, and remembers who
+    asked.
+    """
 
     kind: ClassVar[str] = "scripted"
     model_name = "oracle"
@@ -267,7 +273,9 @@ def _ending(how: str, text: str) -> Json | None:
 
 
 def _said(messages: Sequence[LLMMessage]) -> str:
-    """Return what became of the calls of a conversation, in their order; what may have happened counts as done."""
+    """Return what became of the calls of a conversation, in their order; what may have happened
+    counts as done.
+    """
     asked = [call for message in messages for call in message.tool_calls]
     heard = [message for message in messages if message.role == "tool"]
     assert [call.id for call in asked] == [each.tool_call_id for each in heard], (
@@ -288,7 +296,9 @@ def _outcome(call: FunctionCall, text: str) -> str:
 
 
 class People:
-    """Who wants something of the run while it lives, and wants it again until somebody says that it is done."""
+    """Who wants something of the run while it lives, and wants it again until somebody says that it
+    is done.
+    """
 
     def __init__(self, world: World, doing: Callable[[str], Awaitable[object]]) -> None:
         self._world, self._doing = world, doing
@@ -321,7 +331,9 @@ class Channel:
 
 
 def tools(world: Callable[[], World], delegation: Callable[[], Any]) -> FunctionRegistry:
-    """Return tools that leave a mark on the world, and look first whether the journal knows of them."""
+    """Return tools that leave a mark on the world, and look first whether the journal knows of
+    them.
+    """
     registry = FunctionRegistry()
     finish.register(registry)
     subagent.register(registry, delegation)

@@ -1,7 +1,8 @@
-"""A crontab line as crontab(5) and cron(8) tell it, and a daemon that looks at the clock once a minute.
+"""A crontab line as crontab(5) and cron(8) tell it, and a daemon that looks at the clock once a
+minute.
 
-Written from the manual pages alone, without a look at daemon/definitions/cron.py, and as slow as it is plain: what it
-fires is what has to be fired.
+Written from the manual pages alone, without a look at daemon/definitions/cron.py, and as slow as it
+is plain: what it fires is what has to be fired.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ DAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
 
 
 def numbers(field: str, low: int, high: int, names: tuple[str, ...] = ()) -> set[int]:
-    """Return what a field stands for: lists of numbers and ranges, an asterisk for first-last, steps after a slash."""
+    """Return what a field stands for: lists of numbers and ranges, an asterisk for first-last,
+    steps after a slash.
+    """
 
     def value(text: str) -> int:
         return names.index(text.lower()) + low if text.lower() in names else int(text)
@@ -43,10 +46,11 @@ class Line:
         self.days, self.months = numbers(day, 1, 31), numbers(month, 1, 12, MONTHS)
         # "0 or 7 is Sunday"
         self.weekdays = {number % 7 for number in numbers(weekday, 0, 7, DAYS)}
-        # "If both fields are restricted (i.e., do not contain the "*" character), the command will be run when
-        # either field matches the current time."
+        # "If both fields are restricted (i.e., do not contain the "*" character), the command will
+        # be run when either field matches the current time."
         self.either = not day.startswith("*") and not weekday.startswith("*")
-        # cron(8): "jobs that run at a particular time" as opposed to those with a wildcard in hour or minute
+        # cron(8): "jobs that run at a particular time" as opposed to those with a wildcard in hour
+        # or minute
         self.at_fixed_times = not minute.startswith("*") and not hour.startswith("*")
 
     def matches(self, wall: datetime) -> bool:
@@ -61,13 +65,16 @@ class Line:
 
 
 def fired(line: str, zone: ZoneInfo, start: datetime, minutes: int) -> Iterator[datetime]:
-    """Yield the instants at which a daemon fires that looks at the wall clock once a minute, from `start` on.
+    """Yield the instants at which a daemon fires that looks at the wall clock once a minute, from
+    `start` on.
 
-    cron(8), "Daylight Saving Time and other time changes": local time changes of less than three hours are handled
-    specially. If time was adjusted one hour forward, those jobs that would have run in the interval that has been
-    skipped will be run immediately. If time was adjusted backward, running the same job twice is avoided. This only
-    applies to jobs that run at a particular time; jobs with a wildcard are run based on the new time immediately.
-    Changes of more than 3 hours are considered to be corrections to the clock, and the new time is used immediately.
+    cron(8), "Daylight Saving Time and other time changes": local time changes of less than three
+    hours are handled specially. If time was adjusted one hour forward, those jobs that would have
+    run in the interval that has been skipped will be run immediately. If time was adjusted
+    backward, running the same job twice is avoided. This only applies to jobs that run at a
+    particular time; jobs with a wildcard are run based on the new time immediately. Changes of more
+    than 3 hours are considered to be corrections to the clock, and the new time is used
+    immediately.
     """
     cron = Line(line)
     seen = _wall(start, zone) - MINUTE

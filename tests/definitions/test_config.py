@@ -99,7 +99,9 @@ def test_every_table_is_read(load: Any) -> None:
         (
             '[providers.a]\nkind = "opensource"\nmodel = "m"',
             (
-                'providers.a.kind: expected "openai", "claude", "minimax", "open_source", "offline" or "scripted" '
+                'providers.a.kind: expected "openai", "claude", "minimax", "open_source", "offline" '  # noqa: E501
+                ""
+                'or "scripted" '
                 '(found "opensource"); did you mean "open_source"?'
             ),
         ),
@@ -115,7 +117,11 @@ def test_every_table_is_read(load: Any) -> None:
         ),
         (
             '[providers.a]\nkind = "open_source"\nmodel = "m"\nbase_url = "localhost:11434"',
-            'providers.a.base_url: expected an address, like "http://127.0.0.1:11434/v1" (found "localhost:11434")',
+            (
+                'providers.a.base_url: expected an address, like "http://127.0.0.1:11434/v1" (found '  # noqa: E501
+                ""
+                '"localhost:11434")'
+            ),
         ),
         (CLAUDE + "temperature = 3", "providers.claude.temperature: must be at most 2.0 (found 3)"),
         (CLAUDE + 'api_key = ""', 'providers.claude.api_key: must not be empty (found "")'),
@@ -192,7 +198,8 @@ def test_a_missing_key_is_one_fault_that_says_where_to_put_it(load: Any) -> None
     config = load(CLAUDE)
     (line,) = lines_of(config.secret, "claude", {})
     assert line == (
-        'providers.claude: has no API key; add api_key_file = "…" (a file of yours with mode 0600), '
+        'providers.claude: has no API key; add api_key_file = "…" (a file of yours with mode 0600), '  # noqa: E501
+        ""
         'or api_key_env = "ANTHROPIC_API_KEY", or with systemd LoadCredential=claude:…'
     )
 
@@ -213,7 +220,8 @@ def test_a_vendor_needs_a_key_and_a_server_of_ones_own_may_not(load: Any, kind: 
 def test_a_variable_that_is_not_set_is_named(load: Any) -> None:
     (line,) = lines_of(load(CLAUDE + 'api_key_env = "MY_KEY"').secret, "claude", {})
     assert line == (
-        "providers.claude.api_key_env: the environment variable MY_KEY is not set; export it where agentd starts"
+        "providers.claude.api_key_env: the environment variable MY_KEY is not set; export it "
+        "where agentd starts"
     )
 
 
@@ -374,7 +382,10 @@ def test_the_address_of_a_target_comes_from_a_credential_a_file_or_a_variable(
 ) -> None:
     file, key, folder = tmp_path / "config.toml", tmp_path / "mail.url", tmp_path / "credentials"
     file.write_text(
-        '[targets.mail]\nkind = "apprise"\nurl_file = "mail.url"\n[targets.b]\nkind = "apprise"\nurl_env = "B"'
+        (  # noqa: UP034
+            '[targets.mail]\nkind = "apprise"\nurl_file = "mail.url"\n[targets.b]\nkind = '
+            '"apprise"\nurl_env = "B"'
+        )
     )
     key.write_text("mailto://a:b@example.org\n")
     key.chmod(0o600)

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from daemon.definitions.cron import NICKNAMES, CronError, next_fire, parse, weekdays
 
 BERLIN, NEW_YORK = "Europe/Berlin", "America/New_York"
-# A half-hour shift, a gap and an overlap at midnight, an overlap over midnight, a day that never was, negative DST.
+# A half-hour shift, a gap and an overlap at midnight, an overlap over midnight, a day that never
+# was, negative DST.
 ODD_ZONES = (
     *(BERLIN, NEW_YORK, "Australia/Lord_Howe", "America/Havana", "America/Sao_Paulo"),
     *("America/St_Johns", "Africa/Cairo", "Africa/Casablanca", "Pacific/Apia", "UTC"),
@@ -44,7 +45,8 @@ def fires(expr: str, zone: str, after: str, count: int) -> list[str]:
     return found
 
 
-# --- reading ---------------------------------------------------------------------------------------
+# --- reading
+# ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -155,7 +157,8 @@ def test_days_of_a_week_are_read_like_the_weekday_field() -> None:
         weekdays("mon#2")
 
 
-# --- firing ----------------------------------------------------------------------------------------
+# --- firing
+# ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -255,7 +258,8 @@ def test_the_end_of_the_calendar_is_no_error() -> None:
     assert parse("0 0 1 1 *").next(datetime(9998, 6, 1, tzinfo=UTC), UTC) is None
 
 
-# --- laws ------------------------------------------------------------------------------------------
+# --- laws
+# ------------------------------------------------------------------------------------------
 
 
 @st.composite
@@ -324,7 +328,9 @@ def test_without_clock_changes_it_agrees_with_cronsim(line: str, moment: datetim
 
 
 def walk(line: str, zone: ZoneInfo, start: datetime, minutes: int) -> set[datetime]:
-    """Return what a cron daemon fires that looks at its clock once a minute, told from cron(8); every day matches."""
+    """Return what a cron daemon fires that looks at its clock once a minute, told from cron(8);
+    every day matches.
+    """
     cron, minute = parse(line), timedelta(minutes=1)
 
     def matches(wall: datetime) -> bool:

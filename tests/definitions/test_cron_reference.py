@@ -1,4 +1,6 @@
-"""The crontab engine against others: a reference that walks minute by minute, and cronsim where that one is right."""
+"""The crontab engine against others: a reference that walks minute by minute, and cronsim where
+that one is right.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +20,8 @@ from tests.definitions.cron_reference import MINUTE, fired
 
 laws = settings(deadline=None, derandomize=True, max_examples=100)
 
-# Two days from each of these lies a clock change: gaps and overlaps by day and at midnight, of an hour and of less,
-# negative daylight saving, a day that a country left out, and none.
+# Two days from each of these lies a clock change: gaps and overlaps by day and at midnight, of an
+# hour and of less, negative daylight saving, a day that a country left out, and none.
 CHANGES = [
     ("Europe/Berlin", "2026-03-28T00:00"), ("Europe/Berlin", "2026-10-24T00:00"),
     ("America/New_York", "2026-03-07T06:00"), ("America/New_York", "2026-10-31T00:00"),
@@ -64,7 +66,9 @@ lines = st.builds(
 
 
 def _possible(line: str) -> bool:
-    """Tell whether the line names a day that exists in some month: others are refused, which a reference does not."""
+    """Tell whether the line names a day that exists in some month: others are refused, which a
+    reference does not.
+    """
     try:
         parse(line)
     except ValueError:
@@ -115,8 +119,8 @@ SANE = (
 def test_it_agrees_with_cronsim_where_that_one_is_right(
     line: str, name: str, wall: datetime
 ) -> None:
-    # Its defects, found by the differential: asked inside a repeated hour it answers with the past; shifts of half an
-    # hour, days left out, and Havana's midnight; and here: 0-0 is any day.
+    # Its defects, found by the differential: asked inside a repeated hour it answers with the past;
+    # shifts of half an hour, days left out, and Havana's midnight; and here: 0-0 is any day.
     assume(not re.search(r"\b(\d+)-\1\b", line))
     zone = ZoneInfo(name)
     start = wall.replace(second=0, microsecond=0, tzinfo=zone)

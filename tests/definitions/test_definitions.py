@@ -156,7 +156,10 @@ def test_all_faults_of_a_file_are_told_at_once(read: Any) -> None:
         ),
         (
             'name = "a"\n[words]\ntext = "x"',
-            'words: expected a list, like ["a", "b"] (found a table); write [[words]] with two brackets',
+            (
+                'words: expected a list, like ["a", "b"] (found a table); write [[words]] with two '
+                "brackets"
+            ),
         ),
         ('name = "a"\n[[words]]\ntext = "x"\n[[words]]', "words[1].text: is missing"),
         ('name = "a"\n[rooms.hall]\nwidth = -1', "rooms.hall.width: must be at least 1 (found -1)"),
@@ -179,7 +182,10 @@ def test_all_faults_of_a_file_are_told_at_once(read: Any) -> None:
         ('name = "a"\n[[rules]]\nargv = []', "rules[0].tool: is missing"),
         (
             'name = "a"\neither = "x"',
-            'either: expected a whole number, like 10 or a list, like ["a", "b"] (found "x"); write ["x"]',
+            (
+                'either: expected a whole number, like 10 or a list, like ["a", "b"] (found "x"); '
+                'write ["x"]'
+            ),
         ),
         (
             'name = "a"\neither = [1, "x"]',
@@ -188,7 +194,10 @@ def test_all_faults_of_a_file_are_told_at_once(read: Any) -> None:
         ('name = "a"\n[args]\nx = nan', "args: nan and inf cannot be passed on (found a table)"),
         (
             'name = "a"\nwait = 90',
-            'wait: expected a duration in quotes, like "10m" (found 90); write "90s" for 90 seconds',
+            (
+                'wait: expected a duration in quotes, like "10m" (found 90); write "90s" for 90 '
+                "seconds"
+            ),
         ),
         (
             'name = "a"\nwait = "soon"',
@@ -285,7 +294,10 @@ def test_a_file_without_permission_is_one_fault(tmp_path: Path) -> None:
     "text",
     [
         'name = "a"\napi_kye = "sk-canary-123456"',
-        'name = "a"\n[door]\napi_key = ["sk-canary-123456"]\n[rooms.x]\napi-key = "sk-canary-123456"',
+        (
+            'name = "a"\n[door]\napi_key = ["sk-canary-123456"]\n[rooms.x]\napi-key = '
+            '"sk-canary-123456"'
+        ),
         'name = "a"\n[door]\napi_key = sk-canary-123456',
         'name = "a"\n[door]\napi_key_env = "sk-canary-123456"',
         'name = "a"\nlanguage = "ghp_canary12345678"',

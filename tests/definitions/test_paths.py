@@ -105,7 +105,7 @@ def test_wherever_the_daemon_listens_the_client_looks(env: dict[str, str], home:
     assert find_socket(state, env, uid=UID) in socket_places(None, env, home, uid=UID)
 
 
-def test_the_client_finds_a_daemon_of_the_user_session_and_of_the_system_without_its_variables() -> (
+def test_the_client_finds_a_daemon_of_the_user_session_and_of_the_system_without_its_variables() -> (  # noqa: E501
     None
 ):
     places = [str(place) for place in socket_places(None, {}, HOME, uid=UID)]

@@ -188,7 +188,8 @@ def test_only_an_edit_of_trigger_zone_or_enabling_changes_the_schedule_key(
             '[trigger]\ntimezone = "Europe/Berlin"\n[run]\nprompt = "x"',
             (
                 "trigger: nothing here starts the routine; "
-                "add cron, every, at, watch, webhook, after or on_start; without [trigger] it runs by hand only"
+                "add cron, every, at, watch, webhook, after or on_start; without [trigger] it runs "
+                "by hand only"
             ),
         ),
         (
@@ -208,15 +209,24 @@ def test_only_an_edit_of_trigger_zone_or_enabling_changes_the_schedule_key(
         ),
         (
             '[trigger]\non_start = true\ntimezone = "Europe/Berln"\n[run]\nprompt = "x"',
-            'trigger.timezone: unknown time zone (found "Europe/Berln"); did you mean "Europe/Berlin"?',
+            (
+                'trigger.timezone: unknown time zone (found "Europe/Berln"); did you mean '
+                '"Europe/Berlin"?'
+            ),
         ),
         (
             '[trigger]\non_start = true\ntimezone = "../etc/passwd"\n[run]\nprompt = "x"',
-            'trigger.timezone: unknown time zone (found "../etc/passwd"); zones look like "Europe/Berlin"',
+            (
+                'trigger.timezone: unknown time zone (found "../etc/passwd"); zones look like '
+                '"Europe/Berlin"'
+            ),
         ),
         (
             '[trigger]\non_start = true\nactive_hours = "8-22"\n[run]\nprompt = "x"',
-            'trigger.active_hours: expected hours like "08:00-22:00" (found "8-22"); over midnight: "22:00-06:00"',
+            (
+                'trigger.active_hours: expected hours like "08:00-22:00" (found "8-22"); over '
+                'midnight: "22:00-06:00"'
+            ),
         ),
         (
             '[trigger]\non_start = true\nactive_hours = "08:00-24:30"\n[run]\nprompt = "x"',
@@ -234,7 +244,10 @@ def test_only_an_edit_of_trigger_zone_or_enabling_changes_the_schedule_key(
         ),
         (
             "[trigger]\nat = 2026-12-01T09:00:00\n[run]\nprompt = 'x'",
-            "trigger.at: needs its offset from UTC, like 2026-12-01T09:00:00+01:00 (found 2026-12-01T09:00:00)",
+            (
+                "trigger.at: needs its offset from UTC, like 2026-12-01T09:00:00+01:00 (found "
+                "2026-12-01T09:00:00)"
+            ),
         ),
         (
             '[trigger]\non_start = true\ncatch_up = "onc"\n[run]\nprompt = "x"',
@@ -265,11 +278,17 @@ def test_only_an_edit_of_trigger_zone_or_enabling_changes_the_schedule_key(
         ),
         (
             '[[gather]]\nname = "host"\ntool = "x"\n[gate]\nchanged = ["hots.disks"]',
-            'gate.changed[0]: no [[gather]] has this name (found "hots.disks"); did you mean "host"?',
+            (
+                'gate.changed[0]: no [[gather]] has this name (found "hots.disks"); did you mean '
+                '"host"?'
+            ),
         ),
         (
             '[run]\nprompt = "x"\n[gate]\nchanged = ["host"]',
-            'gate.changed[0]: no [[gather]] has this name (found "host"); add the [[gather]] it compares',
+            (
+                'gate.changed[0]: no [[gather]] has this name (found "host"); add the [[gather]] it '  # noqa: E501
+                "compares"
+            ),
         ),
         (
             '[run]\nprompt = "x"\n[[deliver]]\nto = "log"\npath = "x.md"',
@@ -281,7 +300,10 @@ def test_only_an_edit_of_trigger_zone_or_enabling_changes_the_schedule_key(
         ),
         (
             '[run]\nprompt = "x"\n[gate]\ncommand = [" ", "-s"]',
-            'gate.command[0]: names no program (found " "); like command = ["test", "-s", "inbox/todo"]',
+            (
+                'gate.command[0]: names no program (found " "); like command = ["test", "-s", '
+                '"inbox/todo"]'
+            ),
         ),
         (
             '[run]\nprompt = "x"\n[gate]\nmoments = 2\n[[deliver]]\nto = "log"',
@@ -300,7 +322,10 @@ def test_only_an_edit_of_trigger_zone_or_enabling_changes_the_schedule_key(
         ),
         (
             '[trigger]\nwatch = "inbox/*.csv"\n[run]\nprompt = "x"',
-            'trigger.watch: expected a list, like ["a", "b"] (found "inbox/*.csv"); write ["inbox/*.csv"]',
+            (
+                'trigger.watch: expected a list, like ["a", "b"] (found "inbox/*.csv"); write '
+                '["inbox/*.csv"]'
+            ),
         ),
         (
             '[trigger]\nwatch = ["a", "/etc/*"]\n[run]\nprompt = "x"',
@@ -315,7 +340,10 @@ def test_only_an_edit_of_trigger_zone_or_enabling_changes_the_schedule_key(
         ),
         (
             '[trigger]\nwatch = ["inbox/"]\n[run]\nprompt = "x"',
-            'trigger.watch[0]: names a folder (found "inbox/"); add what to look for in it, like "inbox/*"',
+            (
+                'trigger.watch[0]: names a folder (found "inbox/"); add what to look for in it, '
+                'like "inbox/*"'
+            ),
         ),
         (
             '[trigger]\nwatch = ["a"]\nsettle = "0s"\n[run]\nprompt = "x"',
@@ -331,10 +359,16 @@ def test_only_an_edit_of_trigger_zone_or_enabling_changes_the_schedule_key(
         ),
         (
             '[trigger]\nwebhook = true\ncatch_up = "1h"\n[run]\nprompt = "x"',
-            "trigger.catch_up: is for cron, every and at: an event has no other moment; take it out",
+            (
+                "trigger.catch_up: is for cron, every and at: an event has no other moment; take it "  # noqa: E501
+                "out"
+            ),
         ),
         (
-            '[trigger]\nwatch = ["inbox/*"]\n[[gather]]\nname = "a"\ntool = "shell"\nargs = { command = "cat {path}" }',
+            (
+                '[trigger]\nwatch = ["inbox/*"]\n[[gather]]\nname = "a"\ntool = "shell"\nargs = { '
+                'command = "cat {path}" }'
+            ),
             (
                 'gather[0].args.command: {path} must stand alone (found "cat {path}"); '
                 'write command = "{path}", with a tool that takes a path, such as file_read'
@@ -348,9 +382,13 @@ def test_only_an_edit_of_trigger_zone_or_enabling_changes_the_schedule_key(
             ),
         ),
         (
-            '[trigger]\nwatch = ["*/*.md"]\n[run]\nprompt="x"\n[[deliver]]\nto="file"\npath="reports/{routine}.md"',
             (
-                'deliver[0].path: is watched: each report would start the next run (found "reports/{routine}.md"); '
+                "[trigger]\nwatch = "
+                '["*/*.md"]\n[run]\nprompt="x"\n[[deliver]]\nto="file"\npath="reports/{routine}.md"'
+            ),
+            (
+                "deliver[0].path: is watched: each report would start the next run (found "
+                '"reports/{routine}.md"); '
                 "write it to another folder"
             ),
         ),
@@ -392,8 +430,10 @@ def test_all_faults_of_a_routine_come_together_those_between_keys_too(load: Any)
         line.partition(":")[0]
         for line in lines_of(
             load,
-            'enbled = true\n[trigger]\ncron = "x"\nat = 2026-01-01T00:00:00Z\n[run]\ntools = ["a"]\ntimeout = 5\n'
-            '[[gather]]\nname = "a"\n[[gather]]\nname = "a"\ntool = "x"\n[[deliver]]\nto = "file"\non = ["never"]',
+            'enbled = true\n[trigger]\ncron = "x"\nat = 2026-01-01T00:00:00Z\n[run]\ntools = '
+            '["a"]\ntimeout = 5\n'
+            '[[gather]]\nname = "a"\n[[gather]]\nname = "a"\ntool = "x"\n[[deliver]]\nto = '
+            '"file"\non = ["never"]',
         )
     ]
     assert keys == [

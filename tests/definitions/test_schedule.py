@@ -29,7 +29,8 @@ ONCE = schedule(at=datetime(2026, 12, 1, 9, tzinfo=UTC))
 BY_HAND = schedule()
 
 
-# --- slots -----------------------------------------------------------------------------------------
+# --- slots
+# -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -90,7 +91,8 @@ def test_a_spread_delays_the_start_and_never_moves_the_slot() -> None:
     assert late.lateness(at("2026-01-01T09:00"), at("2026-01-01T09:04")) == timedelta(minutes=1)
 
 
-# --- what is late ----------------------------------------------------------------------------------
+# --- what is late
+# ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -117,7 +119,8 @@ def test_what_happens_only_once_is_caught_up_however_late() -> None:
     assert ONCE.may_catch_up(at("2026-12-01T09:00"), at("2027-03-01T09:00"))
 
 
-# --- hours and days --------------------------------------------------------------------------------
+# --- hours and days
+# --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -163,7 +166,8 @@ def test_the_next_fire_shown_is_one_that_will_not_be_skipped() -> None:
     assert asleep.next_active(friday_night) is None
 
 
-# --- spread ----------------------------------------------------------------------------------------
+# --- spread
+# ----------------------------------------------------------------------------------------
 
 
 def test_a_share_of_the_spread_is_always_the_same_and_differs_by_name_and_machine() -> None:
@@ -184,7 +188,8 @@ def test_a_thousand_names_spread_over_five_minutes() -> None:
     assert max(seconds.values()) < 15
 
 
-# --- words -----------------------------------------------------------------------------------------
+# --- words
+# -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -234,7 +239,10 @@ def test_a_crontab_line_in_words(cron: str, words: str) -> None:
         ({"on_start": True}, "when the daemon starts"),
         (
             {"cron": "0 9 * * *", "on_start": True, "delay": timedelta(seconds=133.4)},
-            "at 09:00 and when the daemon starts, Europe/Berlin, started 2 minutes 13 seconds later",
+            (
+                "at 09:00 and when the daemon starts, Europe/Berlin, started 2 minutes 13 seconds "
+                "later"
+            ),
         ),
         ({}, "by hand only"),
     ],

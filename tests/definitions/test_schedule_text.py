@@ -1,4 +1,6 @@
-"""Schedules in plain words: the common ones are understood, everything else is refused and never guessed."""
+"""Schedules in plain words: the common ones are understood, everything else is refused and never
+guessed.
+"""
 
 from __future__ import annotations
 

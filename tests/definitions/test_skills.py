@@ -1,4 +1,6 @@
-"""Skills: read strictly, chosen by the model where it may, their files read by the tool and nothing else with it."""
+"""Skills: read strictly, chosen by the model where it may, their files read by the tool and nothing
+else with it.
+"""
 
 import pytest
 
@@ -90,12 +92,18 @@ def test_what_the_model_does_not_say_clearly_is_direct(answer, meant):
 def home_with(home, vendor, skills):
     home.write(
         "config.toml",
-        f'provider = "v"\n[providers.v]\nkind = "open_source"\nbase_url = "{vendor.url}/v1"\nmodel = "m"\n',
+        (
+            'provider = "v"\n[providers.v]\nkind = "open_source"\nbase_url = '
+            f'"{vendor.url}/v1"\nmodel = "m"\n'
+        ),
     )
     home.write("policy.toml", 'version = 1\n[[rule]]\ntool = "skill"\neffect = "allow"\n')
     home.routine(
         "care",
-        f'[run]\nmode = "agent"\nprompt = "Look after the disks."\nskills = {skills}\n[[deliver]]\nto = "log"\n',
+        (
+            '[run]\nmode = "agent"\nprompt = "Look after the disks."\nskills = '
+            f'{skills}\n[[deliver]]\nto = "log"\n'
+        ),
     )
     write(home.folder / "skills", "disk-care", details="Use smartctl.")
     write(home.folder / "skills", "poems")

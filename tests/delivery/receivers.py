@@ -1,4 +1,6 @@
-"""Those who take reports, on real sockets: an HTTP server that fails, hangs and lies, a mailbox, a desktop."""
+"""Those who take reports, on real sockets: an HTTP server that fails, hangs and lies, a mailbox, a
+desktop.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,8 @@ class Post:
 
 
 class Receiver:
-    """An HTTP server that answers by a list of raw answers, and 204 after that; a number is a plain status.
+    """An HTTP server that answers by a list of raw answers, and 204 after that; a number is a plain
+    status.
 
     None: it hangs. "cut": it promises more than it sends. "drip": it sends byte by byte, for ever.
     """
@@ -96,7 +99,9 @@ class Mailbox:
 
     @asynccontextmanager
     async def open(self, *, tls=None, mode="insecure", user="", password=""):
-        """Listen; with a TLS context in the mode `ssl` or `starttls`, with a user only to who knows the password."""
+        """Listen; with a TLS context in the mode `ssl` or `starttls`, with a user only to who knows
+        the password.
+        """
 
         def is_known(server, session, envelope, mechanism, data):
             known = (data.login, data.password) == (user.encode(), password.encode())

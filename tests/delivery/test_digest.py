@@ -130,6 +130,6 @@ def delivery_of_old():
     old = datetime(2020, 1, 1, tzinfo=UTC)
     report = Report(run="r", routine="x", slot=old, status=Status.SUCCEEDED, text="")
     return Delivery(
-        id=1, run="r", routine="x", target="alive", options={"ping": "success"}, status=DeliveryStatus.PENDING,
+        id=1, run="r", routine="x", target="alive", options={"ping": "success"}, status=DeliveryStatus.PENDING,  # noqa: E501
         attempts=1, next_at=None, receipt=None, error=None, report=report, created=old,
     )  # fmt: skip

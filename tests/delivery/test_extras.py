@@ -1,4 +1,6 @@
-"""What an extra brings that is not installed is asked for by its name: before something has to go there, and then."""
+"""What an extra brings that is not installed is asked for by its name: before something has to go
+there, and then.
+"""
 
 import sys
 from importlib import util

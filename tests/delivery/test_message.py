@@ -12,7 +12,8 @@ RUN = "01JAAAAAAAAAAAAAAAAAAAAAAA"
 
 def test_a_report_is_dated_in_its_routines_zone(delivery):
     assert compose(delivery("All is well.\n")).markdown == (
-        f"# daily-report, 2026-11-20 08:30 CET\n\n*Run `{RUN}`, scheduled for 2026-11-20 08:30 CET*\n\nAll is well.\n"
+        f"# daily-report, 2026-11-20 08:30 CET\n\n*Run `{RUN}`, scheduled for 2026-11-20 08:30 "
+        "CET*\n\nAll is well.\n"
     )
 
 

@@ -1,4 +1,6 @@
-"""The network goes and comes back: nothing is lost, nothing comes twice but what nobody heard had arrived."""
+"""The network goes and comes back: nothing is lost, nothing comes twice but what nobody heard had
+arrived.
+"""
 
 from collections import Counter
 

@@ -64,7 +64,9 @@ async def living(outbox):
 
 
 async def until(journal, *statuses, limit=60.0):
-    """Wait until the deliveries, oldest first, have these statuses; each look lets everything else go on."""
+    """Wait until the deliveries, oldest first, have these statuses; each look lets everything else
+    go on.
+    """
     async with asyncio.timeout(limit):
         while True:
             found = [delivery.status.value for delivery in reversed(await journal.deliveries())]

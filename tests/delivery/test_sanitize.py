@@ -39,7 +39,8 @@ ADDRESSES = [
     "\x1b]8;;http://evil.example/x\x07click\x1b]8;;\x07",
 ]
 LIVE = re.compile(
-    r"(?i)\bhttps?:|\bftp:|(?<![\w:\[])//\w|\\\\\w|\bwww\.|\bjavascript:|\bdata:|\]\(|^[ >]*\[[^\]]+\]:|<[a-z/!]"
+    r"(?i)\bhttps?:|\bftp:|(?<![\w:\[])//\w|\\\\\w|\bwww\.|\bjavascript:|\bdata:|\]\(|^[ "
+    r">]*\[[^\]]+\]:|<[a-z/!]"
     r"|evil\.example[/?]|\.evil\.example|1\.2\.3\.4|[\x00-\x08\x0b-\x1f\x7f-\x9f]",
     re.MULTILINE,
 )

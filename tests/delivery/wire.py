@@ -8,8 +8,10 @@ from contextlib import asynccontextmanager
 
 
 class Wire:
-    """Passes bytes on to a port, in the mode it is in: `open`; `frozen` (taken, and nothing moves); `deaf` (what goes
-    there arrives, what comes back is lost); `reset` (every connection ends at once)."""
+    """Passes bytes on to a port, in the mode it is in: `open`; `frozen` (taken, and nothing moves);
+    `deaf` (what goes there arrives, what comes back is lost); `reset` (every connection ends at
+    once).
+    """
 
     def __init__(self, port: int) -> None:
         self.there, self.mode = port, "open"

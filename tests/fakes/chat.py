@@ -27,7 +27,7 @@ _FIELDS = words(
     messages model frequency_penalty logit_bias logprobs max_completion_tokens max_tokens metadata n
     parallel_tool_calls presence_penalty prompt_cache_key reasoning_effort response_format safety_identifier seed
     service_tier stop store stream stream_options temperature tool_choice tools top_logprobs top_p user verbosity
-    """
+    """  # noqa: E501
 )
 _MESSAGE_FIELDS = {"role", "content", "name", "refusal", "tool_calls", "tool_call_id"}
 # What each hosted vendor knows beyond OpenAI's fields: in the request, in a message.
@@ -40,8 +40,13 @@ _EXTRA: dict[str, tuple[set[str], set[str]]] = {
 # Vendors that refuse a tool loop whose reasoning does not come back, and what they say then.
 _REASONING = {
     "deepseek": "The `reasoning_content` in the thinking mode must be passed back to the API.",
-    "glm": "reasoning_content is missing: thinking must be preserved and returned with tool results.",
-    "kimi": "thinking is enabled but reasoning_content is missing in assistant tool call message at index {index}",
+    "glm": (
+        "reasoning_content is missing: thinking must be preserved and returned with tool results."
+    ),
+    "kimi": (
+        "thinking is enabled but reasoning_content is missing in assistant tool call message at "
+        "index {index}"
+    ),
 }
 
 
@@ -109,7 +114,8 @@ def _check_effort(body: Json, model: Model) -> None:
     since = re.match(r"gpt-(5\.([4-9])|[6-9])", body["model"].lower())
     require(
         not (since and body.get("tools") and body.get("reasoning_effort", "none") != "none"),
-        f"Function tools with reasoning_effort are not supported for {body['model']} in /v1/chat/completions. To use "
+        f"Function tools with reasoning_effort are not supported for {body['model']} in "
+        "/v1/chat/completions. To use "
         "function tools, use /v1/responses or set reasoning_effort to 'none'.",
     )
 
@@ -119,13 +125,17 @@ def _check_sampling(body: Json, model: Model) -> None:
     if model.reasoning:
         require(
             temperature in (None, 1),
-            f"Unsupported value: 'temperature' does not support {temperature} with this model. Only the default (1) "
+            f"Unsupported value: 'temperature' does not support {temperature} with this model. Only "  # noqa: E501
+            "the default (1) "
             "value is supported.",
             code="unsupported_value",
         )
         require(
             "max_tokens" not in body,
-            "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens'.",
+            (
+                "Unsupported parameter: 'max_tokens' is not supported with this model. Use "
+                "'max_completion_tokens'."
+            ),
             code="unsupported_parameter",
         )
     require(
@@ -178,7 +188,10 @@ def _check_message(message: Json, index: int) -> None:
         )
         require(
             isinstance(function.get("arguments"), str),
-            f"Invalid type for 'messages[{index}].tool_calls[0].function.arguments': expected a string.",
+            (
+                f"Invalid type for 'messages[{index}].tool_calls[0].function.arguments': expected a "  # noqa: E501
+                "string."
+            ),
             code="invalid_type",
         )
 
@@ -189,14 +202,18 @@ def _check_pairs(messages: list[Json], model: Model) -> None:
         if message["role"] == "tool":
             require(
                 message.get("tool_call_id") in waiting,
-                "Invalid parameter: messages with role 'tool' must be a response to a preceeding 'tool_calls'.",
+                (
+                    "Invalid parameter: messages with role 'tool' must be a response to a "
+                    "preceeding 'tool_calls'."
+                ),
             )
             waiting.remove(message["tool_call_id"])
             continue
         require(
             not waiting,
-            "An assistant message with 'tool_calls' must be followed by tool messages responding to each of them. "
-            f"The following tool_call_ids did not have response messages: {', '.join(waiting)} (before {index})",
+            "An assistant message with 'tool_calls' must be followed by tool messages responding "
+            "to each of them. The following tool_call_ids did not have response messages: "
+            f"{', '.join(waiting)} (before {index})",
         )
         waiting = [call["id"] for call in message.get("tool_calls") or ()]
         require(len(set(waiting)) == len(waiting), "Duplicate tool_call ids.")
@@ -244,9 +261,15 @@ def _check_context(body: Json, model: Model, context: int | None) -> None:
         context is None or used <= context or model.family == "ollama"
     ):  # Ollama cuts the prompt and says nothing
         return
-    text = f"This model's maximum context length is {context} tokens. However, your messages resulted in {used} tokens."
+    text = (
+        f"This model's maximum context length is {context} tokens. However, your messages resulted "
+        f"in {used} tokens."
+    )
     if model.family == "llamacpp":
-        text = f"request ({used} tokens) exceeds the available context size ({context} tokens), try increasing it"
+        text = (
+            f"request ({used} tokens) exceeds the available context size ({context} tokens), try "
+            "increasing it"
+        )
         raise Refusal(text, type_="exceed_context_size_error")
     raise Refusal(text, code="context_length_exceeded" if model.hosted else None)
 
@@ -297,7 +320,9 @@ def answer(turn: Json, body: Json, number: int, *, name: str) -> Json:
 
 
 def least_cached(body: Json) -> int | None:
-    """Return from how many tokens on the vendor caches what requests begin with; None if it says nothing of it."""
+    """Return from how many tokens on the vendor caches what requests begin with; None if it says
+    nothing of it.
+    """
     return {"openai": 1024, "deepseek": 64, "kimi": 256}.get(check_model(body).family)
 
 

@@ -1,12 +1,13 @@
-"""A server of embeddings on a real loopback socket: `/embeddings` as OpenAI, Ollama and vLLM speak it.
+"""A server of embeddings on a real loopback socket: `/embeddings` as OpenAI, Ollama and vLLM speak
+it.
 
     async with FakeEmbeddings() as server:
         OpenAICompatible(base_url=f"{server.url}/v1", model="m", api_key="key")
         server.asked                                  # the texts, in the order they came
 
-A text means what its words are synonyms of (`MEANINGS`): texts without a common word may be near each other. Set
-`server.mode` to "ok", "hang" (no answer), "error" (a 503), "nonsense" (a 200 that is no answer) or "reset"; the key
-"wrong" is refused.
+A text means what its words are synonyms of (`MEANINGS`): texts without a common word may be near
+each other. Set `server.mode` to "ok", "hang" (no answer), "error" (a 503), "nonsense" (a 200 that
+is no answer) or "reset"; the key "wrong" is refused.
 """
 
 from __future__ import annotations
@@ -33,7 +34,9 @@ DIMENSIONS = 64
 
 
 def vector(text: str) -> list[float]:
-    """Return what a text means: one dimension per meaning, a little of everything else from its other words."""
+    """Return what a text means: one dimension per meaning, a little of everything else from its
+    other words.
+    """
     found = [0.0] * DIMENSIONS
     for word in text.lower().replace("?", " ").replace(".", " ").split():
         if word in MEANINGS:

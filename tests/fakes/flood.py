@@ -1,11 +1,13 @@
 """A server on a real loopback socket whose answers have no end, or are larger than anybody wants.
 
     async with Flood("chunks") as flood:
-        provider = create_provider("open_source", base_url=f"{flood.url}/v1", model="local", max_answer_mb=1)
+        provider = create_provider("open_source", base_url=f"{flood.url}/v1", model="local",
+        max_answer_mb=1)
         flood.requests, flood.sent
 
-Each kind of answer ends by itself after `most` bytes, so that a client without a bound survives it. `sent` counts what
-the server could get rid of, which includes what the system's buffers hold: some megabytes.
+Each kind of answer ends by itself after `most` bytes, so that a client without a bound survives it.
+`sent` counts what the server could get rid of, which includes what the system's buffers hold: some
+megabytes.
 """
 
 from __future__ import annotations
@@ -34,14 +36,18 @@ def _whole(body: bytes, *lines: str) -> list[bytes]:
 
 
 def gzipped(size: int) -> bytes:
-    """Return a JSON text of so many bytes, nearly all of them spaces, as gzip packs it: a thousandth of that."""
+    """Return a JSON text of so many bytes, nearly all of them spaces, as gzip packs it: a
+    thousandth of that.
+    """
     packer = zlib.compressobj(9, zlib.DEFLATED, zlib.MAX_WBITS | 16)
     packed = [packer.compress(b" " * MEGABYTE) for _ in range(size // MEGABYTE)]
     return b"".join([*packed, packer.compress(b"{}"), packer.flush()])
 
 
 def answers(kind: str, most: int) -> Iterator[bytes]:
-    """Yield one answer in the pieces in which it is sent, until its connection is closed or `most` bytes are gone."""
+    """Yield one answer in the pieces in which it is sent, until its connection is closed or `most`
+    bytes are gone.
+    """
     chunked, streamed = "transfer-encoding: chunked", "text/event-stream"
     beginning = b'{"id": "1", "choices": [{"message": {"role": "assistant", "content": "'
     blocks = repeat(_chunk(BLOCK))
@@ -108,12 +114,16 @@ def answers(kind: str, most: int) -> Iterator[bytes]:
 
 
 class Flood:
-    """The server, living in the event loop of its test; `most` are the bytes after which it ends an answer itself."""
+    """The server, living in the event loop of its test; `most` are the bytes after which it ends an
+    answer itself.
+    """
 
     def __init__(self, kind: str, *, most: int = 64 * MEGABYTE) -> None:
         self.kind, self.most = kind, most
         self.requests = 0
-        """How often a model was asked; who asks for the list of models, as the doctor does, is not counted."""
+        """How often a model was asked; who asks for the list of models, as the doctor does, is not
+        counted.
+        """
         self.sent = 0
         """Bytes of the last answer that the server could get rid of."""
         self.url = ""

@@ -1,12 +1,13 @@
 """A real llama.cpp server over a model of half a megabyte of noise, which this file makes.
 
-Its words mean nothing, but its HTTP, its streams, its errors and its count of tokens are those of the real thing:
+Its words mean nothing, but its HTTP, its streams, its errors and its count of tokens are those of
+the real thing:
 
     with Llama(folder) as server:
         server.url
 
-It lives in a process of its own, which ends with this one. Needs `pip install xllamacpp gguf`; `MISSING` says what is
-not there.
+It lives in a process of its own, which ends with this one. Needs `pip install xllamacpp gguf`;
+`MISSING` says what is not there.
 """
 
 from __future__ import annotations
@@ -80,7 +81,10 @@ def write_model(path: Path) -> None:
     writer.add_eos_token_id(2)
     writer.add_unk_token_id(0)
     writer.add_chat_template(
-        "{% for message in messages %}{{ message.role }}: {{ message.content }}\n{% endfor %}assistant: "
+        (  # noqa: UP034
+            "{% for message in messages %}{{ message.role }}: {{ message.content }}\n{% endfor "
+            "%}assistant: "
+        )
     )
 
     def tensor(name: str, *shape: int) -> None:

@@ -22,7 +22,7 @@ _FIELDS = words(
     """
     max_tokens messages model cache_control container metadata output_config service_tier stop_sequences stream
     system thinking tool_choice tools
-    """
+    """  # noqa: E501
 )
 _STATUS_TYPES = {
     400: "invalid_request_error",
@@ -69,7 +69,10 @@ def check(body: Json, *, context: int | None, name: str) -> None:
     )  # sent back as it is, to be gone on with
     require(
         messages[-1]["role"] == "user" or model.family != "anthropic" or paused,
-        "This model does not support assistant message prefill. The conversation must end with a user message.",
+        (
+            "This model does not support assistant message prefill. The conversation must end with "
+            "a user message."
+        ),
     )
     used = tokens(messages)
     require(
@@ -215,7 +218,8 @@ def _check_results(blocks: list[Json], waiting: list[str], index: int) -> None:
     for result in results:
         require(
             result in waiting,
-            f"messages.{index}: unexpected `tool_use_id` found in `tool_result` blocks: {result}. Each `tool_result` "
+            f"messages.{index}: unexpected `tool_use_id` found in `tool_result` blocks: {result}. "
+            "Each `tool_result` "
             "block must have a corresponding `tool_use` block in the previous message.",
         )
     require(
@@ -226,8 +230,10 @@ def _check_results(blocks: list[Json], waiting: list[str], index: int) -> None:
     first = [block.get("type") for block in blocks[: len(results)]]
     require(
         not missing and all(kind == "tool_result" for kind in first),
-        f"messages.{index - 1}: `tool_use` ids were found without `tool_result` blocks immediately after: "
-        f"{', '.join(missing or waiting)}. Each `tool_use` block must have a corresponding `tool_result` block in the "
+        f"messages.{index - 1}: `tool_use` ids were found without `tool_result` blocks immediately "
+        "after: "
+        f"{', '.join(missing or waiting)}. Each `tool_use` block must have a corresponding "
+        "`tool_result` block in the "
         "next message.",
     )
 
@@ -278,7 +284,8 @@ def _check_signature(block: Json, prefix: list[object], where: str, *, bound: bo
     )
     require(
         not bound or sealed_prefix == digest(*prefix),
-        f"{where}: Invalid `signature` in `thinking` block. The block is bound to a different conversation. Remove the "
+        f"{where}: Invalid `signature` in `thinking` block. The block is bound to a different "
+        "conversation. Remove the "
         'block, or set `thinking.block_binding.prefix_mismatch_behavior` to "drop_block".',
     )
 
@@ -298,7 +305,8 @@ def _check_thought_kept(use: Json, blocks: list[Json], where: str, name: str) ->
     ]
     require(
         use["id"].split("_")[2] == "t" + digest(thoughts)[:8],
-        f"{where}: Expected `thinking` or `redacted_thinking` before `tool_use`. These blocks must remain as they were "
+        f"{where}: Expected `thinking` or `redacted_thinking` before `tool_use`. These blocks must "
+        "remain as they were "
         "in the original response.",
     )
 
@@ -369,7 +377,10 @@ def _thoughts(turn: Json, prefix: list[object]) -> list[Json]:
 
 
 def least_cached(body: Json) -> int | None:
-    """Return from how many tokens on the vendor caches; None if nothing is marked for it. MiniMax does so unasked."""
+    """Return from how many tokens on the vendor caches; None if nothing is marked for it.
+
+    MiniMax does so unasked.
+    """
     if body["model"].lower().startswith("minimax"):
         return 512
     if not (
@@ -395,7 +406,9 @@ def pieces(body: Json) -> list[object]:
 
 
 def count_cached(usage: Json, read: int, written: int) -> None:
-    """Say how much was read from the cache and written to it, which then is not counted as input."""
+    """Say how much was read from the cache and written to it, which then is not counted as
+    input.
+    """
     usage |= {
         "cache_read_input_tokens": read,
         "cache_creation_input_tokens": max(0, written - read),

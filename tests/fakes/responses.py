@@ -25,7 +25,7 @@ _FIELDS = words(
     model input instructions tools tool_choice parallel_tool_calls temperature top_p max_output_tokens metadata
     store stream include reasoning text truncation previous_response_id user service_tier prompt_cache_key
     safety_identifier background max_tool_calls top_logprobs stream_options
-    """
+    """  # noqa: E501
 )
 
 _AFTER_REASONING = ("reasoning", "function_call", "message")
@@ -65,7 +65,10 @@ def check(body: Json, *, context: int | None, name: str) -> None:
         _check_pairs(items, name)
     require(
         context is None or tokens(items) <= context,
-        "Your input exceeds the context window of this model. Please adjust your input and try again.",
+        (
+            "Your input exceeds the context window of this model. Please adjust your input and try "
+            "again."
+        ),
         code="context_length_exceeded",
     )
 
@@ -113,7 +116,10 @@ def _check_item(item: Json, index: int, *, store: bool) -> None:
     elif kind == "reasoning":
         require(
             store or item.get("encrypted_content"),
-            f"Item with id '{item.get('id')}' not found. Items are not persisted when `store` is set to false.",
+            (
+                f"Item with id '{item.get('id')}' not found. Items are not persisted when `store` "
+                "is set to false."
+            ),
             status=404,
         )
         encrypted = item.get("encrypted_content")
@@ -135,7 +141,10 @@ def _check_pairs(items: list[Json], name: str) -> None:
         require(
             reasoning is None
             or (kind in _AFTER_REASONING and item.get("role", "assistant") == "assistant"),
-            f"Item '{reasoning}' of type 'reasoning' was provided without its required following item.",
+            (
+                f"Item '{reasoning}' of type 'reasoning' was provided without its required "
+                "following item."
+            ),
         )
         if kind == "function_call":
             needed = (
@@ -145,7 +154,10 @@ def _check_pairs(items: list[Json], name: str) -> None:
             )
             require(
                 needed is None or f"rs_{needed}" in [other.get("id") for other in items],
-                f"Item '{item.get('id')}' of type 'function_call' was provided without its required 'reasoning' item.",
+                (
+                    f"Item '{item.get('id')}' of type 'function_call' was provided without its "
+                    "required 'reasoning' item."
+                ),
             )
             calls.add(item["call_id"])
         elif kind == "function_call_output":
@@ -294,7 +306,9 @@ def stream_error(body: Json) -> tuple[str, Any]:
 
 
 def error(refusal: Refusal, body: Any) -> Json:
-    """Put a refusal into OpenAI's words; LM Studio and llama.cpp serve this API too, with theirs."""
+    """Put a refusal into OpenAI's words; LM Studio and llama.cpp serve this API too, with
+    theirs.
+    """
     name = body.get("model") if isinstance(body, dict) else None
     if isinstance(name, str) and model_named(name).family == "lmstudio":
         return {"error": str(refusal)}

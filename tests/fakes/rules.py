@@ -39,13 +39,17 @@ class Model:
     """What this fake knows of a model, by its name."""
 
     family: str
-    """openai, deepseek, glm, kimi, qwen, anthropic, minimax, or a local server: vllm, ollama, llamacpp, lmstudio."""
+    """openai, deepseek, glm, kimi, qwen, anthropic, minimax, or a local server: vllm, ollama,
+    llamacpp, lmstudio.
+    """
     reasoning: bool
     """Whether OpenAI's reasoning models' rules hold: no temperature, max_completion_tokens."""
 
     @property
     def hosted(self) -> bool:
-        """Hosted vendors want a key and refuse fields that they do not know; local servers do neither."""
+        """Hosted vendors want a key and refuse fields that they do not know; local servers do
+        neither.
+        """
         return self.family not in ("vllm", "ollama", "llamacpp", "lmstudio", "local")
 
 
@@ -66,7 +70,9 @@ _LOCAL = ("vllm", "ollama", "llamacpp", "lmstudio")
 
 
 def model_named(name: str) -> Model:
-    """Tell the family of a model; `vllm/anything` and its like are local servers, unknown names a lenient local one."""
+    """Tell the family of a model; `vllm/anything` and its like are local servers, unknown names a
+    lenient local one.
+    """
     lowered = name.lower()
     family = next((local for local in _LOCAL if lowered.startswith(local + "/")), None)
     family = family or next(
@@ -86,7 +92,9 @@ def parts(text: str | None, size: int = 7) -> list[str]:
 
 
 def digest(*parts: object) -> str:
-    """Hash JSON values; key order, nulls and cache markers make no difference, as with the vendors."""
+    """Hash JSON values; key order, nulls and cache markers make no difference, as with the
+    vendors.
+    """
     text = json.dumps([_bare(part) for part in parts], sort_keys=True)
     return hashlib.blake2b(text.encode(), key=b"the vendor's secret", digest_size=12).hexdigest()
 
@@ -167,7 +175,10 @@ def check_function(function: object, where: str, names: set[str]) -> None:
     if parameters is not None:
         require(
             isinstance(parameters, dict) and parameters.get("type") == "object",
-            f"Invalid schema for function '{name}': schema must be a JSON Schema of 'type: \"object\"'.",
+            (
+                f"Invalid schema for function '{name}': schema must be a JSON Schema of 'type: "
+                '"object"\'.'
+            ),
             code="invalid_function_parameters",
         )
         _check_schema(parameters, str(name), strict=bool(function.get("strict")))
@@ -194,7 +205,10 @@ def _check_schema(schema: object, name: str, *, strict: bool) -> None:
             schema.get("additionalProperties") is False
             and set(schema.get("required", ())) == set(properties),
             problem
-            + "'additionalProperties' must be false and 'required' include every key in properties.",
+            + (
+                "'additionalProperties' must be false and 'required' include every key in "
+                "properties."
+            ),
             code="invalid_function_parameters",
         )
     inner = (

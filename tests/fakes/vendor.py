@@ -1,47 +1,60 @@
 """A vendor of models on a real loopback socket, which refuses what the vendors refuse.
 
-It speaks Chat Completions (any path that ends in `/chat/completions`), Responses (`/responses`) and Messages
-(`/v1/messages`), checks every request by the rules of the vendor whose model is asked for (`gpt-…`, `o3…`, `claude-…`,
-`minimax…`, `deepseek…`, `glm…`, `kimi…`, `qwen…`; `vllm/…`, `ollama/…`, `llamacpp/…`, `lmstudio/…` are local servers,
-anything else a lenient one) and answers from a script:
+It speaks Chat Completions (any path that ends in `/chat/completions`), Responses (`/responses`) and
+Messages (`/v1/messages`), checks every request by the rules of the vendor whose model is asked for
+(`gpt-…`, `o3…`, `claude-…`, `minimax…`, `deepseek…`, `glm…`, `kimi…`, `qwen…`; `vllm/…`,
+`ollama/…`, `llamacpp/…`, `lmstudio/…` are local servers, anything else a lenient one) and answers
+from a script:
 
     async with FakeVendor(["hello"]) as vendor:             # in this process and loop
         provider = create_provider("open_source", base_url=f"{vendor.url}/v1", model="local", …)
         vendor.requests[-1].body["messages"]; vendor.refusals
 
-    with VendorProcess(turns, latency=0.2, log=path) as vendor:    # in a process of its own; plain `with`
-        vendor.url; vendor.requests()                       # the log, read back: it survives a killed client
+    with VendorProcess(turns, latency=0.2, log=path) as vendor:    # in a process of its own; plain
+    `with`
+        vendor.url; vendor.requests()                       # the log, read back: it survives a
+        killed client
 
     python -m tests.fakes.vendor --port 0 --script '["hello"]' --log requests.jsonl --latency 0.2
-    {"url": "http://127.0.0.1:41523", "port": 41523, "pid": 4711}          ← its first line on stdout
+    {"url": "http://127.0.0.1:41523", "port": 41523, "pid": 4711}          ← its first line on
+    stdout
 
-Vendors that cache say in `usage` how much of a request they have seen before: of Anthropic's only what was marked.
+Vendors that cache say in `usage` how much of a request they have seen before: of Anthropic's only
+what was marked.
 
-`context=1000` makes its models overflow beyond so many tokens; `name="a"` tells it from a second one in the same test,
-whose calls and thinking it then takes for another vendor's. `strict=False` answers whatever is asked.
+`context=1000` makes its models overflow beyond so many tokens; `name="a"` tells it from a second
+one in the same test, whose calls and thinking it then takes for another vendor's. `strict=False`
+answers whatever is asked.
 
-A base URL is `url + "/v1"` for OpenAI's form, `url` for Anthropic's. The key "wrong" is refused, any other is right.
+A base URL is `url + "/v1"` for OpenAI's form, `url` for Anthropic's. The key "wrong" is refused,
+any other is right.
 
 A turn is a text, or a table whose keys combine:
 
-    text, thinking, redacted: true, refusal, usage: {…}, finish: "length" | "content_filter" | "refusal" | …
+    text, thinking, redacted: true, refusal, usage: {…}, finish: "length" | "content_filter" |
+    "refusal" | …
     tool_calls: [{name, arguments: {…} or a raw (perhaps broken) string, id}]
     when: "text"            only for a request that holds this text, wherever it stands in the list
     repeat: 3               stands for so many turns
     latency: 0.2            seconds until the answer
-    together: 100           the answer waits until so many such requests are under way (and `latency` from then on)
+    together: 100           the answer waits until so many such requests are under way (and
+        `latency` from then on)
     error: 429, message, code, type, retry_after: 2        an error in the vendor's own form
-    raw: "<html>…", status: 200, content_type: "text/html" this body as it stands; headers: {…} go with it
+    raw: "<html>…", status: 200, content_type: "text/html" this body as it stands; headers: {…} go
+        with it
     empty: true             a 200 with `choices: []` (or `output: []`, `content: []`)
     truncate: 40            the body ends after so many bytes, and the connection with it
-    reset: true | hang: true                               the connection is torn down | nothing ever comes
+    reset: true | hang: true                               the connection is torn down | nothing
+        ever comes
     after: 3                asked for a stream: so many of its events come before the fault above
-    stream_error: true      asked for a stream: it ends in the middle, with the vendor's event for that
+    stream_error: true      asked for a stream: it ends in the middle, with the vendor's event for
+        that
     pause: 0.05             asked for a stream: seconds between its events
 
-By default a request takes the first turn that is left (`by="order"`); with `by="conversation"` the turn is chosen by
-how many assistant turns the request holds already, so that any number of conversations can be served, again and again;
-a conversation longer than the script gets its last turn. When the script is used up, a request gets a 400 that says so.
+By default a request takes the first turn that is left (`by="order"`); with `by="conversation"` the
+turn is chosen by how many assistant turns the request holds already, so that any number of
+conversations can be served, again and again; a conversation longer than the script gets its last
+turn. When the script is used up, a request gets a 400 that says so.
 """
 
 from __future__ import annotations
@@ -116,7 +129,9 @@ class Script:
 
 
 def _assistant_turns(body: Any) -> int:
-    """Count what the model has said already; in Responses a turn may be several items, so count the answers to it."""
+    """Count what the model has said already; in Responses a turn may be several items, so count the
+    answers to it.
+    """
     if not isinstance(body, dict):
         return 0
     if "input" in body:
@@ -270,7 +285,9 @@ class FakeVendor:
         return answer
 
     def _count_cached(self, api: ModuleType, body: Json, usage: Json) -> None:
-        """Count as read from the cache what an earlier request began with, where the vendor caches and it is enough."""
+        """Count as read from the cache what an earlier request began with, where the vendor caches
+        and it is enough.
+        """
         least = api.least_cached(body)
         if least is None:
             return
@@ -380,7 +397,9 @@ class _Answer:
 
 
 class _Connection(asyncio.Protocol):
-    """Just enough of HTTP/1.1: requests with a content-length, one after another on a kept connection."""
+    """Just enough of HTTP/1.1: requests with a content-length, one after another on a kept
+    connection.
+    """
 
     transport: asyncio.Transport
 

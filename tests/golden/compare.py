@@ -29,7 +29,9 @@ class Rename:
     where: str = "*"
 
     def apply(self, file: str, text: str) -> str:
-        """Return the text with the new word; the same text if the old one is not in it, or the file is not meant."""
+        """Return the text with the new word; the same text if the old one is not in it, or the file
+        is not meant.
+        """
         if not fnmatchcase(file, self.where):
             return text
         before, after = (
@@ -46,7 +48,9 @@ class Rename:
 
 @dataclass(frozen=True, kw_only=True)
 class Change:
-    """Whole lines that are other ones now: replaced, removed (`new` is empty) or put in (`old` is empty)."""
+    """Whole lines that are other ones now: replaced, removed (`new` is empty) or put in (`old` is
+    empty).
+    """
 
     file: str
     issue: int
@@ -56,7 +60,9 @@ class Change:
     why: str = ""
 
     def apply(self, file: str, text: str) -> str:
-        """Return the text with the new lines, everywhere where the old ones stand; the same text if nowhere."""
+        """Return the text with the new lines, everywhere where the old ones stand; the same text if
+        nowhere.
+        """
         if not fnmatchcase(file, self.file):
             return text
         lines, old, new = text.split("\n"), _lines(self.old or self.after), _lines(self.new)
@@ -96,7 +102,10 @@ def read_changes(text: str) -> list[Change]:
     for change in changes:
         if bool(change.old) == bool(change.after):
             raise ValueError(
-                f"{change.file}: a change has either `old`, or `after` with the lines to put in behind it"
+                (  # noqa: UP034
+                    f"{change.file}: a change has either `old`, or `after` with the lines to put in "  # noqa: E501
+                    "behind it"
+                )
             )
     return changes
 
@@ -118,7 +127,10 @@ def _entry(kind: type[Any], table: dict[str, Any], *, required: Iterable[str]) -
 
 
 def expect(file: str, text: str, renames: Iterable[Rename], changes: Iterable[Change]) -> str:
-    """Return what a surface is to be now: its golden text, renamed and changed. `file` is "scenario/surface.txt"."""
+    """Return what a surface is to be now: its golden text, renamed and changed.
+
+    `file` is "scenario/surface.txt".
+    """
     for rename in renames:
         text = rename.apply(file, text)
     text = in_order(file, text)
@@ -128,7 +140,9 @@ def expect(file: str, text: str, renames: Iterable[Rename], changes: Iterable[Ch
 
 
 def in_order(file: str, text: str) -> str:
-    """Return a text with that in order which has none by itself: keys of JSON, events of the same moment."""
+    """Return a text with that in order which has none by itself: keys of JSON, events of the same
+    moment.
+    """
     if file.endswith("/log.txt"):
         return sort_log(text)
     return sort_cli_logs(sort_json(text)) if file.endswith("/cli.txt") else sort_json(text)
@@ -168,7 +182,9 @@ def digests_of(texts: dict[str, str]) -> str:
 
 
 def difference(file: str, expected: str, actual: str, *, most: int = 300) -> str:
-    """Return how two texts differ, as `diff -u` says it, and where to write it down if it is meant."""
+    """Return how two texts differ, as `diff -u` says it, and where to write it down if it is
+    meant.
+    """
     lines = list(
         difflib.unified_diff(
             expected.split("\n"),

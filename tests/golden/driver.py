@@ -1,4 +1,6 @@
-"""Drive a real agentd and agentctl under a clock that stands still, and record what a user sees of them."""
+"""Drive a real agentd and agentctl under a clock that stands still, and record what a user sees of
+them.
+"""
 
 from __future__ import annotations
 
@@ -31,10 +33,12 @@ from tests.golden.normalise import Normaliser
 ROOT = Path(__file__).parents[2]
 FAKETIME = next(iter(sorted(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"))), None)
 DAY = "2031-03-03"  # a Monday, after the times that real files have
-# The log events that are waited for: the daemon has seen the clock that was set, has read its files, has kept the old.
+# The log events that are waited for: the daemon has seen the clock that was set, has read its
+# files, has kept the old.
 CLOCK_SET, RELOADED, KEPT = "engine.clock_set", "engine.reloaded", "definitions.kept"
 UMASK = 0o022  # what agentctl writes for its user has modes that depend on it
-LIMIT = 300.0  # seconds that anything is waited for; more than a busy machine needs, less than the limit of a test
+# seconds that anything is waited for; more than a busy machine needs, less than the limit of a test
+LIMIT = 300.0
 
 
 def command_of(name: str) -> list[str]:
@@ -45,12 +49,16 @@ def command_of(name: str) -> list[str]:
         sys.executable,
         "-P",
         "-c",
-        f"import sys; sys.argv[0] = {name!r}; from {module} import {function}; sys.exit({function}())",
+        (
+            f"import sys; sys.argv[0] = {name!r}; from {module} import {function}; "
+            f"sys.exit({function}())"
+        ),
     ]
 
 
-# libfaketime 0.9.10 refuses what Python >= 3.11 sleeps by (clock_nanosleep until a monotonic moment) where the
-# monotonic clock is left alone; a lock that nobody releases is waited for by another call. Each Python reads this.
+# libfaketime 0.9.10 refuses what Python >= 3.11 sleeps by (clock_nanosleep until a monotonic
+# moment) where the monotonic clock is left alone; a lock that nobody releases is waited for by
+# another call. Each Python reads this.
 SITE = """
 import _thread, time
 
@@ -87,12 +95,14 @@ class Result:
 class Stage:
     """A home, a state folder and a clock of their own, and the text of each surface so far.
 
-    The processes are placed by environment variables and the current folder, as on a person's machine, so that the
-    recorded command lines hold no paths: config in `home/`, data in `state/`, socket in `run/`.
+    The processes are placed by environment variables and the current folder, as on a person's
+    machine, so that the recorded command lines hold no paths: config in `home/`, data in `state/`,
+    socket in `run/`.
     """
 
     def __init__(self) -> None:
-        # directly in /tmp: the length of a path decides where lines are broken, and a socket's has at most 107 bytes
+        # directly in /tmp: the length of a path decides where lines are broken, and a socket's has
+        # at most 107 bytes
         self.folder = Path(tempfile.mkdtemp(prefix="golden-", dir="/tmp"))
         self.folder.chmod(
             0o711
@@ -123,7 +133,8 @@ class Stage:
             "FAKETIME_TIMESTAMP_FILE": str(self.clock),
             "FAKETIME_NO_CACHE": "1",
             "FAKETIME_DONT_FAKE_MONOTONIC": "1",
-            "FAKETIME_FORCE_MONOTONIC_FIX": "0",  # else a thread that waits for the interpreter does so by a busy loop
+            # else a thread that waits for the interpreter does so by a busy loop
+            "FAKETIME_FORCE_MONOTONIC_FIX": "0",
             "NO_FAKE_STAT": "1",
             "AGENTD_LONGEST_SLEEP": "0.05",
         }
@@ -160,7 +171,10 @@ class Stage:
     # --- what a scenario is made of
 
     def set_clock(self, moment: str) -> None:
-        """Let the clock stand at a moment: a time of the first day, or a date and a time. All processes see it."""
+        """Let the clock stand at a moment: a time of the first day, or a date and a time.
+
+        All processes see it.
+        """
         moment = moment if " " in moment else f"{DAY} {moment}"
         new = self.clock.with_suffix(".new")
         new.write_text(moment)
@@ -242,9 +256,11 @@ class Stage:
         return self._run("agentd", AGENTD, words, None, record=True)
 
     def reload(self, edit: Callable[[], object], *, fault: bool = False) -> None:
-        """Edit files and let the daemon read them for `agentctl reload`; it also reads them by itself, a second later.
+        """Edit files and let the daemon read them for `agentctl reload`; it also reads them by
+        itself, a second later.
 
-        It stands still meanwhile, so that it cannot have read them by itself before. `fault`: it will keep the old.
+        It stands still meanwhile, so that it cannot have read them by itself before. `fault`: it
+        will keep the old.
         """
         assert self.daemon
         event, times = (KEPT, 1) if fault else (RELOADED, 2)
@@ -282,7 +298,9 @@ class Stage:
         self.wait(is_heard, f"{follower.words} to tell of {routine}")
 
     def record_follower(self, follower: Follower, *, holding: str, interrupt: bool = False) -> None:
-        """Record those lines of a follower that hold a text; it ends with the daemon, or by Ctrl-C."""
+        """Record those lines of a follower that hold a text; it ends with the daemon, or by
+        Ctrl-C.
+        """
         if interrupt:
             follower.process.send_signal(signal.SIGINT)
         result = follower.end()
@@ -314,7 +332,9 @@ class Stage:
         return _indented(self.ask("GET", target)[2]) + "\n"
 
     def get(self, target: str, *, without: tuple[str, ...] = ()) -> Any:
-        """Ask the control API, record its answer but for the values of these keys, and return it."""
+        """Ask the control API, record its answer but for the values of these keys, and return
+        it.
+        """
         return self._exchange("GET", target, None, without)
 
     def post(self, target: str, body: dict[str, Any] | None = None) -> Any:
@@ -581,7 +601,9 @@ class Stage:
         return path.read_text() if path.exists() else ""
 
     def _files(self) -> Iterator[str]:
-        """Yield what lies in the state folder (logs and database by name only), and in home what was not there."""
+        """Yield what lies in the state folder (logs and database by name only), and in home what
+        was not there.
+        """
         for top in (self.home, self.state):
             for path in sorted([top, *top.rglob("*")] if top.exists() else []):
                 about = path.lstat()
@@ -600,7 +622,10 @@ class Stage:
         connection = sqlite3.connect(f"file:{self.state / 'agentd.db'}?mode=ro", uri=True)
         try:
             rows = connection.execute(
-                "SELECT type, name, tbl_name, sql FROM sqlite_master ORDER BY tbl_name, type DESC, name"
+                (  # noqa: UP034
+                    "SELECT type, name, tbl_name, sql FROM sqlite_master ORDER BY tbl_name, type "
+                    "DESC, name"
+                )
             ).fetchall()
             version = connection.execute("PRAGMA user_version").fetchone()[0]
         finally:
@@ -684,7 +709,9 @@ def _hear_ctrl_c() -> None:
 
 
 def _waits_for_an_answer(pid: int) -> bool:
-    """Tell whether a process has a socket and sleeps: it has sent its request, as nothing before that can block."""
+    """Tell whether a process has a socket and sleeps: it has sent its request, as nothing before
+    that can block.
+    """
     process = Path(f"/proc/{pid}")
     sockets = []
     for link in process.joinpath("fd").iterdir():
@@ -775,6 +802,9 @@ def _log_surface(lines: list[dict[str, Any]]) -> str:
     for line in lines:
         fields = {key: value for key, value in line.items() if key not in ("at", "level", "event")}
         texts.append(
-            f"{line['at']} {line['level']} {line['event']} {json.dumps(fields, sort_keys=True, ensure_ascii=False)}"
+            (  # noqa: UP034
+                f"{line['at']} {line['level']} {line['event']} "
+                f"{json.dumps(fields, sort_keys=True, ensure_ascii=False)}"
+            )
         )
     return "\n".join(texts) + "\n"

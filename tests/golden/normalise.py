@@ -1,7 +1,7 @@
 """What cannot be pinned, in one list: everything else in a golden file is compared as it is.
 
-Prefer to pin a value (by the clock, the environment, the config of a scenario). What stands here is lost to the test,
-so an entry takes as little as it can and leaves the names around it.
+Prefer to pin a value (by the clock, the environment, the config of a scenario). What stands here is
+lost to the test, so an entry takes as little as it can and leaves the names around it.
 """
 
 from __future__ import annotations
@@ -19,44 +19,63 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
 
-# A heading of a report, and the lines up to the next one, behind what the surface puts before each line.
+# A heading of a report, and the lines up to the next one, behind what the surface puts before each
+# line.
 FACTS = (
     r"^((?: +\| )|(?: +))(### (?:Host|Load|Memory|Disks|Units|Errors|Updates)|## What changed)\n"
     r"(?:\1(?!#).*\n| *\|?\n)*"
 )
 # What the doctor looks for only on some machines.
 CHECKS = (
-    r"write outside|read a secret|reach [\w ]+|exceed its limits|survive its end|bubblewrap|landlock|profiles|"
+    r"write outside|read a secret|reach [\w ]+|exceed its limits|survive its "
+    r"end|bubblewrap|landlock|profiles|"
     r"user of tools|service|linger"
 )
 
-# (surface, pattern, replacement, reason). The surface is a glob over "scenario/file.txt"; patterns are of the module re
-# with MULTILINE; they are applied from the first to the last. Inside JSON a replacement has to leave JSON.
+# (surface, pattern, replacement, reason). The surface is a glob over "scenario/file.txt"; patterns
+# are of the module re with MULTILINE; they are applied from the first to the last. Inside JSON a
+# replacement has to leave JSON.
 RULES: tuple[tuple[str, str, str, str], ...] = (
     # --- this machine and this process
     ("*", re.escape(str(ROOT)), "<source>", "where the project lies"),
     ("*", re.escape(sys.executable), "<python>", "which Python runs it"),
-    ("*", rf"\b{re.escape(VERSION)}\b", "<version>", "the version of the product moves with each release"),
+    ("*", rf"\b{re.escape(VERSION)}\b", "<version>", (
+        "the version of the product moves with each release"
+    )),
     ("*", r"127\.0\.0\.1:\d+", "127.0.0.1:<port>", "servers of the tests take any free port"),
     ("*", r"\bprocess \d+", "process <pid>", "process ids"),
     ("*", r"\(pid \d+\)", "(pid <pid>)", "process ids"),
     ("*", r'"pid": \d+', '"pid": "<pid>"', "process ids"),
     ("*", r"\buid \d+", "uid <uid>", "who runs the tests"),
     ("*", r'"uid:\d+"', '"uid:<uid>"', "who runs the tests"),
-    ("*", rf'"host": "{re.escape(os.uname().nodename)}"', '"host": "<host>"', "the name of the machine"),
+    ("*", rf'"host": "{re.escape(os.uname().nodename)}"', '"host": "<host>"', (
+        "the name of the machine"
+    )),
     ("*", r"/run/user/\d+", "/run/user/<uid>", "who runs the tests"),
-    ("*/cli.txt", rf"(agentd on |@){re.escape(os.uname().nodename)}\b", r"\1<host>", "the name of the machine"),
-    ("*/cli.txt", r"^  root  .*\n(?:            and who.*\n)?", "", "only a daemon of root's says so"),
-    ("*/files.txt", r"^drwx--[x-]--[x-] state$", "drwx--?--? state", "another user gets through where root is"),
-    ("*/files.txt", r"^\S+ state/agentd\.db-(?:shm|wal)\n", "", "SQLite's own, gone with the last reader"),
+    ("*/cli.txt", rf"(agentd on |@){re.escape(os.uname().nodename)}\b", r"\1<host>", (
+        "the name of the machine"
+    )),
+    ("*/cli.txt", r"^  root  .*\n(?:            and who.*\n)?", "", (
+        "only a daemon of root's says so"
+    )),
+    ("*/files.txt", r"^drwx--[x-]--[x-] state$", "drwx--?--? state", (
+        "another user gets through where root is"
+    )),
+    ("*/files.txt", r"^\S+ state/agentd\.db-(?:shm|wal)\n", "", (
+        "SQLite's own, gone with the last reader"
+    )),
     ("*/cli.txt", r"^Ollama answers on this machine.*\n", "", "what runs on this machine"),
-    ("*/files.txt", r"^\S+ state/trial-.*\n", "", "left by a process that ended while it tried the sandbox"),
+    ("*/files.txt", r"^\S+ state/trial-.*\n", "", (
+        "left by a process that ended while it tried the sandbox"
+    )),
     # --- how programs are confined depends on what is installed
     ("*/cli.txt", r"^(  sandbox +)\S.*$", r"\1<sandbox>", "bubblewrap or another way"),
     ("*", r'^   +"sandbox": "\w*",\n', "", "a step may name another than its run"),
     ("*", r'"sandbox": "\w*"', '"sandbox": "<sandbox>"', "bubblewrap or another way"),
     ("*", r'"sandbox": null', '"sandbox": "<sandbox>"', "bubblewrap or another way"),
-    ("*/cli.txt", r", (?:bubblewrap|landlock|profiles)$", "", "bubblewrap or another way, in lines of the audit"),
+    ("*/cli.txt", r", (?:bubblewrap|landlock|profiles)$", "", (
+        "bubblewrap or another way, in lines of the audit"
+    )),
     ("*/log.txt", r'(sandbox\.\w+) \{.*\}$', r"\1 {}", "bubblewrap or another way"),
     ("*/cli.txt", r"^(\S+ \S+ +\w+ +sandbox\.\w+) .*$", r"\1", "bubblewrap or another way"),
     # --- the facts of this machine, and what the doctor finds on it
@@ -80,7 +99,9 @@ RULES: tuple[tuple[str, str, str, str], ...] = (
         r"?  \1  <found>",
         "what the doctor finds on this machine",
     ),
-    ("first_start/cli.txt", r"^[!✗] +[\w ]+: .*\n\n?", "", "what the doctor advises on this machine"),
+    ("first_start/cli.txt", r"^[!✗] +[\w ]+: .*\n\n?", "", (
+        "what the doctor advises on this machine"
+    )),
     (
         "first_start/cli.txt",
         r"\n*^(?:all is well|\d+ things? to mend)\n\[exit [01]\]",
@@ -94,10 +115,16 @@ RULES: tuple[tuple[str, str, str, str], ...] = (
         "what the doctor advises on this machine",
     ),
     # --- what is looked at some real seconds after the start, or not any more
-    ("*/log.txt", r"^\S+ \w+ doctor\..*\n", "", "the doctor looks ten real seconds after the start"),
-    ("*/cli.txt", r"^\S+ \S+ +\w+ +doctor\..*\n", "", "the doctor looks ten real seconds after the start"),
+    ("*/log.txt", r"^\S+ \w+ doctor\..*\n", "", (
+        "the doctor looks ten real seconds after the start"
+    )),
+    ("*/cli.txt", r"^\S+ \S+ +\w+ +doctor\..*\n", "", (
+        "the doctor looks ten real seconds after the start"
+    )),
     # --- how long something took by the real clock, how big a file is
-    ("*/cli.txt", r"^( +\+\d.*?|2>  .*?)  [\d.]+ (?:ms|s|min)(?:, |(?=$|  ))", r"\1  ", "real durations; none of 0"),
+    ("*/cli.txt", r"^( +\+\d.*?|2>  .*?)  [\d.]+ (?:ms|s|min)(?:, |(?=$|  ))", r"\1  ", (
+        "real durations; none of 0"
+    )),
     ("*/cli.txt", r", [\d.]+ (?:ms|s|min) of work", ", <duration> of work", "real durations"),
     ("*", r'"active": [\d.e-]+', '"active": "<seconds>"', "real durations"),
     ("*", r'"(seconds|duration)": [\d.e-]+', r'"\1": "<seconds>"', "real durations"),
@@ -108,12 +135,18 @@ RULES: tuple[tuple[str, str, str, str], ...] = (
     ("*", r'"bytes": \d{5,}', '"bytes": "<bytes>"', "the size of a database"),
     ("*/cli.txt", r"\((?:\d+|\d+\.\d) [kMG]B\)", "(<size>)", "the size of a database"),
     ("*/cli.txt", r", \d+\.\d MB", ", <size>", "the size of a database"),
-    ("*/metrics.txt", r"^(agentd_database_size_bytes) .*$", r"\1 <bytes>", "the size of a database"),
+    ("*/metrics.txt", r"^(agentd_database_size_bytes) .*$", r"\1 <bytes>", (
+        "the size of a database"
+    )),
     ("*", r'"confirm": "[0-9a-f]{16}"', '"confirm": "<digest>"', "follows from an id"),
     ("*/webhooks.txt", r"^(webhook-signature): .*$", r"\1: <signature>", "follows from an id"),
     # --- what the standard library decides
-    ("*/cli.txt", r"(?<=[ \[])-(\w) (\S+), --([\w-]+) \2", r"-\1, --\3 \2", "Python 3.13 names it once"),
-    ("*/cli.txt", r"^(  +-[^\n]{18,})\n {20,}(?=\S)", r"\1  ", "argparse breaks the line where the names are long"),
+    ("*/cli.txt", r"(?<=[ \[])-(\w) (\S+), --([\w-]+) \2", r"-\1, --\3 \2", (
+        "Python 3.13 names it once"
+    )),
+    ("*/cli.txt", r"^(  +-[^\n]{18,})\n {20,}(?=\S)", r"\1  ", (
+        "argparse breaks the line where the names are long"
+    )),
     ("memory_recall/cli.txt", r"^\d\.\d\d  (?=\S)", "<score>  ", "random ids are words, too"),
     ("memory_recall/cli.txt", r"([+-])\d\.\d\d(?=,|$)", r"\1<score>", "random ids are words, too"),
     (
@@ -122,15 +155,24 @@ RULES: tuple[tuple[str, str, str, str], ...] = (
         r'"\1": "<score>"',
         "random ids are words, too",
     ),
-    ("follow_events/log.txt", r'^.*"routine": "ping".*\n', "", "it runs until a follower has heard of it"),
-    ("*", r"\b01[0-9A-HJKMNP-TV-Z]{6,23}(?=\W?…)", "<id, cut>", "where a text is cut, within an id"),
+    ("follow_events/log.txt", r'^.*"routine": "ping".*\n', "", (
+        "it runs until a follower has heard of it"
+    )),
+    ("*", r"\b01[0-9A-HJKMNP-TV-Z]{6,23}(?=\W?…)", "<id, cut>", (
+        "where a text is cut, within an id"
+    )),
     (
         "run_with_tools/vendor.txt",
         r'^( "model": "local",\n)(?! "stream")',
         r'\1 "stream": true,\n "stream_options": {\n  "include_usage": true\n },\n',
-        "a run is streamed while somebody follows it: `agentctl run` may come after the first question was asked",
+        (
+            "a run is streamed while somebody follows it: `agentctl run` may come after the first "
+            "question was asked"
+        ),
     ),
-    ("park_and_approve/cli.txt", r"^2> +I write\.\n", "", "whether it is shown depends on who is faster"),
+    ("park_and_approve/cli.txt", r"^2> +I write\.\n", "", (
+        "whether it is shown depends on who is faster"
+    )),
     (
         "memory_recall/cli.txt",
         r"^2> +(?:All is well|Nothing new) in the shed\.\n",
@@ -167,7 +209,9 @@ HEX = r"(?<![0-9a-f])(?:[0-9a-f]{64}|[0-9a-f]{40}|[0-9a-f]{32})(?![0-9a-f])"
 
 
 class Normaliser:
-    """Replaces in the surfaces of one scenario what differs from run to run; ids are numbered over all of them."""
+    """Replaces in the surfaces of one scenario what differs from run to run; ids are numbered over
+    all of them.
+    """
 
     def __init__(self, scenario: str, *, folder: Path, texts: Iterable[str]) -> None:
         self.scenario, self.folder = scenario, folder
@@ -221,7 +265,9 @@ _BY_CHANCE_SHOWN = re.compile(
 
 
 def sort_log(text: str, key: Callable[[str], str] = without_numbers) -> str:
-    """Sort the fields of each event, and the events of the same moment, whose order is not promised."""
+    """Sort the fields of each event, and the events of the same moment, whose order is not
+    promised.
+    """
     lines = []
     for line in text.splitlines():
         if _BY_CHANCE.match(line):
@@ -229,7 +275,10 @@ def sort_log(text: str, key: Callable[[str], str] = without_numbers) -> str:
         head, brace, fields = line.partition(" {")
         if brace:
             with contextlib.suppress(ValueError):
-                line = f"{head} {json.dumps(json.loads('{' + fields), sort_keys=True, ensure_ascii=False)}"
+                line = (
+                    f"{head} "
+                    f"{json.dumps(json.loads('{' + fields), sort_keys=True, ensure_ascii=False)}"
+                )
         lines.append(line)
     return "".join(
         f"{line}\n" for line in sorted(lines, key=lambda line: (line.partition(" ")[0], key(line)))
@@ -237,7 +286,9 @@ def sort_log(text: str, key: Callable[[str], str] = without_numbers) -> str:
 
 
 def sort_cli_logs(text: str) -> str:
-    """Sort the events that `agentctl logs` shows of the same moment, but for those of the sandbox's trial."""
+    """Sort the events that `agentctl logs` shows of the same moment, but for those of the sandbox's
+    trial.
+    """
     blocks = text.split("\n$ ")
     for number, block in enumerate(blocks):
         if block.startswith("agentctl logs") and "--json" not in block:
@@ -253,7 +304,9 @@ def sort_cli_logs(text: str) -> str:
 
 
 def sort_json(text: str) -> str:
-    """Sort the keys of each JSON value that stands over several lines, and of each line of a log."""
+    """Sort the keys of each JSON value that stands over several lines, and of each line of a
+    log.
+    """
     lines: list[str] = []
     start = None
     for line in text.split("\n"):

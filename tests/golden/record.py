@@ -1,7 +1,8 @@
 """Make golden files that are not there yet: `python -m tests.golden.record [SCENARIO…]`.
 
-A file that exists is left alone, and said to be: a golden file is what the product showed at the commit that it was
-made from. A new scenario, or a new surface, is recorded before the behaviour that it is to hold is changed.
+A file that exists is left alone, and said to be: a golden file is what the product showed at the
+commit that it was made from. A new scenario, or a new surface, is recorded before the behaviour
+that it is to hold is changed.
 """
 
 from __future__ import annotations

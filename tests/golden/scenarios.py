@@ -1,7 +1,8 @@
-"""What a user lives through with agentd, told by commands; what they see of it is recorded by the stage.
+"""What a user lives through with agentd, told by commands; what they see of it is recorded by the
+stage.
 
-Names, times and texts are fixed, and nothing that happens at the same moment may be told in two orders: two runs do not
-begin at the same standstill of the clock where a list would name both.
+Names, times and texts are fixed, and nothing that happens at the same moment may be told in two
+orders: two runs do not begin at the same standstill of the clock where a list would name both.
 """
 
 from __future__ import annotations
@@ -58,7 +59,9 @@ def look_at_lists(stage: Stage) -> None:
 
 
 def look_at_run(stage: Stage, run: str, *, prompt: bool = False) -> None:
-    """Ask for all there is to know of a run, by the command line and by the API; for its prompt where that is asked."""
+    """Ask for all there is to know of a run, by the command line and by the API; for its prompt
+    where that is asked.
+    """
     stage.agentctl("inspect", run)
     stage.agentctl("logs", "--run", run)
     stage.get(f"/v1/runs/{run}")
@@ -68,7 +71,9 @@ def look_at_run(stage: Stage, run: str, *, prompt: bool = False) -> None:
 
 
 def first_start(stage: Stage) -> None:
-    """The shipped files, without a model: a report right after the start, one in the morning, a heartbeat."""
+    """The shipped files, without a model: a report right after the start, one in the morning, a
+    heartbeat.
+    """
     stage.agentctl("status")
     stage.agentd("init", ".")
     stage.agentd("init", ".")
@@ -429,7 +434,9 @@ argv = ["test"]
 
 
 def gate_stays_closed(stage: Stage) -> None:
-    """Slots that start no run, or one that asks no model: for a gate, a pause, a routine that is switched off."""
+    """Slots that start no run, or one that asks no model: for a gate, a pause, a routine that is
+    switched off.
+    """
     stage.write("config.toml", scripted("It begins.", "It rests."))
     stage.write("policy.toml", GATED_POLICY)
     stage.write("routines/notes.toml", GATED)
@@ -490,7 +497,9 @@ path = "reports/{routine}.md"
 
 
 def retry_after_529(stage: Stage) -> None:
-    """A vendor that is overloaded: asked again at once, put off for as long as it names, given up for what is final."""
+    """A vendor that is overloaded: asked again at once, put off for as long as it names, given up
+    for what is final.
+    """
     usage = {"prompt_tokens": 100, "completion_tokens": 20, "total_tokens": 120}
     url = stage.start_vendor(
         [
@@ -552,7 +561,9 @@ path = "shelf/{{routine}}-{{slot:%H%M}}.md"
 
 
 def failed_delivery(stage: Stage) -> None:
-    """A target that fails for a while, one that refuses for good; what is told of it, sent again and given up."""
+    """A target that fails for a while, one that refuses for good; what is told of it, sent again
+    and given up.
+    """
     stage.receiver = Receiver([500, 500, 500, 200, 200, 410, 410, 200])
     stage.write(
         "config.toml",
@@ -612,7 +623,9 @@ def failed_delivery(stage: Stage) -> None:
 
 
 def replay(stage: Stage) -> None:
-    """A run that is played again: the same, by another policy, frozen, damaged, without a daemon."""
+    """A run that is played again: the same, by another policy, frozen, damaged, without a
+    daemon.
+    """
     stage.write(
         "config.toml",
         scripted(
@@ -719,7 +732,9 @@ effect = "allow"
 
 
 def memory_recall(stage: Stage) -> None:
-    """What runs leave behind: found, shown, pinned, exported, forgotten; and a conversation that goes on."""
+    """What runs leave behind: found, shown, pinned, exported, forgotten; and a conversation that
+    goes on.
+    """
     stage.write(
         "config.toml",
         scripted(
@@ -812,7 +827,9 @@ path = "hello.md"
 
 
 def reload_with_a_fault(stage: Stage) -> None:
-    """Files that are edited while the daemon runs, well and badly; and what moves routines about."""
+    """Files that are edited while the daemon runs, well and badly; and what moves routines
+    about.
+    """
     stage.write("config.toml", scripted("Hello.", "Hello again."))
     stage.write("policy.toml", "version = 1\n")
     stage.write("routines/hello.toml", PLAIN)
@@ -953,9 +970,17 @@ FAULTY_ROUTINES = {
     "not-toml": "[run\n",
     "odd-cron": '[trigger]\ncron = "0 25 * * *"\n[run]\nprompt = "x"\n',
     "two-triggers": '[trigger]\ncron = "0 2 * * *"\nevery = "1h"\n[run]\nprompt = "x"\n',
-    "odd-deliver": '[run]\nprompt = "x"\n[[deliver]]\nto = "nowhere"\n[[deliver]]\nto = "file"\npath = "../x.md"\n',
-    "odd-gather": '[run]\nprompt = "x"\n[[gather]]\nname = "a"\ntool = "nothing"\n[gate]\nchanged = ["b"]\n',
-    "odd-tools": '[run]\nmode = "agent"\nprompt = "x"\ntools = ["shel"]\nprovider = "gtp"\ntimeout = "5 parsecs"\n',
+    "odd-deliver": (
+        '[run]\nprompt = "x"\n[[deliver]]\nto = "nowhere"\n[[deliver]]\nto = "file"\npath = '
+        '"../x.md"\n'
+    ),
+    "odd-gather": (
+        '[run]\nprompt = "x"\n[[gather]]\nname = "a"\ntool = "nothing"\n[gate]\nchanged = ["b"]\n'
+    ),
+    "odd-tools": (
+        '[run]\nmode = "agent"\nprompt = "x"\ntools = ["shel"]\nprovider = "gtp"\ntimeout = "5 '
+        'parsecs"\n'
+    ),
     "Odd Name": '[run]\nprompt = "x"\n',
 }
 FAULTY_POLICY = """
@@ -1061,7 +1086,8 @@ def follow_events(stage: Stage) -> None:
     followers = [
         stage.begin(*words) for words in (("events",), ("events", "work", "--json"), ("logs", "-f"))
     ]
-    # nothing says when a follower listens: something happens again and again until it has told of it
+    # nothing says when a follower listens: something happens again and again until it has told of
+    # it
     stage.run_until_heard("ping", followers[0])
     stage.run_until_heard("ping", followers[2])
     stage.set_clock("08:01:00")

@@ -29,8 +29,10 @@ from tests.golden.record import surfaces_of, write
 from tests.golden.scenarios import SCENARIOS, Scenario
 
 WHAT_TO_DO = (
-    "If this is meant, say so in tests/golden/renames.toml (a word has changed) or tests/golden/changes.toml (lines "
-    "have changed), with the issue that says so; golden files are never edited. The actual texts are in {folder}"
+    "If this is meant, say so in tests/golden/renames.toml (a word has changed) or "
+    "tests/golden/changes.toml (lines "
+    "have changed), with the issue that says so; golden files are never edited. The actual texts "
+    "are in {folder}"
 )
 
 
@@ -84,7 +86,10 @@ LOG = '2031-03-03T08:00:00.000Z info run.started {"run": "<id 1>", "slot": "x"}\
 
 def test_a_rename_replaces_whole_words_and_puts_fields_in_order_again() -> None:
     renames = read_renames(
-        '[[rename]]\nold = "run"\nnew = "work"\nissue = 1\n[[rename]]\nold = "work.started"\nnew = "a.b"\nissue = 1'
+        (  # noqa: UP034
+            '[[rename]]\nold = "run"\nnew = "work"\nissue = 1\n[[rename]]\nold = '
+            '"work.started"\nnew = "a.b"\nissue = 1'
+        )
     )
     assert (
         expect("x/log.txt", LOG, renames, [])

@@ -162,7 +162,10 @@ def test_what_is_close_to_it_is_worth_a_line_in_the_log_at_most(text: str) -> No
 
 
 def test_who_only_tells_of_such_an_order_is_reviewed_at_most() -> None:
-    text = "The report explains how attackers write pages that tell models to ignore all previous instructions."
+    text = (
+        "The report explains how attackers write pages that tell models to ignore all previous "
+        "instructions."
+    )
     assert not isinstance(check_tool_result("http_request", text), Block)
 
 

@@ -138,9 +138,11 @@ def vectors_url(vectors_server: Server) -> Iterator[str]:
 
 
 PLACES = {"postgresql": "postgres_url", "pgvector": "vectors_url"}
-# What is remembered is found wherever it is kept: every test that asks for a library or a memory runs on both.
+# What is remembered is found wherever it is kept: every test that asks for a library or a memory
+# runs on both.
 in_a_file = pytest.mark.parametrize("library", ["sqlite"], indirect=True)
-# Vectors are compared in three ways: in this process, in this process for what others have written too, by the server.
+# Vectors are compared in three ways: in this process, in this process for what others have written
+# too, by the server.
 by_meaning = pytest.mark.parametrize("library", ["sqlite", *PLACES], indirect=True)
 
 

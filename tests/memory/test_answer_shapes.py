@@ -1,4 +1,6 @@
-"""What a question asks for is looked for in the answer, in both languages, and decides only between near equals."""
+"""What a question asks for is looked for in the answer, in both languages, and decides only between
+near equals.
+"""
 
 from __future__ import annotations
 

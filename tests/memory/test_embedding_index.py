@@ -22,7 +22,8 @@ from daemon.store.opening import open_database
 from tests.fakes.embeddings import FakeEmbeddings
 from tests.memory.conftest import Library, by_meaning
 
-BUSY = 30.0  # seconds: a question waits that long for a server which answers, however busy the machine is
+# seconds: a question waits that long for a server which answers, however busy the machine is
+BUSY = 30.0
 
 
 @pytest.fixture
@@ -379,7 +380,7 @@ async def test_what_one_process_embeds_another_finds_by_its_meaning(
 
 
 @pytest.mark.parametrize("library", ["pgvector"], indirect=True)
-async def test_a_server_knows_what_was_embedded_before_it_could_compare_and_goes_on_without_when_it_cannot(
+async def test_a_server_knows_what_was_embedded_before_it_could_compare_and_goes_on_without_when_it_cannot(  # noqa: E501
     meant: Library,
 ) -> None:
     await some(meant)
@@ -396,8 +397,12 @@ async def test_a_server_knows_what_was_embedded_before_it_could_compare_and_goes
     )
     await do(  # as where somebody may not have extensions
         "CREATE FUNCTION no() RETURNS event_trigger LANGUAGE plpgsql AS "
-        "$$ BEGIN RAISE insufficient_privilege USING MESSAGE = 'permission denied to create extension'; END $$",
-        "CREATE EVENT TRIGGER no ON ddl_command_start WHEN TAG IN ('CREATE EXTENSION') EXECUTE FUNCTION no()",
+        "$$ BEGIN RAISE insufficient_privilege USING MESSAGE = 'permission denied to create "
+        "extension'; END $$",
+        (
+            "CREATE EVENT TRIGGER no ON ddl_command_start WHEN TAG IN ('CREATE EXTENSION') EXECUTE "
+            "FUNCTION no()"
+        ),
     )
     assert await meant.found("whose vehicle?", 1) == ["The automobile is in the garage."]
     assert (await meant.memory.stats())["embedder"]["compared"] == "here"

@@ -23,7 +23,9 @@ from tests.memory.conftest import START, Clock, Library, in_a_file
 
 
 async def contents(library: Library) -> list[tuple[Any, ...]]:
-    """Return every word of the index with its place: two indexes with equal contents answer alike."""
+    """Return every word of the index with its place: two indexes with equal contents answer
+    alike.
+    """
 
     def work(connection: sqlite3.Connection) -> list[tuple[Any, ...]]:
         if library.db.shared:
@@ -47,7 +49,10 @@ async def outdate(library: Library, **state: int) -> None:
     value = json.dumps([state.get("version", 0), state.get("low", 0), state.get("high", 0)])
     await library.db.write(
         lambda connection: connection.execute(
-            "INSERT INTO meta VALUES ('memory.index', ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value",
+            (
+                "INSERT INTO meta VALUES ('memory.index', ?) ON CONFLICT (key) DO UPDATE SET value "
+                "= excluded.value"
+            ),
             (value,),
         )
     )

@@ -181,7 +181,9 @@ async def test_it_hears_of_edits_and_of_runs_by_itself(desk: Desk) -> None:
 
 
 class Typist:
-    """Facts of a journal, and a person who saves an edit while the mirror looks at the first of them."""
+    """Facts of a journal, and a person who saves an edit while the mirror looks at the first of
+    them.
+    """
 
     def __init__(self, journal: Journal, file: Path, edited: str) -> None:
         self._journal, self._file, self._edited = journal, file, edited

@@ -91,7 +91,10 @@ def test_words_lose_the_endings_that_fts5_takes_from_them() -> None:
     )
     with closing(sqlite3.connect(":memory:")) as connection:
         connection.execute(
-            "CREATE VIRTUAL TABLE t USING fts5 (a, tokenize = 'porter unicode61 remove_diacritics 2')"
+            (  # noqa: UP034
+                "CREATE VIRTUAL TABLE t USING fts5 (a, tokenize = 'porter unicode61 "
+                "remove_diacritics 2')"
+            )
         )
         connection.execute("CREATE VIRTUAL TABLE v USING fts5vocab ('t', 'instance')")
         connection.executemany("INSERT INTO t (rowid, a) VALUES (?, ?)", enumerate(words))

@@ -11,7 +11,8 @@ from daemon.memory.similarity import Folder
 from tests.memory.conftest import Library
 
 GREETING = (
-    "Good morning! All systems are running well, every backup is complete, no disk is near its limit, the updates are"
+    "Good morning! All systems are running well, every backup is complete, no disk is near its "
+    "limit, the updates are"
     " in place and nothing needs your attention"
 )
 

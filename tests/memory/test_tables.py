@@ -13,7 +13,9 @@ from tests.memory.conftest import Library, in_a_file
 
 
 def shape(connection: sqlite3.Connection) -> dict[str, object]:
-    """Return what SQLite tells of each table and index, the full-text index and its shadow tables aside."""
+    """Return what SQLite tells of each table and index, the full-text index and its shadow tables
+    aside.
+    """
     found: dict[str, object] = {}
     named = connection.execute(
         "SELECT name, sql FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'memory_fts%'"

@@ -1,7 +1,8 @@
-"""Command lines, written from the manuals of the programs and from what shells have been tricked with.
+"""Command lines, written from the manuals of the programs and from what shells have been tricked
+with.
 
-ALLOWED are lines of an honest report; DENIED may do harm, disclose, wait, or end in a way nobody wants. Both are judged
-in the workspace of `fixture.build` under the policy that ships.
+ALLOWED are lines of an honest report; DENIED may do harm, disclose, wait, or end in a way nobody
+wants. Both are judged in the workspace of `fixture.build` under the policy that ships.
 """
 
 ALLOWED = r"""

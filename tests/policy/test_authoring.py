@@ -1,4 +1,6 @@
-"""Whoever writes the policy can ask what it says, what another would have said, and what would have been enough."""
+"""Whoever writes the policy can ask what it says, what another would have said, and what would have
+been enough.
+"""
 
 from __future__ import annotations
 

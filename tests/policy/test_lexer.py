@@ -143,7 +143,8 @@ def test_a_refusal_says_how_to_write_it(line: str, instead: str) -> None:
     assert instead in caught.value.instead
 
 
-# Controls, spaces that are none, marks without ink, directions of writing, tags, halves of characters, private ones.
+# Controls, spaces that are none, marks without ink, directions of writing, tags, halves of
+# characters, private ones.
 _HIDDEN = [
     *map(chr, range(10)),
     *map(chr, range(11, 32)),
@@ -186,7 +187,8 @@ def test_what_looks_like_something_else_must_be_quoted(text: str) -> None:
     assert words(f"ls '{text}'") == [["ls", text]]
 
 
-# --- against other readers -----------------------------------------------------------------------------
+# --- against other readers
+# -----------------------------------------------------------------------------
 
 _PLAIN = st.text(alphabet="abz09_./,:@%+=-日é", min_size=1, max_size=6)
 _QUOTED = st.text(alphabet='ab $`\\"!~#*?[{(&|;<>-é', max_size=6).map(lambda text: f"'{text}'")

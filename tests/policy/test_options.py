@@ -1,4 +1,6 @@
-"""An allow-list of options is read as getopt reads them, but for what may change from one version to the next."""
+"""An allow-list of options is read as getopt reads them, but for what may change from one version
+to the next.
+"""
 
 import shlex
 

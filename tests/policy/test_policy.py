@@ -1,4 +1,6 @@
-"""The policy in force answers for one routine: what may run, what only looks, how much, and in which words."""
+"""The policy in force answers for one routine: what may run, what only looks, how much, and in
+which words.
+"""
 
 import hashlib
 import subprocess
@@ -115,7 +117,8 @@ def test_what_is_forbidden_to_one_program_is_left_out_of_its_searches(policy: Wr
 
 def test_a_routine_can_be_narrowed_but_always_ends(policy: Write) -> None:
     judged = policy(
-        '[[rule]]\ntool = "sysinfo"\neffect = "allow"\n[[rule]]\ntool = "memory_*"\neffect = "allow"\n'
+        '[[rule]]\ntool = "sysinfo"\neffect = "allow"\n[[rule]]\ntool = "memory_*"\neffect = '
+        '"allow"\n'
         '[routine.heartbeat]\ntools = ["memory_r*"]\nlimits = { tool_calls = 3 }\n'
     )
     assert judged.judge("sysinfo", {}, routine="daily").allows
@@ -159,7 +162,10 @@ def test_tools_of_others_are_allowed_by_name_or_by_their_server(
 ) -> None:
     path = tmp_path / "policy.toml"
     path.write_text(
-        'version = 1\n[[rule]]\ntool = "weather"\neffect = "allow"\n[[rule]]\ntool = "time__*"\neffect = "allow"\n'
+        (  # noqa: UP034
+            'version = 1\n[[rule]]\ntool = "weather"\neffect = "allow"\n[[rule]]\ntool = '
+            '"time__*"\neffect = "allow"\n'
+        )
     )
     judged = Policy.load(path, workspace=workspace, tools=["weather"])
     assert judged.judge("weather", {"city": "x"}, routine="x").allows

@@ -1,4 +1,6 @@
-"""A policy file that says something else than its writer may think is refused, with all its faults and their place."""
+"""A policy file that says something else than its writer may think is refused, with all its faults
+and their place.
+"""
 
 import os
 from pathlib import Path
@@ -84,11 +86,17 @@ def test_the_shortest_policy_allows_nothing_but_to_finish(policy: Write) -> None
             "rule[0].methods[0]",
         ),
         (
-            '[[rule]]\ntool = "http_request"\neffect = "allow"\nhosts = ["a.b"]\nnetworks = ["10.0.0.1/8"]',
+            (
+                '[[rule]]\ntool = "http_request"\neffect = "allow"\nhosts = ["a.b"]\nnetworks = '
+                '["10.0.0.1/8"]'
+            ),
             "has host bits set",
         ),
         (
-            '[[rule]]\ntool = "http_request"\neffect = "deny"\nhosts = ["a.b"]\nnetworks = ["10.0.0.0/8"]',
+            (
+                '[[rule]]\ntool = "http_request"\neffect = "deny"\nhosts = ["a.b"]\nnetworks = '
+                '["10.0.0.0/8"]'
+            ),
             "this rule forbids",
         ),
         (
@@ -216,7 +224,8 @@ def test_an_exception_to_an_allowing_rule_is_none(policy: Write, first: str, sec
     assert faults(policy, f"[[rule]]\n{first}\n[[rule]]\n{second}") == []
 
 
-# --- whose file it is ----------------------------------------------------------------------------------
+# --- whose file it is
+# ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -310,7 +319,8 @@ def test_what_is_the_daemons_own_must_not_lie_where_tools_reach(tmp_path: Path) 
         Policy.load(path, workspace=tmp_path / "workspace")
 
 
-# --- files that nobody wrote ---------------------------------------------------------------------------
+# --- files that nobody wrote
+# ---------------------------------------------------------------------------
 
 _WORDS = st.sampled_from(
     [

@@ -1,4 +1,6 @@
-"""The tables of programs say what the programs themselves say, and hand them words they read in one way."""
+"""The tables of programs say what the programs themselves say, and hand them words they read in one
+way.
+"""
 
 import os
 import shutil
@@ -34,7 +36,8 @@ def test_there_are_the_programs_that_a_report_needs() -> None:
     } <= read_only().keys()
 
 
-# Options that came or went within the versions named at the top of policy/programs.py, or stand in the manual only.
+# Options that came or went within the versions named at the top of policy/programs.py, or stand in
+# the manual only.
 _NOT_TOLD = {
     "--total",
     "--zero",

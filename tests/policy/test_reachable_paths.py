@@ -1,4 +1,6 @@
-"""Tools reach the workspace and what `[paths] read` names, by whatever path; and * stands for names that are there."""
+"""Tools reach the workspace and what `[paths] read` names, by whatever path; and * stands for names
+that are there.
+"""
 
 import os
 from pathlib import Path

@@ -105,7 +105,10 @@ def test_where_nobody_is_asked_what_would_be_asked_is_denied(policy: Write) -> N
 
 def test_results_that_give_orders_are_shown_only_where_the_policy_says_so(policy: Write) -> None:
     judged = policy(
-        f'{RULES}[injection]\ntrust = ["docs/security/**"]\n[routine.research]\ninjection = "review"\n'
+        (  # noqa: UP034
+            f'{RULES}[injection]\ntrust = ["docs/security/**"]\n[routine.research]\ninjection = '
+            '"review"\n'
+        )
     )
     assert not judged.lets_through("file_read", {"path": "notes.md"}, routine="x")
     assert judged.lets_through("file_read", {"path": "docs/security/attacks.md"}, routine="x")

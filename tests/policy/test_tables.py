@@ -1,4 +1,6 @@
-"""The tables of programs, options and words that ship are sound: what is misspelt in one is found here."""
+"""The tables of programs, options and words that ship are sound: what is misspelt in one is found
+here.
+"""
 
 import pytest
 

@@ -138,7 +138,8 @@ def allowed(policy: Policy, url: str, method: str = "GET") -> bool:
 
 def test_a_rule_allows_its_hosts_and_by_itself_only_looking(policy: Write) -> None:
     judged = policy(
-        f'{WEB}hosts = ["*.example.org"]\nmatch = ["https://a.example.org/x", "HEAD https://a.example.org"]\n'
+        f'{WEB}hosts = ["*.example.org"]\nmatch = ["https://a.example.org/x", "HEAD '
+        'https://a.example.org"]\n'
         'not_match = ["POST https://a.example.org", "https://example.org"]\n'
         f'{WEB}hosts = ["hooks.example.net"]\nmethods = ["POST"]\n'
         '[[rule]]\ntool = "http_request"\neffect = "deny"\nhosts = ["secret.example.org"]\n'
@@ -167,7 +168,10 @@ def test_a_refusal_names_the_host_and_what_would_be_allowed(policy: Write) -> No
 
 def test_addresses_that_are_not_public_belong_to_the_rule_that_names_them(policy: Write) -> None:
     judged = policy(
-        f'{WEB}hosts = ["nas.example:8080"]\nnetworks = ["192.168.1.0/24"]\n{WEB}hosts = ["a.example"]'
+        (  # noqa: UP034
+            f'{WEB}hosts = ["nas.example:8080"]\nnetworks = ["192.168.1.0/24"]\n{WEB}hosts = '
+            '["a.example"]'
+        )
     )
     assert [str(each) for each in judged.networks(target("http://nas.example:8080/"), "x")] == [
         "192.168.1.0/24"
@@ -177,7 +181,8 @@ def test_addresses_that_are_not_public_belong_to_the_rule_that_names_them(policy
 
 def test_of_git_only_what_looks_is_ever_allowed(policy: Write) -> None:
     judged = policy(
-        '[[rule]]\ntool = "git"\neffect = "allow"\nmatch = ["log --oneline -5"]\nnot_match = ["log --output=x"]\n'
+        '[[rule]]\ntool = "git"\neffect = "allow"\nmatch = ["log --oneline -5"]\nnot_match = ["log '
+        '--output=x"]\n'
         '[[rule]]\ntool = "git"\neffect = "deny"\nargv = ["remote"]\n'
         '[[rule]]\ntool = "*"\neffect = "deny"\npaths = [".env"]\n'
     )

@@ -58,7 +58,9 @@ KEY = "sk-canary-0123456789abcdef"
 
 
 Opener = Callable[..., LLMProvider]
-"""The fixture `provider_for`: a way, a vendor or its address, settings; closed when the test is over."""
+"""The fixture `provider_for`: a way, a vendor or its address, settings; closed when the test is
+over.
+"""
 
 
 def provider(way: str, vendor: FakeVendor | str, **settings: Any) -> LLMProvider:

@@ -1,4 +1,6 @@
-"""How much is read of a vendor's answer: whatever it does, an end is made of it soon after the limit."""
+"""How much is read of a vendor's answer: whatever it does, an end is made of it soon after the
+limit.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,8 @@ from tests.fakes.flood import MEGABYTE, Flood
 from tests.fakes.vendor import FakeVendor
 from tests.providers.calls import LANGUAGES, TRANSPORTS, Opener, user
 
-# What the server may get rid of until it notices: a limit of 1 MB, and what the system's buffers hold.
+# What the server may get rid of until it notices: a limit of 1 MB, and what the system's buffers
+# hold.
 SOON = 24 * MEGABYTE
 
 TOO_LARGE = (
@@ -142,7 +145,10 @@ async def test_a_packed_answer_within_the_limit_is_unpacked(way: str, provider_f
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
-        head = f"HTTP/1.1 400 No\r\ncontent-encoding: gzip\r\ncontent-length: {len(body)}\r\nconnection: close\r\n\r\n"
+        head = (
+            "HTTP/1.1 400 No\r\ncontent-encoding: gzip\r\ncontent-length: "
+            f"{len(body)}\r\nconnection: close\r\n\r\n"
+        )
         writer.write(head.encode() + body)
         await writer.drain()
         writer.close()

@@ -1,4 +1,6 @@
-"""What a run comes to when its vendor fails: its status, the line in the log, and what the report says."""
+"""What a run comes to when its vendor fails: its status, the line in the log, and what the report
+says.
+"""
 
 from __future__ import annotations
 
@@ -69,7 +71,8 @@ async def lived(
     return run, daemon, vendor
 
 
-# What the vendor does, what the line in the log and the run's detail say of it, and how often it was asked.
+# What the vendor does, what the line in the log and the run's detail say of it, and how often it
+# was asked.
 FAULTS: dict[str, tuple[dict[str, Any], str, int]] = {
     "rate limit with a pause": (
         {"error": 429, "retry_after": 0.01, "message": "slow down"},

@@ -1,4 +1,6 @@
-"""What becomes of a call when the vendor, or the way to it, fails: one clear line, and what happens next."""
+"""What becomes of a call when the vendor, or the way to it, fails: one clear line, and what happens
+next.
+"""
 
 from __future__ import annotations
 

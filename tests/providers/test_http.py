@@ -1,4 +1,6 @@
-"""HTTP as servers really speak it, below every provider: framing, packing, stale connections, TLS, addresses."""
+"""HTTP as servers really speak it, below every provider: framing, packing, stale connections, TLS,
+addresses.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,8 @@ OK = b"HTTP/1.1 200 OK\r\n" + LENGTH + b"\r\n" + BODY
 async def server(
     *answers: bytes, tls: ssl.SSLContext | None = None, host: str = "127.0.0.1"
 ) -> AsyncIterator[tuple[str, list[int], list[bytes]]]:
-    """Answer the requests of all connections with these bytes, one after the other, and hang up after the last one.
+    """Answer the requests of all connections with these bytes, one after the other, and hang up
+    after the last one.
 
     Yields the address, the number of the connection of each request, and the head of each request.
     """
@@ -75,7 +78,7 @@ async def server(
     "answer",
     [
         b"HTTP/1.1 103 Early Hints\r\nlink: </style.css>\r\n\r\n" + OK,
-        b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n3;a=b\r\n%b\r\n%x\r\n%b\r\n0\r\nx-trailer: yes\r\n\r\n"
+        b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n3;a=b\r\n%b\r\n%x\r\n%b\r\n0\r\nx-trailer: yes\r\n\r\n"  # noqa: E501
         % (BODY[:3], len(BODY) - 3, BODY[3:]),
         b"HTTP/1.1 200 OK\r\n" + LENGTH + LENGTH + b"\r\n" + BODY,
         b"HTTP/1.1 200 OK\r\ncontent-encoding: UTF-8\r\n" + LENGTH + b"\r\n" + BODY,
@@ -189,7 +192,9 @@ async def test_what_is_no_whole_answer_is_a_connection_that_broke_off(
 async def test_packed_answers_are_unpacked(
     way: str, name: str, packed: bytes, provider_for: Opener
 ) -> None:
-    head = f"HTTP/1.1 200 OK\r\ncontent-length: {len(packed)}\r\ncontent-encoding: {name}\r\n\r\n".encode()
+    head = (
+        f"HTTP/1.1 200 OK\r\ncontent-length: {len(packed)}\r\ncontent-encoding: {name}\r\n\r\n"
+    ).encode()
     async with server(head + packed, head + packed) as (url, connections, heads):
         provider = provider_for(way, url)
         for _ in range(2):
@@ -362,13 +367,21 @@ async def test_no_header_says_more_than_the_request_needs(way: str, provider_for
 async def test_the_raw_post_of_the_sdks_takes_bytes_and_returns_a_stream_of_bytes(
     way: str, provider_for: Opener
 ) -> None:
-    """A contract that the SDKs' types do not know: `stream=True` together with `cast_to=httpx2.Response`."""
+    """A contract that the SDKs' types do not know: `stream=True` together with
+    `cast_to=httpx2.Response`.
+    """
     import anthropic
     import httpx2
     import openai
 
-    broken = "the SDK no longer hands out raw streams: look at `post` in its _base_client.py, and at providers/sdk.py"
-    body = '{"model": "x",   "messages": [{"role": "user", "content": "these bytes: ü"}], "max_tokens": 9}'.encode()
+    broken = (
+        "the SDK no longer hands out raw streams: look at `post` in its _base_client.py, and at "
+        "providers/sdk.py"
+    )
+    body = (
+        '{"model": "x",   "messages": [{"role": "user", "content": "these bytes: ü"}], '
+        '"max_tokens": 9}'
+    ).encode()
     async with FakeVendor(["hello"], strict=False) as vendor:
         kind = openai.AsyncOpenAI if way == "openai chat" else anthropic.AsyncAnthropic
         path = "/chat/completions" if way == "openai chat" else "/v1/messages"

@@ -1,4 +1,6 @@
-"""Pictures: shown to models that see, told to those that do not, and never sent as what they are not."""
+"""Pictures: shown to models that see, told to those that do not, and never sent as what they are
+not.
+"""
 
 from __future__ import annotations
 

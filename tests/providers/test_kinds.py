@@ -1,4 +1,6 @@
-"""Kinds of providers that are not ours: a class of the user's, or what an installed package brings."""
+"""Kinds of providers that are not ours: a class of the user's, or what an installed package
+brings.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +54,10 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_a_class_of_the_users_is_a_provider_like_ours(kind: str, tmp_path: Path) -> None:
     file = tmp_path / "config.toml"
     file.write_text(
-        f'provider = "mine"\n[providers.mine]\nkind = "{kind}"\nmodel = "parrot"\noptions = {{ shout = true }}\n'
+        (  # noqa: UP034
+            f'provider = "mine"\n[providers.mine]\nkind = "{kind}"\nmodel = "parrot"\noptions = {{ '
+            "shout = true }\n"
+        )
     )
     settings = load_config(file).provider_config("mine")
     provider = create_provider(settings.kind, name="mine", api_key=None, **settings.settings())

@@ -1,4 +1,6 @@
-"""A second opinion on Chat Completions and Messages: a real llama.cpp server, whose model speaks noise."""
+"""A second opinion on Chat Completions and Messages: a real llama.cpp server, whose model speaks
+noise.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,9 @@ async def test_a_real_server_answers_whole_and_in_pieces(kind: str, llama: Llama
 
 
 async def test_a_real_server_takes_a_tool_loop(llama: Llama) -> None:
-    """It accepts more than it should; what matters is that it can read what we send, odd arguments included."""
+    """It accepts more than it should; what matters is that it can read what we send, odd arguments
+    included.
+    """
     call = FunctionCall(name="shell", arguments={"command": "温度 😀"}, id="call_1")
     broken = FunctionCall(
         name="shell", arguments={}, id="call_2", invalid="the arguments are not JSON"

@@ -138,7 +138,9 @@ async def test_a_turn_with_neither_text_nor_call_is_left_out_of_what_follows(
 async def test_another_vendor_can_take_a_conversation_over(
     first: str, second: str, provider_for: Opener
 ) -> None:
-    """What one vendor's model thought stays with that vendor; its calls get ids that the next one takes."""
+    """What one vendor's model thought stays with that vendor; its calls get ids that the next one
+    takes.
+    """
     begun: list[str | Json] = [
         {
             "thinking": "Secret thoughts.",
@@ -178,7 +180,9 @@ async def test_a_server_that_repeats_its_call_ids_gets_others(
 async def test_half_a_character_does_not_make_a_request_unreadable(
     way: str, provider_for: Opener
 ) -> None:
-    """A file's name that is no UTF-8 comes out of Python as a lone surrogate, which JSON must not hold."""
+    """A file's name that is no UTF-8 comes out of Python as a lone surrogate, which JSON must not
+    hold.
+    """
     async with FakeVendor(["ok"]) as vendor:
         provider = provider_for(way, vendor)
         await provider.chat([user("caf\udce9.txt")])
@@ -245,7 +249,8 @@ async def test_claude_is_given_room_to_think_and_as_much_as_the_user_wants(
         await provider.chat([user("hi")])
         await provider.chat([user("hi")], max_tokens=64_000)
     assert [request.body["max_tokens"] for request in vendor.requests] == [16_384, 64_000]
-    # at the vendor's own pace the second may take half an hour: on an idle connection it would be lost on the way
+    # at the vendor's own pace the second may take half an hour: on an idle connection it would be
+    # lost on the way
     assert [request.body.get("stream") for request in vendor.requests] == [None, True]
 
 

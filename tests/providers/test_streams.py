@@ -195,7 +195,9 @@ async def test_a_server_that_does_not_stream_is_heard_all_the_same(
     whole = {
         "openai chat": '{"choices": [{"message": {"content": "whole"}, "finish_reason": "stop"}]}',
         "deepseek": '{"choices": [{"message": {"content": "whole"}, "finish_reason": "stop"}]}',
-        "claude opus": '{"content": [{"type": "text", "text": "whole"}], "stop_reason": "end_turn"}',
+        "claude opus": (
+            '{"content": [{"type": "text", "text": "whole"}], "stop_reason": "end_turn"}'
+        ),
     }[way]
     portal = "<html><title>Log in</title></html>"
     turns: list[Any] = [{"raw": whole, "content_type": "application/json"}, {"raw": portal}]
@@ -210,7 +212,10 @@ async def test_a_server_that_does_not_stream_is_heard_all_the_same(
 # --- events, however the network cuts them ---
 
 EVENTS = [("message", "one"), ("delta", "zwei\n三"), ("message", "{}"), ("ping", "")]
-WIRE = "data: one\n\nevent: delta\ndata: zwei\ndata: 三\n\n: a comment\ndata:{}\nid: 7\n\nevent: ping\ndata:\n\n"
+WIRE = (
+    "data: one\n\nevent: delta\ndata: zwei\ndata: 三\n\n: a comment\ndata:{}\nid: 7\n\nevent: "
+    "ping\ndata:\n\n"
+)
 
 
 @settings(deadline=None, derandomize=True, max_examples=200)

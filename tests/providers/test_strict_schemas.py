@@ -1,4 +1,6 @@
-"""Strict mode: what can be said so is, what cannot is sent as it stands, and no function sees the difference."""
+"""Strict mode: what can be said so is, what cannot is sent as it stands, and no function sees the
+difference.
+"""
 
 from __future__ import annotations
 

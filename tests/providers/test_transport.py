@@ -26,7 +26,9 @@ _ANSWER = json.dumps(
 
 @asynccontextmanager
 async def setting_cookies(*cookies: str) -> AsyncIterator[tuple[str, list[dict[str, str]]]]:
-    """Serve answers that set one cookie each; yield the address, and the headers of the requests as they come."""
+    """Serve answers that set one cookie each; yield the address, and the headers of the requests as
+    they come.
+    """
     heads: list[dict[str, str]] = []
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -39,7 +41,7 @@ async def setting_cookies(*cookies: str) -> AsyncIterator[tuple[str, list[dict[s
                 }
                 heads.append(fields)
                 await reader.readexactly(int(fields["content-length"]))
-                head = f"HTTP/1.1 200 OK\r\nSet-Cookie: {cookie}\r\nContent-Length: {len(_ANSWER)}\r\n\r\n"
+                head = f"HTTP/1.1 200 OK\r\nSet-Cookie: {cookie}\r\nContent-Length: {len(_ANSWER)}\r\n\r\n"  # noqa: E501
                 writer.write((head + _ANSWER).encode())
                 await writer.drain()
         finally:

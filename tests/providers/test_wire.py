@@ -49,7 +49,8 @@ def chat_call(arguments: Any = "{}", call_id: Any = "c1", **more: Any) -> Json:
     }
 
 
-# --- a conversation that grows is written as a text that grows --------------------------------------
+# --- a conversation that grows is written as a text that grows
+# --------------------------------------
 
 texts = st.text(max_size=8)
 vendors = st.sampled_from(["v", "another"])
@@ -128,7 +129,8 @@ def test_writing_a_request_changes_nothing_of_the_conversation(api: str) -> None
     assert blocks == [{"type": "text", "text": "a"}]
 
 
-# --- arguments ---------------------------------------------------------------------------------------
+# --- arguments
+# ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -181,7 +183,8 @@ def test_a_text_can_always_be_written_down(given: Any, text: str) -> None:
     assert sound(given) == text
 
 
-# --- Chat Completions --------------------------------------------------------------------------------
+# --- Chat Completions
+# --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -334,7 +337,8 @@ def test_an_answer_ends_in_one_of_our_ways(finish: Any, calls: bool, ours: str) 
     assert answer.finish_reason == ours
 
 
-# --- Messages ----------------------------------------------------------------------------------------
+# --- Messages
+# ----------------------------------------------------------------------------------------
 
 
 def test_blocks_go_back_as_they_came() -> None:
@@ -387,7 +391,8 @@ def test_a_function_without_parameters_still_has_a_schema() -> None:
     ]
 
 
-# --- Responses ---------------------------------------------------------------------------------------
+# --- Responses
+# ---------------------------------------------------------------------------------------
 
 
 def test_items_go_back_as_they_came_but_for_nulls() -> None:
@@ -475,7 +480,8 @@ def test_what_a_vendor_said_in_one_language_is_not_sent_to_it_in_another(api: st
     assert "strange" not in json.dumps(WIRES[api].body(question(user("x"), said)))
 
 
-# --- usage -------------------------------------------------------------------------------------------
+# --- usage
+# -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -86,7 +86,9 @@ def test_steps_stand_for_events_with_their_number_as_id() -> None:
     }  # fmt: skip
     result = step(StepKind.RESULT, tool="shell", ok=True, text="a\nb", seconds=0.5)
     assert of_step(RUN, result) == {
-        "type": "tool_finished", **stamp, "tool": "shell", "ok": True, "preview": "a", "seconds": 0.5, **where
+        "type": "tool_finished", **stamp, "tool": "shell", "ok": True, "preview": "a", (
+            "seconds"
+        ): 0.5, **where
     }  # fmt: skip
     said = step(StepKind.LLM, content="hello", calls=[])
     assert of_step(RUN, said) == {"type": "message", **stamp, "text": "hello", "iteration": 1}

@@ -182,7 +182,8 @@ async def test_a_gate_that_may_have_changed_something_is_not_run_twice(journal, 
 
 HOURS = st.builds(
     lambda start, length: (
-        f"{start // 60:02}:{start % 60:02}-{(start + length) // 60 % 24:02}:{(start + length) % 60:02}"
+        f"{start // 60:02}:{start % 60:02}-{(start + length) // 60 % 24:02}:"
+        f"{(start + length) % 60:02}"
     ),
     st.integers(0, 1439),
     st.integers(60, 1439),

@@ -1,4 +1,6 @@
-"""What a routine shows to its model: the pictures of its globs, each judged, and a word on those it cannot show."""
+"""What a routine shows to its model: the pictures of its globs, each judged, and a word on those it
+cannot show.
+"""
 
 import base64
 import json
@@ -47,12 +49,16 @@ def configured(
 ):
     home.write(
         "config.toml",
-        f'provider = "m"\n[providers.m]\nkind = "{kind}"\nmodel = "{model}"\nbase_url = "{vendor.url}{path}"\n'
+        f'provider = "m"\n[providers.m]\nkind = "{kind}"\nmodel = "{model}"\nbase_url = '
+        f'"{vendor.url}{path}"\n'
         f'api_key = "sk-0123456789"\n{more}',
     )
     home.routine(
         "look",
-        f'[run]\nprompt = "What do you see?"\nmemory = "none"\nmedia = [{media}]\n[run.retry]\nattempts = 1\n',
+        (
+            '[run]\nprompt = "What do you see?"\nmemory = "none"\nmedia = '
+            f"[{media}]\n[run.retry]\nattempts = 1\n"
+        ),
     )
 
 

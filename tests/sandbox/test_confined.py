@@ -99,7 +99,10 @@ async def test_nothing_of_the_daemons_environment_is_there_to_be_read(
 ) -> None:
     monkeypatch.setenv("CANARY", "canary-in-the-environment")
     ended = await cell.sh(
-        "for f in /proc/[0-9]*/environ /proc/self/environ; do tr '\\0' '\\n' < $f; done 2>/dev/null; env"
+        (  # noqa: UP034
+            "for f in /proc/[0-9]*/environ /proc/self/environ; do tr '\\0' '\\n' < $f; done "
+            "2>/dev/null; env"
+        )
     )
     assert "canary" not in ended.output.text().lower()
     assert "PWD" in ended.output.text()  # it did look
@@ -146,7 +149,7 @@ print("uring", fault(lambda: libc.syscall(425, 1, 0)))
 print("setuid", fault(lambda: os.setuid(0)) != "worked", flush=True)
 if os.fork() == 0: print("fork", "worked", flush=True); os._exit(0)
 os.wait()
-"""
+"""  # noqa: E501
     ended = await cell.python(code)
     assert ended.output.text().splitlines() == [
         *(
@@ -283,7 +286,7 @@ program = Running(path={python!r}, argv={words!r}, stdin=os.dup(0), cell={cell.s
                   needs={needed_by(python)!r})
 folder = Path({str(cell.workspace)!r})
 asyncio.run(run([(";", [program])], folder=folder, environment={{}}, seconds=60, output_bytes=1000))
-"""
+"""  # noqa: E501
     with life_line() as (reading, writing):
         with subprocess.Popen([sys.executable, "-c", daemon], stdin=writing) as process:
             os.close(writing)

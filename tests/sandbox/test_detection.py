@@ -1,4 +1,6 @@
-"""Which sandbox there is, is found out by trying to break out; a rung that does not hold is left for the next."""
+"""Which sandbox there is, is found out by trying to break out; a rung that does not hold is left
+for the next.
+"""
 
 import os
 from pathlib import Path
@@ -11,8 +13,9 @@ from daemon.sandbox.detection import PROBES, choose, examine
 from daemon.sandbox.sandbox import Sandbox, User
 from tests.sandbox.conftest import NOT_THERE
 
-# It leaves the limit on processes out as well: where nothing is confined, whatever else the user runs is counted.
-CLAIMING = 'while [ "$1" != -- ]; do shift; done\nshift\ncase "$1" in */prlimit) shift 2;; esac\nexec "$@"\n'
+# It leaves the limit on processes out as well: where nothing is confined, whatever else the user
+# runs is counted.
+CLAIMING = 'while [ "$1" != -- ]; do shift; done\nshift\ncase "$1" in */prlimit) shift 2;; esac\nexec "$@"\n'  # noqa: E501
 LEVELS = ("bubblewrap", "landlock", "profiles")
 
 

@@ -1,4 +1,6 @@
-"""A command line runs as it was planned, and nothing of it is left: however it ends, and wherever it hides."""
+"""A command line runs as it was planned, and nothing of it is left: however it ends, and wherever
+it hides.
+"""
 
 import asyncio
 import json
@@ -16,8 +18,9 @@ import pytest
 from daemon.sandbox import supervisor
 from daemon.sandbox.running import Ended, Running, run
 
-# Two forks and a new session: what a program does that wants to outlive whoever started it. It keeps standard input,
-# which is the writing end of a pipe here, and tells through it that it has hidden itself.
+# Two forks and a new session: what a program does that wants to outlive whoever started it. It
+# keeps standard input, which is the writing end of a pipe here, and tells through it that it has
+# hidden itself.
 ESCAPE = """
 import os, signal
 if os.fork() == 0:
@@ -43,7 +46,9 @@ async def run_in(folder: Path, *pipelines: tuple[str, list[Running]], **limits: 
 
 @contextmanager
 def life_line() -> Iterator[tuple[int, int]]:
-    """Yield the two ends of a pipe: reading meets its end once every process that holds the other one is gone."""
+    """Yield the two ends of a pipe: reading meets its end once every process that holds the other
+    one is gone.
+    """
     reading, writing = os.pipe()
     try:
         yield reading, writing
@@ -62,7 +67,8 @@ def nobody_holds(writing: int, reading: int) -> bool:
     return True
 
 
-# --- what runs -----------------------------------------------------------------------------------------
+# --- what runs
+# -----------------------------------------------------------------------------------------
 
 
 async def test_what_a_program_puts_out_comes_back_in_the_order_it_was_written(
@@ -194,11 +200,15 @@ async def test_a_plan_longer_than_a_pipe_holds_arrives_whole(tmp_path: Path) -> 
     assert ended.output.text() == "500000\n"
 
 
-# --- what a program sees -------------------------------------------------------------------------------
+# --- what a program sees
+# -------------------------------------------------------------------------------
 
 
 async def test_a_program_sees_its_folder_and_nothing_of_ours(tmp_path: Path) -> None:
-    code = "import json, os; print(json.dumps([os.getcwd(), sorted(os.environ), os.getpid() == os.getsid(0)]))"
+    code = (
+        "import json, os; print(json.dumps([os.getcwd(), sorted(os.environ), os.getpid() == "
+        "os.getsid(0)]))"
+    )
     ended = await run_in(tmp_path, (";", [python(code, environment={"EXTRA": "1"})]))
     folder, names, leads_session = json.loads(ended.output.text())
     assert Path(folder) == tmp_path.resolve()
@@ -228,7 +238,8 @@ async def test_nothing_gains_rights_through_a_set_uid_program(tmp_path: Path) ->
     assert "NoNewPrivs:\t1" in ended.output.text()
 
 
-# --- what is left --------------------------------------------------------------------------------------
+# --- what is left
+# --------------------------------------------------------------------------------------
 
 
 @linux
@@ -285,7 +296,7 @@ for _ in range(4):
                 os._exit(0)
         signal.pause()
 signal.pause()
-"""
+"""  # noqa: E501
     with life_line() as (reading, writing):
         ended = await run_in(tmp_path, (";", [python(bomb, stdin=writing)]), seconds=0.5)
         assert (ended.stopped, ended.left) == ("time", ())
@@ -301,7 +312,7 @@ sys.path.insert(0, {str(Path(__file__).parents[2])!r})
 from daemon.sandbox.running import Running, run
 line = [(";", [Running(path=sys.executable, argv=["python", "-I", "-S", "-c", {ESCAPE_AND_STAY!r}], stdin=os.dup(0))])]
 asyncio.run(run(line, folder=Path({str(tmp_path)!r}), environment={{}}, seconds=60, output_bytes=1000))
-"""
+"""  # noqa: E501
     with life_line() as (reading, writing):
         with subprocess.Popen([sys.executable, "-c", daemon], stdin=writing) as process:
             os.close(writing)
@@ -341,7 +352,8 @@ def test_a_child_is_found_with_and_without_the_kernels_own_list_of_children() ->
         child.communicate()
 
 
-# --- what comes out ------------------------------------------------------------------------------------
+# --- what comes out
+# ------------------------------------------------------------------------------------
 
 
 async def test_of_fifty_megabytes_the_two_ends_are_kept_and_the_cut_is_said(tmp_path: Path) -> None:

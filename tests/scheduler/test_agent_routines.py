@@ -1,4 +1,6 @@
-"""What an agent may make and steer: routines of its own, with no more rights than it has, and never a person's file."""
+"""What an agent may make and steer: routines of its own, with no more rights than it has, and never
+a person's file.
+"""
 
 import tomllib
 
@@ -156,12 +158,15 @@ async def test_nothing_is_overwritten_and_no_more_are_made_than_the_policy_lets(
 
 
 async def test_it_has_no_rights_that_its_maker_has_not(home):
-    """The maker may not use sysinfo; what it made may not either, whatever the policy grants to everybody else."""
+    """The maker may not use sysinfo; what it made may not either, whatever the policy grants to
+    everybody else.
+    """
     home.write(
         "policy.toml",
         RULES.replace('routines = ["other"]', "")
         + '[[rule]]\ntool = "file_read"\neffect = "deny"\npaths = ["k*"]\n'
-        'routines = ["planner"]\n[routine.planner]\ntools = ["file_*", "routine"]\nlimits = { tool_calls = 3 }\n',
+        'routines = ["planner"]\n[routine.planner]\ntools = ["file_*", "routine"]\nlimits = { '
+        "tool_calls = 3 }\n",
     )
     await told(home, call(**TEA))
     policy = Policy.load(home.folder / "policy.toml", workspace=home.state / "workspace")

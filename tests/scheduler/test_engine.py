@@ -1,4 +1,6 @@
-"""The engine on a real journal: every slot is started once or accounted for, whatever happens to clock and process."""
+"""The engine on a real journal: every slot is started once or accounted for, whatever happens to
+clock and process.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,8 @@ from daemon.store.journal import Claim, Journal, Portion
 from daemon.system.clock import SystemClock
 from tests.clockwork import HALF_HOURLY, NINE, House, at, loaded, routine
 
-# --- outages ---------------------------------------------------------------------------------------
+# --- outages
+# ---------------------------------------------------------------------------------------
 
 
 async def test_a_slot_starts_one_run_at_its_instant(house: House) -> None:
@@ -213,7 +216,8 @@ async def test_killed_between_any_two_writes_no_slot_is_lost_or_started_twice(
     assert run.slot == at("03 09:00")
 
 
-# --- ringing ---------------------------------------------------------------------------------------
+# --- ringing
+# ---------------------------------------------------------------------------------------
 
 
 async def test_a_ring_too_many_changes_nothing(house: House) -> None:
@@ -341,7 +345,8 @@ async def test_stopped_it_rings_no_more_and_may_be_stopped_again(house: House) -
     assert house.started == []
 
 
-# --- why a slot does not start -----------------------------------------------------------------------
+# --- why a slot does not start
+# -----------------------------------------------------------------------
 
 
 async def test_a_paused_routine_lets_its_slots_pass_and_tells_them(house: House) -> None:
@@ -448,7 +453,8 @@ async def test_so_many_runs_a_day_in_the_routines_own_day(house: House) -> None:
     assert "01 10:30 to 01 14:30, 5 skipped gate" in await house.rows()
 
 
-# --- by hand and by events ---------------------------------------------------------------------------
+# --- by hand and by events
+# ---------------------------------------------------------------------------
 
 
 async def test_a_run_by_hand_ignores_hours_pause_and_gate(house: House) -> None:
@@ -576,7 +582,8 @@ async def test_on_start_heeds_pause_and_hours(house: House) -> None:
     ]
 
 
-# --- reload ------------------------------------------------------------------------------------------
+# --- reload
+# ------------------------------------------------------------------------------------------
 
 
 async def test_a_reload_adds_changes_and_removes(house: House) -> None:

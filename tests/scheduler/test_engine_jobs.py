@@ -1,4 +1,6 @@
-"""APScheduler drives the routines: its own loop rings, our trigger and job store only answer its questions."""
+"""APScheduler drives the routines: its own loop rings, our trigger and job store only answer its
+questions.
+"""
 
 from __future__ import annotations
 
@@ -67,7 +69,7 @@ def test_a_trigger_asks_for_the_next_start_after_now_or_after_the_last_one() -> 
     assert StartTrigger("hand", Schedule.of(timezone="UTC")).get_next_fire_time(None, now) is None
 
 
-async def test_a_schedule_that_cannot_be_reckoned_with_is_asked_again_and_keeps_no_other_from_its_turn() -> (
+async def test_a_schedule_that_cannot_be_reckoned_with_is_asked_again_and_keeps_no_other_from_its_turn() -> (  # noqa: E501
     None
 ):
     """What a trigger raises would end APScheduler's loop."""

@@ -48,7 +48,9 @@ def asked(
     held: bool = False,
     **words: Any,
 ) -> Because:
-    """Ask why about a minute of January; by default about a routine that runs at nine each day, in UTC."""
+    """Ask why about a minute of January; by default about a routine that runs at nine each day, in
+    UTC.
+    """
     made = routine(**{"trigger": {"cron": "0 9 * * *", "timezone": "UTC"}, **words})
     kept = {
         "name": "daily",
@@ -103,8 +105,10 @@ HOURS = {
             },
             "late",
             (
-                "daily started 4 hours 2 minutes late for @: the machine slept over it, or its clock was"
-                ' set, and catch_up = "once" starts the latest missed slot if late by at most half the period (12'
+                "daily started 4 hours 2 minutes late for @: the machine slept over it, or its "
+                "clock was"
+                ' set, and catch_up = "once" starts the latest missed slot if late by at most half '
+                "the period (12"
                 " hours); run TVWXYZ12 is under way."
             ),
         ),
@@ -116,8 +120,10 @@ HOURS = {
             },
             "caught_up",
             (
-                "daily was caught up 1 hour late for @: the daemon was down at the time, and catch_up ="
-                ' "6h" starts the latest missed slot if it is no later than that; run TVWXYZ12 waits for its time.'
+                "daily was caught up 1 hour late for @: the daemon was down at the time, and "
+                "catch_up ="
+                ' "6h" starts the latest missed slot if it is no later than that; run TVWXYZ12 '
+                "waits for its time."
             ),
         ),
         (
@@ -139,7 +145,8 @@ HOURS = {
             {"rows": [row("02 09:00", Outcome.SKIPPED, Reason.NOT_BEFORE)]},
             "skipped",
             (
-                'daily skipped @: it rested, as its last runs had failed (backoff = "30s", doubling up to max = "10m").'
+                'daily skipped @: it rested, as its last runs had failed (backoff = "30s", '
+                'doubling up to max = "10m").'
             ),
         ),
         (
@@ -157,7 +164,8 @@ HOURS = {
             },
             "skipped",
             (
-                "daily skipped @: its gate was closed: the gate's command said no: test -s todo (run TVWXYZ12)."
+                "daily skipped @: its gate was closed: the gate's command said no: test -s todo "
+                "(run TVWXYZ12)."
             ),
         ),
         (
@@ -175,9 +183,9 @@ HOURS = {
             {"rows": [row("01 09:00", Outcome.MISSED, Reason.DOWN, last=at("03 09:00"), count=3)]},
             "missed",
             (
-                "daily missed @, as 3 slots in a row were (Thu 01 Jan 09:00 UTC to Sat 03 Jan 09:00 UTC):"
-                " the daemon was down or asleep, or its clock jumped, and of all missed"
-                " slots only the latest one may be caught up."
+                "daily missed @, as 3 slots in a row were (Thu 01 Jan 09:00 UTC to Sat 03 Jan 09:00 "  # noqa: E501
+                "UTC): the daemon was down or asleep, or its clock jumped, and of all missed slots "
+                "only the latest one may be caught up."
             ),
         ),
         (
@@ -187,7 +195,8 @@ HOURS = {
             },
             "missed",
             (
-                "daily missed @: the daemon was down or asleep, or its clock jumped, and of all missed"
+                "daily missed @: the daemon was down or asleep, or its clock jumped, and of all "
+                "missed"
                 " slots only the latest one may be caught up."
             ),
         ),
@@ -195,8 +204,10 @@ HOURS = {
             {"rows": [row("02 09:00", Outcome.MISSED, Reason.DOWN)]},
             "missed",
             (
-                "daily missed @: the daemon was down or asleep, or its clock jumped, and it was too late by"
-                ' then: catch_up = "once" starts the latest missed slot if late by at most half the period (12 hours).'
+                "daily missed @: the daemon was down or asleep, or its clock jumped, and it was too "  # noqa: E501
+                "late by"
+                ' then: catch_up = "once" starts the latest missed slot if late by at most half the '  # noqa: E501
+                "period (12 hours)."
             ),
         ),
         (
@@ -208,7 +219,8 @@ HOURS = {
             {"now": "02 07:30", "state": {"paused": True, "paused_why": "3 runs in a row failed"}},
             "not_yet",
             (
-                "daily is not due until @, in 1 hour 30 minutes, and will be skipped then: it is paused"
+                "daily is not due until @, in 1 hour 30 minutes, and will be skipped then: it is "
+                "paused"
                 " until it is resumed (3 runs in a row failed)."
             ),
         ),
@@ -219,7 +231,8 @@ HOURS = {
             },
             "not_yet",
             (
-                "daily is not due until @, in 1 hour 30 minutes, and will be skipped then: it lies outside"
+                "daily is not due until @, in 1 hour 30 minutes, and will be skipped then: it lies "
+                "outside"
                 ' of active_days = "mon".'
             ),
         ),
@@ -227,7 +240,8 @@ HOURS = {
             {"baseline": "03 12:00"},
             "before_baseline",
             (
-                "daily did not start at @: the schedule counts since Sat 03 Jan 12:00 UTC, when it was"
+                "daily did not start at @: the schedule counts since Sat 03 Jan 12:00 UTC, when it "
+                "was"
                 " first seen, edited, enabled or resumed, or the clock was put back."
             ),
         ),
@@ -241,7 +255,8 @@ HOURS = {
             {"trigger": {"cron": "0 8 * * *", "timezone": "UTC"}},
             "never_due",
             (
-                "daily is never due at @: it runs at 08:00, UTC; its slots around that are Fri 02 Jan"
+                "daily is never due at @: it runs at 08:00, UTC; its slots around that are Fri 02 "
+                "Jan"
                 " 08:00 UTC and Sat 03 Jan 08:00 UTC."
             ),
         ),
@@ -263,7 +278,8 @@ HOURS = {
             },
             "ran",
             (
-                "daily was started as the daemon started (on_start = true) at @, not by its schedule;"
+                "daily was started as the daemon started (on_start = true) at @, not by its "
+                "schedule;"
                 " run TVWXYZ12 succeeded."
             ),
         ),
@@ -313,7 +329,8 @@ def test_a_routine_that_is_held_back_says_what_would_let_it_go() -> None:
         "02 09:00", rows=[row("02 09:00", Outcome.SKIPPED, Reason.GATE, rule=UNREHEARSED)]
     )
     assert before.sentence == (
-        "daily skipped Fri 02 Jan 09:00 UTC: it was held back (rehearse_first = true, and no rehearsal of it as it is "
+        "daily skipped Fri 02 Jan 09:00 UTC: it was held back (rehearse_first = true, and no "
+        "rehearsal of it as it is "
         "now was approved); agentctl rehearse daily shows what it would do."
     )
     coming = asked("06 09:00", held=True)
@@ -327,7 +344,8 @@ def test_on_another_machine_it_says_which_ones_it_is_for() -> None:
     because = asked("02 09:00", elsewhere="not on this machine: desk is none of box-*")
     assert because.outcome == "elsewhere"
     assert because.sentence == (
-        "daily does not start here at Fri 02 Jan 09:00 UTC: not on this machine: desk is none of box-*."
+        "daily does not start here at Fri 02 Jan 09:00 UTC: not on this machine: desk is none "
+        "of box-*."
     )
 
 
@@ -339,7 +357,8 @@ def test_a_slot_that_waits_for_its_spread_says_when_it_starts() -> None:
         trigger={"cron": "0 9 * * *", "timezone": "UTC", "spread": "10m"},
     )
     assert because.sentence == (
-        f"daily is due since Fri 02 Jan 09:00 UTC and starts at {at('02 09:00') + offset:%a %d %b %H:%M:%S} UTC,"
+        "daily is due since Fri 02 Jan 09:00 UTC and starts at "
+        f"{at('02 09:00') + offset:%a %d %b %H:%M:%S} UTC,"
         ' by spread = "10m".'
     )
 

@@ -1,4 +1,6 @@
-"""Routines that are held up: paused by a person, resting after failures, started apart after a night down."""
+"""Routines that are held up: paused by a person, resting after failures, started apart after a
+night down.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,8 @@ async def succeed(house: House) -> None:
         await house.engine.ended(await house.journal.get(run.id))
 
 
-# --- a person's pause ------------------------------------------------------------------------------
+# --- a person's pause
+# ------------------------------------------------------------------------------
 
 
 async def test_a_pause_until_a_moment_ends_by_itself(house: House) -> None:
@@ -109,7 +112,8 @@ async def test_the_clock_set_back_into_a_pause_that_has_ended_does_not_pause_aga
     assert house.started == ["daily 01 09:00", "daily 01 09:30"]
 
 
-# --- failing ---------------------------------------------------------------------------------------
+# --- failing
+# ---------------------------------------------------------------------------------------
 
 
 async def test_a_routine_that_fails_rests_longer_each_time(house: House) -> None:
@@ -227,7 +231,8 @@ async def test_cancelled_and_skipped_runs_are_no_failures(house: House) -> None:
     assert not house.engine.states["daily"].paused
 
 
-# --- apart -----------------------------------------------------------------------------------------
+# --- apart
+# -----------------------------------------------------------------------------------------
 
 
 async def test_after_a_night_down_runs_start_a_few_seconds_apart(house: House) -> None:
@@ -248,7 +253,8 @@ async def test_runs_on_time_do_not_wait_for_each_other(house: House) -> None:
     assert [run.not_before for run in house.submitted] == [None] * 5
 
 
-# --- the numbers -----------------------------------------------------------------------------------
+# --- the numbers
+# -----------------------------------------------------------------------------------
 
 laws = settings(deadline=None, derandomize=True, max_examples=100)
 spans = st.timedeltas(timedelta(seconds=1), timedelta(days=365))
@@ -286,7 +292,8 @@ def test_late_runs_never_wait_longer_than_there_is_sense_in() -> None:
     assert [apart(n).total_seconds() for n in (0, 1, 2, 39, 40, 10_000)] == [0, 3, 6, 117, 120, 120]
 
 
-# --- on the real process -----------------------------------------------------------------------------
+# --- on the real process
+# -----------------------------------------------------------------------------
 
 
 async def test_a_failing_routine_is_paused_shown_and_resumed(home: Home) -> None:

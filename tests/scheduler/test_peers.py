@@ -1,4 +1,6 @@
-"""What users of other schedulers reported, lived through here. Each test names the threads it answers.
+"""What users of other schedulers reported, lived through here.
+
+Each test names the threads it answers.
 
 OC openclaw/openclaw, HA NousResearch/hermes-agent, MO moltis; the others are written out.
 """
@@ -17,7 +19,8 @@ from daemon.scheduler.run_queue import Lane, LocalExecutor
 from tests.acceptance.story import Home, Vendor
 from tests.clockwork import HALF_HOURLY, FakeEventLoop, House, at, loaded, routine
 
-# --- a run due during a restart disappears without a trace ------------------------------------------
+# --- a run due during a restart disappears without a trace
+# ------------------------------------------
 
 
 async def test_a_slot_thirteen_seconds_into_a_restart_is_not_lost(house: House) -> None:
@@ -46,7 +49,9 @@ async def test_three_days_down_leave_a_row_for_every_slot_and_one_run(house: Hou
 
 
 async def test_a_daily_job_never_jumps_over_a_day_however_long_its_run_takes(house: House) -> None:
-    """OC#17852, OC#12025: the next slot was computed from the end of a run, and a long run silenced the scheduler."""
+    """OC#17852, OC#12025: the next slot was computed from the end of a run, and a long run silenced
+    the scheduler.
+    """
     await house.boot(routine(), routine("other", HALF_HOURLY))
     await house.reach("01 09:00")
     (long,) = [run for run in house.submitted if run.routine == "daily"]
@@ -61,7 +66,8 @@ async def test_a_daily_job_never_jumps_over_a_day_however_long_its_run_takes(hou
     assert len([run for run in house.submitted if run.routine == "other"]) >= 49
 
 
-# --- a catch-up fires stale work --------------------------------------------------------------------
+# --- a catch-up fires stale work
+# --------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -84,11 +90,14 @@ async def test_the_market_check_of_eleven_does_not_run_at_ten_past_ten_at_night(
     assert house.started == []
 
 
-# --- a running flag that never clears, a wedged lane ------------------------------------------------
+# --- a running flag that never clears, a wedged lane
+# ------------------------------------------------
 
 
 async def test_a_run_that_died_with_its_process_does_not_block_its_routine(house: House) -> None:
-    """OC#142638, OC#133223, OC#57058, OC#18120, OC#17554, OC#30096: the job was dead until disabled and enabled."""
+    """OC#142638, OC#133223, OC#57058, OC#18120, OC#17554, OC#30096: the job was dead until disabled
+    and enabled.
+    """
     await house.boot(routine())
     await house.reach("01 09:00")
     (run,) = house.submitted
@@ -136,7 +145,8 @@ async def test_a_run_that_hangs_holds_up_neither_the_clock_nor_the_others_and_ca
     assert lived == ["other"]
 
 
-# --- two schedulers, every job twice ----------------------------------------------------------------
+# --- two schedulers, every job twice
+# ----------------------------------------------------------------
 
 
 async def test_a_second_daemon_goes_away_and_names_the_first(home: Home) -> None:
@@ -167,11 +177,14 @@ async def test_two_schedulers_on_one_ledger_start_a_slot_once(house: House) -> N
     await twin.stop()
 
 
-# --- delivery failed, status ok ---------------------------------------------------------------------
+# --- delivery failed, status ok
+# ---------------------------------------------------------------------
 
 
 async def test_a_report_that_did_not_arrive_is_not_a_success(home: Home) -> None:
-    """HA#83993 (13 hours of silence), OC PR#100916, OC#113181; and the run itself is none the worse: OC#29973."""
+    """HA#83993 (13 hours of silence), OC PR#100916, OC#113181; and the run itself is none the
+    worse: OC#29973.
+    """
     home.routine("report", '[run]\nprompt = "x"\n[[deliver]]\nto = "file"\npath = "reports/x.md"\n')
     await home.start()
     home.workspace.joinpath("reports").write_text("in the way")
@@ -185,7 +198,8 @@ async def test_a_report_that_did_not_arrive_is_not_a_success(home: Home) -> None
     assert "✓" not in listed
 
 
-# --- a herd, or one slow job that starves all -------------------------------------------------------
+# --- a herd, or one slow job that starves all
+# -------------------------------------------------------
 
 
 async def test_a_hanging_model_starves_neither_facts_nor_the_one_behind_it(home: Home) -> None:
@@ -196,7 +210,8 @@ async def test_a_hanging_model_starves_neither_facts_nor_the_one_behind_it(home:
     async with Vendor([{"text": "never", "hang": True}]) as vendor:
         home.write(
             "config.toml",
-            f'provider = "local"\n[providers.local]\nkind = "open_source"\nmodel = "m"\nbase_url = "{vendor.url}/v1"\n'
+            'provider = "local"\n[providers.local]\nkind = "open_source"\nmodel = "m"\nbase_url = '
+            f'"{vendor.url}/v1"\n'
             "[daemon]\nmax_concurrent = 1\n",
         )
         await home.start()
@@ -238,7 +253,8 @@ async def test_a_thousand_at_nine_are_a_line_and_no_herd() -> None:
     assert ended == sorted(ended)
 
 
-# --- the wrong hour, and days on which clocks change ------------------------------------------------
+# --- the wrong hour, and days on which clocks change
+# ------------------------------------------------
 
 # zone, the night of a change, crontab line, every slot of the two days around it in local time
 NIGHTS = [
@@ -258,7 +274,9 @@ NIGHTS = [
 async def test_the_nights_on_which_clocks_change_lose_no_slot_and_double_none(
     house: House, zone: str, day: str, line: str, slots: list[str]
 ) -> None:
-    """use-agent-os/agent-os#2472, MO#49, cortextos PR#589, AI-Employee PR#268, aiocron#7, aiocron#28."""
+    """use-agent-os/agent-os#2472, MO#49, cortextos PR#589, AI-Employee PR#268, aiocron#7,
+    aiocron#28.
+    """
     begin = datetime.fromisoformat(day).replace(tzinfo=ZoneInfo(zone))
     await house.reach(
         (begin.astimezone(ZoneInfo("UTC")) - timedelta(minutes=1)).strftime("%Y-%m-%dT%H:%M")
@@ -275,13 +293,17 @@ async def test_the_nights_on_which_clocks_change_lose_no_slot_and_double_none(
     assert all(row.endswith(" ran") for row in await house.rows())
 
 
-# --- a laptop that slept ----------------------------------------------------------------------------
+# --- a laptop that slept
+# ----------------------------------------------------------------------------
 
 
 async def test_a_laptop_that_slept_runs_its_slot_when_it_wakes_and_not_hours_later(
     house: House,
 ) -> None:
-    """cc-connect#1798 (+9 h 57 min), anthropics/claude-code#60144. On the real process: test_faketime.py."""
+    """cc-connect#1798 (+9 h 57 min), anthropics/claude-code#60144.
+
+    On the real process: test_faketime.py.
+    """
     await house.boot(routine())
     await house.set_clock("01 18:57")
     assert await house.rows() == ["01 09:00 late"]

@@ -228,7 +228,9 @@ async def test_runs_of_one_routine_wait_for_each_other_while_others_pass():
 
 
 def lanes(**limits):
-    """Return which lane a run is on: the first word of its routine's name; `offline` asks no model."""
+    """Return which lane a run is on: the first word of its routine's name; `offline` asks no
+    model.
+    """
 
     def lane_of(run):
         name = run.routine.split()[0]

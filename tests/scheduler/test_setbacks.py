@@ -79,7 +79,7 @@ async def test_a_pause_told_ahead_of_the_clock_stays_told_as_far_as_the_clock_ha
     assert await house.rows() == ["01 08:30 to 01 10:00, 4 skipped paused", "01 10:30 ran"]
 
 
-async def test_after_a_clock_of_2031_was_put_right_a_slot_it_then_jumps_over_is_late_and_not_caught_up(
+async def test_after_a_clock_of_2031_was_put_right_a_slot_it_then_jumps_over_is_late_and_not_caught_up(  # noqa: E501
     house: House,
 ) -> None:
     house.time.move_to(at("2031-05-05T08:00"))
@@ -101,7 +101,7 @@ async def test_a_step_of_which_no_timer_told_is_noticed_with_the_next_slot(house
     assert await house.rows("daily") == ["01 08:30 missed down", "01 09:00 ran"]
 
 
-async def test_a_clock_that_is_set_again_while_the_alarms_are_set_anew_leaves_none_at_the_wrong_time(
+async def test_a_clock_that_is_set_again_while_the_alarms_are_set_anew_leaves_none_at_the_wrong_time(  # noqa: E501
     house: House,
 ) -> None:
     await house.boot(*(routine(f"r{number}") for number in range(SLICE + 1)))
@@ -170,7 +170,9 @@ async def test_what_ran_by_a_clock_that_was_ahead_is_not_the_last_slot_that_why_
 
 
 class Upheavals(RuleBasedStateMachine):
-    """Two routines, and every way in which their time can be upset; beside them, which slots are to be told."""
+    """Two routines, and every way in which their time can be upset; beside them, which slots are to
+    be told.
+    """
 
     frozen: FrozenDateTimeFactory
 

@@ -1,4 +1,6 @@
-"""What starts runs besides the clock, on a real journal and real files: each event once, whatever happens."""
+"""What starts runs besides the clock, on a real journal and real files: each event once, whatever
+happens.
+"""
 
 from __future__ import annotations
 
@@ -99,7 +101,8 @@ def after(name: str, *parents: str, **trigger: Any) -> Any:
 BACKUP = routine("backup", {})
 
 
-# --- files -----------------------------------------------------------------------------------------
+# --- files
+# -----------------------------------------------------------------------------------------
 
 
 async def test_files_that_land_together_start_one_run_that_is_told_of_them(
@@ -271,7 +274,8 @@ async def test_files_that_are_long_gone_are_forgotten_at_start(house: Workplace)
     }
 
 
-# --- chains ----------------------------------------------------------------------------------------
+# --- chains
+# ----------------------------------------------------------------------------------------
 
 
 async def test_a_routine_starts_after_another_and_is_told_what_that_said(house: Workplace) -> None:
@@ -415,7 +419,8 @@ async def test_an_edit_that_would_close_a_circle_with_what_was_kept_is_refused(
     assert house.engine.routines["a"].trigger.after == ("b",)
 
 
-# --- webhooks --------------------------------------------------------------------------------------
+# --- webhooks
+# --------------------------------------------------------------------------------------
 
 DOOR = routine("door", {"webhook": True})
 
@@ -466,7 +471,8 @@ async def test_what_may_not_run_refuses_says_why_and_takes_the_message_when_it_c
     assert house.submitted == [run]
 
 
-# --- machines --------------------------------------------------------------------------------------
+# --- machines
+# --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("globs", [["box-*"], ["BOX-1"], ["*.example.org"], ["other", "box-?"], []])
@@ -506,7 +512,8 @@ async def test_elsewhere_it_is_listed_with_the_reason_and_starts_by_hand_only(
     assert (await house.engine.trigger("daily")).routine == "daily"
 
 
-# --- words -----------------------------------------------------------------------------------------
+# --- words
+# -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

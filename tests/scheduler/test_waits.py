@@ -1,4 +1,6 @@
-"""Whatever a clock does, nothing waits longer than it was meant to: runs, deliveries, questions, pauses, incidents."""
+"""Whatever a clock does, nothing waits longer than it was meant to: runs, deliveries, questions,
+pauses, incidents.
+"""
 
 from __future__ import annotations
 
@@ -38,12 +40,16 @@ WAITS = st.integers(1, 20 * 3600).map(lambda seconds: timedelta(seconds=seconds)
 
 
 class Machine:
-    """A journal, an engine and an executor as a daemon has them; runs wait or ask once, then they succeed."""
+    """A journal, an engine and an executor as a daemon has them; runs wait or ask once, then they
+    succeed.
+    """
 
     def __init__(self, folder: Path, time: FrozenDateTimeFactory) -> None:
         self.folder, self.time = folder, time
         self.first_waits: dict[str, timedelta | None] = {}
-        """By routines whose next run does not succeed at once: how long it is put off; None: it asks a person."""
+        """By routines whose next run does not succeed at once: how long it is put off; None: it
+        asks a person.
+        """
         self.finished: set[str] = set()
         self.db: Database | None = None
 
@@ -114,7 +120,9 @@ class Machine:
             await asyncio.gather(*tasks)
 
     async def ring(self) -> None:
-        """Do what is due at this moment, as APScheduler, the executor, outbox and approvals of a daemon do."""
+        """Do what is due at this moment, as APScheduler, the executor, outbox and approvals of a
+        daemon do.
+        """
         self.executor.start_due()
         await self.quiet()
         if (timer_ends := self.event_loop.timer_ends) and timer_ends <= datetime.now(UTC):
@@ -141,7 +149,7 @@ async def machine(tmp_path: Path, time: FrozenDateTimeFactory) -> Any:
     await made.crash()
 
 
-async def test_a_reminder_and_a_cool_down_are_counted_from_now_once_a_clock_that_was_ahead_is_set_back(
+async def test_a_reminder_and_a_cool_down_are_counted_from_now_once_a_clock_that_was_ahead_is_set_back(  # noqa: E501
     machine: Machine,
 ) -> None:
     journal = machine.journal

@@ -20,7 +20,9 @@ LONGEST = 120
 
 
 async def facts_of(box: Installation, waiting: dict[str, Any]) -> dict[str, Any]:
-    """Return what is said of everything that was over when the daemon was killed, as JSON by verb."""
+    """Return what is said of everything that was over when the daemon was killed, as JSON by
+    verb.
+    """
     moving = {str(value) for value in waiting.values()}
     runs = [
         run

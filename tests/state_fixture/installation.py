@@ -1,7 +1,8 @@
-"""A home folder, its state folder and the `agentd` and `agentctl` processes that work on them, seen from outside only.
+"""A home folder, its state folder and the `agentd` and `agentctl` processes that work on them, seen
+from outside only.
 
-Nothing of the daemon is imported: its programs are those that pyproject.toml names, and all that is known of them is
-what they write to stdout, to the control socket and to files.
+Nothing of the daemon is imported: its programs are those that pyproject.toml names, and all that is
+known of them is what they write to stdout, to the control socket and to files.
 """
 
 from __future__ import annotations
@@ -28,7 +29,10 @@ ROOT = Path(__file__).parents[2]
 LIBFAKETIME = next(iter(sorted(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"))), None)
 ZONE = ZoneInfo("Europe/Berlin")
 PLACE = Path("/mnt/agentd")
-"""Where the fixture was made. An approval is bound to its folder, so only there the parked call is the same call."""
+"""Where the fixture was made.
+
+An approval is bound to its folder, so only there the parked call is the same call.
+"""
 PATIENCE = 240.0
 """Seconds until something that has to happen is given up; a busy machine takes its time."""
 
@@ -48,9 +52,11 @@ class Ended:
 
 
 class Installation:
-    """`folder` holds `home` (config, policy, routines) and `state`; with `mounted`, processes see it at PLACE.
+    """`folder` holds `home` (config, policy, routines) and `state`; with `mounted`, processes see
+    it at PLACE.
 
-    The path of `folder` has to be short: the control socket lies in it, and its path may have 100 bytes.
+    The path of `folder` has to be short: the control socket lies in it, and its path may have 100
+    bytes.
     """
 
     def __init__(self, folder: Path, *, mounted: bool) -> None:
@@ -79,7 +85,9 @@ class Installation:
         }
 
     def set_clock(self, moment: str) -> None:
-        """Set the clock of all processes of this installation, running ones too, to a local time."""
+        """Set the clock of all processes of this installation, running ones too, to a local
+        time.
+        """
         offset = datetime.fromisoformat(moment).replace(tzinfo=ZONE).timestamp() - time.time()
         new = self.clock.with_suffix(".new")
         new.write_text(f"{offset:+.0f}")
@@ -94,12 +102,18 @@ class Installation:
             assert f'"{url}"  # {name}' in text, f"config.toml has no line marked `# {name}`"
         path.write_text(text)
 
-    # --- processes --------------------------------------------------------------------------------------
+    # --- processes
+    # --------------------------------------------------------------------------------------
 
     def command(self, program: str, *arguments: object) -> list[str]:
-        """Return the command line of one of our programs, with its environment and its place in the file system."""
+        """Return the command line of one of our programs, with its environment and its place in the
+        file system.
+        """
         module, function = _scripts()[program].split(":")
-        code = f"import sys; from {module} import {function}; sys.argv[0] = {program!r}; sys.exit({function}())"
+        code = (
+            f"import sys; from {module} import {function}; sys.argv[0] = {program!r}; "
+            f"sys.exit({function}())"
+        )
         python = [sys.executable, "-c", code, *map(str, arguments)]
         if not self.mounted:
             return ["env", *(f"{name}={value}" for name, value in self.faketime.items()), *python]
@@ -189,7 +203,9 @@ class Installation:
             await self.kill()
 
     async def until(self, what: str, check: Callable[[], Any]) -> Any:
-        """Ask until the answer is true; AssertionError with the daemon's last words if it never is."""
+        """Ask until the answer is true; AssertionError with the daemon's last words if it never
+        is.
+        """
         try:
             async with asyncio.timeout(PATIENCE):
                 while not (answer := await _result(check())):

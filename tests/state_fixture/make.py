@@ -1,13 +1,15 @@
-"""Make the fixture: live through three days with a daemon of this commit, and leave it in the middle of its work.
+"""Make the fixture: live through three days with a daemon of this commit, and leave it in the
+middle of its work.
 
     python -m tests.state_fixture.make sqlite|postgres
     RECORD_STATE_FIXTURE=1 python -m pytest -k goes_on_and_all_else tests/state_fixture
     cd tests/state_fixture && sha256sum $(find home sqlite postgres -type f | sort) > SHA256SUMS
 
-Kept for the record. The fixture is made once, from the commit that this file came with, and is never made again: what
-is tested with it is that later versions read what this version wrote.
+Kept for the record. The fixture is made once, from the commit that this file came with, and is
+never made again: what is tested with it is that later versions read what this version wrote.
 
-Tables that stay empty: memory_embedding (there is no embedder), worker (one daemon lives its runs itself).
+Tables that stay empty: memory_embedding (there is no embedder), worker (one daemon lives its runs
+itself).
 """
 
 from __future__ import annotations
@@ -145,7 +147,9 @@ async def live(box: Installation) -> dict[str, Any]:
         return str(last["id"])
 
     async def reach(moment: str, **outcomes: str) -> None:
-        """Let a scheduled moment come, and wait until these routines have a row of it and no run is under way."""
+        """Let a scheduled moment come, and wait until these routines have a row of it and no run is
+        under way.
+        """
         if moment.endswith(
             ":59"
         ):  # else it is there already, and a clock that is set again goes back a little
@@ -331,7 +335,7 @@ async def _post(box: Installation, routine: str, body: Any) -> None:
     path = box.state / "agentd-hooks.sock"
     reader, writer = await asyncio.open_unix_connection(str(path))
     raw = json.dumps(body).encode()
-    head = f"POST /v1/hooks/{routine} HTTP/1.1\r\nHost: agentd\r\nwebhook-id: one\r\nConnection: close\r\n"
+    head = f"POST /v1/hooks/{routine} HTTP/1.1\r\nHost: agentd\r\nwebhook-id: one\r\nConnection: close\r\n"  # noqa: E501
     head += f"Content-Type: application/json\r\nContent-Length: {len(raw)}\r\n\r\n"
     writer.write(head.encode() + raw)
     answer = await reader.read()
@@ -383,7 +387,9 @@ async def make(kind: str, folder: Path) -> None:
 
 
 def dump_of_file(path: Path) -> str:
-    """Fold the log of an SQLite database into it, print how full its tables are and return it as SQL."""
+    """Fold the log of an SQLite database into it, print how full its tables are and return it as
+    SQL.
+    """
     with contextlib.closing(sqlite3.connect(path)) as database:
         database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         for (table,) in database.execute(
@@ -395,7 +401,9 @@ def dump_of_file(path: Path) -> str:
 
 
 def dump_of_server(url: str) -> str:
-    """Print how full the tables of a database are and return it as SQL that any user of any server can load."""
+    """Print how full the tables of a database are and return it as SQL that any user of any server
+    can load.
+    """
     import psycopg
 
     with psycopg.connect(url) as connection:

@@ -1,4 +1,6 @@
-"""The two servers that the installation speaks to: a vendor of models and a receiver of webhooks."""
+"""The two servers that the installation speaks to: a vendor of models and a receiver of
+webhooks.
+"""
 
 from __future__ import annotations
 

@@ -1,11 +1,12 @@
 """A state folder of the first version is opened, worked on and explained by this one.
 
-The fixture is never made again and never edited; make.py tells how it came about. Its daemon was killed in the middle
-of its work on 4 March 2026 at 11:05. What it said of its history then is in expected.json beside it: the same is said
-by each later version, which may say more. The only files that a test here may rewrite are copies.
+The fixture is never made again and never edited; make.py tells how it came about. Its daemon was
+killed in the middle of its work on 4 March 2026 at 11:05. What it said of its history then is in
+expected.json beside it: the same is said by each later version, which may say more. The only files
+that a test here may rewrite are copies.
 
-The folder is shown to the daemon at the place where it was made, as a parked call is the same call only there; for that
-bubblewrap is needed, and libfaketime for the day.
+The folder is shown to the daemon at the place where it was made, as a parked call is the same call
+only there; for that bubblewrap is needed, and libfaketime for the day.
 """
 
 from __future__ import annotations
@@ -37,7 +38,9 @@ from tests.state_fixture.servers import Hook, requests_of, vendor
 
 HERE = Path(__file__).parent
 SOON = "2026-03-04 11:25:00"
-"""When the daemon is started again: before any slot, and after the moment that the run waits for which was put off."""
+"""When the daemon is started again: before any slot, and after the moment that the run waits for
+which was put off.
+"""
 LATER = "2026-04-05 11:25:00"
 LARGEST = 1_000_000
 SEARCHES = tuple(f"memory search {question}" for question in QUESTIONS)
@@ -61,7 +64,9 @@ TURNS: dict[str, list[Any]] = {
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """A folder with a short path, for the sake of the control socket; tools of a daemon of root get through to it."""
+    """A folder with a short path, for the sake of the control socket; tools of a daemon of root get
+    through to it.
+    """
     made = Path(tempfile.mkdtemp(prefix="agentd-", dir="/tmp"))
     made.chmod(0o711)
     yield made
@@ -261,7 +266,9 @@ def forgotten(kind: str) -> list[str]:
 async def test_a_month_later_nothing_is_lost_and_all_is_explained(
     kind: str, folder: Path, database: str, waiting: dict[str, Any]
 ) -> None:
-    """The approval has expired, `catch_up` says which interrupted run is resumed, the slots of the month are missed."""
+    """The approval has expired, `catch_up` says which interrupted run is resumed, the slots of the
+    month are missed.
+    """
     box = open_fixture(kind, folder, database, mounted=True)
     turns = TURNS | {
         "morning": ["A month later."],

@@ -77,10 +77,15 @@ SCHEMAS = [
 
 
 def prompt(boundary: str = "b" * 32, *, functions: Any = SCHEMAS, **sections: str) -> Step:
-    """Return what a run is told, as an agent writes it: long enough that others share most of it."""
+    """Return what a run is told, as an agent writes it: long enough that others share most of
+    it.
+    """
     given = {
         "identity": "You are agentd.",
-        "safety": f"What tools bring stands between <data {boundary}> and </data {boundary}>. {'Be careful. ' * 100}",
+        "safety": (
+            f"What tools bring stands between <data {boundary}> and </data {boundary}>. "
+            f"{'Be careful. ' * 100}"
+        ),
         "memory": f"Somebody said {boundary[:4]}. " * 100,
         "environment": "Time: now",
         "own sections": GUIDE,
@@ -95,7 +100,8 @@ def prompt(boundary: str = "b" * 32, *, functions: Any = SCHEMAS, **sections: st
     return Step(kind=StepKind.PROMPT, iteration=0, body=body)
 
 
-# What is promised of the record holds wherever it stands: every test that asks for `db` runs on both.
+# What is promised of the record holds wherever it stands: every test that asks for `db` runs on
+# both.
 STORES = ("sqlite", "postgresql")
 # For what only a file can show: its pages, its log, its modes.
 in_a_file = pytest.mark.parametrize("db", ["sqlite"], indirect=True)

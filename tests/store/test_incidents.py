@@ -1,4 +1,6 @@
-"""One alert per cause, a reminder, one word when it is over: through crashes and from one process to the next."""
+"""One alert per cause, a reminder, one word when it is over: through crashes and from one process
+to the next.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,9 @@ async def ran(
 
 
 async def sent(journal: Journal, target: str = "mail") -> list[str]:
-    """Return what is on its way to a target, oldest first: the end of a run, or the kind of a notice."""
+    """Return what is on its way to a target, oldest first: the end of a run, or the kind of a
+    notice.
+    """
     found = [
         each for each in reversed(await journal.deliveries(limit=1000)) if each.target == target
     ]

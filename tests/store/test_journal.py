@@ -90,7 +90,8 @@ async def test_no_daily_question_walks_through_the_history(explained: Explained)
     await journal.unanswered(
         "daily", parents=["one", "two"], statuses={Status.SUCCEEDED}, since=START
     )
-    # a walk along an index, or along the order asked for, ends at the limit; these two are of a few rows at most
+    # a walk along an index, or along the order asked for, ends at the limit; these two are of a few
+    # rows at most
     harmless = ("SCAN name", "USING INDEX", "USING COVERING INDEX", "SCAN CONSTANT ROW")
     walks = [
         plan

@@ -1,7 +1,9 @@
-"""Any order of moves, with crashes: no acknowledged step is lost, no stale owner writes, no slot is given twice.
+"""Any order of moves, with crashes: no acknowledged step is lost, no stale owner writes, no slot is
+given twice.
 
-A crash is an image: while the writer stands still, the files are copied as kill -9 would leave them, and life goes on
-from the copy. Steps that were handed in but not acknowledged by then are gone; nothing else may be.
+A crash is an image: while the writer stands still, the files are copied as kill -9 would leave
+them, and life goes on from the copy. Steps that were handed in but not acknowledged by then are
+gone; nothing else may be.
 """
 
 from __future__ import annotations
@@ -50,7 +52,8 @@ class JournalMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.runner = asyncio.Runner()
-        # in memory where there is such a place: hundreds of commits would wait for a disk that this test does not doubt
+        # in memory where there is such a place: hundreds of commits would wait for a disk that this
+        # test does not doubt
         self.folder = Path(tempfile.mkdtemp(dir=SHM if SHM.is_dir() else None))
         self.lives = 0
         self.slots: dict[tuple[str, int], str] = {}
@@ -83,7 +86,9 @@ class JournalMachine(RuleBasedStateMachine):
             shutil.rmtree(self.folder)
 
     def alive(self, holder: tuple[Journal, Run]) -> tuple[Journal, Run]:
-        """Return the holder; one who died in a crash is heard as if the next process had got hold of its run."""
+        """Return the holder; one who died in a crash is heard as if the next process had got hold
+        of its run.
+        """
         journal, run = holder
         return (journal if journal._db is self.db else self.journal), run
 
@@ -110,7 +115,9 @@ class JournalMachine(RuleBasedStateMachine):
 
     @rule(routine=ROUTINES, count=st.integers(1, 3), reason=st.sampled_from(list(Reason)))
     def account(self, routine: str, count: int, reason: Reason) -> None:
-        """Account for what follows the last slot that is accounted for, as the engine does; a second time for luck."""
+        """Account for what follows the last slot that is accounted for, as the engine does; a
+        second time for luck.
+        """
         first = max((minute for name, minute in self.slots if name == routine), default=-1) + 1
         last = first + count - 1
         for _ in range(2):

@@ -1,4 +1,6 @@
-"""The journal on a server: what becomes of it when the server goes away, and what others may do meanwhile."""
+"""The journal on a server: what becomes of it when the server goes away, and what others may do
+meanwhile.
+"""
 
 from __future__ import annotations
 
@@ -138,7 +140,10 @@ async def test_two_processes_that_look_and_then_write_do_not_meet(
         row = connection.execute("SELECT value FROM meta WHERE key = 'n'").fetchone()
         number = int(row[0]) + 1 if row else 1
         connection.execute(
-            "INSERT INTO meta VALUES ('n', ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value",
+            (
+                "INSERT INTO meta VALUES ('n', ?) ON CONFLICT (key) DO UPDATE SET value = "
+                "excluded.value"
+            ),
             (str(number),),
         )
 
@@ -243,7 +248,9 @@ async def test_a_server_that_is_away_for_a_moment_is_waited_for(
 async def test_a_commit_whose_answer_is_lost_is_neither_lost_nor_repeated(
     mortal: Any, server: Server
 ) -> None:
-    """The server dies in the COMMIT: before it stood, or after it stood and before we heard of it."""
+    """The server dies in the COMMIT: before it stood, or after it stood and before we heard of
+    it.
+    """
     asked = 0
 
     def count_up(connection: Any) -> int:

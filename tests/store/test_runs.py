@@ -375,7 +375,11 @@ async def test_an_end_is_kept_whole(ledger: Ledger, clock: Clock) -> None:
     usage = Usage(input=10, cache_read=4, cache_write=3, output=2, reasoning=1)
     ended = await ledger.journal.end(
         run.to(
-            Status.FAILED, report="half \udc80", detail="why", active=29.5, provider="claude", model="m", usage=usage,
+            Status.FAILED, report="half \udc80", detail="why", active=29.5, provider=(
+                "claude"
+            ), model=(
+                "m"
+            ), usage=usage,
             iterations=3,
         )
     )  # fmt: skip

@@ -1,4 +1,6 @@
-"""The clock of a database that processes share was ahead, and is set right: no lease and no wait lasts until then."""
+"""The clock of a database that processes share was ahead, and is set right: no lease and no wait
+lasts until then.
+"""
 
 from __future__ import annotations
 

@@ -18,7 +18,9 @@ from tests.store.conftest import Ledger
 
 
 def shape(connection: sqlite3.Connection) -> dict[str, object]:
-    """Return everything about a schema that SQLite tells: columns, keys and indexes of each table."""
+    """Return everything about a schema that SQLite tells: columns, keys and indexes of each
+    table.
+    """
     found: dict[str, object] = {}
     named = connection.execute(
         "SELECT name, sql FROM sqlite_master WHERE type = 'table'"

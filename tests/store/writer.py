@@ -1,9 +1,11 @@
-"""A process for others to watch or kill: it lives a run, step by step, and says what it has been promised.
+"""A process for others to watch or kill: it lives a run, step by step, and says what it has been
+promised.
 
     python -m tests.store.writer PLAIN DURABLE [LIMIT] < …
 
-It opens a run in ./agentd.db, appends PLAIN steps and then DURABLE ones, and prints the number of each step once its
-commit is acknowledged. With LIMIT no file may grow beyond that many bytes until a line comes in on stdin.
+It opens a run in ./agentd.db, appends PLAIN steps and then DURABLE ones, and prints the number of
+each step once its commit is acknowledged. With LIMIT no file may grow beyond that many bytes until
+a line comes in on stdin.
 """
 
 from __future__ import annotations
@@ -40,7 +42,9 @@ async def write(plain: int, durable: int, limit: int | None) -> None:
 
 
 async def append(journal: Journal, run: Run, number: int, *, durable: bool) -> Run:
-    """Append one step; when the disk is full say so, wait for room, and go on as a resumed run does."""
+    """Append one step; when the disk is full say so, wait for room, and go on as a resumed run
+    does.
+    """
     step = Step(kind=StepKind.CALL, iteration=1, body={"number": number, "text": "x" * 2_000})
     try:
         await journal.append(run, step, durable=durable)

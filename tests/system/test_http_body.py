@@ -1,4 +1,6 @@
-"""JSON from outside: all that anybody needs is read, and nothing that would hold everybody else up."""
+"""JSON from outside: all that anybody needs is read, and nothing that would hold everybody else
+up.
+"""
 
 from __future__ import annotations
 

@@ -45,7 +45,9 @@ class MovedClock:
 
 
 class FakeKernel(TimerCalls):
-    """A kernel whose clock the test sets, on an eventfd instead of a timerfd: a test may not set the real one."""
+    """A kernel whose clock the test sets, on an eventfd instead of a timerfd: a test may not set
+    the real one.
+    """
 
     def __init__(self) -> None:
         self.armed = 0
@@ -89,7 +91,8 @@ def watching() -> Watching:
     return Watching()
 
 
-# --- the kernel tells ------------------------------------------------------------------------------
+# --- the kernel tells
+# ------------------------------------------------------------------------------
 
 
 @linux
@@ -156,7 +159,8 @@ async def test_a_timer_that_cannot_be_armed_leaves_no_descriptor_open() -> None:
         os.fstat(calls.fd)
 
 
-# --- without timerfd -------------------------------------------------------------------------------
+# --- without timerfd
+# -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("jump", [timedelta(hours=5), timedelta(hours=-5), timedelta(seconds=3)])
@@ -205,7 +209,8 @@ async def test_once_stopped_it_tells_nothing_more(watching: Watching) -> None:
     going_on.stop()
 
 
-# --- both ------------------------------------------------------------------------------------------
+# --- both
+# ------------------------------------------------------------------------------------------
 
 
 def test_this_system_has_a_watcher() -> None:
@@ -215,7 +220,8 @@ def test_this_system_has_a_watcher() -> None:
     assert isinstance(asked, PollingClockWatcher)
 
 
-# --- waiting for an instant ------------------------------------------------------------------------
+# --- waiting for an instant
+# ------------------------------------------------------------------------
 
 
 async def test_waiting_ends_at_the_instant_or_with_the_event() -> None:

@@ -1,4 +1,6 @@
-"""Subscribers are called when their folders change, whatever becomes of the folders, and nobody else is."""
+"""Subscribers are called when their folders change, whatever becomes of the folders, and nobody
+else is.
+"""
 
 from __future__ import annotations
 

@@ -92,7 +92,7 @@ try:
 except ZeroDivisionError:
     log.exception("run.crashed", none=None)
 log.info("big", text="x" * 3_000_000)
-"""
+"""  # noqa: E501
 
 
 def said(journal: str, connected: str) -> str:
@@ -108,8 +108,14 @@ def test_a_line_is_an_entry_with_fields_to_search_by(journal: Journal) -> None:
     first, second, third = (journal.read() for _ in range(3))
     assert first["MESSAGE"].startswith("run.put_off routine=daily-report run=01J")
     wanted = {
-        "PRIORITY": "4", "SYSLOG_IDENTIFIER": "agentd", "AGENTD_EVENT": "run.put_off", "AGENTD_RUN": "01J",
-        "AGENTD_ROUTINE": "daily-report", "AGENTD_SLOT": "2026-11-20T08:30", "AGENTD_SECONDS": "1.5",
+        "PRIORITY": "4", "SYSLOG_IDENTIFIER": "agentd", "AGENTD_EVENT": "run.put_off", (
+            "AGENTD_RUN"
+        ): (
+            "01J"
+        ),
+        "AGENTD_ROUTINE": "daily-report", "AGENTD_SLOT": "2026-11-20T08:30", "AGENTD_SECONDS": (
+            "1.5"
+        ),
         "AGENTD_WHERE": '["a", "b"]', "AGENTD_ODD_KEY_": "1", "AGENTD_DETAIL": f"{MARK} said no",
     }  # fmt: skip
     assert wanted.items() <= first.items()

@@ -27,7 +27,7 @@ NOTHING = Found(
 def run(status=Status.SUCCEEDED, late=0.0, took=3.0, routine="daily", event=None):
     started = NOW + timedelta(seconds=late)
     return Run(
-        id="01J", routine=routine, definition="h", trigger="cron", slot=NOW, created=NOW, started=started,
+        id="01J", routine=routine, definition="h", trigger="cron", slot=NOW, created=NOW, started=started,  # noqa: E501
         ended=started + timedelta(seconds=took), status=status, event=event,
     )  # fmt: skip
 

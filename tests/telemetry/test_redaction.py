@@ -134,8 +134,14 @@ def test_ordinary_text_is_left_alone(text: str) -> None:
 @pytest.mark.parametrize(
     "piece",
     [
-        "sk-", "eyJ-", "eyJaaaaaaaa.", "eyJ", "ghp_", "github_pat_", "glpat-", "xoxb-", "AKIA", "bearer ", "://", "://a:",
-        "-----BEGIN ", "-----BEGIN PRIVATE KEY-----", "PRIVATE KEY-----", "authorization ", "authorization: ",
+        "sk-", "eyJ-", "eyJaaaaaaaa.", "eyJ", "ghp_", "github_pat_", "glpat-", "xoxb-", "AKIA", "bearer ", (  # noqa: E501
+            "://"
+        ), (
+            "://a:"
+        ),
+        "-----BEGIN ", "-----BEGIN PRIVATE KEY-----", "PRIVATE KEY-----", "authorization ", (
+            "authorization: "
+        ),
         "authorization:bearer ", "api-key: ", "aws_secret_access_key ",
     ],
 )  # fmt: skip

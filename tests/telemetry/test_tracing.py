@@ -1,4 +1,6 @@
-"""What OpenTelemetry hears of runs: by its own conventions, without what was said, and never at a run's cost."""
+"""What OpenTelemetry hears of runs: by its own conventions, without what was said, and never at a
+run's cost.
+"""
 
 from __future__ import annotations
 
@@ -79,7 +81,9 @@ def told(home: Home, vendor: str, receiver: str, *, content: bool = False, more:
 async def lived(
     home: Home, turns: list[Any], *, content: bool = False
 ) -> tuple[Any, list[Any], Any]:
-    """Live one run and close the daemon; return the run, its spans as a collector got them, and the vendor."""
+    """Live one run and close the daemon; return the run, its spans as a collector got them, and the
+    vendor.
+    """
     with Collector() as collector:
         async with FakeVendor(turns) as vendor:
             told(home, vendor.url, collector.url, content=content)
@@ -102,7 +106,9 @@ def named(spans: list[Any], name: str) -> Any:
 async def test_a_run_is_a_tree_of_an_agent_its_calls_to_models_and_its_tools(home: Home) -> None:
     run, spans, vendor = await lived(home, [LOOK, RUN, "All is well."])
     assert sorted(span.name for span in spans) == [
-        "chat llama", "chat llama", "chat llama", "execute_tool self_info", "execute_tool shell", "invoke_agent look",
+        "chat llama", "chat llama", "chat llama", "execute_tool self_info", "execute_tool shell", (
+            "invoke_agent look"
+        ),
     ]  # fmt: skip
     root = named(spans, "invoke_agent look")
     assert {span.parent for span in spans if span is not root} == {root.id} and root.parent == ""
@@ -456,7 +462,7 @@ def test_what_an_unended_call_leaves_is_told_as_interrupted(home: Home) -> None:
 
     now = datetime(2026, 11, 20, tzinfo=UTC)
     run = Run(
-        id="01ARZ3NDEKTSV4RRFFQ69G5FAV", routine="look", definition="", trigger="cron", slot=now, created=now,
+        id="01ARZ3NDEKTSV4RRFFQ69G5FAV", routine="look", definition="", trigger="cron", slot=now, created=now,  # noqa: E501
         started=now, ended=now, status=Status.INTERRUPTED,
     )  # fmt: skip
     step = Step(

@@ -338,7 +338,8 @@ async def test_a_sync_function_past_its_limit_is_left_alone_and_that_is_said() -
 
     result = await executor(func, timeout=0.02).run(FunctionCall(name="tool", arguments={}))
     assert result.text == (
-        "[failed] tool did not finish within 0.02 s; it could not be stopped and may still be at work,"
+        "[failed] tool did not finish within 0.02 s; it could not be stopped and may still be at "
+        "work,"
         " so check what it did before calling it again"
     )
     release.set()

@@ -84,7 +84,9 @@ def test_what_has_a_default_may_be_left_out_and_shows_it() -> None:
 
 def test_optional_with_none_is_simply_left_out() -> None:
     def func(
-        a: Optional[int] = None, b: str | int | None = None, c: Optional[int] = Field(...)  # noqa: UP045
+        a: Optional[int] = None,  # noqa: UP045
+        b: str | int | None = None,
+        c: Optional[int] = Field(...),  # noqa: UP045
     ) -> None: ...
 
     assert properties(func) == {

@@ -1,4 +1,6 @@
-"""What was reported once is not reported again, whatever a model says; what died before it was reported is."""
+"""What was reported once is not reported again, whatever a model says; what died before it was
+reported is.
+"""
 
 import json
 from dataclasses import replace

@@ -1,4 +1,6 @@
-"""Each call has a thread to itself; one that came back is kept for the next, one that hangs is in nobody's way."""
+"""Each call has a thread to itself; one that came back is kept for the next, one that hangs is in
+nobody's way.
+"""
 
 from __future__ import annotations
 
@@ -147,5 +149,5 @@ async def main():
     hangs.cancel()
 
 asyncio.run(main())
-"""
+"""  # noqa: E501
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, timeout=120)

@@ -1,4 +1,6 @@
-"""Tools of one's own: files beside the config whose functions agents may call, if the policy says so."""
+"""Tools of one's own: files beside the config whose functions agents may call, if the policy says
+so.
+"""
 
 import os
 
@@ -126,7 +128,10 @@ async def test_an_agent_calls_them_where_the_policy_names_them(home):
     home.write("policy.toml", 'version = 1\n[[rule]]\ntool = "greet"\neffect = "allow"\n')
     home.routine(
         "hi",
-        '[run]\nmode = "agent"\nprovider = "s"\ntools = ["greet"]\nprompt = "x"\n[[deliver]]\nto = "log"\n',
+        (
+            '[run]\nmode = "agent"\nprovider = "s"\ntools = ["greet"]\nprompt = '
+            '"x"\n[[deliver]]\nto = "log"\n'
+        ),
     )
     await home.start()
     ran = (await home.agentctl("run", "hi", "--json")).json

@@ -1,4 +1,6 @@
-"""Numbers turned into shapes: nothing that happened is left out, and the worst of several is what shows."""
+"""Numbers turned into shapes: nothing that happened is left out, and the worst of several is what
+shows.
+"""
 
 from datetime import UTC, date, datetime, timedelta
 

@@ -87,9 +87,11 @@ class Talk:
     async def ask(
         self, text: str, *, event: str, session: str | None = None, fresh: bool = False
     ) -> Said:
-        """Put a message to the agent: to the run it belongs to, else to a new one that knows the conversation.
+        """Put a message to the agent: to the run it belongs to, else to a new one that knows the
+        conversation.
 
-        `fresh` begins the conversation anew and asks nobody whether the message belongs to a run under way.
+        `fresh` begins the conversation anew and asks nobody whether the message belongs to a run
+        under way.
         """
         text, session = _checked(text), _named(session or SESSION)
         event = f"{session}/{event}"
@@ -110,7 +112,9 @@ class Talk:
         return Said(run=await self._begin(text, event, {"session": session}), new=True)
 
     async def tell(self, run: Run, text: str, *, event: str) -> Said:
-        """Tell a run something: at its next iteration, or in a new run that knows of it if it has ended."""
+        """Tell a run something: at its next iteration, or in a new run that knows of it if it has
+        ended.
+        """
         text = _checked(text)
         told = await self._journal.tell(run.id, text, event=event)
         if told is not None:
@@ -123,7 +127,9 @@ class Talk:
         return not self.inbox.holds(run.id)
 
     async def ended(self, run: Run) -> None:
-        """Give what a run was told too late to a run of its own: it was acknowledged, so it is answered."""
+        """Give what a run was told too late to a run of its own: it was acknowledged, so it is
+        answered.
+        """
         late = self.inbox.take(run.id)
         if not late:
             return
@@ -177,7 +183,10 @@ def _excerpt(run: Run, language: str) -> list[LLMMessage]:
     if len(report) > EXCERPT:
         report = f"{report[:EXCERPT]}\n[…]"
     zh = language == "zh"
-    goal = f"[{'任务' if zh else 'The task of the routine'} {run.routine}, {run.slot:%Y-%m-%d %H:%M} UTC]\n{run.goal}"
+    goal = (
+        f"[{'任务' if zh else 'The task of the routine'} {run.routine}, {run.slot:%Y-%m-%d %H:%M} "
+        f"UTC]\n{run.goal}"
+    )
     return [LLMMessage(role="user", content=goal), LLMMessage(role="assistant", content=report)]
 
 
@@ -186,7 +195,10 @@ def _checked(text: str) -> str:
         raise Refused("there is nothing in this message")
     if len(text) > LONGEST:
         raise Refused(
-            f"the message has {len(text)} characters; at most {LONGEST} are taken. Put it into a file instead"
+            (  # noqa: UP034
+                f"the message has {len(text)} characters; at most {LONGEST} are taken. Put it into "
+                "a file instead"
+            )
         )
     return text
 

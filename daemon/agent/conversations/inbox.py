@@ -1,7 +1,8 @@
 """Messages on their way into runs under way.
 
-The journal keeps them; here lies what the runs of this process have not taken in yet, so that a run which nobody speaks
-to costs nothing. A run that was interrupted hears again what its steps do not say it has heard.
+The journal keeps them; here lies what the runs of this process have not taken in yet, so that a run
+which nobody speaks to costs nothing. A run that was interrupted hears again what its steps do not
+say it has heard.
 """
 
 from __future__ import annotations

@@ -1,11 +1,13 @@
 """A copy of everything a daemon knows, in one file, and the way back.
 
-The copy is an SQLite database: the journal as it was at one moment, and in a table of its own the files that people
-wrote (config, policy, routines) and those of the state folder. It is taken while the daemon runs, by SQLite's own way
-of doing that. Keys that lie in files of their own are not in it, nor is the workspace.
+The copy is an SQLite database: the journal as it was at one moment, and in a table of its own the
+files that people wrote (config, policy, routines) and those of the state folder. It is taken while
+the daemon runs, by SQLite's own way of doing that. Keys that lie in files of their own are not in
+it, nor is the workspace.
 
-What comes back stands still: every routine is paused until a person says `agentctl resume --all`, runs that were under
-way are over and reports that were on their way are held, so that two machines never both act.
+What comes back stands still: every routine is paused until a person says `agentctl resume --all`,
+runs that were under way are over and reports that were on their way are held, so that two machines
+never both act.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ HELD = "it came from a backup; `agentctl resume --all` lets everything go on"
 _TABLES = """
 CREATE TABLE backup (key TEXT NOT NULL PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE backup_file (place TEXT NOT NULL, path TEXT NOT NULL, body BLOB NOT NULL, PRIMARY KEY (place, path));
-"""
+"""  # noqa: E501
 
 _STAND_STILL = """
 UPDATE routine SET paused = 1, paused_until = NULL, paused_why = :why;
@@ -41,13 +43,15 @@ UPDATE run SET status = 'interrupted', ended = coalesce(ended, :now), fence = fe
 WHERE status IN ('queued', 'running', 'waiting');
 UPDATE outbox SET status = 'failed', next_at = NULL, error = 'held by a restore: it may have arrived already'
 WHERE status = 'pending';
-"""
+"""  # noqa: E501
 
 
 def backup(
     state: Path, file: Path, config: Config | None, *, progress: Callable[[float], None]
 ) -> int:
-    """Write the copy and return its size; Refused if the file is there, ConfigError if there is nothing to copy."""
+    """Write the copy and return its size; Refused if the file is there, ConfigError if there is
+    nothing to copy.
+    """
     database = state / "agentd.db"
     if not database.is_file():
         raise ConfigError(
@@ -135,8 +139,8 @@ def restore(
 ) -> list[str]:
     """Put a backup in the place of what is there, and return what was done, in words.
 
-    StateBusy while a daemon lives there. What was there is set aside, not overwritten. Definitions are written only to
-    a folder that is named, and only where nothing is.
+    StateBusy while a daemon lives there. What was there is set aside, not overwritten. Definitions
+    are written only to a folder that is named, and only where nothing is.
     """
     moment = now or datetime.now(UTC)
     with lock_state(state):
@@ -168,7 +172,9 @@ def restore(
 def _prepare(
     file: Path, draft: Path, now: datetime, progress: Callable[[float], None]
 ) -> tuple[str, list[tuple[str, str, bytes]]]:
-    """Make the database that will be put in place; return when it was taken, and the files in it."""
+    """Make the database that will be put in place; return when it was taken, and the files in
+    it.
+    """
     if not file.is_file():
         raise Refused(f"{file} is not there")
     os.close(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
@@ -209,7 +215,10 @@ def _write_files(files: list[tuple[str, str, bytes]], places: dict[str, Path]) -
             done.append(f"left {target} as it is")
     if left:
         done.append(
-            f"{left} definitions are in the backup too: --definitions DIR writes them where nothing is"
+            (  # noqa: UP034
+                f"{left} definitions are in the backup too: --definitions DIR writes them where "
+                "nothing is"
+            )
         )
     return done
 
@@ -224,7 +233,9 @@ def _check(copy: sqlite3.Connection, file: Path) -> None:
 
 
 def _fold_in(database: Path) -> None:
-    """Bring what is still in the write-ahead log into the file that is set aside, unless it is damaged."""
+    """Bring what is still in the write-ahead log into the file that is set aside, unless it is
+    damaged.
+    """
     try:
         with closing(sqlite3.connect(database)) as connection:
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()

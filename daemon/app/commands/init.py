@@ -1,4 +1,6 @@
-"""The files that come with agentd, and `agentd init`, which writes them for somebody who installed a wheel."""
+"""The files that come with agentd, and `agentd init`, which writes them for somebody who installed
+a wheel.
+"""
 
 from __future__ import annotations
 
@@ -14,15 +16,20 @@ UNIT = "systemd/agentd-user.service"
 
 
 def shipped() -> Path:
-    """Return the folder the shipped files lie in: inside a wheel, or the checkout that this runs from."""
+    """Return the folder the shipped files lie in: inside a wheel, or the checkout that this runs
+    from.
+    """
     inside = Path(__file__).parents[2] / "_shipped"
     return inside if inside.is_dir() else Path(__file__).parents[3]
 
 
 def init(folder: Path) -> list[Path]:
-    """Write config, policy, routines and a user unit; return what was written, as nothing is ever overwritten."""
+    """Write config, policy, routines and a user unit; return what was written, as nothing is ever
+    overwritten.
+    """
     folder, source = folder.absolute(), shipped()
-    # systemd looks for user units in ~/.config/systemd/user; anywhere else it is a template beside the config
+    # systemd looks for user units in ~/.config/systemd/user; anywhere else it is a template beside
+    # the config
     at_home = folder.parent.name == ".config"
     unit = folder.parent / "systemd/user/agentd.service" if at_home else folder / UNIT
     texts = {folder / name: (source / name).read_text("utf-8") for name in FILES}
@@ -41,7 +48,8 @@ def init(folder: Path) -> list[Path]:
 def _write_new(path: Path, text: str) -> bool:
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     try:
-        # private from the first byte: a key may be put into the config, and a policy others can write is refused
+        # private from the first byte: a key may be put into the config, and a policy others can
+        # write is refused
         file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
         return False

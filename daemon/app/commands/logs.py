@@ -1,4 +1,6 @@
-"""Show the log file, with a daemon and without: filtered, folded for people or raw, and followed as it grows."""
+"""Show the log file, with a daemon and without: filtered, folded for people or raw, and followed as
+it grows.
+"""
 
 from __future__ import annotations
 
@@ -66,7 +68,9 @@ def _at(record: dict[str, Any]) -> datetime:
 
 
 def parse_since(text: str, now: datetime) -> datetime:
-    """Return the moment that `1h`, `2d12h`, `2026-11-20` or `2026-11-20T08:30` means; ValueError otherwise."""
+    """Return the moment that `1h`, `2d12h`, `2026-11-20` or `2026-11-20T08:30` means; ValueError
+    otherwise.
+    """
     if text and (match := _AGO.fullmatch(text)):
         days, hours, minutes, seconds = (int(part or 0) for part in match.groups())
         return now - timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
@@ -94,7 +98,9 @@ def logs(call: Call) -> int:
 
 
 def main(arguments: Sequence[str], file: Path | None = None) -> int:
-    """Show the log as the arguments ask and return the exit code; `file` is the one a living daemon named."""
+    """Show the log as the arguments ask and return the exit code; `file` is the one a living daemon
+    named.
+    """
     options = _parser().parse_args(arguments)
     if file is None:
         state = options.state or find_state(os.environ, user_home(), uid=os.getuid())
@@ -107,7 +113,8 @@ def main(arguments: Sequence[str], file: Path | None = None) -> int:
     wanted = Wanted(routine=options.routine, run=options.run, level=options.level, since=since)
     if not file.exists() and not options.follow:
         sys.stderr.write(
-            f"agentctl: there is no log at {file}; has agentd run here? (--state DIR names another place)\n"
+            f"agentctl: there is no log at {file}; has agentd run here? (--state DIR names another "
+            "place)\n"
             f"Start it with: {start_command()}\n"
         )
         return 4
@@ -205,7 +212,8 @@ def _before(line: str, since: datetime) -> bool:
 
 
 def _backwards(file: Path, newest: Sequence[str] | None = None) -> Iterator[str]:
-    """Yield the lines of the log, newest first; its rotated predecessors are opened only when asked for that far back.
+    """Yield the lines of the log, newest first; its rotated predecessors are opened only when asked
+    for that far back.
 
     `newest` are the lines of the log itself, where they have been read already.
     """
@@ -229,7 +237,9 @@ async def follow(
     *,
     directory_watcher: DirectoryWatcher | None = None,
 ) -> None:
-    """Show the last records, then each new one as it is written, over rotations, until cancelled."""
+    """Show the last records, then each new one as it is written, over rotations, until
+    cancelled.
+    """
     from daemon.system.watch import DirectoryWatcher  # here, as only those who follow need it
 
     changed = asyncio.Event()
@@ -253,7 +263,8 @@ async def follow(
             changed.clear()
             show_new_lines()
     except asyncio.CancelledError:
-        show_new_lines()  # a change is seen a second or two later, and what was written before Ctrl-C belongs to it
+        # a change is seen a second or two later, and what was written before Ctrl-C belongs to it
+        show_new_lines()
         raise
     finally:
         subscription.close()

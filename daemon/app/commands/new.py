@@ -51,7 +51,9 @@ class Written:
 def compose(
     config: Config, name: str, schedule: str, *, prompt: str | None, now: datetime
 ) -> Written:
-    """Return the routine that is asked for; Refused, with what could be written, if that cannot be understood."""
+    """Return the routine that is asked for; Refused, with what could be written, if that cannot be
+    understood.
+    """
     path = config.routines_path / f"{name}.toml"
     if path.name != f"{name}.toml" or "\0" in name:
         raise Refused(f"{name!r} is no name: a routine's name is made of a-z, 0-9 and -")
@@ -84,7 +86,10 @@ def _report(schedule: Schedule, now: datetime) -> str:
     """Return where reports go: a file a day, or one for each run where there are several a day."""
     first = schedule.next(now)
     daily = first is None or (schedule.period(first) or timedelta.max) >= timedelta(hours=23)
-    return f"reports/{{routine}}/{{slot:{'%Y-%m-%d' if daily and not schedule.on_start else '%Y-%m-%d-%H%M%S'}}}.md"
+    return (
+        f"reports/{{routine}}/{{slot:"
+        f"{'%Y-%m-%d' if daily and not schedule.on_start else '%Y-%m-%d-%H%M%S'}}}.md"
+    )
 
 
 def write(written: Written) -> None:

@@ -1,4 +1,6 @@
-"""`agentd policy check | explain | test | backtest | suggest`, which `agentctl policy` hands over to."""
+"""`agentd policy check | explain | test | backtest | suggest`, which `agentctl policy` hands over
+to.
+"""
 
 from __future__ import annotations
 
@@ -83,7 +85,9 @@ def explain_call(desk: PolicyFiles, options: Namespace) -> int:
 
 
 def _arguments(tool: str, words: Sequence[str]) -> Json:
-    """Return the arguments of a call as somebody types them: the words of a command, a path, a URL, or JSON."""
+    """Return the arguments of a call as somebody types them: the words of a command, a path, a URL,
+    or JSON.
+    """
     known = TOOLS.get(tool, Tool())
     if len(words) == 1 and words[0].startswith("{"):
         try:
@@ -254,7 +258,10 @@ def _told(found: Comparison, options: Namespace) -> str:
             )
             lines.append(f"      {_because(each.verdict)}")
     same = found.calls - sum(each.count for each in found.differences)
-    where = f"{_counted(found.calls, 'call')} in {_counted(len(found.runs), 'run')} since {options.since}"
+    where = (
+        f"{_counted(found.calls, 'call')} in {_counted(len(found.runs), 'run')} since "
+        f"{options.since}"
+    )
     summary = f"{same} of {where}: no difference"
     return "\n".join([*lines, summary])
 
@@ -273,7 +280,10 @@ def suggest_section(desk: PolicyFiles, options: Namespace) -> int:
         )
     found = suggest(calls, desk.policy())
     lines = [
-        f"# {options.routine}: {found.calls} calls in {found.runs} runs since {options.since} would fit into this."
+        (
+            f"# {options.routine}: {found.calls} calls in {found.runs} runs since {options.since} "
+            "would fit into this."
+        )
     ]
     lines += ["# It takes away from what the rules of policy.toml allow, and adds nothing.", ""]
     lines.append(found.text(options.routine).rstrip())

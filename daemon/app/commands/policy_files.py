@@ -24,7 +24,9 @@ class PolicyFiles:
     as_json: bool
 
     def policy(self, file: Path | None = None) -> Policy:
-        """Return a policy as the daemon would load it; that of the config unless another is named."""
+        """Return a policy as the daemon would load it; that of the config unless another is
+        named.
+        """
         from daemon.policy.policy import Policy
 
         private = (self.config.file, self.state / "agentd.db", self.state / "logs")

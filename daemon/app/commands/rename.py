@@ -1,8 +1,8 @@
 """A routine gets another name: its file, its history and what it has learnt go along.
 
-A file renamed by hand is a new routine, whose past begins that day. What others say of it stays theirs to change: a
-policy that speaks of the old name is changed first, as the new one would lose its rights or its limits; routines that
-come after it are named, to be changed then.
+A file renamed by hand is a new routine, whose past begins that day. What others say of it stays
+theirs to change: a policy that speaks of the old name is changed first, as the new one would lose
+its rights or its limits; routines that come after it are named, to be changed then.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ from daemon.scheduler.engine import RoutineEngine
 async def rename(
     engine: RoutineEngine, memory: Memory, policy: Policy, old: str, new: str
 ) -> list[str]:
-    """Rename a routine and return those that still name the old one; Refused or NotFound, and nothing is changed."""
+    """Rename a routine and return those that still name the old one; Refused or NotFound, and
+    nothing is changed.
+    """
     routine = engine.routines.get(old)
     path = (routine and routine.path) or Path(f"{old}.toml")
     for fault in name_faults(new, path.with_name(f"{new}.toml")):
@@ -41,7 +43,10 @@ async def rename(
         name for name, each in engine.routines.items() if each.origin and each.origin.routine == old
     ):
         raise Refused(
-            f"runs of {old} made {', '.join(made)}; adopt or remove them first: agentctl adopt {made[0]}"
+            (  # noqa: UP034
+                f"runs of {old} made {', '.join(made)}; adopt or remove them first: agentctl adopt "
+                f"{made[0]}"
+            )
         )
     await engine.rename(old, new, _mover(path, path.with_name(f"{new}.toml")))
     before, after = (f"routine:{name}:approach" for name in (old, new))

@@ -1,4 +1,6 @@
-"""`agentd replay` and `agentd freeze`: a recorded run played again, or written down, without a daemon."""
+"""`agentd replay` and `agentd freeze`: a recorded run played again, or written down, without a
+daemon.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,10 @@ def replay(
     """Play a run, or a frozen one, again: 0 identical, 1 changed."""
     if options.model or options.prompt:
         raise Refused(
-            "another model or prompt is really asked: start the daemon, which counts what that costs"
+            (  # noqa: UP034
+                "another model or prompt is really asked: start the daemon, which counts what that "
+                "costs"
+            )
         )
     configure(level="error", console=False, file=None, secrets=Secrets())
     cassette = _cassette(options.run, state, config)

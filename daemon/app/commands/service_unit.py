@@ -1,4 +1,6 @@
-"""`agentctl service install | uninstall`: a systemd unit for this very installation, shown before it is written."""
+"""`agentctl service install | uninstall`: a systemd unit for this very installation, shown before
+it is written.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,10 @@ def plan(*, system: bool, config: Path, home: Path | None = None, user: str | No
     home = home or user_home()
     if not shutil.which("systemctl"):
         raise Refused(
-            "there is no systemctl here: agentd has units for systemd, and a plist for launchd in systemd/"
+            (  # noqa: UP034
+                "there is no systemctl here: agentd has units for systemd, and a plist for launchd "
+                "in systemd/"
+            )
         )
     if system and os.geteuid() != 0:
         raise Refused(
@@ -67,7 +72,10 @@ def plan(*, system: bool, config: Path, home: Path | None = None, user: str | No
 def _of_system(config: Path) -> tuple[str, ...]:
     if config.is_relative_to("/etc/agentd"):
         return ()
-    told = f"note: it would read {config}, and the unit sees no homes (ProtectHome): better keep config, policy and"
+    told = (
+        f"note: it would read {config}, and the unit sees no homes (ProtectHome): better keep "
+        "config, policy and"
+    )
     return (told, "routines in /etc/agentd")
 
 
@@ -76,13 +84,19 @@ def _of_linger(user: str) -> tuple[str, ...]:
     if (Path("/var/lib/systemd/linger") / user).exists():
         return ()
     return (
-        "note: systemd ends your services when you log out, and starts them when you log in. To let agentd run while",
+        (
+            "note: systemd ends your services when you log out, and starts them when you log in. To "  # noqa: E501
+            "let agentd run while"
+        ),
         f"nobody is logged in, once: loginctl enable-linger {user}",
     )
 
 
 def install(wanted: Plan, *, run: bool = True) -> list[str]:
-    """Write the unit and start it; return what was done. Refused if another unit of that name is there."""
+    """Write the unit and start it; return what was done.
+
+    Refused if another unit of that name is there.
+    """
     if wanted.unit.exists() and not wanted.unit.read_text("utf-8", "replace").startswith(_OURS):
         raise Refused(f"{wanted.unit} is there and none of ours; move it away first")
     done = []

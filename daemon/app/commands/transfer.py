@@ -1,8 +1,8 @@
 """Routines with their history, as lines of JSON: out of one machine's journal and into another's.
 
-The first line says what follows and by which schema; each further one is a row of a table. What is there already is
-left alone: a run is known by its id, a routine's file is never overwritten. Imported routines are paused, since the
-machine they came from may still run them.
+The first line says what follows and by which schema; each further one is a row of a table. What is
+there already is left alone: a run is known by its id, a routine's file is never overwritten.
+Imported routines are paused, since the machine they came from may still run them.
 """
 
 # ruff: noqa: S608  what is put into statements are constants of this room; values are bound
@@ -63,7 +63,8 @@ _NUMBERED = {
     "incident": "id",
     "memory_tombstone": "id",
 }
-# These are taken in only where there is none yet: the audit is one chain, and nothing tells two incidents apart.
+# These are taken in only where there is none yet: the audit is one chain, and nothing tells two
+# incidents apart.
 _ALONE = ("audit", "incident", "memory_tombstone")
 _AT_ONCE = 100  # items or archived runs of memory
 
@@ -76,7 +77,10 @@ def export(
     *,
     progress: Callable[[float], None],
 ) -> int:
-    """Write routines and their history to a new file; return how many runs. NotFound for a routine nobody knows."""
+    """Write routines and their history to a new file; return how many runs.
+
+    NotFound for a routine nobody knows.
+    """
     with looking(state / "agentd.db", config.store_url(os.environ)) as journal:
         known = {
             name
@@ -135,7 +139,9 @@ def _rows(journal: Any, query: str, values: Sequence[str] = ()) -> Iterator[dict
 
 
 def _policy_of(body: bytes) -> str:
-    """Return which policy judged a step; none did, or it is harmed: what can be read of it is exported all the same."""
+    """Return which policy judged a step; none did, or it is harmed: what can be read of it is
+    exported all the same.
+    """
     try:
         return str(decode(body).get("policy", ""))
     except (ValueError, zlib.error):
@@ -143,7 +149,9 @@ def _policy_of(body: bytes) -> str:
 
 
 def _named(journal: Any, table: str, key: str, values: Iterable[Any]) -> Iterator[dict[str, Any]]:
-    """Yield what the steps of some routines name: the texts of prompts, and the policies that judged their calls."""
+    """Yield what the steps of some routines name: the texts of prompts, and the policies that
+    judged their calls.
+    """
     for value in values:
         for row in _rows(journal, f"SELECT * FROM {table} WHERE {key} = ?", (value,)):
             yield {"table": table, "row": _plain(row)}
@@ -165,7 +173,10 @@ def _rest(journal: Any) -> Iterator[dict[str, Any]]:
 def take_in(
     file: Path, state: Path, config: Config, *, progress: Callable[[float], None]
 ) -> list[str]:
-    """Take in an export, in one transaction; return what was done, in words. StateBusy while a daemon lives there."""
+    """Take in an export, in one transaction; return what was done, in words.
+
+    StateBusy while a daemon lives there.
+    """
     done: list[str] = []
     try:
         with (
@@ -178,7 +189,10 @@ def take_in(
                 raise Refused(f"{file} is no export of agentd")
             if head["schema"] > (ours := _schema(journal)):
                 raise Refused(
-                    f"{file} comes from a newer agentd (schema {head['schema']}, this one knows {ours})"
+                    (  # noqa: UP034
+                        f"{file} comes from a newer agentd (schema {head['schema']}, this one knows "  # noqa: E501
+                        f"{ours})"
+                    )
                 )
             taking = _Taking(journal)
             for line in lines:
@@ -254,11 +268,14 @@ class _Taking:
             self.added[table] = self.added.get(table, 0) + 1
 
     def _keep(self, row: dict[str, Any]) -> None:
-        """Keep a text of prompts; one that is harmed is left out, and each step that names it says so."""
+        """Keep a text of prompts; one that is harmed is left out, and each step that names it says
+        so.
+        """
         digest, column = _back(row["digest"]), _back(row["body"])
         with suppress(ValueError):
             texts.whole(digest, column)
-            # used today: a daemon that shares the database may just now be letting go of what nobody names
+            # used today: a daemon that shares the database may just now be letting go of what
+            # nobody names
             texts.keep(
                 self._journal,
                 [(digest, max(int(row["used"]), texts.day_of(datetime.now(UTC))), column)],
@@ -288,10 +305,14 @@ class _Taking:
 
 
 def _pause(journal: Any, names: Sequence[str]) -> None:
-    """Pause routines, also those the daemon here has never seen; it gives them their schedule at its next start."""
+    """Pause routines, also those the daemon here has never seen; it gives them their schedule at
+    its next start.
+    """
     journal.executemany(
-        "INSERT INTO routine (name, schedule_key, baseline, paused, paused_why) VALUES (?, 'imported', 0, 1, ?)"
-        " ON CONFLICT (name) DO UPDATE SET paused = 1, paused_until = NULL, paused_why = excluded.paused_why",
+        "INSERT INTO routine (name, schedule_key, baseline, paused, paused_why) VALUES (?, "
+        "'imported', 0, 1, ?)"
+        " ON CONFLICT (name) DO UPDATE SET paused = 1, paused_until = NULL, paused_why = "
+        "excluded.paused_why",
         [(name, PAUSED) for name in names],
     )
 

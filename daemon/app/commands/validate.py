@@ -1,4 +1,6 @@
-"""`agentd validate`: everything that is wrong in config, policy and routines, at once and without a daemon."""
+"""`agentd validate`: everything that is wrong in config, policy and routines, at once and without a
+daemon.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,8 @@ from daemon.providers.budget import priced
 from daemon.telemetry.redaction import has_ordinary_password
 from daemon.tools import user_tools
 
-# The tools that ship with us; a test compares them with those of a real daemon, which is too much to start for a check.
+# The tools that ship with us; a test compares them with those of a real daemon, which is too much
+# to start for a check.
 TOOLS = frozenset(
     {
         *(
@@ -77,7 +80,9 @@ class Checkup:
 def check_all(
     config: Path | None, *, json: bool = False, env: Mapping[str, str] | None = None
 ) -> int:
-    """Print what is wrong with everything a config file leads to; return 1 if something is, else 0."""
+    """Print what is wrong with everything a config file leads to; return 1 if something is,
+    else 0.
+    """
     env = os.environ if env is None else env
     if config is None:
         problem = f"not found in {looked_at(env, Path.cwd(), user_home())}"
@@ -94,7 +99,9 @@ def check_all(
 def examine(
     file: Path, *, env: Mapping[str, str], state: Path, tools: Collection[str] | None = None
 ) -> Checkup:
-    """Look at the config file, its policy and its routines; with `tools`, also at the names of tools in them."""
+    """Look at the config file, its policy and its routines; with `tools`, also at the names of
+    tools in them.
+    """
     found = Checkup(checked=[_near(file)])
     try:
         config = load_config(file)
@@ -141,7 +148,9 @@ def examine(
 
 
 def _rest_of(file: Path) -> tuple[Config, frozenset[str], frozenset[str]]:
-    """Return what a broken config still says of where the others lie, and which providers and targets there are."""
+    """Return what a broken config still says of where the others lie, and which providers and
+    targets there are.
+    """
     try:
         data = read_toml(file)
     except ConfigError:
@@ -163,7 +172,9 @@ def _rest_of(file: Path) -> tuple[Config, frozenset[str], frozenset[str]]:
 
 
 def _provider_faults(config: Config) -> list[Fault]:
-    """Return what the providers themselves say of their tables, such as of a capability that does not exist."""
+    """Return what the providers themselves say of their tables, such as of a capability that does
+    not exist.
+    """
     faults: list[Fault] = []
     for name, table in config.providers.items():
         try:
@@ -174,7 +185,9 @@ def _provider_faults(config: Config) -> list[Fault]:
 
 
 def _missing_keys(config: Config, names: Collection[str], env: Mapping[str, str]) -> list[str]:
-    """Return a note for each key that is not here; under systemd, which keeps keys of its own, it may be there."""
+    """Return a note for each key that is not here; under systemd, which keeps keys of its own, it
+    may be there.
+    """
     notes = []
     for name in sorted(names):
         try:
@@ -185,7 +198,9 @@ def _missing_keys(config: Config, names: Collection[str], env: Mapping[str, str]
 
 
 def _missing_addresses(config: Config, env: Mapping[str, str]) -> list[str]:
-    """Return a note for each target whose address or secret is not here; the daemon would not start without it."""
+    """Return a note for each target whose address or secret is not here; the daemon would not start
+    without it.
+    """
     notes = []
     for name in sorted(config.targets):
         try:
@@ -199,7 +214,9 @@ def _missing_addresses(config: Config, env: Mapping[str, str]) -> list[str]:
 def _missing_extras(
     config: Config, routines: Iterable[Routine], env: Mapping[str, str]
 ) -> list[str]:
-    """Return a note for each target, and for each routine that notifies the desktop, whose extra is not installed."""
+    """Return a note for each target, and for each routine that notifies the desktop, whose extra is
+    not installed.
+    """
     notes = []
     for name, target in sorted(config.targets.items()):
         try:
@@ -221,7 +238,9 @@ def _missing_extras(
 
 
 def _ordinary_passwords(config: Config, env: Mapping[str, str]) -> list[str]:
-    """Return a note for each target whose password is an ordinary word, which cannot be kept out of reports."""
+    """Return a note for each target whose password is an ordinary word, which cannot be kept out of
+    reports.
+    """
     notes = []
     for name in sorted(config.targets):
         try:
@@ -229,15 +248,23 @@ def _ordinary_passwords(config: Config, env: Mapping[str, str]) -> list[str]:
         except ConfigError:
             continue  # told as a missing address
         if url and has_ordinary_password(url.get_secret_value()):
-            problem = "its password is an ordinary word or shorter than 8 characters, so sentences of reports may hold it"
+            problem = (
+                "its password is an ordinary word or shorter than 8 characters, so sentences of "
+                "reports may hold it"
+            )
             notes.append(
-                f"{display(config.file)}: targets.{name}: {problem}; choose one with digits or signs"
+                (  # noqa: UP034
+                    f"{display(config.file)}: targets.{name}: {problem}; choose one with digits or "
+                    "signs"
+                )
             )
     return notes
 
 
 def _closed_gates(policy: Policy, routines: Iterable[Routine]) -> list[str]:
-    """Return a note for each gate whose command the policy does not allow: all runs of that routine would fail."""
+    """Return a note for each gate whose command the policy does not allow: all runs of that routine
+    would fail.
+    """
     notes = []
     for routine in routines:
         command = {"command": join(routine.gate.command)}
@@ -247,7 +274,10 @@ def _closed_gates(policy: Policy, routines: Iterable[Routine]) -> list[str]:
         ):
             file = display(routine.path or f"{routine.name}.toml")
             notes.append(
-                f"{file}: gate.command: the policy does not allow it: {verdict.reason} ({verdict.rule})"
+                (  # noqa: UP034
+                    f"{file}: gate.command: the policy does not allow it: {verdict.reason} "
+                    f"({verdict.rule})"
+                )
             )
     return notes
 

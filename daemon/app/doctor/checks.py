@@ -1,6 +1,8 @@
-"""What is right or wrong, judged from plain values: a check is a function of an Installation that touches nothing.
+"""What is right or wrong, judged from plain values: a check is a function of an Installation that
+touches nothing.
 
-So every finding can be tested without breaking a machine. A new check is a function and its line in CHECKS.
+So every finding can be tested without breaking a machine. A new check is a function and its line in
+CHECKS.
 """
 
 from __future__ import annotations
@@ -22,7 +24,8 @@ from daemon.errors import Fault
 
 OLDEST_PYTHON = (3, 11)
 OLDEST_SQLITE = (3, 35)  # RETURNING
-# The WAL-reset bug may corrupt a database that two connections write or checkpoint (https://sqlite.org/wal.html).
+# The WAL-reset bug may corrupt a database that two connections write or checkpoint
+# (https://sqlite.org/wal.html).
 WAL_RESET_FIXED = ((3, 51, 3), (3, 50, 7), (3, 44, 6))
 LITTLE_SPACE, TOO_LITTLE_SPACE = (
     500_000_000,
@@ -42,7 +45,9 @@ class ProviderFacts:
     used: bool
     """By config.toml or by a routine."""
     key: str
-    """Where its key comes from: credential, file, environment, config, or none needed; empty if it is missing."""
+    """Where its key comes from: credential, file, environment, config, or none needed; empty if it
+    is missing.
+    """
     fault: str = ""
     """Why there is no key."""
     vendor: VendorFacts | None = None
@@ -118,13 +123,19 @@ def check_sqlite(found: Installation) -> Iterator[Check]:
         version[:2] == fixed[:2] and version >= fixed for fixed in WAL_RESET_FIXED
     ):
         text = f"{_dotted(version)}, which has the WAL-reset bug"
-        fix = f"{newer} (3.50.7 and 3.44.6 are good too). Until then write to agentd.db with nothing but agentd: two"
+        fix = (
+            f"{newer} (3.50.7 and 3.44.6 are good too). Until then write to agentd.db with nothing "
+            "but agentd: two"
+        )
         fix += " writers are what it takes, and agentd is one"
         yield Check(name="SQLite", state="warn", found=text, fix=fix)
     else:
         yield Check(name="SQLite", state="ok", found=_dotted(version))
     if not found.fts5:
-        fix = "use a Python whose SQLite has FTS5 (Debian's and python.org's have); memory is searched with it"
+        fix = (
+            "use a Python whose SQLite has FTS5 (Debian's and python.org's have); memory is "
+            "searched with it"
+        )
         yield Check(name="FTS5", state="fail", found="missing", fix=fix)
     else:
         yield Check(name="FTS5", state="ok", found="there")
@@ -147,7 +158,10 @@ def check_config(found: Installation) -> Iterator[Check]:
 def check_routines(found: Installation) -> Iterator[Check]:
     if found.config is None:
         return
-    text = f"{len(found.routines)} can be used{': ' if found.routines else ''}{', '.join(found.routines)}"
+    text = (
+        f"{len(found.routines)} can be "
+        f"used{': ' if found.routines else ''}{', '.join(found.routines)}"
+    )
     yield _of_faults("routines", text, found.routine_faults)
 
 
@@ -165,7 +179,10 @@ def check_holdings(found: Installation) -> Iterator[Check]:
             ("acts unasked", each.acts),
         )
         text = "; ".join(f"{what}: {', '.join(tools)}" for what, tools in parts)
-        fix = f"take {' or '.join(each.acts)} out of [routine.{each.routine}] tainted_tools, so that a person is asked;"
+        fix = (
+            f"take {' or '.join(each.acts)} out of [routine.{each.routine}] tainted_tools, so that "
+            "a person is asked;"
+        )
         fix += " or read in one routine and act in another"
         yield Check(
             name=f"routine {each.routine}", state="warn", found=f"holds all three: {text}", fix=fix
@@ -182,7 +199,10 @@ def check_providers(found: Installation) -> Iterator[Check]:
             state = "fail" if provider.used else "warn"
             yield Check(name=name, state=state, found=f"{text}, no key", fix=provider.fault)
         elif provider.key == "environment":
-            fix = "put the key into a file of mode 0600 and name it as api_key_file: any process of yours can read the"
+            fix = (
+                "put the key into a file of mode 0600 and name it as api_key_file: any process of "
+                "yours can read the"
+            )
             fix += " environment of another"
             yield Check(name=name, state="warn", found=f"{text}, key from the environment", fix=fix)
         else:
@@ -243,7 +263,10 @@ def _is_listed(model: str, known: Collection[str]) -> bool:
 def check_state(found: Installation) -> Iterator[Check]:
     text = str(found.state)
     if found.network:
-        fix = "choose a local folder with --state: locks and shared memory fail there, and the database with them"
+        fix = (
+            "choose a local folder with --state: locks and shared memory fail there, and the "
+            "database with them"
+        )
         yield Check(name="state", state="fail", found=f"{text} on {found.filesystem}", fix=fix)
     elif found.state_mode is None:
         yield Check(name="state", state="ok", found=f"{text} (made at the first start)")
@@ -256,7 +279,10 @@ def check_state(found: Installation) -> Iterator[Check]:
         # as root, the user that tools run as has to get through to the workspace
         wanted = 0o711 if found.uid == 0 else 0o710 if found.group else 0o700
         open_too = found.state_mode & ~wanted
-        place = f"{text}, mode {found.state_mode:04o}{f', {found.filesystem}' if found.filesystem else ''}"
+        place = (
+            f"{text}, mode "
+            f"{found.state_mode:04o}{f', {found.filesystem}' if found.filesystem else ''}"
+        )
         if open_too:
             yield Check(name="state", state="fail", found=place, fix=f"chmod {wanted:o} {text}")
         else:
@@ -325,8 +351,14 @@ def check_clock(found: Installation) -> Iterator[Check]:
     yield Check(name="time zone", state="ok", found=f"{found.zone}, from {source}")
     text = f"{found.now.astimezone():%Y-%m-%d %H:%M:%S %Z}"
     if found.newest_write and found.newest_write > found.now + CLOCK_SLACK:
-        text = f"{text}, but the journal was written at {found.newest_write.astimezone():%Y-%m-%d %H:%M %Z}"
-        fix = "set the clock: it is behind a time that it has shown before, and what ran then does not run again"
+        text = (
+            f"{text}, but the journal was written at "
+            f"{found.newest_write.astimezone():%Y-%m-%d %H:%M %Z}"
+        )
+        fix = (
+            "set the clock: it is behind a time that it has shown before, and what ran then does "
+            "not run again"
+        )
         yield Check(name="clock", state="fail", found=text, fix=fix)
     elif found.synchronised is False:
         fix = "timedatectl set-ntp true: routines run by this clock"

@@ -28,7 +28,10 @@ def examine(config: Config, state: Path, socket: Path, env: Mapping[str, str]) -
 
 
 def main(options: argparse.Namespace) -> int:
-    """Look at the installation without a daemon; 1 if something is wrong. `config`, `state` and `json` are options."""
+    """Look at the installation without a daemon; 1 if something is wrong.
+
+    `config`, `state` and `json` are options.
+    """
     from daemon.app.doctor.survey import survey
     from daemon.cli.inspection import checks
     from daemon.cli.render import stdout_page

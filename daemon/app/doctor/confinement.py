@@ -1,4 +1,6 @@
-"""The rows of `doctor` about the sandbox: which one holds here, what was tried, and how to get a better one."""
+"""The rows of `doctor` about the sandbox: which one holds here, what was tried, and how to get a
+better one.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,8 @@ from daemon.sandbox.detection import choose
 from daemon.sandbox.sandbox import Sandbox
 from daemon.sandbox.user import in_the_way, tenant
 
-# What keeps an ordinary user from making namespaces: the setting, the value that forbids, and what allows it.
+# What keeps an ordinary user from making namespaces: the setting, the value that forbids, and what
+# allows it.
 KNOBS = (
     ("kernel.apparmor_restrict_unprivileged_userns", "1", "0"),
     ("kernel.unprivileged_userns_clone", "0", "1"),

@@ -1,7 +1,9 @@
-"""Which routines hold too much at once: strangers' words, private data, and a way to act on them unasked.
+"""Which routines hold too much at once: strangers' words, private data, and a way to act on them
+unasked.
 
-Any two of the three are fine: what a stranger writes may steer a run, but then there is nothing to take or nowhere to
-take it. All three in one routine is the shape of every theft by prompt; whoever wants it said so in `tainted_tools`.
+Any two of the three are fine: what a stranger writes may steer a run, but then there is nothing to
+take or nowhere to take it. All three in one routine is the shape of every theft by prompt; whoever
+wants it said so in `tainted_tools`.
 """
 
 from __future__ import annotations
@@ -19,7 +21,8 @@ if TYPE_CHECKING:
     from daemon.definitions.routines.routine import Routine
     from daemon.policy.policy import Policy
 
-# What brings things that are not for everybody: files, repositories, what earlier runs kept, a server's answers.
+# What brings things that are not for everybody: files, repositories, what earlier runs kept, a
+# server's answers.
 _PRIVATE = frozenset(
     {
         "shell",

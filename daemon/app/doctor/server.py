@@ -16,7 +16,9 @@ _SKEW = 5.0
 
 
 def look(config: Config | None, env: Mapping[str, str]) -> Server | str | None:
-    """Return what there is to see of the server, or why nothing is; None where the journal is in a file."""
+    """Return what there is to see of the server, or why nothing is; None where the journal is in a
+    file.
+    """
     try:
         url = config.store_url(env) if config else ""
         return probe(url) if url else None
@@ -50,5 +52,8 @@ def rows(found: Server | str | None) -> Iterator[tuple[str, str, str, str]]:
         )
         yield "database", "ok", f"{about}, {tables}", ""
     if abs(found.ahead) > _SKEW:
-        text = f"that of the server is {abs(found.ahead):.0f} s {'ahead of' if found.ahead > 0 else 'behind'} ours"
+        text = (
+            f"that of the server is {abs(found.ahead):.0f} s "
+            f"{'ahead of' if found.ahead > 0 else 'behind'} ours"
+        )
         yield "server clock", "warn", text, "let both machines follow a time server"

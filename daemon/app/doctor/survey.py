@@ -131,7 +131,8 @@ def _providers(
     used = {config.provider}
     for routine in routines.values():
         used |= {name for name in (routine.run.provider, *routine.run.fallback) if name}
-    # those in use are asked; a provider that only stands in the config may have a server that is seldom on
+    # those in use are asked; a provider that only stands in the config may have a server that is
+    # seldom on
     said = ask_vendors(config, env, sorted(used & config.provider_names - {"offline"}))
     for name in sorted({*config.providers, *used}):
         settings, key, fault = config.provider_config(name), "", ""
@@ -225,5 +226,7 @@ def _who_listens(path: Path) -> tuple[str, int | None]:
 
 
 def _synchronised(run: Path = Path("/run/systemd/timesync")) -> bool | None:
-    """Ask systemd-timesyncd, if it runs here; other time servers leave no sign that is as cheap to read."""
+    """Ask systemd-timesyncd, if it runs here; other time servers leave no sign that is as cheap to
+    read.
+    """
     return (run / "synchronized").exists() if run.is_dir() else None

@@ -1,4 +1,6 @@
-"""What keeps the service going: its unit, lingering, the limits it lives under, its database, where reports go."""
+"""What keeps the service going: its unit, lingering, the limits it lives under, its database, where
+reports go.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +55,9 @@ class Upkeep:
     verdict: str = "ok"
     """What SQLite says of the database; empty if it was not asked."""
     server: Server | str | None = None
-    """What there is to see of the server the journal is on, or why nothing is; None where it is in a file."""
+    """What there is to see of the server the journal is on, or why nothing is; None where it is in
+    a file.
+    """
 
 
 def look(
@@ -157,7 +161,10 @@ def rows(found: Upkeep) -> Iterator[tuple[str, str, str, str]]:
     """Yield (name, state, found, fix)."""
     yield from server.rows(found.server)
     if found.verdict not in ("", "ok"):
-        fix = "stop agentd, then: agentctl restore FILE; without a backup, move the database away to start anew"
+        fix = (
+            "stop agentd, then: agentctl restore FILE; without a backup, move the database away to "
+            "start anew"
+        )
         yield "database", "fail", f"damaged: {found.verdict}", fix
     yield from _service(found)
     if found.open_files < FEW_FILES:
@@ -178,7 +185,10 @@ def rows(found: Upkeep) -> Iterator[tuple[str, str, str, str]]:
         ]
         yield "secrets", "ok", f"kept out of reports, from addresses: {', '.join(counts)}", ""
     for name in found.words_as_passwords:
-        problem = f"the password of target {name} is an ordinary word, or too short to be kept out of reports"
+        problem = (
+            f"the password of target {name} is an ordinary word, or too short to be kept out of "
+            "reports"
+        )
         yield (
             f"secret {name}",
             "warn",

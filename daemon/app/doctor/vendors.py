@@ -1,4 +1,6 @@
-"""Ask the vendors in use which models they have: whether the key is good, the model there, and for how long."""
+"""Ask the vendors in use which models they have: whether the key is good, the model there, and for
+how long.
+"""
 
 from __future__ import annotations
 

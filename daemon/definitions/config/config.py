@@ -139,7 +139,9 @@ class Config(Table):
         )
 
     def provider_config(self, name: str) -> ProviderConfig:
-        """Return a declared provider, or `offline`, which exists without being declared; KeyError otherwise."""
+        """Return a declared provider, or `offline`, which exists without being declared; KeyError
+        otherwise.
+        """
         if name == "offline" and name not in self.providers:
             return ProviderConfig(kind="offline")
         return self.providers[name]
@@ -179,7 +181,9 @@ class Config(Table):
         )
 
     def addresses(self) -> tuple[str, ...]:
-        """Return the addresses of vendors and servers as they stand here; each may hold an account or a token."""
+        """Return the addresses of vendors and servers as they stand here; each may hold an account
+        or a token.
+        """
         urls = [provider.base_url for provider in self.providers.values()]
         urls += [server.url for server in self.mcp.values()]
         return tuple(
@@ -189,7 +193,9 @@ class Config(Table):
         )
 
     def target_url(self, name: str, env: Mapping[str, str]) -> SecretStr | None:
-        """Return the address of a target; None if its kind needs none; ConfigError if it is missing."""
+        """Return the address of a target; None if its kind needs none; ConfigError if it is
+        missing.
+        """
         target = self.targets[name]
         if target.kind not in OF_KIND["url"]:
             return None
@@ -212,7 +218,9 @@ class Config(Table):
     def _secret_of(
         self, name: str, what: Literal["url", "secret"], env: Mapping[str, str]
     ) -> SecretStr | None:
-        """Look for a target's address or secret: systemd's credential (of the address), a file, a variable, here."""
+        """Look for a target's address or secret: systemd's credential (of the address), a file, a
+        variable, here.
+        """
         target, file, key = self.targets[name], display(self.file), f"targets.{name}.{what}"
         credentials = env.get("CREDENTIALS_DIRECTORY")
         credential = Path(credentials or "/") / (name if what == "url" else f"{name}.secret")
@@ -239,7 +247,9 @@ class Config(Table):
     def key_of(
         self, key: str, table: McpConfig | SearchConfig, env: Mapping[str, str]
     ) -> str | None:
-        """Return the key that a table names by a file or a variable; None if it names none; ConfigError."""
+        """Return the key that a table names by a file or a variable; None if it names none;
+        ConfigError.
+        """
         file = display(self.file)
         if table.api_key_file:
             path = self.folder / Path(table.api_key_file).expanduser()
@@ -258,7 +268,9 @@ class Config(Table):
         return None
 
     def store_url(self, env: Mapping[str, str]) -> str:
-        """Return the URL of the database; "" for the file in the state folder; ConfigError if it cannot be had."""
+        """Return the URL of the database; "" for the file in the state folder; ConfigError if it
+        cannot be had.
+        """
         store, file = self.store, display(self.file)
         if store.url_file:
             path = self.folder / Path(store.url_file).expanduser()
@@ -288,7 +300,9 @@ class Config(Table):
         return url
 
     def hooks_secret(self) -> SecretStr | None:
-        """Return the secret that webhooks are signed with; None if they need no signature; ConfigError."""
+        """Return the secret that webhooks are signed with; None if they need no signature;
+        ConfigError.
+        """
         if self.hooks.secret_file is None:
             return None
         path, file, key = (

@@ -21,7 +21,8 @@ from daemon.models import Json
 def load_config(path: Path, overlay: Path | None = None) -> Config:
     """Return the config of this file; ConfigError with all its faults.
 
-    What agents wrote into `overlay` stands above it, as long as the two go together: else the file counts alone.
+    What agents wrote into `overlay` stands above it, as long as the two go together: else the file
+    counts alone.
     """
     data = read_toml(path)
     config = parse(data, Config, file=path, rules=RULES).at(path)
@@ -42,7 +43,9 @@ def load_config(path: Path, overlay: Path | None = None) -> Config:
 
 
 def _overlaid(data: Json, overlay: Path) -> Config:
-    """Return the config with what agents wrote; ConfigError if that cannot be, or is not theirs to write."""
+    """Return the config with what agents wrote; ConfigError if that cannot be, or is not theirs to
+    write.
+    """
     written = dict(_leaves(read_toml(overlay)))
     if strange := [key for key in written if not is_settable(".".join(key))]:
         fault = Conflict(dotted(*strange[0]), "is no setting that agents may write")

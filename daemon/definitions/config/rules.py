@@ -69,7 +69,8 @@ def _keys_of_one_kind(config: Config) -> Iterator[Conflict]:
                 yield Conflict(dotted("providers", name, key), f"only kind {kind} takes it", value)
 
 
-# What every routine may name without a [targets.NAME] of its own; of each kind there is only one then.
+# What every routine may name without a [targets.NAME] of its own; of each kind there is only one
+# then.
 def _sound_targets(config: Config) -> Iterator[Conflict]:
     for name, target in config.targets.items():
         key = dotted("targets", name)

@@ -34,7 +34,10 @@ def check_signing(
 
 
 def no_address(file: str, key: str) -> SecretStr:
-    hint = 'url_file = "…" (a file of yours with mode 0600), url_env or url; or with systemd a credential of its name'
+    hint = (
+        'url_file = "…" (a file of yours with mode 0600), url_env or url; or with systemd a '
+        "credential of its name"
+    )
     raise ConfigError(Fault(file=file, key=key, found="", problem="names no address", hint=hint))
 
 

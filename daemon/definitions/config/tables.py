@@ -36,8 +36,8 @@ NEED_MODEL = ("openai", "claude", "minimax", "open_source")
 _NEED_KEY = ("openai", "claude", "minimax")
 
 
-# What the tool `config` may write where the policy names it: how agentd speaks, when it reports and how hard it works,
-# never what it may do, spend or reach.
+# What the tool `config` may write where the policy names it: how agentd speaks, when it reports and
+# how hard it works, never what it may do, spend or reach.
 _SETTABLE = (
     *("provider", "timezone", "agent.name", "agent.user_name", "agent.persona", "agent.language"),
     *(
@@ -98,7 +98,9 @@ def known_zone(name: Any) -> Any:
 
 
 def _known_kind(value: Any) -> Any:
-    """Return the name of a kind of providers: ours, that of an installed package, or a class as `module:Class`."""
+    """Return the name of a kind of providers: ours, that of an installed package, or a class as
+    `module:Class`.
+    """
     if (
         not isinstance(value, str)
         or value in KINDS
@@ -176,14 +178,17 @@ class ProviderConfig(Table):
     """One model and the way to it."""
 
     kind: Annotated[str, BeforeValidator(_known_kind)]
-    """Which family of providers: openai, claude, minimax, open_source, offline, scripted, one that a package brings
-    (entry point `agentd.providers`), or a class of yours as "module:Class"."""
+    """Which family of providers: openai, claude, minimax, open_source, offline, scripted, one that
+    a package brings (entry point `agentd.providers`), or a class of yours as "module:Class".
+    """
     model: Name | None = None
     """The model's name, as its vendor writes it."""
     base_url: Annotated[str, AfterValidator(_address)] | None = None
     """Another server that speaks the same language."""
     api: Literal["responses", "chat"] | None = None
-    """Kind openai: which of its two interfaces; by default Responses on its vendor's own host, else Chat."""
+    """Kind openai: which of its two interfaces; by default Responses on its vendor's own host, else
+    Chat.
+    """
     region: Literal["cn", "intl"] | None = None
     """Kind minimax: which of its two sites holds the account."""
     api_key: SecretStr | None = Field(default=None, min_length=1)
@@ -205,9 +210,13 @@ class ProviderConfig(Table):
     max_tokens: int | None = Field(default=None, ge=1)
     """The longest answer, in tokens."""
     max_answer_mb: int = Field(default=16, ge=1, le=1000)
-    """Megabytes that are read of one answer, unpacked (of a stream four times as many); a larger one fails for good."""
+    """Megabytes that are read of one answer, unpacked (of a stream four times as many); a larger
+    one fails for good.
+    """
     price: PriceConfig | None = None
-    """What the model costs, where that is not known or you pay another price; 0 for one of your own."""
+    """What the model costs, where that is not known or you pay another price; 0 for one of your
+    own.
+    """
     replies: Items[str | JsonTable] = ()
     """Kind scripted: what it answers, in order."""
     options: JsonTable = Field(default_factory=dict)
@@ -226,9 +235,11 @@ class ProviderConfig(Table):
     def secret(
         self, name: str, *, env: Mapping[str, str], folder: Path = Path(), file: str = "config.toml"
     ) -> SecretStr | None:
-        """Return the key of the provider called `name`, None if it needs none; ConfigError if it is missing.
+        """Return the key of the provider called `name`, None if it needs none; ConfigError if it is
+        missing.
 
-        The strongest place first: systemd's credential, a file of its own, a variable, the config file.
+        The strongest place first: systemd's credential, a file of its own, a variable, the config
+        file.
         """
         key = f"providers.{name}"
         if (credentials := env.get("CREDENTIALS_DIRECTORY")) and (
@@ -286,13 +297,17 @@ class TargetConfig(Table):
     kind: Literal["mail", "apprise", "webhook", "ping", "desktop", "file", "log"]
     """How it is reached."""
     url: SecretStr | None = Field(default=None, min_length=1)
-    """Kinds mail, apprise, webhook, ping: its address; of mail and apprise only if this file is yours alone (0600)."""
+    """Kinds mail, apprise, webhook, ping: its address; of mail and apprise only if this file is
+    yours alone (0600).
+    """
     url_file: Name | None = None
     """A file that holds the address (yours, 0600)."""
     url_env: Name | None = None
     """An environment variable that holds the address."""
     secret_file: Name | None = None
-    """Kind webhook: a file (yours, 0600) with the secret that signs, as whsec_… of Standard Webhooks."""
+    """Kind webhook: a file (yours, 0600) with the secret that signs, as whsec_… of Standard
+    Webhooks.
+    """
     secret_env: Name | None = None
     """Kind webhook: an environment variable that holds that secret."""
     path: Name | None = None
@@ -320,21 +335,31 @@ class IncidentsConfig(Table):
     """How often people hear of the same trouble."""
 
     remind: SomeDuration = timedelta(hours=24)
-    """How long after an alert the next one of the same cause may come, while it lasts and nobody said `ack`."""
+    """How long after an alert the next one of the same cause may come, while it lasts and nobody
+    said `ack`.
+    """
     cool_down: SomeDuration = timedelta(hours=1)
-    """A failure so soon after its recovery is the same incident: no new alert, no second word of recovery."""
+    """A failure so soon after its recovery is the same incident: no new alert, no second word of
+    recovery.
+    """
     to: Items[Name] = ()
-    """Targets, in order, for alerts of routines that name none, and instead of a target that takes nothing. All of them
-    are told of each run that waits for an approval, beside the routine's own."""
+    """Targets, in order, for alerts of routines that name none, and instead of a target that takes
+    nothing. All of them are told of each run that waits for an approval, beside the routine's own.
+    """
 
 
 class DaemonConfig(Table):
     """How the daemon lives."""
 
     grace: SomeDuration = timedelta(seconds=20)
-    """How long runs may go on after SIGTERM before they are suspended, to be resumed at the next start."""
+    """How long runs may go on after SIGTERM before they are suspended, to be resumed at the next
+    start.
+    """
     max_concurrent: int = Field(default=4, ge=1)
-    """How many runs at a time; the others wait. Runs that ask no model have as many places of their own."""
+    """How many runs at a time; the others wait.
+
+    Runs that ask no model have as many places of their own.
+    """
 
 
 def _user(value: Any) -> Any:
@@ -363,10 +388,14 @@ Group: TypeAlias = Annotated[int, BeforeValidator(_group), Field(ge=0)]
 
 
 class McpConfig(Table):
-    """One MCP server, whose tools are called `NAME__tool`: a command that is started, or an address."""
+    """One MCP server, whose tools are called `NAME__tool`: a command that is started, or an
+    address.
+    """
 
     command: Items[Name] = ()
-    """The program and its words; it runs with your rights, with PATH and HOME and what is given here."""
+    """The program and its words; it runs with your rights, with PATH and HOME and what is given
+    here.
+    """
     env: dict[str, str] = Field(default_factory=dict)
     """More of its environment."""
     pass_env: Items[Name] = ()
@@ -382,7 +411,9 @@ class McpConfig(Table):
     timeout: SomeDuration = timedelta(minutes=1)
     """For one call."""
     machines: Items[Name] = ()
-    """With workers: the hosts that have it, as globs; only they live runs of routines that name its tools."""
+    """With workers: the hosts that have it, as globs; only they live runs of routines that name its
+    tools.
+    """
 
 
 class ToolsConfig(Table):
@@ -393,7 +424,9 @@ class ToolsConfig(Table):
     packages: Items[Name] = ()
     """Entry points of the group agentd.tools, by name, of packages that are installed."""
     machines: dict[str, Items[Name]] = Field(default_factory=dict)
-    """With workers: hosts that have what a file or package needs, as globs; only they live runs that name its tools."""
+    """With workers: hosts that have what a file or package needs, as globs; only they live runs
+    that name its tools.
+    """
 
 
 class SearchConfig(Table):
@@ -448,7 +481,10 @@ class ControlConfig(Table):
     """Who besides its own user and root may speak to the daemon."""
 
     group: Group | None = None
-    """Whose members reach the control socket: it becomes 0660 and its folder 0710. Takes a restart."""
+    """Whose members reach the control socket: it becomes 0660 and its folder 0710.
+
+    Takes a restart.
+    """
     operators: Items[User] = ()
     """Users who may do everything with agentctl that its owner may."""
     readers: Items[User] = ()
@@ -463,7 +499,8 @@ class ListenConfig(Table):
     metrics: bool = True
     """Answer /metrics there, for Prometheus."""
     hooks: bool = False
-    """Take webhooks there, at /v1/hooks/NAME; only signed ones, so [hooks] secret_file must be set."""
+    """Take webhooks there, at /v1/hooks/NAME; only signed ones, so [hooks] secret_file must be set.
+    """
 
 
 class HooksConfig(Table):
@@ -473,8 +510,9 @@ class HooksConfig(Table):
     """Whose members reach the webhook socket, such as that of a web server. Takes a restart."""
 
     secret_file: Name | None = None
-    """A file (yours, 0600) with the secret shared with the senders, as whsec_… of Standard Webhooks; then every request
-    must be signed."""
+    """A file (yours, 0600) with the secret shared with the senders, as whsec_… of Standard
+    Webhooks; then every request must be signed.
+    """
 
 
 class LogConfig(Table):
@@ -492,7 +530,9 @@ class OtelConfig(Table):
     """Traces of runs for OpenTelemetry, over HTTP; needs the extra otel."""
 
     endpoint: Annotated[str, Field(pattern=r"^https?://.+")] | None = None
-    """Where they go, like "http://127.0.0.1:4318"; by default where $OTEL_EXPORTER_OTLP_ENDPOINT says, else nowhere."""
+    """Where they go, like "http://127.0.0.1:4318"; by default where $OTEL_EXPORTER_OTLP_ENDPOINT
+    says, else nowhere.
+    """
     content: bool = False
     """Whether prompts, answers, arguments and results go along."""
 
@@ -500,36 +540,48 @@ class OtelConfig(Table):
 def postgres_address(value: Any) -> Any:
     if isinstance(value, str) and not re.match(r"postgres(ql)?://\S", value):
         raise Wrong(
-            'expected the address of a PostgreSQL database, like "postgresql://agentd@db.example/agentd"'
+            (  # noqa: UP034
+                "expected the address of a PostgreSQL database, like "
+                '"postgresql://agentd@db.example/agentd"'
+            )
         )
     return value
 
 
 class StoreConfig(Table):
-    """Where the journal and memory are: by default in agentd.db in the state folder. Takes a restart."""
+    """Where the journal and memory are: by default in agentd.db in the state folder.
+
+    Takes a restart.
+    """
 
     url: Annotated[SecretStr, BeforeValidator(postgres_address)] | None = None
-    """A PostgreSQL database (13 or later), which several daemons may share; as libpq reads it. With a password in it
-    only if this file is yours alone (0600); libpq finds one in ~/.pgpass and PGPASSWORD too."""
+    """A PostgreSQL database (13 or later), which several daemons may share; as libpq reads it.
+
+    With a password in it only if this file is yours alone (0600); libpq finds one in ~/.pgpass and
+    PGPASSWORD too.
+    """
     url_file: Name | None = None
     """A file that holds the URL (yours, 0600)."""
     url_env: Name | None = None
     """An environment variable that holds the URL."""
     wait: Duration = timedelta(seconds=15)
-    """How long a start waits for a server that is away; then it ends with exit code 75, and a service manager starts
-    agentd again."""
+    """How long a start waits for a server that is away; then it ends with exit code 75, and a
+    service manager starts agentd again.
+    """
 
 
 class ExecutorConfig(Table):
     """Who lives the runs, where daemons share a database. Takes a restart."""
 
     kind: Literal["local", "procrastinate"] = "local"
-    """local: whoever starts a run lives it; procrastinate: any daemon or worker (`agentd worker`) on the database that
-    `[store]` names."""
+    """local: whoever starts a run lives it; procrastinate: any daemon or worker (`agentd worker`)
+    on the database that `[store]` names.
+    """
     here: bool = True
     """Whether this daemon lives runs itself; false: it leaves them to others."""
     lease: SomeDuration = timedelta(seconds=60)
-    """After how long a process that is not heard of is taken for dead, and its runs are taken over."""
+    """After how long a process that is not heard of is taken for dead, and its runs are taken over.
+    """
 
 
 class KeepConfig(Table):
@@ -540,7 +592,9 @@ class KeepConfig(Table):
     runs: SomeDuration | None = None
     """How long runs stay at all, with their reports and deliveries; by default for ever."""
     reports: SomeDuration | None = None
-    """How long report files of the workspace stay whose path has {slot} or {run}; by default for ever."""
+    """How long report files of the workspace stay whose path has {slot} or {run}; by default for
+    ever.
+    """
     max_mb: int | None = Field(default=None, ge=50)
     """How big the database may grow: beyond that the oldest go first, whatever their age."""
 
@@ -549,21 +603,34 @@ class MemoryConfig(Table):
     """What is remembered of runs, for how long, and what helps to find it again."""
 
     keep_tools: SomeDuration = timedelta(days=90)
-    """How long calls and outputs of tools stay whole; then their beginnings stay (the journal has the rest)."""
+    """How long calls and outputs of tools stay whole; then their beginnings stay (the journal has
+    the rest).
+    """
     keep_reasoning: SomeDuration = timedelta(days=30)
     """Likewise for what a model thought."""
     keep_runs: SomeDuration | None = None
     """How long archived runs stay at all; by default for ever."""
     keep_daily: SomeDuration | None = None
-    """How long items of the category daily stay after their last change; by default for ever. Pinned ones stay."""
+    """How long items of the category daily stay after their last change; by default for ever.
+
+    Pinned ones stay.
+    """
     keep_conversation: SomeDuration | None = None
     """Likewise for items of the category conversation: one line per archived run."""
     summarise: bool = False
-    """Ask the routine's model, once per archived run, for a summary and the facts in it; costs tokens of its budget."""
+    """Ask the routine's model, once per archived run, for a summary and the facts in it; costs
+    tokens of its budget.
+    """
     mirror: bool = False
-    """Keep MEMORY.md in the workspace: pinned and core items, to be read and edited. Takes a restart."""
+    """Keep MEMORY.md in the workspace: pinned and core items, to be read and edited.
+
+    Takes a restart.
+    """
     embedder: Literal["none", "openai_compatible", "onnx"] = "none"
-    """What finds texts by their meaning besides their words. Takes a restart, like the keys below."""
+    """What finds texts by their meaning besides their words.
+
+    Takes a restart, like the keys below.
+    """
     model: Name | None = None
     """Embedder openai_compatible: the model's name."""
     base_url: Annotated[str, AfterValidator(_address)] | None = None

@@ -1,4 +1,6 @@
-"""What must hold between routines: `after` names one that is there, and no chain leads back to its beginning."""
+"""What must hold between routines: `after` names one that is there, and no chain leads back to its
+beginning.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ from daemon.errors import ConfigError
 def tangled(
     routines: Mapping[str, Routine], *, unread: Collection[str] = ()
 ) -> dict[str, ConfigError]:
-    """Return those that come after nobody or, in the end, after themselves; `unread` are there, only not readable."""
+    """Return those that come after nobody or, in the end, after themselves; `unread` are there,
+    only not readable.
+    """
     known = {*routines, *unread}
     return _faulty(
         routines, lambda name: [*_unknown(routines[name], known), *_circle(name, routines)]
@@ -44,7 +48,9 @@ def _unknown(routine: Routine, known: Collection[str]) -> Iterator[Conflict]:
 
 
 def _circle(name: str, routines: Mapping[str, Routine]) -> Iterator[Conflict]:
-    """Walk back from a routine over those it comes after; the shortest way that meets it again is the circle."""
+    """Walk back from a routine over those it comes after; the shortest way that meets it again is
+    the circle.
+    """
     came_from: dict[str, str] = {}
     todo = [name]
     for each in todo:

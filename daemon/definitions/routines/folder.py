@@ -21,7 +21,9 @@ MADE = "routines.d"
 
 
 def load_routine(path: Path, *, rules: Sequence[Rule[Definition]] = ()) -> Routine:
-    """Return the routine of one file; ConfigError with all its faults, those by more `rules` among them."""
+    """Return the routine of one file; ConfigError with all its faults, those by more `rules` among
+    them.
+    """
     try:
         return routine_of(read_toml(path), path, rules=rules)
     except ConfigError as error:
@@ -74,8 +76,8 @@ def load_folder(
 ) -> Loaded:
     """Return every routine of a folder, by more `rules` too; one bad file harms no other.
 
-    In `made` lie those that agents made. Where one of them has the name of a person's, the person's counts, and the
-    other's fault stands under `routines.d/NAME`.
+    In `made` lie those that agents made. Where one of them has the name of a person's, the person's
+    counts, and the other's fault stands under `routines.d/NAME`.
     """
     loaded = _read(folder, (*OF_PEOPLE, *rules))
     if made is not None:
@@ -193,7 +195,8 @@ def compared(
 ) -> tuple[dict[str, Routine], dict[str, ConfigError], Changes]:
     """Return the routines to go over to, what is wrong with files, and how that differs from `old`.
 
-    What says the same as before stays what it was, and what was read of it is let go of, here and not on the loop.
+    What says the same as before stays what it was, and what was read of it is let go of, here and
+    not on the loop.
     """
     new, faults = effective(old, loaded)
     changes = diff(old, new)
@@ -207,7 +210,8 @@ def compared(
 def effective(
     old: Mapping[str, Routine], loaded: Loaded
 ) -> tuple[dict[str, Routine], dict[str, ConfigError]]:
-    """Return the routines to go over to, and what is wrong with files: a faulty one keeps what it said before.
+    """Return the routines to go over to, and what is wrong with files: a faulty one keeps what it
+    said before.
 
     What was kept may close a circle with what is new; then the new ones are faulty.
     """

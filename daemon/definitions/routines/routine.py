@@ -107,7 +107,9 @@ Glob = Annotated[str, BeforeValidator(_glob)]
 
 
 class Trigger(Table):
-    """What starts it: one of `cron`, `every`, `at`, `watch`, `webhook`, `after`; `on_start` may join any."""
+    """What starts it: one of `cron`, `every`, `at`, `watch`, `webhook`, `after`; `on_start` may
+    join any.
+    """
 
     cron: Annotated[str, _readable_by(crontab.parse)] | None = None
     """Five fields of crontab(5), or @daily and its like."""
@@ -116,7 +118,9 @@ class Trigger(Table):
     at: AwareDatetime | None = None
     """Once."""
     watch: Items[Glob] = ()
-    """When files of the workspace, such as "inbox/*.csv", land or change; one run for all that come together."""
+    """When files of the workspace, such as "inbox/*.csv", land or change; one run for all that come
+    together.
+    """
     settle: Annotated[Duration, at_least("0.1s")] = timedelta(seconds=2)
     """Of `watch`: how long files must have been left alone."""
     webhook: bool = False
@@ -124,13 +128,16 @@ class Trigger(Table):
     after: Items[Name] = ()
     """When a run of one of these routines has ended."""
     on: Literal["succeeded", "failed", "ended"] = "succeeded"
-    """Of `after`: how it must have ended; failed: timed out and interrupted too; ended: in any way but skipped."""
+    """Of `after`: how it must have ended; failed: timed out and interrupted too; ended: in any way
+    but skipped.
+    """
     on_start: bool = False
     """When the daemon starts, at most once an hour."""
     timezone: Zone | None = None
     """The zone of cron and active_hours; by default that of config.toml, else the host's."""
     catch_up: CatchUp = "once"
-    """once: the latest missed slot if late by at most half its period; none; or how late it may be."""
+    """once: the latest missed slot if late by at most half its period; none; or how late it may be.
+    """
     spread: Duration = timedelta(0)
     """Delay the start by up to so much, always the same for one name; the slot stays."""
     active_hours: Annotated[str, BeforeValidator(_active_hours)] | None = None
@@ -167,11 +174,13 @@ class Retry(Table):
     attempts: Count = 3
     """How many attempts in all."""
     backoff: SomeDuration = timedelta(seconds=30)
-    """The wait before the second attempt is at most so long, by chance; it doubles with each one."""
+    """The wait before the second attempt is at most so long, by chance; it doubles with each one.
+    """
     max: SomeDuration = timedelta(minutes=10)
     """The longest wait."""
     pause_after: Annotated[int, Field(ge=0, le=1000)] = 10
-    """After so many failed runs in a row the routine is paused until `agentctl resume`; 0: never."""
+    """After so many failed runs in a row the routine is paused until `agentctl resume`; 0: never.
+    """
 
 
 class Budget(Table):
@@ -201,7 +210,9 @@ class RunSpec(Table):
     fallback: Items[Name] = ()
     """Providers to go on with when the first one fails."""
     on_rate_limit: Literal["wait", "fallback"] = "wait"
-    """When a provider is busy: ask it again first, after the pause that it names; or the next one at once."""
+    """When a provider is busy: ask it again first, after the pause that it names; or the next one
+    at once.
+    """
     memory: Literal["none", "recall", "recall+store"] = "recall"
     """Whether the run is told what is remembered, and remembered itself."""
     timeout: SomeDuration = timedelta(minutes=10)
@@ -211,11 +222,16 @@ class RunSpec(Table):
     silent_token: Name | None = None
     """An answer of exactly these words is not delivered."""
     tools: Items[Name] = ()
-    """Mode agent: the tools offered, by name or pattern (`time__*`); the policy judges each call."""
+    """Mode agent: the tools offered, by name or pattern (`time__*`); the policy judges each call.
+    """
     skills: Literal["auto"] | Items[Name] = ()
-    """Mode agent: the skills whose guides it is given; "auto": the model says first which ones it needs."""
+    """Mode agent: the skills whose guides it is given; "auto": the model says first which ones it
+    needs.
+    """
     rehearse_first: bool = False
-    """Hold it back until a rehearsal of it was approved (`agentctl rehearse`); an edit of what it does asks again."""
+    """Hold it back until a rehearsal of it was approved (`agentctl rehearse`); an edit of what it
+    does asks again.
+    """
     required_tools: Items[Name] = ()
     """Tools without which the run is no success: denied or failed = failed."""
     max_iterations: Count = 10
@@ -223,16 +239,22 @@ class RunSpec(Table):
     max_tool_calls: Count = 40
     """Tool calls in one run."""
     tool_retries: Annotated[int, Field(ge=0, le=10)] = 3
-    """How often a call is tried again that failed for a passing reason; only one whose repetition does no harm."""
+    """How often a call is tried again that failed for a passing reason; only one whose repetition
+    does no harm.
+    """
     tool_retry_delay: Duration = timedelta(seconds=1)
     """How long to wait before that."""
     media: Items[Picture] = ()
-    """Pictures that the model is shown: globs like "plots/*.png", in the workspace or absolute in what the policy lets
-    it read; "{path}": the files that landed (`watch`). Those that cannot be shown are named in the run."""
+    """Pictures that the model is shown: globs like "plots/*.png", in the workspace or absolute in
+    what the policy lets it read; "{path}": the files that landed (`watch`). Those that cannot be
+    shown are named in the run.
+    """
     temperature: Annotated[float, Field(ge=0, le=2)] | None = None
     """Sent only where the model takes it."""
     max_tokens: Count | None = None
-    """The longest answer, in tokens; one that is cut is asked for once more with four times that, if the model can."""
+    """The longest answer, in tokens; one that is cut is asked for once more with four times that,
+    if the model can.
+    """
     retry: Retry = Retry()
     budget: Budget = Budget()
     sections: dict[str, str] = Field(default_factory=dict)
@@ -247,7 +269,9 @@ class Gather(Table):
     tool: Name
     """The tool that collects it."""
     args: JsonTable = Field(default_factory=dict)
-    """Its arguments. With `watch`, "{path}" stands for a file that landed: the step is taken once for each."""
+    """Its arguments. With `watch`, "{path}" stands for a file that landed: the step is taken once
+    for each.
+    """
     required: bool = True
     """Whether the run is no success without it."""
 
@@ -256,23 +280,33 @@ class Gate(Table):
     """When not to ask the model at all."""
 
     changed: Items[Name] = ()
-    """Go on only if one of these facts (`host`, `host.disks`) differs from the last successful run."""
+    """Go on only if one of these facts (`host`, `host.disks`) differs from the last successful run.
+    """
     idle: SomeDuration | None = None
     """Go on only if no operator did anything for so long."""
     max_per_day: Count | None = None
     """Go on at most so often a day."""
     moments: Annotated[int, Field(ge=1, le=24)] | None = None
-    """Go on so often a day, at moments of the active hours drawn by lot; one counts once its report is delivered."""
+    """Go on so often a day, at moments of the active hours drawn by lot; one counts once its report
+    is delivered.
+    """
     command: Items[str] = ()
-    """Go on if this program (words, no shell) exits with 0; 1 closes the gate, anything else is a failure."""
+    """Go on if this program (words, no shell) exits with 0; 1 closes the gate, anything else is a
+    failure.
+    """
 
 
 class Dedupe(Table):
-    """Report only what no earlier run has reported. The agent is given `report_items`, and the report is made of what
-    of that is new; nothing new is silence."""
+    """Report only what no earlier run has reported.
+
+    The agent is given `report_items`, and the report is made of what of that is new; nothing new is
+    silence.
+    """
 
     key: Literal["url", "id", "title"] = "url"
-    """What tells items from one another; addresses count as the same with another fragment or utm_ parameters."""
+    """What tells items from one another; addresses count as the same with another fragment or utm_
+    parameters.
+    """
     keep: SomeDuration = timedelta(days=365)
     """What no run has found for so long is forgotten, and would be new again."""
 
@@ -289,15 +323,21 @@ class Deliver(Table):
     to: Name
     """`file`, `log`, `desktop`, or the name of one of config.toml's [targets]."""
     path: Name | None = None
-    """Of `file` and targets of that kind: relative to the workspace, with {routine}, {run} and {slot:%Y-%m-%d}."""
+    """Of `file` and targets of that kind: relative to the workspace, with {routine}, {run} and
+    {slot:%Y-%m-%d}.
+    """
     on: Items[End] = ("succeeded", "failed", "timed_out", "interrupted", "waiting")
-    """At which ends. `waiting` is none: the run has to be approved, and the question goes there, but to no file."""
+    """At which ends. `waiting` is none: the run has to be approved, and the question goes there,
+    but to no file.
+    """
 
     @model_serializer(mode="wrap")
     def _serialize(
         self, handler: SerializerFunctionWrapHandler, info: SerializationInfo
     ) -> dict[str, Any]:
-        """Leave a default `on` out of what a run keeps: an older worker, which knows no `waiting`, reads that too."""
+        """Leave a default `on` out of what a run keeps: an older worker, which knows no `waiting`,
+        reads that too.
+        """
         fields: dict[str, Any] = handler(self)
         if info.context == KEPT_BY_RUN and self.on == type(self).model_fields["on"].default:
             fields.pop("on", None)
@@ -305,14 +345,19 @@ class Deliver(Table):
 
 
 class Origin(Table):
-    """Of a routine that an agent made with the tool `routine`: by whom. It never has more rights than its maker."""
+    """Of a routine that an agent made with the tool `routine`: by whom.
+
+    It never has more rights than its maker.
+    """
 
     routine: Name
     """The routine whose run made it."""
     run: Name
     """That run."""
     tainted: bool = False
-    """Whether the run had read what strangers may have written; then every run of this one begins as if it had, too."""
+    """Whether the run had read what strangers may have written; then every run of this one begins
+    as if it had, too.
+    """
 
 
 class Definition(Table):
@@ -325,7 +370,8 @@ class Definition(Table):
     first_run: bool = False
     """Run once as soon as the daemon sees it, if it has never run."""
     ping: Name | None = None
-    """A target of kind ping that is told when a run starts, succeeds or fails: a dead man's switch."""
+    """A target of kind ping that is told when a run starts, succeeds or fails: a dead man's switch.
+    """
     trigger: Trigger = Trigger()
     run: RunSpec = RunSpec()
     gather: Items[Gather] = ()
@@ -344,7 +390,9 @@ class Routine(Definition):
 
     @property
     def under(self) -> str:
-        """The name by which the policy judges its calls: its own, or `maker/name` where an agent made it."""
+        """The name by which the policy judges its calls: its own, or `maker/name` where an agent
+        made it.
+        """
         return f"{self.origin.routine}/{self.name}" if self.origin else self.name
 
     @property
@@ -355,7 +403,9 @@ class Routine(Definition):
 
     @property
     def rehearsal_key(self) -> str:
-        """A digest of what decides what it does: a new one means that the rehearsal before tells nothing any more."""
+        """A digest of what decides what it does: a new one means that the rehearsal before tells
+        nothing any more.
+        """
         # without defaults: a key that a later version knows must not undo what people have approved
         told = self.model_dump(
             mode="json", include={"run", "gather", "deliver"}, exclude_defaults=True

@@ -27,7 +27,10 @@ def _one_trigger(routine: Definition) -> Iterator[Conflict]:
             hint="keep one, or make two routines",
         )
     elif not named and not trigger.on_start and trigger.model_fields_set:
-        hint = "add cron, every, at, watch, webhook, after or on_start; without [trigger] it runs by hand only"
+        hint = (
+            "add cron, every, at, watch, webhook, after or on_start; without [trigger] it runs by "
+            "hand only"
+        )
         yield Conflict("trigger", "nothing here starts the routine", hint=hint)
 
 
@@ -264,9 +267,12 @@ def against(
     *,
     targets: Collection[str] = CHANNELS,
 ) -> tuple[Rule[Definition], ...]:
-    """Return more rules for `load_folder`: what a routine names must be there. Patterns of tools may match nothing yet.
+    """Return more rules for `load_folder`: what a routine names must be there.
 
-    They are rules like the others, so that one look at a faulty file tells everything that is wrong with it.
+    Patterns of tools may match nothing yet.
+
+    They are rules like the others, so that one look at a faulty file tells everything that is wrong
+    with it.
     """
     rules: tuple[Rule[Definition], ...] = (
         Rule(

@@ -1,1 +1,3 @@
-"""One file for each kind of target: how a report gets there, and which failures are worth another attempt."""
+"""One file for each kind of target: how a report gets there, and which failures are worth another
+attempt.
+"""

@@ -1,8 +1,10 @@
-"""To chats and phones, by the library apprise: one URL per target (https://github.com/caronc/apprise/wiki).
+"""To chats and phones, by the library apprise: one URL per target
+(https://github.com/caronc/apprise/wiki).
 
-The library says only whether it worked; why not, it tells its log, which is read along here. It blocks, so each
-message is sent in a thread of its own. What the service takes decides what it gets: HTML without images, Markdown or
-words; a report that is too long comes as an attachment, or else in parts. Mail goes by mail.py, unless PGP encrypts it.
+The library says only whether it worked; why not, it tells its log, which is read along here. It
+blocks, so each message is sent in a thread of its own. What the service takes decides what it gets:
+HTML without images, Markdown or words; a report that is too long comes as an attachment, or else in
+parts. Mail goes by mail.py, unless PGP encrypts it.
 """
 
 from __future__ import annotations
@@ -96,7 +98,9 @@ class AppriseChannel:
 
 
 def service(url: str) -> Any:
-    """Return the plugin that a URL stands for; DeliveryFailed if there is none, without the URL, as it is a secret."""
+    """Return the plugin that a URL stands for; DeliveryFailed if there is none, without the URL, as
+    it is a secret.
+    """
     try:
         import apprise
     except ModuleNotFoundError as error:
@@ -116,7 +120,9 @@ def service(url: str) -> Any:
 
 
 def private_parts(plugin: Any) -> list[str]:
-    """Return the parts of its URL that a plugin itself declares private, such as a token in place of the host."""
+    """Return the parts of its URL that a plugin itself declares private, such as a token in place
+    of the host.
+    """
     declared = {**plugin.template_tokens, **plugin.template_args}
     names = [table.get("map_to", name) for name, table in declared.items() if table.get("private")]
     values = [getattr(plugin, name, None) for name in names]
@@ -186,7 +192,8 @@ class _Ear(logging.Handler):
         if record.thread != self._thread:
             return
         text = record.getMessage()
-        # that a mail server said 451 is, to the library, a detail for debugging; so is the whole of every message
+        # that a mail server said 451 is, to the library, a detail for debugging; so is the whole of
+        # every message
         if record.levelno >= logging.WARNING or (
             "xception" in text and len(text) < _LONGEST_REASON
         ):
@@ -195,7 +202,9 @@ class _Ear(logging.Handler):
 
 @contextmanager
 def _listening() -> Iterator[list[str]]:
-    """Collect what apprise warns of while the block runs; none of it goes to our log, as it may name a secret."""
+    """Collect what apprise warns of while the block runs; none of it goes to our log, as it may
+    name a secret.
+    """
     logger, listener = logging.getLogger("apprise"), _Ear()
     logger.propagate = False
     logger.setLevel(logging.DEBUG)

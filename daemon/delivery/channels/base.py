@@ -16,22 +16,26 @@ class Channel(Protocol):
     async def send(self, delivery: Delivery) -> Receipt:
         """Bring a report to its target and return the proof, or raise DeliveryFailed.
 
-        May be called again for a delivery that did arrive, if we died before that was written down: `delivery.id` is
-        the same then, and the second time must do no harm.
+        May be called again for a delivery that did arrive, if we died before that was written down:
+        `delivery.id` is the same then, and the second time must do no harm.
         """
 
 
 class Progress:
-    """How far deliveries that take several messages have come, so that a retry does not repeat what arrived.
+    """How far deliveries that take several messages have come, so that a retry does not repeat what
+    arrived.
 
-    Kept by the process only: after a crash in between the first parts come again, which is better than never.
+    Kept by the process only: after a crash in between the first parts come again, which is better
+    than never.
     """
 
     def __init__(self) -> None:
         self._sent: dict[int, int] = {}
 
     def left(self, delivery: Delivery, messages: Sequence[T]) -> Iterator[T]:
-        """Yield what is still to be sent; to ask for the next one says that this one has arrived."""
+        """Yield what is still to be sent; to ask for the next one says that this one has
+        arrived.
+        """
         for number, message in enumerate(messages):
             if number < self._sent.get(delivery.id, 0):
                 continue
@@ -51,7 +55,8 @@ class Wanted(Protocol):
     def on(self) -> Collection[str]: ...
 
 
-# What a dead man's switch is told of each end; whoever cancels a run knows. A closed gate is a sign of life.
+# What a dead man's switch is told of each end; whoever cancels a run knows. A closed gate is a sign
+# of life.
 _PINGS = {Status.SUCCEEDED: "success", Status.SKIPPED: "success", Status.CANCELLED: None}
 
 
@@ -60,7 +65,8 @@ def deliveries_for(
 ) -> list[tuple[str, Json]]:
     """Return (target, options) for every place that is to hear of this end.
 
-    The options freeze what the report's reader wants to know of the run. Whether a silent run is sent is the outbox's.
+    The options freeze what the report's reader wants to know of the run. Whether a silent run is
+    sent is the outbox's.
     """
     facts = {
         "trigger": run.trigger,

@@ -1,4 +1,6 @@
-"""To the person at the screen, as a notification: the title, how the report begins, and where the rest is."""
+"""To the person at the screen, as a notification: the title, how the report begins, and where the
+rest is.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ _PATIENCE = 10.0  # seconds for all of it
 
 
 class DesktopChannel:
-    """Shows notifications by the session bus of the daemon's user, on macOS by the system's own script."""
+    """Shows notifications by the session bus of the daemon's user, on macOS by the system's own
+    script.
+    """
 
     def __init__(
         self,
@@ -65,7 +69,9 @@ class DesktopChannel:
 
 
 async def _show(address: str, title: str, body: str, urgent: bool) -> Receipt:
-    """Show a notification by the session bus at an address; the connection is there for this one only."""
+    """Show a notification by the session bus at an address; the connection is there for this one
+    only.
+    """
     from dbus_fast import Message, MessageType, Variant
     from dbus_fast.aio import MessageBus
 

@@ -1,9 +1,9 @@
 """Into a Markdown file beneath the workspace.
 
-A report never destroys another run's report: where a path with {slot} or {run} is taken, the newer one goes beside it
-as `name-2.md`, `name-3.md`. A path without them, such as `reports/latest.md`, can only mean "the latest", and there the
-newer report takes the place of the older. The same run's own file is always replaced, so a delivery that is repeated
-after a crash leaves one file.
+A report never destroys another run's report: where a path with {slot} or {run} is taken, the newer
+one goes beside it as `name-2.md`, `name-3.md`. A path without them, such as `reports/latest.md`,
+can only mean "the latest", and there the newer report takes the place of the older. The same run's
+own file is always replaced, so a delivery that is repeated after a crash leaves one file.
 """
 
 from __future__ import annotations
@@ -55,7 +55,8 @@ class FileChannel:
 
     def _write(self, path: PurePosixPath, text: bytes, delivery: Delivery, keep: bool) -> Path:
         with folder_beneath(self._workspace, path.parent.parts, create=True) as folder:
-            draft = f".agentd-{delivery.id}.part"  # the same at every attempt: a crash leaves at most one behind
+            # the same at every attempt: a crash leaves at most one behind
+            draft = f".agentd-{delivery.id}.part"
             try:
                 _write_draft(folder, draft, text)
                 name = _settle(folder, draft, path.name, f"*Run `{delivery.run}`", keep)
@@ -69,14 +70,16 @@ class FileChannel:
         place = self._workspace / path
         if error.errno in (errno.ELOOP, errno.ENOTDIR):
             return (
-                f"{place}: one of its folders is a symbolic link or a file; reports go only to real folders beneath "
-                f"the workspace (`workspace` in config.toml moves it)"
+                f"{place}: one of its folders is a symbolic link or a file; reports go only to real "  # noqa: E501
+                "folders beneath the workspace (`workspace` in config.toml moves it)"
             )
         return f"{place}: {error.strerror or error}"
 
 
 def report_path(template: str, report: Report) -> PurePosixPath:
-    """Fill a path's fields in; DeliveryFailed if it has unknown ones or would leave the workspace."""
+    """Fill a path's fields in; DeliveryFailed if it has unknown ones or would leave the
+    workspace.
+    """
 
     def fill(found: re.Match[str]) -> str:
         if found["name"] == "slot":
@@ -85,7 +88,10 @@ def report_path(template: str, report: Report) -> PurePosixPath:
         elif found["name"] in ("routine", "run") and not found["format"]:
             value = str(getattr(report, found["name"]))
         else:
-            msg = f"path {template!r}: no field {found[0]}; known are {{routine}}, {{run}} and {{slot:%Y-%m-%d}}"
+            msg = (
+                f"path {template!r}: no field {found[0]}; known are {{routine}}, {{run}} and "
+                f"{{slot:%Y-%m-%d}}"
+            )
             raise DeliveryFailed(msg, retry=False)
         return value.replace("/", "-").replace("\0", "")
 
@@ -128,7 +134,10 @@ def _beside(name: str) -> Iterator[str]:
 
 
 def _name(folder: int, draft: str, name: str) -> bool:
-    """Give the draft a name that nobody has; False if somebody has it. A link can do that in one step, a rename not."""
+    """Give the draft a name that nobody has; False if somebody has it.
+
+    A link can do that in one step, a rename not.
+    """
     try:
         os.link(draft, name, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
     except FileExistsError:
@@ -143,7 +152,9 @@ def _name(folder: int, draft: str, name: str) -> bool:
 
 
 def _is_ours(folder: int, name: str, mark: str) -> bool:
-    """Return whether this file is the same run's: delivered before a crash, and not written down."""
+    """Return whether this file is the same run's: delivered before a crash, and not written
+    down.
+    """
     try:
         file = os.open(
             name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder

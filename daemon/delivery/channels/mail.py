@@ -2,8 +2,9 @@
 
     mailtos://USER:PASSWORD@HOST:PORT/MORE@RECIPIENTS?to=ADDRESSES&from=ADDRESS&smtp=SERVER&mode=starttls|ssl|insecure
 
-Each recipient gets a mail of its own, with HTML that loads nothing and with words. A mail that is sent again has the
-same Message-ID, so that a mailbox can tell that it has it. smtplib blocks, so mails are sent in a thread.
+Each recipient gets a mail of its own, with HTML that loads nothing and with words. A mail that is
+sent again has the same Message-ID, so that a mailbox can tell that it has it. smtplib blocks, so
+mails are sent in a thread.
 """
 
 from __future__ import annotations
@@ -98,7 +99,9 @@ def is_mail(url: str) -> bool:
 
 
 def parse_mail_address(url: str) -> MailAddress:
-    """Read the address of a mail target; DeliveryFailed names what is wrong, without the address, as it is a secret."""
+    """Read the address of a mail target; DeliveryFailed names what is wrong, without the address,
+    as it is a secret.
+    """
     scheme, _, rest = url.strip().partition("://")
     if scheme.lower() not in ("mailto", "mailtos"):
         raise _fault("it begins neither with mailto:// nor with mailtos://")
@@ -172,7 +175,9 @@ def parse_mail_address(url: str) -> MailAddress:
 
 
 def _own_headers(query: dict[str, str]) -> Iterator[tuple[str, str]]:
-    """Yield the headers of an address; DeliveryFailed for a name that is none (RFC 5322, 2.2) or is one of ours."""
+    """Yield the headers of an address; DeliveryFailed for a name that is none (RFC 5322, 2.2) or is
+    one of ours.
+    """
     for key, value in query.items():
         if key.startswith("+"):
             if not _HEADER_NAME.fullmatch(key[1:]) or key[1:].lower() in _OUR_HEADERS:
@@ -203,16 +208,17 @@ class _Sockets:
         self._is_shut_down = True
         for each in tuple(self._sockets):
             with suppress(OSError):
-                # not SSLSocket.shutdown: that forgets the encryption first, and the thread may be writing
+                # not SSLSocket.shutdown: that forgets the encryption first, and the thread may be
+                # writing
                 socket.socket.shutdown(each, socket.SHUT_RDWR)
 
 
 class _Connection(smtplib.SMTP):
     """A connection to a mail server whose socket is known before the server has said anything.
 
-    smtplib reads the greeting in its constructor. A server that sends it a byte at a time would hold the thread for
-    hours, past any time limit for a single read; whoever has the socket can end that. `_get_socket` is private: a test
-    names it (tests/delivery/channels/test_mail.py).
+    smtplib reads the greeting in its constructor. A server that sends it a byte at a time would
+    hold the thread for hours, past any time limit for a single read; whoever has the socket can end
+    that. `_get_socket` is private: a test names it (tests/delivery/channels/test_mail.py).
     """
 
     def __init__(self, sockets: _Sockets, host: str, port: int, timeout: float) -> None:
@@ -255,7 +261,8 @@ class MailChannel:
     async def send(self, delivery: Delivery) -> Receipt:
         """Send the report; the receipt says for how many recipients the server took it.
 
-        Raises DeliveryFailed. A recipient that the server refuses does not keep the others from their mail.
+        Raises DeliveryFailed. A recipient that the server refuses does not keep the others from
+        their mail.
         """
         address = parse_mail_address(self._url)
         if not is_ordinary(address.password):
@@ -323,7 +330,8 @@ class MailChannel:
         return len(mails)
 
     def _failure(self, error: Exception, address: MailAddress) -> DeliveryFailed:
-        """Return what a fault of the server means: a refusal for good is not tried again, anything else is.
+        """Return what a fault of the server means: a refusal for good is not tried again, anything
+        else is.
 
         A wrong password is: within a day somebody may put it right.
         """
@@ -337,7 +345,10 @@ class MailChannel:
                 error, smtplib.SMTPAuthenticationError
             )
         elif isinstance(error, smtplib.SMTPNotSupportedError) and address.mode == "starttls":
-            reason += " mode=ssl in the address of the target uses TLS from the start, mode=insecure none."
+            reason += (
+                " mode=ssl in the address of the target uses TLS from the start, mode=insecure "
+                "none."
+            )
         return DeliveryFailed(
             self._secrets.redact(f"{address.server}:{address.port}: {reason}"), retry=retry
         )

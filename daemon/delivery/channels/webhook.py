@@ -1,7 +1,9 @@
-"""To an address of one's own, as JSON, signed by Standard Webhooks (https://www.standardwebhooks.com).
+"""To an address of one's own, as JSON, signed by Standard Webhooks
+(https://www.standardwebhooks.com).
 
-The id of a message is that of its delivery: a receiver that sees it again has it already. Only 2xx is a receipt, and
-only an answer that came whole: redirects are not followed, since a login page answers 200 as well.
+The id of a message is that of its delivery: a receiver that sees it again has it already. Only 2xx
+is a receipt, and only an answer that came whole: redirects are not followed, since a login page
+answers 200 as well.
 """
 
 from __future__ import annotations
@@ -82,7 +84,8 @@ class WebhookChannel:
         headers = {
             "content-type": "application/json",
             "user-agent": "agentd",
-            "accept-encoding": "identity",  # an answer that unpacks to gigabytes is none of our business
+            # an answer that unpacks to gigabytes is none of our business
+            "accept-encoding": "identity",
             "webhook-id": message,
             "webhook-timestamp": str(int(now.timestamp())),
         }
@@ -94,7 +97,9 @@ class WebhookChannel:
 
 
 def _messages(delivery: Delivery, limit: int | None) -> list[tuple[str, bytes]]:
-    """Return (id, body) of what is to be posted: one message, or with a `limit` in bytes as many as it takes."""
+    """Return (id, body) of what is to be posted: one message, or with a `limit` in bytes as many as
+    it takes.
+    """
     letter, name = compose(delivery), f"{delivery.run or 'notice'}-{delivery.id}"
     whole = _body(delivery, letter, letter.body, 1, 1)
     if limit is None or len(whole) <= limit:

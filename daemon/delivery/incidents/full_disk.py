@@ -1,8 +1,10 @@
-"""A database that takes nothing, as its disk is full say: an incident that may not be written down while it lasts.
+"""A database that takes nothing, as its disk is full say: an incident that may not be written down
+while it lasts.
 
-Until then it stands in the journal's list of what is wrong without being in the journal. A disk that is full for a long
-step may still take a short one: so the incident is written as soon as that can be done, and people are told; but it is
-over only when there is room again for what a run may want to write.
+Until then it stands in the journal's list of what is wrong without being in the journal. A disk
+that is full for a long step may still take a short one: so the incident is written as soon as that
+can be done, and people are told; but it is over only when there is room again for what a run may
+want to write.
 """
 
 from __future__ import annotations
@@ -25,7 +27,10 @@ CAUSE = "takes nothing"
 ROOM = "room"  # the small fact that is written to see whether there is any
 ENOUGH = 256 * 1024  # bytes: more than nearly every step has
 _RETRY = 15.0  # seconds between looks: nothing tells us when somebody has made room
-ADVICE = "Runs waited meanwhile where they were, and no tool was started whose call could not be written down first."
+ADVICE = (
+    "Runs waited meanwhile where they were, and no tool was started whose call could not be written "  # noqa: E501
+    "down first."
+)
 
 
 class Shortage:
@@ -71,7 +76,9 @@ class Shortage:
             await asyncio.wait([self._task])
 
     async def _until_taken(self, incident: Incident) -> None:
-        """Write the incident down as soon as that can be done, and that it is over when there is room again."""
+        """Write the incident down as soon as that can be done, and that it is over when there is
+        room again.
+        """
         journal, written = self._journal, False
         while True:
             try:

@@ -1,7 +1,9 @@
-"""Models that do not answer, though runs go on without them: an incident each, however many runs notice.
+"""Models that do not answer, though runs go on without them: an incident each, however many runs
+notice.
 
-A run whose vendor fails is answered by the next of its chain, or lays out facts only. That is no failure of the run, so
-nobody would hear of it; here it becomes an incident of the provider, which is over when it answers a run again.
+A run whose vendor fails is answered by the next of its chain, or lays out facts only. That is no
+failure of the run, so nobody would hear of it; here it becomes an incident of the provider, which
+is over when it answers a run again.
 """
 
 from __future__ import annotations
@@ -18,7 +20,8 @@ log = structlog.get_logger()
 OF = "provider "
 _RETRY = 30.0  # seconds, after a journal that could not be written
 ADVICE = (
-    "Runs go on meanwhile with what stands behind it in their chain: another model, or `offline`, which lays the facts "
+    "Runs go on meanwhile with what stands behind it in their chain: another model, or `offline`, "
+    "which lays the facts "
     "out. `agentctl runs` shows who answered each."
 )
 

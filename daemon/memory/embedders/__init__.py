@@ -1,1 +1,4 @@
-"""What a text means, as numbers: one port, and a file per way to get them. None is needed; without one words decide."""
+"""What a text means, as numbers: one port, and a file per way to get them.
+
+None is needed; without one words decide.
+"""

@@ -1,7 +1,7 @@
 """A model in a file of the user's, run here by onnxruntime (extra `onnx`); nothing is downloaded.
 
-The usual exports of sentence transformers fit: `model.onnx` and the `tokenizer.json` beside it. Where a model gives a
-vector per token, their mean is taken.
+The usual exports of sentence transformers fit: `model.onnx` and the `tokenizer.json` beside it.
+Where a model gives a vector per token, their mean is taken.
 """
 
 from __future__ import annotations

@@ -19,7 +19,8 @@ from daemon.system.http_client import connection_settings
 if TYPE_CHECKING:
     import httpx
 
-# A batch of texts may take a busy CPU a while; a question does not wait that long for it (memory/embedding_index.py).
+# A batch of texts may take a busy CPU a while; a question does not wait that long for it
+# (memory/embedding_index.py).
 _TIMEOUT = 30.0
 # Bytes that are read of an answer: the vectors of a batch take some 2 MB.
 _MAX_ANSWER = 16_000_000

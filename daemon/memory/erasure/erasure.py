@@ -1,10 +1,11 @@
 """Forget for good: first shown, then gone from memory, the journal, the index and the file.
 
-Theory of operation. What a person wants forgotten stands in more places than they think: the item, the run that stored
-it, the prompts of later runs that recalled it. So `look` finds, and nothing is deleted: items, whole runs, and quotes
-of either in other runs. `forget` does exactly what was shown, or refuses because it would do something else by now.
-Runs that go leave a row and a digest (journal_rows.py); quotes are overwritten where they stand. At last the index
-is merged into one tree and the file written anew: SQLite's free pages and log keep what was deleted otherwise.
+Theory of operation. What a person wants forgotten stands in more places than they think: the item,
+the run that stored it, the prompts of later runs that recalled it. So `look` finds, and nothing is
+deleted: items, whole runs, and quotes of either in other runs. `forget` does exactly what was
+shown, or refuses because it would do something else by now. Runs that go leave a row and a digest
+(journal_rows.py); quotes are overwritten where they stand. At last the index is merged into one
+tree and the file written anew: SQLite's free pages and log keep what was deleted otherwise.
 
 What has left the database is out of reach, and said: delivered reports, backups, logs.
 """
@@ -18,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
 from hashlib import blake2b
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import structlog
 
@@ -32,12 +33,14 @@ from daemon.store.runs import find
 
 log = structlog.get_logger()
 
-# Shorter texts stand in other places by chance ("yes", "4711"): they are forgotten with their item only.
+# Shorter texts stand in other places by chance ("yes", "4711"): they are forgotten with their item
+# only.
 SHORTEST_QUOTE = 8
 # Of a text with several lines or sentences, those are looked for that are at least this long.
 SHORTEST_PART = 24
 _PART = 200
-# As much of the last report is in a prompt (agent/prompt.py, which is not there yet when a daemon starts).
+# As much of the last report is in a prompt (agent/prompt.py, which is not there yet when a daemon
+# starts).
 REPORT_CHARACTERS = 2_000
 _RUNS_AT_ONCE = 50
 # More texts than these are not looked for in every run there is: it would take minutes.
@@ -100,7 +103,9 @@ class Said(NamedTuple):
     lines: Sequence[str] = ()
     """Looked for as they stand here: how prompts show what is short, or cut."""
     messages: Sequence[str] = ()
-    """Looked for where they are all of a message, as turns of a conversation are in the prompts of later ones."""
+    """Looked for where they are all of a message, as turns of a conversation are in the prompts of
+    later ones.
+    """
 
 
 class Forgetting:
@@ -120,7 +125,9 @@ class Forgetting:
         self._out_of_reach = tuple(out_of_reach)
 
     async def look(self, request: ErasureRequest) -> ErasurePlan:
-        """Find what would go; NotFound for a run that does not exist, Refused for a wish without a limit."""
+        """Find what would go; NotFound for a run that does not exist, Refused for a wish without a
+        limit.
+        """
         if request == ErasureRequest():
             raise Refused(
                 "say what to forget: a key, a query, a run, a routine or a time before which"
@@ -217,7 +224,10 @@ class Forgetting:
         try:
             await self._shelf.apart(journal_rows.wipe)
         except (DaemonError, sqlite3.Error) as error:
-            msg = f"it is deleted, but the file could not be written anew and may still hold traces of it: {error}"
+            msg = (
+                "it is deleted, but the file could not be written anew and may still hold traces "
+                f"of it: {error}"
+            )
             raise DaemonError(msg) from error
 
     async def _overwrite_in_memory(self, plan: ErasurePlan) -> None:
@@ -245,11 +255,13 @@ class Forgetting:
 
     async def _runs(self, request: ErasureRequest) -> dict[str, bool]:
         """Return the runs that fit, and whether each has ended."""
-        limits = {"run": request.run, "routine": request.routine, "before": request.before}
-        found = await self._shelf.read(
-            lambda connection: journal_rows.runs_where(connection, **limits)
-        )  # type: ignore[arg-type]
-        archived = await self._shelf.read(lambda connection: memory_rows.runs(connection, **limits))  # type: ignore[arg-type]
+        limits: dict[str, Any] = {
+            "run": request.run,
+            "routine": request.routine,
+            "before": request.before,
+        }
+        found = await self._shelf.read(partial(journal_rows.runs_where, **limits))
+        archived = await self._shelf.read(partial(memory_rows.runs, **limits))
         for run in archived:
             found.setdefault(run, True)
         if request.query is None:
@@ -259,9 +271,7 @@ class Forgetting:
         )
         says = memory_rows.holds_all_words(request.query)
         for some in _chunks([run for run in found if run not in speaking]):
-            texts = await self._shelf.read(
-                lambda connection, r=some: list(journal_rows.written(connection, r))
-            )  # type: ignore[misc]
+            texts = await self._shelf.read(partial(_written_by, runs=some))
             speaking.update(
                 text.run for text in texts if says(text.body.decode("utf-8", "replace"))
             )
@@ -288,9 +298,7 @@ class Forgetting:
         candidates = await self._shelf.read(lambda connection: candidates_since(connection, since))
         found: dict[str, list[tuple[int, str]]] = {}
         for some in _chunks([run for run in candidates if run not in going]):
-            texts = await self._shelf.read(
-                lambda connection, r=some: list(journal_rows.written(connection, r))
-            )  # type: ignore[misc]
+            texts = await self._shelf.read(partial(_written_by, runs=some))
             for text in texts:
                 needles = recalled if _quotes_by_nature(text) else everywhere
                 if any(needle in text.body for needle in needles):
@@ -306,7 +314,9 @@ def _quotes_by_nature(text: journal_rows.Written) -> bool:
 
 
 def _needles(plan: ErasurePlan, said: Said = Said()) -> list[str]:  # noqa: B008  it holds nothing
-    """Return the texts to look for, the longest first: whole ones, and their lines and sentences."""
+    """Return the texts to look for, the longest first: whole ones, and their lines and
+    sentences.
+    """
     wholes = [item.text for item in plan.items if len(item.text) >= SHORTEST_QUOTE]
     texts = (*wholes, *said.texts)
     parts = [
@@ -320,7 +330,9 @@ def _needles(plan: ErasurePlan, said: Said = Said()) -> list[str]:  # noqa: B008
 
 
 def _forms(plan: ErasurePlan, said: Said = Said()) -> dict[bytes, bytes]:  # noqa: B008  it holds nothing
-    """Return the texts as they stand in a row, in JSON, and in JSON within JSON, each with what is put in its place."""
+    """Return the texts as they stand in a row, in JSON, and in JSON within JSON, each with what is
+    put in its place.
+    """
     found: dict[bytes, bytes] = {}
     for needle in _needles(plan, said):
         plain = json.dumps(needle, ensure_ascii=False)[1:-1]
@@ -372,7 +384,8 @@ def _routines(connection: sqlite3.Connection, runs: Sequence[str]) -> dict[str, 
             marks = ", ".join("?" * len(some))
             found |= dict(
                 connection.execute(
-                    f"SELECT {column}, routine FROM {table} WHERE {column} IN ({marks})", some  # noqa: S608
+                    f"SELECT {column}, routine FROM {table} WHERE {column} IN ({marks})",  # noqa: S608
+                    some,  # noqa: RUF100, S608
                 )
             )
     return found
@@ -389,13 +402,18 @@ def _delivered(connection: sqlite3.Connection, runs: Sequence[str]) -> list[str]
 _SEGMENTS = "FROM memory_segment s JOIN memory_run r ON r.id = s.memory_run WHERE"
 
 
+def _written_by(connection: sqlite3.Connection, runs: Sequence[str]) -> list[journal_rows.Written]:
+    return list(journal_rows.written(connection, runs))
+
+
 def _said_by(connection: sqlite3.Connection, runs: Sequence[str]) -> Said:
     """Return what runs were asked and said; what is short only if no other run said it as well."""
     texts, lines, messages = list[str](), list[str](), list[str]()
     for some in _chunks(runs):
         marks = ", ".join("?" * len(some))
         for goal, report in connection.execute(
-            f"SELECT goal, report FROM run WHERE id IN ({marks})", some  # noqa: S608
+            f"SELECT goal, report FROM run WHERE id IN ({marks})",  # noqa: S608
+            some,  # noqa: RUF100, S608
         ):
             messages += [text for text in (goal, report) if text and len(text) >= SHORTEST_PART]
             if report:
@@ -421,7 +439,9 @@ def _said_by(connection: sqlite3.Connection, runs: Sequence[str]) -> Said:
 
 
 def _short(connection: sqlite3.Connection, runs: Collection[str]) -> list[tuple[str, str]]:
-    """Return what is short and only these runs said, each with who it was; goals and reports with nobody."""
+    """Return what is short and only these runs said, each with who it was; goals and reports with
+    nobody.
+    """
     ours, others = set[tuple[str, str]](), set[tuple[str, str]]()
     for query in (
         f"SELECT r.run_id, s.who, s.text {_SEGMENTS} length(s.text) < ?",
@@ -434,12 +454,15 @@ def _short(connection: sqlite3.Connection, runs: Collection[str]) -> list[tuple[
 
 
 def _first_said(connection: sqlite3.Connection, plan: ErasurePlan) -> int:
-    """Return when the oldest of what goes came into being: no run that ended before can quote it."""
+    """Return when the oldest of what goes came into being: no run that ended before can quote
+    it.
+    """
     begins = [item.created for item in plan.items]
     for some in _chunks(plan.runs):
         marks = ", ".join("?" * len(some))
         (oldest,) = connection.execute(
-            f"SELECT min(created) FROM run WHERE id IN ({marks})", some  # noqa: S608
+            f"SELECT min(created) FROM run WHERE id IN ({marks})",  # noqa: S608
+            some,  # noqa: RUF100, S608
         ).fetchone()
         begins += [oldest] if oldest is not None else [0]
     return min(begins, default=0)

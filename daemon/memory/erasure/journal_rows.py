@@ -1,8 +1,9 @@
-"""What of a run goes when its owner wants it forgotten: all that it was told, did and said; that it was, stays.
+"""What of a run goes when its owner wants it forgotten: all that it was told, did and said; that it
+was, stays.
 
-A forgotten run keeps its row: when it ran, how it ended, what it cost. One step stands where its steps were, with a
-digest of them: whoever has a copy can prove that it was this run's, nobody can read it here.
-Functions of a connection, to be handed to the writer.
+A forgotten run keeps its row: when it ran, how it ended, what it cost. One step stands where its
+steps were, with a digest of them: whoever has a copy can prove that it was this run's, nobody can
+read it here. Functions of a connection, to be handed to the writer.
 """
 
 # ruff: noqa: S608  what is put into statements are marks; values are bound
@@ -24,7 +25,8 @@ from daemon.store.rows import deflate, encode, stamp
 # Where definitions go whose last run was forgotten: a hash that no definition has.
 NOWHERE = "forgotten"
 
-# What stands beside the steps of a run, by the number it has here: what a person was asked, what no model has seen.
+# What stands beside the steps of a run, by the number it has here: what a person was asked, what no
+# model has seen.
 _BESIDE = {-2: ("approval", "request"), -3: ("quarantine", "body")}
 
 # Where words of people, models and tools stand.
@@ -81,7 +83,9 @@ def ended_since(connection: sqlite3.Connection, since: int) -> list[str]:
 
 
 def under_way(connection: sqlite3.Connection, since: int) -> list[str]:
-    """Return the runs that have not ended, whenever they began: they may have been told of it since."""
+    """Return the runs that have not ended, whenever they began: they may have been told of it
+    since.
+    """
     marks = ", ".join("?" * len(_ENDED))
     return [
         id_
@@ -153,12 +157,15 @@ def bury(connection: sqlite3.Connection, run: str, now: datetime) -> str:
     connection.execute("DELETE FROM quarantine WHERE run_id = ?", (run,))
     connection.execute("DELETE FROM told WHERE run_id = ?", (run,))
     connection.execute("DELETE FROM input WHERE run_id = ?", (run,))
-    # what it reported is known by a digest: it is not reported again, and nobody can read what it was
+    # what it reported is known by a digest: it is not reported again, and nobody can read what it
+    # was
     connection.execute("UPDATE novelty SET key = '', title = '' WHERE run_id = ?", (run,))
-    # the summary of a conversation says what its turns said; the next one is made of those that are left
+    # the summary of a conversation says what its turns said; the next one is made of those that are
+    # left
     connection.execute(
         "UPDATE meta SET value = json_set(value, '$.summary', '') WHERE key = (SELECT"
-        " 'session:' || substr(event, 1, instr(event, '/') - 1) FROM slot WHERE run_id = ? AND routine = 'ask')",
+        " 'session:' || substr(event, 1, instr(event, '/') - 1) FROM slot WHERE run_id = ? AND "
+        "routine = 'ask')",
         (run,),
     )
     connection.execute(
@@ -170,11 +177,17 @@ def bury(connection: sqlite3.Connection, run: str, now: datetime) -> str:
         "INSERT INTO definition (hash, body) VALUES (?, '{}') ON CONFLICT DO NOTHING", (NOWHERE,)
     )
     connection.execute(
-        "UPDATE run SET goal = '', report = NULL, detail = ?, definition = ?, steps = 1, seal = NULL WHERE id = ?",
+        (
+            "UPDATE run SET goal = '', report = NULL, detail = ?, definition = ?, steps = 1, seal = "  # noqa: E501
+            "NULL WHERE id = ?"
+        ),
         (words, NOWHERE, run),
     )
     connection.execute(
-        "UPDATE outbox SET status = 'suppressed', next_at = NULL, error = ? WHERE run_id = ? AND status = 'pending'",
+        (
+            "UPDATE outbox SET status = 'suppressed', next_at = NULL, error = ? WHERE run_id = ? "
+            "AND status = 'pending'"
+        ),
         (words, run),
     )
     options = json.dumps({"notice": WAITING, "title": words, "text": words}, separators=(",", ":"))
@@ -200,7 +213,8 @@ def delivered(connection: sqlite3.Connection, runs: Sequence[str]) -> list[tuple
     """Return where reports of these runs went: run, target, receipt."""
     marks = ", ".join("?" * len(runs))
     rows = connection.execute(
-        f"SELECT run_id, target, coalesce(receipt, '') FROM outbox WHERE run_id IN ({marks}) AND status = 'delivered'"
+        f"SELECT run_id, target, coalesce(receipt, '') FROM outbox WHERE run_id IN ({marks}) AND "
+        "status = 'delivered'"
         " ORDER BY id",
         runs,
     )

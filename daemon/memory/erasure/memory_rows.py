@@ -1,5 +1,8 @@
-"""What of memory goes when somebody wants it forgotten. The journal's part is in journal_rows.py, the order of
-things in erasure.py; here are functions of a connection."""
+"""What of memory goes when somebody wants it forgotten.
+
+The journal's part is in journal_rows.py, the order of things in erasure.py; here are functions of a
+connection.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,8 @@ from daemon.memory import fulltext, index, rows, vectors
 from daemon.memory.segments import split
 from daemon.store.rows import clean, stamp
 
-# What is known from the start comes back at the next one: a wish that does not name it does not mean it.
+# What is known from the start comes back at the next one: a wish that does not name it does not
+# mean it.
 SEEDS = "agentd:"
 
 _NO_SEED = "pinned = 0 AND substr(key, 1, ?) <> ?"
@@ -38,7 +42,8 @@ def runs(
     return [
         id_
         for (id_,) in connection.execute(
-            f"SELECT run_id FROM memory_run WHERE {where} ORDER BY id", values  # noqa: S608
+            f"SELECT run_id FROM memory_run WHERE {where} ORDER BY id",  # noqa: S608
+            values,  # noqa: RUF100, S608
         )
     ]
 
@@ -52,7 +57,9 @@ def items(
     runs: Sequence[str] | None,
     lines_of: Sequence[str],
 ) -> list[rows.Item]:
-    """Return the items that all of these fit, stored by `runs`; the line about each run of `lines_of` goes as well."""
+    """Return the items that all of these fit, stored by `runs`; the line about each run of
+    `lines_of` goes as well.
+    """
     found = {}
     if key is not None:
         item = rows.item(connection, clean(key).strip())
@@ -78,7 +85,9 @@ def items(
 
 
 def runs_that_say(connection: sqlite3.Connection, query: str) -> list[str]:
-    """Return the archived runs in which one text holds all the words of a query, in any of their forms."""
+    """Return the archived runs in which one text holds all the words of a query, in any of their
+    forms.
+    """
     terms = tokens.query(query).terms
     if not terms:
         return []
@@ -93,7 +102,9 @@ def runs_that_say(connection: sqlite3.Connection, query: str) -> list[str]:
 
 
 def holds_all_words(query: str) -> Callable[[str], bool]:
-    """Return what tells of a text whether every word of the query that means something stands in it."""
+    """Return what tells of a text whether every word of the query that means something stands in
+    it.
+    """
     terms = [term.casefold() for term in tokens.query(query).terms]
     patterns = [
         re.compile(
@@ -119,7 +130,8 @@ def parts(text: str, limit: int) -> Iterator[str]:
 def runs_quoting(
     connection: sqlite3.Connection, needles: Sequence[str], below: int | None
 ) -> tuple[list[int], int | None]:
-    """Return the archived runs that hold one of these texts, and below which text to go on looking, if there are more.
+    """Return the archived runs that hold one of these texts, and below which text to go on looking,
+    if there are more.
 
     Some thousand texts at a time: nobody waits long for anything else.
     """

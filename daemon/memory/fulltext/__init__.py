@@ -1,7 +1,9 @@
-"""The words of texts, put in and asked for: SQLite's FTS5 (fts5.py) or PostgreSQL's tsvector (tsvector.py).
+"""The words of texts, put in and asked for: SQLite's FTS5 (fts5.py) or PostgreSQL's tsvector
+(tsvector.py).
 
-Both hold the same words (tokens.py makes them), weigh them alike and answer with BM25, so that what memory finds does
-not depend on where it is kept. Not here: which texts are in the index, and what else but words speaks for a text.
+Both hold the same words (tokens.py makes them), weigh them alike and answer with BM25, so that what
+memory finds does not depend on where it is kept. Not here: which texts are in the index, and what
+else but words speaks for a text.
 """
 
 from __future__ import annotations
@@ -27,13 +29,17 @@ class FullText(Protocol):
         """Take everything out."""
 
     def renew(self, connection: Any) -> None:
-        """Make an empty index in the place of one that is damaged or gone; inside no transaction, and leaving none."""
+        """Make an empty index in the place of one that is damaged or gone; inside no transaction,
+        and leaving none.
+        """
 
     def merge_some(self, connection: Any, first: bool) -> bool:
         """Do a part of what leaves nothing deleted in it; tell whether there was nothing to do."""
 
     def tidy(self, connection: Any) -> None:
-        """Make a few of its many small parts one, as every question has to look into each of them."""
+        """Make a few of its many small parts one, as every question has to look into each of
+        them.
+        """
 
     def check(self, connection: Any) -> int:
         """Let it look through itself, and return how many texts it holds."""
@@ -45,7 +51,9 @@ class FullText(Protocol):
         """Return the runs in which one text itself holds all of the terms."""
 
     def best(self, connection: Any, terms: Sequence[str], pool: int) -> dict[int, float]:
-        """Return the texts that fit best, with their scores; in a big store the rare terms choose them."""
+        """Return the texts that fit best, with their scores; in a big store the rare terms choose
+        them.
+        """
 
     def best_within(
         self, connection: Any, terms: Sequence[str], first: int, last: int, pool: int

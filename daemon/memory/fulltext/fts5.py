@@ -1,4 +1,6 @@
-"""The index in SQLite: a contentless FTS5 table, which a row leaves by the words it was put in with."""
+"""The index in SQLite: a contentless FTS5 table, which a row leaves by the words it was put in
+with.
+"""
 
 from __future__ import annotations
 
@@ -23,8 +25,10 @@ _TIDIED = 32  # the same where somebody may wait for it: a millisecond
 _SCORED = (
     f"SELECT rowid, -bm25(memory_fts, {', '.join(map(str, WEIGHTS))}) AS score FROM memory_fts"  # noqa: S608
 )
-_BEST = "ORDER BY score DESC, abs(rowid) DESC LIMIT ?"  # of equals the later: items are known by their negative ids
-# All in one row: at each row a thread lets go of the interpreter's lock, and may wait a millisecond for it.
+# of equals the later: items are known by their negative ids
+_BEST = "ORDER BY score DESC, abs(rowid) DESC LIMIT ?"
+# All in one row: at each row a thread lets go of the interpreter's lock, and may wait a millisecond
+# for it.
 _IN_ONE = "SELECT json_group_array(rowid), json_group_array(score) FROM ({})"
 _SEARCH = _IN_ONE.format(f"{_SCORED} WHERE memory_fts MATCH ? {_BEST}")
 _SEARCH_WITHIN = _IN_ONE.format(
@@ -69,7 +73,9 @@ def renew(connection: sqlite3.Connection) -> None:
 
 
 def _cut_out(connection: sqlite3.Connection) -> None:
-    """Remove the index where even dropping it fails: its tables leave the schema, their pages are left behind."""
+    """Remove the index where even dropping it fails: its tables leave the schema, their pages are
+    left behind.
+    """
     connection.execute("PRAGMA writable_schema = ON")
     try:
         connection.execute(
@@ -83,7 +89,8 @@ def _cut_out(connection: sqlite3.Connection) -> None:
 def merge_some(connection: sqlite3.Connection, first: bool) -> bool:
     """Do a part of what makes the index one tree.
 
-    https://sqlite.org/fts5.html#the_merge_command: a negative number begins it, positive ones go on.
+    https://sqlite.org/fts5.html#the_merge_command: a negative number begins it, positive ones go
+    on.
     """
     before = connection.total_changes
     connection.execute(
@@ -96,7 +103,8 @@ def merge_some(connection: sqlite3.Connection, first: bool) -> bool:
 def tidy(connection: sqlite3.Connection) -> None:
     """Join parts of one size where there are four of them.
 
-    By itself it waits for 16 as long as little is written at a time, and each costs a question 20 µs.
+    By itself it waits for 16 as long as little is written at a time, and each costs a question 20
+    µs.
     """
     connection.execute("INSERT INTO memory_fts (memory_fts, rank) VALUES ('merge', ?)", (_TIDIED,))
 
@@ -145,7 +153,9 @@ def expression(
     small: int = SMALL,
     budget: int = BUDGET,
 ) -> str:
-    """Return what to ask the index: any of the terms; in a big store the rare ones choose what all of them weigh."""
+    """Return what to ask the index: any of the terms; in a big store the rare ones choose what all
+    of them weigh.
+    """
     rare = rare_ones(terms, _frequencies(connection, terms, small), budget=budget)
     return any_of(terms) if rare is None else f"({any_of(rare)}) AND ({any_of(terms)})"
 
@@ -153,7 +163,9 @@ def expression(
 def _frequencies(
     connection: sqlite3.Connection, terms: Sequence[str], small: int
 ) -> dict[str, int]:
-    """Estimate in how many texts each term stands, from the newest ones; of a small store nothing has to be known."""
+    """Estimate in how many texts each term stands, from the newest ones; of a small store nothing
+    has to be known.
+    """
     low, high = connection.execute(_ENDS).fetchone()
     size = (high or 0) - (low or 0)
     if size <= small:

@@ -1,7 +1,8 @@
-"""English words without their endings, by Porter's rules (https://tartarus.org/martin/PorterStemmer/def.txt).
+"""English words without their endings, by Porter's rules
+(https://tartarus.org/martin/PorterStemmer/def.txt).
 
-As FTS5 applies them, so that both indexes hold the same words: to words of 3 to 63 bytes, `y` a vowel behind a
-consonant. A test compares this with FTS5 itself.
+As FTS5 applies them, so that both indexes hold the same words: to words of 3 to 63 bytes, `y` a
+vowel behind a consonant. A test compares this with FTS5 itself.
 """
 
 from __future__ import annotations
@@ -10,16 +11,16 @@ from functools import lru_cache
 from itertools import pairwise
 
 _STEP_2 = (
-    ("ational", "ate"), ("tional", "tion"), ("enci", "ence"), ("anci", "ance"), ("izer", "ize"), ("logi", "log"),
-    ("bli", "ble"), ("alli", "al"), ("entli", "ent"), ("eli", "e"), ("ousli", "ous"), ("ization", "ize"),
-    ("ation", "ate"), ("ator", "ate"), ("alism", "al"), ("iveness", "ive"), ("fulness", "ful"), ("ousness", "ous"),
+    ("ational", "ate"), ("tional", "tion"), ("enci", "ence"), ("anci", "ance"), ("izer", "ize"), ("logi", "log"),  # noqa: E501
+    ("bli", "ble"), ("alli", "al"), ("entli", "ent"), ("eli", "e"), ("ousli", "ous"), ("ization", "ize"),  # noqa: E501
+    ("ation", "ate"), ("ator", "ate"), ("alism", "al"), ("iveness", "ive"), ("fulness", "ful"), ("ousness", "ous"),  # noqa: E501
     ("aliti", "al"), ("iviti", "ive"), ("biliti", "ble"),
 )  # fmt: skip
 _STEP_3 = (
-    ("icate", "ic"), ("ative", ""), ("alize", "al"), ("iciti", "ic"), ("ical", "ic"), ("ful", ""), ("ness", ""),
+    ("icate", "ic"), ("ative", ""), ("alize", "al"), ("iciti", "ic"), ("ical", "ic"), ("ful", ""), ("ness", ""),  # noqa: E501
 )  # fmt: skip
 _STEP_4 = (
-    "al", "ance", "ence", "er", "ic", "able", "ible", "ant", "ement", "ment", "ent", "ion", "ou", "ism", "ate", "iti",
+    "al", "ance", "ence", "er", "ic", "able", "ible", "ant", "ement", "ment", "ent", "ion", "ou", "ism", "ate", "iti",  # noqa: E501
     "ous", "ive", "ize",
 )  # fmt: skip
 

@@ -1,8 +1,9 @@
 """The index in PostgreSQL: a tsvector of each text, made of our words, under a GIN index.
 
-The server neither splits texts nor ranks them: its parser takes Chinese for single words, and ts_rank knows not how
-rare a word is. So the words are made here as FTS5 makes them, the place each stands in is its weight (A to D), and BM25
-is computed as FTS5 computes it, over the texts that a rough order of the server's proposes.
+The server neither splits texts nor ranks them: its parser takes Chinese for single words, and
+ts_rank knows not how rare a word is. So the words are made here as FTS5 makes them, the place each
+stands in is its weight (A to D), and BM25 is computed as FTS5 computes it, over the texts that a
+rough order of the server's proposes.
 """
 
 from __future__ import annotations
@@ -46,7 +47,8 @@ def delete(connection: Any, rows: Iterable[Document]) -> None:
     ids = [row.id for row in rows]
     marks = ", ".join("?" * len(ids))
     gone = connection.execute(
-        f"DELETE FROM memory_fts WHERE rowid IN ({marks}) RETURNING words", ids  # noqa: S608
+        f"DELETE FROM memory_fts WHERE rowid IN ({marks}) RETURNING words",  # noqa: S608
+        ids,  # noqa: RUF100, S608
     ).fetchall()
     _grow(connection, -len(gone), -sum(words for (words,) in gone))
 
@@ -141,9 +143,11 @@ def _ranked(
     each = chain.from_iterable((worth[word], _RANKS, f"'{word}'") for word in stems)
     among = "" if within is None else "AND rowid BETWEEN ? AND ?"
     found = connection.execute(
-        "SELECT f.rowid, f.words, u.lexeme, u.weights FROM (SELECT rowid, words, document FROM memory_fts"  # noqa: S608
+        "SELECT f.rowid, f.words, u.lexeme, u.weights FROM (SELECT rowid, words, document FROM "  # noqa: S608
+        "memory_fts"  # noqa: RUF100, S608
         f" WHERE document @@ CAST(? AS TSQUERY) {among}"
-        f" ORDER BY ({rough}) / ({1 - _B} + {_B} * words / CAST(? AS REAL)) DESC, abs(rowid) DESC LIMIT ?) AS f"
+        f" ORDER BY ({rough}) / ({1 - _B} + {_B} * words / CAST(? AS REAL)) DESC, abs(rowid) DESC "
+        "LIMIT ?) AS f"
         " CROSS JOIN LATERAL unnest(f.document) AS u WHERE u.lexeme = ANY(?)",
         (
             " | ".join(f"'{word}'" for word in chosen_by),
@@ -197,7 +201,9 @@ def _worth(counts: Mapping[str, int], texts: int) -> dict[str, float]:
 
 
 def _document(row: Document) -> tuple[int, str]:
-    """Return how many words a text has, and its tsvector: each word with its places, lettered by where it stands."""
+    """Return how many words a text has, and its tsvector: each word with its places, lettered by
+    where it stands.
+    """
     places: defaultdict[str, Counter[str]] = defaultdict(Counter)
     count = 0
     for letter, text in zip(_LETTERS, row[1:], strict=True):
@@ -210,7 +216,10 @@ def _document(row: Document) -> tuple[int, str]:
 
 
 def _numbered(letters: Mapping[str, int]) -> Iterator[str]:
-    """Yield the places of one word. Where it stood is nobody's question: they are counted from one."""
+    """Yield the places of one word.
+
+    Where it stood is nobody's question: they are counted from one.
+    """
     flat = [letter for letter in "ABCD" for _ in range(letters.get(letter, 0))]
     for place, letter in enumerate(flat[:_MOST], 1):
         yield f"{place}{letter}"

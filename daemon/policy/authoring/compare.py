@@ -34,7 +34,9 @@ class Comparison:
 
 
 def compare(calls: Iterable[Recorded], new: Policy) -> Comparison:
-    """Judge recorded calls by a new policy, as tainted as their runs were, on the files that are there now."""
+    """Judge recorded calls by a new policy, as tainted as their runs were, on the files that are
+    there now.
+    """
     found = Comparison()
     kinds: dict[tuple[str, ...], Difference] = {}
     for call in calls:

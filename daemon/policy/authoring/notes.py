@@ -10,7 +10,8 @@ from daemon.definitions.words import did_you_mean
 from daemon.policy.policy import Policy
 from daemon.policy.policy_file import TOOLS, Tool
 
-# What brings in text that strangers may have written, and what shows what is private on this machine.
+# What brings in text that strangers may have written, and what shows what is private on this
+# machine.
 _STRANGERS = frozenset(
     ["shell", "git", "file_read", "http_request", "web_search", "script", "subagent"]
 )
@@ -34,7 +35,9 @@ def notes(policy: Policy, routines: Iterable[Routine]) -> Iterator[str]:
 
 
 def _all_three(policy: Policy, routine: Routine) -> str:
-    """Say so if a routine may read strangers' text, sees what is private, and may then still change or send."""
+    """Say so if a routine may read strangers' text, sees what is private, and may then still change
+    or send.
+    """
     table = policy.routines.get(routine.name)
     if table is None or not table.tainted_tools:
         return ""
@@ -48,6 +51,7 @@ def _all_three(policy: Policy, routine: Routine) -> str:
     if not potent or _STRANGERS.isdisjoint(offered) or _PRIVATE.isdisjoint(offered):
         return ""
     return (
-        f"[routine.{routine.name}]: it reads what strangers may have written, sees what is private, and may then still "
-        f"use {', '.join(potent)}: a text that gives it orders could send that away or change something"
+        f"[routine.{routine.name}]: it reads what strangers may have written, sees what is private, "  # noqa: E501
+        f"and may then still use {', '.join(potent)}: a text that gives it orders could send that "
+        "away or change something"
     )

@@ -41,14 +41,17 @@ class Recorded:
 
 
 def recorded(state: Path, url: str = "", *, since: datetime, routine: str = "") -> list[Recorded]:
-    """Return the calls since a moment, oldest first; ConfigError if there is no journal that can be read."""
+    """Return the calls since a moment, oldest first; ConfigError if there is no journal that can be
+    read.
+    """
     database = onlooker_at(state, url)
     return asyncio.run(database.read(lambda connection: list(_calls(connection, since, routine))))
 
 
 def _calls(connection: sqlite3.Connection, since: datetime, routine: str) -> Iterator[Recorded]:
     rows = connection.execute(
-        "SELECT step.run_id, run.routine, step.at, step.body FROM step JOIN run ON run.id = step.run_id"
+        "SELECT step.run_id, run.routine, step.at, step.body FROM step JOIN run ON run.id = "
+        "step.run_id"
         " WHERE step.kind = 'call' AND step.at >= ? AND (CAST(? AS TEXT) = '' OR run.routine = ?)"
         " ORDER BY step.at, step.seq",
         (stamp(since), routine, routine),

@@ -28,7 +28,9 @@ class Suggestion:
     runs: int
     calls: int
     refused: tuple[tuple[str, int], ...]
-    """Calls that were denied or never approved, each with how often: it would not allow them either."""
+    """Calls that were denied or never approved, each with how often: it would not allow them
+    either.
+    """
 
     def text(self, routine: str) -> str:
         """Return it as TOML."""
@@ -81,6 +83,8 @@ def _parts(call: Recorded, policy: Policy) -> Iterable[tuple[tuple[str, ...], li
 
 
 def _folder_of(path: str) -> str:
-    """Return a pattern for the folder a file was written into, or the file itself if that is the workspace."""
+    """Return a pattern for the folder a file was written into, or the file itself if that is the
+    workspace.
+    """
     folder = str(PurePosixPath(path).parent)
     return path if folder in (".", "/") else f"{folder}/**"

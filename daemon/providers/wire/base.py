@@ -12,9 +12,11 @@ from typing import Any, NoReturn, Protocol
 from daemon.models import Chunk, FunctionCall, Image, Json, LLMMessage, LLMResponse, new_id
 from daemon.providers.capabilities import Capabilities
 
-# The call that an answer's token limit cut through; this is what the model reads in place of a result.
+# The call that an answer's token limit cut through; this is what the model reads in place of a
+# result.
 CUT_OFF = (
-    "the answer reached its limit of output tokens inside this call, so its arguments are incomplete; "
+    "the answer reached its limit of output tokens inside this call, so its arguments are "
+    "incomplete; "
     "make the call again with shorter arguments"
 )
 
@@ -46,7 +48,9 @@ class StreamAssembler(Protocol):
         """Take one event in; return what of it can be shown, if anything."""
 
     def whole(self) -> Json | None:
-        """Return the answer as it would have come in one piece, or None while its end has not come."""
+        """Return the answer as it would have come in one piece, or None while its end has not
+        come.
+        """
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -60,8 +64,9 @@ class WireFormat:
     tools: Callable[[Sequence[Json]], list[Json]]
     """The functions on offer; put into the request's `tools` as they are."""
     read: Callable[[Json, ChatRequest], LLMResponse]
-    """Read an answer; raises ProviderError if it is a failure, and KeyError, TypeError, ValueError or AttributeError if
-    it is not of the agreed form."""
+    """Read an answer; raises ProviderError if it is a failure, and KeyError, TypeError, ValueError
+    or AttributeError if it is not of the agreed form.
+    """
     pieces: Callable[[], StreamAssembler]
     """Begin to put a streamed answer together."""
     models: str
@@ -75,8 +80,9 @@ class WireFormat:
 def split_system(messages: Sequence[LLMMessage]) -> tuple[str, Sequence[LLMMessage]]:
     """Take the system messages off the front.
 
-    A later one stays where it stands and is sent as the user's: vendors disagree about whether a system message may
-    come there, and moving it to the front would change a prefix that has already been sent.
+    A later one stays where it stands and is sent as the user's: vendors disagree about whether a
+    system message may come there, and moving it to the front would change a prefix that has already
+    been sent.
     """
     count = 0
     for message in messages:
@@ -117,7 +123,9 @@ def extras(question: ChatRequest, api: str, blocks: Iterable[Json]) -> Json:
 
 @dataclass(slots=True)
 class Ids:
-    """Calls under ids that the vendor takes: one vendor's ids may be too long or too odd for the next."""
+    """Calls under ids that the vendor takes: one vendor's ids may be too long or too odd for the
+    next.
+    """
 
     changed: dict[str, str] = field(default_factory=dict)
 
@@ -125,7 +133,8 @@ class Ids:
         """Return an id for a call that another vendor's model made."""
         given = call.id or ""
         safe = given
-        # 40 characters is the strictest limit (OpenAI's), this alphabet the strictest pattern (Anthropic's)
+        # 40 characters is the strictest limit (OpenAI's), this alphabet the strictest pattern
+        # (Anthropic's)
         if not re.fullmatch(r"[a-zA-Z0-9_-]{1,40}", given):
             safe = (
                 "call_"
@@ -141,7 +150,9 @@ class Ids:
 
 
 def fresh_id(given: object, taken: set[str]) -> str:
-    """Return the vendor's id for a call, or a new one if it sent none or repeats itself, as some local servers do."""
+    """Return the vendor's id for a call, or a new one if it sent none or repeats itself, as some
+    local servers do.
+    """
     call_id = (
         given if isinstance(given, str) and given and given not in taken else f"call_{new_id()}"
     )

@@ -42,7 +42,8 @@ _FAILURES = {
 }
 # What a server calls the model's reasoning: most of them; vLLM since 0.12, Ollama and OpenRouter.
 _REASONING = ("reasoning_content", "reasoning")
-# Kept on a call that goes back to its vendor. Gemini signs its calls in `extra_content` and wants that back.
+# Kept on a call that goes back to its vendor. Gemini signs its calls in `extra_content` and wants
+# that back.
 _KEPT = ("extra_content",)
 
 
@@ -165,7 +166,9 @@ def _text(content: Any) -> str:
 
 
 def _split_thought(text: str) -> tuple[str, str]:
-    """Take a leading `<think>…</think>` off a text: servers without a reasoning parser leave it there."""
+    """Take a leading `<think>…</think>` off a text: servers without a reasoning parser leave it
+    there.
+    """
     if not text.lstrip().startswith("<think>"):
         return text, ""
     thought, _, rest = text.lstrip().removeprefix("<think>").partition("</think>")
@@ -187,7 +190,9 @@ def _calls(given: Sequence[Json], question: ChatRequest) -> tuple[FunctionCall, 
 
 
 def _replayed(call: FunctionCall, given: Json) -> Json:
-    """Return a call as it will be sent back: word for word, unless its words would poison every later request."""
+    """Return a call as it will be sent back: word for word, unless its words would poison every
+    later request.
+    """
     words = given["function"].get("arguments")
     if call.invalid or not isinstance(words, str) or not words.strip():
         words = json.dumps(call.arguments)
@@ -217,11 +222,14 @@ def _usage(usage: Json) -> Usage:
 
 
 class _Pieces:
-    """`choices[0].delta`, many times over; calls come in parts told apart by their index, or else by their id."""
+    """`choices[0].delta`, many times over; calls come in parts told apart by their index, or else
+    by their id.
+    """
 
     def __init__(self) -> None:
         self._top: Json = {}
-        # texts as they came, put together at the end: adding to one text again and again copies it each time
+        # texts as they came, put together at the end: adding to one text again and again copies it
+        # each time
         self._texts: dict[str, list[str]] = {}
         self._calls: list[Json] = []
         self._arguments: list[list[str]] = []
@@ -257,7 +265,8 @@ class _Pieces:
         function, index, call_id = part.get("function") or {}, part.get("index"), part.get("id")
         last = len(self._calls) - 1 if self._calls else None
         place = self._by_index.get(index) if index is not None else last
-        # some servers number every call 0, or none at all; a name and another id then begin a new one
+        # some servers number every call 0, or none at all; a name and another id then begin a new
+        # one
         begun = self._calls[place]["id"] if place is not None else None
         if place is None or (call_id and begun and call_id != begun and function.get("name")):
             place = len(self._calls)

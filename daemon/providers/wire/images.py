@@ -21,7 +21,9 @@ _FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 
 
 def image_of(data: bytes) -> Image:
-    """Return a picture to show to a model; ValueError says why these bytes are none that vendors take."""
+    """Return a picture to show to a model; ValueError says why these bytes are none that vendors
+    take.
+    """
     kind = next((kind for kind, mark in _MARKS if data.startswith(mark)), None)
     if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
         kind = "image/webp"

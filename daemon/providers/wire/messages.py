@@ -1,7 +1,8 @@
 """Messages: Anthropic's language, which MiniMax and some others speak too.
 
-Thinking comes in signed blocks that go back byte for byte, in order; newer models bind them to the exact conversation
-before them. So a turn is replayed as the list of blocks that it was, and blocks are told apart by type, never by place.
+Thinking comes in signed blocks that go back byte for byte, in order; newer models bind them to the
+exact conversation before them. So a turn is replayed as the list of blocks that it was, and blocks
+are told apart by type, never by place.
 """
 
 from __future__ import annotations
@@ -41,7 +42,8 @@ _FINISH = {
     "model_context_window_exceeded": "context",
 }
 _THINKING = ("thinking", "redacted_thinking")
-# The API demands a limit, and counts thinking towards it: a small one cuts answers off before they begin.
+# The API demands a limit, and counts thinking towards it: a small one cuts answers off before they
+# begin.
 _MAX_TOKENS = 16_384
 
 
@@ -61,7 +63,8 @@ def _body(question: ChatRequest) -> Json:
     if row.thinking:
         body["thinking"] = row.thinking
     if row.cache and question.offers_tools:
-        # writing the cache costs a quarter more than not caching, so only what will be sent again is worth it
+        # writing the cache costs a quarter more than not caching, so only what will be sent again
+        # is worth it
         body["cache_control"] = {"type": "ephemeral"}
     return body | row.extra
 
@@ -69,7 +72,8 @@ def _body(question: ChatRequest) -> Json:
 def _messages(messages: Sequence[LLMMessage], question: ChatRequest) -> list[Json]:
     """Write the conversation down.
 
-    All results of a turn go into one user message, before any text. Empty texts are left out, as the API refuses them.
+    All results of a turn go into one user message, before any text. Empty texts are left out, as
+    the API refuses them.
     """
     written: list[Json] = []
     ids = Ids()
@@ -178,7 +182,9 @@ def _calls(content: Sequence[Json], question: ChatRequest) -> dict[int, Function
 
 
 def _replayed(content: Sequence[Json], calls: dict[int, FunctionCall]) -> list[Json]:
-    """Return the blocks as they will be sent back: the same objects, but for what the API sends and then refuses."""
+    """Return the blocks as they will be sent back: the same objects, but for what the API sends and
+    then refuses.
+    """
     blocks = []
     for index, block in enumerate(content):
         call = calls.get(index)
@@ -187,7 +193,9 @@ def _replayed(content: Sequence[Json], calls: dict[int, FunctionCall]) -> list[J
         elif block["type"] != "text" or block["text"].strip():
             blocks.append(block)
     while blocks and blocks[-1]["type"] in _THINKING:
-        blocks.pop()  # "The final block in an assistant message cannot be `thinking`": what was cut off, or a stall
+        # "The final block in an assistant message cannot be `thinking`": what was cut off, or a
+        # stall
+        blocks.pop()
     return blocks
 
 
@@ -222,13 +230,15 @@ _DELTAS = {"text_delta": "text", "thinking_delta": "thinking", "signature_delta"
 
 
 class _Pieces:
-    """A message without content, then its blocks one by one, each begun, added to and ended, then how it stopped."""
+    """A message without content, then its blocks one by one, each begun, added to and ended, then
+    how it stopped.
+    """
 
     def __init__(self) -> None:
         self._message: Json = {}
         self._blocks: dict[int, Json] = {}
-        # what deltas add to a block, by its index and field, put together at the end: adding to one text again and
-        # again copies it each time
+        # what deltas add to a block, by its index and field, put together at the end: adding to one
+        # text again and again copies it each time
         self._added: dict[tuple[int, str], list[str]] = {}
         self._inputs: dict[int, list[str]] = {}
         self.ended = False

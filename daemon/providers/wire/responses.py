@@ -1,7 +1,8 @@
 """Responses: OpenAI's own language, used without its memory.
 
-Nothing is stored with the vendor (`store = false`): every request carries all items, and reasoning comes and goes
-sealed (`reasoning.encrypted_content`), each piece directly before the call or text that it led to.
+Nothing is stored with the vendor (`store = false`): every request carries all items, and reasoning
+comes and goes sealed (`reasoning.encrypted_content`), each piece directly before the call or text
+that it led to.
 """
 
 from __future__ import annotations
@@ -40,7 +41,8 @@ def _body(question: ChatRequest) -> Json:
     if system:
         body["instructions"] = system
     if row.reasoning:
-        # a model that does not reason refuses to be asked for it: "Encrypted content is not supported with this model"
+        # a model that does not reason refuses to be asked for it: "Encrypted content is not
+        # supported with this model"
         body["include"] = ["reasoning.encrypted_content"]
     if question.temperature is not None:
         body["temperature"] = question.temperature
@@ -118,7 +120,8 @@ def _read(data: Json, question: ChatRequest) -> LLMResponse:
     )
     blocks = [_replayed(item, calls.get(index)) for index, item in kept]
     while blocks and blocks[-1].get("type") == "reasoning":
-        blocks.pop()  # "provided without its required following item": what the token limit cut off, or a stall
+        # "provided without its required following item": what the token limit cut off, or a stall
+        blocks.pop()
     return LLMResponse(
         content=sound(text),
         function_calls=tuple(calls.values()),
@@ -172,12 +175,16 @@ def _calls(output: Sequence[Json], question: ChatRequest) -> dict[int, FunctionC
 
 
 def _lost(item: Json) -> bool:
-    """Tell whether an item cannot be sent back: reasoning that came unsealed stays with the vendor, who forgets it."""
+    """Tell whether an item cannot be sent back: reasoning that came unsealed stays with the vendor,
+    who forgets it.
+    """
     return item.get("type") == "reasoning" and not item.get("encrypted_content")
 
 
 def _replayed(item: Json, call: FunctionCall | None) -> Json:
-    """Return an item as it will be sent back: as it came, but for nulls, which are refused where they came from."""
+    """Return an item as it will be sent back: as it came, but for nulls, which are refused where
+    they came from.
+    """
     kept = {key: value for key, value in item.items() if value is not None}
     if call:
         kept["call_id"] = call.id

@@ -1,4 +1,6 @@
-"""Server-sent events, read as they come (https://html.spec.whatwg.org/multipage/server-sent-events.html)."""
+"""Server-sent events, read as they come
+(https://html.spec.whatwg.org/multipage/server-sent-events.html).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What people answer at: a question is approved, rejected or left to expire, and its run goes on."""
+"""What people answer at: a question is approved, rejected or left to expire, and its run goes
+on.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +66,8 @@ class Approvals:
     async def approve(self, id_: str, *, by: str, remember: str | None = None) -> Approval:
         """Allow a call once, and with the token of its proposal for good. NotFound, Refused.
 
-        It must still be what was asked: else the question is void, and the run has its call judged anew.
+        It must still be what was asked: else the question is void, and the run has its call judged
+        anew.
         """
         asked = await self._journal.approval(id_)
         if remember is not None and self.remembered.proposal(asked)[1] != remember:
@@ -72,8 +75,8 @@ class Approvals:
         if asked.status is ApprovalStatus.PENDING and (changed := await self._changed(asked)):
             await self._go_on(await self._journal.void([asked.id], by=by))
             raise Refused(
-                f"nothing was approved: {changed} since this was asked. The run goes on and has its call judged"
-                " anew; what is asked then is in: agentctl approvals"
+                f"nothing was approved: {changed} since this was asked. The run goes on and has its "  # noqa: E501
+                "call judged anew; what is asked then is in: agentctl approvals"
             )
         answered, runs = await self._journal.answer(asked.id, ApprovalStatus.APPROVED, by=by)
         log.info(
@@ -110,7 +113,10 @@ class Approvals:
         return next(each for each in answered if each.id == asked.id)
 
     async def proposal(self, id_: str) -> tuple[str, str]:
-        """Return the diff that remembering a call would make, and what confirms it. NotFound, Refused."""
+        """Return the diff that remembering a call would make, and what confirms it.
+
+        NotFound, Refused.
+        """
         return self.remembered.proposal(await self._journal.approval(id_))
 
     async def revoke(self, id_: str, *, by: str) -> Entry:

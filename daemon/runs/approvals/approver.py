@@ -1,7 +1,8 @@
 """The desk of one run: where its calls lie that a person has to allow, and what has become of each.
 
-A ruling follows from the answers in the record and from what the call would do now. An answer fits only the call it was
-given to, and only while that would do the very same; otherwise the question is put anew.
+A ruling follows from the answers in the record and from what the call would do now. An answer fits
+only the call it was given to, and only while that would do the very same; otherwise the question is
+put anew.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ if TYPE_CHECKING:
     from daemon.runs.approvals.request import CallDescriber
     from daemon.store.journal import Journal
 
-# After so many refusals in one run nobody is asked any more: whatever drives the model there, it is not its task.
+# After so many refusals in one run nobody is asked any more: whatever drives the model there, it is
+# not its task.
 MOST_REFUSALS = 3
 _REFUSED = (ApprovalStatus.REJECTED, ApprovalStatus.EXPIRED)
 
@@ -124,7 +126,9 @@ class RunApprover:
         return self._denied(own.status, verdict) if own.status in _REFUSED else None
 
     def _of_a_twin(self, asked: ApprovalRequest, verdict: Verdict) -> ApprovalDecision | None:
-        """Rule by what becomes of the same call earlier in the turn: of twins one is asked about, and one is run."""
+        """Rule by what becomes of the same call earlier in the turn: of twins one is asked about,
+        and one is run.
+        """
         turn = _turn(asked.call_id)
         if not turn:
             return None
@@ -177,7 +181,9 @@ class RunApprover:
 
 
 def _turn(call_id: str) -> str:
-    """Return the turn of a model's call; empty for what a person wrote down, such as a gather step."""
+    """Return the turn of a model's call; empty for what a person wrote down, such as a gather
+    step.
+    """
     turn, _, place = call_id.partition(".")
     return turn if turn.isdigit() and place.isdigit() else ""
 

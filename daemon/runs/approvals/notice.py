@@ -1,7 +1,9 @@
-"""What people are told when a run starts to wait for them: which call, why it is asked about, and the two commands.
+"""What people are told when a run starts to wait for them: which call, why it is asked about, and
+the two commands.
 
-The call stands in an indented block, which no word of it can leave. What a run that has read strangers would do is made
-harmless like its reports (delivery/sanitize.py): its words may be theirs.
+The call stands in an indented block, which no word of it can leave. What a run that has read
+strangers would do is made harmless like its reports (delivery/sanitize.py): its words may be
+theirs.
 """
 
 from __future__ import annotations
@@ -36,7 +38,10 @@ def waiting_notice(
             questions.append((id_, _question(approval_request, id_, until, redact)))
         else:
             questions.append((id_, f"Likewise asked: {id_}, {approval_request.tool}."))
-    head = f"The run {run.id} of {run.routine} on {host} waits: it wants to make a call that a person has to allow."
+    head = (
+        f"The run {run.id} of {run.routine} on {host} waits: it wants to make a call that a person "
+        "has to allow."
+    )
     return WaitingNotice(
         title=f"{run.routine} on {host} waits for your approval",
         head=head,
@@ -67,7 +72,9 @@ def _question(
         " The run has read what strangers may have written." if approval_request.taint else ""
     )
     return (
-        f"{block}\n\nIt is asked about because of {clean(f'{approval_request.rule}{reason}')}.{strangers}"
-        f" Without an answer by {until:%Y-%m-%d %H:%M %Z} it is refused, and the run goes on without it.\n\n"
+        f"{block}\n\nIt is asked about because of "
+        f"{clean(f'{approval_request.rule}{reason}')}.{strangers}"
+        f" Without an answer by {until:%Y-%m-%d %H:%M %Z} it is refused, and the run goes on "
+        "without it.\n\n"
         f"    agentctl approve {id_}\n    agentctl reject {id_}"
     )

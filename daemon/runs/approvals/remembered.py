@@ -1,11 +1,14 @@
-"""approvals.toml: calls that a person allowed for good, each exactly as it was asked, until it is revoked.
+"""approvals.toml: calls that a person allowed for good, each exactly as it was asked, until it is
+revoked.
 
-It lies in the state folder and is written by us alone; a person may read it, and take entries out by hand. A remembered
-call must be the same word for word, run the same program from the same place, for the same routine, in a run that has
-read nothing of strangers (or whose routine names the tool in `tainted_tools`). What stands in files it is given may
-change; so may its program, as updates do that.
+It lies in the state folder and is written by us alone; a person may read it, and take entries out
+by hand. A remembered call must be the same word for word, run the same program from the same place,
+for the same routine, in a run that has read nothing of strangers (or whose routine names the tool
+in `tainted_tools`). What stands in files it is given may change; so may its program, as updates do
+that.
 
-Processes that share a database keep the same there, and each has it in its file: what is said on one holds on all.
+Processes that share a database keep the same there, and each has it in its file: what is said on
+one holds on all.
 """
 
 from __future__ import annotations
@@ -37,7 +40,7 @@ _HEAD = """\
 # Calls that were allowed for good, by `agentctl approve ID --remember`: each exactly as it stands here, for its
 # routine, as long as the run has read nothing of strangers. `agentctl approvals --revoke ID` takes one out again.
 
-"""
+"""  # noqa: E501
 # Tools whose calls are programs or change what agentd itself is.
 _NEVER = ("script", "routine", "config", "subagent")
 
@@ -117,10 +120,15 @@ class Remembered:
         return file
 
     def proposal(self, asked: Approval) -> tuple[str, str]:
-        """Return the diff that remembering would make, and the token that confirms it; Refused says why it may not."""
+        """Return the diff that remembering would make, and the token that confirms it; Refused says
+        why it may not.
+        """
         if why := _unfit(asked):
             raise Refused(
-                f"this cannot be remembered: {why}; approve it once, or write a rule into policy.toml"
+                (  # noqa: UP034
+                    f"this cannot be remembered: {why}; approve it once, or write a rule into "
+                    "policy.toml"
+                )
             )
         old = self.entries()
         if self.fault:
@@ -149,7 +157,9 @@ class Remembered:
         return found[0]
 
     def learn(self, kept: str) -> None:
-        """Have in the file what processes that share a database keep there; as long as ours can be read."""
+        """Have in the file what processes that share a database keep there; as long as ours can be
+        read.
+        """
         entries = File.model_validate_json(kept).remembered
         if list(self.entries()) != list(entries) and not self.fault:
             self._write(entries)
@@ -171,7 +181,9 @@ class Remembered:
 def changed(
     kept: str | None, own: Sequence[Entry], change: Callable[[Sequence[Entry]], Sequence[Entry]]
 ) -> str:
-    """Return what processes that share a database keep, after a change; at first it is what one of them has."""
+    """Return what processes that share a database keep, after a change; at first it is what one of
+    them has.
+    """
     entries = own if kept is None else File.model_validate_json(kept).remembered
     return File(remembered=tuple(change(entries))).model_dump_json()
 
@@ -236,5 +248,7 @@ def _unfit(asked: Approval) -> str:
 
 
 def _versioned(name: str) -> bool:
-    """Tell whether a program is an interpreter by a name with its version: `python3.11`, `perl5.36`."""
+    """Tell whether a program is an interpreter by a name with its version: `python3.11`,
+    `perl5.36`.
+    """
     return name.rstrip("0123456789.") in word_list("programs", "run_anything")

@@ -1,9 +1,10 @@
-"""What a call would do, in one form for all that comes to the same, so that an approval fits this and nothing else.
+"""What a call would do, in one form for all that comes to the same, so that an approval fits this
+and nothing else.
 
-A command line is bound to its words, to the very bytes of its programs and of the files they are given (a script whose
-content changes is another script), to the folder it runs in and to the policy it was judged by. A call of the tool
-`script` is bound to the bytes of its script. Who asks, who answers and who starts a call describe it through one
-`CallDescriber`, so that they cannot differ.
+A command line is bound to its words, to the very bytes of its programs and of the files they are
+given (a script whose content changes is another script), to the folder it runs in and to the policy
+it was judged by. A call of the tool `script` is bound to the bytes of its script. Who asks, who
+answers and who starts a call describe it through one `CallDescriber`, so that they cannot differ.
 """
 
 from __future__ import annotations
@@ -48,7 +49,10 @@ class CallDescriber:
 
 
 def describe(policy: Policy, tool: str, arguments: Json, *, routine: str, scripts: Path) -> Json:
-    """Return exactly what a call would do; it reads files, so not on the event loop. `scripts` is their folder."""
+    """Return exactly what a call would do; it reads files, so not on the event loop.
+
+    `scripts` is their folder.
+    """
     request: Json = {
         "tool": tool,
         "routine": routine,

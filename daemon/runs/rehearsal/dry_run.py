@@ -1,7 +1,8 @@
-"""Hands that hold back: in a rehearsal what only looks is done, and of all else is told what it would have done.
+"""Hands that hold back: in a rehearsal what only looks is done, and of all else is told what it
+would have done.
 
-Whether a call may run was judged before, as ever; what a person would have to allow is not done either. Nothing here
-writes, sends or starts anything.
+Whether a call may run was judged before, as ever; what a person would have to allow is not done
+either. Nothing here writes, sends or starts anything.
 """
 
 from __future__ import annotations
@@ -60,7 +61,9 @@ class DryRunToolExecutor(ToolExecutor):
 
 
 class NobodyNeeded:
-    """The desk of a rehearsal: nobody is asked, as nothing that would have to be allowed is done."""
+    """The desk of a rehearsal: nobody is asked, as nothing that would have to be allowed is
+    done.
+    """
 
     async def rule(
         self, key: str, call: FunctionCall, verdict: Verdict, taint: Taint
@@ -85,11 +88,17 @@ def would(policy: Policy, call: FunctionCall, context: ToolContext) -> str:
             told = "\n".join(json.dumps(argv, ensure_ascii=False) for argv in commands)
             return f"would run {arguments['command']}\n{told}".rstrip()
         case "script":
-            return f"would run the script {arguments['name']} with {_json(arguments.get('arguments', []))}"
+            return (
+                f"would run the script {arguments['name']} with "
+                f"{_json(arguments.get('arguments', []))}"
+            )
         case "http_request":
             return _send(arguments)
         case "memory_store":
-            return f"would remember {arguments.get('key', '')}: {_cut(str(arguments.get('content', '')))}"
+            return (
+                f"would remember {arguments.get('key', '')}: "
+                f"{_cut(str(arguments.get('content', '')))}"
+            )
         case "subagent":
             return f"would hand this to a sub-agent: {_cut(str(arguments.get('task', '')))}"
     return f"would call {call.name} with {_cut(_json(arguments))}"

@@ -1,7 +1,8 @@
-"""Rehearsals: a routine tried with the real model before it is trusted, and held back until a person has seen that.
+"""Rehearsals: a routine tried with the real model before it is trusted, and held back until a
+person has seen that.
 
-A rehearsal is a run of its own kind, under a name that no routine has (`rehearsal:NAME`): it fills no slot, no gate and
-no later run compares with it, no memory keeps it, and nothing of it is sent.
+A rehearsal is a run of its own kind, under a name that no routine has (`rehearsal:NAME`): it fills
+no slot, no gate and no later run compares with it, no memory keeps it, and nothing of it is sent.
 """
 
 from __future__ import annotations
@@ -66,7 +67,10 @@ class Rehearsals:
         self._clock, self._zone = clock, zone
 
     async def begin(self, name: str, event: str) -> Run:
-        """Start a rehearsal; the same event gets the same one. NotFound; Refused where no more may be spent."""
+        """Start a rehearsal; the same event gets the same one.
+
+        NotFound; Refused where no more may be spent.
+        """
         routine, line = self._routine(name), f"{PREFIX}{name}"
         if earlier := await self._journal.run_of_event(line, event):
             return earlier
@@ -109,12 +113,17 @@ class Rehearsals:
         }
 
     async def approve(self, run_id: str, by: str) -> Json:
-        """Let a routine run as it was rehearsed; Refused if it failed, or if it was edited since."""
+        """Let a routine run as it was rehearsed; Refused if it failed, or if it was edited
+        since.
+        """
         run, routine = await self._rehearsal(run_id)
         name = routine.name
         if run.status is not Status.SUCCEEDED:
             raise Refused(
-                f"the rehearsal {run.id} is {run.status}, which nobody can approve: agentctl rehearse {name}"
+                (  # noqa: UP034
+                    f"the rehearsal {run.id} is {run.status}, which nobody can approve: agentctl "
+                    f"rehearse {name}"
+                )
             )
         if self._routine(name).rehearsal_key != routine.rehearsal_key:
             raise Refused(
@@ -158,7 +167,9 @@ def effects_of(steps: Sequence[Step]) -> list[Effect]:
 
 
 def _would_of_old(body: Json) -> str:
-    """Return what a call of a rehearsal would have done that an older version recorded in its text only."""
+    """Return what a call of a rehearsal would have done that an older version recorded in its text
+    only.
+    """
     is_held = body["ok"] and body["text"].startswith(("[rehearsal: this was not done", "[演练"))
     return str(body["text"].partition("] ")[2]) if is_held else ""
 
@@ -174,7 +185,10 @@ def deliveries_of(run: Run, routine: Routine, zone: str) -> list[str]:
         scheduled_zone=routine.trigger.timezone or zone,
     )
     return [
-        f"would send the report to {place.to}{f': {report_path(place.path, report)}' if place.path else ''}"
+        (
+            "would send the report to "
+            f"{place.to}{f': {report_path(place.path, report)}' if place.path else ''}"
+        )
         for place in routine.deliver
         if run.status.value in place.on
     ]

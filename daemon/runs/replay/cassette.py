@@ -40,14 +40,19 @@ class Cassette:
 
 
 async def recorded(journal: Journal, run_id: str, *, workspace: str, language: str) -> Cassette:
-    """Read a run from the journal. NotFound; Refused if nothing is left of it; DaemonError if it was tampered with.
+    """Read a run from the journal.
+
+    NotFound; Refused if nothing is left of it; DaemonError if it was tampered with.
 
     `workspace` and `language` are those of now, for runs that do not say themselves.
     """
     run = await journal.get(run_id)
     if not await journal.unharmed(run.id):
         raise DaemonError(
-            f"the record of run {run.id} is not as it was written: the checksums of its steps do not fit"
+            (  # noqa: UP034
+                f"the record of run {run.id} is not as it was written: the checksums of its steps "
+                "do not fit"
+            )
         )
     steps = await journal.steps(run.id)
     missing: list[str] = []

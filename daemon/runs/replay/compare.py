@@ -1,4 +1,6 @@
-"""Two runs held against each other, step by step, in an order that does not depend on what was quicker."""
+"""Two runs held against each other, step by step, in an order that does not depend on what was
+quicker.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,8 @@ from daemon.models import Json, Step, StepKind
 from daemon.runs.replay.outcome import Difference, End
 from daemon.runs.replay.verdicts import asked_by
 
-# What of a step does not count: how long it took, and what was written beside it, some of it in the text, too.
+# What of a step does not count: how long it took, and what was written beside it, some of it in the
+# text, too.
 _BESIDE = frozenset({"seconds", "sandbox", "policy", "by_files", "facts", "offered"})
 _ORDER = tuple(StepKind)
 _LONGEST = 20_000  # characters of one diff: who needs more reads the run itself

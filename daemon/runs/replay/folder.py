@@ -1,7 +1,9 @@
-"""A recorded run as a folder of files that people can read: a regression case that needs nothing besides itself.
+"""A recorded run as a folder of files that people can read: a regression case that needs nothing
+besides itself.
 
-`SHA256SUMS` (as `sha256sum -c` reads it) names every file; a case in which one byte is not as it was is refused, and so
-is one whose list itself was touched. Secrets are taken out before anything is written.
+`SHA256SUMS` (as `sha256sum -c` reads it) names every file; a case in which one byte is not as it
+was is refused, and so is one whose list itself was touched. Secrets are taken out before anything
+is written.
 """
 
 from __future__ import annotations
@@ -43,7 +45,7 @@ than it did. `--policy FILE` judges its calls by another policy.
 {files}
 
 Nothing here may be edited: `{sums}` knows every byte. To change what is expected, freeze another run.
-"""
+"""  # noqa: E501
 _ABOUT = {
     "case.json": "the run: when, why, how it ended, what it used",
     "routine.json": "the routine as the run began it",
@@ -114,12 +116,15 @@ def is_case(folder: Path) -> bool:
 
 
 def read_case(folder: Path) -> Cassette:
-    """Read a case. NotFound if it is none, DaemonError if it was touched, Refused for a format we do not know yet."""
+    """Read a case. NotFound if it is none, DaemonError if it was touched, Refused for a format we
+    do not know yet.
+    """
     contents = _unharmed(folder)
     case = json.loads(contents[CASE])
     if case["format"] > FORMAT:
         raise Refused(
-            f"{folder} has format {case['format']}, written by agentd {case['agentd']}; this is agentd {__version__}, "
+            f"{folder} has format {case['format']}, written by agentd {case['agentd']}; this is "
+            f"agentd {__version__}, "
             f"which reads formats up to {FORMAT}: replay it with a newer one"
         )
     if missing := sorted(set(case["files"]) - set(contents)):
@@ -142,7 +147,9 @@ def read_case(folder: Path) -> Cassette:
 
 
 def _unharmed(folder: Path) -> dict[str, bytes]:
-    """Return the files of a case by name; DaemonError if one of them, or the list of them, is not what was frozen."""
+    """Return the files of a case by name; DaemonError if one of them, or the list of them, is not
+    what was frozen.
+    """
     try:
         listed = (folder / SUMS).read_bytes()
     except OSError:

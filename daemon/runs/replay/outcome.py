@@ -23,7 +23,9 @@ class Wish:
     """Another task."""
     policy: Policy | None = None
     by_now: Policy | None = None
-    """Judge by this where the policy of then was not kept and a model makes calls that were never made."""
+    """Judge by this where the policy of then was not kept and a model makes calls that were never
+    made.
+    """
 
     @property
     def changed(self) -> str:
@@ -78,7 +80,9 @@ class Outcome:
     would_ask: Sequence[str] = ()
     """Calls that a person would be asked about."""
     outside: str = ""
-    """What ended the recorded run and is not in it, in words: then only what comes before is compared."""
+    """What ended the recorded run and is not in it, in words: then only what comes before is
+    compared.
+    """
     missing: Sequence[str] = ()
     asked: Usage = field(default_factory=Usage)
     """What models were really asked for this."""

@@ -61,7 +61,9 @@ SUBAGENT = "subagent"
 
 
 async def play(cassette: Cassette, wish: Wish = Wish()) -> Outcome:  # noqa: B008  frozen
-    """Play a run again and return how it compares; raises Refused for a record that this version cannot read."""
+    """Play a run again and return how it compares; raises Refused for a record that this version
+    cannot read.
+    """
     try:
         routine = Routine.restore(cassette.definition)
     except ValueError as error:

@@ -1,4 +1,6 @@
-"""What stands in for the world while a run is played again: a model, hands and an inbox that know only the record."""
+"""What stands in for the world while a run is played again: a model, hands and an inbox that know
+only the record.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,10 @@ from daemon.providers import LLMProvider
 from daemon.tools.executor import ToolExecutor
 from daemon.tools.registry import FunctionRegistry
 
-NEVER_MADE = "[error] not run: this is a replay, and the recorded run never made this call; there is no result to give."
+NEVER_MADE = (
+    "[error] not run: this is a replay, and the recorded run never made this call; there is no "
+    "result to give."
+)
 
 
 class Ended(Exception):
@@ -139,7 +144,9 @@ def request_of(tool: str, arguments: Any) -> str:
 
 
 def _asks(steps: Sequence[Step]) -> list[Step]:
-    """Return what asking the model came to, in order: answers, failovers, and conversations it had no room for."""
+    """Return what asking the model came to, in order: answers, failovers, and conversations it had
+    no room for.
+    """
     found: list[Step] = []
     for step in steps:
         if step.kind in (StepKind.LLM, StepKind.FAILOVER):
@@ -210,7 +217,8 @@ class TapeHands(ToolExecutor):
             made.body["tool"], made.body.get("arguments")
         ) == request_of(call.name, call.arguments)
         if not same and (self._loose or made is None):
-            # another model asks in another order: the same call brings what it brought, each time in turn
+            # another model asks in another order: the same call brings what it brought, each time
+            # in turn
             keys = self._tape.keys_of(call.name, call.arguments)
             request = request_of(call.name, call.arguments)
             key = keys[min(self._given[request], len(keys) - 1)] if keys else ""

@@ -1,4 +1,6 @@
-"""Runs played again for whoever asks over the socket; another model or another prompt is really asked, and paid for."""
+"""Runs played again for whoever asks over the socket; another model or another prompt is really
+asked, and paid for.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,10 @@ class Replays:
         """Play a run again, with at most one thing changed, and tell how it compares."""
         if sum(each is not None for each in (model, prompt, policy)) > 1:
             raise Refused(
-                "one thing at a time: --model, --prompt or --policy, or who knows what made the difference"
+                (  # noqa: UP034
+                    "one thing at a time: --model, --prompt or --policy, or who knows what made the "  # noqa: E501
+                    "difference"
+                )
             )
         cassette = await self._cassette(run_id)
         if model is None and prompt is None:

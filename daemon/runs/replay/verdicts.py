@@ -19,7 +19,8 @@ from daemon.runs.replay.recorded import Tape, request_of
 if TYPE_CHECKING:
     from daemon.runs.replay.cassette import Cassette
 
-# What verdicts of older versions say that were a person's, or followed from one: see runs/approvals/approver.py.
+# What verdicts of older versions say that were a person's, or followed from one: see
+# runs/approvals/approver.py.
 _ASKED_BY = "asked by "
 _REFUSED = (
     "a person said no",
@@ -30,9 +31,11 @@ _REFUSED = (
 
 
 def asked_by(body: Json) -> str:
-    """Return the rule by which a person was asked, if the verdict of a call was a person's or followed from one.
+    """Return the rule by which a person was asked, if the verdict of a call was a person's or
+    followed from one.
 
-    Empty if it was not. Journals and frozen runs of older versions say so in the reason of the verdict only.
+    Empty if it was not. Journals and frozen runs of older versions say so in the reason of the
+    verdict only.
     """
     if "asked" in body:
         return str(body["asked"])
@@ -44,7 +47,9 @@ def asked_by(body: Json) -> str:
 
 
 class TapeJudge:
-    """Judge by the policy that is to be tried, else as was judged then; notice where that is no longer so."""
+    """Judge by the policy that is to be tried, else as was judged then; notice where that is no
+    longer so.
+    """
 
     def __init__(
         self,
@@ -55,9 +60,11 @@ class TapeJudge:
         *,
         trying: bool,
     ) -> None:
-        """Take the policies of then by hash, the one for calls that were never made, and one that is to be tried.
+        """Take the policies of then by hash, the one for calls that were never made, and one that
+        is to be tried.
 
-        `trying` says that something is otherwise, so that calls come up which the recorded run never made.
+        `trying` says that something is otherwise, so that calls come up which the recorded run
+        never made.
         """
         self._trying = trying
         self._tape, self._then, self._other = tape, then, other
@@ -107,10 +114,11 @@ class TapeJudge:
 def _otherwise(
     then: Policy, body: Json, tool: str, arguments: Json, routine: str, tainted: bool
 ) -> Verdict | None:
-    """Return what the policy of then says by this version, if that is something else than was recorded.
+    """Return what the policy of then says by this version, if that is something else than was
+    recorded.
 
-    The files that a path leads through may be others by now, or on another machine: it has to differ both by what is
-    written and by what is on the disk.
+    The files that a path leads through may be others by now, or on another machine: it has to
+    differ both by what is written and by what is on the disk.
     """
     if body.get("by_files"):
         return None
@@ -133,7 +141,9 @@ def verdict_of(body: Json) -> Verdict:
 
 
 def _same(now: Verdict, body: Json) -> bool:
-    """Tell whether the policy says what it said then; of a call that a person decided only that one had to be asked."""
+    """Tell whether the policy says what it said then; of a call that a person decided only that one
+    had to be asked.
+    """
     if asked_by(body):
         return now.effect is Effect.ASK
     then = verdict_of(body)
@@ -143,7 +153,9 @@ def _same(now: Verdict, body: Json) -> bool:
 
 
 class TapeDesk:
-    """Answer as people answered; where they were not asked then, go on as if they had said yes, and take note of it."""
+    """Answer as people answered; where they were not asked then, go on as if they had said yes, and
+    take note of it.
+    """
 
     def __init__(self, tape: Tape, *, trying: bool) -> None:
         self._tape, self._trying = tape, trying
@@ -185,7 +197,9 @@ class TapeDesk:
         return ApprovalDecision(verdict=then, note=note.partition(f" {head}")[0], asked=asked)
 
     def answer(self) -> bool:
-        """Let the next answer come, in the order of then; tell whether there was one to wait for."""
+        """Let the next answer come, in the order of then; tell whether there was one to wait
+        for.
+        """
         waiting = sorted(self._waiting - self._answered, key=self._tape.order.__getitem__)
         self._answered.update(waiting[:1])
         return bool(waiting)
@@ -220,7 +234,9 @@ def _behind(key: str, tape: Tape) -> Iterator[str]:
 
 
 def marked(cassette: Cassette) -> Cassette:
-    """Return a cassette whose calls say where the verdict hung on files, which another machine does not have."""
+    """Return a cassette whose calls say where the verdict hung on files, which another machine does
+    not have.
+    """
     workspace = Path(cassette.workspace)
     policies = {
         hash_: Policy.read(text, workspace=workspace).on_paper()

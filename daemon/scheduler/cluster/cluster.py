@@ -1,4 +1,6 @@
-"""A daemon or worker among others: what it does besides its own work because they share a database."""
+"""A daemon or worker among others: what it does besides its own work because they share a
+database.
+"""
 
 from __future__ import annotations
 
@@ -75,12 +77,13 @@ class Cluster:
         when_paused: Callable[[], None] = lambda: None,
         when_waits_moved: Callable[[], None] = lambda: None,
     ) -> None:
-        """`lives`: it lives runs itself; `has`: what runs may need that it has, as `requirements.having` tells it.
+        """`lives`: it lives runs itself; `has`: what runs may need that it has, as
+        `requirements.having` tells it.
 
         `lead`: what it does while it leads; `when_moved`: told of runs of others.
 
-        `when_paused` is told that somebody may have paused or resumed a routine, or allowed a call for good;
-        `when_waits_moved`, that deliveries or questions end their wait at another time.
+        `when_paused` is told that somebody may have paused or resumed a routine, or allowed a call
+        for good; `when_waits_moved`, that deliveries or questions end their wait at another time.
         """
         self._rooms, self._url, self._lives, self._when_moved = rooms, url, lives, when_moved
         self._when_paused, self._has, self._host = when_paused, has, os.uname().nodename
@@ -123,7 +126,9 @@ class Cluster:
         yield "ear", self._ear.run()
 
     def take_from(self, routines: Iterable[Routine], is_here: Callable[[Routine], bool]) -> None:
-        """Take runs that may live on any machine, and from now on those of these routines that may live on this one."""
+        """Take runs that may live on any machine, and from now on those of these routines that may
+        live on this one.
+        """
         if not self._lives:
             return
         queues = {
@@ -150,7 +155,9 @@ class Cluster:
     # --- runs that not everybody can live
 
     async def _passed_on(self, run: Run) -> bool:
-        """Hand a run on that we cannot live, or whose definition we cannot read; tell whether we did."""
+        """Hand a run on that we cannot live, or whose definition we cannot read; tell whether we
+        did.
+        """
         if not (missing := self._lacks(await self._rooms.journal.definition(run.definition or ""))):
             return False
         queue = queue_of_needs(run)

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 _AGAIN = 1.0  # seconds between attempts to reach a queue that is away
-# Seconds between looks at the queue: news comes by NOTIFY; runs that were put off are found by this.
+# Seconds between looks at the queue: news comes by NOTIFY; runs that were put off are found by
+# this.
 _LOOK = 5.0
 _BEAT = 3.0  # seconds; who is silent for three of these and more is passed by
 
@@ -28,8 +29,8 @@ _BEAT = 3.0  # seconds; who is silent for three of these and more is passed by
 class FleetExecutor(LocalExecutor):
     """Live what the queue brings as tasks of this process, at most `max_concurrent` at a time.
 
-    To submit a run is nothing: the transaction that queued it has handed it on. Who may have it, and that runs of a
-    routine live one at a time, says the journal.
+    To submit a run is nothing: the transaction that queued it has handed it on. Who may have it,
+    and that runs of a routine live one at a time, says the journal.
     """
 
     def __init__(self, *arguments: Any, **more: Any) -> None:
@@ -49,7 +50,9 @@ class FleetExecutor(LocalExecutor):
         """Nothing: it may go on elsewhere."""
 
     async def lived(self, run: Run) -> None:
-        """Live a run here, if it is there to be taken, and return once it has ended or was let go of."""
+        """Live a run here, if it is there to be taken, and return once it has ended or was let go
+        of.
+        """
         over = self._awaited.setdefault(run.id, asyncio.get_running_loop().create_future())
         await LocalExecutor.submit(self, run)
         await asyncio.shield(over)
@@ -107,7 +110,8 @@ class FleetExecutor(LocalExecutor):
             except NotFound:
                 return
             if found.status is Status.QUEUED and not await passed_on(found):
-                # the queue brings it when it is due by the clock of the database; ours may be another one
+                # the queue brings it when it is due by the clock of the database; ours may be
+                # another one
                 await self.lived(replace(found, not_before=None))
 
         async with app.open_async():

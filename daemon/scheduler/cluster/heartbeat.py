@@ -1,7 +1,9 @@
-"""The heart of a process that shares the store: it says that we live, and hears what became of our runs.
+"""The heart of a process that shares the store: it says that we live, and hears what became of our
+runs.
 
-Three beats are in a lease. A process that could not beat for a whole lease does not know whether its runs are still its
-own: it stops them. One that was asleep meanwhile is told by its first beat which it has lost.
+Three beats are in a lease. A process that could not beat for a whole lease does not know whether
+its runs are still its own: it stops them. One that was asleep meanwhile is told by its first beat
+which it has lost.
 """
 
 from __future__ import annotations
@@ -27,7 +29,9 @@ _SLOWEST = 20.0  # seconds between two beats: what was lost on its way waits no 
 
 
 class Heartbeat:
-    """Beats for as long as the process lives; `lead` is what only one daemon of all does, as long as it is us."""
+    """Beats for as long as the process lives; `lead` is what only one daemon of all does, as long
+    as it is us.
+    """
 
     def __init__(
         self,
@@ -41,7 +45,9 @@ class Heartbeat:
         has: Callable[[], Json] = dict,
         when_waits_moved: Callable[[], None] = lambda: None,
     ) -> None:
-        """`when_waits_moved`: told when a beat has moved the end of deliveries or questions to another time."""
+        """`when_waits_moved`: told when a beat has moved the end of deliveries or questions to
+        another time.
+        """
         self._has, self._when_waits_moved = has, when_waits_moved
         self._journal, self._executor, self._me, self._heal, self._lead = (
             journal,

@@ -1,4 +1,6 @@
-"""What other processes on the database have done, heard at once: PostgreSQL's NOTIFY, on a connection of its own."""
+"""What other processes on the database have done, heard at once: PostgreSQL's NOTIFY, on a
+connection of its own.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ _AGAIN = 1.0  # seconds between attempts to connect
 
 
 class NotificationListener:
-    """Hands on what is heard; `missed` is told after each silence in which something may have been said."""
+    """Hands on what is heard; `missed` is told after each silence in which something may have been
+    said.
+    """
 
     def __init__(self, url: str, hear: Callable[[Json], None], missed: Callable[[], None]) -> None:
         self._url, self._hear, self._missed = url, hear, missed

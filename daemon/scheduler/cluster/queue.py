@@ -1,7 +1,9 @@
-"""The queue of run ids: procrastinate's tables, and the triggers by which the database itself puts ids into them.
+"""The queue of run ids: procrastinate's tables, and the triggers by which the database itself puts
+ids into them.
 
-A run that is queued, by whatever statement of whatever process, is handed on in the same transaction. When a run lets
-go of its place, the next of its routine is handed on. What else moves is told by NOTIFY on the channel `agentd`.
+A run that is queued, by whatever statement of whatever process, is handed on in the same
+transaction. When a run lets go of its place, the next of its routine is handed on. What else moves
+is told by NOTIFY on the channel `agentd`.
 """
 
 from __future__ import annotations
@@ -23,7 +25,8 @@ TASK = "agentd.live"
 ANYWHERE = "any"
 NEEDS = "has"
 CHANNEL = "agentd"
-# To be raised with every change of the triggers below: processes of two versions may share a database.
+# To be raised with every change of the triggers below: processes of two versions may share a
+# database.
 VERSION = 3
 
 _SQL = Path(__file__).parent
@@ -38,7 +41,9 @@ def queue_of(machines: Sequence[str]) -> str:
 
 
 def queue_of_needs(run: Run) -> str:
-    """Return the queue of runs with this definition that not everybody can live; a channel's name has 63 bytes."""
+    """Return the queue of runs with this definition that not everybody can live; a channel's name
+    has 63 bytes.
+    """
     return (
         f"{NEEDS} {hashlib.md5((run.definition or '').encode(), usedforsecurity=False).hexdigest()}"
     )
@@ -50,7 +55,8 @@ def passing(run: Run, queue: str) -> Any:
     def work(connection: Any) -> None:
         # procrastinate's own function; what it takes is named in queue.sql as well
         connection.execute(
-            "SELECT procrastinate_defer_jobs_v1(ARRAY[ROW(CAST(? AS TEXT), CAST(? AS TEXT), 0, NULL, NULL,"
+            "SELECT procrastinate_defer_jobs_v1(ARRAY[ROW(CAST(? AS TEXT), CAST(? AS TEXT), 0, "
+            "NULL, NULL,"
             " jsonb_build_object('run', CAST(? AS TEXT)), NULL)::procrastinate_job_to_defer_v1])",
             (queue, TASK, run.id),
         )
@@ -60,18 +66,25 @@ def passing(run: Run, queue: str) -> Any:
 
 
 def passed_on(connection: Any) -> list[tuple[str, str]]:
-    """Return the queues in which runs wait for somebody who can live them, and the definition of one of each."""
+    """Return the queues in which runs wait for somebody who can live them, and the definition of
+    one of each.
+    """
     rows = connection.execute(
-        "SELECT DISTINCT ON (job.queue_name) job.queue_name, definition.body FROM procrastinate_jobs AS job"
-        " JOIN run ON run.id = job.args ->> 'run' JOIN definition ON definition.hash = run.definition"
-        " WHERE job.status = 'todo' AND job.queue_name <> ? AND run.status = 'queued' ORDER BY job.queue_name",
+        "SELECT DISTINCT ON (job.queue_name) job.queue_name, definition.body FROM "
+        "procrastinate_jobs AS job"
+        " JOIN run ON run.id = job.args ->> 'run' JOIN definition ON definition.hash = "
+        "run.definition"
+        " WHERE job.status = 'todo' AND job.queue_name <> ? AND run.status = 'queued' ORDER BY "
+        "job.queue_name",
         (ANYWHERE,),
     )
     return [(queue, body) for queue, body in rows]
 
 
 async def prepare(db: Database) -> None:
-    """Make the tables of procrastinate and our triggers, where they are missing or older than we are."""
+    """Make the tables of procrastinate and our triggers, where they are missing or older than we
+    are.
+    """
     from procrastinate.schema import SchemaManager
 
     schema, triggers = SchemaManager.get_schema(), (_SQL / "queue.sql").read_text("utf-8")
@@ -96,7 +109,8 @@ async def prepare(db: Database) -> None:
 
 
 def healing(overdue: int) -> Any:
-    """Return what is done at each beat to hand on what was lost on the way, once it is so many microseconds late.
+    """Return what is done at each beat to hand on what was lost on the way, once it is so many
+    microseconds late.
 
     A worker whose heart procrastinate has not heard for as long as that is taken for dead.
     """

@@ -1,7 +1,8 @@
 """What a run needs that not every machine has, and which machines have it.
 
-A routine may name hosts (`machines`), tools of the user's own and MCP servers. A tool or server may be bound to hosts
-in config.toml, or be configured on some machines only. Each process that lives runs says in its row what it has.
+A routine may name hosts (`machines`), tools of the user's own and MCP servers. A tool or server may
+be bound to hosts in config.toml, or be configured on some machines only. Each process that lives
+runs says in its row what it has.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ _BETWEEN = "__"  # SERVER__tool
 
 
 def having(config: Config, tools: Iterable[str], *, absent: Collection[str], host: str) -> Json:
-    """Return what a process on this host has, as its row says it: tools but those bound elsewhere, MCP servers."""
+    """Return what a process on this host has, as its row says it: tools but those bound elsewhere,
+    MCP servers.
+    """
     return {
         "tools": sorted(name for name in tools if name not in absent and _BETWEEN not in name),
         "servers": sorted(
@@ -32,7 +35,9 @@ def having(config: Config, tools: Iterable[str], *, absent: Collection[str], hos
 
 
 def lacks(routine: Routine, has: Json, host: str) -> list[str]:
-    """Return what a process on this host lacks to live a run of this routine, in words; nothing if it may have it."""
+    """Return what a process on this host lacks to live a run of this routine, in words; nothing if
+    it may have it.
+    """
     return list(_lacks(routine, has, host))
 
 
@@ -60,7 +65,9 @@ def _lacks(routine: Routine, has: Json, host: str) -> Iterator[str]:
 
 
 def nobody_has(definition: str, workers: Sequence[Worker]) -> str:
-    """Say what a run with this definition waits for that none of these processes has; empty if one may have it."""
+    """Say what a run with this definition waits for that none of these processes has; empty if one
+    may have it.
+    """
     try:
         routine = Routine.restore(definition)
     except ValueError:  # a newer version wrote it, and knows whether it can be lived

@@ -1,4 +1,6 @@
-"""A connection to PostgreSQL that answers as sqlite3's does, so that the journal's works run on either."""
+"""A connection to PostgreSQL that answers as sqlite3's does, so that the journal's works run on
+either.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,8 @@ from sqlalchemy.pool import NullPool
 from daemon.errors import ConfigError, Fault
 from daemon.store.postgres.dialect import translate
 
-# A server that does not answer is asked again; one whose cable was pulled is noticed within half a minute.
+# A server that does not answer is asked again; one whose cable was pulled is noticed within half a
+# minute.
 _SETTINGS: dict[str, Any] = {
     "application_name": "agentd",
     "connect_timeout": 5,
@@ -27,13 +30,16 @@ _SETTINGS: dict[str, Any] = {
     "keepalives_count": 3,
     "tcp_user_timeout": 20_000,
 }
-# A process that is stopped or cut off in the middle of its commit holds up all others: the server lets go of it.
+# A process that is stopped or cut off in the middle of its commit holds up all others: the server
+# lets go of it.
 _OPTIONS = "-c idle_in_transaction_session_timeout=5s -c timezone=UTC"
 MINIMUM = 130_000  # the oldest that its makers still mend
 
 
 class _Wire(psycopg.Connection[Any]):
-    """A connection that gives up a server of which nothing is heard: one behind a network that swallows everything."""
+    """A connection that gives up a server of which nothing is heard: one behind a network that
+    swallows everything.
+    """
 
     patience: float | None = None
     """Seconds an answer may take; None: as long as it takes."""
@@ -44,7 +50,8 @@ class _Wire(psycopg.Connection[Any]):
         try:
             return super().wait(gen, *arguments, **options)
         except psycopg.OperationalError as error:
-            # an error of the server has a state, and one of a lost connection leaves no statement under way
+            # an error of the server has a state, and one of a lost connection leaves no statement
+            # under way
             if (
                 error.sqlstate
                 or self.pgconn.transaction_status != psycopg.pq.TransactionStatus.ACTIVE
@@ -95,12 +102,17 @@ class Connection:
         self.driver = driver
         """For what SQLite has no word for."""
         self.now = 0
-        """When the transaction under way began to write, by the clock of the server: microseconds since 1970."""
+        """When the transaction under way began to write, by the clock of the server: microseconds
+        since 1970.
+        """
 
     def execute(self, statement: str, values: Sequence[Any] | Iterable[Any] = ()) -> Any:
-        """Run a statement of the journal; the cursor has `fetchone`, `fetchall`, `rowcount` and its rows."""
+        """Run a statement of the journal; the cursor has `fetchone`, `fetchall`, `rowcount` and its
+        rows.
+        """
         result = self._core.exec_driver_sql(translate(statement), tuple(values))
-        # its rows as psycopg has them, which are tuples; where there are none, SQLAlchemy has let go of the cursor
+        # its rows as psycopg has them, which are tuples; where there are none, SQLAlchemy has let
+        # go of the cursor
         return result.cursor or result
 
     def executemany(self, statement: str, rows: Iterable[Sequence[Any]]) -> None:
@@ -109,7 +121,9 @@ class Connection:
             self._core.exec_driver_sql(translate(statement), some)
 
     def control(self, statements: str) -> Any:
-        """Run statements of PostgreSQL's own, one or several, without parameters; the cursor of the first."""
+        """Run statements of PostgreSQL's own, one or several, without parameters; the cursor of the
+        first.
+        """
         return self.driver.execute(statements)
 
     @property
@@ -168,20 +182,25 @@ def place_of(url: str) -> str:
     return f"postgresql://{host}{port}/{name}"
 
 
-# Classes and codes of SQLSTATE that a person has to mend: authorization, no such database or schema, no right to.
+# Classes and codes of SQLSTATE that a person has to mend: authorization, no such database or
+# schema, no right to.
 _REFUSALS = ("28", "3D", "3F", "42501")
-# libpq hands on no SQLSTATE of a connection that was not made, only the words of the server. These are those of
-# PostgreSQL 13 to 18 for the same; in another language than English they are taken for a server that is away.
+# libpq hands on no SQLSTATE of a connection that was not made, only the words of the server. These
+# are those of PostgreSQL 13 to 18 for the same; in another language than English they are taken for
+# a server that is away.
 _REFUSAL_WORDS = re.compile(
     r"authentication failed|pg_hba\.conf|no password supplied"
     r'|(?:role|database|schema) "[^"]*" does not exist|permission denied|is not permitted to log in'
-    r"|is not currently accepting connections|certificate|SSL was required|does not support SSL|invalid .* value|"
+    r"|is not currently accepting connections|certificate|SSL was required|does not support "
+    r"SSL|invalid .* value|"
     r"invalid port number"
 )
 
 
 def refusal(error: BaseException) -> str | None:
-    """Return what a person has to mend before the server lets us in; None if it is away, or asking again may help."""
+    """Return what a person has to mend before the server lets us in; None if it is away, or asking
+    again may help.
+    """
     if not isinstance(error, psycopg.Error):
         return None
     lines = str(error).strip().splitlines() or [type(error).__name__]

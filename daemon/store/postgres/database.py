@@ -1,17 +1,20 @@
 """The journal on a PostgreSQL server: one writer in each process, and one of all of them at a time.
 
-Theory of operation. The journal's works were written for a database with a single writer: they look and then write.
-So every batch begins by taking the one lock of the database (`pg_advisory_xact_lock`), and holds it until its commit.
-What SQLite promises by its file holds between machines then: no work sees another half done, a slot or a step has one
-taker, the audit has one last row. Each process still gathers what has come in meanwhile into one commit.
+Theory of operation. The journal's works were written for a database with a single writer: they look
+and then write. So every batch begins by taking the one lock of the database
+(`pg_advisory_xact_lock`), and holds it until its commit. What SQLite promises by its file holds
+between machines then: no work sees another half done, a slot or a step has one taker, the audit has
+one last row. Each process still gathers what has come in meanwhile into one commit.
 
-`synchronous_commit` is on for durable batches only; any commit outlives the death of our process, a durable one that
-of the server too, and carries all before it. Where the server died and took the last commits that nobody waited for
-with it, the fence and the count of steps (store/runs.py) tell a run's owner, who then resumes from what there is.
+`synchronous_commit` is on for durable batches only; any commit outlives the death of our process, a
+durable one that of the server too, and carries all before it. Where the server died and took the
+last commits that nobody waited for with it, the fence and the count of steps (store/runs.py) tell a
+run's owner, who then resumes from what there is.
 
-A connection that breaks: a batch that did not come to its COMMIT is undone by the server, and is done again as soon
-as there is a connection. If it broke in the COMMIT itself, nobody knows. So each batch writes its number into our row
-of `store_writer`: after the lock is ours again the old transaction is over, and the row tells whether it stands.
+A connection that breaks: a batch that did not come to its COMMIT is undone by the server, and is
+done again as soon as there is a connection. If it broke in the COMMIT itself, nobody knows. So each
+batch writes its number into our row of `store_writer`: after the lock is ours again the old
+transaction is over, and the row tells whether it stands.
 """
 
 # ruff: noqa: S608  what is put into statements is ours: an id, a number
@@ -43,13 +46,15 @@ Outcome: TypeAlias = tuple[asyncio.Future[Any], Any, BaseException | None]
 
 # A restart of the server takes seconds; who waits longer is told that nothing of it was kept.
 PATIENCE = 15.0
-# More than the wait for a writer that was stopped while it held the lock, which the server ends after 5 s.
+# More than the wait for a writer that was stopped while it held the lock, which the server ends
+# after 5 s.
 SILENCE = 20.0
 _BETWEEN = 0.25  # seconds between two attempts to connect
 # Writers that were killed leave a row behind; whoever opens the database sweeps.
 _SWEEP = "DELETE FROM store_writer WHERE seen < now() - interval '1 day'"
 
-# The last one: a process that was stopped in the middle of its work comes back to a session that is gone.
+# The last one: a process that was stopped in the middle of its work comes back to a session that is
+# gone.
 _BROKEN = (
     psycopg.OperationalError,
     psycopg.InterfaceError,
@@ -58,7 +63,9 @@ _BROKEN = (
 
 
 class PostgresDatabase(Database):
-    """Write through one thread, read through others, on a server that other processes use as well."""
+    """Write through one thread, read through others, on a server that other processes use as
+    well.
+    """
 
     shared: ClassVar[bool] = True
 
@@ -86,11 +93,12 @@ class PostgresDatabase(Database):
         wait: timedelta = timedelta(),
         when_away: Callable[[str], None] = lambda problem: None,
     ) -> PostgresDatabase:
-        """Open the database of that URL, bring its tables up to date; ConfigError says what is wrong with it.
+        """Open the database of that URL, bring its tables up to date; ConfigError says what is
+        wrong with it.
 
         `path` is where SQLite's file would be: the state folder stays the home of everything else.
-        A server that is away is waited for as long as `wait`, then DatabaseAway; `when_away` is told before each pause,
-        in the writer's thread.
+        A server that is away is waited for as long as `wait`, then DatabaseAway; `when_away` is
+        told before each pause, in the writer's thread.
         """
         self = cls(url, path, migrations, asyncio.get_running_loop())
         self.wait, self.when_away = wait, when_away
@@ -121,7 +129,8 @@ class PostgresDatabase(Database):
                 if time.monotonic() >= deadline:
                     waited = f", waited for {self.wait.total_seconds():g} s" if self.wait else ""
                     raise DatabaseAway(
-                        f"{self.place} is away{waited} ({problem}); start the server, or mend [store] url;"
+                        f"{self.place} is away{waited} ({problem}); start the server, or mend "
+                        "[store] url;"
                         " a service manager starts agentd again"
                     ) from caught
                 self.when_away(problem)
@@ -163,7 +172,9 @@ class PostgresDatabase(Database):
                 return outcomes
 
     def _do(self, wire: Connection, batch: Sequence[Item], durable: bool) -> list[Outcome]:
-        """Do the works in one transaction; should one fail, all again, each one kept from harming its neighbours."""
+        """Do the works in one transaction; should one fail, all again, each one kept from harming
+        its neighbours.
+        """
         self._begin(wire, durable)
         if len(batch) == 1:
             return [(batch[0][1], batch[0][0](wire), None)]  # type: ignore[arg-type]  # it answers as sqlite3's
@@ -196,7 +207,8 @@ class PostgresDatabase(Database):
         answers = wire.control(
             f"BEGIN; SET LOCAL synchronous_commit = {'on' if durable else 'off'}; {LOCKED};"
             f" INSERT INTO store_writer (id, batch) VALUES ('{self._me}', {self._batch})"
-            " ON CONFLICT (id) DO UPDATE SET batch = excluded.batch, seen = now() RETURNING agentd_now()"
+            " ON CONFLICT (id) DO UPDATE SET batch = excluded.batch, seen = now() RETURNING "
+            "agentd_now()"
         )
         while answers.nextset():
             pass
@@ -214,7 +226,9 @@ class PostgresDatabase(Database):
             log.info("database.back", database=self.place)
 
     def _stands(self, wire: Connection) -> bool:
-        """Tell whether the batch of which we heard no answer was committed: once the lock is ours, it is over."""
+        """Tell whether the batch of which we heard no answer was committed: once the lock is ours,
+        it is over.
+        """
         with wire.driver.transaction():
             wire.control(LOCKED)
             row = wire.control(f"SELECT batch FROM store_writer WHERE id = '{self._me}'").fetchone()
@@ -305,7 +319,9 @@ class Reader:
 
 
 def explain(error: BaseException, place: str) -> BaseException:
-    """Return what to raise instead of `error`: StoreFull with a remedy if the server is in trouble, else itself."""
+    """Return what to raise instead of `error`: StoreFull with a remedy if the server is in trouble,
+    else itself.
+    """
     if isinstance(error, (psycopg.errors.DiskFull, psycopg.errors.OutOfMemory)):
         problem = "the disk of the server is full; make room"
     elif isinstance(error, (psycopg.errors.ReadOnlySqlTransaction,)):

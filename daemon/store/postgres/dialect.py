@@ -1,6 +1,8 @@
-"""What the journal's statements say to PostgreSQL: each is written once, for SQLite, and put into its words here.
+"""What the journal's statements say to PostgreSQL: each is written once, for SQLite, and put into
+its words here.
 
-Most of SQL is the same in both. Where they truly differ, the two forms stand side by side in this file.
+Most of SQL is the same in both. Where they truly differ, the two forms stand side by side in this
+file.
 """
 
 from __future__ import annotations
@@ -45,14 +47,16 @@ WORDS = tuple(
             r"SELECT page_count \* page_size FROM pragma_page_count, pragma_page_size",
             "SELECT pg_database_size(current_database())",
         ),
-        # What is deleted leaves room in its table, which the server fills again and does not count: so we count rows.
+        # What is deleted leaves room in its table, which the server fills again and does not count:
+        # so we count rows.
         (r"PRAGMA page_count", f"SELECT CAST({_USED} AS BIGINT)"),
         (r"PRAGMA freelist_count", "SELECT 0"),
         (r"PRAGMA page_size", "SELECT 1"),
     )
 )
 
-# Types and keys in CREATE TABLE and ALTER TABLE. Texts compare by code point, as ids and ranges of them need it.
+# Types and keys in CREATE TABLE and ALTER TABLE. Texts compare by code point, as ids and ranges of
+# them need it.
 COLUMNS = tuple(
     (re.compile(ours), theirs)
     for ours, theirs in (

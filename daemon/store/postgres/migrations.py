@@ -1,7 +1,9 @@
-"""The tables, brought up to date: SQLite's own migrations in PostgreSQL's words, or a file of ours in place of one.
+"""The tables, brought up to date: SQLite's own migrations in PostgreSQL's words, or a file of ours
+in place of one.
 
-A file sql/NNN_name.sql stands where the two differ by more than words. The numbers are the same on both sides, so that
-a version of the program knows the same schema by the same number wherever the journal is.
+A file sql/NNN_name.sql stands where the two differ by more than words. The numbers are the same on
+both sides, so that a version of the program knows the same schema by the same number wherever the
+journal is.
 """
 
 from __future__ import annotations
@@ -28,11 +30,13 @@ CREATE TABLE IF NOT EXISTS store_writer (
 -- The clock by which daemons and workers that share a database measure leases: microseconds since 1970, as all moments.
 CREATE OR REPLACE FUNCTION agentd_now() RETURNS BIGINT LANGUAGE SQL VOLATILE
     AS $$ SELECT CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS BIGINT) $$
-"""
+"""  # noqa: E501
 
 
 def migrate(connection: Connection, url: str, migrations: Path) -> None:
-    """Run the migrations that the database has not seen, in one transaction that only one process is in at a time."""
+    """Run the migrations that the database has not seen, in one transaction that only one process
+    is in at a time.
+    """
     known = scripts(migrations)
     with connection.driver.transaction():
         connection.control(LOCKED)
@@ -41,7 +45,10 @@ def migrate(connection: Connection, url: str, migrations: Path) -> None:
         if newer := applied - set(known):
             raise unusable(
                 url,
-                f"was written by a newer version of agentd (schema {max(newer)}, this one knows {max(known)})",
+                (
+                    f"was written by a newer version of agentd (schema {max(newer)}, this one knows "  # noqa: E501
+                    f"{max(known)})"
+                ),
                 "install that version on this machine as well",
             )
         for version in sorted(set(known) - applied):
@@ -64,9 +71,15 @@ def scripts(migrations: Path) -> dict[int, tuple[str, str]]:
 
 def _claim(connection: Connection, url: str) -> None:
     """Lay the first stone in an empty schema; ConfigError if somebody else lives there."""
-    there = "SELECT to_regclass('migration') IS NOT NULL, to_regclass('store_writer') IS NOT NULL, count(*) FROM"
+    there = (
+        "SELECT to_regclass('migration') IS NOT NULL, to_regclass('store_writer') IS NOT NULL, "
+        "count(*) FROM"
+    )
     mine, writers, tables = connection.control(
-        f"{there} pg_tables WHERE schemaname = current_schema() AND tablename NOT LIKE 'procrastinate%'"
+        (  # noqa: UP034
+            f"{there} pg_tables WHERE schemaname = current_schema() AND tablename NOT LIKE "
+            "'procrastinate%'"
+        )
     ).fetchone()
     if tables and not (mine and writers):
         raise unusable(

@@ -1,4 +1,5 @@
-"""Run what the policy planned, command by command, and tell a model what came of it: what shell and git share.
+"""Run what the policy planned, command by command, and tell a model what came of it: what shell and
+git share.
 
 Not here: reading a line, and what may run (policy/); how its programs are confined (sandbox/).
 """
@@ -26,14 +27,17 @@ from daemon.sandbox.sandbox import Sandbox
 from daemon.system.safe_open import open_beneath
 from daemon.tools.builtin.repository import repository_view
 
-# The longest line a policy may allow ends by itself; the executor's limit is for tools that have none.
+# The longest line a policy may allow ends by itself; the executor's limit is for tools that have
+# none.
 LONGEST = 3700.0
 PROGRAMS = frozenset({"shell", "git", "script"})
 _NOT_FOUND = 127  # what a shell gives
 _NO_REPOSITORY = 128  # as git exits
-# Programs that take orders from files in the home folder (~/.jq is code, ~/.magic too), which is the workspace here.
+# Programs that take orders from files in the home folder (~/.jq is code, ~/.magic too), which is
+# the workspace here.
 _OBEY_HOME, _NOWHERE = frozenset({"jq", "file", "git"}), "/nonexistent"
-# They look at the machine, which a sandbox of their own would hide; run so only with words that change nothing.
+# They look at the machine, which a sandbox of their own would hide; run so only with words that
+# change nothing.
 _OF_THE_MACHINE = frozenset(
     {
         *(
@@ -74,7 +78,9 @@ async def run_call(
     sandbox: Confining,
     zone: str | None = None,
 ) -> Done:
-    """Run a call exactly as the policy plans it; ToolFailed if it is not allowed or cannot be started."""
+    """Run a call exactly as the policy plans it; ToolFailed if it is not allowed or cannot be
+    started.
+    """
     verdict, line = policy.plan(tool, arguments, routine=context.routine, tainted=context.tainted)
     if not context.permits(verdict):
         instead = f"; {verdict.allowed}" if verdict.allowed else ""
@@ -104,12 +110,15 @@ async def run_call(
 
 @contextmanager
 def program_time(policy: Policy, context: ToolContext) -> Iterator[float]:
-    """Give the seconds that programs of this run still have, and count what the body takes; ToolFailed for none."""
+    """Give the seconds that programs of this run still have, and count what the body takes; ToolFailed for none."""  # noqa: E501
     most = policy.limits_for(context.routine).shell_seconds
     left = most - context.programs.seconds
     if left <= 0:
         raise ToolFailed(
-            f"not run: the programs of this run have had their {most} s (limits.shell_seconds of policy.toml)"
+            (  # noqa: UP034
+                f"not run: the programs of this run have had their {most} s (limits.shell_seconds "
+                "of policy.toml)"
+            )
         )
     began = time.monotonic()
     try:
@@ -139,8 +148,8 @@ class _Commands:
             )
             needs.append(variables["GIT_DIR"])
             if command.argv[1:] != ("--version",) and not Path(self.folder, ".git").exists():
-                # Without a repository `git diff` compares plain folders, and from git 2.51 on takes the patterns that
-                # keep denied files out as relative to those folders.
+                # Without a repository `git diff` compares plain folders, and from git 2.51 on takes
+                # the patterns that keep denied files out as relative to those folders.
                 fault = (_NO_REPOSITORY, "fatal: not a git repository")
         if command.stdin is not None and fault is None:
             try:
@@ -207,7 +216,8 @@ def require_sandbox(policy: Policy, sandbox: Sandbox, program: str, *, reads_onl
         else "it may change something"
     )
     raise ToolFailed(
-        f"{program} is not run without a sandbox: {wanted}, and this machine has none ({'; '.join(sandbox.missing)}); "
+        f"{program} is not run without a sandbox: {wanted}, and this machine has none "
+        f"({'; '.join(sandbox.missing)}); "
         "agentctl doctor says how to get one"
     )
 
@@ -225,7 +235,9 @@ def environment(workspace: str, zone: str | None = None) -> dict[str, str]:
 
 
 def find_program(name: str) -> Path | None:
-    """Return where a program is in the system's folders; None if it is not there, or not the system's alone."""
+    """Return where a program is in the system's folders; None if it is not there, or not the
+    system's alone.
+    """
     folder, slash, plain = name.rpartition("/")
     for each in (folder,) if slash else TRUSTED:
         path = Path(each, plain)
@@ -247,7 +259,10 @@ def told(done: Done) -> str:
         raise ToolFailed(
             " ".join(
                 [
-                    f"stopped after {seconds:.3g} s, which is all that programs of this run had left; ask for less",
+                    (
+                        f"stopped after {seconds:.3g} s, which is all that programs of this run had "  # noqa: E501
+                        "left; ask for less"
+                    ),
                     *notes,
                 ]
             ),
@@ -268,7 +283,10 @@ def told(done: Done) -> str:
 
 def _notes(ended: Ended) -> Iterator[str]:
     if ended.left:
-        yield f"(could not be killed and hang in the kernel: processes {', '.join(map(str, ended.left))})"
+        yield (
+            "(could not be killed and hang in the kernel: processes "
+            f"{', '.join(map(str, ended.left))})"
+        )
 
 
 def _failed(program: str, code: int) -> str:

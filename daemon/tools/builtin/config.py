@@ -1,4 +1,5 @@
-"""The tool `config`: settings of agentd that are no secret, read; a few of them written, where the policy names them.
+"""The tool `config`: settings of agentd that are no secret, read; a few of them written, where the
+policy names them.
 
 What is written lies in a file of the state folder, above the person's own, which is never changed.
 """
@@ -35,7 +36,8 @@ def register(registry: FunctionRegistry, settings: Callable[[], Settings]) -> No
             str | bool | int | float | None, Field(description="set: what it is to be")
         ] = None,
     ) -> object:
-        """Look at the settings of agentd, as far as they are no secret; set one of yours, or take that back with reset.
+        """Look at the settings of agentd, as far as they are no secret; set one of yours, or take
+        that back with reset.
 
         A setting that you write stands above the person's own file, which stays as it is.
         """

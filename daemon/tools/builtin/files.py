@@ -1,7 +1,9 @@
-"""The file tools: read, write and list beneath the workspace, and read what `[paths] read` of the policy adds.
+"""The file tools: read, write and list beneath the workspace, and read what `[paths] read` of the
+policy adds.
 
 Every path is followed first, judged by where it leads, and then opened without following anything
-(system/safe_open.py), so that what was judged is what is read. Not here: which paths are allowed (policy/).
+(system/safe_open.py), so that what was judged is what is read. Not here: which paths are allowed
+(policy/).
 """
 
 from __future__ import annotations
@@ -74,7 +76,8 @@ def register(registry: FunctionRegistry, policy: Callable[[], Policy]) -> None:
             os.close(folder)
 
     def file_write(path: str, content: str, *, context: ToolContext) -> str:
-        """Write a text file, whole or not at all; one that exists is replaced, missing folders are made.
+        """Write a text file, whole or not at all; one that exists is replaced, missing folders are
+        made.
 
         Args:
             path: Relative to the workspace.
@@ -93,7 +96,9 @@ def register(registry: FunctionRegistry, policy: Callable[[], Policy]) -> None:
 
 
 def _judged(policy: Policy, tool: str, path: str, context: ToolContext) -> Place:
-    """Follow a path and have the policy judge where it leads; raise ToolFailed if that is not allowed."""
+    """Follow a path and have the policy judge where it leads; raise ToolFailed if that is not
+    allowed.
+    """
     try:
         place = policy.reach.find(path, writing=tool == "file_write")
     except Unreadable as error:
@@ -120,7 +125,8 @@ def _explained(place: Place, error: OSError) -> str:
     return f"{place.asked}: {error.strerror or error}"
 
 
-# --- reading -------------------------------------------------------------------------------------------
+# --- reading
+# -------------------------------------------------------------------------------------------
 
 
 def _opened(place: Place) -> BinaryIO:
@@ -155,7 +161,10 @@ def _lines(file: BinaryIO, name: str, offset: int, limit: int, room: int) -> str
         room -= len(line)
     text = readable(b"".join(kept))
     if room < 0:
-        return f"{text}\n[… cut in line {offset + len(kept) - 1}: the file is longer than what may be read at once …]"
+        return (
+            f"{text}\n[… cut in line {offset + len(kept) - 1}: the file is longer than what may be "
+            "read at once …]"
+        )
     if file.read(1):
         return f"{text}[… more follows: offset = {offset + len(kept)} …]"
     return text or "(the file is empty)"
@@ -194,11 +203,14 @@ def _kind(mode: int) -> str:
     return kinds.get(stat.S_IFMT(mode), "special")
 
 
-# --- writing -------------------------------------------------------------------------------------------
+# --- writing
+# -------------------------------------------------------------------------------------------
 
 
 def _write(place: Place, data: bytes) -> None:
-    """Write a draft beside the file and rename it: whoever looks sees the old file or the new one."""
+    """Write a draft beside the file and rename it: whoever looks sees the old file or the new
+    one.
+    """
     path = PurePosixPath(place.inside)
     with folder_beneath(Path(place.root), path.parent.parts, create=True) as folder:
         _refuse_shared(place, folder, path.name)

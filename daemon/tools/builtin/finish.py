@@ -1,4 +1,7 @@
-"""`finish`: the agent says how its run ended. What follows from it is decided by the loop, not here."""
+"""`finish`: the agent says how its run ended.
+
+What follows from it is decided by the loop, not here.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The tool `git`: looks at repositories in the workspace and in `[paths] read`, without obeying them (repository.py).
+"""The tool `git`: looks at repositories in the workspace and in `[paths] read`, without obeying
+them (repository.py).
 
 Not here: which sub-commands and options only look (policy/git.py).
 """
@@ -29,15 +30,18 @@ def register(
     sandbox: Confining = unconfined,
     zone: str | None = None,
 ) -> None:
-    """Offer the tool; `policy` and `sandbox` return those in force, `zone` is the time zone that git shows times in."""
+    """Offer the tool; `policy` and `sandbox` return those in force, `zone` is the time zone that
+    git shows times in.
+    """
 
     async def git(command: str, repository: str = ".", *, context: ToolContext) -> str | Json:
-        """Look at a git repository: log, status, diff, show, blame, shortlog, branch, tag, ls-files and their like.
-        Nothing is changed and nothing is fetched.
+        """Look at a git repository: log, status, diff, show, blame, shortlog, branch, tag, ls-files
+        and their like. Nothing is changed and nothing is fetched.
 
         Args:
             command: Without the word git, for example: log --since=yesterday --oneline
-            repository: Its folder; "*" for every repository that may be read, what is found then comes by repository.
+            repository: Its folder; "*" for every repository that may be read, what is found then
+                comes by repository.
         """
         now = policy()
         if repository != EVERY:
@@ -47,7 +51,10 @@ def register(
             )
         found = list(repositories(now))
         if not found:
-            return "no repository is in the workspace or in the folders that [paths] read of policy.toml names"
+            return (
+                "no repository is in the workspace or in the folders that [paths] read of "
+                "policy.toml names"
+            )
         seen: Json = {}
         for each in found[:_MOST]:
             call = {"command": command, "repository": each}
@@ -71,7 +78,9 @@ def register(
 
 
 def repositories(policy: Policy) -> Iterator[str]:
-    """Yield the repositories in the workspace and in what may be read besides, as a call would name them."""
+    """Yield the repositories in the workspace and in what may be read besides, as a call would name
+    them.
+    """
     reach = policy.reach
     found = {
         os.path.realpath(path): None
@@ -83,7 +92,9 @@ def repositories(policy: Policy) -> Iterator[str]:
 
 
 def _beneath(root: str) -> Iterator[str]:
-    """Yield the folders that hold a .git, from a folder down; what lies inside a repository is not looked for."""
+    """Yield the folders that hold a .git, from a folder down; what lies inside a repository is not
+    looked for.
+    """
     folders = [(root, 0)]
     for seen, (folder, depth) in enumerate(folders):
         if seen >= _MOST_FOLDERS:

@@ -1,4 +1,7 @@
-"""`report_items`: the agent says what it found, and is told what of that is new. Of routines with `[dedupe]` alone."""
+"""`report_items`: the agent says what it found, and is told what of that is new.
+
+Of routines with `[dedupe]` alone.
+"""
 
 from __future__ import annotations
 
@@ -46,11 +49,12 @@ def register(registry: FunctionRegistry, journal: Seen) -> None:
     async def report_items(
         context: ToolContext, items: Annotated[list[Item], Field(max_length=MOST)]
     ) -> Json:
-        """Report what you found; this is the only way into the report, which is made of the new items alone.
+        """Report what you found; this is the only way into the report, which is made of the new
+        items alone.
 
-        Report everything that fits the task, new or not: what was reported by earlier runs is dropped by code, and you
-        are told how many were new. Nothing that you write besides is delivered. If you found nothing, call it with an
-        empty list. Then end the run.
+        Report everything that fits the task, new or not: what was reported by earlier runs is
+        dropped by code, and you are told how many were new. Nothing that you write besides is
+        delivered. If you found nothing, call it with an empty list. Then end the run.
 
         Args:
             items: What you found, each on its own.
@@ -62,8 +66,10 @@ def register(registry: FunctionRegistry, journal: Seen) -> None:
         if nameless := [str(place + 1) for place, key in enumerate(keys) if not key]:
             one = len(nameless) == 1
             raise ToolFailed(
-                f"item{'' if one else 's'} {', '.join(nameless)} {'has' if one else 'have'} no {by}, by which items are"
-                f" told apart here. Nothing was reported: send all of them again, each with its {by}."
+                f"item{'' if one else 's'} {', '.join(nameless)} {'has' if one else 'have'} no "
+                f"{by}, by which items are"
+                " told apart here. Nothing was reported: send all of them again, each with its "
+                f"{by}."
             )
         before = reported(await journal.steps(context.run), by, before=context.call)
         known = {each.digest for each in before.sightings} if before else set()

@@ -1,9 +1,10 @@
 """Let git look at a repository without obeying it.
 
-A repository is code: its config may name programs that a plain `git diff`, `status` or `blame` runs (a diff driver, a
-filter, a file-system monitor, a signature checker), files outside to read, and servers to fetch from. So git is given a
-view: a folder of our own whose objects, references and index are those of the repository, and whose config holds only
-what is known to be harmless. tests/tools/builtin/test_repository.py shows it a repository that tries all it can.
+A repository is code: its config may name programs that a plain `git diff`, `status` or `blame` runs
+(a diff driver, a filter, a file-system monitor, a signature checker), files outside to read, and
+servers to fetch from. So git is given a view: a folder of our own whose objects, references and
+index are those of the repository, and whose config holds only what is known to be harmless.
+tests/tools/builtin/test_repository.py shows it a repository that tries all it can.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ from daemon.system.safe_open import open_beneath
 _LARGEST = 1 << 20  # bytes of a config; what stands behind them has no effect
 # What the view shows of a repository as it is.
 _SHOWN = ("objects", "refs", "packed-refs", "index", "logs", "shallow", "reftable")
-# The settings that say how the repository is stored and where it comes from; all others have no effect on looking, or
-# a bad one. In lower case, as git reads them.
+# The settings that say how the repository is stored and where it comes from; all others have no
+# effect on looking, or a bad one. In lower case, as git reads them.
 _HARMLESS = {
     "core": {
         "repositoryformatversion",
@@ -63,24 +64,32 @@ _ENVIRONMENT = {
 def repository_view(
     folder: Path, stack: ExitStack, *, owner: User | None = None, denied: Iterable[str] = ()
 ) -> dict[str, str]:
-    """Return the environment in which git sees the repository of a folder; the view goes when the stack unwinds.
+    """Return the environment in which git sees the repository of a folder; the view goes when the
+    stack unwinds.
 
-    `owner` is who git runs as, if that is not us; files in `denied`, patterns as in .gitignore, are binary to it: of
-    them it shows at most that they were changed, also where the policy let it have words that do not exclude them.
-    Without a repository git says so itself. Raises ToolFailed for one not wholly in the folder.
+    `owner` is who git runs as, if that is not us; files in `denied`, patterns as in .gitignore, are
+    binary to it: of them it shows at most that they were changed, also where the policy let it have
+    words that do not exclude them. Without a repository git says so itself. Raises ToolFailed for
+    one not wholly in the folder.
     """
     place = folder / ".git"
     environment = {**_ENVIRONMENT, "GIT_DIR": str(place), "GIT_WORK_TREE": str(folder)}
     if place.is_symlink() or place.is_file():
         raise ToolFailed(
-            "its .git leads elsewhere; only a repository that is wholly in its folder can be looked at"
+            (  # noqa: UP034
+                "its .git leads elsewhere; only a repository that is wholly in its folder can be "
+                "looked at"
+            )
         )
     if not place.is_dir():
         return environment
     for name in (*_SHOWN, "HEAD", "config", "objects/info"):
         if (place / name).is_symlink():
             raise ToolFailed(
-                f".git/{name} is a link; only a repository that is wholly in its folder can be looked at"
+                (  # noqa: UP034
+                    f".git/{name} is a link; only a repository that is wholly in its folder can be "
+                    "looked at"
+                )
             )
     if (place / "objects" / "info" / "alternates").exists():
         raise ToolFailed("the repository borrows objects from elsewhere, so it cannot be looked at")
@@ -101,7 +110,9 @@ def repository_view(
 
 
 def _text(place: Path, name: str) -> str:
-    """Return the text of a small file of the repository; OSError for what is no plain file: a FIFO would never end."""
+    """Return the text of a small file of the repository; OSError for what is no plain file: a FIFO
+    would never end.
+    """
     fd = open_beneath(str(place), name)
     with os.fdopen(fd, "rb") as file:
         if not stat.S_ISREG(os.fstat(fd).st_mode):
@@ -122,7 +133,9 @@ def _head(place: Path) -> str:
 
 
 def _settings(place: Path) -> Iterator[str]:
-    """Yield the lines of a config with the harmless settings of the repository's; what is written oddly is left out."""
+    """Yield the lines of a config with the harmless settings of the repository's; what is written
+    oddly is left out.
+    """
     yield "[core]\nbare = false\n"
     try:
         lines = _text(place, "config").splitlines()

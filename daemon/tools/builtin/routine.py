@@ -1,4 +1,5 @@
-"""The tool `routine`: what runs here by itself, seen and steered by an agent, and routines of its own making.
+"""The tool `routine`: what runs here by itself, seen and steered by an agent, and routines of its
+own making.
 
 The policy has to name this tool: no pattern stands for it. Files of people are never touched.
 """
@@ -55,13 +56,18 @@ def register(registry: FunctionRegistry, control: Callable[[], RoutineControl]) 
         when: Annotated[
             str,
             Field(
-                description="create: when it runs, like 'weekdays at 9am', 'every 2 hours' or '30 8 * * 1-5'"
+                description=(
+                    "create: when it runs, like 'weekdays at 9am', 'every 2 hours' or '30 8 * * "
+                    "1-5'"
+                )
             ),
         ] = "",
         prompt: Annotated[
             str,
             Field(
-                description="create: its task, with all it needs to know: it remembers nothing of this talk"
+                description=(
+                    "create: its task, with all it needs to know: it remembers nothing of this talk"
+                )
             ),
         ] = "",
         description: Annotated[
@@ -74,17 +80,21 @@ def register(registry: FunctionRegistry, control: Callable[[], RoutineControl]) 
         deliver: Annotated[
             list[str] | None,
             Field(
-                description="create: which of your own targets its report goes to; by default all of them"
+                description=(
+                    "create: which of your own targets its report goes to; by default all of them"
+                )
             ),
         ] = None,
         until: Annotated[
             str, Field(description="pause: until when, like 2026-12-01T09:00:00Z; else till resume")
         ] = "",
     ) -> Json | list[Json]:
-        """See which routines run here by themselves, and steer them: pause one, let it go on, run it now.
+        """See which routines run here by themselves, and steer them: pause one, let it go on, run
+        it now.
 
-        With create you make one of your own, which has at most your rights, tools, limits and targets; only those that
-        you have made can you remove. What people wrote is theirs and is never changed.
+        With create you make one of your own, which has at most your rights, tools, limits and
+        targets; only those that you have made can you remove. What people wrote is theirs and is
+        never changed.
         """
         rooms = control()
         if action == "list":

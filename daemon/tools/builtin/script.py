@@ -1,7 +1,9 @@
-"""The tool `script`: runs the user's own scripts by name, each in the sandbox, and none without one.
+"""The tool `script`: runs the user's own scripts by name, each in the sandbox, and none without
+one.
 
-The scripts lie in a folder of the user's that no tool can write to. What a script does, its writer knows; what it can
-reach, the sandbox says: it may change the workspace, and has no network. Not here: which scripts may run (policy/).
+The scripts lie in a folder of the user's that no tool can write to. What a script does, its writer
+knows; what it can reach, the sandbox says: it may change the workspace, and has no network. Not
+here: which scripts may run (policy/).
 """
 
 from __future__ import annotations
@@ -43,13 +45,15 @@ def register(
     sandbox: Confining = unconfined,
     zone: str | None = None,
 ) -> None:
-    """Offer the tool; `policy`, `folder` and `sandbox` return those in force, `zone` is what scripts see."""
+    """Offer the tool; `policy`, `folder` and `sandbox` return those in force, `zone` is what
+    scripts see.
+    """
 
     async def script(
         name: str = "", arguments: list[str] | None = None, *, context: ToolContext
     ) -> str | list[Json]:
-        """Run one of the scripts that the owner of this machine has prepared; without a name: list them, each with
-        what it is for. A script may change the workspace and has no network.
+        """Run one of the scripts that the owner of this machine has prepared; without a name: list
+        them, each with what it is for. A script may change the workspace and has no network.
 
         Args:
             name: As listed.
@@ -115,7 +119,9 @@ def scripts(folder: Path, policy: Policy) -> list[Path]:
 
 
 def find_script(folder: Path, name: str, policy: Policy) -> Path:
-    """Return a script by its name; ToolFailed, with those there are, for what is none or could be somebody else's."""
+    """Return a script by its name; ToolFailed, with those there are, for what is none or could be
+    somebody else's.
+    """
     if problem := _unfit(folder, name, policy):
         there = (
             ", ".join(path.name for path in scripts(folder, policy))
@@ -131,7 +137,9 @@ def digest(path: Path) -> str:
 
 
 def _unfit(folder: Path, name: str, policy: Policy) -> str:
-    """Say why something is not run as a script; empty if it is one that nobody but we or root could change."""
+    """Say why something is not run as a script; empty if it is one that nobody but we or root could
+    change.
+    """
     if not _NAME.fullmatch(name):
         return f"{name!r:.80} names no script"
     real = os.path.realpath(folder)

@@ -1,6 +1,7 @@
 """`self_info`: what agentd knows of itself, so that an agent looks instead of guessing.
 
-Not here: facts about the machine (sysinfo), and any secret: what is shown is chosen by whoever registers the tool.
+Not here: facts about the machine (sysinfo), and any secret: what is shown is chosen by whoever
+registers the tool.
 """
 
 from __future__ import annotations
@@ -21,15 +22,18 @@ class SelfInfo:
     def __init__(self, daemon: Callable[[], Json], routine: Callable[[str], Json]) -> None:
         self._daemon, self._routine = daemon, routine
 
-    # async although nothing is awaited: what it asks lives on the loop, and a plain function would run in a thread
+    # async although nothing is awaited: what it asks lives on the loop, and a plain function would
+    # run in a thread
     async def self_info(self, context: ToolContext, parts: list[str] | None = None) -> Json:
-        """Return what agentd knows of itself: version, model, workspace, routines and when they run next, the tools
-        there are, and under "you" this very run with what its routine may do and its limits.
+        """Return what agentd knows of itself: version, model, workspace, routines and when they run
+        next, the tools there are, and under "you" this very run with what its routine may do and
+        its limits.
 
         Look here before you guess where you are, who you are or what you may do.
 
         Args:
-            parts: Only these keys of the answer, such as "you" or "routines"; everything if left out.
+            parts: Only these keys of the answer, such as "you" or "routines"; everything if left
+                out.
         """
         you = {
             "run": context.run,
@@ -49,5 +53,7 @@ def register(
     daemon: Callable[[], Json],
     routine: Callable[[str], Json] = lambda name: {},
 ) -> None:
-    """Offer `self_info`: `daemon` tells of the whole, `routine` what the one of that name may do and its limits."""
+    """Offer `self_info`: `daemon` tells of the whole, `routine` what the one of that name may do
+    and its limits.
+    """
     registry.register("self_info", None, SelfInfo(daemon, routine).self_info, read_only=True)

@@ -43,9 +43,11 @@ def register(registry: FunctionRegistry, delegation: Callable[[], Delegation]) -
             Field(description="Tokens it may use; by default what is left to you", ge=100),
         ] = None,
     ) -> Json:
-        """Have a part of the task done by another agent, which sees nothing but what you tell it, and read its report.
+        """Have a part of the task done by another agent, which sees nothing but what you tell it,
+        and read its report.
 
-        Worth it for parts that need many calls whose details you do not need. It has at most your rights.
+        Worth it for parts that need many calls whose details you do not need. It has at most your
+        rights.
         """
         return await delegation().delegate(context, task, tools, budget)
 

@@ -1,8 +1,9 @@
 """One MCP server: connected when it is first needed, connected again when it has gone away.
 
-Theory of operation: the SDK's streams belong to the task that opened them, so each connection lives in a task of its
-own, which does nothing but hold it open. A call that finds the connection gone opens a new one; a call that was under
-way when it broke is not repeated, as nobody knows what became of it.
+Theory of operation: the SDK's streams belong to the task that opened them, so each connection lives
+in a task of its own, which does nothing but hold it open. A call that finds the connection gone
+opens a new one; a call that was under way when it broke is not repeated, as nobody knows what
+became of it.
 """
 
 from __future__ import annotations

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 BETWEEN = "__"
-LONGEST = 4_000  # characters of a description: it is a stranger's text in every prompt that offers the tool
+# characters of a description: it is a stranger's text in every prompt that offers the tool
+LONGEST = 4_000
 
 
 class Servers:
@@ -40,7 +41,9 @@ class Servers:
         self._looking = asyncio.Lock()
 
     async def ready(self, patterns: Iterable[str]) -> None:
-        """Have the tools registered that these names or patterns may mean; a server that is not there is logged."""
+        """Have the tools registered that these names or patterns may mean; a server that is not
+        there is logged.
+        """
         if not self._servers:
             return
         wanted = {

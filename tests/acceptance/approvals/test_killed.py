@@ -1,4 +1,6 @@
-"""kill -9 while a run waits, and at every single write between the answer and the end: at most one call, none lost."""
+"""kill -9 while a run waits, and at every single write between the answer and the end: at most one
+call, none lost.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
-"""A process that asks, is killed while it waits, is answered, and is killed again at each of its writes up to the end.
+"""A process that asks, is killed while it waits, is answered, and is killed again at each of its
+writes up to the end.
 
-`python -m tests.acceptance.approvals.victim FOLDER` prints a line of JSON for each death: how often the approved call
-was made in all, and how the run ended once somebody started again. Each life is a fork, so that the imports are paid
-for once.
+`python -m tests.acceptance.approvals.victim FOLDER` prints a line of JSON for each death: how often
+the approved call was made in all, and how the run ended once somebody started again. Each life is a
+fork, so that the imports are paid for once.
 """
 
 from __future__ import annotations
@@ -108,7 +109,9 @@ def main(folder: Path) -> None:
     home.rename(waiting)
 
     def again() -> None:
-        """Go back to where the run waits; at the same place, as an approval is bound to its folder."""
+        """Go back to where the run waits; at the same place, as an approval is bound to its
+        folder.
+        """
         shutil.rmtree(home, ignore_errors=True)
         shutil.copytree(waiting, home)
 

@@ -150,7 +150,8 @@ class Site:
             f'[store]\nurl = "{url or self.url}"\n'
             f'[executor]\nkind = "procrastinate"\nhere = false\nlease = "{self.lease}"\n'
             '[tools]\nfiles = ["mark.py"]\n'
-            f'[providers.local]\nkind = "open_source"\nbase_url = "{self.vendor}/v1"\nmodel = "local"\n'
+            f'[providers.local]\nkind = "open_source"\nbase_url = "{self.vendor}/v1"\nmodel = '
+            '"local"\n'
             f"{extra_end}",
         )
         self.processes.append(Process(self, name, verb, self.home / f"config-{name}.toml"))
@@ -207,7 +208,9 @@ class Site:
 
 
 class Proxy:
-    """A way to the database that can be frozen: connections stay open, and nothing comes through."""
+    """A way to the database that can be frozen: connections stay open, and nothing comes
+    through.
+    """
 
     def __init__(self, port: int) -> None:
         self._to, self._flow, self._writers = port, asyncio.Event(), set[asyncio.StreamWriter]()

@@ -1,7 +1,8 @@
-"""Workers killed, put to sleep past their lease and cut off, the server crashed: each slot has one run all the same.
+"""Workers killed, put to sleep past their lease and cut off, the server crashed: each slot has one
+run all the same.
 
-Real processes on a real PostgreSQL that keeps what it has promised: three daemons that fire the same slots, three
-workers. The short way is part of the suite; `pytest -m soak` goes the long one.
+Real processes on a real PostgreSQL that keeps what it has promised: three daemons that fire the
+same slots, three workers. The short way is part of the suite; `pytest -m soak` goes the long one.
 """
 
 from __future__ import annotations
@@ -101,7 +102,9 @@ class Chaos:
 
 
 def check(chaos: Chaos, slots: int) -> dict[str, int]:
-    """Check that each slot has exactly one run, that all have ended, and that nothing was done twice."""
+    """Check that each slot has exactly one run, that all have ended, and that nothing was done
+    twice.
+    """
     runs = chaos.rows("SELECT routine, slot, status, detail FROM run")
     assert len(runs) == slots
     assert len({(routine, slot) for routine, slot, _, _ in runs}) == slots, "a slot ran twice"
@@ -134,7 +137,8 @@ async def slots_in_chaos(
 ) -> dict[str, int]:
     """Let three daemons fire so many slots within some seconds, while everything goes wrong.
 
-    They are told of the slots `lead` seconds before: each reads the files, as people edit them, when it gets to it.
+    They are told of the slots `lead` seconds before: each reads the files, as people edit them,
+    when it gets to it.
     """
     database = server.create()
     async with AsyncExitStack() as stack:

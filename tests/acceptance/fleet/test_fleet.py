@@ -175,9 +175,9 @@ async def test_a_run_is_lived_by_a_worker_that_has_its_tools_and_people_are_told
             await asyncio.sleep(0.1)
     status = await one.agentctl("status")
     assert (
-        f"waits for a machine with the tool mark: worker {platform.node()}:{without.process.pid} lacks"
-        in status.out
-    )
+        "waits for a machine with the tool mark: worker "
+        f"{platform.node()}:{without.process.pid} lacks"
+    ) in status.out
     assert "waits for a machine with the tool mark" in (await one.agentctl("why", "work")).out
     able = site.worker("able")
     await able.start()

@@ -1,7 +1,8 @@
 """A newer version takes the place of an older one, machine by machine, while runs are under way.
 
-The newer one is a copy of this, with a number of its own, a migration more, a key more in what it writes of routines
-and one more in each step, of which this version knows nothing. Both are real processes, on one PostgreSQL or one file.
+The newer one is a copy of this, with a number of its own, a migration more, a key more in what it
+writes of routines and one more in each step, of which this version knows nothing. Both are real
+processes, on one PostgreSQL or one file.
 """
 
 from __future__ import annotations
@@ -117,7 +118,8 @@ async def _upgrade(site: Site, newer: Path) -> None:
     )
     assert (await old.agentctl("inspect", theirs, "--json")).json["status"] == "queued"
 
-    # a run that the older worker began, and was stopped in the middle of, goes on under the newer one
+    # a run that the older worker began, and was stopped in the middle of, goes on under the newer
+    # one
     site.hold_up()
     ours = (await old.agentctl("run", "third", "--detach")).out.strip()
     async with asyncio.timeout(120):
@@ -139,7 +141,8 @@ async def _upgrade(site: Site, newer: Path) -> None:
     assert (moods[0], moods[-1]) == (None, "calm")
     assert {line["run"] for line in new_worker.log("run.started")} == {ours, theirs}
 
-    # the older one goes on with what it has open, and is not started again on tables that it does not know
+    # the older one goes on with what it has open, and is not started again on tables that it does
+    # not know
     assert (await old.agentctl("list")).code == 0
     assert await old.stop() == 0
     process = await site.spawn(

@@ -32,7 +32,7 @@ QUIET = [
 HOSTILE = """\
 <script>document.title = 'owned'</script><img src=x onerror="document.title='owned'"><a href="javascript:alert(1)">x</a>
 ![pixel](http://203.0.113.9/x.png) </pre></details><b>bold</b> {{ 7 * 7 }} \u202egnp.exe
-"""
+"""  # noqa: E501
 
 
 def toml(text):
@@ -65,7 +65,10 @@ class Page:
 def write_evil(home):
     """Write a routine whose model says hostile things."""
     says = toml(HOSTILE)
-    calls = f'{{ name = "file_list", arguments = {{ path = "." }} }}, {{ name = "no", arguments = {{ x = {says} }} }}'
+    calls = (
+        f'{{ name = "file_list", arguments = {{ path = "." }} }}, {{ name = "no", arguments = {{ x '
+        f"= {says} }} }}"
+    )
     home.write(
         "config.toml",
         f"""
@@ -100,7 +103,8 @@ async def start_evil(home):
     home.run = (await home.agentctl("run", "evil", "--json")).json
 
 
-# A browser takes longer to start than to look at a page: all tests share one, and so a loop with all they ask for.
+# A browser takes longer to start than to look at a page: all tests share one, and so a loop with
+# all they ask for.
 fixture = partial(pytest_asyncio.fixture, loop_scope="session")
 with_browser = pytest.mark.asyncio(loop_scope="session")
 
@@ -138,7 +142,9 @@ async def page(daemon):
 
 @pytest.fixture
 def shots(tmp_path):
-    """A folder for pictures of what was seen: that of `SCREENSHOTS`, else one that pytest keeps for a while."""
+    """A folder for pictures of what was seen: that of `SCREENSHOTS`, else one that pytest keeps for
+    a while.
+    """
     folder = Path(os.environ.get("SCREENSHOTS") or tmp_path / "screenshots")
     folder.mkdir(parents=True, exist_ok=True)
     return folder
@@ -178,7 +184,8 @@ async def look(browser, page):
 
 async def barriers(window):
     """Return what axe-core finds on a page that keeps people out."""
-    # the page's own policy lets no script of others in, so it is put in from outside; of what is right it need not tell
+    # the page's own policy lets no script of others in, so it is put in from outside; of what is
+    # right it need not tell
     asked = "axe.run({ resultTypes: ['violations'] }).then((found) => found.violations)"
     found = await window.evaluate(f"(() => {{ {AXE.read_text()} }})(); {asked}")
     return [f"{window.url}: {each['id']}: {each['nodes'][0]['html']}" for each in found]

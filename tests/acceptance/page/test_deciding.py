@@ -1,4 +1,6 @@
-"""What a person decides on the page, in a real browser: calls that wait, deliveries that did not arrive, incidents."""
+"""What a person decides on the page, in a real browser: calls that wait, deliveries that did not
+arrive, incidents.
+"""
 
 from tests.acceptance.page.conftest import HOSTILE, barriers, fixture, toml, with_browser
 
@@ -7,7 +9,9 @@ pytestmark = with_browser
 
 @fixture()
 async def daemon(home):
-    """A daemon in which a call waits, a report goes nowhere, a routine failed and models are paid."""
+    """A daemon in which a call waits, a report goes nowhere, a routine failed and models are
+    paid.
+    """
     says = toml(HOSTILE)
     write = f'{{ name = "file_write", arguments = {{ path = "notes.md", content = {says} }} }}'
     home.write(
@@ -30,7 +34,7 @@ replies = [
 kind = "scripted"
 price = {{ input = 2.0, output = 10.0 }}
 replies = []
-""",
+""",  # noqa: E501
     )
     home.write(
         "policy.toml",
@@ -52,7 +56,10 @@ to = "hook"
     )
     home.routine(
         "mute",
-        '[trigger]\non_start = true\n[run]\nprovider = "mute"\nprompt = "Say something."\n[[deliver]]\nto = "log"\n',
+        (
+            '[trigger]\non_start = true\n[run]\nprovider = "mute"\nprompt = "Say '
+            'something."\n[[deliver]]\nto = "log"\n'
+        ),
     )
     await home.start()
     assert (await home.agentctl("run", "notes", "--json")).code == 8

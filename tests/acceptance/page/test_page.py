@@ -1,4 +1,6 @@
-"""What a person sees of the page in a real browser: every view, with keyboard and phone, whatever a run has said."""
+"""What a person sees of the page in a real browser: every view, with keyboard and phone, whatever a
+run has said.
+"""
 
 import re
 
@@ -8,7 +10,9 @@ from tests.acceptance.page.conftest import HOSTILE, barriers, fixture, start_evi
 
 pytestmark = with_browser
 VIEWS = (
-    "/", "/routines", "/routines/evil", "/runs", "/runs/{run}", "/approvals", "/usage", "/deliveries?over=1",
+    "/", "/routines", "/routines/evil", "/runs", "/runs/{run}", "/approvals", "/usage", (
+        "/deliveries?over=1"
+    ),
     "/memory", "/memory?q=evil", "/live",
 )  # fmt: skip
 

@@ -35,7 +35,8 @@ pytestmark = [
         reason="root: the container has Python 3.11, and our packages",
     ),
 ]
-# Seconds. Both are minutes on a quiet machine; most of the first is spent on downloads and unpacking.
+# Seconds. Both are minutes on a quiet machine; most of the first is spent on downloads and
+# unpacking.
 LONGEST_INSTALLATION, LONGEST_LIFE = 3600, 3600
 PACKAGES = "systemd,systemd-sysv,dbus,dbus-user-session,libpam-systemd,bubblewrap,python3"
 COMMAND = "/usr/bin/python3 -m daemon.app.main"
@@ -68,14 +69,16 @@ def told(tmp_path_factory):
     root, out = folder / "root", folder / "out"
     out.mkdir()
     made = subprocess.run(
-        ["mmdebstrap", "-q", "--variant=minbase", f"--include={PACKAGES}", "bookworm", root, *_sources()],
+        ["mmdebstrap", "-q", "--variant=minbase", f"--include={PACKAGES}", "bookworm", root, *_sources()],  # noqa: E501
         capture_output=True, text=True, timeout=LONGEST_INSTALLATION, env=ENV,
     )  # fmt: skip
     if made.returncode:
         pytest.skip(f"root: no packages for a container here: {made.stderr.strip()[-200:]}")
     furnish(root)
     container = subprocess.Popen(
-        ["systemd-nspawn", "--quiet", "--register=no", "--keep-unit", "-D", root, "--bind", f"{out}:/out",
+        ["systemd-nspawn", "--quiet", "--register=no", "--keep-unit", "-D", root, "--bind", (
+            f"{out}:/out"
+        ),
          "--bind-ro", f"{ROOT}:/opt/agentd", "--bind-ro", f"{SITE}:/opt/site",
          "--private-network", "--link-journal=no", "-b"],
         stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=ENV,
@@ -105,7 +108,9 @@ def stop(container):
 
 
 def remove(root):
-    """Remove the container's folder; after a kill its processes may write there for another moment."""
+    """Remove the container's folder; after a kill its processes may write there for another
+    moment.
+    """
     for pause in (1, 5, 25):
         shutil.rmtree(root, ignore_errors=True)
         if not root.exists():
@@ -136,7 +141,9 @@ def furnish(root):
     put(
         root,
         "/etc/systemd/system/check.service",
-        "[Unit]\nAfter=multi-user.target\n[Service]\nType=oneshot\nExecStart=/check.sh\n[Install]\nWantedBy=default.target\n",
+        (
+            "[Unit]\nAfter=multi-user.target\n[Service]\nType=oneshot\nExecStart=/check.sh\n[Install]\nWantedBy=default.target\n"
+        ),
     )
     wants = root / "etc/systemd/system/multi-user.target.wants"
     wants.mkdir(parents=True, exist_ok=True)

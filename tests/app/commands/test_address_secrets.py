@@ -1,4 +1,6 @@
-"""Of an address only passwords and tokens are kept out of texts: no host, no user, no ordinary word."""
+"""Of an address only passwords and tokens are kept out of texts: no host, no user, no ordinary
+word.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,10 @@ def redacted(address: str, text: str) -> str:
             "microservices, services and monitoring updates",
         ),
         (
-            "mailtos://ada:Sup3rS3cretPw@example.org?smtp=smtp-relay.example.org&to=ada.lovelace@example.org",
+            (
+                "mailtos://ada:Sup3rS3cretPw@example.org?"
+                "smtp=smtp-relay.example.org&to=ada.lovelace@example.org"
+            ),
             "ada and ada.lovelace@example.org, by smtp-relay.example.org of example.org",
         ),
         (
@@ -159,7 +164,10 @@ def test_whatever_the_address_no_word_of_it_is_redacted_and_every_secret_is(
     scheme: str, user: str, password: str, host: str, path: list[str], token: str
 ) -> None:
     words = " ".join([user, host, *path])
-    address = f"{scheme}://{user}:{quote(password, safe='')}@{host}/{'/'.join([*path, token])}?to={user}@{host}"
+    address = (
+        f"{scheme}://{user}:{quote(password, safe='')}@{host}/{'/'.join([*path, token])}?"
+        f"to={user}@{host}"
+    )
     secrets = Secrets()
     secrets.add_address(address, whole=True)
     assert secrets.redact(words) == words
@@ -231,7 +239,7 @@ url = "mailtos://ada:Sup3rS3cretPw@mailhub.lan?smtp=smtp.mailhub.lan&to=ada.love
 [providers.s]
 kind = "scripted"
 replies = ["mailhub.lan is up, ada wrote to ada.lovelace@mailhub.lan; the password is Sup3rS3cretPw, they say."]
-"""
+"""  # noqa: E501
 
 
 async def test_a_report_names_host_and_user_of_a_mail_address_and_not_its_password(home):  # type: ignore[no-untyped-def]
@@ -243,7 +251,10 @@ async def test_a_report_names_host_and_user_of_a_mail_address_and_not_its_passwo
     await home.start()
     ran = await home.agentctl("run", "post", "--json")
     await home.logged("delivery.arrived")
-    told = f"mailhub.lan is up, ada wrote to ada.lovelace@mailhub.lan; the password is {MARK}, they say."
+    told = (
+        f"mailhub.lan is up, ada wrote to ada.lovelace@mailhub.lan; the password is {MARK}, they "
+        "say."
+    )
     assert ran.json["report"] == told
     assert told in (home.workspace / "report.md").read_text()
     doctor = await home.agentctl("doctor")

@@ -28,7 +28,9 @@ def config(home):
 
 
 async def lived(state, *names):
-    """Leave a state folder in which each routine has run once, one run is under way and one report is on its way."""
+    """Leave a state folder in which each routine has run once, one run is under way and one report
+    is on its way.
+    """
     state.mkdir(exist_ok=True)
     db = await Database.open(state / "agentd.db")
     ledger = Ledger(db, Clock())
@@ -200,7 +202,10 @@ async def test_with_a_routine_goes_the_policy_that_judged_its_calls_and_no_other
         '{"agentd": "export", "schema": 999, "routines": []}\n',
         '{"agentd": "export", "schema": 1, "routines": []}\n{"table": "meta", "row": {}}\n',
         '{"agentd": "export", "schema": 1, "routines": []}\n{"routine": "../x", "toml": ""}\n',
-        '{"agentd": "export", "schema": 1, "routines": ["a"]}\n{"table": "run", "row": {"id": "a"}}\n{"cut',
+        (
+            '{"agentd": "export", "schema": 1, "routines": ["a"]}\n{"table": "run", "row": {"id": '
+            '"a"}}\n{"cut'
+        ),
         '{"agentd": "export", "schema": 1, "routines": []}\n[1]\n',
     ],
 )

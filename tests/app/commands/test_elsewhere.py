@@ -1,4 +1,6 @@
-"""Files for places that cannot be tried here (Docker, Kubernetes, macOS): whole, and in agreement with our commands."""
+"""Files for places that cannot be tried here (Docker, Kubernetes, macOS): whole, and in agreement
+with our commands.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A unit for this installation: shown first, written whole, removed without a trace of our own making."""
+"""A unit for this installation: shown first, written whole, removed without a trace of our own
+making.
+"""
 
 import os
 import sys

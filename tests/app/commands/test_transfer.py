@@ -61,7 +61,7 @@ async def lived(state: Path) -> None:
         await journal.append(run, prompt(f"{number}" * 32), step(number=number), call)
         usage = Usage(input=10, output=5)
         await journal.spend(
-            Spent(at=clock.now, run=run.id, routine="daily", provider="p", model="m", outcome=Called.ANSWERED,
+            Spent(at=clock.now, run=run.id, routine="daily", provider="p", model="m", outcome=Called.ANSWERED,  # noqa: E501
                   usage=usage, cost=7)
         )  # fmt: skip
         await journal.tell(run.id, "hurry", event=f"e{number}")
@@ -81,7 +81,7 @@ async def lived(state: Path) -> None:
             ),
         ]
         await memory.archive(
-            run=run.id, routine="daily", goal="go", status="succeeded", segments=segments, started=clock.now,
+            run=run.id, routine="daily", goal="go", status="succeeded", segments=segments, started=clock.now,  # noqa: E501
             ended=clock.now, line=f"run {number} was fine",
         )  # fmt: skip
     failed = await ledger.running("broken")

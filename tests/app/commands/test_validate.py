@@ -94,7 +94,7 @@ def test_a_broken_config_does_not_hide_where_the_others_lie(folder: Path) -> Non
 
 
 def test_a_key_that_is_not_here_is_a_note_as_the_unit_may_have_it(folder: Path) -> None:
-    text = 'provider = "claude"\n[providers.claude]\nkind = "claude"\nmodel = "m"\n[providers.unused]\n'
+    text = 'provider = "claude"\n[providers.claude]\nkind = "claude"\nmodel = "m"\n[providers.unused]\n'  # noqa: E501
     (folder / "config.toml").write_text(text + 'kind = "openai"\nmodel = "m"\n')
     found = examine(folder / "config.toml", env={}, state=folder)
     assert found.faults == []
@@ -132,7 +132,8 @@ def test_what_a_provider_cannot_use_is_told_before_it_is_asked(folder: Path) -> 
     (folder / "config.toml").write_text(
         '[providers.a]\nkind = "claude"\nmodel = "m"\ncapabilities = { tool = true }\n'
         '[providers.b]\nkind = "scripted"\nreplies = [{ txt = "x" }]\n'
-        '[providers.c]\nkind = "open_source"\nmodel = "m"\nbase_url = "http://127.0.0.1:1/v1"\ntimeout = "9s"\n'
+        '[providers.c]\nkind = "open_source"\nmodel = "m"\nbase_url = '
+        '"http://127.0.0.1:1/v1"\ntimeout = "9s"\n'
     )
     found = examine(folder / "config.toml", env={}, state=folder)
     assert [fault.key for fault in found.faults] == [

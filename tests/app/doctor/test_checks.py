@@ -44,7 +44,11 @@ def test_a_sound_installation_has_nothing_to_mend() -> None:
     assert {row.state for row in found.values()} == {"ok"}
     assert not any(row.fix for row in found.values())
     assert list(found) == [
-        "Python", "SQLite", "FTS5", "config", "policy", "routines", "rights", "model claude", "state", "disk", "socket",
+        "Python", "SQLite", "FTS5", "config", "policy", "routines", "rights", "model claude", "state", (  # noqa: E501
+            "disk"
+        ), (
+            "socket"
+        ),
         "log", "time zone", "clock", "limits", "sandbox",
     ]  # fmt: skip
 
@@ -140,16 +144,28 @@ def test_the_sandbox_is_told_with_every_way_out_and_how_to_close_it(
         ("Python", {"python": (3, 10, 9)}, "fail", "3.10.9", "install Python 3.11"),
         ("SQLite", {"sqlite": (3, 34, 1)}, "fail", "older than 3.35", "3.51.3 or later"),
         ("FTS5", {"fts5": False}, "fail", "missing", "has FTS5"),
-        ("config", {"config": None, "config_tried": (Path("/a"), Path("/b"))}, "fail", "none in /a, /b", "agentd init"),
-        ("config", {"config_faults": (FAULT,)}, "fail", "1 fault", "heartbeat.toml: trigger.cron: minute is 0-59"),
+        ("config", {"config": None, "config_tried": (Path("/a"), Path("/b"))}, "fail", (
+            "none in /a, /b"
+        ), (
+            "agentd init"
+        )),
+        ("config", {"config_faults": (FAULT,)}, "fail", "1 fault", (
+            "heartbeat.toml: trigger.cron: minute is 0-59"
+        )),
         ("policy", {"policy_faults": (FAULT, FAULT)}, "fail", "2 faults", "found \"61"),
-        ("routines", {"routine_faults": (FAULT,)}, "fail", "2 can be used: daily-report, heartbeat; 1 fault", "minute"),
+        ("routines", {"routine_faults": (FAULT,)}, "fail", (
+            "2 can be used: daily-report, heartbeat; 1 fault"
+        ), (
+            "minute"
+        )),
         ("state", {"network": True, "filesystem": "nfs4"}, "fail", "on nfs4", "local folder"),
         ("state", {"state_owner": 0}, "fail", "belongs to uid 0", "chown -R 1000"),
         ("state", {"state_mode": 0o755}, "fail", "mode 0755, ext4", "chmod 700 /var/lib/agentd"),
         ("state", {"state_mode": None}, "ok", "made at the first start", ""),
         ("state", {"uid": 0, "state_owner": 0, "state_mode": 0o711}, "ok", "mode 0711", ""),
-        ("state files", {"open_files": (Path("/s/a"), Path("/s/b"))}, "fail", "may read 2", "chmod 600 /s/a /s/b"),
+        ("state files", {"open_files": (Path("/s/a"), Path("/s/b"))}, "fail", "may read 2", (
+            "chmod 600 /s/a /s/b"
+        )),
         ("disk", {"free": 200_000_000}, "warn", "0.2 GB free", "make room"),
         ("disk", {"free": 1_000}, "fail", "0.0 GB free", "make room"),
         ("socket", {"socket": Path("/" + "x" * 107)}, "fail", "108 bytes", "may have 107"),
@@ -158,8 +174,14 @@ def test_the_sandbox_is_told_with_every_way_out_and_how_to_close_it(
         ("socket", {"socket_found": "blocked"}, "fail", "in the way", "move away"),
         ("log", {"log_writable": False}, "fail", "cannot be written", "see who owns"),
         ("log", {"log_size": None}, "ok", "not begun", ""),
-        ("time zone", {"zone": "Europe/Berlin", "zone_from_config": True}, "ok", "Europe/Berlin, from config", ""),
-        ("clock", {"newest_write": NOW + timedelta(hours=1)}, "fail", "the journal was written at", "set the clock"),
+        ("time zone", {"zone": "Europe/Berlin", "zone_from_config": True}, "ok", (
+            "Europe/Berlin, from config"
+        ), ""),
+        ("clock", {"newest_write": NOW + timedelta(hours=1)}, "fail", (
+            "the journal was written at"
+        ), (
+            "set the clock"
+        )),
         ("clock", {"newest_write": NOW + timedelta(minutes=1)}, "ok", "2026-11-20", ""),
         ("clock", {"synchronised": False}, "warn", "follows no time server", "timedatectl"),
         ("clock", {"synchronised": True}, "ok", "2026-11-20", ""),

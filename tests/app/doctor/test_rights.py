@@ -1,4 +1,6 @@
-"""Doctor names each routine that holds strangers' words, private data and a way to act on them unasked."""
+"""Doctor names each routine that holds strangers' words, private data and a way to act on them
+unasked.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,8 @@ def found(tmp_path: Path, policy: str, one: Routine) -> list[str]:
 @pytest.mark.parametrize(
     ("policy", "one"),
     [
-        # acting is asked about; nothing private; another tool was named; one answer without tools; narrowed away
+        # acting is asked about; nothing private; another tool was named; one answer without tools;
+        # narrowed away
         (RULES, agent("file_read", "http_request")),
         (RULES + OPTED, agent("memory_store", "http_request", "self_info")),
         (RULES + OPTED, agent("file_read", "memory_store")),

@@ -57,7 +57,11 @@ def test_it_looks_and_changes_nothing(tmp_path: Path) -> None:
     (state / "agentd.db").write_bytes(b"SQLite format 3\0" + b"\xff" * 5000)
     config = tmp_path / "config.toml"
     config.write_text(
-        '[targets.a]\nkind = "apprise"\nurl_env = "A"\n[targets.b]\nkind = "apprise"\nurl_env = "B"\n'
+        (  # noqa: UP034
+            '[targets.a]\nkind = "apprise"\nurl_env = "A"\n[targets.b]\nkind = "apprise"\nurl_env = '  # noqa: E501
+            ""
+            '"B"\n'
+        )
     )
     env = {"USER": "ada", "A": "json://localhost"}
     found = look(load_config(config), state, env, root=root)

@@ -24,7 +24,9 @@ needs_bus = pytest.mark.skipif(
 async def session(tmp_path):
     """A session bus with nobody on it; yields its environment."""
     process = await asyncio.create_subprocess_exec(
-        "dbus-daemon", "--session", "--nofork", "--print-address", f"--address=unix:path={tmp_path}/bus",
+        "dbus-daemon", "--session", "--nofork", "--print-address", (
+            f"--address=unix:path={tmp_path}/bus"
+        ),
         stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL,
     )  # fmt: skip
     try:

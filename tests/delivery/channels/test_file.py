@@ -1,4 +1,6 @@
-"""A report in a file: whole or not at all, never over another one's, never outside the workspace."""
+"""A report in a file: whole or not at all, never over another one's, never outside the
+workspace.
+"""
 
 import os
 import resource

@@ -221,7 +221,8 @@ def test_smtplib_makes_its_socket_where_mail_py_looks_for_it():
     for connection in (smtplib.SMTP, smtplib.SMTP_SSL):
         parameters = list(inspect.signature(connection._get_socket).parameters)
         assert parameters == ["self", "host", "port", "timeout"], (
-            f"{connection.__name__}._get_socket of this Python takes {parameters}: mail.py relies on it to end a"
+            f"{connection.__name__}._get_socket of this Python takes {parameters}: mail.py relies "
+            "on it to end a"
             " connection whose server never finishes its greeting"
         )
 

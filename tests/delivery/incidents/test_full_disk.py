@@ -1,4 +1,6 @@
-"""A database that takes nothing is an incident: in the list while it lasts, in the record once it is over."""
+"""A database that takes nothing is an incident: in the list while it lasts, in the record once it
+is over.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""A database that takes nothing for a while costs time and nothing else: no tool starts on what is not written down.
+"""A database that takes nothing for a while costs time and nothing else: no tool starts on what is
+not written down.
 
-The troubles are real ones where they can be made: SQLite's own "full", a lock that another program holds. Only the
-disk's own error is raised in its place.
+The troubles are real ones where they can be made: SQLite's own "full", a lock that another program
+holds. Only the disk's own error is raised in its place.
 """
 
 from __future__ import annotations
@@ -139,7 +140,9 @@ async def test_a_run_waits_out_whatever_the_database_suffers_from_and_goes_on_wh
 
 @contextmanager
 def no_room_in(folder: Path):
-    """Let no file of this process grow: what it is told is 'File too large' where a full disk says so otherwise."""
+    """Let no file of this process grow: what it is told is 'File too large' where a full disk says
+    so otherwise.
+    """
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (20, before[1]))
     try:
@@ -162,7 +165,10 @@ class Cramped:
 
 
 async def test_a_report_that_finds_no_room_waits_in_the_outbox_and_arrives_later(
-    journal, ended, workspace, clock  # noqa: F811
+    journal,  # noqa: F811
+    ended,  # noqa: F811
+    workspace,  # noqa: F811
+    clock,  # noqa: F811
 ):
     channel = Cramped(workspace, lambda: no_room_in(workspace))
     await _arrives_when_there_is_room(journal, ended, workspace, clock, channel, lambda: None)
@@ -172,7 +178,10 @@ async def test_a_report_that_finds_no_room_waits_in_the_outbox_and_arrives_later
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount a disk to fill")
 @pytest.mark.skipif(not shutil.which("mount"), reason="root: needs mount: apt-get install mount")
 async def test_a_report_that_finds_its_disk_full_arrives_once_there_is_room(
-    journal, ended, workspace, clock  # noqa: F811
+    journal,  # noqa: F811
+    ended,  # noqa: F811
+    workspace,  # noqa: F811
+    clock,  # noqa: F811
 ):
     mounted = subprocess.run(
         ["mount", "-t", "tmpfs", "-o", "size=64k,mode=700", "none", workspace],

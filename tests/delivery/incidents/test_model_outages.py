@@ -1,4 +1,6 @@
-"""A vendor that does not answer while runs go on without it: one alert, one word when it is back."""
+"""A vendor that does not answer while runs go on without it: one alert, one word when it is
+back.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,7 @@ def home(tmp_path: Path) -> Home:
     return made
 
 
-async def test_however_many_runs_notice_an_outage_it_is_one_incident_and_over_when_the_vendor_answers(
+async def test_however_many_runs_notice_an_outage_it_is_one_incident_and_over_when_the_vendor_answers(  # noqa: E501
     home: Home,
 ) -> None:
     down: list[Any] = [{"error": 401}, {"error": 503}, {"error": 400}]

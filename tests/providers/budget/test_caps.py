@@ -129,7 +129,8 @@ async def test_a_slot_passes_where_nothing_is_left_to_spend(home: Home) -> None:
         await daemon.app.engine.start(await daemon.app.definitions(daemon.app.config))
         await daemon.app.journal._db.write(
             lambda connection: connection.execute(
-                "INSERT INTO spending (at, run_id, routine, provider, model, outcome, cost) VALUES (?, 'r', 'other',"
+                "INSERT INTO spending (at, run_id, routine, provider, model, outcome, cost) VALUES "
+                "(?, 'r', 'other',"
                 " 'script', 'm', 'answered', 3000000)",
                 (int(home.clock.now().timestamp() * 1e6),),
             )
@@ -144,7 +145,9 @@ async def test_a_slot_passes_where_nothing_is_left_to_spend(home: Home) -> None:
 
 
 async def test_runs_beside_each_other_cannot_spend_the_same_dollar(home: Home) -> None:
-    """Each call may come to 1.1 cents and there are 2.3: two at a time; as they come to less, all get their turn."""
+    """Each call may come to 1.1 cents and there are 2.3: two at a time; as they come to less, all
+    get their turn.
+    """
     turn = {
         "text": "ok",
         "usage": {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15},
@@ -152,7 +155,8 @@ async def test_runs_beside_each_other_cannot_spend_the_same_dollar(home: Home) -
     async with FakeVendor([{**turn, "together": 2, "latency": 0.5, "repeat": 4}]) as vendor:
         home.write(
             "config.toml",
-            f'provider = "local"\n[providers.local]\nkind = "open_source"\nmodel = "m"\nbase_url = "{vendor.url}/v1"\n'
+            'provider = "local"\n[providers.local]\nkind = "open_source"\nmodel = "m"\nbase_url = '
+            f'"{vendor.url}/v1"\n'
             "price = { input = 0, output = 10.0 }\n[budget]\nday = 0.023",
         )
         for number in range(4):
@@ -169,7 +173,8 @@ async def test_a_call_that_broke_off_counts_for_what_it_may_have_come_to(home: H
     async with FakeVendor(turns) as vendor:
         home.write(
             "config.toml",
-            f'provider = "local"\n[providers.local]\nkind = "open_source"\nmodel = "m"\nbase_url = "{vendor.url}/v1"\n'
+            'provider = "local"\n[providers.local]\nkind = "open_source"\nmodel = "m"\nbase_url = '
+            f'"{vendor.url}/v1"\n'
             "price = { input = 0, output = 10.0 }\n[budget]\nday = 0.05",
         )
         routine(home, run="max_tokens = 2000")
@@ -186,7 +191,8 @@ async def test_a_daemon_that_died_in_a_call_has_spent_it(home: Home) -> None:
     async with home.open() as daemon:
         await daemon.app.journal._db.write(
             lambda connection: connection.execute(
-                "INSERT INTO spending (at, run_id, routine, provider, model, outcome, cost) VALUES (?, 'r', 'daily',"
+                "INSERT INTO spending (at, run_id, routine, provider, model, outcome, cost) VALUES "
+                "(?, 'r', 'daily',"
                 " 'script', 'm', 'asked', 11000000)",
                 (int(home.clock.now().timestamp() * 1e6),),
             )

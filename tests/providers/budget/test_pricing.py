@@ -46,7 +46,9 @@ def prices(kind: str, url: str | None, model: str, folder: Path, more: str = "")
 def test_a_price_is_that_of_genai_prices(
     kind: str, url: str | None, model: str, tmp_path: Path
 ) -> None:
-    """Read once and reckoned here, as the library takes 0.1 ms per call: to the same sum for any usage."""
+    """Read once and reckoned here, as the library takes 0.1 ms per call: to the same sum for any
+    usage.
+    """
     from genai_prices import Usage as Theirs
     from genai_prices.data_snapshot import get_snapshot
 

@@ -27,7 +27,8 @@ from tests.postgres import Server
 from tests.store.conftest import Clock as Moments
 from tests.store.conftest import Ledger
 
-# $10 for a million tokens of an answer of at most 10,000: a call may come to a little more than ten cents
+# $10 for a million tokens of an answer of at most 10,000: a call may come to a little more than ten
+# cents
 CONFIG = """
 provider = "script"
 [providers.script]

@@ -1,4 +1,6 @@
-"""A small house with a real journal, the real policy and real tools, in which calls wait for a person."""
+"""A small house with a real journal, the real policy and real tools, in which calls wait for a
+person.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What people are told of a question stands in the commit that parks the run, and goes with its answer."""
+"""What people are told of a question stands in the commit that parks the run, and goes with its
+answer.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What is allowed for good is exactly one call of one routine, shown as a diff first, and can be taken back."""
+"""What is allowed for good is exactly one call of one routine, shown as a diff first, and can be
+taken back.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What a run has read decides what it may do by itself; it only ever loses rights, and its traces keep the mark."""
+"""What a run has read decides what it may do by itself; it only ever loses rights, and its traces
+keep the mark.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A routine is tried before it is trusted: the real model looks, and what it would do is told and not done."""
+"""A routine is tried before it is trusted: the real model looks, and what it would do is told and
+not done.
+"""
 
 from __future__ import annotations
 
@@ -68,7 +70,7 @@ CALLS = """
     { name = "file_write", arguments = { path = 7 } },
   ] },
   "Milk and bread are out.",
-"""
+"""  # noqa: E501
 
 
 @pytest.fixture

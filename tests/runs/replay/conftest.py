@@ -38,7 +38,7 @@ OTHER = """
   { text = "I look.", tool_calls = [{ name = "file_read", arguments = { path = "notes.txt" } }] },
   { text = "And there.", tool_calls = [{ name = "file_read", arguments = { path = "other.txt" } }] },
   "Buy milk; the other list could not be read.",
-"""
+"""  # noqa: E501
 
 
 @pytest.fixture(autouse=True)
@@ -51,7 +51,9 @@ def log_as_before() -> Iterator[None]:
 
 @pytest.fixture
 def home(tmp_path: Path) -> Home:
-    """A home whose routine reads, writes and is denied something; `other` is a model that does otherwise."""
+    """A home whose routine reads, writes and is denied something; `other` is a model that does
+    otherwise.
+    """
     home = Home(tmp_path)
     home.write(
         "config.toml",

@@ -1,4 +1,6 @@
-"""Runs that older versions recorded say in words what steps say in fields now, and are replayed as well."""
+"""Runs that older versions recorded say in words what steps say in fields now, and are replayed as
+well.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A run is played again from its record: it comes out identical, or it is told where the two part and why."""
+"""A run is played again from its record: it comes out identical, or it is told where the two part
+and why.
+"""
 
 from __future__ import annotations
 

@@ -112,7 +112,10 @@ async def test_a_run_whose_worker_died_before_it_took_it_is_handed_on(queue):
     run = await queue.queued()
     queue.sql("INSERT INTO procrastinate_workers DEFAULT VALUES")
     queue.sql(
-        "UPDATE procrastinate_jobs SET status = 'doing', worker_id = (SELECT max(id) FROM procrastinate_workers)"
+        (  # noqa: UP034
+            "UPDATE procrastinate_jobs SET status = 'doing', worker_id = (SELECT max(id) FROM "
+            "procrastinate_workers)"
+        )
     )
     await queue.beat(heal=5_000_000)
     assert queue.jobs == [(run.id, "any", "doing")], "its worker lives"

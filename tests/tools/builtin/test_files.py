@@ -23,7 +23,8 @@ def free(calling: Callable[[str], Call]) -> Call:
     return calling(ANYWHERE)
 
 
-# --- reading -------------------------------------------------------------------------------------------
+# --- reading
+# -------------------------------------------------------------------------------------------
 
 
 async def test_a_text_file_comes_back_as_it_is(free: Call, workspace: Path) -> None:
@@ -156,7 +157,8 @@ async def test_what_the_policy_adds_may_be_read_and_not_written(
     assert (shared / "a.txt").read_text() == "read me"
 
 
-# --- listing -------------------------------------------------------------------------------------------
+# --- listing
+# -------------------------------------------------------------------------------------------
 
 
 async def test_a_folder_is_listed_with_what_is_known_of_each(free: Call, workspace: Path) -> None:
@@ -184,7 +186,8 @@ async def test_of_a_very_full_folder_a_part_is_listed_and_the_rest_counted(
     assert entries[-1]["name"] == "… and 5 more"
 
 
-# --- writing -------------------------------------------------------------------------------------------
+# --- writing
+# -------------------------------------------------------------------------------------------
 
 
 async def test_a_file_is_written_with_the_folders_it_needs(free: Call, workspace: Path) -> None:

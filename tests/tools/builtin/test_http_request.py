@@ -1,4 +1,6 @@
-"""http_request asks what the policy names, at addresses that were vetted, and nothing else, wherever answers lead."""
+"""http_request asks what the policy names, at addresses that were vetted, and nothing else,
+wherever answers lead.
+"""
 
 import asyncio
 import gzip
@@ -29,7 +31,9 @@ LOOPBACK = IPv4Network("127.0.0.0/8")
 
 @dataclass
 class Server:
-    """A web server on a real socket, which says what it is told to say and remembers what it was asked."""
+    """A web server on a real socket, which says what it is told to say and remembers what it was
+    asked.
+    """
 
     answers: dict[str, bytes] = field(default_factory=dict)
     asked: list[str] = field(default_factory=list)
@@ -127,7 +131,10 @@ def asking(tmp_path: Path, names: Names) -> Callable[..., Ask]:
 def rule(*hosts: str, methods: str = "", networks: str = '"127.0.0.0/8"') -> str:
     names = ", ".join(f'"{host}"' for host in hosts)
     more = f"methods = [{methods}]\n" if methods else ""
-    return f'[[rule]]\ntool = "http_request"\neffect = "allow"\nhosts = [{names}]\nnetworks = [{networks}]\n{more}'
+    return (
+        f'[[rule]]\ntool = "http_request"\neffect = "allow"\nhosts = [{names}]\nnetworks = '
+        f"[{networks}]\n{more}"
+    )
 
 
 async def test_an_answer_comes_as_status_type_and_body(
@@ -224,7 +231,8 @@ async def test_the_environment_names_no_proxy(
     ).ok
 
 
-# --- addresses -----------------------------------------------------------------------------------------
+# --- addresses
+# -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -328,7 +336,9 @@ async def test_a_name_with_a_single_unfit_address_is_not_asked(
 async def test_the_address_that_was_vetted_is_the_one_that_is_dialled(
     asking: Callable[..., Ask], names: Names
 ) -> None:
-    """A name that changes its meaning between the vetting and the dialling gains nothing: nobody asks again."""
+    """A name that changes its meaning between the vetting and the dialling gains nothing: nobody
+    asks again.
+    """
     async with Server(address="127.0.0.2").running() as inside, Server().running() as outside:
         outside.says("/", b"outside")
         names.means["here.example"] = [["127.0.0.1"], ["127.0.0.2"]]
@@ -343,7 +353,8 @@ async def test_a_name_that_is_not_there_is_said_to_be_missing(asking: Callable[.
     assert "gone.example was not found" in (await asking(rule("*"))("https://gone.example/")).text
 
 
-# --- redirects -----------------------------------------------------------------------------------------
+# --- redirects
+# -----------------------------------------------------------------------------------------
 
 
 async def test_a_redirect_is_judged_like_a_new_request(
@@ -401,7 +412,8 @@ async def test_a_redirect_that_repeats_a_post_needs_the_right_to_post_there(
     assert server.asked[-1].startswith("POST /post")
 
 
-# --- bad servers ---------------------------------------------------------------------------------------
+# --- bad servers
+# ---------------------------------------------------------------------------------------
 
 
 async def test_no_answer_fills_the_memory(asking: Callable[..., Ask], server: Server) -> None:
@@ -450,8 +462,10 @@ async def test_json_that_others_could_not_read_stays_text(
 
 def test_of_a_page_is_shown_what_a_reader_sees() -> None:
     page = (
-        "<!DOCTYPE html><html><head><title>T</title><style>x</style></head><body><!-- hidden --><h1>Head</h1>"
-        "<p>1 &lt; 2 &amp; 3 < 4 <a class=x href='https://a.example/b?c=1&amp;d'>link</a><ul><li>one<li>two</ul>"
+        "<!DOCTYPE html><html><head><title>T</title><style>x</style></head><body><!-- hidden "
+        "--><h1>Head</h1>"
+        "<p>1 &lt; 2 &amp; 3 < 4 <a class=x "
+        "href='https://a.example/b?c=1&amp;d'>link</a><ul><li>one<li>two</ul>"
         "<table><tr><td>a<td>b</table><SCRIPT>alert('</b>')</SCRIPT>end&#99999999999999999999999;"
     )
     text = text_of(page.encode(), "text/html", "utf-8")
@@ -481,7 +495,8 @@ def test_a_page_made_to_keep_its_reader_busy_does_not(piece: str) -> None:
     )  # minutes with html.parser; the time limit of tests tells
 
 
-# --- certificates --------------------------------------------------------------------------------------
+# --- certificates
+# --------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -490,7 +505,10 @@ def certificate(tmp_path: Path) -> Path:
     if shutil.which("openssl") is None:
         pytest.skip("needs openssl: apt install openssl")
     path = tmp_path / "here.pem"
-    command = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=here.example"
+    command = (
+        "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj "
+        "/CN=here.example"
+    )
     command += f" -addext subjectAltName=DNS:here.example -keyout {path} -out {path}"
     subprocess.run(command.split(), check=True, capture_output=True)
     return path

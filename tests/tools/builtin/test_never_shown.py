@@ -1,7 +1,8 @@
-"""What a rule forbids to show, no program shows: not by another spelling, by an object's name, or by yes and no.
+"""What a rule forbids to show, no program shows: not by another spelling, by an object's name, or
+by yes and no.
 
-Each file that the policy denies holds a word that stands nowhere else; the lines are run by the real programs, exactly
-as the tools run them.
+Each file that the policy denies holds a word that stands nowhere else; the lines are run by the
+real programs, exactly as the tools run them.
 """
 
 import asyncio
@@ -33,7 +34,8 @@ tool = "*"
 effect = "deny"
 paths = ["**/my secrets/**", "*.tresor", "*.Schlüssel", "lager/*/innen/**"]
 """
-# The same without a pattern that grep cannot be told: no tree that may hold such a file is searched at all.
+# The same without a pattern that grep cannot be told: no tree that may hold such a file is searched
+# at all.
 FLOATING = MORE.replace("lager/*/innen/**", "**/innen/**")
 DENIED = [
     *(
@@ -99,7 +101,7 @@ def write(folder: Path, names: Sequence[str], text: str) -> None:
 
 @pytest.fixture(scope="module")
 def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with denied files everywhere; where there is git, a repository that holds and changes them, too."""
+    """A folder with denied files everywhere; where there is git, a repository that holds and changes them, too."""  # noqa: E501
     folder = tmp_path_factory.mktemp("workspace")
     write(folder, DENIED, "CANARY first")
     write(folder, SHOWN, "plain first\nline\n" * 8)
@@ -144,7 +146,9 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def runner(workspace: Path, folder: Path, text: str) -> tuple[Policy, Run]:
-    """Return a policy, and a way to run a line as the shell tool does, or in a repository as the tool git does."""
+    """Return a policy, and a way to run a line as the shell tool does, or in a repository as the
+    tool git does.
+    """
     path = folder / "policy.toml"
     path.write_text(text)
     policy = Policy.load(path, workspace=workspace)
@@ -187,7 +191,8 @@ def test_each_of_these_files_is_denied_by_name(workspace: Path, tmp_path: Path) 
             assert policy.judge("file_read", {"path": name}, routine="x").allows, name
 
 
-# --- grep and diff: a tree that is named itself ---------------------------------------------------------
+# --- grep and diff: a tree that is named itself
+# ---------------------------------------------------------
 
 TREES = r"""
 grep -r '' .ssh
@@ -249,7 +254,8 @@ def test_neither_is_it_by_its_absolute_path(run: Run, workspace: Path, absolute:
         assert "not run" in run(line).text, line
 
 
-# --- the end of the options -----------------------------------------------------------------------------
+# --- the end of the options
+# -----------------------------------------------------------------------------
 
 ENDS = r"""
 grep -r -e '' -e -- .
@@ -326,14 +332,18 @@ def test_two_folders_are_compared_with_r_only_and_two_files_as_ever(run: Run) ->
 def test_a_folder_above_the_workspace_holds_what_is_denied_in_it(tmp_path: Path) -> None:
     workspace = tmp_path / "home" / "workspace"
     write(workspace, ["lager/x", "notes.md"], "CANARY")
-    text = f'version = 1\n[paths]\nread = ["{tmp_path}/home"]\n[[rule]]\ntool = "shell"\neffect = "allow"\n'
+    text = (
+        f'version = 1\n[paths]\nread = ["{tmp_path}/home"]\n[[rule]]\ntool = "shell"\neffect = '
+        '"allow"\n'
+    )
     text += 'profile = "read-only"\n[[rule]]\ntool = "*"\neffect = "deny"\npaths = ["lager/**"]\n'
     _, run = runner(workspace, tmp_path, text)
     assert "not run" in run(f"grep -r '' {tmp_path}/home").text
     assert run("grep -r '' notes.md").ok
 
 
-# --- git: by the name of an object, by what was changed, by a search --------------------------------------
+# --- git: by the name of an object, by what was changed, by a search
+# --------------------------------------
 
 GIT = r"""
 show {BLOB}
@@ -826,8 +836,15 @@ def test_a_rule_holds_in_a_repository_wherever_it_is(
         git_in(folder, "add", "notes.md" if name != "above" else "workspace/notes.md")
         git_in(folder, "add", "-f", str((inside / "private").relative_to(folder)))
         git_in(folder, "commit", "-qm", "first")
-    text = f'version = 1\n[paths]\nread = ["{tmp_path}/elsewhere", "{tmp_path}/above"]\n[[rule]]\ntool = "git"\n'
-    text += f'effect = "allow"\n[[rule]]\ntool = "*"\neffect = "deny"\npaths = ["{pattern.format(root=tmp_path)}"]\n'
+    text = (
+        f'version = 1\n[paths]\nread = ["{tmp_path}/elsewhere", "{tmp_path}/above"]\n[[rule]]\ntool '  # noqa: E501
+        ""
+        '= "git"\n'
+    )
+    text += (
+        'effect = "allow"\n[[rule]]\ntool = "*"\neffect = "deny"\npaths = '
+        f'["{pattern.format(root=tmp_path)}"]\n'
+    )
     _, run = runner(workspace, tmp_path, text)
     for line in ("show", "log -p", "log -p -S CANARY", "diff --root HEAD"):
         assert "CANARY" not in run(line, repository.format(root=tmp_path)).text, line
@@ -852,7 +869,8 @@ def test_a_rule_for_git_alone_hides_from_git(tmp_path: Path) -> None:
         assert "+plain" in result.text and "CANARY" not in result.text
 
 
-# --- any line at all --------------------------------------------------------------------------------------
+# --- any line at all
+# --------------------------------------------------------------------------------------
 
 _PATHS = st.sampled_from(
     [

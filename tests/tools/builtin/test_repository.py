@@ -78,7 +78,7 @@ LOOKING = [
 
 @pytest.fixture
 def poisoned(tmp_path: Path) -> Path:
-    """A repository that has, for each way git has of running something, a program that leaves a mark."""
+    """A repository that has, for each way git has of running something, a program that leaves a mark."""  # noqa: E501
     workspace = tmp_path / "workspace"
     workspace.mkdir()
     trap = tmp_path / "trap"

@@ -1,4 +1,6 @@
-"""The tools that run programs work alike on every rung of the ladder, and refuse what needs one that is not there."""
+"""The tools that run programs work alike on every rung of the ladder, and refuse what needs one
+that is not there.
+"""
 
 import os
 import shutil
@@ -45,7 +47,7 @@ def workspace(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def calling(workspace: Path, tmp_path: Path) -> Callable[..., Awaitable[Call]]:
-    """Return a way to call tools on a rung, under the shipped policy or another; off is no rung, but a choice."""
+    """Return a way to call tools on a rung, under the shipped policy or another; off is no rung, but a choice."""  # noqa: E501
 
     async def on(rung: str, rules: str = "") -> Call:
         path = SHIPPED

@@ -47,7 +47,7 @@ def workspace(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def running(tmp_path: Path, folder: Path, workspace: Path) -> Callable[..., Run]:
-    """Return a way to call the tool under rules given as text, with the sandbox of this machine or another."""
+    """Return a way to call the tool under rules given as text, with the sandbox of this machine or another."""  # noqa: E501
 
     def under(rules: str = "", sandbox: Sandbox | None = None) -> Run:
         path = tmp_path / "policy.toml"
@@ -102,7 +102,8 @@ async def test_a_script_reaches_nothing_but_the_workspace(
     (tmp_path / "secret").write_text("CANARY")
     (tmp_path / "secret").chmod(0o644)
     (folder / "bad").write_text(
-        f"#!/bin/sh\ncat {tmp_path}/secret; echo x > {tmp_path}/new; echo x >> {folder}/backup; rm {folder}/backup\n"
+        f"#!/bin/sh\ncat {tmp_path}/secret; echo x > {tmp_path}/new; echo x >> {folder}/backup; rm "
+        f"{folder}/backup\n"
         "exec 3<>/dev/tcp/127.0.0.1/1; id -u\n"
     )
     (folder / "bad").chmod(0o755)

@@ -43,7 +43,8 @@ async def test_a_failure_keeps_what_came_out_before_it(call: Call, workspace: Pa
     result = await call("shell", command="cat notes.md none")
     assert not result.ok
     assert result.text == (
-        "[failed] cat ended with exit code 1\n[partial output]\none\ncat: none: No such file or directory\n"
+        "[failed] cat ended with exit code 1\n[partial output]\none\ncat: none: No such file or "
+        "directory\n"
     )
 
 
@@ -64,7 +65,7 @@ async def test_a_program_in_the_workspace_is_never_meant(call: Call, workspace: 
 async def test_a_line_that_takes_too_long_is_stopped_and_says_so(
     calling: Callable[[str], Call],
 ) -> None:
-    slow = '[limits]\nshell_seconds = 1\n[[rule]]\ntool = "shell"\neffect = "allow"\nargv = ["sleep"]\n'
+    slow = '[limits]\nshell_seconds = 1\n[[rule]]\ntool = "shell"\neffect = "allow"\nargv = ["sleep"]\n'  # noqa: E501
     result = await calling(slow)("shell", command="sleep 600")
     assert not result.ok
     assert "stopped after 1 s" in result.text
@@ -72,7 +73,10 @@ async def test_a_line_that_takes_too_long_is_stopped_and_says_so(
 
 async def test_the_programs_of_a_run_share_its_time(calling: Callable[[str], Call]) -> None:
     call = calling(
-        '[limits]\nshell_seconds = 1\n[[rule]]\ntool = "shell"\neffect = "allow"\nargv = ["sleep"]\n'
+        (  # noqa: UP034
+            '[limits]\nshell_seconds = 1\n[[rule]]\ntool = "shell"\neffect = "allow"\nargv = '
+            '["sleep"]\n'
+        )
     )
     assert (await call("shell", command="sleep 0.2")).ok
     stopped = await call("shell", command="sleep 600")
@@ -88,7 +92,7 @@ async def test_the_programs_of_a_run_share_its_time(calling: Callable[[str], Cal
 async def test_output_is_cut_in_the_middle_where_the_policy_says(
     calling: Callable[[str], Call],
 ) -> None:
-    short = '[limits]\noutput_bytes = 1000\n[[rule]]\ntool = "shell"\neffect = "allow"\nargv = ["seq"]\n'
+    short = '[limits]\noutput_bytes = 1000\n[[rule]]\ntool = "shell"\neffect = "allow"\nargv = ["seq"]\n'  # noqa: E501
     result = await calling(short)("shell", command="seq 100000")
     assert result.text.startswith("1\n2\n")
     assert result.text.endswith("99999\n100000")

@@ -1,4 +1,6 @@
-"""Real MCP servers, over pipes and over HTTP: found when they are needed, called like any tool, gone and back again."""
+"""Real MCP servers, over pipes and over HTTP: found when they are needed, called like any tool,
+gone and back again.
+"""
 
 import asyncio
 import os
@@ -129,7 +131,8 @@ async def test_a_call_that_takes_too_long_is_given_up_and_said_to_be_unknown(sho
     slow = tmp_path / "slow.py"
     slow.write_text(
         "import anyio\nfrom mcp.server.mcpserver import MCPServer\ns = MCPServer('slow')\n"
-        "@s.tool()\nasync def nap() -> str:\n    'Sleep.'\n    await anyio.sleep(600)\n    return 'up'\ns.run()\n"
+        "@s.tool()\nasync def nap() -> str:\n    'Sleep.'\n    await anyio.sleep(600)\n    return "
+        "'up'\ns.run()\n"
     )
     napping = shop({"slow": {"command": [sys.executable, str(slow)], "timeout": "0.2s"}})
     await napping.servers.ready(["slow__*"])
@@ -203,7 +206,10 @@ async def test_the_reference_server_of_the_protocol_is_understood(shop):
     )
     if program is None:
         pytest.skip(
-            "needs npm install @modelcontextprotocol/server-everything; AGENTD_NODE_MODULES says where"
+            (  # noqa: UP034
+                "needs npm install @modelcontextprotocol/server-everything; AGENTD_NODE_MODULES "
+                "says where"
+            )
         )
     every = shop({"every": {"command": ["node", str(program)]}})
     await every.servers.ready(["every__*"])

@@ -1,4 +1,6 @@
-"""A real MCP server over streamable HTTP by the SDK; prints its port: `python -m tests.tools.mcp.web [TOKEN]`."""
+"""A real MCP server over streamable HTTP by the SDK; prints its port: `python -m
+tests.tools.mcp.web [TOKEN]`.
+"""
 
 import os
 import socket

@@ -1,7 +1,8 @@
-"""Which addresses of the internet are public, and which lead to this machine, its network or its cloud's inside.
+"""Which addresses of the internet are public, and which lead to this machine, its network or its
+cloud's inside.
 
-`ipaddress.is_global` alone does not tell: it says yes to addresses that carry a private one inside (NAT64, 6to4), to
-multicast, and to some that clouds answer on with keys.
+`ipaddress.is_global` alone does not tell: it says yes to addresses that carry a private one inside
+(NAT64, 6to4), to multicast, and to some that clouds answer on with keys.
 """
 
 from __future__ import annotations
@@ -30,7 +31,9 @@ _ISATAP = (0x00005EFE, 0x02005EFE)
 
 
 def unfit(address: Address, networks: Sequence[Network] = ()) -> str:
-    """Say why a request may not go to an address; empty if it is public, or lies in one of these networks."""
+    """Say why a request may not go to an address; empty if it is public, or lies in one of these
+    networks.
+    """
     carried = tuple(_carried(address))
     if any(each in network for each in (address, *carried[:1]) for network in networks):
         return ""

@@ -1,7 +1,9 @@
-"""Ask a server once: its name looked up once, every address vetted, one of these dialled, no redirect followed.
+"""Ask a server once: its name looked up once, every address vetted, one of these dialled, no
+redirect followed.
 
-What lies between the vetting and the dialling is nothing: the connection is made to the address that was vetted, while
-the Host header and the certificate go by the name. So it is of no use to answer the next lookup differently.
+What lies between the vetting and the dialling is nothing: the connection is made to the address
+that was vetted, while the Host header and the certificate go by the name. So it is of no use to
+answer the next lookup differently.
 """
 
 from __future__ import annotations

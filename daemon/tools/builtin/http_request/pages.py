@@ -1,8 +1,8 @@
 """Turn what a server sent into what a model reads: text, without the machinery of a web page.
 
-This reader goes through a page once: 200 kB that are made to be slow take it a second. Of what is installed anyway only
-`html.parser` reads HTML, and 50 kB of `<a ` keep it busy for minutes before Python 3.11.14, 3.12.12 and 3.13.6
-(CVE-2025-6069), which we run on, as Debian 12 has 3.11.2.
+This reader goes through a page once: 200 kB that are made to be slow take it a second. Of what is
+installed anyway only `html.parser` reads HTML, and 50 kB of `<a ` keep it busy for minutes before
+Python 3.11.14, 3.12.12 and 3.13.6 (CVE-2025-6069), which we run on, as Debian 12 has 3.11.2.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """The machine we live on, as facts for a report: read natively, without a shell and without rights.
 
-Not here: facts about agentd itself (tools/builtin/self_info.py), and how facts become text (providers/facts.py).
-A part that cannot be had is a sentence that says why; the tool itself does not fail.
+Not here: facts about agentd itself (tools/builtin/self_info.py), and how facts become text
+(providers/facts.py). A part that cannot be had is a sentence that says why; the tool itself does
+not fail.
 """
 
 from __future__ import annotations
@@ -72,13 +73,16 @@ class Sysinfo:
 
 
 async def sysinfo(parts: list[Part] | None = None) -> Json:
-    """Return facts about this machine: what it is, how busy and how full it is, what has failed and what waits.
+    """Return facts about this machine: what it is, how busy and how full it is, what has failed and
+    what waits.
 
     Quick, read-only and without a shell: look here before running commands.
 
     Args:
-        parts: host (name, system, kernel, uptime), load, memory (with swap), disks (percent used, inodes), units
-            (failed systemd units), errors (of the journal, last 24 hours, grouped), updates (pending, reboot needed);
+        parts: host (name, system, kernel, uptime), load, memory (with swap), disks (percent used,
+            inodes), units
+            (failed systemd units), errors (of the journal, last 24 hours, grouped), updates
+            (pending, reboot needed);
             everything if left out.
     """
     return await Sysinfo().facts(parts)

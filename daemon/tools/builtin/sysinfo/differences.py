@@ -1,7 +1,7 @@
 """What a person wants to know since the last report, in words.
 
-Both sides are values that `sysinfo` returned, perhaps months and versions apart, so nothing about their shape is
-trusted: a part that cannot be compared says nothing.
+Both sides are values that `sysinfo` returned, perhaps months and versions apart, so nothing about
+their shape is trusted: a part that cannot be compared says nothing.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ def _host(before: Any, after: Any) -> Iterator[str]:
     if not isinstance(before, dict) or not isinstance(after, dict):
         return
     was, since = _since(before), _since(after)
-    # the time of the boot is computed from the clock, which may have been set since; two minutes are no reboot
+    # the time of the boot is computed from the clock, which may have been set since; two minutes
+    # are no reboot
     if was and since and (since - was).total_seconds() > 120:
         yield f"rebooted: up {after['up']}"
     for key in ("name", "system", "kernel"):
@@ -160,7 +161,9 @@ def _by(part: Any, key: str) -> dict[str, Json]:
 
 
 def _known(part: Any, nothing: str, key: str) -> dict[str, Json] | None:
-    """Return the rows by key; none if the part says that there is nothing, and no answer if it was not known."""
+    """Return the rows by key; none if the part says that there is nothing, and no answer if it was
+    not known.
+    """
     return _by(part, key) if isinstance(part, list) or part == nothing else None
 
 

@@ -1,7 +1,7 @@
 """What the kernel tells about the machine itself: host, load, memory, disks.
 
-Read from /proc, /sys and /etc below a root that tests can choose. Not here: anything that starts a program, but for
-macOS, which has no /proc.
+Read from /proc, /sys and /etc below a root that tests can choose. Not here: anything that starts a
+program, but for macOS, which has no /proc.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ from daemon.models import Json
 from daemon.tools.builtin.sysinfo.programs import NotKnown
 from daemon.tools.builtin.sysinfo.words import moment, share, size, span
 
-# File systems on a medium of this machine. A network one is left out on purpose: asking it for its size hangs for as
-# long as its server is away. Images that are always full (squashfs, iso9660) and those in memory say nothing.
+# File systems on a medium of this machine. A network one is left out on purpose: asking it for its
+# size hangs for as long as its server is away. Images that are always full (squashfs, iso9660) and
+# those in memory say nothing.
 _REAL = re.compile(
     "ext[234]|xfs|btrfs|zfs|bcachefs|f2fs|jfs|nilfs2|reiserfs|overlay|vfat|exfat|ntfs3?|fuseblk|hfs(plus)?|apfs"
 )
@@ -71,7 +72,9 @@ class Files:
 
 
 def host(files: Files, now: datetime, boottime: str = "") -> Json:
-    """Return name, system, kernel, kind of machine and since when it is up; `boottime` is macOS' answer to that."""
+    """Return name, system, kernel, kind of machine and since when it is up; `boottime` is macOS'
+    answer to that.
+    """
     booted = _booted(files.read("proc/stat"), boottime, now)
     facts = {
         "name": platform.node() or None,
@@ -98,7 +101,9 @@ def _booted(stat: str, boottime: str, now: datetime) -> datetime | None:
 
 
 def kind_of_machine(files: Files) -> str | None:
-    """Return `container (docker)`, `virtual machine (KVM)` or the maker's name of the box, if it is cheap to see."""
+    """Return `container (docker)`, `virtual machine (KVM)` or the maker's name of the box, if it is
+    cheap to see.
+    """
     if container := in_container(files):
         return container
     if "microsoft" in files.read("proc/sys/kernel/osrelease").lower():
@@ -139,7 +144,9 @@ def load(averages: tuple[float, float, float], cores: int) -> Json:
 
 
 def memory(files: Files) -> Json:
-    """Return how much memory and swap are in use, the container's own limit if there is one, and the pressure."""
+    """Return how much memory and swap are in use, the container's own limit if there is one, and
+    the pressure.
+    """
     table = {
         name: int(count) * 1024
         for name, count in re.findall(
@@ -189,11 +196,15 @@ def _container_limit(files: Files, total: int) -> str | None:
         if (
             most.isdigit() and now.isdigit() and 0 < int(most) < total
         ):  # version 1 writes "no limit" as 2**63
-            # pages of files are counted as used, although the kernel drops them before it refuses anything
+            # pages of files are counted as used, although the kernel drops them before it refuses
+            # anything
             spare = re.search(
                 rf"^{cache} (\d+)$", files.read(f"{folder}/memory.stat"), re.MULTILINE
             )
-            return f"{share(int(now) - (int(spare[1]) if spare else 0), int(most))} of {size(int(most))}"
+            return (
+                f"{share(int(now) - (int(spare[1]) if spare else 0), int(most))} of "
+                f"{size(int(most))}"
+            )
     return None
 
 
@@ -208,8 +219,9 @@ class Mount:
 def mounts(mountinfo: str, is_folder: Callable[[str], bool] = os.path.isdir) -> list[Mount]:
     """Read /proc/self/mountinfo: the file systems on real media, each once, by its shortest path.
 
-    A container sees single files such as /etc/hosts as mounts of the host's disk; these are left out. Whether a file
-    system is read-only is read from its own options: our mount of it may merely be a hardened one.
+    A container sees single files such as /etc/hosts as mounts of the host's disk; these are left
+    out. Whether a file system is read-only is read from its own options: our mount of it may merely
+    be a hardened one.
     """
     found: dict[str, Mount] = {}
     for line in mountinfo.splitlines():
@@ -224,14 +236,17 @@ def mounts(mountinfo: str, is_folder: Callable[[str], bool] = os.path.isdir) -> 
             or (kind == "overlay" and point != "/")
             or not is_folder(point)
         ):
-            continue  # overlays other than our own root are other containers, on disks that are listed anyway
+            # overlays other than our own root are other containers, on disks that are listed anyway
+            continue
         if device not in found or len(point) < len(found[device].point):
             found[device] = Mount(point=point, read_only="ro" in options.split(","))
     return sorted(found.values(), key=lambda mount: mount.point)
 
 
 def disks(files: Files, statvfs: Callable[[str], os.statvfs_result] = os.statvfs) -> list[Json]:
-    """Return one row per real file system, as df computes it, and so roundly that the row keeps still."""
+    """Return one row per real file system, as df computes it, and so roundly that the row keeps
+    still.
+    """
     table = mounts(files.read("proc/self/mountinfo")) or [Mount(point="/", read_only=False)]
     rows = list(_rows(table, statvfs))
     if not rows:

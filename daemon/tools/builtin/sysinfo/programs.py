@@ -13,7 +13,8 @@ from typing import TypeAlias
 
 from daemon.errors import DaemonError
 
-# Built from nothing: no secret of ours reaches a child, and its words are the ones our parsers know.
+# Built from nothing: no secret of ours reaches a child, and its words are the ones our parsers
+# know.
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _ENVIRONMENT = {"PATH": _PATH, "LC_ALL": "C.UTF-8", "COLUMNS": "500"}
 
@@ -41,7 +42,9 @@ Ask: TypeAlias = Callable[[Sequence[str], float], Awaitable[Output]]
 
 
 async def ask(argv: Sequence[str], limit: float) -> Output:
-    """Run a program without a shell and return what it said; raise NotKnown if it is absent or takes too long."""
+    """Run a program without a shell and return what it said; raise NotKnown if it is absent or
+    takes too long.
+    """
     program = shutil.which(argv[0], path=_PATH)
     if program is None:
         msg = f"{argv[0]} is not installed"

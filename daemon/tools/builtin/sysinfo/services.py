@@ -88,7 +88,8 @@ async def errors(
 def _check_journal(files: Files, readable: Callable[[Path], bool]) -> None:
     """Raise NotKnown unless the journal of the *system* can be read.
 
-    Without the right to it journalctl shows the caller's own messages and succeeds, which would read as "no errors".
+    Without the right to it journalctl shows the caller's own messages and succeeds, which would
+    read as "no errors".
     """
     found = [
         path
@@ -99,7 +100,10 @@ def _check_journal(files: Files, readable: Callable[[Path], bool]) -> None:
         msg = "there is no systemd journal here"
         raise NotKnown(msg)
     if not any(readable(path) for path in found):
-        msg = "the system's journal is not readable for this user; adding it to the group systemd-journal helps"
+        msg = (
+            "the system's journal is not readable for this user; adding it to the group "
+            "systemd-journal helps"
+        )
         raise NotKnown(msg)
 
 
@@ -135,7 +139,9 @@ def read_journal(text: str, now: datetime) -> Iterable[Entry]:
 
 
 def _text(field: Any) -> str:
-    """Return a field as text: journald sends bytes that are no UTF-8 as numbers, a repeated field as a list."""
+    """Return a field as text: journald sends bytes that are no UTF-8 as numbers, a repeated field
+    as a list.
+    """
     if isinstance(field, list) and all(isinstance(byte, int) and 0 <= byte < 256 for byte in field):
         return bytes(field).decode(errors="replace")
     if isinstance(field, list):
@@ -144,7 +150,9 @@ def _text(field: Any) -> str:
 
 
 def error_rows(entries: Iterable[Entry]) -> list[Json]:
-    """Return one row per kind of error, most frequent first; the rarest beyond a limit share the last row."""
+    """Return one row per kind of error, most frequent first; the rarest beyond a limit share the
+    last row.
+    """
     groups: dict[tuple[str, str], list[Entry]] = {}
     for entry in entries:
         groups.setdefault((entry.source, kind(entry.message)), []).append(entry)

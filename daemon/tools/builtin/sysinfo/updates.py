@@ -1,4 +1,5 @@
-"""Which updates wait, and whether something waits for a reboot: one row of a table per package manager.
+"""Which updates wait, and whether something waits for a reboot: one row of a table per package
+manager.
 
 Nothing here goes to the network or refreshes a list: a report must not be what changes a machine.
 """
@@ -28,13 +29,17 @@ class Update:
 
 
 def read_apt(text: str) -> list[Update]:
-    """Read `apt list --upgradable`: `bash/stable-security,now 5.2-2 amd64 [upgradable from: 5.2-1]`."""
+    """Read `apt list --upgradable`: `bash/stable-security,now 5.2-2 amd64 [upgradable from:
+    5.2-1]`.
+    """
     lines = re.finditer(r"^([^/\s]+)/(\S+) \S+ \S+ \[upgradable from: ", text, re.MULTILINE)
     return [Update(package=line[1], security="-security" in line[2]) for line in lines]
 
 
 def read_dnf(text: str) -> list[Update]:
-    """Read `dnf check-update`: `bash.x86_64  5.2.26-3.fc40  updates`, up to the list of obsoleted packages."""
+    """Read `dnf check-update`: `bash.x86_64  5.2.26-3.fc40  updates`, up to the list of obsoleted
+    packages.
+    """
     wanted = re.split(r"^Obsoleting ", text, maxsplit=1, flags=re.MULTILINE)[0]
     lines = re.finditer(
         r"^(\S+)\.(?:noarch|x86_64|i686|aarch64|ppc64le|s390x|riscv64)\s+\S+\s+\S+\s*$",
@@ -45,7 +50,9 @@ def read_dnf(text: str) -> list[Update]:
 
 
 def read_pacman(text: str) -> list[Update]:
-    """Read `pacman -Qu`: `linux 6.9.1-1 -> 6.9.3-1`; what the owner told it to leave alone is marked [ignored]."""
+    """Read `pacman -Qu`: `linux 6.9.1-1 -> 6.9.3-1`; what the owner told it to leave alone is
+    marked [ignored].
+    """
     return [
         Update(package=line[1]) for line in re.finditer(r"^(\S+) \S+ -> \S+$", text, re.MULTILINE)
     ]
@@ -138,7 +145,9 @@ async def updates(files: Files, ask: Ask, now: datetime) -> Json:
 
 
 def waiting(manager: Manager, said: Output, files: Files, now: datetime) -> Json:
-    """Return the facts of an answer; they hold still while nothing changes, so that a gate can compare them."""
+    """Return the facts of an answer; they hold still while nothing changes, so that a gate can
+    compare them.
+    """
     found = manager.read(said.text)
     facts: Json = {"pending": len(found)}
     if manager.tells_security:
@@ -174,8 +183,9 @@ def _refreshed(manager: Manager, files: Files, now: datetime) -> datetime | None
 def reboot(files: Files, release: str | None = None) -> str:
     """Return whether the system waits for a reboot, by two signs that cost nothing to see.
 
-    Debian's packages leave a note. Anywhere a newer kernel of the same flavour may lie beside the running one; one of
-    another flavour says nothing, since many virtual machines are started with a kernel from outside.
+    Debian's packages leave a note. Anywhere a newer kernel of the same flavour may lie beside the
+    running one; one of another flavour says nothing, since many virtual machines are started with a
+    kernel from outside.
     """
     if files.exists("run/reboot-required"):
         packages = sorted(set(files.read("run/reboot-required.pkgs").split()))

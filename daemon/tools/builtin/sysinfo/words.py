@@ -23,7 +23,9 @@ def share(part: float, whole: float) -> str:
 
 
 def span(duration: timedelta) -> str:
-    """Return `12 days`, `3 h 5 min` or `40 s`: two units at most, and no more than a person would say."""
+    """Return `12 days`, `3 h 5 min` or `40 s`: two units at most, and no more than a person would
+    say.
+    """
     seconds = max(0, int(duration.total_seconds()))
     minutes, hours, days = seconds // 60, seconds // 3600, seconds // 86400
     if days >= 2:

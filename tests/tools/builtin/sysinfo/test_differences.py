@@ -1,4 +1,6 @@
-"""What is said to have changed on a machine is what a person would want to know, and nothing else."""
+"""What is said to have changed on a machine is what a person would want to know, and nothing
+else.
+"""
 
 import pytest
 

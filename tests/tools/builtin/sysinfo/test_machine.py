@@ -135,7 +135,10 @@ def test_a_machine_without_swap_says_none(machine):
 
 
 def test_stalls_of_memory_are_told(machine):
-    pressure = "some avg10=0.00 avg60=3.10 avg300=7.42 total=123\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=1\n"
+    pressure = (
+        "some avg10=0.00 avg60=3.10 avg300=7.42 total=123\nfull avg10=0.00 avg60=0.00 avg300=0.00 "
+        "total=1\n"
+    )
     assert memory(machine(**{"proc/meminfo": MEMINFO, "proc/pressure/memory": pressure}))[
         "pressure"
     ] == ("7 % of the last 5 minutes")

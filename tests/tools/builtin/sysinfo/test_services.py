@@ -1,4 +1,6 @@
-"""Failed units and errors are read from systemd of any age; an unreadable journal is never a quiet one."""
+"""Failed units and errors are read from systemd of any age; an unreadable journal is never a quiet
+one.
+"""
 
 import json
 from datetime import timedelta
@@ -18,7 +20,11 @@ from tests.tools.builtin.sysinfo.program import NOW, Program
 
 
 def test_failed_units_are_read_from_json():
-    text = '[{"unit":"nginx.service","load":"loaded","active":"failed","sub":"failed","description":"A web server"}]'
+    text = (
+        '[{"unit":"nginx.service","load":"loaded","active":"failed","sub":"failed","description":"A '  # noqa: E501
+        ""
+        'web server"}]'
+    )
     assert failed_units(text) == [
         {"unit": "nginx.service", "state": "failed", "description": "A web server"}
     ]

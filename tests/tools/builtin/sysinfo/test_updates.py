@@ -1,4 +1,6 @@
-"""Pending updates are counted whatever the package manager, and nothing is claimed that is not known."""
+"""Pending updates are counted whatever the package manager, and nothing is claimed that is not
+known.
+"""
 
 import os
 from datetime import timedelta
@@ -55,7 +57,10 @@ v | repo-oss   | vim  | 9.1.0-1.1       | 9.1.2-1.1         | x86_64
         (read_zypper, ZYPPER, [("bash", False), ("vim", False)]),
         (
             read_apk,
-            "Installed:       Available:\nmusl-1.2.4-r2   < 1.2.5-r0\nca-certificates-bundle-2026-r0 < 2027-r0\n",
+            (
+                "Installed:       Available:\nmusl-1.2.4-r2   < "
+                "1.2.5-r0\nca-certificates-bundle-2026-r0 < 2027-r0\n"
+            ),
             [("musl", False), ("ca-certificates-bundle", False)],
         ),
     ],
