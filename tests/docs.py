@@ -145,9 +145,9 @@ def config_keys() -> str:
 
 
 def routine_keys() -> str:
-    from daemon.definitions.routines.routine import Definition
+    from daemon.definitions.routines.routine import RoutineDefinition
 
-    return table(("key", "default", "meaning"), keys(Definition))
+    return table(("key", "default", "meaning"), keys(RoutineDefinition))
 
 
 def policy_keys() -> str:

@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from daemon.app.wiring import App, Place
+from daemon.app.wiring import App, Installation
 from daemon.definitions.config.loading import load_config
 from daemon.definitions.paths import socket_in
 from daemon.errors import ConfigError
@@ -57,7 +57,7 @@ class Home:
     async def open(self) -> AsyncIterator[Daemon]:
         self.state.mkdir(mode=0o700, exist_ok=True)
         blank(self.state / "agentd.db")
-        place = Place(
+        place = Installation(
             config=load_config(self.folder / "config.toml"),
             state=self.state,
             socket=socket_in(self.state, uid=os.getuid()),

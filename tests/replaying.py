@@ -8,12 +8,12 @@ import tomllib
 
 from daemon.errors import Refused
 from daemon.runs.replay.cassette import recorded
-from daemon.runs.replay.outcome import Outcome
+from daemon.runs.replay.outcome import ReplayResult
 from daemon.runs.replay.play import play
 from daemon.store.read_only import journal_at
 
 
-def told(outcome: Outcome) -> str:
+def told(outcome: ReplayResult) -> str:
     """Return in what a run differs when it is played again."""
     lines = [
         f"run {outcome.run} of {outcome.routine} is not what was recorded when it is replayed:"

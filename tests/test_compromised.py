@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from daemon.app.wiring import App, Place
+from daemon.app.wiring import App, Installation
 from daemon.definitions.config.loading import load_config
 from daemon.definitions.paths import socket_in
 from daemon.models import ApprovalStatus, Run, Status, StepKind, Taint, new_id
@@ -83,7 +83,7 @@ class World:
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[App]:
-        place = Place(
+        place = Installation(
             config=load_config(self.folder / "config.toml"),
             state=self.state,
             socket=socket_in(self.state, uid=os.getuid()),

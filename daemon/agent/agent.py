@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import structlog
 
-from daemon.agent.loop import Limits, converse
+from daemon.agent.loop import LoopLimits, converse
 from daemon.agent.prompt import Persona, PromptContext, join, render
 from daemon.agent.tool_calls import (
     AllowAll,
@@ -67,7 +67,7 @@ class IncomingMessage(Protocol):
     def text(self) -> str: ...
 
 
-class Inbox(Protocol):
+class MessageSource(Protocol):
     """Where messages to runs under way lie."""
 
     def take(self, run: str, heard: set[int]) -> Sequence[IncomingMessage]:
@@ -129,7 +129,7 @@ class Agent:
         tool_context: ToolContext | None = None,
         offered: Sequence[str] | None = None,
         required_tools: Sequence[str] = (),
-        limits: Limits | None = None,
+        limits: LoopLimits | None = None,
         fallback: Sequence[LLMProvider] = (),
         steps: Iterable[Step] = (),
         deadline: float | None = None,
@@ -140,7 +140,7 @@ class Agent:
         stamp: Callable[[], Json] = dict,
         taint: Taint = Taint.NONE,
         said: Sequence[LLMMessage] = (),
-        inbox: Inbox | None = None,
+        inbox: MessageSource | None = None,
         watched: Callable[[], bool] = lambda: False,
         skills: SkillChooser | None = None,
         prompt: Json | None = None,
@@ -153,7 +153,7 @@ class Agent:
         self.memory, self.policy, self.journal = memory, policy or AllowAll(), journal or _Kept()
         self.context = context or _context_of_a_library_user()
         self.limits, self.required_tools, self.deadline = (
-            limits or Limits(),
+            limits or LoopLimits(),
             required_tools,
             deadline,
         )

@@ -27,7 +27,7 @@ CHARACTERS_PER_TOKEN = 4
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Limits:
+class LoopLimits:
     """How far one message may go; a limit that is reached is never a success."""
 
     max_iterations: int = 10
@@ -57,7 +57,7 @@ class Conversation(Protocol):
     @property
     def transcript(self) -> Transcript: ...
     @property
-    def limits(self) -> Limits: ...
+    def limits(self) -> LoopLimits: ...
     @property
     def language(self) -> str: ...
     @property

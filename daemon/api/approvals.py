@@ -18,7 +18,7 @@ from daemon.models import Approval, ApprovalStatus
 
 if TYPE_CHECKING:
     from daemon.runs.approvals.approvals import Approvals
-    from daemon.store.audit import Entry
+    from daemon.store.audit import AuditEntry
     from daemon.store.quarantine import Kept
 
 
@@ -277,7 +277,7 @@ def _kept_view(kept: Kept) -> KeptView:
     )
 
 
-def _audit_view(entry: Entry) -> AuditView:
+def _audit_view(entry: AuditEntry) -> AuditView:
     return AuditView(
         seq=entry.seq,
         at=iso(entry.at),

@@ -10,7 +10,7 @@ from daemon.errors import Refused
 from daemon.models import new_id
 
 if TYPE_CHECKING:
-    from daemon.agent.conversations.conversations import Said, Talk
+    from daemon.agent.conversations.conversations import RoutedMessage, Talk
 
 
 class SaidView(RunView):
@@ -50,7 +50,7 @@ def _talk(api: ApiContext) -> Talk:
     return api.talk
 
 
-async def _view(api: ApiContext, said: Said) -> SaidView:
+async def _view(api: ApiContext, said: RoutedMessage) -> SaidView:
     run = await api.journal.get(said.run.id)
     deliveries = await api.journal.deliveries(run=run.id) if run.status.ended else ()
     view = run_view(run, deliveries, api.executor.queue_position(run.id))

@@ -19,7 +19,7 @@ from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Annotated, Any, Union, get_args, get_origin, get_type_hints
 from urllib.parse import unquote
 
-from daemon.api.problems import BadRequest
+from daemon.api.problems import InvalidRequest
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -89,7 +89,7 @@ class Endpoint:
                 told = (
                     f"did you mean {near[0]!r}?" if near else f"known: {', '.join(known) or 'none'}"
                 )
-                raise BadRequest(
+                raise InvalidRequest(
                     f"unknown {place} field {name!r}; {told}", HTTPStatus.UNPROCESSABLE_ENTITY
                 )
             given[name] = value
@@ -145,7 +145,7 @@ def _kind(hint: Any) -> tuple[type, Between | None]:
 def _value(wanted: Input, given: Mapping[str, Any]) -> Any:
     if wanted.name not in given or given[wanted.name] is None:
         if wanted.required:
-            raise BadRequest(f"{wanted.name!r} is missing", HTTPStatus.UNPROCESSABLE_ENTITY)
+            raise InvalidRequest(f"{wanted.name!r} is missing", HTTPStatus.UNPROCESSABLE_ENTITY)
         return wanted.default
     value = given[wanted.name]
     if wanted.kind is int:
@@ -173,9 +173,9 @@ def _number(wanted: Input, value: Any) -> int:
     return number
 
 
-def _unfit(wanted: Input, expected: str, value: Any) -> BadRequest:
+def _unfit(wanted: Input, expected: str, value: Any) -> InvalidRequest:
     found = json.dumps(value, ensure_ascii=False)[:80]
-    return BadRequest(
+    return InvalidRequest(
         f"{wanted.name!r}: {expected} (found {found})", HTTPStatus.UNPROCESSABLE_ENTITY
     )
 
@@ -184,7 +184,7 @@ async def _body(request: Request) -> dict[str, Any]:
     """Return the JSON object of the body; an empty body is an empty object."""
     body = as_json(await raw_body(request))
     if not isinstance(body, dict):
-        raise BadRequest('the body is JSON but not an object; send {} or {"event": "…"}')
+        raise InvalidRequest('the body is JSON but not an object; send {} or {"event": "…"}')
     return body
 
 
@@ -197,13 +197,13 @@ async def raw_body(request: Request) -> bytes:
         async for chunk in request.stream():
             raw += chunk
             if len(raw) > LONGEST_BODY:
-                raise BadRequest(
+                raise InvalidRequest(
                     f"the body is over {LONGEST_BODY} bytes", HTTPStatus.REQUEST_ENTITY_TOO_LARGE
                 )
     except (
         ClientDisconnect
     ):  # nobody reads the answer, but it is no mistake of ours that would be logged
-        raise BadRequest("the connection ended before the body was complete") from None
+        raise InvalidRequest("the connection ended before the body was complete") from None
     return raw
 
 
@@ -214,15 +214,17 @@ def as_json(raw: bytes) -> Any:
     try:
         return json.loads(raw, parse_constant=_no_number, parse_float=_read_float)
     except json.JSONDecodeError as error:
-        raise BadRequest(
+        raise InvalidRequest(
             f"the body is not JSON: {error.msg} at line {error.lineno}, column {error.colno}"
         ) from None
     except RecursionError:
-        raise BadRequest("the body is not JSON that can be read: it is nested too deeply") from None
+        raise InvalidRequest(
+            "the body is not JSON that can be read: it is nested too deeply"
+        ) from None
     except UnicodeDecodeError:
-        raise BadRequest("the body is not JSON in UTF-8") from None
+        raise InvalidRequest("the body is not JSON in UTF-8") from None
     except ValueError:  # Python reads no number of more than 4,300 digits
-        raise BadRequest(
+        raise InvalidRequest(
             "the body is not JSON that can be read: a number in it has too many digits"
         ) from None
 
@@ -230,11 +232,11 @@ def as_json(raw: bytes) -> Any:
 def _read_float(text: str) -> float:
     number = float(text)
     if math.isinf(number):
-        raise BadRequest(
+        raise InvalidRequest(
             f"the body is not JSON that can be read: {text:.40} is larger than any number"
         )
     return number
 
 
 def _no_number(name: str) -> None:
-    raise BadRequest(f"the body is not JSON: {name} is no number there")
+    raise InvalidRequest(f"the body is not JSON: {name} is no number there")

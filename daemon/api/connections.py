@@ -81,7 +81,7 @@ def peer_of(connection: socket.socket) -> tuple[str, int]:
     return str(address), port
 
 
-class Connection(Protocol):
+class ClientConnection(Protocol):
     """A connection as far as its listener needs to know it."""
 
     peer: str
@@ -99,16 +99,16 @@ class Connections:
 
     def __init__(self, listener: str, limits: ConnectionLimits) -> None:
         self.listener, self.limits = listener, limits
-        self._open: set[Connection] = set()
+        self._open: set[ClientConnection] = set()
         self._count: dict[str, int] = {}
         """Open connections by peer."""
-        self._waiting: dict[str, dict[Connection, None]] = {}
+        self._waiting: dict[str, dict[ClientConnection, None]] = {}
         """Those that wait for a request, by peer, the longest first."""
 
     def __len__(self) -> int:
         return len(self._open)
 
-    def admit(self, connection: Connection) -> bool:
+    def admit(self, connection: ClientConnection) -> bool:
         """Count a new connection and return True, unless there is no place and none that gives
         way.
         """
@@ -137,7 +137,7 @@ class Connections:
         self._count[connection.peer] = self._count.get(connection.peer, 0) + 1
         return True
 
-    def release(self, connection: Connection) -> None:
+    def release(self, connection: ClientConnection) -> None:
         """Forget a connection; safe to repeat."""
         if connection not in self._open:
             return
@@ -147,7 +147,7 @@ class Connections:
         if not self._count[connection.peer]:
             del self._count[connection.peer]
 
-    def set_waiting(self, connection: Connection, *, waiting: bool) -> None:
+    def set_waiting(self, connection: ClientConnection, *, waiting: bool) -> None:
         """Note that a connection waits for a request from now on, or no longer does."""
         if connection not in self._open:
             return

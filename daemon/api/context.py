@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from daemon.telemetry.metrics import Metrics
 
@@ -14,72 +14,18 @@ if TYPE_CHECKING:
     from daemon.agent.conversations.conversations import Talk
     from daemon.api.schemas import CheckView, ProcessView, ReloadView
     from daemon.definitions.routines.routine import Routine
-    from daemon.definitions.schedule import Schedule
-    from daemon.errors import ConfigError
     from daemon.memory.erasure.erasure import Forgetting
     from daemon.memory.memory import Memory
-    from daemon.models import Json, Run
+    from daemon.models import Run
     from daemon.providers.budget import BudgetLedger
     from daemon.runs.approvals.approvals import Approvals
     from daemon.runs.context import Preview
     from daemon.runs.events import Events
-    from daemon.store.journal import Journal, RoutineState
-
-
-class Engine(Protocol):
-    """Who knows the routines and when they are due."""
-
-    @property
-    def routines(self) -> Mapping[str, Routine]: ...
-    @property
-    def faults(self) -> Mapping[str, ConfigError]: ...
-    @property
-    def states(self) -> Mapping[str, RoutineState]: ...
-    @property
-    def unrehearsed(self) -> Collection[str]:
-        """Those held back until a rehearsal was approved."""
-
-    async def trigger(
-        self, name: str, *, event: str | None = None, trigger: str = "manual"
-    ) -> Run: ...
-    async def pause(
-        self, name: str, *, until: datetime | None = None, length: timedelta | None = None
-    ) -> object: ...
-    async def resume(self, name: str) -> object: ...
-    def next_fires(
-        self, name: str, count: int = 3, *, after: datetime | None = None
-    ) -> Sequence[datetime]: ...
-    def schedule(self, routine: Routine) -> Schedule: ...
-
-
-class Executor(Protocol):
-    """Who lives the runs."""
-
-    def queue_position(self, run_id: str) -> int | None: ...
-    def positions(self) -> Mapping[str, int]: ...
-    def interrupt(self, run_id: str) -> bool: ...
-
-
-class Rehearsals(Protocol):
-    """Who tries routines."""
-
-    async def begin(self, name: str, event: str) -> Run: ...
-    async def told(self, run_id: str) -> Json: ...
-    async def approve(self, run_id: str, by: str) -> Json: ...
-
-
-class Replays(Protocol):
-    """Who plays runs again."""
-
-    async def replay(
-        self,
-        run_id: str,
-        *,
-        model: str | None = None,
-        prompt: str | None = None,
-        policy: str | None = None,
-    ) -> Json: ...
-    async def frozen(self, run_id: str, folder: str) -> Mapping[str, str]: ...
+    from daemon.runs.rehearsal.rehearsals import Rehearsals
+    from daemon.runs.replay.replays import Replays
+    from daemon.scheduler.engine import RoutineEngine
+    from daemon.scheduler.run_queue import LocalRunQueue
+    from daemon.store.journal import Journal
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -98,8 +44,8 @@ class ApiContext:
 
     version: str
     journal: Journal
-    engine: Engine
-    executor: Executor
+    engine: RoutineEngine
+    executor: LocalRunQueue
     events: Events
     clock: Callable[[], datetime]
     process: Callable[[], ProcessView]

@@ -3,26 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from daemon.api.schemas import encoded
 from daemon.models import Status
 from daemon.runs.events import begin_of, end_of, of_step, waiting_of
 
 if TYPE_CHECKING:
-    from daemon.models import Json, Run, Step
+    from daemon.models import Json
     from daemon.runs.events import Events
-
-
-class Record(Protocol):
-    """What is kept of runs."""
-
-    async def get(self, run_id_or_prefix: str, /) -> Run: ...
-    async def steps(self, run_id: str, /) -> list[Step]: ...
+    from daemon.store.journal import Journal
 
 
 async def watch(
-    run_id: str, journal: Record, events: Events, *, after: int = -1
+    run_id: str, journal: Journal, events: Events, *, after: int = -1
 ) -> AsyncIterator[Json]:
     """Tell what has happened in the run since step `after`, then what happens, until it has ended.
 

@@ -13,7 +13,7 @@ from typing_extensions import TypedDict
 
 from daemon.api.binding import Between, Limit, Offset
 from daemon.api.context import ApiContext
-from daemon.api.problems import BadRequest
+from daemon.api.problems import InvalidRequest
 from daemon.api.schemas import Page, iso
 from daemon.definitions.values import parse_duration
 from daemon.errors import NotFound, Refused
@@ -25,7 +25,7 @@ from daemon.store.rows import moment
 
 if TYPE_CHECKING:
     from daemon.memory.erasure.erasure import Forgetting
-    from daemon.memory.memory import Item, Memory
+    from daemon.memory.memory import Memory, MemoryItem
 
 Window = Annotated[int, Between(0, 20)]
 Line = Annotated[int, Between(1, 1_000_000_000)]
@@ -204,7 +204,7 @@ async def export_memory(api: ApiContext, *, cursor: str | None = None) -> Export
             lambda connection: transfer.export(connection, cursor)
         )
     except ValueError:
-        raise BadRequest(f"'cursor': {cursor!r} is none of ours") from None
+        raise InvalidRequest(f"'cursor': {cursor!r} is none of ours") from None
     return ExportView(lines=part.lines, next=part.following)
 
 
@@ -258,7 +258,7 @@ def _moment(text: str, api: ApiContext) -> datetime:
         try:
             ago: timedelta = parse_duration(text)
         except ValueError:
-            raise BadRequest(
+            raise InvalidRequest(
                 f"'before': expected 2026-01-31, or 90d for that long ago (found {text!r})"
             ) from None
         return api.clock() - ago
@@ -284,7 +284,7 @@ def _chunk_view(chunk: MemoryChunk) -> TextView:
     )
 
 
-def _item_view(item: Item) -> ItemView:
+def _item_view(item: MemoryItem) -> ItemView:
     return ItemView(
         key=item.key,
         text=item.content,

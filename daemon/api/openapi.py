@@ -4,7 +4,6 @@ docstrings.
 
 from __future__ import annotations
 
-import re
 from collections.abc import AsyncIterator, Iterable
 from enum import StrEnum
 from typing import Any, Literal, get_origin
@@ -66,7 +65,7 @@ def _operation(each: Endpoint, content: Json, problem: Json) -> Json:
     inputs = each.inputs.values()
     operation: Json = {
         "operationId": each.handler.__name__,
-        "summary": re.sub(r"\s+", " ", each.handler.__doc__ or ""),
+        "summary": " ".join((each.handler.__doc__ or "").split()),
         "parameters": [_parameter(one) for one in inputs if one.place != "body"],
         "responses": {
             "200": {

@@ -39,7 +39,7 @@ _TITLES = {
 }
 
 
-class BadRequest(Exception):
+class InvalidRequest(Exception):
     """The request itself cannot be used; the API's own complaint, before any room of the daemon is
     asked.
     """
@@ -79,7 +79,7 @@ def of_daemon_error(_request: Request, error: Exception) -> Response:
 
 def of_bad_request(_request: Request, error: Exception) -> Response:
     """Answer for a request that cannot be used."""
-    status = error.status if isinstance(error, BadRequest) else HTTPStatus.BAD_REQUEST
+    status = error.status if isinstance(error, InvalidRequest) else HTTPStatus.BAD_REQUEST
     return problem(status, str(error), "bad_request")
 
 

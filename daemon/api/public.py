@@ -23,7 +23,7 @@ from daemon.api.schedule import names_of, state_of
 from daemon.api.webhooks import Hooks
 from daemon.api.webhooks import application as hooks_application
 from daemon.errors import ConfigError, Fault
-from daemon.telemetry.metrics import Found
+from daemon.telemetry.metrics import JournalMetrics
 
 # As Prometheus asks for it
 # (https://prometheus.io/docs/instrumenting/exposition_formats/#basic-info).
@@ -36,7 +36,7 @@ async def metrics_text(api: ApiContext) -> str:
     from datetime import datetime
 
     measured = await api.journal.measure()
-    found = Found(
+    found = JournalMetrics(
         version=api.version,
         started=datetime.fromisoformat(api.process()["started"]).timestamp(),
         runs=measured.runs,

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from typing_extensions import TypedDict
 
 from daemon.api.binding import Caller
-from daemon.api.context import ApiContext, Rehearsals
+from daemon.api.context import ApiContext
 from daemon.api.schedule import check_known
 from daemon.api.schemas import RunBrief, run_brief
 from daemon.errors import Refused
 from daemon.models import new_id
+
+if TYPE_CHECKING:
+    from daemon.runs.rehearsal.rehearsals import Rehearsals
 
 
 class EffectView(TypedDict):

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from typing_extensions import TypedDict
 
-from daemon.api.context import ApiContext, Replays
+from daemon.api.context import ApiContext
 from daemon.errors import Refused
+
+if TYPE_CHECKING:
+    from daemon.runs.replay.replays import Replays
 
 
 class UsedView(TypedDict):

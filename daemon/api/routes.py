@@ -31,7 +31,7 @@ from daemon.api import (
 from daemon.api.binding import Between, Limit, Offset, Seconds
 from daemon.api.context import ApiContext
 from daemon.api.events import watch
-from daemon.api.problems import BadRequest
+from daemon.api.problems import InvalidRequest
 from daemon.api.schedule import (
     FIRES_SHOWN,
     by_and_by,
@@ -218,13 +218,15 @@ async def pause_routine(
     """
     check_known(api, name)
     if until is not None and seconds is not None:
-        raise BadRequest(
+        raise InvalidRequest(
             "'until' and 'seconds' are two ends of one pause; send one",
             HTTPStatus.UNPROCESSABLE_ENTITY,
         )
     end = moment("until", until) if until is not None else None
     if end is not None and end <= api.clock():
-        raise BadRequest(f"'until': {iso(end)} has passed already", HTTPStatus.UNPROCESSABLE_ENTITY)
+        raise InvalidRequest(
+            f"'until': {iso(end)} has passed already", HTTPStatus.UNPROCESSABLE_ENTITY
+        )
     await api.engine.pause(
         name, until=end, length=None if seconds is None else timedelta(seconds=seconds)
     )

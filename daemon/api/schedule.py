@@ -12,7 +12,7 @@ from typing import Annotated
 
 from daemon.api.binding import Between, Limit
 from daemon.api.context import ApiContext
-from daemon.api.problems import BadRequest
+from daemon.api.problems import InvalidRequest
 from daemon.api.schemas import FireView, Page, PausedView, WhyView, iso, iso_or_none
 from daemon.errors import NotFound, Refused
 from daemon.scheduler.explain import Question, asked_about, explain
@@ -195,7 +195,7 @@ def moment(key: str, text: str) -> datetime:
         found = None
     if found is None or found.tzinfo is None:
         expected = "expected a moment with its zone, like 2026-11-20T09:00:00Z"
-        raise BadRequest(
+        raise InvalidRequest(
             f"{key!r}: {expected} (found {text[:80]!r})", HTTPStatus.UNPROCESSABLE_ENTITY
         )
     return found.astimezone(UTC)

@@ -10,7 +10,7 @@ from typing_extensions import TypedDict
 
 from daemon.api.binding import Limit, Offset
 from daemon.api.context import ApiContext
-from daemon.api.problems import BadRequest
+from daemon.api.problems import InvalidRequest
 from daemon.api.schedule import check_known
 from daemon.api.schemas import iso
 from daemon.tools.reported_items import key_of
@@ -77,7 +77,7 @@ async def forget_seen(
     found again.
     """
     if (key is None) != bool(all):
-        raise BadRequest("name one 'key', or send 'all': 1", HTTPStatus.UNPROCESSABLE_ENTITY)
+        raise InvalidRequest("name one 'key', or send 'all': 1", HTTPStatus.UNPROCESSABLE_ENTITY)
     if key is None:
         return ForgottenView(forgotten=await api.journal.forget_items(name))
     routine = api.engine.routines.get(name)

@@ -23,7 +23,7 @@ from daemon.api.events import frames
 from daemon.api.listener import open_door
 from daemon.api.openapi import streams
 from daemon.api.problems import (
-    BadRequest,
+    InvalidRequest,
     of_bad_request,
     of_daemon_error,
     of_http_error,
@@ -111,7 +111,7 @@ def application(api: ApiContext) -> Starlette:
         ],
         exception_handlers={
             DaemonError: of_daemon_error,
-            BadRequest: of_bad_request,
+            InvalidRequest: of_bad_request,
             HTTPException: of_http_error,  # type: ignore[dict-item]
             Exception: of_our_fault,
         },
@@ -143,7 +143,7 @@ def _route(told: tuple[str, str, Callable[..., Any]], api: ApiContext) -> Route:
     return route
 
 
-class Server(Listener):
+class ApiServer(Listener):
     """The control API on its socket.
 
     Making it opens the socket, so that a path that cannot be used is told before anything else

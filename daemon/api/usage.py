@@ -13,7 +13,7 @@ from typing_extensions import TypedDict
 from daemon.api.binding import Between
 from daemon.api.context import ApiContext
 from daemon.api.schemas import Page, UsageView, iso, usage_view
-from daemon.store.spending import Spent, Sum
+from daemon.store.spending import SpendingTotal, Spent
 from daemon.system.clock import midnight
 
 NANO = 1_000_000_000  # amounts are kept in billionths of a dollar
@@ -103,7 +103,7 @@ async def show_usage(api: ApiContext, *, by: By = By.ROUTINE, days: Days = 30) -
         by=by.value,
         since=iso(since),
         items=[_view(each) for each in sums],
-        total=_view(Sum.of("", sums)),
+        total=_view(SpendingTotal.of("", sums)),
         caps=await _caps(api),
     )
 
@@ -153,7 +153,7 @@ async def _caps(api: ApiContext) -> list[CapView]:
     return found
 
 
-def _view(found: Sum) -> SumView:
+def _view(found: SpendingTotal) -> SumView:
     usage = found.usage
     return SumView(
         key=found.key,

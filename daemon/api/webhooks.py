@@ -28,7 +28,7 @@ from daemon.api.connections import ConnectionLimits
 from daemon.api.embedded_uvicorn import Listener
 from daemon.api.listener import open_door
 from daemon.api.problems import (
-    BadRequest,
+    InvalidRequest,
     of_bad_request,
     of_daemon_error,
     of_http_error,
@@ -73,7 +73,7 @@ def application(hooks: Hooks) -> Starlette:
             )
         body = as_json(raw)
         if _is_deeper(body, DEEPEST):
-            raise BadRequest(
+            raise InvalidRequest(
                 f"the body is nested more than {DEEPEST} levels deep",
                 HTTPStatus.UNPROCESSABLE_ENTITY,
             )
@@ -91,7 +91,7 @@ def application(hooks: Hooks) -> Starlette:
         routes=[route],
         exception_handlers={
             DaemonError: of_daemon_error,
-            BadRequest: of_bad_request,
+            InvalidRequest: of_bad_request,
             HTTPException: of_http_error,  # type: ignore[dict-item]
             Exception: of_our_fault,
         },
@@ -113,7 +113,7 @@ def _message_id(headers: Mapping[str, str], raw: bytes, secret: str | None) -> s
             ) from None
     message = headers.get("webhook-id") or new_id()
     if len(message) > LONGEST_ID or not message.isprintable():
-        raise BadRequest(f"webhook-id is at most {LONGEST_ID} printable characters")
+        raise InvalidRequest(f"webhook-id is at most {LONGEST_ID} printable characters")
     return message
 
 

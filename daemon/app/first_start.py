@@ -32,7 +32,7 @@ FEW = 8  # models of Ollama that are named
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Found:
+class DetectedModel:
     """A model that could be asked."""
 
     name: str
@@ -77,12 +77,12 @@ async def at_hand(
     ollama: tuple[str, int] = OLLAMA,
     *,
     patience: float = PATIENCE,
-) -> list[Found]:
+) -> list[DetectedModel]:
     """Return each model that could be asked, while none is."""
     if provider != "offline":
         return []
     found = [
-        Found(
+        DetectedModel(
             name=name,
             kind=kind,
             what=f"${variable} is set but not used",
@@ -95,7 +95,9 @@ async def at_hand(
         address = f"http://{ollama[0]}:{ollama[1]}/v1"
         what, settings = "Ollama answers on this machine but is not used", {"base_url": address}
         found.append(
-            Found(name="local", kind="open_source", what=what, settings=settings, models=models)
+            DetectedModel(
+                name="local", kind="open_source", what=what, settings=settings, models=models
+            )
         )
     return found
 
@@ -133,7 +135,7 @@ class ProviderSuggestion:
 
     def __init__(
         self,
-        found: Sequence[Found],
+        found: Sequence[DetectedModel],
         config: Path,
         *,
         say: Callable[[str], None],
@@ -171,7 +173,7 @@ class ProviderSuggestion:
             self._agreed(found, "" if model.lower() in ("y", "yes") else model)
         self.ask()
 
-    def _agreed(self, found: Found, model: str) -> None:
+    def _agreed(self, found: DetectedModel, model: str) -> None:
         model = model or (found.models[0] if found.models else "")
         if not model:
             self._say(f"It needs a model's name. {found.announced}")
@@ -184,16 +186,16 @@ class ProviderSuggestion:
         self._say(f'{self._config} now has [providers.{found.name}] and provider = "{found.name}"')
         self._tasks.create_task(self._note(found, "yes"), name="model agreed to")
 
-    async def _note(self, found: Found, answer: str) -> None:
+    async def _note(self, found: DetectedModel, answer: str) -> None:
         await self._remember(asked(found), answer)
 
 
-def asked(found: Found) -> str:
+def asked(found: DetectedModel) -> str:
     """Return under which name the answer is remembered."""
     return f"asked:{found.name}"
 
 
-def enable(config: Path, found: Found, model: str) -> None:
+def enable(config: Path, found: DetectedModel, model: str) -> None:
     """Write a config that asks this model; ValueError or OSError if it cannot be changed, and then
     it is not.
     """
@@ -213,7 +215,7 @@ def enable(config: Path, found: Found, model: str) -> None:
         raise
 
 
-def with_provider(text: str, found: Found, model: str) -> str:
+def with_provider(text: str, found: DetectedModel, model: str) -> str:
     """Return a config's text that asks this model; ValueError where that cannot be done by adding a
     few lines.
     """

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from daemon.api.server import Server
+from daemon.api.server import ApiServer
 from daemon.app.memory import retention_of
 from daemon.app.reload import Reloads, watch_zone
 from daemon.app.wiring import App
@@ -28,7 +28,7 @@ from daemon.tools.builtin.subagent import SUBAGENT
 
 if TYPE_CHECKING:
     from daemon.api.public import PublicServer
-    from daemon.store.maintenance import Upkeep
+    from daemon.store.maintenance import JournalMaintenance
     from daemon.store.retention import Keep
 
 log = structlog.get_logger()
@@ -41,7 +41,7 @@ async def serve(app: App, announce: Callable[[App], Awaitable[None]]) -> None:
     """
     loop, stop = asyncio.get_running_loop(), asyncio.Event()
     notifier = Notifier(app.place.env)
-    server = Server(app.api(), app.place.socket, app.place.env, group=app.config.control.group)
+    server = ApiServer(app.api(), app.place.socket, app.place.env, group=app.config.control.group)
     app.place = replace(
         app.place, socket=server.path
     )  # systemd may hold it elsewhere than we would
@@ -345,9 +345,9 @@ async def _open_to_the_network(app: App, tasks: asyncio.TaskGroup) -> PublicServ
     return server
 
 
-def upkeep_of(app: App) -> Upkeep:
+def upkeep_of(app: App) -> JournalMaintenance:
     """Return what keeps the journal in order."""
-    from daemon.store.maintenance import Upkeep
+    from daemon.store.maintenance import JournalMaintenance
     from daemon.store.retention import Keep
 
     def keep() -> Keep:
@@ -355,7 +355,7 @@ def upkeep_of(app: App) -> Upkeep:
         most = wanted.max_mb and wanted.max_mb * 1_000_000
         return Keep(runs=wanted.runs, steps=wanted.steps, reports=wanted.reports, max_bytes=most)
 
-    return Upkeep(
+    return JournalMaintenance(
         app.database,
         app.journal,
         clock=app.clock.now,

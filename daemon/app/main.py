@@ -25,7 +25,7 @@ from daemon.definitions.paths import (
 from daemon.errors import ConfigError, DaemonError, DatabaseAway, NotFound, Refused, StateBusy
 
 if TYPE_CHECKING:
-    from daemon.app.wiring import App, Place
+    from daemon.app.wiring import App, Installation
     from daemon.cli.parser import Parser
     from daemon.definitions.config.config import Config
 
@@ -72,14 +72,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 130
 
 
-class Options(argparse.Namespace):
+class CommandLine(argparse.Namespace):
     """What the command line said."""
 
 
-def _options(words: Sequence[str]) -> Options:
+def _options(words: Sequence[str]) -> CommandLine:
     """Read the command line; whoever makes a mistake in it is told, and the process ends."""
     words, rest = _apart(words)
-    return _parser().parse_args(words, Options(rest=rest))
+    return _parser().parse_args(words, CommandLine(rest=rest))
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -257,7 +257,7 @@ def _folder() -> Path:
         return Path("/")
 
 
-def _config(options: Options, overlay: Path | None = None) -> Config:
+def _config(options: CommandLine, overlay: Path | None = None) -> Config:
     """Return the config that wins, with what agents wrote above it; ConfigError if there is none,
     naming where it was looked for.
     """
@@ -273,9 +273,9 @@ def _config(options: Options, overlay: Path | None = None) -> Config:
     return load_config(found, overlay)
 
 
-def _place(options: Options, *, console: bool) -> Place:
+def _place(options: CommandLine, *, console: bool) -> Installation:
     """Return where the daemon lives; nothing is made yet."""
-    from daemon.app.wiring import Place
+    from daemon.app.wiring import Installation
     from daemon.telemetry.redaction import Secrets
 
     if sys.platform == "linux":
@@ -286,7 +286,7 @@ def _place(options: Options, *, console: bool) -> Place:
     state = (options.state or find_state(os.environ, user_home(), uid=uid)).absolute()
     config = _config(options, state / OVERLAY)
     socket = socket_in(state, uid=uid) if options.state else find_socket(state, os.environ, uid=uid)
-    return Place(
+    return Installation(
         config=config,
         state=state,
         socket=socket,
@@ -312,7 +312,7 @@ def _raise_descriptor_limit() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-def serve(options: Options) -> int:
+def serve(options: CommandLine) -> int:
     """Start the daemon and stay until SIGTERM or Ctrl-C."""
     import asyncio
 
@@ -355,7 +355,7 @@ def serve(options: Options) -> int:
     return 0
 
 
-def worker(options: Options) -> int:
+def worker(options: CommandLine) -> int:
     """Live runs that daemons start, until SIGTERM or Ctrl-C."""
     import asyncio
 
@@ -390,7 +390,7 @@ def worker(options: Options) -> int:
     return 0
 
 
-def once(options: Options) -> int:
+def once(options: CommandLine) -> int:
     """Run one routine in the foreground; if a daemon holds the state, hand the run over to it."""
     import asyncio
 
@@ -436,7 +436,7 @@ def once(options: Options) -> int:
         return agentctl(["--socket", str(socket), "run", options.routine])
 
 
-def init(options: Options) -> int:
+def init(options: CommandLine) -> int:
     """Write the shipped files for somebody who installed a wheel."""
     from daemon.app.commands.init import init as write
 
@@ -449,7 +449,7 @@ def init(options: Options) -> int:
     return 0
 
 
-def new(options: Options) -> int:
+def new(options: CommandLine) -> int:
     """Write a routine, or print it."""
     from datetime import UTC, datetime
 
@@ -470,7 +470,7 @@ def new(options: Options) -> int:
     return 0
 
 
-def validate(options: Options) -> int:
+def validate(options: CommandLine) -> int:
     """Print every fault of config, policy and routines; 1 if there is one."""
     from daemon.app.commands.validate import check_all
 
@@ -479,14 +479,14 @@ def validate(options: Options) -> int:
     return check_all(found, json=options.json)
 
 
-def doctor(options: Options) -> int:
+def doctor(options: CommandLine) -> int:
     """Look at the installation without a daemon; 1 if something is wrong."""
     from daemon.app.doctor.command import main as examine
 
     return examine(options)
 
 
-def policy(options: Options) -> int:
+def policy(options: CommandLine) -> int:
     """Work on the policy: what it says, and what another would have said."""
     from daemon.app.commands.policy_arguments import add_words
     from daemon.app.commands.policy_files import PolicyFiles
@@ -505,20 +505,20 @@ def policy(options: Options) -> int:
     return int(asked.on_policy(approver, asked))
 
 
-def _state(options: Options) -> Path:
+def _state(options: CommandLine) -> Path:
     """Return the state folder that is meant."""
     named: Path | None = options.state
     return (named or find_state(os.environ, user_home(), uid=os.getuid())).absolute()
 
 
-def _config_if_any(options: Options) -> Config | None:
+def _config_if_any(options: CommandLine) -> Config | None:
     """Return the config that wins; None where there is none and none was named."""
     if options.config is None and find_config(None, os.environ, _folder(), user_home()) is None:
         return None
     return _config(options)
 
 
-def replay(options: Options) -> int:
+def replay(options: CommandLine) -> int:
     """Play a run again; 1 if it comes out otherwise."""
     from daemon.app.commands import replay as encore
 
@@ -527,7 +527,7 @@ def replay(options: Options) -> int:
     )
 
 
-def freeze(options: Options) -> int:
+def freeze(options: CommandLine) -> int:
     """Write a run into a folder."""
     from daemon.app.commands import replay as encore
 
@@ -536,7 +536,7 @@ def freeze(options: Options) -> int:
     )
 
 
-def backup(options: Options) -> int:
+def backup(options: CommandLine) -> int:
     """Copy all that is known into one file."""
     from daemon.app.commands.backup import backup as copy
     from daemon.cli.progress_bar import bar
@@ -556,7 +556,7 @@ def backup(options: Options) -> int:
     return 0
 
 
-def restore(options: Options) -> int:
+def restore(options: CommandLine) -> int:
     """Put a backup back."""
     from daemon.app.commands.backup import restore as put_back
     from daemon.cli.progress_bar import bar
@@ -570,7 +570,7 @@ def restore(options: Options) -> int:
     return 0
 
 
-def export(options: Options) -> int:
+def export(options: CommandLine) -> int:
     """Write routines with their history."""
     from daemon.app.commands.transfer import export as write
     from daemon.cli.progress_bar import bar
@@ -592,7 +592,7 @@ def export(options: Options) -> int:
     return 0
 
 
-def import_(options: Options) -> int:
+def import_(options: CommandLine) -> int:
     """Take in what was exported elsewhere."""
     from daemon.app.commands.transfer import take_in
     from daemon.cli.progress_bar import bar
@@ -604,7 +604,7 @@ def import_(options: Options) -> int:
     return 0
 
 
-def service(options: Options) -> int:
+def service(options: CommandLine) -> int:
     """Install or remove a unit, once somebody has seen it and said yes."""
     from daemon.app.commands.service_unit import agreed, install, plan, uninstall
 
@@ -629,7 +629,7 @@ def service(options: Options) -> int:
     return 0
 
 
-def logs(options: Options) -> int:
+def logs(options: CommandLine) -> int:
     """Show the log file."""
     from daemon.app.commands.logs import main as show
 

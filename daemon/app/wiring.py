@@ -27,9 +27,9 @@ from daemon.app.webhooks import Webhooks
 from daemon.definitions.config.config import Config
 from daemon.definitions.config.loading import load_config
 from daemon.definitions.paths import OVERLAY
-from daemon.definitions.reading import Rule
+from daemon.definitions.reading import CrossFieldCheck
 from daemon.definitions.routines.folder import MADE, Changes, Loaded, load_folder
-from daemon.definitions.routines.routine import Definition, Routine
+from daemon.definitions.routines.routine import Routine, RoutineDefinition
 from daemon.definitions.routines.rules import against
 from daemon.definitions.skills import SkillCatalog
 from daemon.definitions.words import display
@@ -53,7 +53,7 @@ from daemon.sandbox.user import settle, tenant
 from daemon.scheduler.cluster.requirements import having, nobody_has
 from daemon.scheduler.engine import RoutineEngine
 from daemon.scheduler.routine_times import named
-from daemon.scheduler.run_queue import Lane, LocalExecutor
+from daemon.scheduler.run_queue import Lane, LocalRunQueue
 from daemon.store.database import Database
 from daemon.store.incidents import Alerting
 from daemon.store.journal import Journal
@@ -93,7 +93,7 @@ if TYPE_CHECKING:
     from daemon.runs.context import RunHost
     from daemon.runs.rehearsal.rehearsals import Rehearsals
     from daemon.runs.replay.replays import Replays
-    from daemon.runs.subagents import Delegation
+    from daemon.runs.subagents import SubagentRunner
     from daemon.runs.tracing import Traces
     from daemon.scheduler.agent_routines import AgentRoutines
     from daemon.scheduler.cluster.cluster import Cluster
@@ -106,7 +106,7 @@ OTLP_HEADERS = ("OTEL_EXPORTER_OTLP_HEADERS", "OTEL_EXPORTER_OTLP_TRACES_HEADERS
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Place:
+class Installation:
     """Where this daemon lives."""
 
     config: Config
@@ -122,7 +122,7 @@ class Place:
 class App:
     """The daemon, built; lifecycle.py lets it live."""
 
-    place: Place
+    place: Installation
     clock: Clock
     zone: ZoneInfo
     database: Database
@@ -137,7 +137,7 @@ class App:
     servers: Servers
     directory_watcher: DirectoryWatcher
     engine: RoutineEngine
-    executor: LocalExecutor
+    executor: LocalRunQueue
     targets: Targets
     outbox: Outbox
     approvals: Approvals
@@ -165,7 +165,7 @@ class App:
     @classmethod
     @asynccontextmanager
     async def open(
-        cls, place: Place, *, clock: Clock | None = None, alone: bool = False
+        cls, place: Installation, *, clock: Clock | None = None, alone: bool = False
     ) -> AsyncIterator[Self]:
         """Build the daemon on its state folder, and take it apart again; `alone`, it hands no run
         on to others.
@@ -296,12 +296,12 @@ class App:
         database.when_refused = lambda fault: self.shortage.heard(fault)
         return journal
 
-    def _executor(self) -> LocalExecutor:
-        kind = LocalExecutor
+    def _executor(self) -> LocalRunQueue:
+        kind = LocalRunQueue
         if self.shared:
-            from daemon.scheduler.cluster.executor import FleetExecutor
+            from daemon.scheduler.cluster.run_queue import ClusterRunQueue
 
-            kind = FleetExecutor
+            kind = ClusterRunQueue
         most = self.config.daemon.max_concurrent
         return kind(self._live, max_concurrent=most, clock=self.clock.now, lane_of=self._lane_of)
 
@@ -505,10 +505,10 @@ class App:
         return RunHost(self, self.config.workspace_path(self.place.state))
 
     @cached_property
-    def delegation(self) -> Delegation:
-        from daemon.runs.subagents import Delegation
+    def delegation(self) -> SubagentRunner:
+        from daemon.runs.subagents import SubagentRunner
 
-        return Delegation(self.host)
+        return SubagentRunner(self.host)
 
     @cached_property
     def agent_routines(self) -> AgentRoutines:
@@ -849,7 +849,7 @@ class App:
         made, rules = self.place.state / MADE, self._routine_rules(config)
         return await asyncio.to_thread(load_folder, config.routines_path, made=made, rules=rules)
 
-    def _routine_rules(self, config: Config) -> tuple[Rule[Definition], ...]:
+    def _routine_rules(self, config: Config) -> tuple[CrossFieldCheck[RoutineDefinition], ...]:
         return (
             *against(config.provider_names, self.registry.names(), targets=config.target_names),
             *priced(config),
@@ -969,7 +969,7 @@ class App:
         }
 
 
-def _store_url(place: Place) -> str:
+def _store_url(place: Installation) -> str:
     url = place.config.store_url(place.env)
     place.secrets.add_address(url)
     return url
@@ -1000,7 +1000,7 @@ def _alerting(config: Config) -> Alerting:
     return Alerting(remind=rules.remind, cool_down=rules.cool_down, to=rules.to)
 
 
-def _workspace(place: Place) -> Path:
+def _workspace(place: Installation) -> Path:
     """Return the folder agents work in, made if need be."""
     folder = place.config.workspace_path(place.state)
     try:

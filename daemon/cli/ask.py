@@ -20,7 +20,7 @@ from daemon.cli.call import (
     start_command,
 )
 from daemon.cli.client import Lost, Problem, Unreachable
-from daemon.cli.progress import Progress
+from daemon.cli.progress import RunProgress
 from daemon.cli.render import DIM, RED, YELLOW, one_line, short, words
 from daemon.cli.run_names import run_named
 
@@ -88,7 +88,7 @@ def _said(call: Call, begun: Mapping[str, Any]) -> int:
                 f"taken as said to {begun['routine']}, run {short(run)}, which is under way", DIM
             )
         )
-    answer = Answer(call)
+    answer = AnswerView(call)
     try:
         for event in call.client.stream(f"/v1/runs/{run}/events", answer.tick):
             answer.show(event)
@@ -123,11 +123,11 @@ def _stop(call: Call, begun: Mapping[str, Any]) -> int:
     return DETACHED
 
 
-class Answer:
+class AnswerView:
     """An answer as it comes: on a terminal piece by piece, elsewhere as a whole at its end."""
 
     def __init__(self, call: Call) -> None:
-        self._call, self._progress = call, Progress(call.err)
+        self._call, self._progress = call, RunProgress(call.err)
         self._piecewise = call.out.terminal and not call.json
         self._turn = self._last = ""
         """What has been shown of the turn that is under way, and of the one before."""

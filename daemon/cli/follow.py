@@ -11,7 +11,7 @@ from typing import Any
 
 from daemon.cli.call import DETACHED, DONE, UNREACHABLE, Call, exit_code_of, quote, start_command
 from daemon.cli.client import Lost, Unreachable
-from daemon.cli.progress import Progress
+from daemon.cli.progress import RunProgress
 from daemon.cli.render import BOLD, DIM, RED, YELLOW, counted, one_line, short, words
 
 # A report that is written into a file is there within milliseconds; one that is sent elsewhere may
@@ -67,7 +67,7 @@ def _line_before(run: Mapping[str, Any]) -> str:
 
 def _watch(call: Call, run_id: str) -> Mapping[str, Any] | None:
     """Show what happens; return the event that ends the run, or says that it waits for a person."""
-    progress = Progress(call.err)
+    progress = RunProgress(call.err)
     tick = progress.tick if call.err.terminal and not call.json else None
     try:
         for event in call.client.stream(f"/v1/runs/{run_id}/events", tick):

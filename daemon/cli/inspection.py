@@ -14,7 +14,7 @@ from daemon.cli.render import (
     BOLD,
     DIM,
     YELLOW,
-    Page,
+    OutputStream,
     columns,
     counted,
     moment,
@@ -63,7 +63,7 @@ CHARACTERS_PER_TOKEN = 4  # the usual estimate for Latin text; the model's own c
 
 
 def inspect(
-    page: Page,
+    page: OutputStream,
     run: Mapping[str, Any],
     steps: Sequence[Mapping[str, Any]],
     *,
@@ -101,7 +101,7 @@ def inspect(
     _deliveries(page, run)
 
 
-def _head(page: Page, run: Mapping[str, Any]) -> None:
+def _head(page: OutputStream, run: Mapping[str, Any]) -> None:
     page.say(f"{page.sign(run['status'])} {page.paint(run['routine'], BOLD)}  run {run['id']}")
     lines = [
         ("status", _status(run)),
@@ -156,7 +156,7 @@ def _status(run: Mapping[str, Any]) -> str:
     return f"{text}: {run['detail']}" if run["detail"] else text
 
 
-def _prompt(page: Page, body: Mapping[str, Any], *, full: bool) -> None:
+def _prompt(page: OutputStream, body: Mapping[str, Any], *, full: bool) -> None:
     system = str(body.get("system", ""))
     page.title(f"Prompt, about {len(system) // CHARACTERS_PER_TOKEN} tokens")
     for name, text in sections_of(body):
@@ -173,7 +173,7 @@ def _prompt(page: Page, body: Mapping[str, Any], *, full: bool) -> None:
 
 
 def _step(
-    page: Page,
+    page: OutputStream,
     step: Mapping[str, Any],
     calls: Mapping[str, Any],
     begin: datetime | None,
@@ -250,14 +250,14 @@ def _step(
 _INDENT = " " * 14
 
 
-def _entry(page: Page, step: Mapping[str, Any], begin: datetime | None, text: str) -> None:
+def _entry(page: OutputStream, step: Mapping[str, Any], begin: datetime | None, text: str) -> None:
     offset = (
         f"+{span((moment(step['at']) - begin).total_seconds())}" if begin and step["at"] else ""
     )
     page.say(f"  {page.paint(f'{offset:>9}', DIM)} {text}".rstrip())
 
 
-def _call_words(page: Page, step: Mapping[str, Any], call: Mapping[str, Any]) -> str:
+def _call_words(page: OutputStream, step: Mapping[str, Any], call: Mapping[str, Any]) -> str:
     name = str(step["call"] or "")
     what = f"{call['tool']} {summary(call.get('arguments') or {})}".strip()
     if name.startswith(("gather.", "gate.")):
@@ -266,7 +266,7 @@ def _call_words(page: Page, step: Mapping[str, Any], call: Mapping[str, Any]) ->
     return page.cut(what, page.width - 30) if page.width else what
 
 
-def _verdict(page: Page, call: Mapping[str, Any]) -> None:
+def _verdict(page: OutputStream, call: Mapping[str, Any]) -> None:
     verdict = call.get("verdict")
     if verdict:
         said = EFFECTS.get(verdict["effect"], verdict["effect"])
@@ -276,7 +276,7 @@ def _verdict(page: Page, call: Mapping[str, Any]) -> None:
         )
 
 
-def _usage(page: Page, run: Mapping[str, Any], others: Sequence[Mapping[str, Any]]) -> None:
+def _usage(page: OutputStream, run: Mapping[str, Any], others: Sequence[Mapping[str, Any]]) -> None:
     usage = run["usage"]
     if not usage["input"] and not usage["output"] and not others:
         return
@@ -300,7 +300,7 @@ def _usage(page: Page, run: Mapping[str, Any], others: Sequence[Mapping[str, Any
         page.say(f"  {page.safe(told)}  {page.paint(used, DIM)}")
 
 
-def _approvals(page: Page, approvals: Sequence[Mapping[str, Any]]) -> None:
+def _approvals(page: OutputStream, approvals: Sequence[Mapping[str, Any]]) -> None:
     if not approvals:
         return
     page.title("Approvals")
@@ -320,7 +320,7 @@ def _approvals(page: Page, approvals: Sequence[Mapping[str, Any]]) -> None:
         page.say(page.paint(f"      {at}, by {page.safe(each['rule'])}", DIM))
 
 
-def _deliveries(page: Page, run: Mapping[str, Any]) -> None:
+def _deliveries(page: OutputStream, run: Mapping[str, Any]) -> None:
     if not run["deliveries"]:
         return
     page.title("Deliveries")
@@ -328,7 +328,7 @@ def _deliveries(page: Page, run: Mapping[str, Any]) -> None:
         page.say(f"  {delivery_line(page, delivery)}")
 
 
-def delivery_line(page: Page, delivery: Mapping[str, Any]) -> str:
+def delivery_line(page: OutputStream, delivery: Mapping[str, Any]) -> str:
     """Return one delivery as a line."""
     return (
         f"{page.sign(delivery['status'])} {delivery['target']}: "
@@ -359,7 +359,7 @@ def _outcome_of(delivery: Mapping[str, Any]) -> str:
             return "on its way"
 
 
-def _text(page: Page, text: str, *, full: bool, indent: str = "  ") -> None:
+def _text(page: OutputStream, text: str, *, full: bool, indent: str = "  ") -> None:
     """Write a text, folded unless it is wanted in full."""
     lines = page.safe(text.strip()).splitlines()
     shown = lines if full else lines[:FOLDED]
@@ -377,7 +377,7 @@ def _text(page: Page, text: str, *, full: bool, indent: str = "  ") -> None:
         )
 
 
-def preview(page: Page, told: Mapping[str, Any], *, full: bool) -> None:
+def preview(page: OutputStream, told: Mapping[str, Any], *, full: bool) -> None:
     """Write what a run would be told, with about how many tokens each part takes."""
     model = " / ".join(
         part for part in (told["provider"], told["model"]) if part not in ("", "none")
@@ -402,19 +402,19 @@ def preview(page: Page, told: Mapping[str, Any], *, full: bool) -> None:
                 _text(page, part["text"], full=True, indent="    ")
 
 
-def _part(page: Page, part: Mapping[str, Any]) -> str:
+def _part(page: OutputStream, part: Mapping[str, Any]) -> str:
     tokens = f"{part['tokens']:>7,} tokens"
     return f"  {page.safe(part['name']):<16} {page.paint(tokens, DIM)}"
 
 
-def definition(page: Page, value: Mapping[str, Any]) -> None:
+def definition(page: OutputStream, value: Mapping[str, Any]) -> None:
     """Write a definition as it would stand in its file, in dotted keys."""
     for line in toml_like(value):
         for part in page.safe(line).splitlines():
             page.say(f"  {part}")
 
 
-def checks(page: Page, rows: Sequence[Mapping[str, Any]]) -> None:
+def checks(page: OutputStream, rows: Sequence[Mapping[str, Any]]) -> None:
     """Write the rows of `doctor`: what was looked at, what was found, and how to mend it."""
     page.table(["", "CHECK", "FOUND"], [(row["state"], row["name"], row["found"]) for row in rows])
     for row in rows:

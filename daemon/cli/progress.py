@@ -9,15 +9,15 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from daemon.cli.render import DIM, RED, Page, one_line, span
+from daemon.cli.render import DIM, RED, OutputStream, one_line, span
 
 CLEAR = "\r\x1b[K"
 
 
-class Progress:
+class RunProgress:
     """Takes the events of one run and shows them."""
 
-    def __init__(self, page: Page) -> None:
+    def __init__(self, page: OutputStream) -> None:
         self._page = page
         self._under_way: dict[str, tuple[str, str, float]] = {}
         self._said = ""

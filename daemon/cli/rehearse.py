@@ -10,7 +10,7 @@ from typing import Any
 
 from daemon.cli.call import DONE, OF_STATUS, USAGE, Call, quote
 from daemon.cli.follow import follow
-from daemon.cli.render import BOLD, DIM, GREEN, RED, Page, counted, short
+from daemon.cli.render import BOLD, DIM, GREEN, RED, OutputStream, counted, short
 
 SHOWN = 30  # lines of one effect
 
@@ -57,7 +57,7 @@ def _approve(call: Call) -> int:
     return DONE
 
 
-def write(page: Page, told: Mapping[str, Any]) -> None:
+def write(page: OutputStream, told: Mapping[str, Any]) -> None:
     """Write what a rehearsal would have done."""
     page.title("What it would have done")
     for each in told["effects"]:

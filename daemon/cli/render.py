@@ -56,7 +56,7 @@ GAP = "  "
 NARROWEST = 12  # a column is not squeezed below this; then lines wrap, as nothing else helps
 
 
-class Page:
+class OutputStream:
     """One output stream and what may be written to it."""
 
     def __init__(self, stream: TextIO, env: Mapping[str, str]) -> None:
@@ -359,9 +359,9 @@ def _literal(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def stdout_page() -> Page:
-    return Page(sys.stdout, os.environ)
+def stdout_page() -> OutputStream:
+    return OutputStream(sys.stdout, os.environ)
 
 
-def stderr_page() -> Page:
-    return Page(sys.stderr, os.environ)
+def stderr_page() -> OutputStream:
+    return OutputStream(sys.stderr, os.environ)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from daemon.cli.call import DONE, NOT_SUCCEEDED, REFUSED
-from daemon.cli.render import BOLD, DIM, GREEN, RED, YELLOW, Page, counted, words
+from daemon.cli.render import BOLD, DIM, GREEN, RED, YELLOW, OutputStream, counted, words
 
 _WISHES = {
     "model": "with another model",
@@ -21,7 +21,7 @@ def exit_code(told: Mapping[str, Any]) -> int:
     return DONE if told["identical"] else NOT_SUCCEEDED
 
 
-def write(page: Page, told: Mapping[str, Any]) -> int:
+def write(page: OutputStream, told: Mapping[str, Any]) -> int:
     """Write how the two runs compare, and return the exit code."""
     wish = f", {_WISHES[told['changed']]}" if told["changed"] else ""
     verdict = page.paint("identical", GREEN) if told["identical"] else page.paint("changed", RED)
@@ -57,7 +57,7 @@ def _cost(told: Mapping[str, Any]) -> str:
     return f"{tokens:,} tokens were asked for, {price}"
 
 
-def _end(page: Page, end: Mapping[str, Any]) -> str:
+def _end(page: OutputStream, end: Mapping[str, Any]) -> str:
     detail = f": {page.safe(end['detail'])}" if end["detail"] else ""
     return (
         f"{words(end['status'])}{detail}, {counted(len(end['calls']), 'call')}, {end['tokens']:,} "
@@ -65,14 +65,14 @@ def _end(page: Page, end: Mapping[str, Any]) -> str:
     )
 
 
-def _list(page: Page, title: str, lines: list[str]) -> None:
+def _list(page: OutputStream, title: str, lines: list[str]) -> None:
     if lines:
         page.title(title)
         for line in lines:
             page.say(f"  {page.safe(line)}")
 
 
-def _diff(page: Page, text: str) -> None:
+def _diff(page: OutputStream, text: str) -> None:
     lines = text.splitlines()
     for line in lines[:SHOWN]:
         colour = {"-": RED, "+": GREEN, "@": DIM}.get(line[:1], "")
@@ -81,7 +81,7 @@ def _diff(page: Page, text: str) -> None:
         page.say(page.paint(f"  … {len(lines) - SHOWN} more lines: --json has them all", DIM))
 
 
-def lay_down(page: Page, errors: Page, told: Mapping[str, Any], folder: str) -> int:
+def lay_down(page: OutputStream, errors: OutputStream, told: Mapping[str, Any], folder: str) -> int:
     """Write the files of a frozen run into a new or empty folder, as whoever asked for it."""
     from pathlib import Path
 

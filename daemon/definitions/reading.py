@@ -34,7 +34,7 @@ class Conflict:
 
 
 @dataclass(frozen=True)  # no slots: typing notes the M of `Rule[M](…)` on the instance
-class Rule(Generic[M]):
+class CrossFieldCheck(Generic[M]):
     """A check across fields; `reads` are the dotted keys (`*` is any) without which it cannot
     judge.
     """
@@ -43,7 +43,7 @@ class Rule(Generic[M]):
     check: Callable[[M], Iterable[Conflict]]
 
 
-def load_toml(path: Path, model: type[M], rules: Sequence[Rule[M]] = ()) -> M:
+def load_toml(path: Path, model: type[M], rules: Sequence[CrossFieldCheck[M]] = ()) -> M:
     """Return the file as a `model`; raise ConfigError with all its faults."""
     return parse(read_toml(path), model, file=path, rules=rules)
 
@@ -68,7 +68,9 @@ def read_toml(path: Path) -> Json:
     raise ConfigError(fault)
 
 
-def parse(data: Json, model: type[M], *, file: str | Path, rules: Sequence[Rule[M]] = ()) -> M:
+def parse(
+    data: Json, model: type[M], *, file: str | Path, rules: Sequence[CrossFieldCheck[M]] = ()
+) -> M:
     """Return parsed TOML as a `model`; raise ConfigError with all its faults."""
     try:
         value = model.model_validate(data)
@@ -81,7 +83,12 @@ def parse(data: Json, model: type[M], *, file: str | Path, rules: Sequence[Rule[
 
 
 def _faults(
-    error: ValidationError, data: Json, model: type[M], file: str, rules: Sequence[Rule[M]], /
+    error: ValidationError,
+    data: Json,
+    model: type[M],
+    file: str,
+    rules: Sequence[CrossFieldCheck[M]],
+    /,
 ) -> Iterator[Fault]:
     """Yield every fault of data that did not validate, then those the rules still find in the
     rest.

@@ -68,7 +68,7 @@ _SHALLOW = {
 
 
 @dataclass(slots=True)
-class Finding:
+class FieldError:
     """What pydantic found at one place; several problems there are branches of a union."""
 
     path: Loc
@@ -86,16 +86,16 @@ class Finding:
         self.hint = self.hint or hint
 
 
-def findings_of(error: ValidationError, data: Json, model: type[BaseModel]) -> list[Finding]:
+def findings_of(error: ValidationError, data: Json, model: type[BaseModel]) -> list[FieldError]:
     """Return what pydantic found, place by place; of a union, what its fitting branch says."""
-    findings: dict[Loc, Finding] = {}
+    findings: dict[Loc, FieldError] = {}
     for item in error.errors(include_url=False):
         kind, context, value = item["type"], item.get("ctx", {}), item["input"]
         missing = kind in ("missing", "union_tag_not_found")
         path = path_of(item["loc"], data, value, missing=kind == "missing")
         if kind.startswith("union_tag"):
             path, value = (*path, context["discriminator"].strip("'")), context.get("tag")
-        finding = findings.setdefault(path, Finding(path, value, missing=missing))
+        finding = findings.setdefault(path, FieldError(path, value, missing=missing))
         hint = getattr(context.get("error"), "hint", "") or _hint(kind, path, value, context, model)
         finding.add(_sentence(kind, context, item["msg"]), hint)
         finding.shallow = finding.shallow and kind in _SHALLOW

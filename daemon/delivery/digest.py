@@ -12,7 +12,7 @@ from zoneinfo import ZoneInfo
 import structlog
 
 from daemon.definitions.config.tables import DigestConfig
-from daemon.store.digests import Stretch, Sum
+from daemon.store.digests import DigestTotals, RoutineDigest
 from daemon.store.journal import Journal
 
 log = structlog.get_logger()
@@ -43,7 +43,7 @@ def following(wanted: DigestConfig, now: datetime, zone: ZoneInfo) -> datetime:
     return datetime.combine((last + step).date(), last.timetz(), zone)
 
 
-def line(found: Sum) -> str:
+def line(found: DigestTotals) -> str:
     """Return what happened in one line."""
     runs = sum(each.runs for each in found.routines)
     told = [
@@ -57,7 +57,7 @@ def line(found: Sum) -> str:
     return ", ".join([*told, f"${found.dollars:.2f}"])
 
 
-def body(found: Sum, since: datetime, until: datetime) -> str:
+def body(found: DigestTotals, since: datetime, until: datetime) -> str:
     """Return a line per routine; those that were only quiet share one."""
     dull = [each for each in found.routines if each.runs == each.quiet and not each.missed]
     lines = [f"- {_of(each)}" for each in found.routines if each not in dull]
@@ -67,7 +67,7 @@ def body(found: Sum, since: datetime, until: datetime) -> str:
     return "\n".join([line(found), "", span, "", *(lines or ["- nothing ran"])])
 
 
-def _of(each: Stretch) -> str:
+def _of(each: RoutineDigest) -> str:
     parts = [(each.runs, "run"), (each.alerts, "alert")]
     told = [_counted(number, thing) for number, thing in parts if number]
     told += [

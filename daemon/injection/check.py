@@ -15,7 +15,7 @@ from typing import ClassVar, TypeAlias
 from daemon.injection import plain
 from daemon.injection.marks import marked
 from daemon.injection.readings import Reading, readings
-from daemon.injection.signs import BLOCK, REVIEW, WARN, Family, Hit, hits, load_rules
+from daemon.injection.signs import BLOCK, REVIEW, WARN, Family, RuleMatch, hits, load_rules
 
 # What the tools that ship with us say themselves. All else, those of users and servers too, brings
 # in what is outside.
@@ -38,7 +38,7 @@ _OURS = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class InjectionFinding:
     """What was found in a text, and what should become of it."""
 
     reason: str = ""
@@ -48,33 +48,33 @@ class Finding:
     level: ClassVar[str]
 
 
-class Block(Finding):
+class Block(InjectionFinding):
     """Orders to an agent: the model must not see it."""
 
     level = "block"
 
 
-class Review(Finding):
+class Review(InjectionFinding):
     """Suspicious: the model sees it, and nothing that it does afterwards is trusted."""
 
     level = "review"
 
 
-class Warn(Finding):
+class Warn(InjectionFinding):
     """Worth a line in the log."""
 
     level = "warn"
 
 
-class Pass(Finding):
+class Pass(InjectionFinding):
     """Nothing."""
 
     level = "pass"
 
 
-Detector: TypeAlias = Callable[[str, str], "Finding | str | None"]
+Detector: TypeAlias = Callable[[str, str], "InjectionFinding | str | None"]
 """One of the user's own: given the tool and its result, the level it would give, or its name."""
-_LEVELS: tuple[type[Finding], ...] = (Pass, Warn, Review, Block)
+_LEVELS: tuple[type[InjectionFinding], ...] = (Pass, Warn, Review, Block)
 
 
 def needs_injection_check(tool: str) -> bool:
@@ -82,7 +82,7 @@ def needs_injection_check(tool: str) -> bool:
     return tool not in _OURS
 
 
-def check_tool_result(tool: str, text: str, detector: Detector | None = None) -> Finding:
+def check_tool_result(tool: str, text: str, detector: Detector | None = None) -> InjectionFinding:
     """Return Block, Review, Warn or Pass for one result; the stricter of our own opinion and the
     detector's.
     """
@@ -96,16 +96,16 @@ def check_tool_result(tool: str, text: str, detector: Detector | None = None) ->
     return found
 
 
-def _opinion(said: Finding | str | None) -> Finding:
-    if isinstance(said, Finding):
+def _opinion(said: InjectionFinding | str | None) -> InjectionFinding:
+    if isinstance(said, InjectionFinding):
         return said
     kind = next((kind for kind in _LEVELS if said == kind.level), Pass)
     return Pass() if kind is Pass else kind("your own detector says so")
 
 
-def examine(text: str) -> Finding:
+def examine(text: str) -> InjectionFinding:
     """Return what a text from outside deserves, whatever tool brought it."""
-    best: Finding = Pass()
+    best: InjectionFinding = Pass()
     most = 0
     for reading in readings(text):
         points, finding = _judged(reading, beyond=most)
@@ -121,7 +121,7 @@ _NEAR = 50
 _DISGUISED = 4  # points: nobody disguises what is harmless
 
 
-def _judged(reading: Reading, *, beyond: int) -> tuple[int, Finding]:
+def _judged(reading: Reading, *, beyond: int) -> tuple[int, InjectionFinding]:
     """Return the points of the worst window of a reading, and what they mean; `beyond` were found
     without it.
     """
@@ -153,11 +153,11 @@ def _judged(reading: Reading, *, beyond: int) -> tuple[int, Finding]:
     return worst, kind(", ".join(names) + how, prose[max(0, at - 20) : at + 200].strip())
 
 
-def _thinned(found: Sequence[Hit]) -> list[Hit]:
+def _thinned(found: Sequence[RuleMatch]) -> list[RuleMatch]:
     """Leave out what says the same a few words on; a text of nothing else would take long to
     judge.
     """
-    thinned: list[Hit] = []
+    thinned: list[RuleMatch] = []
     last: dict[tuple[str, int], int] = {}
     for hit in found:
         if hit.place - last.get((hit.sign, hit.points), -_NEAR) >= _NEAR:
@@ -166,7 +166,7 @@ def _thinned(found: Sequence[Hit]) -> list[Hit]:
     return thinned
 
 
-def hits_in(reading: Reading) -> tuple[str, list[Hit]]:
+def hits_in(reading: Reading) -> tuple[str, list[RuleMatch]]:
     """Return a reading as prose, if any sign could stand in it, and where rules match."""
     text = reading.text
     words = frozenset(plain.words_of(text)) if reading.words is None else reading.words

@@ -19,7 +19,7 @@ import structlog
 from daemon.injection.check import (
     Block,
     Detector,
-    Finding,
+    InjectionFinding,
     Pass,
     Review,
     check_tool_result,
@@ -116,7 +116,7 @@ class InjectionInspector:
             log.info("injection.noticed", tool=call.name, call=key, reason=found.reason)
         return replace(result, taint=taint)
 
-    async def _check(self, tool: str, text: str) -> Finding:
+    async def _check(self, tool: str, text: str) -> InjectionFinding:
         if not needs_injection_check(tool):
             return Pass()
         detector = _detector(self._policy().detector)
@@ -125,7 +125,7 @@ class InjectionInspector:
         return await asyncio.to_thread(check_tool_result, tool, text, detector)
 
     async def _withhold(
-        self, key: str, call: FunctionCall, result: ToolResult, found: Finding
+        self, key: str, call: FunctionCall, result: ToolResult, found: InjectionFinding
     ) -> str:
         kept = await self._journal.quarantine(
             run=self._run.id,
@@ -150,9 +150,11 @@ def _detector(name: str) -> Detector | None:
         return None
     module, _, function = name.partition(":")
 
-    def own(tool: str, text: str) -> Finding | str | None:
+    def own(tool: str, text: str) -> InjectionFinding | str | None:
         try:
-            opinion: Finding | str | None = getattr(import_module(module), function)(tool, text)
+            opinion: InjectionFinding | str | None = getattr(import_module(module), function)(
+                tool, text
+            )
         except Exception:
             log.exception("injection.detector_failed", detector=name)
             return Review("your own detector failed")

@@ -75,7 +75,7 @@ def on_one_line(pattern: str) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Fact:
+class Condition:
     """Something that may hold of a match: a pattern that occurs in it or around it."""
 
     search: str
@@ -147,7 +147,7 @@ class Speech:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rule:
+class InjectionRule:
     """One way to give orders."""
 
     id: str
@@ -162,7 +162,7 @@ class Rule:
     ahead: int = 160
     weights: Sequence[Sequence[Any]] = ()
     at_most: Sequence[Sequence[Any]] = ()
-    facts: Mapping[str, Sequence[Fact]] = field(default_factory=dict)
+    facts: Mapping[str, Sequence[Condition]] = field(default_factory=dict)
     speech: Speech | None = None
 
     @cached_property
@@ -195,7 +195,7 @@ class RuleFile:
     """One file of rules."""
 
     words: Mapping[str, frozenset[str]]
-    rules: tuple[Rule, ...]
+    rules: tuple[InjectionRule, ...]
     characters: Mapping[str, str]
 
 
@@ -215,7 +215,7 @@ def load_rules(name: str) -> RuleFile:
             negating=lists["NEGATING"],
         )
     rows: dict[str, dict[str, Any]] = {}
-    rules: list[Rule] = []
+    rules: list[InjectionRule] = []
     for row in data["rule"]:
         base = rows[row["like"]] if "like" in row else {}
         fields = rows[row["id"]] = {
@@ -234,7 +234,7 @@ def read_rules(name: str) -> dict[str, Any]:
         return tomllib.load(file)
 
 
-def _rule(row: Mapping[str, Any], vocabulary: Vocabulary, speech: Speech | None) -> Rule:
+def _rule(row: Mapping[str, Any], vocabulary: Vocabulary, speech: Speech | None) -> InjectionRule:
     fields = {
         name: value
         for name, value in row.items()
@@ -244,13 +244,14 @@ def _rule(row: Mapping[str, Any], vocabulary: Vocabulary, speech: Speech | None)
     fields["besides"] = frozenset(vocabulary.listed(row.get("besides", "")))
     if "points" in row:
         fields["weights"] = [[row["points"]]]
-    facts: dict[str, list[Fact]] = {}
+    facts: dict[str, list[Condition]] = {}
     for name, value in row["facts"].items():
         alternatives = value if isinstance(value, list) else [value]
         facts[name] = [
-            Fact(**{**each, "search": vocabulary.filled(each["search"])}) for each in alternatives
+            Condition(**{**each, "search": vocabulary.filled(each["search"])})
+            for each in alternatives
         ]
-    return Rule(
+    return InjectionRule(
         **{
             **fields,
             "facts": facts,
@@ -260,7 +261,7 @@ def _rule(row: Mapping[str, Any], vocabulary: Vocabulary, speech: Speech | None)
     )
 
 
-class Hit(NamedTuple):
+class RuleMatch(NamedTuple):
     """Where a rule matches, and how much that is worth."""
 
     place: int
@@ -274,7 +275,7 @@ class Family:
     stand in it.
     """
 
-    def __init__(self, rules: Sequence[Rule]) -> None:
+    def __init__(self, rules: Sequence[InjectionRule]) -> None:
         self._rules = rules
         self._by_anchor: dict[str, list[int]] = {}
         for place, rule in enumerate(rules):
@@ -283,7 +284,7 @@ class Family:
         self._anchors = frozenset(self._by_anchor)
         self.pieces = frozenset(piece for rule in rules for piece in rule.anchors | rule.besides)
 
-    def possible(self, words: Set[str]) -> list[Rule]:
+    def possible(self, words: Set[str]) -> list[InjectionRule]:
         """Return the rules that may match in a text that holds these words."""
         if not (anchors := self._anchors & words):
             return []
@@ -299,14 +300,14 @@ class Family:
         )
 
 
-def hits(rules: Iterable[Rule], text: str, words: Set[str]) -> Iterator[Hit]:
+def hits(rules: Iterable[InjectionRule], text: str, words: Set[str]) -> Iterator[RuleMatch]:
     """Yield where rules match in a text that holds these words."""
     places = Places(text)
     for rule in rules:
         for begin, end in places.around(rule.anchors & words, rule.back, rule.ahead):
             for match in rule.pattern.finditer(text, begin, end):
                 if points := rule.worth(match):
-                    yield Hit(match.start(), rule.sign, points, rule.id)
+                    yield RuleMatch(match.start(), rule.sign, points, rule.id)
 
 
 class Places:

@@ -13,7 +13,7 @@ from itertools import groupby
 
 from daemon import tokens
 from daemon.errors import NotFound
-from daemon.memory.recall import Hit
+from daemon.memory.recall import RecallHit
 from daemon.memory.texts import ITEM, Text, by_ids, chunk, of_run
 from daemon.models import Anchor, ExpandedContext, MemoryChunk
 from daemon.store.rows import moment
@@ -59,7 +59,9 @@ def _joined(parts: Iterable[Text]) -> MemoryChunk:
     return replace(chunk(first), content="\n".join((first.text, *(part.text for part in rest))))
 
 
-def excerpt(connection: sqlite3.Connection, hits: Sequence[Hit], budget: int) -> tuple[str, bool]:
+def excerpt(
+    connection: sqlite3.Connection, hits: Sequence[RecallHit], budget: int
+) -> tuple[str, bool]:
     """Return the hits, and what stood beside them, as text for a prompt: oldest first, at most
     `budget` tokens.
 

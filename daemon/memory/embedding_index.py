@@ -142,7 +142,9 @@ class EmbeddingIndex:
             below = min([below, *(each.id for each in batch if each.id > 0)])
         self._done = max(self._done, top - 1)
 
-    async def _keep(self, memory_store: MemoryStore, found: Mapping[_Text, list[float]]) -> None:
+    async def _keep(
+        self, memory_store: MemoryStore, found: Mapping[_EmbeddingInput, list[float]]
+    ) -> None:
         name, shared = self.embedder.name, memory_store.shared
 
         def work(connection: sqlite3.Connection) -> dict[int, list[float]]:
@@ -194,7 +196,7 @@ class EmbeddingIndex:
         await self.embedder.close()
 
 
-class _Text(NamedTuple):
+class _EmbeddingInput(NamedTuple):
     """A text to be embedded; its id is that of the index."""
 
     id: int
@@ -213,7 +215,9 @@ def _top(connection: sqlite3.Connection) -> int:
     return int(top)
 
 
-def _lacking(connection: sqlite3.Connection, model: str, done: int, below: int) -> list[_Text]:
+def _lacking(
+    connection: sqlite3.Connection, model: str, done: int, below: int
+) -> list[_EmbeddingInput]:
     """Return some texts without a vector: items first, then the newest segments."""
     found = [
         *connection.execute(
@@ -229,14 +233,14 @@ def _lacking(connection: sqlite3.Connection, model: str, done: int, below: int) 
             " FROM memory_embedding WHERE model = ? AND id = s.id) ORDER BY id DESC LIMIT ?",
             (done, below, model, BATCH),
         )
-    return [_Text(*row) for row in found]
+    return [_EmbeddingInput(*row) for row in found]
 
 
-def _text_of(connection: sqlite3.Connection, id_: int) -> _Text | None:
+def _text_of(connection: sqlite3.Connection, id_: int) -> _EmbeddingInput | None:
     query = (
         f"{_ITEM} WHERE id = ? AND indexed = 1"
         if id_ < 0
         else f"{_SEGMENT} WHERE id = ? AND superseded IS NULL"
     )
     row = connection.execute(query, (abs(id_),)).fetchone()
-    return _Text(*row) if row else None
+    return _EmbeddingInput(*row) if row else None

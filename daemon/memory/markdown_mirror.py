@@ -26,7 +26,7 @@ import structlog
 
 from daemon.errors import Refused
 from daemon.memory.erasure.memory_rows import SEEDS
-from daemon.memory.memory import Item, Memory
+from daemon.memory.memory import Memory, MemoryItem
 from daemon.system.watch import DirectoryWatcher
 
 log = structlog.get_logger()
@@ -55,7 +55,7 @@ class Facts(Protocol):
     async def recall(self, key: str) -> str | None: ...
 
 
-class Page(NamedTuple):
+class MarkdownFile(NamedTuple):
     """What a file says."""
 
     sections: dict[str, str]
@@ -73,7 +73,7 @@ class Merge(NamedTuple):
     """Keys of items that were taken out."""
 
 
-def render(items: Mapping[str, Item]) -> str:
+def render(items: Mapping[str, MemoryItem]) -> str:
     """Return the file for these items."""
     blocks = [_HEAD]
     for item in sorted(items.values(), key=lambda item: (not item.pinned, item.key)):
@@ -88,7 +88,7 @@ def render(items: Mapping[str, Item]) -> str:
     return "\n".join([*blocks, _END, ""])
 
 
-def parse(text: str) -> Page:
+def parse(text: str) -> MarkdownFile:
     """Return the sections of a file, without what we put around them."""
     sections: dict[str, list[str]] = {}
     current: list[str] | None = None
@@ -106,10 +106,14 @@ def parse(text: str) -> Page:
         if current is not None and not (headed and _ABOUT.fullmatch(line)):
             current.append(re.sub(r"^\\(?=\\*(## |<!-- the end))", "", line))
         headed = False
-    return Page({key: "\n".join(lines).strip() for key, lines in sections.items() if key}, whole)
+    return MarkdownFile(
+        {key: "\n".join(lines).strip() for key, lines in sections.items() if key}, whole
+    )
 
 
-def merge(page: Page, base: Mapping[str, str], items: Mapping[str, Item], now: datetime) -> Merge:
+def merge(
+    page: MarkdownFile, base: Mapping[str, str], items: Mapping[str, MemoryItem], now: datetime
+) -> Merge:
     """Compare what the file says and what memory says with what was last written."""
     keep, aside = {}, {}
     for key, text in page.sections.items():
@@ -219,7 +223,7 @@ class Mirror:
             await self._memory.demote(key)
             log.info("memory.mirror_taken_out", key=key)
 
-    async def _items(self) -> dict[str, Item]:
+    async def _items(self) -> dict[str, MemoryItem]:
         found = await self._memory.mirrored()
         return {item.key: item for item in found if not item.key.startswith(SEEDS)}
 

@@ -19,7 +19,7 @@ from daemon.store.database import Database, Work
 from daemon.store.rows import clean, moment, stamp
 
 if TYPE_CHECKING:
-    from daemon.memory.recall import Hit
+    from daemon.memory.recall import RecallHit
 
 # An item is a thought, not a file; what is longer belongs into the workspace.
 MAX_ITEM = 16_000
@@ -30,7 +30,7 @@ PER_RUN, PER_ROUTINE = 3, 6
 CATEGORIES = ("core", "daily", "conversation", "custom")
 
 
-class Item(NamedTuple):
+class MemoryItem(NamedTuple):
     """A text kept under a key."""
 
     key: str
@@ -153,21 +153,21 @@ class Memory:
             raise NotFound(msg)
         self.ring()
 
-    async def items(self, category: str | None = None, limit: int = 100) -> list[Item]:
+    async def items(self, category: str | None = None, limit: int = 100) -> list[MemoryItem]:
         """Return items, of one category or all, those changed last first."""
         return [
             item_of(row)
             for row in await self.memory_store.read(lambda each: rows.items(each, category, limit))
         ]
 
-    async def item(self, key: str) -> Item | None:
+    async def item(self, key: str) -> MemoryItem | None:
         """Return the item with exactly this key."""
         found = await self.memory_store.read(
             lambda connection: rows.item(connection, clean(key).strip())
         )
         return item_of(found) if found else None
 
-    async def mirrored(self) -> list[Item]:
+    async def mirrored(self) -> list[MemoryItem]:
         """Return what a person may want to have before their eyes: core and pinned items."""
         found = await self.memory_store.read(
             lambda each: rows.items_in(each, "category = 'core' OR pinned = 1 ORDER BY id")
@@ -204,7 +204,7 @@ class Memory:
 
     async def search(
         self, query: str | Sequence[str], limit: int = 10, *, exclude_run: str | None = None
-    ) -> list[Hit]:
+    ) -> list[RecallHit]:
         """Do the same, and say of each hit why it was found."""
         from daemon.memory.recall import fused
 
@@ -239,7 +239,7 @@ class Memory:
         """
         from daemon.memory import context
 
-        def make(connection: sqlite3.Connection, hits: list[Hit]) -> Briefing:
+        def make(connection: sqlite3.Connection, hits: list[RecallHit]) -> Briefing:
             item = rows.item(connection, key) if key else None
             text, tainted = context.excerpt(connection, hits, tokens)
             return Briefing(
@@ -267,7 +267,7 @@ class Memory:
         exclude_run: str | None,
         per_run: int | None = None,
         per_routine: int | None = None,
-        make: Callable[[sqlite3.Connection, list[Hit]], Any] = lambda _connection, hits: hits,
+        make: Callable[[sqlite3.Connection, list[RecallHit]], Any] = lambda _connection, hits: hits,
     ) -> Any:
         """Return what `make` makes of the hits, in the read transaction that found them."""
         from daemon.memory.recall import search
@@ -368,8 +368,8 @@ class Memory:
         }
 
 
-def item_of(row: rows.Item) -> Item:
-    return Item(
+def item_of(row: rows.IndexedItem) -> MemoryItem:
+    return MemoryItem(
         row.key,
         row.text,
         row.category,

@@ -29,7 +29,7 @@ from daemon.memory import fulltext, vectors
 from daemon.memory.answer_shapes import looks_like_answer
 from daemon.memory.similarity import Folder
 from daemon.memory.texts import Text, by_ids, changed
-from daemon.memory.times import Span, span
+from daemon.memory.times import TimeSpan, span
 from daemon.models import SegmentType
 from daemon.store.rows import clean, stamp
 
@@ -90,7 +90,7 @@ _REASONS = (
 )
 
 
-class Hit(NamedTuple):
+class RecallHit(NamedTuple):
     """A text that was found, and how well it fits: 1.0 is the best hit of its question."""
 
     relevance: float
@@ -114,7 +114,7 @@ def search(
     exclude_run: str | None = None,
     per_run: int | None = None,
     per_routine: int | None = None,
-) -> list[Hit]:
+) -> list[RecallHit]:
     """Return the texts that fit best, best first; at most so many of one run and of one routine.
 
     `now`, in the zone of who asks, is what "yesterday" counts from; of texts that are nearly the
@@ -149,11 +149,11 @@ def search(
     return [hit._replace(relevance=max(0.0, hit.relevance / best)) for hit in kept]
 
 
-def fused(found: Sequence[Sequence[Hit]], limit: int) -> list[Hit]:
+def fused(found: Sequence[Sequence[RecallHit]], limit: int) -> list[RecallHit]:
     """Return what several questions found as one list: a text counts as much as in the question it
     answers best.
     """
-    best: dict[int, Hit] = {}
+    best: dict[int, RecallHit] = {}
     for hit in (hit for hits in found for hit in hits):
         if hit.text.id not in best or hit.relevance > best[hit.text.id].relevance:
             best[hit.text.id] = hit
@@ -166,7 +166,7 @@ def fused(found: Sequence[Sequence[Hit]], limit: int) -> list[Hit]:
 
 
 def _proposed(
-    connection: sqlite3.Connection, query: tokens.Query, pool: int, when: Span | None
+    connection: sqlite3.Connection, query: tokens.Query, pool: int, when: TimeSpan | None
 ) -> dict[int, float]:
     """Return what the index finds, with its score; of the time the question speaks of, some in any
     case.
@@ -240,8 +240,8 @@ def _scales(
     key: str,
     scores: dict[int, float],
     candidates: list[Text],
-    when: Span | None,
-) -> tuple[Callable[[Text], Hit], Callable[[int], float]]:
+    when: TimeSpan | None,
+) -> tuple[Callable[[Text], RecallHit], Callable[[int], float]]:
     """Return what weighs a text, and what tells from its score how much an item may weigh."""
     top = max(scores[text.id] for text in candidates) or 1.0
     runs: defaultdict[int, float] = defaultdict(float)
@@ -256,7 +256,7 @@ def _scales(
     begin, end = (stamp(when.begin), stamp(when.end)) if when else (0, 0)
     characters = query.characters
 
-    def weigh(text: Text) -> Hit:
+    def weigh(text: Text) -> RecallHit:
         words = scores[text.id] / top
         parts = (
             words,
@@ -274,7 +274,7 @@ def _scales(
             _FORM if words and fits and fits(text.text) else 0.0,
             -_TELLS_LESS[text.type] if text.type in _TELLS_LESS else 0.0,
         )
-        return Hit(sum(parts), text, parts)
+        return RecallHit(sum(parts), text, parts)
 
     may = (
         (_CHARACTERS if characters else 0.0)
@@ -286,8 +286,11 @@ def _scales(
 
 
 def _ranked(
-    hits: list[Hit], pile: _Pile, weigh: Callable[[Text], Hit], most: Callable[[int], float]
-) -> Iterator[Hit]:
+    hits: list[RecallHit],
+    pile: _Pile,
+    weigh: Callable[[Text], RecallHit],
+    most: Callable[[int], float],
+) -> Iterator[RecallHit]:
     """Yield hits, the best first, and read more of them when those that wait might be better."""
     while True:
         # of equals the later one, so that the order never depends on chance
@@ -307,7 +310,7 @@ def _fullness(text: Text) -> float:
     return min(1.0, log1p(tokens.estimate(text.text)) / _FULL) if text.run else 1.0
 
 
-def _with_meaning(hits: list[Hit], near: Mapping[int, float]) -> list[Hit]:
+def _with_meaning(hits: list[RecallHit], near: Mapping[int, float]) -> list[RecallHit]:
     """Return the hits weighed by what they mean as well; where that is not known yet, as if it were
     the farthest.
     """
@@ -318,7 +321,7 @@ def _with_meaning(hits: list[Hit], near: Mapping[int, float]) -> list[Hit]:
     for hit in hits:
         meaning = _MEANING * (near.get(hit.text.id, low) - low) / ((high - low) or 1.0)
         parts = (*(part * words for part in hit.parts), meaning)
-        weighed.append(Hit(sum(parts), hit.text, parts))
+        weighed.append(RecallHit(sum(parts), hit.text, parts))
     return weighed
 
 
@@ -329,12 +332,12 @@ def _named(query: tokens.Query, candidates: Iterable[Text]) -> set[str]:
 
 
 def _kept(
-    ranked: Iterable[Hit], limit: int, per_run: int | None, per_routine: int | None
-) -> list[Hit]:
+    ranked: Iterable[RecallHit], limit: int, per_run: int | None, per_routine: int | None
+) -> list[RecallHit]:
     """Return the best ones, within what a run and a routine may take, each text once."""
     runs: Counter[int] = Counter()
     routines: Counter[str] = Counter()
-    kept: list[Hit] = []
+    kept: list[RecallHit] = []
     folder = Folder()
     for hit in ranked:
         if len(kept) == limit:

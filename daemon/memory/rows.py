@@ -15,7 +15,7 @@ from daemon.memory.index import Indexable
 from daemon.memory.segments import Piece
 
 
-class Item(NamedTuple):
+class IndexedItem(NamedTuple):
     """One row of memory_item."""
 
     id: int
@@ -36,12 +36,12 @@ LINE = "run:"
 _ITEM = "id, key, category, run_id, tainted, pinned, created, updated, text, indexed"
 
 
-def item(connection: sqlite3.Connection, key: str) -> Item | None:
+def item(connection: sqlite3.Connection, key: str) -> IndexedItem | None:
     row = connection.execute(f"SELECT {_ITEM} FROM memory_item WHERE key = ?", (key,)).fetchone()  # noqa: S608
-    return Item(*row) if row else None
+    return IndexedItem(*row) if row else None
 
 
-def items(connection: sqlite3.Connection, category: str | None, limit: int) -> list[Item]:
+def items(connection: sqlite3.Connection, category: str | None, limit: int) -> list[IndexedItem]:
     """Return items, those changed last first."""
     return items_in(
         connection,
@@ -52,10 +52,10 @@ def items(connection: sqlite3.Connection, category: str | None, limit: int) -> l
 
 def items_in(
     connection: sqlite3.Connection, condition: str, values: tuple[object, ...] = ()
-) -> list[Item]:
+) -> list[IndexedItem]:
     """Return the items that `SELECT … FROM memory_item WHERE` with this condition finds."""
     rows = connection.execute(f"SELECT {_ITEM} FROM memory_item WHERE {condition}", values)  # noqa: S608
-    return [Item(*row) for row in rows]
+    return [IndexedItem(*row) for row in rows]
 
 
 def put_item(
@@ -93,7 +93,7 @@ def put_item(
     return old is not None
 
 
-def _leave_index(connection: sqlite3.Connection, old: Item) -> None:
+def _leave_index(connection: sqlite3.Connection, old: IndexedItem) -> None:
     if old.indexed:
         index.remove_item(connection, old.id, old.key, old.text, old.updated)
     vectors.drop(connection, [-old.id])

@@ -13,17 +13,17 @@ from typing import ClassVar
 from sqlalchemy import Index, LargeBinary, MetaData
 from sqlmodel import SQLModel
 
-from daemon.store.tables import Flag, Long, Moment, Words, where
+from daemon.store.tables import Flag, Long, MomentType, Words, where
 from daemon.store.tables import column as _column
 
 
-class Table(SQLModel):
+class MemoryTable(SQLModel):
     """What memory's tables share."""
 
     metadata: ClassVar[MetaData] = MetaData()
 
 
-class ItemRow(Table, table=True):
+class ItemRow(MemoryTable, table=True):
     """A text kept under a key."""
 
     __tablename__ = "memory_item"
@@ -38,13 +38,13 @@ class ItemRow(Table, table=True):
     run_id: str | None = _column(Words, default=None)
     tainted: bool = _column(Flag, "0", default=False)
     pinned: bool = _column(Flag, "0", default=False)
-    created: datetime = _column(Moment)
-    updated: datetime = _column(Moment)
+    created: datetime = _column(MomentType)
+    updated: datetime = _column(MomentType)
     text: str = _column(Words)
     indexed: bool = _column(Flag, "1", default=True)
 
 
-class MemoryRunRow(Table, table=True):
+class MemoryRunRow(MemoryTable, table=True):
     """An archived run."""
 
     __tablename__ = "memory_run"
@@ -58,11 +58,11 @@ class MemoryRunRow(Table, table=True):
     routine: str = _column(Words)
     goal: str = _column(Words)
     status: str = _column(Words)
-    started: datetime = _column(Moment)
-    ended: datetime = _column(Moment)
+    started: datetime = _column(MomentType)
+    ended: datetime = _column(MomentType)
 
 
-class SegmentRow(Table, table=True):
+class SegmentRow(MemoryTable, table=True):
     """One piece of an archived run, at its anchor."""
 
     __tablename__ = "memory_segment"
@@ -79,7 +79,7 @@ class SegmentRow(Table, table=True):
     segment: int = _column(Long)
     part: int = _column(Long, "0", default=0)
     type: str = _column(Words)
-    at: datetime = _column(Moment)
+    at: datetime = _column(MomentType)
     who: str = _column(Words, "''", default="")
     asks: bool = _column(Flag, "0", default=False)
     tainted: bool = _column(Flag, "0", default=False)
@@ -90,7 +90,7 @@ class SegmentRow(Table, table=True):
     text: str = _column(Words)
 
 
-class EmbeddingRow(Table, table=True):
+class EmbeddingRow(MemoryTable, table=True):
     """What a text means to an embedder."""
 
     __tablename__ = "memory_embedding"
@@ -101,13 +101,13 @@ class EmbeddingRow(Table, table=True):
     vector: bytes = _column(LargeBinary)
 
 
-class TombstoneRow(Table, table=True):
+class TombstoneRow(MemoryTable, table=True):
     """That something was forgotten."""
 
     __tablename__ = "memory_tombstone"
 
     id: int | None = _column(Long, primary_key=True, default=None)
-    at: datetime = _column(Moment)
+    at: datetime = _column(MomentType)
     kind: str = _column(Words)
     run_id: str | None = _column(Words, default=None)
     digest: str = _column(Words)

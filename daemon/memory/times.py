@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import NamedTuple, TypeAlias
 
 
-class Span(NamedTuple):
+class TimeSpan(NamedTuple):
     """From `begin` until before `end`, and the words that said so."""
 
     begin: datetime
@@ -59,7 +59,7 @@ _CUNIT = r"(?P<unit>小时|天|日|周|星期|礼拜|月|年)"
 _DAY = rf"(?P<day>{'|'.join(_DAYS)})"
 
 
-def span(question: str, now: datetime) -> Span | None:
+def span(question: str, now: datetime) -> TimeSpan | None:
     """Return the stretch of time that a question names by its distance from `now`, in the zone of
     `now`.
     """
@@ -68,7 +68,7 @@ def span(question: str, now: datetime) -> Span | None:
             begin, end = stretch(found, now)
         except (OverflowError, ValueError):  # 999 years ago
             continue
-        return Span(begin, end, found[0])
+        return TimeSpan(begin, end, found[0])
     return None
 
 

@@ -49,7 +49,7 @@ def export(connection: sqlite3.Connection, cursor: str | None) -> Lines:
     )
 
 
-def _item(item: rows.Item) -> Json:
+def _item(item: rows.IndexedItem) -> Json:
     return {
         "item": item.key,
         "text": item.text,
@@ -101,7 +101,7 @@ class Taken(NamedTuple):
 class Work(NamedTuple):
     """What a line comes to; read before anything is written."""
 
-    items: list[rows.Item]
+    items: list[rows.IndexedItem]
     runs: list[tuple[dict[str, Any], list[Any]]]
 
 
@@ -129,7 +129,7 @@ def read(lines: Iterable[str], first: int = 1) -> Work:
     return work
 
 
-def _read_item(data: Json) -> rows.Item:
+def _read_item(data: Json) -> rows.IndexedItem:
     key = checked_key(data["item"])
     if data["category"] not in CATEGORIES:
         raise ValueError(f"{data['category']!r} is no category")
@@ -138,7 +138,7 @@ def _read_item(data: Json) -> rows.Item:
     )
     run = clean(data["run"]) if data.get("run") else None
     text = checked_text(key, data["text"])
-    return rows.Item(
+    return rows.IndexedItem(
         0,
         key,
         data["category"],

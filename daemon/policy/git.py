@@ -22,7 +22,7 @@ from typing import Any
 
 from daemon.policy.grammars import Grammar
 from daemon.policy.lexer import Unreadable, Word
-from daemon.policy.options import Parsed, Program, Usage, table
+from daemon.policy.options import Parsed, ParsedCommand, Program, table
 from daemon.policy.tables import load_table, programs
 
 # These fields are the text of whatever a tag or branch names, or are made by running gpg.
@@ -106,9 +106,9 @@ def _read(words: Sequence[Word]) -> tuple[Program, Sequence[Word]]:
     return program, rest
 
 
-def _git(words: Sequence[Word]) -> Usage:
+def _git(words: Sequence[Word]) -> ParsedCommand:
     if len(words) == 2 and words[1].text == "--version":
-        return Usage(("git", "--version"))
+        return ParsedCommand(("git", "--version"))
     program, rest = _read(words)
     program.usage(rest)  # refuses what does not fit
     parsed = program.parsed(rest)
@@ -117,7 +117,7 @@ def _git(words: Sequence[Word]) -> Usage:
     if _shows_files(program.name, parsed):
         behind_end = parsed.operands[parsed.before_end :] if parsed.options_end is not None else ()
         trees = (*paths, *(() if behind_end else (".",)))
-    return Usage(("git", *(word.text for word in rest)), files=paths, trees=trees)
+    return ParsedCommand(("git", *(word.text for word in rest)), files=paths, trees=trees)
 
 
 def command_line(

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from daemon.policy.lexer import Unreadable, Word
-from daemon.policy.options import Usage
+from daemon.policy.options import ParsedCommand
 from daemon.policy.tables import load_table, word_list
 
 
@@ -18,7 +18,7 @@ class Grammar:
     """A program that reads its words in its own way."""
 
     name: str
-    read: Callable[[Sequence[Word]], Usage] = field(repr=False)
+    read: Callable[[Sequence[Word]], ParsedCommand] = field(repr=False)
     """Says what it would do with the words, its own name first; raises Unreadable if that may do
     harm.
     """
@@ -26,7 +26,7 @@ class Grammar:
     excludes: None = None
     """None of them reads a whole tree."""
 
-    def usage(self, words: Sequence[Word]) -> Usage:
+    def usage(self, words: Sequence[Word]) -> ParsedCommand:
         return self.read(words)
 
 
@@ -47,16 +47,16 @@ def _refuse_globs(name: str, words: Sequence[Word]) -> None:
 # --------------------------------------------------------------------------------
 
 
-def _echo(words: Sequence[Word]) -> Usage:
-    return Usage(_argv(words))
+def _echo(words: Sequence[Word]) -> ParsedCommand:
+    return ParsedCommand(_argv(words))
 
 
-def _expr(words: Sequence[Word]) -> Usage:
+def _expr(words: Sequence[Word]) -> ParsedCommand:
     _refuse_globs("expr", words)
-    return Usage(_argv(words))
+    return ParsedCommand(_argv(words))
 
 
-def _test(words: Sequence[Word]) -> Usage:
+def _test(words: Sequence[Word]) -> ParsedCommand:
     name = words[0].text
     inner = list(words[1:])
     if name == "[" and (not inner or inner.pop().text != "]"):
@@ -84,7 +84,7 @@ def _test(words: Sequence[Word]) -> Usage:
             raise Unreadable(
                 f"{name} {word.text} is not known here", "use -f -d -e -s -r -n -z = != -eq -lt …"
             )
-    return Usage(_argv(words), files=tuple(files))
+    return ParsedCommand(_argv(words), files=tuple(files))
 
 
 # --- find
@@ -98,7 +98,7 @@ _FIND_SYNOPSIS = (
 )
 
 
-def _find(words: Sequence[Word]) -> Usage:
+def _find(words: Sequence[Word]) -> ParsedCommand:
     at = 1
     while at < len(words) and words[at].text == "-P":
         at += 1
@@ -133,7 +133,7 @@ def _find(words: Sequence[Word]) -> Usage:
             raise Unreadable(
                 "find -printf with so wide a field would flood the output", "give a smaller width"
             )
-    return Usage(_argv(words), files=tuple(files))
+    return ParsedCommand(_argv(words), files=tuple(files))
 
 
 # --- sed
@@ -143,7 +143,7 @@ _SED_PRINT = re.compile(r"(?:(?:\d+|\$)(?:,(?:\d+|\$))?p)(?:; *(?:\d+|\$)(?:,(?:
 _SED_SYNOPSIS = "-n 'N,Mp' FILE: print lines N to M, and nothing else"
 
 
-def _sed(words: Sequence[Word]) -> Usage:
+def _sed(words: Sequence[Word]) -> ParsedCommand:
     silent = False
     scripts: list[str] = []
     files: list[str] = []
@@ -169,7 +169,7 @@ def _sed(words: Sequence[Word]) -> Usage:
         raise Unreadable(
             "sed can write and run, so only printing lines is allowed", f"sed takes {_SED_SYNOPSIS}"
         )
-    return Usage(_argv(words), files=tuple(files), stdin=not files)
+    return ParsedCommand(_argv(words), files=tuple(files), stdin=not files)
 
 
 # --- ps
@@ -183,7 +183,7 @@ _PS_SYNOPSIS = (
 )
 
 
-def _ps(words: Sequence[Word]) -> Usage:
+def _ps(words: Sequence[Word]) -> ParsedCommand:
     """Read the three dialects of ps, and hand it words that it can read in one way only.
 
     When a word is wrong in one dialect, ps reads all words again as BSD options, in which any stray
@@ -218,7 +218,7 @@ def _ps(words: Sequence[Word]) -> Usage:
         raise Unreadable(
             "ps -C goes with --format, --sort and the like only", "write ps -C NAME -o pid,args"
         )
-    return Usage(tuple(argv))
+    return ParsedCommand(tuple(argv))
 
 
 def _ps_cluster(text: str, rest: list[str]) -> list[str]:
@@ -282,7 +282,7 @@ _IP_WORD = re.compile(r"[A-Za-z0-9_.:/@-]+")
 _IP_SYNOPSIS = "[-4 -6 -br -s -d -o -j] addr|route|link [show …]"
 
 
-def _ip(words: Sequence[Word]) -> Usage:
+def _ip(words: Sequence[Word]) -> ParsedCommand:
     _refuse_globs("ip", words)
     rest = [word.text for word in words[1:]]
     while rest and rest[0].startswith("-"):
@@ -303,7 +303,7 @@ def _ip(words: Sequence[Word]) -> Usage:
         )
     if not all(_IP_WORD.fullmatch(text) and not text.startswith("-") for text in rest):
         raise Unreadable("ip: this selection is not known here", f"ip takes {_IP_SYNOPSIS}")
-    return Usage(_argv(words))
+    return ParsedCommand(_argv(words))
 
 
 GRAMMARS: tuple[Grammar, ...] = (

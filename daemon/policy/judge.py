@@ -18,7 +18,7 @@ from daemon.policy.web import Target
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Part:
+class CallPart:
     """What one part of a call would do: one command of a line, or the whole call of another
     tool.
     """
@@ -47,7 +47,7 @@ class Part:
 
 
 def judge(
-    part: Part,
+    part: CallPart,
     rules: Sequence[Rule],
     *,
     routine: str,
@@ -75,7 +75,7 @@ def judge(
     return Verdict(effect=effect, rule=decides.label, reason=reason)
 
 
-def speaks_of(rule: Rule, part: Part) -> bool:
+def speaks_of(rule: Rule, part: CallPart) -> bool:
     """Tell whether a rule for this tool speaks of this part of a call."""
     if not rule.takes(part.words) or (rule.profile and part.misfit is not None):
         return False
@@ -106,7 +106,7 @@ def _speaks_of_target(rule: Rule, target: Target) -> bool:
     )
 
 
-def _why_none(part: Part, rules: Sequence[Rule], routine: str) -> str:
+def _why_none(part: CallPart, rules: Sequence[Rule], routine: str) -> str:
     """Say what kept the nearest allowing rule from speaking of this part."""
     allowing = [
         rule for rule in rules if rule.effect is not Effect.DENY and rule.is_for(part.tool, routine)

@@ -102,7 +102,7 @@ def read(line: str) -> tuple[Pipeline, ...]:
             f"the line is longer than {MAX_LINE} characters", "split it into several calls"
         )
     _refuse_invisible(line)
-    return _Reader(line).pipelines()
+    return _LineParser(line).pipelines()
 
 
 # --- characters
@@ -212,7 +212,7 @@ _REDIRECT = re.compile(r"([0-9]*)(>>|>\||>&|>|<<<|<<|<>|<&|<)")
 _ESCAPED_WORD = re.compile(r"\\([()!])(?=[ \n;|]|$)")
 
 
-class _Reader:
+class _LineParser:
     """Walks once over the line; `self.at` is where it stands."""
 
     def __init__(self, line: str) -> None:

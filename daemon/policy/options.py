@@ -67,7 +67,7 @@ _LONGEST_NAME = (
 
 
 @dataclass(frozen=True, slots=True)
-class Usage:
+class ParsedCommand:
     """What a program would do with its words, as far as a judge must know."""
 
     argv: tuple[str, ...]
@@ -151,7 +151,7 @@ class Program:
     excludes: Callable[[str, bool], Sequence[str]] | None = None
     """How it is told to pass over names, or folders, of a pattern when it reads a tree."""
 
-    def usage(self, words: Sequence[Word]) -> Usage:
+    def usage(self, words: Sequence[Word]) -> ParsedCommand:
         """Say what it would do with these words (its own name first); raise Unreadable if that may
         do harm.
         """
@@ -182,7 +182,7 @@ class Program:
             text for kind, text in parsed.values if kind == "NAMES" and not text.startswith("!")
         ]
         end = parsed.options_end
-        return Usage(
+        return ParsedCommand(
             argv,
             (*values, *files, *no_folders),
             tuple(trees),
@@ -201,7 +201,7 @@ class Program:
         return table(self.options, self.negative).parse(self.name, words)
 
 
-class Table:
+class OptionTable:
     """An allow-list of options, read once."""
 
     def __init__(self, text: str, negative: bool) -> None:
@@ -346,9 +346,9 @@ def _values(name: str, option: _Option, given: Sequence[Word]) -> list[tuple[str
 
 
 @cache
-def table(text: str, negative: bool) -> Table:
+def table(text: str, negative: bool) -> OptionTable:
     """Return the allow-list that a synopsis describes; most are never asked for."""
-    return Table(text, negative)
+    return OptionTable(text, negative)
 
 
 def _refuse_misfit(name: str, kind: str, word: Word, *, of: str = "") -> None:

@@ -15,27 +15,26 @@ from ipaddress import IPv4Network, IPv6Network
 from pathlib import Path
 from typing import Literal
 
-from daemon.definitions.reading import Conflict, load_toml, parse
-from daemon.definitions.reading import Rule as Check
+from daemon.definitions.reading import Conflict, CrossFieldCheck, load_toml, parse
 from daemon.definitions.words import display
 from daemon.errors import ConfigError, Fault
 from daemon.models import Effect, Json, Verdict
 from daemon.policy.globs import Glob, any_covers
-from daemon.policy.judge import Part, judge, speaks_of
+from daemon.policy.judge import CallPart, judge, speaks_of
 from daemon.policy.lexer import Unreadable
 from daemon.policy.policy_file import (
     OF_THE_RUN,
     OTHER,
     TOOLS,
-    Limits,
     PolicyFile,
+    PolicyLimits,
     RoutineTable,
     Rule,
     checks,
     strictness,
 )
 from daemon.policy.profiles import instead_of, read_only
-from daemon.policy.reachable_paths import Place, Reach
+from daemon.policy.reachable_paths import CallPath, Reach
 from daemon.policy.requests import Planned, Request, understand
 from daemon.policy.restrictions import BY_NAME, PRESETS, Autonomy, Manner, OnAsk, Restriction
 from daemon.policy.routine_rules import offers, without_part, without_tool
@@ -85,7 +84,7 @@ class Policy:
     rules: tuple[Rule, ...]
     routines: Mapping[str, RoutineTable]
     reach: Reach
-    limits: Limits
+    limits: PolicyLimits
     default: Effect = Effect.DENY
     autonomy: Autonomy = "full"
     on_ask: OnAsk = "park"
@@ -188,7 +187,7 @@ class Policy:
         return self._lowered(verdict, standing, tool, arguments, tainted=tainted), request.line
 
     def judge_place(
-        self, tool: str, place: Place, *, routine: str, tainted: bool = False
+        self, tool: str, place: CallPath, *, routine: str, tainted: bool = False
     ) -> Verdict:
         """Judge a call by where its path was found to lead, which is not followed again: that is
         what will be opened.
@@ -199,7 +198,7 @@ class Policy:
         if standing.verdict is not None:
             return standing.verdict
         verdict = self._by_rules(
-            (Part(tool=tool, paths=(place.names[:1],)),), standing, tainted=tainted
+            (CallPart(tool=tool, paths=(place.names[:1],)),), standing, tainted=tainted
         )
         return self._lowered(verdict, standing, tool, {}, tainted=tainted)
 
@@ -220,7 +219,9 @@ class Policy:
             file_rules=tuple(rule for rule in self.rules if rule.is_for("file_read", routine)),
         )
 
-    def _by_rules(self, parts: Sequence[Part], standing: _Standing, *, tainted: bool) -> Verdict:
+    def _by_rules(
+        self, parts: Sequence[CallPart], standing: _Standing, *, tainted: bool
+    ) -> Verdict:
         """Return the strictest of what sections and rules say of the parts of a call."""
         tables, rules, routine = standing.tables, standing.rules, standing.restraint.routine
         verdicts = [
@@ -329,13 +330,13 @@ class Policy:
 
     def networks(self, target: Target, routine: str) -> tuple[IPv4Network | IPv6Network, ...]:
         """Return the addresses that are not public and that a request may go to all the same."""
-        part = Part(tool="http_request", target=target)
+        part = CallPart(tool="http_request", target=target)
         speaking = [
             rule for rule in self.rules if rule.is_for(part.tool, routine) and speaks_of(rule, part)
         ]
         return tuple(network for rule in speaking for network in rule.networks)
 
-    def limits_for(self, routine: str) -> Limits:
+    def limits_for(self, routine: str) -> PolicyLimits:
         """Return the limits of one run of a routine."""
         limits = self.limits
         for _, table in self._tables(routine):
@@ -437,7 +438,7 @@ class Policy:
             arguments = {"action": action, TOOLS[tool].object: done_to}
         return understand(tool, arguments, self.reach, self.rules)
 
-    def _instead(self, part: Part, rules: Collection[Rule], *, by_default: bool) -> str:
+    def _instead(self, part: CallPart, rules: Collection[Rule], *, by_default: bool) -> str:
         """Say what would be allowed in place of a part that is not."""
         if TOOLS.get(part.tool, OTHER).acts_on in ("web", "git", "script", "action"):
             if part.misfit is not None:
@@ -495,7 +496,7 @@ def _programs(rules: Collection[Rule]) -> list[str]:
 # ------------------------------------------------------------------------------------
 
 
-def _proofs(workspace: Path, private: Collection[Path]) -> tuple[Check[PolicyFile], ...]:
+def _proofs(workspace: Path, private: Collection[Path]) -> tuple[CrossFieldCheck[PolicyFile], ...]:
     def examples(file: PolicyFile) -> Iterator[Conflict]:
         policy = Policy.of(file, workspace).on_paper()
         for place, table in enumerate(file.rule):
@@ -516,7 +517,7 @@ def _proofs(workspace: Path, private: Collection[Path]) -> tuple[Check[PolicyFil
                         hint="give agents a folder of their own",
                     )
 
-    return (Check(("rule",), examples), Check(("paths.read",), kept_apart))
+    return (CrossFieldCheck(("rule",), examples), CrossFieldCheck(("paths.read",), kept_apart))
 
 
 def refuse_if_open(path: Path) -> None:

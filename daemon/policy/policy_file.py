@@ -13,8 +13,7 @@ from typing import Annotated, Literal, TypeAlias
 from pydantic import AfterValidator, Field
 
 from daemon.definitions.config.tables import is_settable
-from daemon.definitions.reading import Conflict
-from daemon.definitions.reading import Rule as Check
+from daemon.definitions.reading import Conflict, CrossFieldCheck
 from daemon.definitions.values import Items, Table, Wrong
 from daemon.definitions.words import did_you_mean
 from daemon.models import Effect
@@ -23,7 +22,7 @@ from daemon.policy.lexer import Unreadable
 from daemon.policy.profiles import read_only
 from daemon.policy.restrictions import BY_NAME, PRESETS, Autonomy, OnAsk
 from daemon.policy.tables import word_list
-from daemon.policy.web import LOOKING, METHODS, Host, Method
+from daemon.policy.web import LOOKING, METHODS, HostPattern, Method
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +109,7 @@ def _from_the_root(path: str) -> str:
 
 def _sound_host(pattern: str) -> str:
     try:
-        Host.of(pattern)
+        HostPattern.of(pattern)
     except Unreadable as error:
         raise Wrong(error.problem, hint=error.instead) from None
     return pattern
@@ -172,7 +171,7 @@ class RuleTable(Table):
     """Commands or paths that it must not speak of; checked likewise."""
 
 
-class Limits(Table):
+class PolicyLimits(Table):
     """How much one run may do."""
 
     tool_calls: int = Field(default=40, ge=0)
@@ -192,7 +191,7 @@ class Limits(Table):
     any.
     """
 
-    def within(self, other: RoutineLimits) -> Limits:
+    def within(self, other: RoutineLimits) -> PolicyLimits:
         """Return these limits, lowered to those of a routine."""
         lowered = {key: min(getattr(self, key), value) for key, value in other if value is not None}
         return self.model_copy(update=lowered)
@@ -275,7 +274,7 @@ class PolicyFile(Table):
     Where it has none: require = no program runs; prefer = only those that fit a profile. off = none
     is used, and what rules allow runs. No script ever runs without one.
     """
-    limits: Limits = Limits()
+    limits: PolicyLimits = PolicyLimits()
     injection: InjectionTable = InjectionTable()
     paths: PathsTable = PathsTable()
     rule: Items[RuleTable] = ()
@@ -292,7 +291,7 @@ class Rule:
     argv: tuple[frozenset[str], ...] = ()
     profile: bool = False
     paths: tuple[Glob, ...] = ()
-    hosts: tuple[Host, ...] = ()
+    hosts: tuple[HostPattern, ...] = ()
     methods: frozenset[str] = METHODS
     networks: tuple[IPv4Network | IPv6Network, ...] = ()
     routines: tuple[str, ...] = ()
@@ -322,7 +321,7 @@ class Rule:
             argv,
             table.profile is not None,
             tuple(Glob(pattern, fold) for pattern in table.paths),
-            tuple(map(Host.of, table.hosts)),
+            tuple(map(HostPattern.of, table.hosts)),
             frozenset(table.methods) or (LOOKING if effect is Effect.ALLOW else METHODS),
             tuple(map(ip_network, table.networks)),
             table.routines,
@@ -381,7 +380,7 @@ class Rule:
             )
         )
 
-    def _means_all_of(self, host: Host) -> bool:
+    def _means_all_of(self, host: HostPattern) -> bool:
         return any(host.within(ours) for ours in self.hosts)
 
 
@@ -409,7 +408,7 @@ def _wider(ours: str, theirs: str) -> bool:
 # ----------------------------------------------------------------------
 
 
-def checks(known: frozenset[str]) -> tuple[Check[PolicyFile], ...]:
+def checks(known: frozenset[str]) -> tuple[CrossFieldCheck[PolicyFile], ...]:
     """Return the checks across the keys of a policy file; `known` are the tools there are."""
 
     def tools(file: PolicyFile) -> Iterator[Conflict]:
@@ -429,18 +428,20 @@ def checks(known: frozenset[str]) -> tuple[Check[PolicyFile], ...]:
                     yield Conflict(key, "no such tool", pattern, did_you_mean(pattern, known))
 
     return (
-        Check(("rule.tool", "routine.*.tools", "routine.*.tainted_tools"), tools),
-        Check(("autonomy", "routine.*.autonomy"), _only_narrower),
-        Check(
+        CrossFieldCheck(("rule.tool", "routine.*.tools", "routine.*.tainted_tools"), tools),
+        CrossFieldCheck(("autonomy", "routine.*.autonomy"), _only_narrower),
+        CrossFieldCheck(
             ("rule.tool", "rule.argv", "rule.profile", "rule.effect", "rule.paths"), _keys_that_fit
         ),
-        Check(
+        CrossFieldCheck(
             ("rule.tool", "rule.hosts", "rule.methods", "rule.networks", "rule.effect"),
             _hosts_that_fit,
         ),
-        Check(("rule.tool", "rule.argv", "rule.effect"), _actions_that_fit),
-        Check(("rule.argv", "rule.profile", "rule.effect", "rule.tool"), _programs_that_fit),
-        Check(("rule",), _shadowed),
+        CrossFieldCheck(("rule.tool", "rule.argv", "rule.effect"), _actions_that_fit),
+        CrossFieldCheck(
+            ("rule.argv", "rule.profile", "rule.effect", "rule.tool"), _programs_that_fit
+        ),
+        CrossFieldCheck(("rule",), _shadowed),
     )
 
 

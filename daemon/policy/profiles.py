@@ -8,7 +8,7 @@ from typing import Protocol
 
 from daemon.policy import git, grammars, programs
 from daemon.policy.lexer import Unreadable, Word
-from daemon.policy.options import Usage
+from daemon.policy.options import ParsedCommand
 from daemon.policy.tables import load_table
 
 # Programs are run from here and from nowhere else, whatever PATH says; all of them belong to the
@@ -26,7 +26,7 @@ class Allowed(Protocol):
     @property
     def excludes(self) -> Callable[[str, bool], Sequence[str]] | None: ...
 
-    def usage(self, words: Sequence[Word]) -> Usage:
+    def usage(self, words: Sequence[Word]) -> ParsedCommand:
         """Say what it would do with these words; raise Unreadable if that may do harm."""
         ...
 

@@ -25,7 +25,7 @@ MAX_NAMES = 500  # what one * or ? may stand for; every one of them is followed 
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class CallPath:
     """One path of a call."""
 
     asked: str
@@ -58,7 +58,7 @@ class Reach:
     def of(cls, workspace: Path, readable: Sequence[Path] = ()) -> Reach:
         return cls(os.path.realpath(workspace), tuple(os.path.realpath(path) for path in readable))
 
-    def find(self, asked: str, *, writing: bool = False) -> Place:
+    def find(self, asked: str, *, writing: bool = False) -> CallPath:
         """Follow a path; raise Unreadable if it leads to where tools may not go."""
         if not asked or "\0" in asked:
             raise Unreadable(
@@ -73,7 +73,7 @@ class Reach:
             )
         for root in (self.workspace, *(() if writing else self.readable)):
             if _within(real, root):
-                return Place(asked, real, root, self._names(joined, real))
+                return CallPath(asked, real, root, self._names(joined, real))
         raise Unreadable(
             f"{asked} lies outside {self._described(writing=writing)}", self._instead()
         )
@@ -181,7 +181,7 @@ def _code_in(path: str) -> str:
     )
 
 
-def refuse_devices(place: Place) -> None:
+def refuse_devices(place: CallPath) -> None:
     """Refuse what is neither file nor folder: reading it could wait, or go on, for ever."""
     try:
         mode = Path(place.real).stat().st_mode

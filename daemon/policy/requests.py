@@ -16,12 +16,12 @@ from pathlib import Path
 from daemon.models import Effect, Json
 from daemon.policy import git, web
 from daemon.policy.globs import Glob
-from daemon.policy.judge import Part
+from daemon.policy.judge import CallPart
 from daemon.policy.lexer import MAX_WORDS, Command, Joint, Redirect, Unreadable, Word, read
-from daemon.policy.options import Usage
+from daemon.policy.options import ParsedCommand
 from daemon.policy.policy_file import OTHER, TOOLS, Rule
 from daemon.policy.profiles import Allowed, program_name, read_only
-from daemon.policy.reachable_paths import Place, Reach, refuse_devices
+from daemon.policy.reachable_paths import CallPath, Reach, refuse_devices
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -33,12 +33,12 @@ class PlannedCommand:
     argv: tuple[str, ...]
     """The first word may be an absolute path in a system folder."""
     redirects: tuple[Redirect, ...]
-    stdin: Place | None
+    stdin: CallPath | None
     answers: tuple[int, ...]
     """Exit codes that are no failure."""
     reads_only: bool = False
     """Its words fit a profile, so it changes nothing."""
-    folder: Place | None = None
+    folder: CallPath | None = None
     """Tool git: the repository; every other command starts in the workspace."""
     denied: tuple[str, ...] = ()
     """Program git: patterns of the files in the repository that must not be shown."""
@@ -56,7 +56,7 @@ class Planned:
 class Request:
     """One call, understood."""
 
-    parts: tuple[Part, ...]
+    parts: tuple[CallPart, ...]
     line: tuple[Planned, ...] = ()
     """Tool shell: what runs."""
 
@@ -75,7 +75,7 @@ def understand(
     """
     subject = TOOLS.get(tool, OTHER)
     if subject.acts_on == "nothing":
-        return Request(parts=(Part(tool=tool),))
+        return Request(parts=(CallPart(tool=tool),))
     asked = (
         arguments.get(subject.argument, subject.default) if isinstance(arguments, dict) else None
     )
@@ -91,7 +91,7 @@ def understand(
         done_to = arguments.get(subject.object)
         return Request(
             parts=(
-                Part(
+                CallPart(
                     tool=tool,
                     words=(asked, done_to) if isinstance(done_to, str) and done_to else (asked,),
                 ),
@@ -99,16 +99,18 @@ def understand(
         )
     if subject.acts_on == "web":
         return Request(
-            parts=(Part(tool=tool, target=web.target(asked, str(arguments.get("method", "GET")))),)
+            parts=(
+                CallPart(tool=tool, target=web.target(asked, str(arguments.get("method", "GET")))),
+            )
         )
     return Request(parts=(_path(tool, asked, reach, writing=subject.acts_on == "writing"),))
 
 
-def _path(tool: str, asked: str, reach: Reach, *, writing: bool) -> Part:
+def _path(tool: str, asked: str, reach: Reach, *, writing: bool) -> CallPart:
     try:
-        return Part(tool=tool, paths=(reach.find(asked, writing=writing).names,))
+        return CallPart(tool=tool, paths=(reach.find(asked, writing=writing).names,))
     except Unreadable as refusal:
-        return Part(tool=tool, paths=((asked,),), refusal=refusal)
+        return CallPart(tool=tool, paths=((asked,),), refusal=refusal)
 
 
 def _script(name: str, arguments: object) -> Request:
@@ -116,7 +118,7 @@ def _script(name: str, arguments: object) -> Request:
     words = [word for word in given if isinstance(word, str)]
     if len(words) < len(given):
         raise Unreadable("the arguments of a script are texts", 'write "arguments": ["one", "two"]')
-    return Request(parts=(Part(tool="script", words=(name, *words) if name else ()),))
+    return Request(parts=(CallPart(tool="script", words=(name, *words) if name else ()),))
 
 
 def _git(
@@ -155,7 +157,7 @@ def _git(
     names = {
         path: reach.find(str(Path(place.real, path))).names for path in (*usage.files, *usage.trees)
     }
-    part = Part(
+    part = CallPart(
         tool="git",
         words=asked,
         paths=(place.names, *(names[path] for path in (*usage.files, *usage.trees) if path != ".")),
@@ -183,7 +185,7 @@ def _denying(rules: Sequence[Rule]) -> tuple[Glob, ...]:
     )
 
 
-def _in_repository(globs: Sequence[Glob], place: Place, reach: Reach) -> tuple[str, ...]:
+def _in_repository(globs: Sequence[Glob], place: CallPath, reach: Reach) -> tuple[str, ...]:
     """Return the patterns of what globs cover in a repository, relative to it; raise Unreadable for
     all of it.
     """
@@ -239,7 +241,7 @@ def _is_path(reach: Reach) -> Callable[[str], bool]:
 
 
 def _line(line: str, reach: Reach, rules: Sequence[Rule], file_rules: Sequence[Rule]) -> Request:
-    parts: list[Part] = []
+    parts: list[CallPart] = []
     planned: list[Planned] = []
     for pipeline in read(line):
         commands = [
@@ -264,11 +266,11 @@ def _command(
     file_rules: Sequence[Rule],
     *,
     piped: bool,
-) -> tuple[Part, PlannedCommand]:
+) -> tuple[CallPart, PlannedCommand]:
     words = tuple(_expanded(command.words, reach))
     name = words[0].text
     refusal: Unreadable | None = None
-    stdin: Place | None = None
+    stdin: CallPath | None = None
     try:
         name = program_name(name)
         if command.stdin and command.stdin.text != os.devnull:
@@ -305,7 +307,7 @@ def _command(
         ]
         end = len(argv) if usage.options_end is None else usage.options_end
         argv = (*argv[:end], *dict.fromkeys(options), *argv[end:])
-    part = Part(
+    part = CallPart(
         tool="shell",
         words=asked,
         paths=tuple(place.names for place in (*places, *([stdin] if stdin else ()))),
@@ -329,7 +331,7 @@ def _command(
     )
 
 
-def _trees(usage: Usage, reach: Reach) -> Iterator[tuple[str, ...]]:
+def _trees(usage: ParsedCommand, reach: Reach) -> Iterator[tuple[str, ...]]:
     """Yield the folders of which every file is read, each under its names; nothing lies beneath a
     file.
     """
@@ -353,9 +355,9 @@ def _expanded(words: Sequence[Word], reach: Reach) -> Iterator[Word]:
 
 def _usage(
     allowed: Allowed | None, words: Sequence[Word], reach: Reach
-) -> tuple[Usage, tuple[Place, ...], Unreadable | None]:
+) -> tuple[ParsedCommand, tuple[CallPath, ...], Unreadable | None]:
     """Return how a command fits its profile, and the files it reads; or why it does not fit."""
-    bare = Usage(tuple(word.text for word in words))
+    bare = ParsedCommand(tuple(word.text for word in words))
     if allowed is None:
         return bare, (), Unreadable(f"{words[0].text} is not in the profile read-only")
     try:

@@ -10,9 +10,9 @@ from fnmatch import fnmatchcase
 
 from daemon.models import Effect, Verdict
 from daemon.policy.globs import Glob, any_covers
-from daemon.policy.judge import Part
+from daemon.policy.judge import CallPart
 from daemon.policy.policy_file import OTHER, TOOLS, RoutineTable
-from daemon.policy.web import Host
+from daemon.policy.web import HostPattern
 
 
 def offers(table: RoutineTable, tool: str) -> bool:
@@ -27,7 +27,7 @@ def without_tool(table: RoutineTable, tool: str, routine: str) -> Verdict | None
     return _denied(routine, f"{routine} may not use {tool}", table.tools or ("finish",))
 
 
-def without_part(table: RoutineTable, part: Part, routine: str) -> Verdict | None:
+def without_part(table: RoutineTable, part: CallPart, routine: str) -> Verdict | None:
     """Return the refusal of one part of a call that lies outside the confines of its routine; None
     if it does not.
     """
@@ -36,7 +36,7 @@ def without_part(table: RoutineTable, part: Part, routine: str) -> Verdict | Non
         if not any(words[: len(each.split())] == tuple(each.split()) for each in table.commands):
             return _denied(routine, f"{routine} may not run {' '.join(words[:2])}", table.commands)
     if part.target is not None and table.hosts is not None:
-        meant = any(Host.of(each).means(part.target) for each in table.hosts)
+        meant = any(HostPattern.of(each).means(part.target) for each in table.hosts)
         if not meant:
             return _denied(routine, f"{routine} may not ask {part.target.origin}", table.hosts)
     if TOOLS.get(part.tool, OTHER).acts_on == "writing" and table.write is not None:

@@ -127,7 +127,7 @@ def _ascii(host: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Host:
+class HostPattern:
     """Which hosts one word of a rule stands for."""
 
     pattern: str
@@ -138,7 +138,7 @@ class Host:
     """None: 80 and 443."""
 
     @classmethod
-    def of(cls, pattern: str) -> Host:
+    def of(cls, pattern: str) -> HostPattern:
         """Read a word such as `api.example.org`, `*.example.org`, `[::1]:8080` or `*`; raise
         Unreadable for others.
         """
@@ -161,7 +161,7 @@ class Host:
             return not self.name or asked.host.endswith(f".{self.name}")
         return asked.host == self.name
 
-    def within(self, other: Host) -> bool:
+    def within(self, other: HostPattern) -> bool:
         """Tell whether another one stands for every host that this one stands for."""
         if other.port is not None and other.port != self.port:
             return False

@@ -17,16 +17,17 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
 from daemon.definitions.config.config import Config
 from daemon.definitions.config.tables import BudgetConfig
-from daemon.definitions.reading import Conflict, Rule
-from daemon.definitions.routines.routine import Budget, Definition, Routine
+from daemon.definitions.reading import Conflict, CrossFieldCheck
+from daemon.definitions.routines.routine import Budget, Routine, RoutineDefinition
 from daemon.errors import OverBudget
 from daemon.providers.pricing import NANO, Prices, Rates
-from daemon.store.spending import Limit
+from daemon.store.spending import SpendingLimit
+from daemon.system.clock import Clock
 
 if TYPE_CHECKING:
     from daemon.store.journal import Journal
@@ -40,10 +41,6 @@ MOST = 16_384
 # Seconds between looks at what other processes have under way: each end of a call is told, this is
 # for those missed.
 LOOK = 5.0
-
-
-class Clock(Protocol):
-    def now(self) -> datetime: ...
 
 
 @dataclass(kw_only=True, slots=True)
@@ -134,7 +131,7 @@ class Reservation:
     tokens: int
     max_tokens: int
     tallies: tuple[Tally, ...] = field(repr=False)
-    limits: tuple[Limit, ...] = ()
+    limits: tuple[SpendingLimit, ...] = ()
     """What must still hold as it is written down, where others spend too."""
 
 
@@ -239,7 +236,7 @@ class BudgetLedger:
             tally.held_cost += cost
             tally.held_tokens += size + tokens
         limits = tuple(
-            Limit(since=cap.since, routine=cap.routine, most=cap.limit, dollars=cap.dollars)
+            SpendingLimit(since=cap.since, routine=cap.routine, most=cap.limit, dollars=cap.dollars)
             for cap in caps
             if self._shared and cap.since
         )
@@ -404,13 +401,13 @@ def _cap(
     )
 
 
-def priced(config: Config) -> tuple[Rule[Definition], ...]:
+def priced(config: Config) -> tuple[CrossFieldCheck[RoutineDefinition], ...]:
     """Return more rules for `load_folder`: where dollars are capped, every model that may be asked
     needs a price.
     """
     prices = Prices(config)
 
-    def check(routine: Definition) -> Iterator[Conflict]:
+    def check(routine: RoutineDefinition) -> Iterator[Conflict]:
         run, whole = routine.run, config.budget
         own = [
             f"run.budget.{key}"
@@ -440,4 +437,4 @@ def priced(config: Config) -> tuple[Rule[Definition], ...]:
                     hint=hint,
                 )
 
-    return (Rule(("run.budget", "run.provider", "run.model", "run.fallback"), check),)
+    return (CrossFieldCheck(("run.budget", "run.provider", "run.model", "run.fallback"), check),)

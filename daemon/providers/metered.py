@@ -25,7 +25,7 @@ _MARGIN = 1.25
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _Call:
+class _MeteredCall:
     """One call under way."""
 
     at: datetime
@@ -103,17 +103,17 @@ class MeteredProvider(DelegatingProvider):
 
     async def _begin(
         self, messages: Sequence[LLMMessage], functions: Sequence[Json] | None, kw: Json
-    ) -> tuple[_Call, Json]:
+    ) -> tuple[_MeteredCall, Json]:
         now = self._budget_ledger.clock.now()
         if not self._budget_ledger.capped(self._account, by_tokens=True):
-            return _Call(at=now), kw
+            return _MeteredCall(at=now), kw
         capped = self._budget_ledger.capped(self._account)
         size = self._size(messages, functions)
         rates = await self._prices.soon(self.name, self.model_name) if capped else None
         wanted = kw.get("max_tokens") or self.inner.max_tokens
         held, number = await self._set_aside(now, rates, size=size, wanted=wanted, written=capped)
         self._sent, self._shortened = held.max_tokens, held.max_tokens < (wanted or MOST)
-        return _Call(at=now, held=held, number=number, size=size), kw | {
+        return _MeteredCall(at=now, held=held, number=number, size=size), kw | {
             "max_tokens": held.max_tokens
         }
 
@@ -138,7 +138,7 @@ class MeteredProvider(DelegatingProvider):
             if number is not None:  # else another process was first
                 return held, number
 
-    async def _answered(self, call: _Call, response: LLMResponse, messages: int) -> None:
+    async def _answered(self, call: _MeteredCall, response: LLMResponse, messages: int) -> None:
         usage = response.usage
         self._counted = messages + 1, usage.input + usage.output
         rates = await self._prices.soon(self.name, self.model_name)
@@ -146,7 +146,7 @@ class MeteredProvider(DelegatingProvider):
 
     def _failed(
         self,
-        call: _Call,
+        call: _MeteredCall,
         error: BaseException,
         messages: Sequence[LLMMessage],
         functions: Sequence[Json] | None,
@@ -161,7 +161,7 @@ class MeteredProvider(DelegatingProvider):
         else:
             self._write(call, Called.UNKNOWN, Usage(input=self._size(messages, functions)), None)
 
-    def _write(self, call: _Call, outcome: Called, usage: Usage, cost: int | None) -> None:
+    def _write(self, call: _MeteredCall, outcome: Called, usage: Usage, cost: int | None) -> None:
         self._budget_ledger.settle(
             call.held, self._account, call.at, cost=cost or 0, tokens=usage.total
         )

@@ -15,7 +15,13 @@ import structlog
 
 from daemon.errors import ProviderError
 from daemon.models import LLMResponse
-from daemon.providers.vendor import CONNECT_TIMEOUT, Answer, Incoming, VendorProvider, in_thread
+from daemon.providers.vendor import (
+    CONNECT_TIMEOUT,
+    Incoming,
+    RawResponse,
+    VendorProvider,
+    in_thread,
+)
 from daemon.providers.wire.base import ChatRequest
 from daemon.providers.wire.chat import CHAT
 from daemon.system.http_body import ACCEPT_ENCODING, limited, parse_json, read_limited
@@ -55,16 +61,16 @@ class OpenSourceProvider(VendorProvider):
                 )
             return self._clients
 
-    async def _get(self, path: str) -> Answer:
+    async def _get(self, path: str) -> RawResponse:
         return await self._answer("GET", self.base_url + path)
 
-    async def _post(self, path: str, body: bytes) -> Answer:
+    async def _post(self, path: str, body: bytes) -> RawResponse:
         return await self._answer("POST", self.base_url + path, body)
 
-    async def _answer(self, method: str, url: str, body: bytes | None = None) -> Answer:
+    async def _answer(self, method: str, url: str, body: bytes | None = None) -> RawResponse:
         async with self._response(method, url, body) as response:
             content = await read_limited(response.aiter_raw(), response.headers, self.max_answer)
-            return Answer(response.status_code, response.headers, content)
+            return RawResponse(response.status_code, response.headers, content)
 
     @asynccontextmanager
     async def _stream(self, path: str, body: bytes) -> AsyncIterator[Incoming]:

@@ -15,7 +15,13 @@ from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from daemon.providers.vendor import CONNECT_TIMEOUT, Answer, Incoming, VendorProvider, in_thread
+from daemon.providers.vendor import (
+    CONNECT_TIMEOUT,
+    Incoming,
+    RawResponse,
+    VendorProvider,
+    in_thread,
+)
 from daemon.system.http_body import ACCEPT_ENCODING
 from daemon.system.http_client import KEEPALIVE, connection_settings
 
@@ -110,15 +116,15 @@ class SdkProvider(VendorProvider):
         )
         return client
 
-    async def _get(self, path: str) -> Answer:
+    async def _get(self, path: str) -> RawResponse:
         client = self._client or await self._open()
         response = await self._response(client.get(path, cast_to=_raw_response()))
-        return Answer(response.status_code, response.headers, response.content)
+        return RawResponse(response.status_code, response.headers, response.content)
 
-    async def _post(self, path: str, body: bytes) -> Answer:
+    async def _post(self, path: str, body: bytes) -> RawResponse:
         client = self._client or await self._open()
         response = await self._response(client.post(path, content=body, cast_to=_raw_response()))
-        return Answer(response.status_code, response.headers, response.content)
+        return RawResponse(response.status_code, response.headers, response.content)
 
     @asynccontextmanager
     async def _stream(self, path: str, body: bytes) -> AsyncIterator[Incoming]:

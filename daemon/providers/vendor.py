@@ -40,7 +40,7 @@ from daemon.providers.base import ListedModel, LLMProvider
 from daemon.providers.capabilities import capabilities as capabilities_of
 from daemon.providers.strict_schemas import loosened, mended, strictly
 from daemon.providers.wire.base import ChatRequest, StreamAssembler, WireFormat
-from daemon.providers.wire.sse import Event, Reader
+from daemon.providers.wire.sse import Event, EventStreamParser
 from daemon.system.http_body import BodyTooLarge, parse_json
 from daemon.telemetry.log import is_heard
 
@@ -73,7 +73,7 @@ _LONGEST_REASON = 200
 _OF_FORM = (KeyError, IndexError, TypeError, ValueError, AttributeError, RecursionError)
 
 
-class Answer(NamedTuple):
+class RawResponse(NamedTuple):
     """What came back, whatever its status."""
 
     status: int
@@ -221,13 +221,13 @@ class VendorProvider(LLMProvider):
                     ):
                         # an error, or a server that does not stream
                         content = b"".join([piece async for piece in self._patiently(incoming)])
-                        answer = Answer(incoming.status, incoming.headers, content)
+                        answer = RawResponse(incoming.status, incoming.headers, content)
                         response = await _in_thread_if_large(
                             len(content), lambda: self._read(answer, question)
                         )
                         yield Chunk(delta=response.content, thinking=response.reasoning)
                     else:
-                        pieces, reader = self.wire.pieces(), Reader(self.max_answer)
+                        pieces, reader = self.wire.pieces(), EventStreamParser(self.max_answer)
                         with _unsure_from_here():
                             async for chunk in self._chunks(incoming, reader, pieces):
                                 yield chunk
@@ -301,11 +301,11 @@ class VendorProvider(LLMProvider):
                 raise _misread(answer.content, _request_id(answer.headers)) from error
 
     @abstractmethod
-    async def _get(self, path: str) -> Answer:
+    async def _get(self, path: str) -> RawResponse:
         """Fetch something; raises Transport if nothing came."""
 
     @abstractmethod
-    async def _post(self, path: str, body: bytes) -> Answer:
+    async def _post(self, path: str, body: bytes) -> RawResponse:
         """Send a body and return what came back; raises Transport if nothing did."""
 
     @abstractmethod
@@ -378,7 +378,7 @@ class VendorProvider(LLMProvider):
         )
         return replace(response, function_calls=tuple(calls))
 
-    async def _sent(self, body: bytes) -> Answer:
+    async def _sent(self, body: bytes) -> RawResponse:
         try:
             async with asyncio.timeout(self._timeout):
                 return await self._post(self.wire.path, body)
@@ -414,7 +414,7 @@ class VendorProvider(LLMProvider):
                 yield piece
 
     async def _chunks(
-        self, incoming: Incoming, reader: Reader, pieces: StreamAssembler
+        self, incoming: Incoming, reader: EventStreamParser, pieces: StreamAssembler
     ) -> AsyncIterator[Chunk]:
         """Yield what can be shown of a streamed answer, until its end."""
         try:
@@ -462,10 +462,10 @@ class VendorProvider(LLMProvider):
             raise Transport(
                 "the answer broke off before its end", request_id=_request_id(incoming.headers)
             )
-        return self._read(Answer(200, incoming.headers, b""), question, whole)
+        return self._read(RawResponse(200, incoming.headers, b""), question, whole)
 
     def _read(
-        self, answer: Answer, question: ChatRequest, streamed: Json | None = None
+        self, answer: RawResponse, question: ChatRequest, streamed: Json | None = None
     ) -> LLMResponse:
         """Read an answer; `streamed` is what one came to that has no content of its own."""
         if answer.status != 200:

@@ -22,7 +22,7 @@ import structlog
 from daemon.agent.agent import Agent
 from daemon.agent.conversations.conversations import ASK, Talk
 from daemon.agent.conversations.sessions import Past
-from daemon.agent.loop import Limits
+from daemon.agent.loop import LoopLimits
 from daemon.agent.prompt import Persona, PromptContext
 from daemon.agent.tool_calls import DenyApprovals, ToolCallRunner
 from daemon.definitions.config.config import Config
@@ -67,7 +67,7 @@ from daemon.runs.approvals.notice import waiting_notice
 from daemon.runs.events import Events
 from daemon.runs.images import Pictures, look_at
 from daemon.runs.rehearsal.dry_run import REHEARSAL, DryRunToolExecutor, NobodyNeeded
-from daemon.runs.run import Record, StepRecorder
+from daemon.runs.run import StepLog, StepRecorder
 from daemon.sandbox.current import SandboxDetection
 from daemon.store.journal import Journal
 from daemon.store.runs import newest
@@ -162,7 +162,7 @@ class RunHost:
         self._begun: dict[str, Routine] = {}
         self._accounts = WeakValueDictionary[str, RunBudget]()
         """Of the runs under way."""
-        self.backoff = Limits().backoff
+        self.backoff = LoopLimits().backoff
         """Seconds before a model is asked a second time; tests have less patience."""
         self.room_every = ROOM_EVERY
         self.journal, self.events, self.owner = rooms.journal, rooms.events, rooms.owner
@@ -285,7 +285,9 @@ class RunHost:
             stamp=self._stamp,
         )
 
-    async def agent_for(self, run: Run, routine: Routine, record: Record, deadline: float) -> Agent:
+    async def agent_for(
+        self, run: Run, routine: Routine, record: StepLog, deadline: float
+    ) -> Agent:
         """Return the agent of this run; one that was begun goes on from its steps."""
         spec, rooms = routine.run, self._rooms
         provider, *fallback = self._metered(run, routine)
@@ -325,7 +327,7 @@ class RunHost:
             tool_context=self._tool_context(run, routine, record.steps),
             offered=offered,
             required_tools=spec.required_tools,
-            limits=Limits(
+            limits=LoopLimits(
                 max_iterations=spec.max_iterations,
                 max_tool_calls=min(
                     spec.max_tool_calls, rooms.policy.limits_for(routine.under).tool_calls

@@ -131,7 +131,7 @@ class StepRecorder:
                 self._events.publish(self._run.id, event)
 
 
-class Record(Protocol):
+class StepLog(Protocol):
     """Where the steps of one run go, and what it has done so far."""
 
     @property
@@ -165,7 +165,7 @@ class Around(Protocol):
         """Hands whose `shell` tells the exit code."""
 
     async def agent_for(
-        self, run: Run, routine: Routine, record: Record, deadline: float
+        self, run: Run, routine: Routine, record: StepLog, deadline: float
     ) -> Agent: ...
     async def pictures(self, routine: Routine, run: Run, given: Any) -> Pictures:
         """Return what the model of a run is to see; `given` is what the event brought along that
@@ -347,7 +347,7 @@ async def _attempt(run: Run, routine: Routine, host: Host) -> Run:
 
 
 async def answer(
-    run: Run, routine: Routine, around: Around, record: Record, deadline: float
+    run: Run, routine: Routine, around: Around, record: StepLog, deadline: float
 ) -> tuple[Reply, Agent] | str:
     """Gate, gather, gate, ask; return the reply and who gave it, or why the gate stays closed.
 

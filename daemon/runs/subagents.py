@@ -30,7 +30,7 @@ LONGEST = 50_000  # characters of a report that the parent reads
 LONGEST_REST = 60.0  # seconds
 
 
-class Delegation:
+class SubagentRunner:
     """Begins and lives the children of the runs of this process."""
 
     def __init__(self, host: RunHost) -> None:

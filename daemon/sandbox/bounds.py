@@ -15,7 +15,7 @@ but the option profiles of the policy; or the policy wants none.
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Limits:
+class ProgramLimits:
     """How much one program may use, each process by itself."""
 
     seconds: int = 120
@@ -42,4 +42,4 @@ class Bounds:
     """It is there to look at the machine (ps, df, journalctl): its processes, mounts and services
     are not hidden.
     """
-    limits: Limits = Limits()
+    limits: ProgramLimits = ProgramLimits()

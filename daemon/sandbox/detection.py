@@ -25,7 +25,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from daemon.sandbox import confine
-from daemon.sandbox.bounds import Bounds, Limits, Mode
+from daemon.sandbox.bounds import Bounds, Mode, ProgramLimits
 from daemon.sandbox.running import Running, run
 from daemon.sandbox.sandbox import Probe, Sandbox, UnusableSandbox, User
 
@@ -42,7 +42,7 @@ PROBES = (
 """What a sandbox must not let a program do."""
 
 BWRAP = ("/usr/bin/bwrap", "/usr/local/bin/bwrap", "/bin/bwrap")
-_LIMITS = Limits(seconds=10, memory=256 << 20)
+_LIMITS = ProgramLimits(seconds=10, memory=256 << 20)
 # Far more than it takes: what is found holds for as long as the daemon lives, and a machine that
 # boots is busy.
 _SECONDS = 60.0

@@ -8,7 +8,7 @@ import codecs
 import re
 
 
-class Output:
+class BoundedOutput:
     """Takes any number of bytes and keeps at most `limit` of them: the first half and the last."""
 
     def __init__(self, limit: int) -> None:

@@ -19,7 +19,7 @@ from typing import Any, Literal
 
 from daemon.models import Json
 from daemon.sandbox import supervisor
-from daemon.sandbox.output import Output
+from daemon.sandbox.output import BoundedOutput
 
 _PIECE = 1 << 16
 # The supervisor kills what it started within 2 s; then we do it ourselves.
@@ -50,14 +50,14 @@ class Running:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Ended:
+class CommandResult:
     """How a line ended."""
 
     code: int
     """The exit code of the last program, 128 + N if signal N killed it."""
     last: tuple[int, int]
     """Which program that was: the pipeline, and its place there."""
-    output: Output
+    output: BoundedOutput
     stopped: Literal["", "time", "flood"] = ""
     left: tuple[int, ...] = ()
     """Processes that would not die; they hang in the kernel."""
@@ -71,7 +71,7 @@ async def run(
     seconds: float,
     output_bytes: int,
     flood: int = FLOOD,
-) -> Ended:
+) -> CommandResult:
     """Run pipelines, each with its joint (`;`, `&&` or `||`).
 
     Whether it returns or is cancelled, nothing is left.
@@ -86,7 +86,7 @@ async def run(
             (joint, [_as_plan(each) for each in commands]) for joint, commands in pipelines
         ],
     }
-    line = _Line(folder, plan, files, Output(output_bytes), flood)
+    line = _Line(folder, plan, files, BoundedOutput(output_bytes), flood)
     stopped: Literal["", "time", "flood"] = ""
     try:
         async with asyncio.timeout(seconds):
@@ -130,7 +130,7 @@ class _Line:
     """One supervisor and the three pipes to it."""
 
     def __init__(
-        self, folder: Path, plan: Json, files: Sequence[int], output: Output, flood: int
+        self, folder: Path, plan: Json, files: Sequence[int], output: BoundedOutput, flood: int
     ) -> None:
         self.output, self._flood = output, flood
         self.enough = asyncio.Event()
@@ -231,13 +231,13 @@ class _Line:
             while not self.flooded and (data := os.read(self._reading, _PIECE)):
                 self.output.add(data)
 
-    def result(self, stopped: Literal["", "time", "flood"]) -> Ended:
+    def result(self, stopped: Literal["", "time", "flood"]) -> CommandResult:
         try:
             report = marshal.loads(self._report)  # noqa: S302  # our own supervisor wrote it
         except (EOFError, ValueError, TypeError):  # it was killed, or could not start and said why
             self.output.add(self._report)
             report = {"code": 128 + 9}
-        return Ended(
+        return CommandResult(
             code=report["code"],
             last=report.get("last", (0, 0)),
             output=self.output,

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 from daemon.models import Json
 from daemon.sandbox import confine
-from daemon.sandbox.bounds import Bounds, Level, Limits
+from daemon.sandbox.bounds import Bounds, Level, ProgramLimits
 from daemon.sandbox.system_paths import (
     DEVICES,
     OF_THE_MACHINE,
@@ -180,7 +180,7 @@ def _writable(workspace: str) -> Iterator[tuple[str, str]]:
         yield from ((entry.path, confine.INSIDE) for entry in entries if entry.name != ".git")
 
 
-def _limits(limits: Limits) -> Iterator[tuple[int, int]]:
+def _limits(limits: ProgramLimits) -> Iterator[tuple[int, int]]:
     yield resource.RLIMIT_CPU, limits.seconds + 1
     yield resource.RLIMIT_DATA, limits.memory
     yield resource.RLIMIT_AS, limits.memory * _ADDRESSES

@@ -29,12 +29,12 @@ from daemon.models import Json, Run, ToolContext
 from daemon.scheduler.routine_times import schedule_of
 
 if TYPE_CHECKING:
-    from daemon.definitions.reading import Rule
-    from daemon.definitions.routines.routine import Definition
+    from daemon.definitions.reading import CrossFieldCheck
+    from daemon.definitions.routines.routine import RoutineDefinition
     from daemon.policy.policy import Policy
     from daemon.scheduler.engine import RoutineEngine
     from daemon.store.journal import Journal
-    from daemon.tools.builtin.routine import Wish
+    from daemon.tools.builtin.routine import RoutineProposal
 
 BY_AGENT = "agent"
 """The trigger of a run that another run has started."""
@@ -58,7 +58,7 @@ class AgentRoutines:
     policy: Callable[[], Policy]
     maker_of: Callable[[Run], Awaitable[Routine]]
     """The routine of a run, as it began it."""
-    rules: Callable[[], tuple[Rule[Definition], ...]]
+    rules: Callable[[], tuple[CrossFieldCheck[RoutineDefinition], ...]]
     """What any routine is checked against."""
     reload: Callable[[], Awaitable[None]]
     """Take up what has changed in the folders."""
@@ -80,7 +80,7 @@ class AgentRoutines:
             "definition": routine.model_dump(mode="json", exclude_none=True),
         }
 
-    async def create(self, context: ToolContext, wish: Wish) -> Json:
+    async def create(self, context: ToolContext, wish: RoutineProposal) -> Json:
         """Write a routine as an agent wants it and take it up; ToolFailed, with all that is wrong
         with it.
         """
@@ -275,7 +275,7 @@ class AgentRoutines:
 
 
 def _composed(
-    wish: Wish, maker: Routine, run: Run, *, tainted: bool, zone: ZoneInfo
+    wish: RoutineProposal, maker: Routine, run: Run, *, tainted: bool, zone: ZoneInfo
 ) -> dict[str, Any]:
     """Return the file of a routine: what is wished for, as far as its maker has it."""
     if not wish.prompt.strip() or not wish.when.strip():
@@ -319,7 +319,7 @@ def _composed(
     return data
 
 
-def _tools(wish: Wish, mine: tuple[str, ...]) -> Iterator[str]:
+def _tools(wish: RoutineProposal, mine: tuple[str, ...]) -> Iterator[str]:
     """Yield the tools of a new routine: of its maker's those that are wished for, but never what
     makes routines.
     """
@@ -332,7 +332,7 @@ def _tools(wish: Wish, mine: tuple[str, ...]) -> Iterator[str]:
         yield tool
 
 
-def _targets(wish: Wish, maker: Routine) -> Iterator[Json]:
+def _targets(wish: RoutineProposal, maker: Routine) -> Iterator[Json]:
     """Yield where the reports of a new routine go: to its maker's own targets, in files of their
     own.
     """

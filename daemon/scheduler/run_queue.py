@@ -31,7 +31,7 @@ log = structlog.get_logger()
 NEVER = datetime.min.replace(tzinfo=UTC)
 
 
-class Executor(Protocol):
+class RunQueue(Protocol):
     """Where the engine hands a run on."""
 
     async def submit(self, run: Run) -> None: ...
@@ -59,7 +59,7 @@ def one_lane(_run: Run) -> Lane:
     return Lane()
 
 
-class LocalExecutor:
+class LocalRunQueue:
     """Live runs as tasks of this process, at most `max_concurrent` at a time.
 
     Two runs of one routine never live beside each other: what queues or cancels its forerunner

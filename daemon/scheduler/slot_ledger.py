@@ -35,8 +35,8 @@ from daemon.scheduler.backoff import FailureBackoff
 from daemon.scheduler.routine_times import named, schedule_of, starts_by_itself
 from daemon.scheduler.skip_reasons import UNREHEARSED, Afford, Gates, SkipReason, anything, rule_of
 from daemon.scheduler.slots import (
+    SkippedSlots,
     SlotDecision,
-    Stretch,
     apart,
     between,
     settle,
@@ -398,7 +398,7 @@ class Ledger:
         if self._clock.now() < self._seen:  # put back, and nobody has told us yet
             await self.realign()
         now = self._seen = self._clock.now()
-        stretches: list[tuple[str, Stretch]] = []
+        stretches: list[tuple[str, SkippedSlots]] = []
         claims: list[Claim] = []
         floors: dict[str, datetime] = {}
         await self._end_pauses(names, now)
@@ -437,7 +437,7 @@ class Ledger:
             )
         return known[like]
 
-    async def _account(self, stretches: Sequence[tuple[str, Stretch]]) -> None:
+    async def _account(self, stretches: Sequence[tuple[str, SkippedSlots]]) -> None:
         if not stretches:
             return
         # Years of slots are counted day by day: not on the loop.
@@ -470,7 +470,7 @@ class Ledger:
                     count=portion.count,
                 )
 
-    def _count(self, name: str, stretch: Stretch) -> int:
+    def _count(self, name: str, stretch: SkippedSlots) -> int:
         return 1 + self.schedules[name].count(stretch.first, stretch.last)
 
     async def _hindrance(self, name: str, now: datetime) -> SkipReason | None:
@@ -595,7 +595,7 @@ class Ledger:
 
 # What is to be written down: slots without a run, slots with one, and how far that settles each
 # routine.
-_Decided: TypeAlias = tuple[list[tuple[str, Stretch]], list[Claim], dict[str, datetime]]
+_Decided: TypeAlias = tuple[list[tuple[str, SkippedSlots]], list[Claim], dict[str, datetime]]
 # What is due at one moment, by schedule, floor and pause: those who share them share the answer.
 _Known: TypeAlias = dict[tuple[int, datetime, bool], SlotDecision | None]
 MOST_BESIDE: Mapping[str, int | None] = {"skip": 0, "queue_one": 1, "cancel_previous": None}

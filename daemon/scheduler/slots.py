@@ -28,7 +28,7 @@ LONGEST_APART = timedelta(minutes=2)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Stretch:
+class SkippedSlots:
     """Slots in a row that are not started, all for one reason."""
 
     first: datetime
@@ -45,7 +45,7 @@ class SlotDecision:
 
     slot: datetime
     """The latest one: the next floor."""
-    stretches: tuple[Stretch, ...] = ()
+    stretches: tuple[SkippedSlots, ...] = ()
     start: Outcome | None = None
     """How the latest slot starts, if it may: on time, late or caught up."""
     lateness: float = 0.0
@@ -72,7 +72,7 @@ def settle(
         return SlotDecision(
             slot=slot, stretches=(_stretch(first, slot, Outcome.MISSED, Reason.DOWN),)
         )
-    earlier: tuple[Stretch, ...] = ()
+    earlier: tuple[SkippedSlots, ...] = ()
     if first < slot:
         earlier = (
             _stretch(first, schedule.prev(slot - INSTANT) or first, Outcome.MISSED, Reason.DOWN),
@@ -174,12 +174,12 @@ def next_moment(schedule: Schedule, name: str, number: int, after: datetime) -> 
 
 def skipped(
     slot: datetime, reason: Reason, *, since: datetime | None = None, rule: str | None = None
-) -> Stretch:
+) -> SkippedSlots:
     """Return the account of a slot that was let pass, or of all from `since` to it."""
-    return Stretch(
+    return SkippedSlots(
         first=since or slot, last=slot, outcome=Outcome.SKIPPED, reason=reason, rule=rule
     )
 
 
-def _stretch(first: datetime, last: datetime, outcome: Outcome, reason: Reason) -> Stretch:
-    return Stretch(first=first, last=last, outcome=outcome, reason=reason)
+def _stretch(first: datetime, last: datetime, outcome: Outcome, reason: Reason) -> SkippedSlots:
+    return SkippedSlots(first=first, last=last, outcome=outcome, reason=reason)

@@ -30,7 +30,7 @@ from daemon.store.runs import Runs, leave
 _REMEMBERED = "approvals.remembered"  # queue.sql tells everybody of it
 
 
-class Approvals(Runs):
+class ApprovalRepository(Runs):
     """Runs, and what they wait for."""
 
     async def park(

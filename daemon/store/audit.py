@@ -28,7 +28,7 @@ _AT_ONCE = 2_000  # rows looked at between two other readers
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Entry:
+class AuditEntry:
     """One row of the audit."""
 
     seq: int
@@ -138,7 +138,7 @@ class Audit(Repository):
 
     async def audit(
         self, *, run: str | None = None, limit: int = 50, before: int | None = None
-    ) -> list[Entry]:
+    ) -> list[AuditEntry]:
         """Return rows, newest first, of one run or all, starting behind the row `before`."""
         wanted = [("run_id = ?", run), ("seq < ?", before)]
         where = (
@@ -147,7 +147,7 @@ class Audit(Repository):
         values = [value for _, value in wanted if value is not None]
         statement = f"SELECT {_COLUMNS}, hash FROM audit WHERE {where} ORDER BY seq DESC LIMIT ?"
 
-        def work(connection: sqlite3.Connection) -> list[Entry]:
+        def work(connection: sqlite3.Connection) -> list[AuditEntry]:
             return [_entry(row) for row in connection.execute(statement, (*values, limit))]
 
         return await self._db.read(work)
@@ -170,9 +170,9 @@ class Audit(Repository):
                 return Proof(rows=rows, head=head)
 
 
-def _entry(row: Row) -> Entry:
+def _entry(row: Row) -> AuditEntry:
     seq, at, kind, run, routine, call_id, tool, actor, body, hash_ = row
-    return Entry(
+    return AuditEntry(
         seq=seq,
         at=moment(at),
         kind=kind,

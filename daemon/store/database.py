@@ -82,7 +82,7 @@ class Database:
         self._writer = threading.Thread(
             target=self._write_forever, name="store writer", daemon=True
         )
-        self._readers: list[_Reader] = []
+        self._readers: list[_ReaderThread] = []
 
     @classmethod
     async def open(cls, path: Path, *, migrations: Path = MIGRATIONS) -> Database:
@@ -172,13 +172,13 @@ class Database:
         self._reader().ask(work, future)
         return await future
 
-    def _reader(self) -> _Reader:
+    def _reader(self) -> _ReaderThread:
         """Return who answers soonest; of several that are free always the same, as it has most
         still at hand.
         """
-        free = min(self._readers, key=_Reader.behind, default=None)
+        free = min(self._readers, key=_ReaderThread.behind, default=None)
         if free is None or (free.behind() and len(self._readers) < READERS):
-            free = _Reader(len(self._readers), self._read_forever)
+            free = _ReaderThread(len(self._readers), self._read_forever)
             self._readers.append(free)
         return free
 
@@ -337,7 +337,7 @@ class Database:
 
     # --- in a reader's thread
 
-    def _read_forever(self, reader: _Reader) -> None:
+    def _read_forever(self, reader: _ReaderThread) -> None:
         connection: sqlite3.Connection | None = None
         while (item := reader.questions.get()) is not None:
             work, future = item
@@ -384,10 +384,10 @@ def _roll_back(connection: sqlite3.Connection) -> None:
         connection.execute("ROLLBACK")
 
 
-class _Reader:
+class _ReaderThread:
     """A thread that reads, and the questions it has been asked."""
 
-    def __init__(self, number: int, read_forever: Callable[[_Reader], None]) -> None:
+    def __init__(self, number: int, read_forever: Callable[[_ReaderThread], None]) -> None:
         self.questions: queue.SimpleQueue[_Question | None] = queue.SimpleQueue()
         self._asked = 0
         self.answered = 0

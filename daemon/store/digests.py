@@ -30,7 +30,7 @@ _COST = "SELECT sum(cost) FROM spending WHERE at >= ? AND at < ?"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Stretch:
+class RoutineDigest:
     """What one routine did."""
 
     routine: str
@@ -44,10 +44,10 @@ class Stretch:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Sum:
+class DigestTotals:
     """What all of them did."""
 
-    routines: tuple[Stretch, ...]
+    routines: tuple[RoutineDigest, ...]
     undelivered: int
     dollars: float
 
@@ -55,14 +55,14 @@ class Sum:
 class Digests(Repository):
     """Sums over stretches of time."""
 
-    async def stretch(self, since: datetime, until: datetime) -> Sum:
+    async def stretch(self, since: datetime, until: datetime) -> DigestTotals:
         """Return what happened from one moment to another."""
         span = (stamp(since), stamp(until))
 
-        def work(connection: sqlite3.Connection) -> Sum:
+        def work(connection: sqlite3.Connection) -> DigestTotals:
             missed = dict(connection.execute(_MISSED, span).fetchall())
             found = {
-                name: Stretch(
+                name: RoutineDigest(
                     routine=name,
                     runs=runs,
                     quiet=quiet,
@@ -72,10 +72,12 @@ class Digests(Repository):
                 )
                 for name, runs, quiet, alerts, left in connection.execute(_RUNS, (span[0], *span))
             }
-            found |= {name: Stretch(routine=name, missed=number) for name, number in missed.items()}
+            found |= {
+                name: RoutineDigest(routine=name, missed=number) for name, number in missed.items()
+            }
             (lost,) = connection.execute(_LOST, span).fetchone()
             (cost,) = connection.execute(_COST, span).fetchone()
-            return Sum(
+            return DigestTotals(
                 routines=tuple(found[name] for name in sorted(found)),
                 undelivered=lost,
                 dollars=(cost or 0) / 1e9,

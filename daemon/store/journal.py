@@ -13,12 +13,12 @@ import sqlite3
 from collections.abc import Sequence
 
 from daemon.models import Json, Run
-from daemon.store.approvals import Approvals
+from daemon.store.approvals import ApprovalRepository
 from daemon.store.audit import Audit
 from daemon.store.daily import Day, Days
 from daemon.store.digests import Digests
 from daemon.store.leases import Leases
-from daemon.store.metrics import Measures
+from daemon.store.metrics import MetricsRepository
 from daemon.store.outbox import Deliveries
 from daemon.store.policies import Policies
 from daemon.store.quarantine import Quarantine
@@ -41,7 +41,7 @@ class Journal(
     Slots,
     Accounts,
     TriggerEvents,
-    Approvals,
+    ApprovalRepository,
     Leases,
     Streaks,
     Days,
@@ -51,7 +51,7 @@ class Journal(
     Quarantine,
     Policies,
     Audit,
-    Measures,
+    MetricsRepository,
     Novelty,
     Digests,
     Histories,

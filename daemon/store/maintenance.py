@@ -35,7 +35,7 @@ DAY = 86_400.0
 _PAUSE = 0.05  # between slices others write
 
 
-class Upkeep:
+class JournalMaintenance:
     """Keep the journal in order for as long as `run` runs."""
 
     def __init__(

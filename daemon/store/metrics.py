@@ -37,7 +37,7 @@ class Measured:
     size: int
 
 
-class Measures(Repository):
+class MetricsRepository(Repository):
     """Sums over the journal."""
 
     async def measure(self) -> Measured:

@@ -53,7 +53,7 @@ def writing(path: Path, url: str) -> Iterator[Any]:
                 connection.execute("ROLLBACK")
 
 
-class Server(NamedTuple):
+class DatabaseServer(NamedTuple):
     """What there is to see of a server."""
 
     place: str
@@ -67,7 +67,7 @@ class Server(NamedTuple):
     reads_only: bool
 
 
-def probe(url: str) -> Server:
+def probe(url: str) -> DatabaseServer:
     """Look at the server of a URL and change nothing; ConfigError, Refused or DatabaseAway says why
     it cannot be.
     """
@@ -89,7 +89,7 @@ def probe(url: str) -> Server:
         (schema,) = (
             wire.control("SELECT max(version) FROM migration").fetchone() if tables else (0,)
         )
-        return Server(
+        return DatabaseServer(
             place_of(url),
             version.split()[0],
             schema or 0,

@@ -42,7 +42,7 @@ from daemon.store.rows import (
     step_of,
 )
 from daemon.store.seen_items import Sightings, keep_sightings
-from daemon.store.texts import Parted, Reading, column_of, encode
+from daemon.store.texts import BodyReader, Parted, column_of, encode
 
 # Only stores that several daemons share ever look at it: here the lock on the state folder says who
 # lives.
@@ -389,7 +389,7 @@ class Runs(Incidents):
             rows = connection.execute(
                 f"SELECT {STEP} FROM step WHERE run_id = ? ORDER BY seq", (run_id,)
             )
-            read = Reading(connection)
+            read = BodyReader(connection)
             return [step_of(row, read) for row in rows]
 
         return await self._db.read(work)

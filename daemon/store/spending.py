@@ -46,7 +46,7 @@ class Spent:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Limit:
+class SpendingLimit:
     """What calls since a moment may come to, of one routine or of all."""
 
     since: datetime
@@ -57,7 +57,7 @@ class Limit:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Sum:
+class SpendingTotal:
     """What some calls came to."""
 
     key: str
@@ -70,7 +70,7 @@ class Sum:
     """Of these, how many have no known price."""
 
     @classmethod
-    def of(cls, key: str, parts: Sequence[Sum]) -> Sum:
+    def of(cls, key: str, parts: Sequence[SpendingTotal]) -> SpendingTotal:
         """Return several sums as one."""
         usage = Usage()
         for each in parts:
@@ -116,7 +116,7 @@ _SUMS = (
 class Spending(Repository):
     """The calls to models."""
 
-    async def reserve(self, spent: Spent, limits: Sequence[Limit] = ()) -> int | None:
+    async def reserve(self, spent: Spent, limits: Sequence[SpendingLimit] = ()) -> int | None:
         """Write down a call that is about to be made; return its number, None if one of the limits
         does not cover it.
 
@@ -221,12 +221,12 @@ class Spending(Repository):
             lambda connection: [_spent(*row) for row in connection.execute(query, (run,))]
         )
 
-    async def spent_by_day(self, edges: Sequence[datetime]) -> list[list[Sum]]:
+    async def spent_by_day(self, edges: Sequence[datetime]) -> list[list[SpendingTotal]]:
         """Return what each routine's calls came to between each edge and the next one."""
         query = f"SELECT routine, {_SUMS} FROM spending WHERE at >= ? AND at < ? GROUP BY routine"
         marks = [stamp(edge) for edge in edges]
 
-        def work(connection: sqlite3.Connection) -> list[list[Sum]]:
+        def work(connection: sqlite3.Connection) -> list[list[SpendingTotal]]:
             return [
                 [_sum(*row) for row in connection.execute(query, between)]
                 for between in pairwise(marks)
@@ -234,7 +234,7 @@ class Spending(Repository):
 
         return await self._db.read(work)
 
-    async def sums(self, by: str, *, since: datetime, zone: ZoneInfo) -> list[Sum]:
+    async def sums(self, by: str, *, since: datetime, zone: ZoneInfo) -> list[SpendingTotal]:
         """Return what was spent since then by routine, model or day, the dearest first, days in
         their order.
         """
@@ -243,17 +243,17 @@ class Spending(Repository):
         key = f"at / {_QUARTER}" if by == "day" else _KEYS[by]
         query = f"SELECT {key}, {_SUMS} FROM spending WHERE at >= ? GROUP BY 1"
 
-        def work(connection: sqlite3.Connection) -> list[Sum]:
+        def work(connection: sqlite3.Connection) -> list[SpendingTotal]:
             return [_sum(*row) for row in connection.execute(query, (stamp(since),))]
 
         found = await self._db.read(work)
         if by != "day":
             return sorted(found, key=lambda each: (-each.cost, -each.usage.total, each.key))
-        days: dict[str, list[Sum]] = {}
+        days: dict[str, list[SpendingTotal]] = {}
         for each in found:
             day = moment(int(each.key) * _QUARTER).astimezone(zone).date().isoformat()
             days.setdefault(day, []).append(each)
-        return [Sum.of(day, days[day]) for day in sorted(days)]
+        return [SpendingTotal.of(day, days[day]) for day in sorted(days)]
 
 
 def _values(spent: Spent) -> tuple[object, ...]:
@@ -286,10 +286,10 @@ def _spent(
 def _sum(
     key: object, calls: int, failed: int, input_: int, read: int, write: int, output: int, reasoning: int,  # noqa: E501
     cost: int | None, unpriced: int,
-) -> Sum:  # fmt: skip
+) -> SpendingTotal:  # fmt: skip
     usage = Usage(
         input=input_, cache_read=read, cache_write=write, output=output, reasoning=reasoning
     )
-    return Sum(
+    return SpendingTotal(
         key=str(key), calls=calls, failed=failed, usage=usage, cost=cost or 0, unpriced=unpriced
     )

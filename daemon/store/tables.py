@@ -42,7 +42,7 @@ else:
     _Moments = _Flags = _Objects = TypeDecorator
 
 
-class Moment(_Moments):
+class MomentType(_Moments):
     """An instant, kept as microseconds since 1970 in UTC."""
 
     impl = Long
@@ -68,7 +68,7 @@ class Flag(_Flags):
         return None if value is None else bool(value)
 
 
-class Options(_Objects):
+class OptionsType(_Objects):
     """A small JSON object, kept as text."""
 
     impl = Words
@@ -109,13 +109,13 @@ def where(condition: str) -> dict[str, Any]:
     return {"sqlite_where": text(condition), "postgresql_where": text(condition)}
 
 
-class Table(SQLModel):
+class JournalTable(SQLModel):
     """What the journal's tables share."""
 
     metadata: ClassVar[MetaData] = MetaData()
 
 
-class Meta(Table, table=True):
+class MetaRow(JournalTable, table=True):
     """Small facts by name."""
 
     __tablename__ = "meta"
@@ -124,7 +124,7 @@ class Meta(Table, table=True):
     value: str = _column(Text)
 
 
-class Definition(Table, table=True):
+class DefinitionRow(JournalTable, table=True):
     """What a run was told to do."""
 
     __tablename__ = "definition"
@@ -133,7 +133,7 @@ class Definition(Table, table=True):
     body: str = _column(Text)
 
 
-class PolicyRow(Table, table=True):
+class PolicyRow(JournalTable, table=True):
     """A policy that was in force."""
 
     __tablename__ = "policy"
@@ -142,22 +142,22 @@ class PolicyRow(Table, table=True):
     body: str = _column(Text)
 
 
-class RoutineRow(Table, table=True):
+class RoutineRow(JournalTable, table=True):
     """What is kept of a routine besides its file."""
 
     __tablename__ = "routine"
 
     name: str = _column(Text, primary_key=True)
     schedule_key: str = _column(Text)
-    baseline: datetime = _column(Moment)
+    baseline: datetime = _column(MomentType)
     paused: bool = _column(Flag, "0", default=False)
-    paused_until: datetime | None = _column(Moment)
+    paused_until: datetime | None = _column(MomentType)
     paused_why: str | None = _column(Text)
-    forgiven: datetime | None = _column(Moment)
-    paused_since: datetime | None = _column(Moment, default=None)
+    forgiven: datetime | None = _column(MomentType)
+    paused_since: datetime | None = _column(MomentType, default=None)
 
 
-class RunRow(Table, table=True):
+class RunRow(JournalTable, table=True):
     """One execution of a routine; see models.Run."""
 
     __tablename__ = "run"
@@ -171,18 +171,18 @@ class RunRow(Table, table=True):
     routine: str = _column(Text)
     definition: str = _column(Text, foreign_key="definition.hash")
     trigger: str = _column(Text)
-    slot: datetime = _column(Moment)
+    slot: datetime = _column(MomentType)
     event: str | None = _column(Text, default=None)
     status: str = _column(Text)
     attempt: int = _column(Integer, "0", default=0)
     barren: int = _column(Integer, "0", default=0)
     fence: int = _column(Integer, "0", default=0)
     owner: str | None = _column(Text, default=None)
-    lease_until: datetime | None = _column(Moment, default=None)
-    created: datetime = _column(Moment)
-    started: datetime | None = _column(Moment, default=None)
-    ended: datetime | None = _column(Moment, default=None)
-    not_before: datetime | None = _column(Moment, default=None)
+    lease_until: datetime | None = _column(MomentType, default=None)
+    created: datetime = _column(MomentType)
+    started: datetime | None = _column(MomentType, default=None)
+    ended: datetime | None = _column(MomentType, default=None)
+    not_before: datetime | None = _column(MomentType, default=None)
     active: float = _column(REAL, "0", default=0.0)
     cancel: bool = _column(Flag, "0", default=False)
     goal: str = _column(Text, "''", default="")
@@ -201,11 +201,11 @@ class RunRow(Table, table=True):
     taint: str = _column(Text, "''", default="")
     sandbox: str = _column(Text, "''", default="")
     seal: int | None = _column(Long, "0", default=0)
-    waits_since: datetime | None = _column(Moment, default=None)
+    waits_since: datetime | None = _column(MomentType, default=None)
     waits_moved: bool = _column(Flag, "0", default=False)
 
 
-class SlotRecord(Table, table=True):
+class SlotRecord(JournalTable, table=True):
     """What became of a slot, or of several in a row that were not started; see accounts.SlotRow."""
 
     __tablename__ = "slot"
@@ -219,8 +219,8 @@ class SlotRecord(Table, table=True):
 
     id: int | None = _column(Integer, primary_key=True, default=None)
     routine: str = _column(Text)
-    first: datetime = _column(Moment)
-    last: datetime = _column(Moment)
+    first: datetime = _column(MomentType)
+    last: datetime = _column(MomentType)
     count: int = _column(Integer, "1", default=1)
     event: str | None = _column(Text, default=None)
     outcome: str = _column(Text)
@@ -231,7 +231,7 @@ class SlotRecord(Table, table=True):
     ahead: int = _column(Integer, "0", default=0)
 
 
-class InputRow(Table, table=True):
+class InputRow(JournalTable, table=True):
     """What an event brought along for its run."""
 
     __tablename__ = "input"
@@ -240,7 +240,7 @@ class InputRow(Table, table=True):
     body: Json = _column(Body)
 
 
-class SeenRow(Table, table=True):
+class SeenRow(JournalTable, table=True):
     """A version of a watched file that a run was given."""
 
     __tablename__ = "seen"
@@ -248,10 +248,10 @@ class SeenRow(Table, table=True):
     routine: str = _column(Text, primary_key=True)
     path: str = _column(Text, primary_key=True)
     version: str = _column(Text, primary_key=True)
-    at: datetime = _column(Moment)
+    at: datetime = _column(MomentType)
 
 
-class NoveltyRow(Table, table=True):
+class SeenItemRow(JournalTable, table=True):
     """An item that a routine with [dedupe] has reported."""
 
     __tablename__ = "novelty"
@@ -261,13 +261,13 @@ class NoveltyRow(Table, table=True):
     digest: str = _column(Text, primary_key=True)
     key: str = _column(Text)
     title: str = _column(Text, "''", default="")
-    first: datetime = _column(Moment)
-    last: datetime = _column(Moment)
+    first: datetime = _column(MomentType)
+    last: datetime = _column(MomentType)
     times: int = _column(Integer, "1", default=1)
     run_id: str = _column(Text)
 
 
-class StepRow(Table, table=True):
+class StepRow(JournalTable, table=True):
     """One journalled fact of a run; see models.Step."""
 
     __tablename__ = "step"
@@ -278,11 +278,11 @@ class StepRow(Table, table=True):
     iteration: int = _column(Integer)
     call_id: str | None = _column(Text, default=None)
     fence: int = _column(Integer)
-    at: datetime = _column(Moment)
+    at: datetime = _column(MomentType)
     body: Json = _column(Body)
 
 
-class TextRow(Table, table=True):
+class TextRow(JournalTable, table=True):
     """What the prompts of several runs say; see texts.py."""
 
     __tablename__ = "text"
@@ -292,14 +292,14 @@ class TextRow(Table, table=True):
     body: bytes = _column(LargeBinary)
 
 
-class SpendingRow(Table, table=True):
+class SpendingRow(JournalTable, table=True):
     """One call to a model; see spending.Spent."""
 
     __tablename__ = "spending"
     __table_args__ = (Index("spending_at", "at"), Index("spending_run", "run_id"))
 
     id: int | None = _column(Integer, primary_key=True, default=None)
-    at: datetime = _column(Moment)
+    at: datetime = _column(MomentType)
     run_id: str = _column(Text)
     routine: str = _column(Text)
     provider: str = _column(Text)
@@ -313,7 +313,7 @@ class SpendingRow(Table, table=True):
     cost: int | None = _column(Integer, default=None)
 
 
-class DeliveryRow(Table, table=True):
+class DeliveryRow(JournalTable, table=True):
     """One report on its way to one target; see models.Delivery."""
 
     __tablename__ = "outbox"
@@ -326,19 +326,19 @@ class DeliveryRow(Table, table=True):
     id: int | None = _column(Integer, primary_key=True, default=None)
     run_id: str | None = _column(Text, default=None, foreign_key="run.id", ondelete="CASCADE")
     target: str = _column(Text)
-    options: Json = _column(Options)
+    options: Json = _column(OptionsType)
     zone: str = _column(Text)
     status: str = _column(Text)
     attempts: int = _column(Integer, "0", default=0)
-    created: datetime = _column(Moment)
-    next_at: datetime | None = _column(Moment, default=None)
+    created: datetime = _column(MomentType)
+    next_at: datetime | None = _column(MomentType, default=None)
     receipt: str | None = _column(Text, default=None)
     error: str | None = _column(Text, default=None)
-    waits_since: datetime | None = _column(Moment, default=None)
+    waits_since: datetime | None = _column(MomentType, default=None)
     kind: str | None = _column(Text, default=None)
 
 
-class IncidentRow(Table, table=True):
+class IncidentRow(JournalTable, table=True):
     """Something that is wrong; see models.Incident."""
 
     __tablename__ = "incident"
@@ -352,17 +352,17 @@ class IncidentRow(Table, table=True):
     subject: str = _column(Text)
     signature: str = _column(Text)
     detail: str = _column(Text)
-    opened: datetime = _column(Moment)
-    seen: datetime = _column(Moment)
+    opened: datetime = _column(MomentType)
+    seen: datetime = _column(MomentType)
     count: int = _column(Integer, "1", default=1)
-    told: datetime | None = _column(Moment, default=None)
+    told: datetime | None = _column(MomentType, default=None)
     targets: str = _column(Text, "'[]'", default="[]")
-    acked: datetime | None = _column(Moment, default=None)
-    closed: datetime | None = _column(Moment, default=None)
+    acked: datetime | None = _column(MomentType, default=None)
+    closed: datetime | None = _column(MomentType, default=None)
     run_id: str | None = _column(Text, default=None, foreign_key="run.id", ondelete="SET NULL")
 
 
-class ApprovalRow(Table, table=True):
+class ApprovalRow(JournalTable, table=True):
     """A call that waits, or waited, for a person's word; see models.Approval."""
 
     __tablename__ = "approval"
@@ -382,13 +382,13 @@ class ApprovalRow(Table, table=True):
     reason: str = _column(Text, "''", default="")
     taint: str = _column(Text, "''", default="")
     status: str = _column(Text)
-    created: datetime = _column(Moment)
-    expires: datetime = _column(Moment)
-    decided: datetime | None = _column(Moment, default=None)
+    created: datetime = _column(MomentType)
+    expires: datetime = _column(MomentType)
+    decided: datetime | None = _column(MomentType, default=None)
     actor: str = _column(Text, "''", default="")
 
 
-class ToldRow(Table, table=True):
+class MessageRow(JournalTable, table=True):
     """What a person told a run that was under way."""
 
     __tablename__ = "told"
@@ -398,10 +398,10 @@ class ToldRow(Table, table=True):
     run_id: str = _column(Text, foreign_key="run.id", ondelete="CASCADE")
     event: str = _column(Text)
     text: str = _column(Text)
-    at: datetime = _column(Moment)
+    at: datetime = _column(MomentType)
 
 
-class QuarantineRow(Table, table=True):
+class QuarantineRow(JournalTable, table=True):
     """What the injection check kept from the models."""
 
     __tablename__ = "quarantine"
@@ -413,18 +413,18 @@ class QuarantineRow(Table, table=True):
     call_id: str = _column(Text)
     tool: str = _column(Text)
     reason: str = _column(Text)
-    at: datetime = _column(Moment)
+    at: datetime = _column(MomentType)
     body: Json = _column(Body)
 
 
-class AuditRow(Table, table=True):
+class AuditRow(JournalTable, table=True):
     """One call, its end, or an act of a person; each row's hash covers the one before."""
 
     __tablename__ = "audit"
     __table_args__ = (Index("audit_run", "run_id"),)
 
     seq: int | None = _column(Integer, primary_key=True, default=None)
-    at: datetime = _column(Moment)
+    at: datetime = _column(MomentType)
     kind: str = _column(Text)
     run_id: str = _column(Text, "''", default="")
     routine: str = _column(Text, "''", default="")
@@ -435,7 +435,7 @@ class AuditRow(Table, table=True):
     hash: str = _column(Text)
 
 
-class WorkerRow(Table, table=True):
+class WorkerRow(JournalTable, table=True):
     """A process that shares the store; see leases.Worker."""
 
     __tablename__ = "worker"
@@ -445,8 +445,8 @@ class WorkerRow(Table, table=True):
     host: str = _column(Text)
     pid: int = _column(Long)
     version: str = _column(Text)
-    started: datetime = _column(Moment)
-    seen: datetime = _column(Moment)
+    started: datetime = _column(MomentType)
+    seen: datetime = _column(MomentType)
     running: int = _column(Long, "0", default=0)
     capacity: int = _column(Long, "0", default=0)
     leads: int = _column(Long, "0", default=0)

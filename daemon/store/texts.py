@@ -174,7 +174,7 @@ def keep(connection: sqlite3.Connection, kept: Iterable[tuple[bytes, int, bytes]
 # --- reading
 
 
-class Reading:
+class BodyReader:
     """Makes bodies of the columns that a connection finds."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:

@@ -36,7 +36,7 @@ class Watch:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Measures:
+class WatchLimits:
     """How far a watcher goes."""
 
     batch: int = 10_000
@@ -71,10 +71,10 @@ class Watcher:
         ring: Callable[[str], None],
         directory_watcher: DirectoryWatcher,
         *,
-        measures: Measures | None = None,
+        measures: WatchLimits | None = None,
     ) -> None:
         self._root, self._ring = root, ring
-        self._measures = measures or Measures()
+        self._measures = measures or WatchLimits()
         self._watched: dict[str, _Watched] = {}
         self._directory_watcher = directory_watcher
         self._subscription: Subscription | None = None

@@ -113,7 +113,7 @@ class Metrics:
         """Measure the loop's lag for as long as one of these blocks is open."""
         return self._watch
 
-    def text(self, found: Found) -> str:
+    def text(self, found: JournalMetrics) -> str:
         """Return everything as Prometheus text."""
         lines: list[str] = []
         for name, kind, about, samples in self._families(found):
@@ -130,7 +130,7 @@ class Metrics:
             lines += _family(name, "histogram", about, histogram.samples())
         return "\n".join(lines) + "\n"
 
-    def _families(self, found: Found) -> Iterator[tuple[str, str, str, Iterable[Sample]]]:
+    def _families(self, found: JournalMetrics) -> Iterator[tuple[str, str, str, Iterable[Sample]]]:
         yield "agentd_build_info", "gauge", "Which version runs.", [({"version": found.version}, 1)]
         yield "agentd_start_time_seconds", "gauge", "When the process began.", [({}, found.started)]
         yield (
@@ -174,7 +174,7 @@ class Metrics:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Found:
+class JournalMetrics:
     """What stands in the journal at the moment of a scrape."""
 
     version: str

@@ -134,7 +134,7 @@ def about(run: Run) -> Json:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _Call:
+class _ToolSpan:
     """One call of a tool, put together from its steps."""
 
     step: Step
@@ -144,7 +144,7 @@ class _Call:
     description: str
 
 
-def _calls(steps: Sequence[Step]) -> Iterator[_Call]:
+def _calls(steps: Sequence[Step]) -> Iterator[_ToolSpan]:
     """Yield the calls of a run in order; one that was begun again after a crash is one call."""
     results = {step.call_id: step for step in steps if step.kind is StepKind.RESULT}
     given, described, seen = {}, {}, set()
@@ -161,7 +161,7 @@ def _calls(steps: Sequence[Step]) -> Iterator[_Call]:
             case StepKind.CALL if step.call_id not in seen:
                 seen.add(step.call_id)
                 key = str(step.call_id)
-                yield _Call(
+                yield _ToolSpan(
                     step=step,
                     result=results.get(step.call_id),
                     id=given.get(key) or key,
@@ -169,7 +169,7 @@ def _calls(steps: Sequence[Step]) -> Iterator[_Call]:
                 )
 
 
-def _of_call(run: Run, call: _Call, trace: int, parent: int, *, content: bool) -> Span:
+def _of_call(run: Run, call: _ToolSpan, trace: int, parent: int, *, content: bool) -> Span:
     body, result, tool = (
         call.step.body,
         call.result.body if call.result else {},

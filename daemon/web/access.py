@@ -33,7 +33,7 @@ HEADERS = {
 }
 
 
-class Gate:
+class PageAccess:
     """The token of the link, once, and then the cookie."""
 
     def __init__(self, port: int) -> None:

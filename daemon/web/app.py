@@ -26,9 +26,9 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, ExceptionHandler, Receive, Scope, Send
 
 from daemon.cli.client import Client, Lost, Problem, Unreachable
-from daemon.web.access import Gate
+from daemon.web.access import PageAccess
 from daemon.web.rendering import render
-from daemon.web.views import ACTIONS, MENU, VIEWS, Action, Redirect, View, perform
+from daemon.web.views import ACTIONS, MENU, VIEWS, Action, SeeOther, View, perform
 
 STATIC = Path(__file__).parent / "static"
 LONGEST_FORM = 100_000  # bytes
@@ -71,7 +71,7 @@ class DaemonClients:
 class GateMiddleware:
     """Answer whoever may not look at the page; hand on every other request."""
 
-    def __init__(self, app: ASGIApp, gate: Gate) -> None:
+    def __init__(self, app: ASGIApp, gate: PageAccess) -> None:
         self._app, self._gate = app, gate
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -93,7 +93,7 @@ class GateMiddleware:
         return PlainTextResponse("open the link that `agentctl ui` printed\n", HTTPStatus.FORBIDDEN)
 
 
-def application(daemon: DaemonClients, gate: Gate) -> Starlette:
+def application(daemon: DaemonClients, gate: PageAccess) -> Starlette:
     """Return the page of one daemon."""
 
     async def enter(request: Request) -> Response:
@@ -116,7 +116,7 @@ def application(daemon: DaemonClients, gate: Gate) -> Starlette:
         return fault(request, HTTPStatus.SERVICE_UNAVAILABLE, "No daemon", text)
 
     handlers: dict[type[Exception], ExceptionHandler] = {
-        Redirect: redirect,
+        SeeOther: redirect,
         Problem: of_problem,
         Unreachable: no_daemon,
         Lost: no_daemon,
@@ -208,7 +208,7 @@ def fault(request: Request, status: HTTPStatus, title: str, text: str) -> Respon
 
 
 def redirect(_request: Request, error: Exception) -> Response:
-    assert isinstance(error, Redirect)  # noqa: S101  # for the type checker alone
+    assert isinstance(error, SeeOther)  # noqa: S101  # for the type checker alone
     return RedirectResponse(error.path, HTTPStatus.SEE_OTHER)
 
 

@@ -41,7 +41,7 @@ class Mark(NamedTuple):
     href: str = ""
 
 
-class Moment(NamedTuple):
+class ChartPoint(NamedTuple):
     """Something that happened, or is due, at a time."""
 
     at: datetime
@@ -50,7 +50,7 @@ class Moment(NamedTuple):
     href: str = ""
 
 
-class Part(NamedTuple):
+class BarSegment(NamedTuple):
     """One piece of a column; `foot` and `height` in per cent of the chart."""
 
     name: str
@@ -65,11 +65,11 @@ class Column(NamedTuple):
     """What one day came to."""
 
     label: str
-    parts: list[Part]
+    parts: list[BarSegment]
     total: float
 
 
-class Limit(NamedTuple):
+class CapLine(NamedTuple):
     """A cap: the height of its line in per cent, None where it lies above the chart."""
 
     rule: str
@@ -82,7 +82,7 @@ class Chart(NamedTuple):
 
     names: list[str]
     columns: list[Column]
-    limits: list[Limit]
+    limits: list[CapLine]
     top: float
     """What the full height stands for."""
     weeks: list[tuple[float, str]]
@@ -94,7 +94,7 @@ def place(at: datetime, begin: datetime, end: datetime) -> float:
     return round(100 * (at - begin) / (end - begin), 3)
 
 
-def time_line(moments: Iterable[Moment], begin: datetime, end: datetime) -> list[Mark]:
+def time_line(moments: Iterable[ChartPoint], begin: datetime, end: datetime) -> list[Mark]:
     """Return the marks of one row; neighbours too close to be told apart become one, of the worst
     kind.
     """
@@ -204,7 +204,7 @@ def chart(
     near = [amount for _, amount in limits if amount <= HIGHEST * tallest]
     top = max([tallest, *near]) or 1
     drawn = [
-        Limit(rule, amount, round(100 * amount / top, 2) if amount in near else None)
+        CapLine(rule, amount, round(100 * amount / top, 2) if amount in near else None)
         for rule, amount in limits
     ]
     last, each = len(days) - 1, 100 / (len(days) or 1)
@@ -229,6 +229,6 @@ def _column(day: str, parts: Mapping[str, float], names: Sequence[str], top: flo
     for place_, (name, amount) in enumerate(known.items()):
         if amount:
             height = 100 * amount / top
-            found.append(Part(name, place_, round(foot, 3), round(height, 3), amount))
+            found.append(BarSegment(name, place_, round(foot, 3), round(height, 3), amount))
             foot += height
     return Column(day, found, sum(parts.values()))

@@ -15,7 +15,7 @@ from daemon.api.listener import ListenerSocket
 from daemon.cli.call import DONE, NOT_SUCCEEDED, Call
 from daemon.cli.client import Client
 from daemon.cli.render import DIM
-from daemon.web.access import HEADERS, Gate
+from daemon.web.access import HEADERS, PageAccess
 from daemon.web.app import DaemonClients, application
 
 
@@ -40,7 +40,7 @@ def serve(call: Call) -> int:
 
 async def _serve(call: Call, client: Client, listener: socket.socket) -> None:
     port = listener.getsockname()[1]
-    gate = Gate(port)
+    gate = PageAccess(port)
     daemon = DaemonClients(client.path, trusted=client.is_trusted)
     door = ListenerSocket(socket=listener, path=Path(f"127.0.0.1:{port}"), ours=None)
     server = Listener(application(daemon, gate), door, HEADERS)

@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 
 from daemon.cli.call import quote
 from daemon.web import charts
-from daemon.web.charts import Moment
+from daemon.web.charts import ChartPoint
 from daemon.web.queries import all_of
 from daemon.web.rendering import kind_of, words
 
@@ -48,12 +48,12 @@ def today(client: Client, *, query: Mapping[str, str]) -> tuple[str, Context]:
         for fire in all_of(client, "/v1/next?days=2&count=1000", MOST_SLOTS)
         if _local(fire["at"], zone) < end
     ]
-    rows: dict[str, list[Moment]] = {}
+    rows: dict[str, list[ChartPoint]] = {}
     kinds = {run["id"]: kind_of(run) for run in runs}
     for slot in slots:
         rows.setdefault(slot["routine"], []).append(_moment(slot, kinds, begin, zone))
     for routine, at in fires:
-        rows.setdefault(routine, []).append(Moment(at, "due", f"{at:%a %H:%M %Z} due", ""))
+        rows.setdefault(routine, []).append(ChartPoint(at, "due", f"{at:%a %H:%M %Z} due", ""))
     tomorrow = now.date() + timedelta(days=1)
     return "today.html", {
         "title": "Today",
@@ -93,13 +93,13 @@ def midnight(day: date, zone: ZoneInfo) -> datetime:
 
 def _moment(
     slot: Mapping[str, Any], kinds: Mapping[str, str], begin: datetime, zone: ZoneInfo
-) -> Moment:
+) -> ChartPoint:
     kind = kinds.get(slot["run"], slot["outcome"])
     at = _local(slot["first"], zone)
     said = words(kind) + (f", {words(slot['reason'])}" if slot["reason"] else "")
     more = f" ({slot['count']} slots)" if slot["count"] > 1 else ""
     href = f"/runs/{slot['run']}" if slot["run"] else f"/routines/{quote(slot['routine'])}"
-    return Moment(max(at, begin), kind, f"{at:%H:%M %Z} {said}{more}", href)
+    return ChartPoint(max(at, begin), kind, f"{at:%H:%M %Z} {said}{more}", href)
 
 
 def _local(iso: str, zone: ZoneInfo) -> datetime:

@@ -23,7 +23,7 @@ WEEKS = 5  # of the heat map
 PER_PAGE = 50
 
 
-class Redirect(Exception):
+class SeeOther(Exception):
     """What was asked for is found elsewhere."""
 
     def __init__(self, path: str) -> None:
@@ -31,7 +31,7 @@ class Redirect(Exception):
         super().__init__(path)
 
 
-class Entry(NamedTuple):
+class MenuEntry(NamedTuple):
     """A view that the menu shows."""
 
     path: str
@@ -90,7 +90,7 @@ def run(client: Client, *, name: str, query: Mapping[str, str]) -> tuple[str, Co
     """One run as a transcript: what it was told, what it did and by which rule, what it used."""
     found = client.ask("GET", f"/v1/runs/{quote(name)}")
     if found["id"] != name:
-        raise Redirect(f"/runs/{found['id']}")
+        raise SeeOther(f"/runs/{found['id']}")
     return "run.html", transcript.context_of(client, found)
 
 
@@ -171,14 +171,14 @@ def live(client: Client, *, query: Mapping[str, str]) -> tuple[str, Context]:
 
 
 MENU = (
-    Entry("/", "Today"),
-    Entry("/routines", "Routines"),
-    Entry("/runs", "Runs"),
-    Entry("/approvals", "Approvals"),
-    Entry("/deliveries", "Deliveries"),
-    Entry("/usage", "Usage"),
-    Entry("/memory", "Memory"),
-    Entry("/live", "Live"),
+    MenuEntry("/", "Today"),
+    MenuEntry("/routines", "Routines"),
+    MenuEntry("/runs", "Runs"),
+    MenuEntry("/approvals", "Approvals"),
+    MenuEntry("/deliveries", "Deliveries"),
+    MenuEntry("/usage", "Usage"),
+    MenuEntry("/memory", "Memory"),
+    MenuEntry("/live", "Live"),
 )
 VIEWS: tuple[tuple[str, View], ...] = (
     ("/", today),

@@ -1,7 +1,7 @@
 """The agent in a program of one's own: only a provider is needed."""
 
 from daemon.agent.agent import Agent
-from daemon.agent.loop import Limits
+from daemon.agent.loop import LoopLimits
 from daemon.errors import ToolFailed
 from daemon.models import FunctionCall, LLMMessage, LLMResponse, Status, Usage
 from daemon.providers import create_provider
@@ -107,7 +107,7 @@ async def test_a_passing_fault_of_what_only_looks_is_tried_again_and_nothing_els
     registry.register("look", "Look.", look, read_only=True)
     registry.register("write", "Write.", write)
     provider = scripted(calling("look"), calling("write"), "Done.")
-    agent = Agent(provider, registry, limits=Limits(tool_retry_delay=0.0))
+    agent = Agent(provider, registry, limits=LoopLimits(tool_retry_delay=0.0))
     reply = await agent.process_message("Go.")
     assert [call["ok"] for call in reply.function_calls] == [True, False] and tried == {
         "look": 3,
@@ -117,7 +117,7 @@ async def test_a_passing_fault_of_what_only_looks_is_tried_again_and_nothing_els
     again = Agent(
         scripted(calling("look"), "Done."),
         registry,
-        limits=Limits(tool_retries=1, tool_retry_delay=0.0),
+        limits=LoopLimits(tool_retries=1, tool_retry_delay=0.0),
     )
     assert [call["ok"] for call in (await again.process_message("Go.")).function_calls] == [False]
     assert tried["look"] == -8

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from daemon.agent.loop import Limits
+from daemon.agent.loop import LoopLimits
 from daemon.errors import BadKey, Overloaded, ProviderError
 from daemon.models import FunctionCall, LLMResponse, Status, StepKind, Usage
 from daemon.providers import create_provider
@@ -131,7 +131,7 @@ async def test_a_model_that_says_nothing_twice_has_failed(make):
 async def test_a_run_that_uses_up_its_iterations_is_no_success_and_says_so(make):
     agent = make(
         *[calls(call("add", a=1, b=1), text=f"step {n}") for n in range(5)],
-        limits=Limits(max_iterations=3),
+        limits=LoopLimits(max_iterations=3),
     )
     reply = await agent.process_message("Go.")
     assert reply.iterations == 3
@@ -141,7 +141,7 @@ async def test_a_run_that_uses_up_its_iterations_is_no_success_and_says_so(make)
 
 async def test_an_answer_in_the_last_iteration_is_a_success(make):
     reply = await make(
-        calls(call("add", a=1, b=1)), "2", limits=Limits(max_iterations=2)
+        calls(call("add", a=1, b=1)), "2", limits=LoopLimits(max_iterations=2)
     ).process_message("Go.")
     assert reply.status is Status.SUCCEEDED
 
@@ -155,7 +155,7 @@ async def test_calls_past_the_limit_are_not_run(make, registry):
 
     registry.register("write", None, write)
     many = calls(*[call("write", n=n) for n in range(4)])
-    reply = await make(many, "done", limits=Limits(max_tool_calls=3)).process_message("Go.")
+    reply = await make(many, "done", limits=LoopLimits(max_tool_calls=3)).process_message("Go.")
     assert ran == [0, 1, 2]
     assert reply.status is Status.FAILED
     assert "3 tool calls reached" in reply.content
@@ -168,14 +168,14 @@ async def test_the_token_budget_is_looked_at_before_each_call(make):
         finish_reason="tool_calls",
         usage=Usage(input=900, output=50),
     )
-    reply = await make(turn, "never asked", limits=Limits(tokens=1_800)).process_message("Go.")
+    reply = await make(turn, "never asked", limits=LoopLimits(tokens=1_800)).process_message("Go.")
     assert reply.iterations == 1
     assert "budget of 1800 tokens" in reply.content
     assert reply.status is Status.FAILED
 
 
 async def test_a_goal_too_long_for_the_budget_costs_nothing(make):
-    reply = await make("never asked", limits=Limits(tokens=1_000)).process_message("x" * 10_000)
+    reply = await make("never asked", limits=LoopLimits(tokens=1_000)).process_message("x" * 10_000)
     assert (reply.iterations, reply.usage, reply.status) == (0, Usage(), Status.FAILED)
 
 
@@ -286,7 +286,7 @@ async def test_offline_does_not_hide_a_short_fault(make):
         "scripted", name="vendor", replies=[Overloaded("busy", retry_after=0)] * 2 + ["back"]
     )
     offline = create_provider("offline", name="offline")
-    limits = Limits(attempts=1, backoff=0.0, offline_after=60)
+    limits = LoopLimits(attempts=1, backoff=0.0, offline_after=60)
     reply = await make(provider=vendor, fallback=[offline], limits=limits).process_message("Go.")
     assert reply.content == "back"
 
@@ -296,7 +296,7 @@ async def test_offline_steps_in_for_a_vendor_that_stays_away(make):
         "scripted", name="vendor", replies=[Overloaded("busy", retry_after=0)] * 50
     )
     offline = create_provider("offline", name="offline")
-    limits = Limits(attempts=1, backoff=0.0, offline_after=0.0)
+    limits = LoopLimits(attempts=1, backoff=0.0, offline_after=0.0)
     agent = make(provider=vendor, fallback=[offline], limits=limits)
     assert (await agent.process_message("Go.")).status is Status.SUCCEEDED
     assert agent.provider.name == "offline"

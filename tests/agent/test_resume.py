@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from daemon.agent.agent import Agent
-from daemon.agent.loop import Limits
+from daemon.agent.loop import LoopLimits
 from daemon.models import Status, StepKind
 from daemon.providers import create_provider
 from daemon.tools.registry import FunctionRegistry
@@ -90,7 +90,7 @@ class World:
             journal=journal,
             policy=Rules(),
             steps=self.steps,
-            limits=Limits(attempts=1),
+            limits=LoopLimits(attempts=1),
             emit=lambda event: (
                 event["type"] == "thinking"
                 and self.safe_when_asked.append([step.kind.value for step in self.steps])

@@ -3,7 +3,7 @@
 import pytest
 
 from daemon.agent.agent import Agent
-from daemon.agent.loop import Limits
+from daemon.agent.loop import LoopLimits
 from daemon.models import Status
 from daemon.tools.registry import FunctionRegistry
 from tests.fakes.vendor import FakeVendor
@@ -101,7 +101,7 @@ async def test_what_the_model_has_no_more_room_for_is_asked_for_once(agent_of):
 async def test_a_vendor_that_refuses_more_leaves_what_was_cut(agent_of):
     async with FakeVendor([CUT, {"error": 400, "message": "max_tokens: 2000 > 900"}]) as vendor:
         reply = await agent_of(
-            "claude opus", vendor, limits=Limits(max_tokens=500)
+            "claude opus", vendor, limits=LoopLimits(max_tokens=500)
         ).process_message("Tell.")
     assert (
         len(vendor.requests) == 2

@@ -16,7 +16,7 @@ from typing import Any
 
 from daemon.api.context import Access, ApiContext
 from daemon.api.schemas import CheckView, ProcessView, ReloadView
-from daemon.api.server import Server
+from daemon.api.server import ApiServer
 from daemon.definitions.routines.routine import Routine
 from daemon.definitions.schedule import Schedule
 from daemon.errors import ConfigError, Fault, NotFound, Refused
@@ -126,7 +126,7 @@ class House:
     approver: Desk
     hall: Hall
     events: Events
-    server: Server
+    server: ApiServer
     api: ApiContext
     path: Path
 
@@ -324,7 +324,7 @@ async def built(
         "access": lambda: Access(operators=frozenset({os.geteuid(), 0})),
     }
     api = ApiContext(**(fields | changes))
-    server = Server(api, path, env)
+    server = ApiServer(api, path, env)
     serving = asyncio.create_task(server.serve())
     await server.ready()
     try:

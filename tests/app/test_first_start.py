@@ -14,12 +14,12 @@ from pathlib import Path
 
 import pytest
 
-from daemon.app.first_start import KEYS, Found, at_hand, enable, with_provider
+from daemon.app.first_start import KEYS, DetectedModel, at_hand, enable, with_provider
 from daemon.definitions.config.loading import load_config
 
 NOBODY = ("127.0.0.1", 1)
 SHIPPED = Path(__file__).parents[2] / "config.toml"
-CLAUDE = Found(
+CLAUDE = DetectedModel(
     name="claude", kind="claude", what="a key is set", settings={"api_key_env": "ANTHROPIC_API_KEY"}
 )
 

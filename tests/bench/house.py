@@ -139,14 +139,14 @@ class Calendar:
 @asynccontextmanager
 async def opened(config: str, clock: Calendar) -> AsyncIterator[Any]:
     """Open the daemon on this config, in this process, with its engine started."""
-    from daemon.app.wiring import App, Place
+    from daemon.app.wiring import App, Installation
     from daemon.definitions.config.loading import load_config
     from daemon.definitions.paths import socket_in
     from daemon.definitions.routines.folder import load_folder
     from daemon.telemetry.redaction import Secrets
 
     state = Path(config).parent / "state"
-    place = Place(
+    place = Installation(
         config=load_config(Path(config)),
         state=state,
         socket=socket_in(state, uid=os.getuid()),

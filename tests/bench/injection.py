@@ -12,11 +12,11 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from daemon.injection.check import Finding, check_tool_result, rules_in
+from daemon.injection.check import InjectionFinding, check_tool_result, rules_in
 from daemon.injection.signs import load_rules
 
 
-def check(text: str) -> Finding:
+def check(text: str) -> InjectionFinding:
     """Return what a page fetched from the network would be judged to be."""
     return check_tool_result("http_request", text)
 

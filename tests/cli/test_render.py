@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from daemon.cli.render import (
     RUN_SIGNS,
     SIGNS,
-    Page,
+    OutputStream,
     absolute,
     columns,
     cut,
@@ -156,7 +156,7 @@ def test_the_column_with_the_fewest_long_cells_gives_way_first_and_none_vanishes
 
 def test_a_table_in_a_file_is_whole_and_plain() -> None:
     stream = io.StringIO()
-    Page(stream, {}).table(
+    OutputStream(stream, {}).table(
         ["", "NAME", "TEXT"], [("failed", "a", "x" * 300), ("ok", "bb", "two\nlines")]
     )
     first, second, third = stream.getvalue().splitlines()
@@ -167,7 +167,7 @@ def test_a_table_in_a_file_is_whole_and_plain() -> None:
 
 def test_a_table_on_a_terminal_fits_and_wide_cells_line_up(terminal: Terminal) -> None:
     rows = [("ok", "日报", "长" * 100, "end."), ("ok", "abcd", "short", "end.")]
-    Page(terminal, {"NO_COLOR": "1"}).table(["", "NAME", "TEXT", "LAST"], rows, elastic=2)
+    OutputStream(terminal, {"NO_COLOR": "1"}).table(["", "NAME", "TEXT", "LAST"], rows, elastic=2)
     lines = terminal.getvalue().splitlines()
     assert {columns(line) for line in lines} == {80}
     assert {columns(line.partition("end")[0]) for line in lines[1:]} == {76}
@@ -177,8 +177,8 @@ def test_control_characters_reach_neither_a_terminal_nor_a_file_that_is_shown_on
     terminal: Terminal,
 ) -> None:
     evil = "a\x1b[2Jb\n\tc\x9b"
-    assert Page(terminal, {}).safe(evil) == "a\ufffd[2Jb\n\tc\ufffd"
-    assert Page(io.StringIO(), {}).safe(evil) == "a\ufffd[2Jb\n\tc\ufffd"
+    assert OutputStream(terminal, {}).safe(evil) == "a\ufffd[2Jb\n\tc\ufffd"
+    assert OutputStream(io.StringIO(), {}).safe(evil) == "a\ufffd[2Jb\n\tc\ufffd"
 
 
 def test_what_people_write_in_their_own_script_stays_as_it_is() -> None:
@@ -229,7 +229,7 @@ def test_asides_are_left_out_where_the_room_is_short(text, brief):
 
 
 def test_a_narrow_table_leaves_out_asides_before_it_cuts_words():
-    page = Page(Terminal(), {"NO_COLOR": "1"})  # 80 columns
+    page = OutputStream(Terminal(), {"NO_COLOR": "1"})  # 80 columns
     row = (
         "daily-report",
         "succeeded 03:36 UTC (35 min ago)",
@@ -258,7 +258,7 @@ CELLS = st.text(
 def test_no_line_of_a_table_is_wider_than_the_terminal(
     rows: list[tuple[str, ...]], width: int
 ) -> None:
-    class Narrow(Page):
+    class Narrow(OutputStream):
         @property
         def width(self) -> int:
             return given_width
@@ -274,7 +274,7 @@ def test_no_line_of_a_table_is_wider_than_the_terminal(
 def test_where_columns_have_no_room_the_cells_of_a_row_stand_below_each_other(
     terminal: Terminal,
 ) -> None:
-    class Narrow(Page):
+    class Narrow(OutputStream):
         @property
         def width(self) -> int:
             return 20

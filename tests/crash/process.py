@@ -32,8 +32,8 @@ from daemon.runs.approvals.request import CallDescriber
 from daemon.runs.context import RunHost
 from daemon.runs.events import Events
 from daemon.runs.run import live
-from daemon.runs.subagents import Delegation
-from daemon.scheduler.run_queue import LocalExecutor
+from daemon.runs.subagents import SubagentRunner
+from daemon.scheduler.run_queue import LocalRunQueue
 from daemon.store.database import Database
 from daemon.store.journal import Claim, Journal
 from daemon.store.runs import LEASE
@@ -189,7 +189,7 @@ class Process:
         self.outbox = Outbox(
             journal=self.journal, channel=lambda target: Channel(world, target), clock=self.clock
         )
-        self.executor = LocalExecutor(self._live, max_concurrent=4, clock=self.clock.now)
+        self.executor = LocalRunQueue(self._live, max_concurrent=4, clock=self.clock.now)
         self.approvals = Approvals(
             self.journal,
             CallDescriber(lambda: self.policy, lambda: world.folder / "scripts"),
@@ -215,8 +215,8 @@ class Process:
         return host
 
     @cached_property
-    def delegation(self) -> Delegation:
-        return Delegation(self.host)
+    def delegation(self) -> SubagentRunner:
+        return SubagentRunner(self.host)
 
     async def _sandbox(self) -> Any:
         return SimpleNamespace(level="landlock")

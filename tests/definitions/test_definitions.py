@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import Field, SecretStr, TypeAdapter
 
-from daemon.definitions.reading import Conflict, Rule, load_toml, parse
+from daemon.definitions.reading import Conflict, CrossFieldCheck, load_toml, parse
 from daemon.definitions.values import (
     Duration,
     Items,
@@ -66,7 +66,7 @@ def one_name_only(house: House) -> Iterator[Conflict]:
         yield Conflict("name", "a room has this name", house.name)
 
 
-RULES = (Rule[House](("name", "rooms.*"), one_name_only),)
+RULES = (CrossFieldCheck[House](("name", "rooms.*"), one_name_only),)
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from daemon.definitions.config.config import Config
 from daemon.definitions.config.tables import CHANNELS
 from daemon.definitions.routines.folder import Loaded, compared, diff, load_folder, load_routine
-from daemon.definitions.routines.routine import Definition, Deliver, Routine, Trigger
+from daemon.definitions.routines.routine import Deliver, Routine, RoutineDefinition, Trigger
 from daemon.definitions.routines.rules import against
 from daemon.definitions.schedule import Schedule
 from daemon.delivery.targets import KINDS as TARGETS
@@ -460,7 +460,7 @@ def test_a_name_that_could_not_be_typed_later_is_refused_with_a_better_one(
 
 
 def test_a_routine_without_trigger_runs_by_hand_only(load: Any) -> None:
-    assert load('[run]\nprompt = "x"').trigger == Definition().trigger
+    assert load('[run]\nprompt = "x"').trigger == RoutineDefinition().trigger
 
 
 def test_silence_about_delivery_means_every_end_but_a_cancel_and_every_question() -> None:
@@ -700,7 +700,7 @@ SCALARS = (
 KEYS = st.sampled_from(
     [
         *(
-            *Definition.model_fields,
+            *RoutineDefinition.model_fields,
             *Trigger.model_fields,
             "mode",
             "tools",

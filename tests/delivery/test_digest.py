@@ -10,7 +10,7 @@ from daemon.delivery.digest import Digest, body, following, latest, line
 from daemon.delivery.ping import PingChannel
 from daemon.errors import DeliveryFailed
 from daemon.models import Status
-from daemon.store.digests import Stretch, Sum
+from daemon.store.digests import DigestTotals, RoutineDigest
 from tests.delivery.receivers import Receiver
 from tests.store.conftest import Clock, Ledger, db, ledger  # noqa: F401  fixtures
 
@@ -45,10 +45,10 @@ def test_it_is_due_at_the_same_hour_by_the_wall(wanted, now, last, next_):
 
 
 def test_it_says_in_a_line_what_happened():
-    found = Sum(
+    found = DigestTotals(
         routines=(
-            Stretch(routine="heartbeat", runs=46, quiet=46),
-            Stretch(routine="report", runs=1, alerts=1, missed=2),
+            RoutineDigest(routine="heartbeat", runs=46, quiet=46),
+            RoutineDigest(routine="report", runs=1, alerts=1, missed=2),
         ),
         undelivered=1,
         dollars=0.0251,

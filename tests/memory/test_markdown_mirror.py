@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from daemon.errors import Refused
 from daemon.memory.markdown_mirror import NAME, Mirror, parse, render
-from daemon.memory.memory import Item, Memory
+from daemon.memory.memory import Memory, MemoryItem
 from daemon.store.database import Database
 from daemon.store.journal import Journal
 from tests.blank import blank
@@ -229,7 +229,9 @@ NOTED = st.sampled_from(
 @given(st.dictionaries(KEYS, st.one_of(TEXTS, NOTED).filter(bool), max_size=5))
 def test_whatever_items_say_the_file_says_the_same(texts: dict[str, str]) -> None:
     now = datetime(2026, 3, 2, tzinfo=UTC)
-    items = {key: Item(key, text, "core", None, False, START, now) for key, text in texts.items()}
+    items = {
+        key: MemoryItem(key, text, "core", None, False, START, now) for key, text in texts.items()
+    }
     page = parse(render(items))
     assert page.whole
     assert page.sections == texts

@@ -47,7 +47,7 @@ def test_the_checked_in_sql_and_the_models_declare_the_same_tables() -> None:
     for name in ("002_memory.sql", "010_memory.sql", "020_memory.sql"):
         by_hand.executescript((MIGRATIONS / name).read_text(encoding="utf-8"))
     engine = create_engine("sqlite://")
-    tables.Table.metadata.create_all(engine)
+    tables.MemoryTable.metadata.create_all(engine)
     with engine.connect() as connection:
         raw = connection.connection.driver_connection
         assert isinstance(raw, sqlite3.Connection)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from daemon.models import Effect
 from daemon.policy.globs import Glob
-from daemon.policy.judge import Part, judge
+from daemon.policy.judge import CallPart, judge
 from daemon.policy.lexer import Unreadable
 from daemon.policy.policy_file import Rule, strictness
 
@@ -26,13 +26,13 @@ def rule(effect: Effect, tool: str = "shell", number: int = 1, **more: object) -
     return Rule(number, tool, effect, label=f"rule {number}", **more)  # type: ignore[arg-type]
 
 
-def command(line: str, *paths: str, **more: object) -> Part:
-    return Part(
+def command(line: str, *paths: str, **more: object) -> CallPart:
+    return CallPart(
         tool="shell", words=tuple(line.split()), paths=tuple((path,) for path in paths), **more
     )  # type: ignore[arg-type]
 
 
-def effect(part: Part, *rules: Rule, routine: str = "daily") -> Effect:
+def effect(part: CallPart, *rules: Rule, routine: str = "daily") -> Effect:
     return judge(part, rules, routine=routine).effect
 
 
@@ -94,7 +94,7 @@ def test_a_rule_that_allows_must_cover_every_path_and_one_that_forbids_any() -> 
 
 
 def test_what_is_forbidden_is_so_under_each_of_its_names() -> None:
-    part = Part(tool="file_read", paths=(("secret", "link"),))
+    part = CallPart(tool="file_read", paths=(("secret", "link"),))
     free = rule(ALLOW, "file_read")
     assert effect(part, free, rule(DENY, "*", paths="secret")) is DENY
     assert effect(part, free, rule(DENY, "*", paths="link")) is DENY
@@ -130,8 +130,8 @@ def test_a_rule_may_be_for_some_routines_and_some_tools_only() -> None:
     mine = rule(ALLOW, routines=("daily*",))
     assert effect(command("ls"), mine, routine="daily-report") is ALLOW
     assert effect(command("ls"), mine, routine="weekly") is DENY
-    assert effect(Part(tool="time__now"), rule(ALLOW, "time__*")) is ALLOW
-    assert effect(Part(tool="mail__send"), rule(ALLOW, "time__*")) is DENY
+    assert effect(CallPart(tool="time__now"), rule(ALLOW, "time__*")) is ALLOW
+    assert effect(CallPart(tool="mail__send"), rule(ALLOW, "time__*")) is DENY
 
 
 def test_what_lies_out_of_reach_no_rule_can_allow() -> None:
@@ -158,7 +158,7 @@ _PARTS = st.sampled_from(
         command("cat -n", "a"),
         command("cat", misfit=MISFIT),
         command("rm a"),
-        Part(tool="file_read"),
+        CallPart(tool="file_read"),
     ]
 )
 
@@ -166,7 +166,7 @@ _PARTS = st.sampled_from(
 @settings(max_examples=300, deadline=None, derandomize=True)
 @given(rules=_RULES, more=_RULES, part=_PARTS)
 def test_a_rule_more_that_asks_or_forbids_never_allows_more_and_order_never_matters(
-    rules: list[Rule], more: list[Rule], part: Part
+    rules: list[Rule], more: list[Rule], part: CallPart
 ) -> None:
     before = effect(part, *rules)
     stricter = [each for each in more if each.effect is not ALLOW]

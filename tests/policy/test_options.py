@@ -7,13 +7,13 @@ import shlex
 import pytest
 
 from daemon.policy.lexer import Unreadable, Word
-from daemon.policy.options import Program, Usage
+from daemon.policy.options import ParsedCommand, Program
 
 TEXT = "-qv -NUM -n:NUM -o?WORD -f:PATH --quiet --lines=NUM --color[=WORD] --pair=TEXT+PATH"
 PROGRAM = Program("prog", TEXT, "TEXT PATH*")
 
 
-def usage(line: str, program: Program = PROGRAM) -> Usage:
+def usage(line: str, program: Program = PROGRAM) -> ParsedCommand:
     return program.usage([Word(program.name), *map(Word, shlex.split(line))])
 
 

@@ -5,7 +5,7 @@ here.
 import pytest
 
 from daemon.policy import git
-from daemon.policy.options import KINDS, OPERAND, Program, Table
+from daemon.policy.options import KINDS, OPERAND, OptionTable, Program
 from daemon.policy.profiles import read_only
 from daemon.policy.tables import load_table, word_list
 
@@ -17,7 +17,7 @@ PROGRAMS = [
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
 def test_each_option_and_operand_of_a_program_is_of_a_kind_that_exists(program: Program) -> None:
-    for option in Table(program.options, program.negative).options:
+    for option in OptionTable(program.options, program.negative).options:
         assert option.name.startswith("-")
         assert set(option.kinds) <= KINDS.keys(), option
     if isinstance(program.operands, str):

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from daemon.policy.lexer import Unreadable
 from daemon.policy.policy import Policy
-from daemon.policy.web import Host, target
+from daemon.policy.web import HostPattern, target
 from tests.policy.conftest import Write
 
 WEB = '[[rule]]\ntool = "http_request"\neffect = "allow"\n'
@@ -118,7 +118,7 @@ def test_what_was_read_once_reads_the_same_again(url: str) -> None:
 def test_a_word_of_a_rule_means_these_hosts(
     pattern: str, meant: list[str], not_meant: list[str]
 ) -> None:
-    host = Host.of(pattern)
+    host = HostPattern.of(pattern)
     assert [url for url in meant if not host.means(target(url))] == []
     assert [url for url in not_meant if host.means(target(url))] == []
 
@@ -129,7 +129,7 @@ def test_a_word_of_a_rule_means_these_hosts(
 )
 def test_a_word_that_means_no_host_is_refused(pattern: str) -> None:
     with pytest.raises(Unreadable):
-        Host.of(pattern)
+        HostPattern.of(pattern)
 
 
 def allowed(policy: Policy, url: str, method: str = "GET") -> bool:

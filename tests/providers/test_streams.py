@@ -16,7 +16,7 @@ from daemon.errors import Overloaded, Retryable, Transport, Unavailable
 from daemon.models import Chunk, Json, LLMResponse
 from daemon.providers import LLMProvider
 from daemon.providers.wire.chat import CHAT
-from daemon.providers.wire.sse import Event, Reader
+from daemon.providers.wire.sse import Event, EventStreamParser
 from tests.fakes.vendor import FakeVendor
 from tests.providers.calls import LANGUAGES, TRANSPORTS, WAYS, Opener, Talk, user
 from tests.providers.test_loops import LOOP
@@ -229,13 +229,13 @@ def test_events_are_the_same_wherever_the_network_cuts_them(
 ) -> None:
     wire = (b"\xef\xbb\xbf" if mark else b"") + WIRE.replace("\n", end).encode()
     edges = [0, *sorted(cut for cut in cuts if cut < len(wire)), len(wire)]
-    reader = Reader()
+    reader = EventStreamParser()
     found = [event for begin, stop in pairwise(edges) for event in reader.feed(wire[begin:stop])]
     assert [*found, *reader.end()] == [Event(name, data) for name, data in EVENTS]
 
 
 def test_an_event_without_its_empty_line_counts_at_the_end() -> None:
-    reader = Reader()
+    reader = EventStreamParser()
     assert list(reader.feed(b"data: last")) == []
     assert list(reader.end()) == [Event("message", "last")]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from daemon.agent.agent import Agent
-from daemon.agent.loop import Limits
+from daemon.agent.loop import LoopLimits
 from daemon.agent.prompt import Persona, PromptContext
 from daemon.agent.tool_calls import ToolCallRunner
 from daemon.definitions.routines.routine import Routine
@@ -128,7 +128,7 @@ class House:
             ),
             tool_context=self.context(run),
             offered=offered,
-            limits=Limits(attempts=1),
+            limits=LoopLimits(attempts=1),
             steps=record.steps,
             deadline=deadline,
             redact=self.redact,

@@ -9,7 +9,7 @@ import pytest
 
 from daemon.sandbox.bounds import Bounds
 from daemon.sandbox.detection import BWRAP, choose, needed_by, python_for
-from daemon.sandbox.running import Ended, Running, run
+from daemon.sandbox.running import CommandResult, Running, run
 from daemon.sandbox.sandbox import Sandbox, User
 
 RUNGS = ("bubblewrap", "landlock")
@@ -30,7 +30,7 @@ class Cell:
     workspace: Path
     outside: Path
 
-    async def run(self, path: str, *words: str, **more: Any) -> Ended:
+    async def run(self, path: str, *words: str, **more: Any) -> CommandResult:
         """Run a program within; bounds and more of Running may be given."""
         bounds = {
             name: more.pop(name)
@@ -47,10 +47,10 @@ class Cell:
             output_bytes=20_000,
         )
 
-    async def sh(self, code: str, **more: Any) -> Ended:
+    async def sh(self, code: str, **more: Any) -> CommandResult:
         return await self.run("/bin/sh", "-c", code, **more)
 
-    async def python(self, code: str, **more: Any) -> Ended:
+    async def python(self, code: str, **more: Any) -> CommandResult:
         python = python_for(self.sandbox.user)
         return await self.run(python, "-I", "-S", "-c", code, needs=needed_by(python), **more)
 

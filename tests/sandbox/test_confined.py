@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from daemon.sandbox.bounds import Bounds, Limits
+from daemon.sandbox.bounds import Bounds, ProgramLimits
 from daemon.sandbox.detection import needed_by, python_for
 from tests.sandbox.conftest import Cell
 from tests.sandbox.test_running import ESCAPE, life_line, nobody_holds
@@ -165,12 +165,12 @@ os.wait()
 
 
 async def test_memory_and_files_end_at_their_limits(cell: Cell) -> None:
-    small = Limits(seconds=10, memory=128 << 20, processes=16, file=1 << 20)
+    small = ProgramLimits(seconds=10, memory=128 << 20, processes=16, file=1 << 20)
     ended = await cell.python("bytearray(200 << 20)", limits=small)
     assert ended.code == 1 and "MemoryError" in ended.output.text()
     ended = await cell.sh("head -c 2000000 /dev/zero > big", limits=small, writes=True)
     assert ended.code != 0 and (cell.workspace / "big").stat().st_size == 1 << 20
-    ended = await cell.python("while True: pass", limits=Limits(seconds=0))
+    ended = await cell.python("while True: pass", limits=ProgramLimits(seconds=0))
     assert ended.code in (128 + 24, 128 + 9)  # SIGXCPU, then SIGKILL
 
 
@@ -190,7 +190,7 @@ print(children, resource.getrlimit(resource.RLIMIT_NPROC)[1] < 100_000)
 """
     reading, writing = os.pipe()
     try:
-        ended = await cell.python(code, limits=Limits(processes=16), stdin=reading)
+        ended = await cell.python(code, limits=ProgramLimits(processes=16), stdin=reading)
     finally:
         os.close(reading)
         os.close(writing)

@@ -4,11 +4,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from daemon.sandbox.output import Output, readable
+from daemon.sandbox.output import BoundedOutput, readable
 
 
-def collected(data: bytes, limit: int, piece: int = 7) -> Output:
-    output = Output(limit)
+def collected(data: bytes, limit: int, piece: int = 7) -> BoundedOutput:
+    output = BoundedOutput(limit)
     for at in range(0, len(data), piece):
         output.add(data[at : at + piece])
     return output

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from daemon.sandbox import supervisor
-from daemon.sandbox.running import Ended, Running, run
+from daemon.sandbox.running import CommandResult, Running, run
 
 # Two forks and a new session: what a program does that wants to outlive whoever started it. It
 # keeps standard input, which is the writing end of a pipe here, and tells through it that it has
@@ -39,7 +39,9 @@ def python(code: str, **more: object) -> Running:
     return Running(path=sys.executable, argv=["python", "-I", "-S", "-c", code], **more)  # type: ignore[arg-type]
 
 
-async def run_in(folder: Path, *pipelines: tuple[str, list[Running]], **limits: float) -> Ended:
+async def run_in(
+    folder: Path, *pipelines: tuple[str, list[Running]], **limits: float
+) -> CommandResult:
     given = {"seconds": 30, "output_bytes": 10_000, **limits}
     return await run(pipelines, folder=folder, environment={"LANG": "C.UTF-8"}, **given)  # type: ignore[arg-type]
 

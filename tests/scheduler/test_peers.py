@@ -15,7 +15,7 @@ import pytest
 
 from daemon.models import Run, Status
 from daemon.scheduler.engine import RoutineEngine
-from daemon.scheduler.run_queue import Lane, LocalExecutor
+from daemon.scheduler.run_queue import Lane, LocalRunQueue
 from tests.acceptance.story import Home, Vendor
 from tests.clockwork import HALF_HOURLY, FakeEventLoop, House, at, loaded, routine
 
@@ -130,7 +130,7 @@ async def test_a_run_that_hangs_holds_up_neither_the_clock_nor_the_others_and_ca
         )
 
     await house.boot(routine(), routine("other"))
-    executor = LocalExecutor(live, max_concurrent=2, clock=lambda: at("01 09:00"))
+    executor = LocalRunQueue(live, max_concurrent=2, clock=lambda: at("01 09:00"))
     await house.reach("01 09:00")
     for run in house.submitted:
         await executor.submit(run)
@@ -241,7 +241,7 @@ async def test_a_thousand_at_nine_are_a_line_and_no_herd() -> None:
         lively -= 1
 
     nine = at("01 09:00")
-    executor = LocalExecutor(
+    executor = LocalRunQueue(
         live, max_concurrent=4, clock=lambda: nine, lane_of=lambda _: Lane(name="m", limit=3)
     )
     for number in range(1000):

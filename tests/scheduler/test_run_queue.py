@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from daemon.models import Run, Status
-from daemon.scheduler.run_queue import Lane, LocalExecutor
+from daemon.scheduler.run_queue import Lane, LocalRunQueue
 
 NOW = datetime(2026, 11, 20, 8, 30, tzinfo=UTC)
 
@@ -50,7 +50,7 @@ async def turns(count=5):
 
 async def test_so_many_runs_are_lived_at_once_and_the_others_wait_in_order():
     lives = Lives()
-    executor = LocalExecutor(lives, max_concurrent=2, clock=lambda: NOW)
+    executor = LocalRunQueue(lives, max_concurrent=2, clock=lambda: NOW)
     for name in "abcd":
         await executor.submit(run(name))
     await turns()
@@ -63,7 +63,7 @@ async def test_so_many_runs_are_lived_at_once_and_the_others_wait_in_order():
 
 async def test_being_told_twice_lives_a_run_once():
     lives = Lives()
-    executor = LocalExecutor(lives, max_concurrent=1, clock=lambda: NOW)
+    executor = LocalRunQueue(lives, max_concurrent=1, clock=lambda: NOW)
     for name in ("a", "a", "b", "b"):
         await executor.submit(run(name))
     lives.go.set()
@@ -87,7 +87,7 @@ class Parking:
 
 async def test_nothing_of_its_routine_passes_a_run_that_waits_for_a_person():
     lives = Parking()
-    executor = LocalExecutor(lives, max_concurrent=2, clock=lambda: NOW)
+    executor = LocalRunQueue(lives, max_concurrent=2, clock=lambda: NOW)
     for name in ("a", "b"):
         await executor.submit(run(name, routine="r"))
     await executor.submit(run("other"))
@@ -100,7 +100,7 @@ async def test_nothing_of_its_routine_passes_a_run_that_waits_for_a_person():
 
 async def test_a_run_that_is_answered_while_it_lets_go_is_not_forgotten():
     lives = Parking()
-    executor = LocalExecutor(lives, max_concurrent=1, clock=lambda: NOW)
+    executor = LocalRunQueue(lives, max_concurrent=1, clock=lambda: NOW)
     tasks = []
 
     def answer(run_id):
@@ -116,7 +116,7 @@ async def test_a_run_that_is_answered_while_it_lets_go_is_not_forgotten():
 
 async def test_a_run_that_is_cancelled_while_it_waits_lets_the_next_one_pass():
     lives = Parking()
-    executor = LocalExecutor(lives, max_concurrent=1, clock=lambda: NOW)
+    executor = LocalRunQueue(lives, max_concurrent=1, clock=lambda: NOW)
     executor.hold([run("old", routine="r")])  # since before this process began
     await executor.submit(run("new", routine="r"))
     await turns()
@@ -128,7 +128,7 @@ async def test_a_run_that_is_cancelled_while_it_waits_lets_the_next_one_pass():
 
 async def test_a_run_is_not_tried_before_its_time():
     lives = Lives()
-    executor = LocalExecutor(lives, max_concurrent=1, clock=lambda: datetime.now(UTC))
+    executor = LocalRunQueue(lives, max_concurrent=1, clock=lambda: datetime.now(UTC))
     instant = datetime.now(UTC) + timedelta(seconds=0.2)
     await executor.submit(run("later", not_before=instant))
     await executor.submit(run("now"))
@@ -150,7 +150,7 @@ async def test_a_run_that_was_put_off_is_tried_again():
         return run(run_id, status=Status.SUCCEEDED)
 
     moment = [NOW]
-    executor = LocalExecutor(live, max_concurrent=1, clock=lambda: moment[0])
+    executor = LocalRunQueue(live, max_concurrent=1, clock=lambda: moment[0])
     await executor.submit(run("a"))
     await executor.idle()
     assert tries == ["a"]
@@ -171,7 +171,7 @@ async def test_a_crash_of_one_run_does_not_stop_the_others():
         if run_id == "bad":
             raise ZeroDivisionError
 
-    executor = LocalExecutor(live, max_concurrent=1, clock=lambda: NOW)
+    executor = LocalRunQueue(live, max_concurrent=1, clock=lambda: NOW)
     await executor.submit(run("bad"))
     await executor.submit(run("good"))
     await executor.idle()
@@ -180,7 +180,7 @@ async def test_a_crash_of_one_run_does_not_stop_the_others():
 
 async def test_stopping_waits_for_the_grace_and_then_interrupts():
     lives = Lives()
-    executor = LocalExecutor(lives, max_concurrent=1, clock=lambda: NOW)
+    executor = LocalRunQueue(lives, max_concurrent=1, clock=lambda: NOW)
     await executor.submit(run("a"))
     await executor.submit(run("waiting"))
     await turns()
@@ -191,7 +191,7 @@ async def test_stopping_waits_for_the_grace_and_then_interrupts():
 
 async def test_a_run_that_ends_within_the_grace_is_not_interrupted():
     lives = Lives()
-    executor = LocalExecutor(lives, max_concurrent=1, clock=lambda: NOW)
+    executor = LocalRunQueue(lives, max_concurrent=1, clock=lambda: NOW)
     await executor.submit(run("a"))
     await turns()
     lives.go.set()
@@ -201,7 +201,7 @@ async def test_a_run_that_ends_within_the_grace_is_not_interrupted():
 
 async def test_one_run_can_be_interrupted_alone():
     lives = Lives()
-    executor = LocalExecutor(lives, max_concurrent=2, clock=lambda: NOW)
+    executor = LocalRunQueue(lives, max_concurrent=2, clock=lambda: NOW)
     await executor.submit(run("a"))
     await executor.submit(run("b"))
     await turns()
@@ -214,7 +214,7 @@ async def test_one_run_can_be_interrupted_alone():
 
 async def test_runs_of_one_routine_wait_for_each_other_while_others_pass():
     lives = Lives()
-    executor = LocalExecutor(lives, max_concurrent=3, clock=lambda: NOW)
+    executor = LocalRunQueue(lives, max_concurrent=3, clock=lambda: NOW)
     for name, routine in (("a1", "a"), ("a2", "a"), ("b1", "b")):
         await executor.submit(run(name, routine=routine))
     await turns()
@@ -263,7 +263,7 @@ class OneByOne:
 
 async def test_first_due_is_first_served_however_late_it_was_told():
     lives = OneByOne()
-    executor = LocalExecutor(lives, max_concurrent=1, clock=lives.clock)
+    executor = LocalRunQueue(lives, max_concurrent=1, clock=lives.clock)
     await executor.submit(run("first"))
     for minutes in (3, 1, 2):
         await executor.submit(
@@ -278,7 +278,7 @@ async def test_first_due_is_first_served_however_late_it_was_told():
 
 async def test_a_routine_with_many_runs_does_not_keep_another_waiting():
     lives = OneByOne()
-    executor = LocalExecutor(lives, max_concurrent=1, clock=lives.clock)
+    executor = LocalRunQueue(lives, max_concurrent=1, clock=lives.clock)
     for number in range(4):
         await executor.submit(run(f"busy {number}", routine="busy"))
     await turns()
@@ -293,7 +293,7 @@ async def test_a_routine_with_many_runs_does_not_keep_another_waiting():
 
 async def test_what_waits_for_its_provider_takes_no_place():
     lives = OneByOne()
-    executor = LocalExecutor(lives, max_concurrent=2, clock=lives.clock, lane_of=lanes(slow=1))
+    executor = LocalRunQueue(lives, max_concurrent=2, clock=lives.clock, lane_of=lanes(slow=1))
     for name in ("slow a", "slow b", "slow c", "fast d"):
         await executor.submit(run(name, routine=name))
     await turns()
@@ -306,7 +306,7 @@ async def test_what_waits_for_its_provider_takes_no_place():
 
 async def test_a_routine_without_a_model_is_never_starved_by_those_with_one():
     lives = OneByOne()
-    executor = LocalExecutor(lives, max_concurrent=1, clock=lives.clock, lane_of=lanes())
+    executor = LocalRunQueue(lives, max_concurrent=1, clock=lives.clock, lane_of=lanes())
     for name in ("claude a", "claude b", "offline c", "offline d"):
         await executor.submit(run(name, routine=name))
     await turns()
@@ -318,7 +318,7 @@ async def test_a_routine_without_a_model_is_never_starved_by_those_with_one():
 
 async def test_a_cancelled_run_leaves_the_line():
     lives = OneByOne()
-    executor = LocalExecutor(lives, max_concurrent=1, clock=lives.clock)
+    executor = LocalRunQueue(lives, max_concurrent=1, clock=lives.clock)
     for name in "abc":
         await executor.submit(run(name))
     assert not executor.interrupt("b")
@@ -330,7 +330,7 @@ async def test_a_cancelled_run_leaves_the_line():
 
 async def test_more_room_is_used_at_once():
     lives = OneByOne()
-    executor = LocalExecutor(lives, max_concurrent=1, clock=lives.clock)
+    executor = LocalRunQueue(lives, max_concurrent=1, clock=lives.clock)
     for name in "abc":
         await executor.submit(run(name))
     executor.allow(2)
@@ -370,7 +370,7 @@ async def test_everything_that_is_due_is_lived_once_within_all_limits(asked, mos
         )
         for number, (routine, minutes, lane) in enumerate(asked)
     }
-    executor = LocalExecutor(live, max_concurrent=most, clock=lives.clock, lane_of=lane_of)
+    executor = LocalRunQueue(live, max_concurrent=most, clock=lives.clock, lane_of=lane_of)
     for each in runs.values():
         await executor.submit(each)
     assert sorted(executor.positions()) == sorted(set(runs) - set(executor.running))

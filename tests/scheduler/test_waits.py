@@ -21,7 +21,7 @@ from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_s
 from daemon.errors import Refused
 from daemon.models import ApprovalRequest, Run, Status
 from daemon.scheduler.engine import RoutineEngine
-from daemon.scheduler.run_queue import LocalExecutor
+from daemon.scheduler.run_queue import LocalRunQueue
 from daemon.store.database import Database
 from daemon.store.incidents import Alerting
 from daemon.store.journal import Journal
@@ -59,7 +59,7 @@ class Machine:
         self.db = await Database.open(blank(self.folder / "agentd.db"))
         self.journal = Journal(self.db, clock=clock.now)
         await self.journal.move_waits()
-        self.executor = LocalExecutor(self.live, max_concurrent=4, clock=clock.now)
+        self.executor = LocalRunQueue(self.live, max_concurrent=4, clock=clock.now)
         self.engine = RoutineEngine(
             journal=self.journal,
             submit=self.executor.submit,

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 
 from daemon.models import Status, Step, StepKind
-from daemon.store.maintenance import Upkeep, verdict_on
+from daemon.store.maintenance import JournalMaintenance, verdict_on
 from daemon.store.retention import Keep, let_go_some, old_reports, squeeze
 from tests.store.conftest import Clock, Ledger, in_a_file
 
@@ -106,7 +106,7 @@ async def test_old_report_files_go_and_nothing_outside_the_workspace(
         await ledger.journal.delivered(delivery.id, str(place))
     clock.now += 100 * DAY
     keep = Keep(reports=90 * DAY)
-    upkeep = Upkeep(
+    upkeep = JournalMaintenance(
         ledger.db,
         ledger.journal,
         clock=lambda: clock.now,

@@ -51,7 +51,7 @@ def test_the_checked_in_sql_and_the_models_declare_the_same_tables() -> None:
         if not file.name.endswith("_memory.sql"):  # memory declares its own
             by_hand.executescript(file.read_text())
     engine = create_engine("sqlite://")
-    tables.Table.metadata.create_all(engine)
+    tables.JournalTable.metadata.create_all(engine)
     with engine.connect() as connection:
         raw = connection.connection.driver_connection
         assert isinstance(raw, sqlite3.Connection)
@@ -124,8 +124,8 @@ def test_the_tables_on_a_server_are_those_of_the_models(
         del by_hand[name]
     name = postgres.create()
     engine = there(postgres.url(name))
-    tables.Table.metadata.create_all(engine)
-    memory.Table.metadata.create_all(engine)
+    tables.JournalTable.metadata.create_all(engine)
+    memory.MemoryTable.metadata.create_all(engine)
     engine.dispose()
     by_model = shape_there(postgres.url(name))
     postgres.drop(name)

@@ -21,13 +21,13 @@ from daemon.models import Json, Run, Status, Step, StepKind
 from daemon.store import rows
 from daemon.store.connection import open_writer
 from daemon.store.database import MIGRATIONS
-from daemon.store.maintenance import Upkeep
+from daemon.store.maintenance import JournalMaintenance
 from daemon.store.retention import Keep
 from daemon.store.texts import (
     LEAST,
     MOST,
     NEW_EACH_TIME,
-    Reading,
+    BodyReader,
     apart,
     column_of,
     drop,
@@ -106,7 +106,7 @@ async def test_what_is_new_each_time_stays_in_its_run(ledger: Ledger) -> None:
     assert await body_of(ledger, run) == given.body
     kept = await ledger.db.read(
         lambda connection: [
-            Reading(connection)._text(each)
+            BodyReader(connection)._text(each)
             for (each,) in connection.execute("SELECT digest FROM text")
         ]
     )
@@ -190,7 +190,7 @@ def prompts(draw: st.DrawFn) -> Json:
 @given(body=prompts())
 def test_any_body_comes_back_as_it_was_handed_in(shelf: sqlite3.Connection, body: Json) -> None:
     encoded = encode(Step(kind=StepKind.PROMPT, iteration=0, body=body))
-    found = Reading(shelf)(column_of(shelf, encoded, START, 0))
+    found = BodyReader(shelf)(column_of(shelf, encoded, START, 0))
     assert found == json.loads(rows.encode(body))
     assert list(found) == list(body)
 
@@ -200,7 +200,7 @@ def test_a_prompt_of_very_many_sections_shares_as_many_as_it_may() -> None:
     with closing(journal()) as connection:
         column = column_of(connection, encode(given), START, 0)
         assert len(references(column)) == MOST
-        assert Reading(connection)(column) == given.body
+        assert BodyReader(connection)(column) == given.body
 
 
 # --- what may happen to texts
@@ -263,8 +263,8 @@ async def test_a_harmed_prompt_is_named(ledger: Ledger, column: bytes) -> None:
 # --- letting go
 
 
-def upkeep(ledger: Ledger, clock: Clock, tmp_path: Path, **keep: Any) -> Upkeep:
-    return Upkeep(
+def upkeep(ledger: Ledger, clock: Clock, tmp_path: Path, **keep: Any) -> JournalMaintenance:
+    return JournalMaintenance(
         ledger.db,
         ledger.journal,
         clock=clock,

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from daemon.system.settled_files import Measures, Watch, Watcher
+from daemon.system.settled_files import Watch, Watcher, WatchLimits
 from daemon.system.watch import DirectoryWatcher
 
 SETTLE = 0.05
@@ -114,7 +114,7 @@ async def test_a_burst_is_one_batch(desk: Desk) -> None:
     assert desk.looks <= 6
 
 
-@pytest.mark.parametrize("desk", [{"measures": Measures(batch=4)}], indirect=True)
+@pytest.mark.parametrize("desk", [{"measures": WatchLimits(batch=4)}], indirect=True)
 async def test_a_batch_is_bounded_and_the_rest_follows(desk: Desk) -> None:
     for number in range(10):
         desk.put(f"inbox/{number}.csv")
@@ -137,7 +137,7 @@ async def test_a_file_that_grows_is_waited_for(desk: Desk) -> None:
     assert len(desk.taken) == 1
 
 
-@pytest.mark.parametrize("desk", [{"measures": Measures(patience=3)}], indirect=True)
+@pytest.mark.parametrize("desk", [{"measures": WatchLimits(patience=3)}], indirect=True)
 async def test_a_file_that_grows_for_ever_does_not_hold_the_others_up(desk: Desk) -> None:
     desk.put("inbox/done.csv")
     desk.watch("inbox/*.csv")

@@ -7,10 +7,10 @@ from datetime import UTC, datetime, timedelta
 from prometheus_client.parser import text_string_to_metric_families
 
 from daemon.models import Run, Status
-from daemon.telemetry.metrics import Found, Histogram, Metrics
+from daemon.telemetry.metrics import Histogram, JournalMetrics, Metrics
 
 NOW = datetime(2026, 11, 20, 8, 30, tzinfo=UTC)
-NOTHING = Found(
+NOTHING = JournalMetrics(
     version="1",
     started=1.5,
     runs={},

@@ -7,12 +7,21 @@ from datetime import UTC, date, datetime, timedelta
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from daemon.web.charts import OTHERS, WORST_FIRST, Moment, chart, heat_map, hours, time_line, worst
+from daemon.web.charts import (
+    OTHERS,
+    WORST_FIRST,
+    ChartPoint,
+    chart,
+    heat_map,
+    hours,
+    time_line,
+    worst,
+)
 
 BEGIN = datetime(2026, 3, 2, tzinfo=UTC)
 END = BEGIN + timedelta(days=2)
 MOMENTS = st.builds(
-    Moment,
+    ChartPoint,
     at=st.integers(0, 2 * 24 * 60).map(lambda minutes: BEGIN + timedelta(minutes=minutes)),
     kind=st.sampled_from(WORST_FIRST),
     about=st.just("x"),
@@ -31,12 +40,12 @@ def test_every_moment_lies_under_a_mark_and_no_failure_is_hidden(moments):
 
 
 def test_what_lies_outside_is_not_drawn():
-    assert time_line([Moment(END + timedelta(hours=1), "failed", "later")], BEGIN, END) == []
+    assert time_line([ChartPoint(END + timedelta(hours=1), "failed", "later")], BEGIN, END) == []
 
 
 def test_a_failure_among_successes_of_one_moment_is_what_shows():
     near = [
-        Moment(BEGIN + timedelta(minutes=place), "succeeded", "x", f"/{place}")
+        ChartPoint(BEGIN + timedelta(minutes=place), "succeeded", "x", f"/{place}")
         for place in range(3)
     ]
     near[1] = near[1]._replace(kind="failed")

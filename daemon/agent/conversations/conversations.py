@@ -34,7 +34,7 @@ EXCERPT = 6_000  # characters of a run's report that a later one is shown
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Said:
+class RoutedMessage:
     """What became of a message."""
 
     run: Run
@@ -86,7 +86,7 @@ class Talk:
 
     async def ask(
         self, text: str, *, event: str, session: str | None = None, fresh: bool = False
-    ) -> Said:
+    ) -> RoutedMessage:
         """Put a message to the agent: to the run it belongs to, else to a new one that knows the
         conversation.
 
@@ -96,7 +96,7 @@ class Talk:
         text, session = _checked(text), _named(session or SESSION)
         event = f"{session}/{event}"
         if earlier := await self._journal.run_of_event(ASK, event):
-            return Said(run=earlier, new=True)
+            return RoutedMessage(run=earlier, new=True)
         if self._route() and not fresh:
             active = [run for run in await self._journal.active() if run.trigger != "subagent"]
             if active and (
@@ -105,13 +105,13 @@ class Talk:
                 told = await self._journal.tell(run.id, text, event=event)
                 if told is not None:
                     self.inbox.put([told])
-                    return Said(run=run, new=False)
+                    return RoutedMessage(run=run, new=False)
         if fresh:
             newest = await self._journal.turns(ASK, session, before=_AFTER_ALL, limit=1)
             await self._sessions().begin_anew(session, newest[0].id if newest else "")
-        return Said(run=await self._begin(text, event, {"session": session}), new=True)
+        return RoutedMessage(run=await self._begin(text, event, {"session": session}), new=True)
 
-    async def tell(self, run: Run, text: str, *, event: str) -> Said:
+    async def tell(self, run: Run, text: str, *, event: str) -> RoutedMessage:
         """Tell a run something: at its next iteration, or in a new run that knows of it if it has
         ended.
         """
@@ -119,8 +119,8 @@ class Talk:
         told = await self._journal.tell(run.id, text, event=event)
         if told is not None:
             self.inbox.put([told])
-            return Said(run=run, new=False)
-        return Said(run=await self._follow_up(run, text, event), new=True)
+            return RoutedMessage(run=run, new=False)
+        return RoutedMessage(run=await self._follow_up(run, text, event), new=True)
 
     def owes_nothing(self, run: Run) -> bool:
         """Tell whether a run was told nothing that it has not heard."""

@@ -33,7 +33,7 @@ _AGO = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Wanted:
+class LogFilter:
     """Which records to show."""
 
     routine: str | None = None
@@ -110,7 +110,7 @@ def main(arguments: Sequence[str], file: Path | None = None) -> int:
     except ValueError as error:
         sys.stderr.write(f"agentctl: --since: {error}\n")
         return 2
-    wanted = Wanted(routine=options.routine, run=options.run, level=options.level, since=since)
+    wanted = LogFilter(routine=options.routine, run=options.run, level=options.level, since=since)
     if not file.exists() and not options.follow:
         sys.stderr.write(
             f"agentctl: there is no log at {file}; has agentd run here? (--state DIR names another "
@@ -189,7 +189,7 @@ def _pretty_on(stream: IO[str]) -> Callable[[str, dict[str, Any]], None]:
 
 
 def last(
-    lines: Iterable[str], wanted: Wanted, number: int | None
+    lines: Iterable[str], wanted: LogFilter, number: int | None
 ) -> list[tuple[str, dict[str, Any]]]:
     """Return the last wanted records, oldest first, of lines that come newest first."""
     found: deque[tuple[str, dict[str, Any]]] = deque()
@@ -231,7 +231,7 @@ def _read(path: Path) -> list[str]:
 
 async def follow(
     file: Path,
-    wanted: Wanted,
+    wanted: LogFilter,
     number: int | None,
     show: Callable[[str, dict[str, Any]], None],
     *,

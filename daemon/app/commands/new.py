@@ -30,7 +30,7 @@ This routine is not written yet. Say so in one sentence, and that its prompt sta
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Written:
+class NewRoutine:
     """A routine file, before it is written."""
 
     path: Path
@@ -50,7 +50,7 @@ class Written:
 
 def compose(
     config: Config, name: str, schedule: str, *, prompt: str | None, now: datetime
-) -> Written:
+) -> NewRoutine:
     """Return the routine that is asked for; Refused, with what could be written, if that cannot be
     understood.
     """
@@ -68,7 +68,7 @@ def compose(
     data["deliver"] = [{"to": "file", "path": _report(when, now)}]
     _checked(data, path, config)
     text = f"# {' '.join(schedule.split())}\n{tomli_w.dumps(data, multiline_strings=True)}"
-    return Written(path=path, text=text, schedule=when, now=now)
+    return NewRoutine(path=path, text=text, schedule=when, now=now)
 
 
 def _checked(data: Mapping[str, Any], path: Path, config: Config) -> Routine:
@@ -92,12 +92,12 @@ def _report(schedule: Schedule, now: datetime) -> str:
     )
 
 
-def write(written: Written) -> None:
+def write(written: NewRoutine) -> None:
     """Write the file, whole or not at all; Refused if there is one already."""
     write_new(written.path, written.text)
 
 
-def told(written: Written, *, json: bool) -> str:
+def told(written: NewRoutine, *, json: bool) -> str:
     """Return what was written, and when it runs."""
     file, fires = os.fspath(written.path), written.fires
     if json:

@@ -16,7 +16,7 @@ from daemon.errors import ConfigError, Fault, Refused
 from daemon.policy.policy import Policy
 from daemon.runs.replay.cassette import Cassette, recorded
 from daemon.runs.replay.folder import files_of, is_case, read_case
-from daemon.runs.replay.outcome import Wish
+from daemon.runs.replay.outcome import ReplayChange
 from daemon.runs.replay.play import play
 from daemon.store.read_only import journal_at
 from daemon.telemetry.log import configure
@@ -42,10 +42,10 @@ def replay(
         )
     configure(level="error", console=False, file=None, secrets=Secrets())
     cassette = _cassette(options.run, state, config)
-    wish = Wish()
+    wish = ReplayChange()
     if options.policy:
         text = _text(options.policy)
-        wish = Wish(
+        wish = ReplayChange(
             policy=Policy.read(text, workspace=Path(cassette.workspace), name=str(options.policy))
         )
     told = asyncio.run(play(cassette, wish)).as_json(Secrets().redact)

@@ -17,7 +17,7 @@ from pathlib import Path
 from daemon.app.doctor.check import Check
 from daemon.app.doctor.confinement import Confinement, check_sandbox
 from daemon.app.doctor.rights import Holding
-from daemon.app.doctor.upkeep import Upkeep
+from daemon.app.doctor.upkeep import InstallationState
 from daemon.app.doctor.upkeep import rows as upkeep_rows
 from daemon.app.doctor.vendors import VendorFacts
 from daemon.errors import Fault
@@ -55,7 +55,7 @@ class ProviderFacts:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Installation:
+class Survey:
     """Everything the checks look at."""
 
     python: tuple[int, ...] = (3, 11)
@@ -86,7 +86,7 @@ class Installation:
     """Whether that is one that locks badly."""
     free: int = 10**10
     confinement: Confinement = field(default_factory=Confinement)
-    upkeep: Upkeep = field(default_factory=Upkeep)
+    upkeep: InstallationState = field(default_factory=InstallationState)
     socket: Path = Path("agentd.sock")
     socket_found: str = "nothing"
     """nothing, daemon, dead or blocked"""
@@ -103,7 +103,7 @@ class Installation:
     """Whether the clock follows a time server; None where nobody knows."""
 
 
-def check_python(found: Installation) -> Iterator[Check]:
+def check_python(found: Survey) -> Iterator[Check]:
     text = f"{_dotted(found.python)} at {found.executable}"
     if found.python[:2] < OLDEST_PYTHON:
         fix = f"install Python {_dotted(OLDEST_PYTHON)} or later, and agentd with it"
@@ -112,7 +112,7 @@ def check_python(found: Installation) -> Iterator[Check]:
         yield Check(name="Python", state="ok", found=text)
 
 
-def check_sqlite(found: Installation) -> Iterator[Check]:
+def check_sqlite(found: Survey) -> Iterator[Check]:
     version = found.sqlite
     newer = "use a Python built with SQLite 3.51.3 or later"
     if version < OLDEST_SQLITE:
@@ -141,7 +141,7 @@ def check_sqlite(found: Installation) -> Iterator[Check]:
         yield Check(name="FTS5", state="ok", found="there")
 
 
-def check_config(found: Installation) -> Iterator[Check]:
+def check_config(found: Survey) -> Iterator[Check]:
     if found.config is None:
         text = f"none in {', '.join(map(str, found.config_tried))}"
         yield Check(
@@ -155,7 +155,7 @@ def check_config(found: Installation) -> Iterator[Check]:
     yield _of_faults("policy", str(found.policy or "policy.toml"), found.policy_faults)
 
 
-def check_routines(found: Installation) -> Iterator[Check]:
+def check_routines(found: Survey) -> Iterator[Check]:
     if found.config is None:
         return
     text = (
@@ -165,7 +165,7 @@ def check_routines(found: Installation) -> Iterator[Check]:
     yield _of_faults("routines", text, found.routine_faults)
 
 
-def check_holdings(found: Installation) -> Iterator[Check]:
+def check_holdings(found: Survey) -> Iterator[Check]:
     if not found.holdings:
         yield Check(
             name="rights",
@@ -189,7 +189,7 @@ def check_holdings(found: Installation) -> Iterator[Check]:
         )
 
 
-def check_providers(found: Installation) -> Iterator[Check]:
+def check_providers(found: Survey) -> Iterator[Check]:
     for provider in found.providers:
         name = f"model {provider.name}"
         text = " / ".join(part for part in (provider.kind, provider.model) if part)
@@ -260,7 +260,7 @@ def _is_listed(model: str, known: Collection[str]) -> bool:
     return model in known or f"{model}:latest" in known
 
 
-def check_state(found: Installation) -> Iterator[Check]:
+def check_state(found: Survey) -> Iterator[Check]:
     text = str(found.state)
     if found.network:
         fix = (
@@ -293,7 +293,7 @@ def check_state(found: Installation) -> Iterator[Check]:
         yield Check(name="state files", state="fail", found=text, fix=f"chmod 600 {files}")
 
 
-def check_space(found: Installation) -> Iterator[Check]:
+def check_space(found: Survey) -> Iterator[Check]:
     text = f"{found.free / 1e9:.1f} GB free where the state is"
     state = (
         "ok" if found.free >= LITTLE_SPACE else "warn" if found.free >= TOO_LITTLE_SPACE else "fail"
@@ -306,7 +306,7 @@ def check_space(found: Installation) -> Iterator[Check]:
     yield Check(name="disk", state=state, found=text, fix=fix)
 
 
-def check_socket(found: Installation) -> Iterator[Check]:
+def check_socket(found: Survey) -> Iterator[Check]:
     path = str(found.socket)
     if len(os.fsencode(path)) > LONGEST_SOCKET:
         fix = f"name a shorter one: a socket's path may have {LONGEST_SOCKET} bytes"
@@ -336,7 +336,7 @@ def check_socket(found: Installation) -> Iterator[Check]:
             yield Check(name="socket", state="ok", found=f"{path}: free, as no daemon runs")
 
 
-def check_log(found: Installation) -> Iterator[Check]:
+def check_log(found: Survey) -> Iterator[Check]:
     text = str(found.log)
     if not found.log_writable:
         fix = f"see who owns {text} and its folder: agentd must be able to write there"
@@ -346,7 +346,7 @@ def check_log(found: Installation) -> Iterator[Check]:
         yield Check(name="log", state="ok", found=f"{text}, {size}")
 
 
-def check_clock(found: Installation) -> Iterator[Check]:
+def check_clock(found: Survey) -> Iterator[Check]:
     source = "config.toml" if found.zone_from_config else "this machine"
     yield Check(name="time zone", state="ok", found=f"{found.zone}, from {source}")
     text = f"{found.now.astimezone():%Y-%m-%d %H:%M:%S %Z}"
@@ -367,13 +367,13 @@ def check_clock(found: Installation) -> Iterator[Check]:
         yield Check(name="clock", state="ok", found=text)
 
 
-def check_upkeep(found: Installation) -> Iterator[Check]:
+def check_upkeep(found: Survey) -> Iterator[Check]:
     for name, state, text, fix in upkeep_rows(found.upkeep):
         yield Check(name=name, state=state, found=text, fix=fix)
 
 
 # Every check, in the order of the table.
-CHECKS: tuple[Callable[[Installation], Iterable[Check]], ...] = (
+CHECKS: tuple[Callable[[Survey], Iterable[Check]], ...] = (
     check_python,
     check_sqlite,
     check_config,
@@ -390,7 +390,7 @@ CHECKS: tuple[Callable[[Installation], Iterable[Check]], ...] = (
 )
 
 
-def judge(found: Installation) -> list[Check]:
+def judge(found: Survey) -> list[Check]:
     """Return all rows."""
     return [row for check in CHECKS for row in check(found)]
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from daemon.errors import DaemonError
-from daemon.store.offline import Server, probe
+from daemon.store.offline import DatabaseServer, probe
 
 if TYPE_CHECKING:
     from daemon.definitions.config.config import Config
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 _SKEW = 5.0
 
 
-def look(config: Config | None, env: Mapping[str, str]) -> Server | str | None:
+def look(config: Config | None, env: Mapping[str, str]) -> DatabaseServer | str | None:
     """Return what there is to see of the server, or why nothing is; None where the journal is in a
     file.
     """
@@ -26,7 +26,7 @@ def look(config: Config | None, env: Mapping[str, str]) -> Server | str | None:
         return str(error)
 
 
-def rows(found: Server | str | None) -> Iterator[tuple[str, str, str, str]]:
+def rows(found: DatabaseServer | str | None) -> Iterator[tuple[str, str, str, str]]:
     """Yield (name, state, found, fix)."""
     if found is None:
         return

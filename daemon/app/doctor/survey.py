@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from daemon.api.listener import peer
-from daemon.app.doctor.checks import Installation, ProviderFacts
+from daemon.app.doctor.checks import ProviderFacts, Survey
 from daemon.app.doctor.confinement import Confinement, confinement
 from daemon.app.doctor.rights import holdings
 from daemon.app.doctor.upkeep import look
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from daemon.policy.policy import Policy
 
 
-def survey(file: Path | None, state: Path, where: Path, env: Mapping[str, str]) -> Installation:
+def survey(file: Path | None, state: Path, where: Path, env: Mapping[str, str]) -> Survey:
     """Return what there is to see of an installation: its config file, state folder and socket."""
     log = state / "logs" / "agentd.jsonl"
     place = _existing(state)
@@ -41,7 +41,7 @@ def survey(file: Path | None, state: Path, where: Path, env: Mapping[str, str]) 
     chosen = config.timezone if config else None
     listener, pid = _who_listens(where)
     about = state.stat() if state.is_dir() else None
-    return Installation(
+    return Survey(
         python=tuple(sys.version_info[:3]),
         executable=sys.executable,
         sqlite=sqlite3.sqlite_version_info,

@@ -19,7 +19,7 @@ from daemon.app.doctor import server
 from daemon.definitions.paths import user_home
 from daemon.delivery.targets import missing_extra
 from daemon.errors import ConfigError
-from daemon.store.offline import Server
+from daemon.store.offline import DatabaseServer
 from daemon.telemetry.redaction import count_secrets, has_ordinary_password
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ _LONGEST_LOOK = 500_000_000
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Upkeep:
+class InstallationState:
     """What there is to see of it."""
 
     systemd: bool = False
@@ -54,7 +54,7 @@ class Upkeep:
     """The targets whose password is an ordinary word."""
     verdict: str = "ok"
     """What SQLite says of the database; empty if it was not asked."""
-    server: Server | str | None = None
+    server: DatabaseServer | str | None = None
     """What there is to see of the server the journal is on, or why nothing is; None where it is in
     a file.
     """
@@ -62,7 +62,7 @@ class Upkeep:
 
 def look(
     config: Config | None, state: Path, env: Mapping[str, str], *, root: Path = Path("/")
-) -> Upkeep:
+) -> InstallationState:
     """Return what there is to see."""
     home = user_home()
     places = [
@@ -79,7 +79,7 @@ def look(
     urls = _target_urls(config, env) if config else {}
     command = found[1].strip('"').replace("%h", str(home)) if found else ""
     user = env.get("USER") or home.name
-    return Upkeep(
+    return InstallationState(
         systemd=(root / "run/systemd/system").is_dir(),
         unit=unit,
         command=command,
@@ -157,7 +157,7 @@ def _verdict(database: Path) -> str:
         return str(error)
 
 
-def rows(found: Upkeep) -> Iterator[tuple[str, str, str, str]]:
+def rows(found: InstallationState) -> Iterator[tuple[str, str, str, str]]:
     """Yield (name, state, found, fix)."""
     yield from server.rows(found.server)
     if found.verdict not in ("", "ok"):
@@ -197,7 +197,7 @@ def rows(found: Upkeep) -> Iterator[tuple[str, str, str, str]]:
         )
 
 
-def _service(found: Upkeep) -> Iterator[tuple[str, str, str, str]]:
+def _service(found: InstallationState) -> Iterator[tuple[str, str, str, str]]:
     if not found.systemd:
         return
     if found.unit is None:

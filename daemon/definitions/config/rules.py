@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from daemon.definitions.config.config import Config
 from daemon.definitions.config.tables import CHANNELS, KINDS, NEED_MODEL, OF_KIND
-from daemon.definitions.reading import Conflict, Rule
+from daemon.definitions.reading import Conflict, CrossFieldCheck
 from daemon.definitions.shape import dotted
 from daemon.definitions.words import did_you_mean
 
@@ -192,24 +192,24 @@ def _embedder_complete(config: Config) -> Iterator[Conflict]:
 
 
 RULES = (
-    Rule(("provider", "providers.*", "ask.provider", "ask.fallback"), _known_provider),
-    Rule(("providers.*",), _sound_names),
-    Rule(("providers.*.kind", "providers.*.model"), _model_where_needed),
-    Rule(("providers.*.kind", "providers.*.base_url"), _address_where_needed),
-    Rule(
+    CrossFieldCheck(("provider", "providers.*", "ask.provider", "ask.fallback"), _known_provider),
+    CrossFieldCheck(("providers.*",), _sound_names),
+    CrossFieldCheck(("providers.*.kind", "providers.*.model"), _model_where_needed),
+    CrossFieldCheck(("providers.*.kind", "providers.*.base_url"), _address_where_needed),
+    CrossFieldCheck(
         ("providers.*.kind", "providers.*.api", "providers.*.region", "providers.*.replies"),
         _keys_of_one_kind,
     ),
-    Rule(("targets.*",), _sound_targets),
-    Rule(("digest.to", "targets.*"), _digests_go_somewhere),
-    Rule(("listen.hooks", "hooks.secret_file"), _only_signed_from_afar),
-    Rule(("mcp.*",), _sound_servers),
-    Rule(("search.kind", "search.base_url"), _search_complete),
-    Rule(("incidents.to", "targets.*"), _alerts_go_somewhere),
-    Rule(("providers.*.kind", "providers.*.options"), _options_of_others),
-    Rule(("store.url", "store.url_file", "store.url_env"), _one_database),
-    Rule(("executor.kind", "store.url"), _shared_database),
-    Rule(
+    CrossFieldCheck(("targets.*",), _sound_targets),
+    CrossFieldCheck(("digest.to", "targets.*"), _digests_go_somewhere),
+    CrossFieldCheck(("listen.hooks", "hooks.secret_file"), _only_signed_from_afar),
+    CrossFieldCheck(("mcp.*",), _sound_servers),
+    CrossFieldCheck(("search.kind", "search.base_url"), _search_complete),
+    CrossFieldCheck(("incidents.to", "targets.*"), _alerts_go_somewhere),
+    CrossFieldCheck(("providers.*.kind", "providers.*.options"), _options_of_others),
+    CrossFieldCheck(("store.url", "store.url_file", "store.url_env"), _one_database),
+    CrossFieldCheck(("executor.kind", "store.url"), _shared_database),
+    CrossFieldCheck(
         ("memory.embedder", "memory.model", "memory.base_url", "memory.model_file"),
         _embedder_complete,
     ),

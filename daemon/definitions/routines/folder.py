@@ -8,9 +8,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from daemon.definitions.reading import Rule, parse, read_toml
+from daemon.definitions.reading import CrossFieldCheck, parse, read_toml
 from daemon.definitions.routines.chains import circles, tangled
-from daemon.definitions.routines.routine import Definition, Routine
+from daemon.definitions.routines.routine import Routine, RoutineDefinition
 from daemon.definitions.routines.rules import OF_AGENTS, OF_PEOPLE, RULES
 from daemon.definitions.words import display
 from daemon.errors import ConfigError, Fault, Refused
@@ -20,7 +20,9 @@ RESERVED = ("ask", "subagent")
 MADE = "routines.d"
 
 
-def load_routine(path: Path, *, rules: Sequence[Rule[Definition]] = ()) -> Routine:
+def load_routine(
+    path: Path, *, rules: Sequence[CrossFieldCheck[RoutineDefinition]] = ()
+) -> Routine:
     """Return the routine of one file; ConfigError with all its faults, those by more `rules` among
     them.
     """
@@ -32,13 +34,16 @@ def load_routine(path: Path, *, rules: Sequence[Rule[Definition]] = ()) -> Routi
 
 
 def routine_of(
-    data: Mapping[str, object], path: Path, *, rules: Sequence[Rule[Definition]] = ()
+    data: Mapping[str, object],
+    path: Path,
+    *,
+    rules: Sequence[CrossFieldCheck[RoutineDefinition]] = (),
 ) -> Routine:
     """Return the routine that a file there would hold; ConfigError with all its faults."""
     name = path.name.removesuffix(".toml")
     faults = list(name_faults(name, path))
     try:
-        definition = parse(dict(data), Definition, file=path, rules=(*RULES, *rules))
+        definition = parse(dict(data), RoutineDefinition, file=path, rules=(*RULES, *rules))
     except ConfigError as error:
         raise ConfigError(*faults, *error.faults) from None
     if faults:
@@ -72,7 +77,10 @@ class Loaded:
 
 
 def load_folder(
-    folder: Path, *, made: Path | None = None, rules: Sequence[Rule[Definition]] = ()
+    folder: Path,
+    *,
+    made: Path | None = None,
+    rules: Sequence[CrossFieldCheck[RoutineDefinition]] = (),
 ) -> Loaded:
     """Return every routine of a folder, by more `rules` too; one bad file harms no other.
 
@@ -102,7 +110,7 @@ def load_folder(
     return loaded
 
 
-def _read(folder: Path, rules: Sequence[Rule[Definition]]) -> Loaded:
+def _read(folder: Path, rules: Sequence[CrossFieldCheck[RoutineDefinition]]) -> Loaded:
     """Return the routines of one folder, each by itself."""
     loaded = Loaded()
     for entry in _entries(folder):

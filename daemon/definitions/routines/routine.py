@@ -360,7 +360,7 @@ class Origin(Table):
     """
 
 
-class Definition(Table):
+class RoutineDefinition(Table):
     """What a routine file may say."""
 
     description: str = ""
@@ -381,7 +381,7 @@ class Definition(Table):
     origin: Origin | None = None
 
 
-class Routine(Definition):
+class Routine(RoutineDefinition):
     """A definition with the name its file gives it."""
 
     name: str

@@ -7,8 +7,8 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from daemon.definitions.config.tables import CHANNELS
-from daemon.definitions.reading import Conflict, Rule
-from daemon.definitions.routines.routine import Definition
+from daemon.definitions.reading import Conflict, CrossFieldCheck
+from daemon.definitions.routines.routine import RoutineDefinition
 from daemon.definitions.words import did_you_mean
 from daemon.system.patterns import Patterns
 
@@ -17,7 +17,7 @@ KINDS = ("cron", "every", "at", "watch", "webhook", "after")
 PATH = "{path}"
 
 
-def _one_trigger(routine: Definition) -> Iterator[Conflict]:
+def _one_trigger(routine: RoutineDefinition) -> Iterator[Conflict]:
     trigger = routine.trigger
     named = [kind for kind in KINDS if getattr(trigger, kind)]
     if len(named) > 1:
@@ -34,7 +34,7 @@ def _one_trigger(routine: Definition) -> Iterator[Conflict]:
         yield Conflict("trigger", "nothing here starts the routine", hint=hint)
 
 
-def _keys_of_their_triggers(routine: Definition) -> Iterator[Conflict]:
+def _keys_of_their_triggers(routine: RoutineDefinition) -> Iterator[Conflict]:
     trigger = routine.trigger
     given = trigger.model_fields_set
     if "settle" in given and not trigger.watch:
@@ -56,7 +56,7 @@ def _keys_of_their_triggers(routine: Definition) -> Iterator[Conflict]:
             )
 
 
-def _files_are_there_to_be_gathered(routine: Definition) -> Iterator[Conflict]:
+def _files_are_there_to_be_gathered(routine: RoutineDefinition) -> Iterator[Conflict]:
     for index, gather in enumerate(routine.gather):
         for key, value in gather.args.items():
             if not isinstance(value, str) or PATH not in value:
@@ -73,13 +73,13 @@ def _files_are_there_to_be_gathered(routine: Definition) -> Iterator[Conflict]:
                 )
 
 
-def _pictures_that_land(routine: Definition) -> Iterator[Conflict]:
+def _pictures_that_land(routine: RoutineDefinition) -> Iterator[Conflict]:
     if PATH in routine.run.media and not routine.trigger.watch:
         hint = 'add watch to [trigger], like watch = ["inbox/*.png"]'
         yield Conflict("run.media", "without watch no file lands", PATH, hint)
 
 
-def _reports_start_nothing(routine: Definition) -> Iterator[Conflict]:
+def _reports_start_nothing(routine: RoutineDefinition) -> Iterator[Conflict]:
     if not routine.trigger.watch:
         return
     patterns = Patterns(routine.trigger.watch)
@@ -94,14 +94,14 @@ def _reports_start_nothing(routine: Definition) -> Iterator[Conflict]:
             )
 
 
-def _nothing_to_do(routine: Definition) -> Iterator[Conflict]:
+def _nothing_to_do(routine: RoutineDefinition) -> Iterator[Conflict]:
     if not routine.run.prompt.strip() and not routine.gather:
         yield Conflict("run.prompt", "is missing, and nothing is gathered", hint="say what to do")
     elif routine.run.mode == "agent" and not routine.run.prompt.strip():
         yield Conflict("run.prompt", "is missing; an agent needs its task")
 
 
-def _tools_fit_the_mode(routine: Definition) -> Iterator[Conflict]:
+def _tools_fit_the_mode(routine: RoutineDefinition) -> Iterator[Conflict]:
     run = routine.run
     if run.mode == "collect-then-summarise" and run.tools:
         hint = 'set mode = "agent", or collect with [[gather]]'
@@ -124,7 +124,7 @@ def _tools_fit_the_mode(routine: Definition) -> Iterator[Conflict]:
         )
 
 
-def _items_are_for_agents(routine: Definition) -> Iterator[Conflict]:
+def _items_are_for_agents(routine: RoutineDefinition) -> Iterator[Conflict]:
     if routine.dedupe is not None and routine.run.mode != "agent":
         yield Conflict(
             "dedupe",
@@ -139,7 +139,7 @@ def _items_are_for_agents(routine: Definition) -> Iterator[Conflict]:
         )
 
 
-def _gathered_names(routine: Definition) -> Iterator[Conflict]:
+def _gathered_names(routine: RoutineDefinition) -> Iterator[Conflict]:
     seen: set[str] = set()
     for index, gather in enumerate(routine.gather):
         if gather.name in seen:
@@ -149,7 +149,7 @@ def _gathered_names(routine: Definition) -> Iterator[Conflict]:
         seen.add(gather.name)
 
 
-def _gate_knows_its_facts(routine: Definition) -> Iterator[Conflict]:
+def _gate_knows_its_facts(routine: RoutineDefinition) -> Iterator[Conflict]:
     if not routine.gate.changed:
         return
     names = {gather.name for gather in routine.gather}
@@ -159,7 +159,7 @@ def _gate_knows_its_facts(routine: Definition) -> Iterator[Conflict]:
             yield Conflict(f"gate.changed[{index}]", "no [[gather]] has this name", fact, hint)
 
 
-def _moments_that_can_be_told(routine: Definition) -> Iterator[Conflict]:
+def _moments_that_can_be_told(routine: RoutineDefinition) -> Iterator[Conflict]:
     if routine.gate.moments is None:
         return
     if routine.trigger.cron is None and routine.trigger.every is None:
@@ -173,7 +173,7 @@ def _moments_that_can_be_told(routine: Definition) -> Iterator[Conflict]:
         )
 
 
-def _gate_names_a_program(routine: Definition) -> Iterator[Conflict]:
+def _gate_names_a_program(routine: RoutineDefinition) -> Iterator[Conflict]:
     if routine.gate.command and not routine.gate.command[0].strip():
         hint = 'like command = ["test", "-s", "inbox/todo"]'
         yield Conflict("gate.command[0]", "names no program", routine.gate.command[0], hint)
@@ -182,7 +182,7 @@ def _gate_names_a_program(routine: Definition) -> Iterator[Conflict]:
 _FIELD = re.compile(r"\{([^{}]*)\}")
 
 
-def _deliveries(routine: Definition) -> Iterator[Conflict]:
+def _deliveries(routine: RoutineDefinition) -> Iterator[Conflict]:
     for index, target in enumerate(routine.deliver):
         key = f"deliver[{index}]"
         if target.to in ("log", "desktop") and target.path is not None:
@@ -207,24 +207,26 @@ def _path_fault(path: str) -> tuple[str, str] | None:
     return None
 
 
-RULES: tuple[Rule[Definition], ...] = (
-    Rule(tuple(f"trigger.{kind}" for kind in (*KINDS, "on_start")), _one_trigger),
-    Rule(("trigger.watch", "trigger.webhook", "trigger.after"), _keys_of_their_triggers),
-    Rule(("gather.args", "trigger.watch"), _files_are_there_to_be_gathered),
-    Rule(("run.media", "trigger.watch"), _pictures_that_land),
-    Rule(("deliver.path", "trigger.watch"), _reports_start_nothing),
-    Rule(("run.prompt", "run.mode", "gather"), _nothing_to_do),
-    Rule(("run.mode", "run.tools", "run.required_tools"), _tools_fit_the_mode),
-    Rule(("dedupe", "run.mode", "run.tools"), _items_are_for_agents),
-    Rule(("gather.name",), _gathered_names),
-    Rule(("gate.changed", "gather.name"), _gate_knows_its_facts),
-    Rule(("gate.moments", "trigger.cron", "trigger.every", "deliver"), _moments_that_can_be_told),
-    Rule(("gate.command",), _gate_names_a_program),
-    Rule(("deliver.to", "deliver.path"), _deliveries),
+RULES: tuple[CrossFieldCheck[RoutineDefinition], ...] = (
+    CrossFieldCheck(tuple(f"trigger.{kind}" for kind in (*KINDS, "on_start")), _one_trigger),
+    CrossFieldCheck(("trigger.watch", "trigger.webhook", "trigger.after"), _keys_of_their_triggers),
+    CrossFieldCheck(("gather.args", "trigger.watch"), _files_are_there_to_be_gathered),
+    CrossFieldCheck(("run.media", "trigger.watch"), _pictures_that_land),
+    CrossFieldCheck(("deliver.path", "trigger.watch"), _reports_start_nothing),
+    CrossFieldCheck(("run.prompt", "run.mode", "gather"), _nothing_to_do),
+    CrossFieldCheck(("run.mode", "run.tools", "run.required_tools"), _tools_fit_the_mode),
+    CrossFieldCheck(("dedupe", "run.mode", "run.tools"), _items_are_for_agents),
+    CrossFieldCheck(("gather.name",), _gathered_names),
+    CrossFieldCheck(("gate.changed", "gather.name"), _gate_knows_its_facts),
+    CrossFieldCheck(
+        ("gate.moments", "trigger.cron", "trigger.every", "deliver"), _moments_that_can_be_told
+    ),
+    CrossFieldCheck(("gate.command",), _gate_names_a_program),
+    CrossFieldCheck(("deliver.to", "deliver.path"), _deliveries),
 )
 
 
-def _made_by_nobody(routine: Definition) -> Iterator[Conflict]:
+def _made_by_nobody(routine: RoutineDefinition) -> Iterator[Conflict]:
     if routine.origin is not None:
         yield Conflict(
             "origin", "is of routines that agents make", hint="take it out: this file is yours"
@@ -235,7 +237,7 @@ def _made_by_nobody(routine: Definition) -> Iterator[Conflict]:
 _BY_OTHERS = ("watch", "webhook", "after", "on_start")
 
 
-def _made_by_an_agent(routine: Definition) -> Iterator[Conflict]:
+def _made_by_an_agent(routine: RoutineDefinition) -> Iterator[Conflict]:
     if routine.origin is None:
         yield Conflict(
             "origin",
@@ -255,9 +257,11 @@ def _made_by_an_agent(routine: Definition) -> Iterator[Conflict]:
             yield Conflict(f"run.tools[{index}]", "is not for a routine that an agent made", tool)
 
 
-OF_PEOPLE: tuple[Rule[Definition], ...] = (Rule(("origin",), _made_by_nobody),)
-OF_AGENTS: tuple[Rule[Definition], ...] = (
-    Rule(("origin", "trigger", "gather", "run.tools"), _made_by_an_agent),
+OF_PEOPLE: tuple[CrossFieldCheck[RoutineDefinition], ...] = (
+    CrossFieldCheck(("origin",), _made_by_nobody),
+)
+OF_AGENTS: tuple[CrossFieldCheck[RoutineDefinition], ...] = (
+    CrossFieldCheck(("origin", "trigger", "gather", "run.tools"), _made_by_an_agent),
 )
 
 
@@ -266,7 +270,7 @@ def against(
     tools: Collection[str] | None = None,
     *,
     targets: Collection[str] = CHANNELS,
-) -> tuple[Rule[Definition], ...]:
+) -> tuple[CrossFieldCheck[RoutineDefinition], ...]:
     """Return more rules for `load_folder`: what a routine names must be there.
 
     Patterns of tools may match nothing yet.
@@ -274,20 +278,22 @@ def against(
     They are rules like the others, so that one look at a faulty file tells everything that is wrong
     with it.
     """
-    rules: tuple[Rule[Definition], ...] = (
-        Rule(
+    rules: tuple[CrossFieldCheck[RoutineDefinition], ...] = (
+        CrossFieldCheck(
             ("run.provider", "run.fallback"), lambda routine: _unknown_providers(routine, providers)
         ),
-        Rule(("deliver.to",), lambda routine: _unknown_targets(routine, targets)),
+        CrossFieldCheck(("deliver.to",), lambda routine: _unknown_targets(routine, targets)),
     )
     if tools:
         rules += (
-            Rule(("gather.tool", "run.tools"), lambda routine: _unknown_tools(routine, tools)),
+            CrossFieldCheck(
+                ("gather.tool", "run.tools"), lambda routine: _unknown_tools(routine, tools)
+            ),
         )
     return rules
 
 
-def _unknown_providers(routine: Definition, known: Collection[str]) -> Iterator[Conflict]:
+def _unknown_providers(routine: RoutineDefinition, known: Collection[str]) -> Iterator[Conflict]:
     run = routine.run
     for key, name in (
         ("run.provider", run.provider),
@@ -298,7 +304,7 @@ def _unknown_providers(routine: Definition, known: Collection[str]) -> Iterator[
             yield Conflict(key, "no such provider in config.toml", name, hint)
 
 
-def _unknown_targets(routine: Definition, known: Collection[str]) -> Iterator[Conflict]:
+def _unknown_targets(routine: RoutineDefinition, known: Collection[str]) -> Iterator[Conflict]:
     if routine.ping is not None and routine.ping not in known:
         hint = (
             did_you_mean(routine.ping, known) or f'add [targets.{routine.ping}] with kind = "ping"'
@@ -310,7 +316,7 @@ def _unknown_targets(routine: Definition, known: Collection[str]) -> Iterator[Co
             yield Conflict(f"deliver[{index}].to", "no such target in config.toml", place.to, hint)
 
 
-def _unknown_tools(routine: Definition, known: Collection[str]) -> Iterator[Conflict]:
+def _unknown_tools(routine: RoutineDefinition, known: Collection[str]) -> Iterator[Conflict]:
     named = [(f"gather[{index}].tool", gather.tool) for index, gather in enumerate(routine.gather)]
     named += [
         (f"run.tools[{index}]", tool)

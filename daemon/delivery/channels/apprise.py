@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from daemon.delivery.channels.base import Progress
+from daemon.delivery.channels.base import DeliveryProgress
 from daemon.delivery.markup import beginning, html, plain, some_parts
 from daemon.delivery.message import Message, compose
 from daemon.errors import DeliveryFailed
@@ -48,7 +48,7 @@ class AppriseChannel:
     def __init__(self, url: str, *, secrets: Secrets) -> None:
         self._url, self._secrets = url, secrets
         self._plugin: Any = None
-        self._progress = Progress()
+        self._progress = DeliveryProgress()
 
     async def send(self, delivery: Delivery) -> Receipt:
         """Send the report; the receipt says which service took it."""

@@ -21,7 +21,7 @@ class Channel(Protocol):
         """
 
 
-class Progress:
+class DeliveryProgress:
     """How far deliveries that take several messages have come, so that a retry does not repeat what
     arrived.
 
@@ -44,7 +44,7 @@ class Progress:
         self._sent.pop(delivery.id, None)
 
 
-class Wanted(Protocol):
+class DeliveryRule(Protocol):
     """What a routine's `[[deliver]]` says."""
 
     @property
@@ -61,7 +61,7 @@ _PINGS = {Status.SUCCEEDED: "success", Status.SKIPPED: "success", Status.CANCELL
 
 
 def deliveries_for(
-    run: Run, wanted: Iterable[Wanted], *, ping: str | None = None
+    run: Run, wanted: Iterable[DeliveryRule], *, ping: str | None = None
 ) -> list[tuple[str, Json]]:
     """Return (target, options) for every place that is to hear of this end.
 

@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING
 
-from daemon.delivery.channels.base import Progress
+from daemon.delivery.channels.base import DeliveryProgress
 from daemon.delivery.markup import some_parts
 from daemon.delivery.message import Message, compose
 from daemon.delivery.sanitize import neutral, printable
@@ -39,7 +39,7 @@ class WebhookChannel:
         self, url: str, *, secret: str | None, timeout: float, limit: int | None = None
     ) -> None:
         self._url, self._secret, self._timeout, self._limit = url, secret, timeout, limit
-        self._progress = Progress()
+        self._progress = DeliveryProgress()
 
     async def send(self, delivery: Delivery) -> Receipt:
         """Post the report; the receipt is the status of the answer."""

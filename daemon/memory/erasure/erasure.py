@@ -27,7 +27,7 @@ from daemon.errors import DaemonError, NotFound, Refused
 from daemon.memory.context import BESIDE_CHARACTERS, HIT_CHARACTERS, cut, said_by
 from daemon.memory.erasure import journal_rows, memory_rows
 from daemon.memory.memory import Memory
-from daemon.memory.rows import Item
+from daemon.memory.rows import IndexedItem
 from daemon.models import StepKind
 from daemon.store.runs import find
 
@@ -68,7 +68,7 @@ class ErasureRequest:
 class ErasurePlan:
     """What a wish comes to."""
 
-    items: tuple[Item, ...]
+    items: tuple[IndexedItem, ...]
     runs: tuple[str, ...]
     """Of the journal, of memory, or of both."""
     routines: Mapping[str, str]
@@ -95,7 +95,7 @@ class ErasurePlan:
         return not (self.items or self.runs)
 
 
-class Said(NamedTuple):
+class RunTexts(NamedTuple):
     """What runs said that go."""
 
     texts: Sequence[str] = ()
@@ -277,10 +277,10 @@ class Forgetting:
             )
         return {run: ended for run, ended in found.items() if run in speaking}
 
-    async def _said(self, plan: ErasurePlan) -> Said:
+    async def _said(self, plan: ErasurePlan) -> RunTexts:
         """Return what the runs that go said, as later prompts may quote it."""
         if not plan.runs:
-            return Said()
+            return RunTexts()
         return await self._shelf.read(partial(_said_by, runs=plan.runs))
 
     async def _quotes(
@@ -306,14 +306,14 @@ class Forgetting:
         return found
 
 
-def _quotes_by_nature(text: journal_rows.Written) -> bool:
+def _quotes_by_nature(text: journal_rows.StepText) -> bool:
     """Tell whether a step holds what earlier runs said: its prompt, and what memory answered."""
     return text.kind == StepKind.PROMPT or (
         text.kind == StepKind.RESULT and b'"tool":"memory_' in text.body
     )
 
 
-def _needles(plan: ErasurePlan, said: Said = Said()) -> list[str]:  # noqa: B008  it holds nothing
+def _needles(plan: ErasurePlan, said: RunTexts = RunTexts()) -> list[str]:  # noqa: B008  it holds nothing
     """Return the texts to look for, the longest first: whole ones, and their lines and
     sentences.
     """
@@ -329,7 +329,7 @@ def _needles(plan: ErasurePlan, said: Said = Said()) -> list[str]:  # noqa: B008
     return sorted({*wholes, *parts, *lines}, key=lambda needle: (-len(needle), needle))
 
 
-def _forms(plan: ErasurePlan, said: Said = Said()) -> dict[bytes, bytes]:  # noqa: B008  it holds nothing
+def _forms(plan: ErasurePlan, said: RunTexts = RunTexts()) -> dict[bytes, bytes]:  # noqa: B008  it holds nothing
     """Return the texts as they stand in a row, in JSON, and in JSON within JSON, each with what is
     put in its place.
     """
@@ -402,11 +402,11 @@ def _delivered(connection: sqlite3.Connection, runs: Sequence[str]) -> list[str]
 _SEGMENTS = "FROM memory_segment s JOIN memory_run r ON r.id = s.memory_run WHERE"
 
 
-def _written_by(connection: sqlite3.Connection, runs: Sequence[str]) -> list[journal_rows.Written]:
+def _written_by(connection: sqlite3.Connection, runs: Sequence[str]) -> list[journal_rows.StepText]:
     return list(journal_rows.written(connection, runs))
 
 
-def _said_by(connection: sqlite3.Connection, runs: Sequence[str]) -> Said:
+def _said_by(connection: sqlite3.Connection, runs: Sequence[str]) -> RunTexts:
     """Return what runs were asked and said; what is short only if no other run said it as well."""
     texts, lines, messages = list[str](), list[str](), list[str]()
     for some in _chunks(runs):
@@ -435,7 +435,7 @@ def _said_by(connection: sqlite3.Connection, runs: Sequence[str]) -> Said:
                 f":\n{text}",
                 f">\n{text}\n",
             ]  # the last report stands behind a colon, or between marks
-    return Said(texts, lines, messages)
+    return RunTexts(texts, lines, messages)
 
 
 def _short(connection: sqlite3.Connection, runs: Collection[str]) -> list[tuple[str, str]]:

@@ -49,7 +49,7 @@ _SAID = (
 _ENDED = tuple(status.value for status in Status if status.ended)
 
 
-class Written(NamedTuple):
+class StepText(NamedTuple):
     """The body of one step, as JSON."""
 
     run: str
@@ -95,25 +95,25 @@ def under_way(connection: sqlite3.Connection, since: int) -> list[str]:
     ]
 
 
-def written(connection: sqlite3.Connection, runs: Sequence[str]) -> Iterator[Written]:
+def written(connection: sqlite3.Connection, runs: Sequence[str]) -> Iterator[StepText]:
     """Yield the steps of these runs, and as seq -1 what their rows say."""
     marks = ", ".join("?" * len(runs))
     for id_, goal, report, detail in connection.execute(
         f"SELECT id, goal, report, detail FROM run WHERE id IN ({marks})", runs
     ):
-        yield Written(id_, -1, "run", encode({"goal": goal, "report": report, "detail": detail}))
-    read = texts.Reading(connection)
+        yield StepText(id_, -1, "run", encode({"goal": goal, "report": report, "detail": detail}))
+    read = texts.BodyReader(connection)
     for run, seq, kind, column in connection.execute(
         f"SELECT run_id, seq, kind, body FROM step WHERE run_id IN ({marks})", runs
     ):
-        yield Written(
+        yield StepText(
             run, seq, kind, encode(read(column)) if column[:1] == texts.MARK else _inflated(column)
         )
     for seq, (table, body) in _BESIDE.items():
         for run, id_, column in connection.execute(
             f"SELECT run_id, id, {body} FROM {table} WHERE run_id IN ({marks}) ORDER BY id", runs
         ):
-            yield Written(run, seq, id_, _inflated(column))
+            yield StepText(run, seq, id_, _inflated(column))
 
 
 def _inflated(column: bytes) -> bytes:
@@ -121,7 +121,7 @@ def _inflated(column: bytes) -> bytes:
 
 
 def rewrite(
-    connection: sqlite3.Connection, text: Written, change: Callable[[bytes], bytes]
+    connection: sqlite3.Connection, text: StepText, change: Callable[[bytes], bytes]
 ) -> None:
     """Put a changed body in the place of a step's."""
     if text.seq in _BESIDE:

@@ -56,7 +56,7 @@ def items(
     before: datetime | None,
     runs: Sequence[str] | None,
     lines_of: Sequence[str],
-) -> list[rows.Item]:
+) -> list[rows.IndexedItem]:
     """Return the items that all of these fit, stored by `runs`; the line about each run of
     `lines_of` goes as well.
     """
@@ -147,7 +147,7 @@ def runs_quoting(
     return list(runs), last if count == _LOOK else None
 
 
-def items_quoting(connection: sqlite3.Connection, needles: Sequence[str]) -> list[rows.Item]:
+def items_quoting(connection: sqlite3.Connection, needles: Sequence[str]) -> list[rows.IndexedItem]:
     """Return the items that hold one of these texts."""
     return [
         item
@@ -208,7 +208,9 @@ def drop_run(connection: sqlite3.Connection, run: str, digest: str | None, now: 
     _keep_digest(connection, "run", run, digest, now)
 
 
-def drop_items(connection: sqlite3.Connection, items: Iterable[rows.Item], now: datetime) -> None:
+def drop_items(
+    connection: sqlite3.Connection, items: Iterable[rows.IndexedItem], now: datetime
+) -> None:
     """Delete items, and keep the digests of what they were."""
     for item in items:
         rows.drop_item(connection, item.key)

@@ -11,7 +11,7 @@ from daemon.policy.policy import Policy
 
 
 @dataclass(slots=True)
-class Difference:
+class VerdictChange:
     """Calls of one kind that would fare otherwise."""
 
     before: str
@@ -30,7 +30,7 @@ class Comparison:
 
     calls: int = 0
     runs: set[str] = field(default_factory=set)
-    differences: list[Difference] = field(default_factory=list)
+    differences: list[VerdictChange] = field(default_factory=list)
 
 
 def compare(calls: Iterable[Recorded], new: Policy) -> Comparison:
@@ -38,7 +38,7 @@ def compare(calls: Iterable[Recorded], new: Policy) -> Comparison:
     there now.
     """
     found = Comparison()
-    kinds: dict[tuple[str, ...], Difference] = {}
+    kinds: dict[tuple[str, ...], VerdictChange] = {}
     for call in calls:
         found.calls += 1
         found.runs.add(call.run)
@@ -48,7 +48,7 @@ def compare(calls: Iterable[Recorded], new: Policy) -> Comparison:
         if before == after:
             continue
         key = (before, after, call.tool, call.subject, call.routine)
-        kinds.setdefault(key, Difference(*key, verdict)).count += 1
+        kinds.setdefault(key, VerdictChange(*key, verdict)).count += 1
     found.differences = sorted(
         kinds.values(), key=lambda each: (each.after, each.before, -each.count, each.subject)
     )

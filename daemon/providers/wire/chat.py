@@ -221,7 +221,7 @@ def _usage(usage: Json) -> Usage:
     )
 
 
-class _Pieces:
+class _ChatAssembler:
     """`choices[0].delta`, many times over; calls come in parts told apart by their index, or else
     by their id.
     """
@@ -308,7 +308,7 @@ CHAT = WireFormat(
     body=_body,
     tools=_tools,
     read=_read,
-    pieces=_Pieces,
+    pieces=_ChatAssembler,
     models="/models",
     streaming={"stream": True, "stream_options": {"include_usage": True}},
 )

@@ -229,7 +229,7 @@ def _usage(usage: dict[str, Any]) -> Usage:
 _DELTAS = {"text_delta": "text", "thinking_delta": "thinking", "signature_delta": "signature"}
 
 
-class _Pieces:
+class _MessagesAssembler:
     """A message without content, then its blocks one by one, each begun, added to and ended, then
     how it stopped.
     """
@@ -299,7 +299,7 @@ MESSAGES = WireFormat(
     body=_body,
     tools=_tools,
     read=_read,
-    pieces=_Pieces,
+    pieces=_MessagesAssembler,
     models="/v1/models?limit=1000",
     streaming={"stream": True},
     max_tokens=_MAX_TOKENS,

@@ -211,7 +211,7 @@ _TEXT = ("response.output_text.delta", "response.refusal.delta")
 _THOUGHT = ("response.reasoning_summary_text.delta", "response.reasoning_text.delta")
 
 
-class _Pieces:
+class _ResponsesAssembler:
     """Deltas to show, finished items, and at the end the whole response once more."""
 
     def __init__(self) -> None:
@@ -249,7 +249,7 @@ RESPONSES = WireFormat(
     body=_body,
     tools=_tools,
     read=_read,
-    pieces=_Pieces,
+    pieces=_ResponsesAssembler,
     models="/models",
     streaming={"stream": True},
 )

@@ -21,7 +21,7 @@ class Event(NamedTuple):
     data: str
 
 
-class Reader:
+class EventStreamParser:
     """Takes bytes as the network cuts them, and gives events of at most `limit` bytes."""
 
     def __init__(self, limit: int = sys.maxsize) -> None:

@@ -17,7 +17,7 @@ from daemon.runs.approvals.request import changed_between, digest
 from daemon.system.clock import wait_until
 
 if TYPE_CHECKING:
-    from daemon.runs.approvals.remembered import Entry, Remembered
+    from daemon.runs.approvals.remembered import Remembered, RememberedCall
     from daemon.runs.approvals.request import CallDescriber
     from daemon.store.journal import Journal
     from daemon.system.clock import Clock
@@ -119,7 +119,7 @@ class Approvals:
         """
         return self.remembered.proposal(await self._journal.approval(id_))
 
-    async def revoke(self, id_: str, *, by: str) -> Entry:
+    async def revoke(self, id_: str, *, by: str) -> RememberedCall:
         """Take back what was allowed for good. NotFound."""
         gone = self.remembered.revoke(id_)
         await self._share(lambda entries: [each for each in entries if each.id != gone.id])
@@ -132,7 +132,9 @@ class Approvals:
         """Take over what was allowed for good, or taken back, through another process."""
         await self._share(lambda entries: entries)
 
-    async def _share(self, change: Callable[[Sequence[Entry]], Sequence[Entry]]) -> None:
+    async def _share(
+        self, change: Callable[[Sequence[RememberedCall]], Sequence[RememberedCall]]
+    ) -> None:
         if self._shared:
             own = self.remembered.entries()
             self.remembered.learn(

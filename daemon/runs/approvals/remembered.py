@@ -45,7 +45,7 @@ _HEAD = """\
 _NEVER = ("script", "routine", "config", "subagent")
 
 
-class Entry(Table):
+class RememberedCall(Table):
     """One call that was allowed for good."""
 
     id: str
@@ -64,7 +64,7 @@ class File(Table):
     """All of approvals.toml."""
 
     version: Literal[1] = 1
-    remembered: Items[Entry] = ()
+    remembered: Items[RememberedCall] = ()
 
 
 class Remembered:
@@ -84,7 +84,7 @@ class Remembered:
         found = next((entry for entry in entries if json.loads(entry.call) == essence), None)
         return f"{NAME} ({found.id})" if found else ""
 
-    def entries(self) -> Sequence[Entry]:
+    def entries(self) -> Sequence[RememberedCall]:
         """Return what is remembered; nothing as long as the file cannot be trusted."""
         try:
             status = self.path.stat()
@@ -139,13 +139,13 @@ class Remembered:
         )
         return "\n".join(lines), hashlib.sha256(after.encode()).hexdigest()[:16]
 
-    def add(self, asked: Approval, *, by: str, at: datetime) -> Entry:
+    def add(self, asked: Approval, *, by: str, at: datetime) -> RememberedCall:
         """Remember a call."""
         entry = _entry(asked, by=by, at=at)
         self._write((*self.entries(), entry))
         return entry
 
-    def revoke(self, id_: str) -> Entry:
+    def revoke(self, id_: str) -> RememberedCall:
         """Forget a call by the id of its approval, or the end of it. NotFound."""
         entries = self.entries()
         found = [entry for entry in entries if len(id_) >= 4 and entry.id.endswith(id_.upper())]
@@ -164,7 +164,7 @@ class Remembered:
         if list(self.entries()) != list(entries) and not self.fault:
             self._write(entries)
 
-    def _write(self, entries: Sequence[Entry]) -> None:
+    def _write(self, entries: Sequence[RememberedCall]) -> None:
         beside = self.path.with_name(f".{NAME}.new")
         try:
             beside.unlink(missing_ok=True)
@@ -179,7 +179,9 @@ class Remembered:
 
 
 def changed(
-    kept: str | None, own: Sequence[Entry], change: Callable[[Sequence[Entry]], Sequence[Entry]]
+    kept: str | None,
+    own: Sequence[RememberedCall],
+    change: Callable[[Sequence[RememberedCall]], Sequence[RememberedCall]],
 ) -> str:
     """Return what processes that share a database keep, after a change; at first it is what one of
     them has.
@@ -188,7 +190,7 @@ def changed(
     return File(remembered=tuple(change(entries))).model_dump_json()
 
 
-def _text(entries: Sequence[Entry]) -> str:
+def _text(entries: Sequence[RememberedCall]) -> str:
     import tomli_w
 
     return _HEAD + tomli_w.dumps(
@@ -196,9 +198,9 @@ def _text(entries: Sequence[Entry]) -> str:
     )
 
 
-def _entry(asked: Approval, *, by: str, at: datetime) -> Entry:
+def _entry(asked: Approval, *, by: str, at: datetime) -> RememberedCall:
     request = asked.approval_request.request
-    return Entry(
+    return RememberedCall(
         id=asked.id,
         routine=asked.routine,
         tool=asked.approval_request.tool,

@@ -27,7 +27,7 @@ from daemon.tools.executor import ToolExecutor
 from daemon.tools.registry import FunctionRegistry
 
 if TYPE_CHECKING:
-    from daemon.policy.reachable_paths import Place
+    from daemon.policy.reachable_paths import CallPath
 
 REHEARSAL = "rehearsal"
 LONGEST = 8_000  # characters of what would be written that the model and the person read
@@ -104,7 +104,7 @@ def would(policy: Policy, call: FunctionCall, context: ToolContext) -> str:
     return f"would call {call.name} with {_cut(_json(arguments))}"
 
 
-def _write(place: Place, content: str) -> str:
+def _write(place: CallPath, content: str) -> str:
     before = _content_of(place)
     size, name = len(content.encode()), place.names[0]
     if before == content:
@@ -119,7 +119,7 @@ def _write(place: Place, content: str) -> str:
     return f"{head}\n{_cut(chr(10).join(lines))}"
 
 
-def _content_of(place: Place) -> str | None:
+def _content_of(place: CallPath) -> str | None:
     """Return what a file holds now; None if there is none, or none that could be shown."""
     try:
         with os.fdopen(open_beneath(place.root, place.inside), "rb") as file:

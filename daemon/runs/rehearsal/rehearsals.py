@@ -32,7 +32,7 @@ log = structlog.get_logger()
 PREFIX = f"{REHEARSAL}:"
 
 
-class Engine(Protocol):
+class RoutineCatalog(Protocol):
     """Who knows the routines."""
 
     @property
@@ -42,7 +42,7 @@ class Engine(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Effect:
+class RehearsedCall:
     """One call that was not done."""
 
     call: str
@@ -56,7 +56,7 @@ class Rehearsals:
     def __init__(
         self,
         journal: Journal,
-        engine: Engine,
+        engine: RoutineCatalog,
         *,
         submit: Callable[[Run], Awaitable[None]],
         afford: Callable[[Routine], Awaitable[str | None]],
@@ -156,10 +156,10 @@ class Rehearsals:
         return self._engine.routines[name]
 
 
-def effects_of(steps: Sequence[Step]) -> list[Effect]:
+def effects_of(steps: Sequence[Step]) -> list[RehearsedCall]:
     """Return the calls of a rehearsal that were not done, in order."""
     return [
-        Effect(call=str(step.call_id), tool=step.body["tool"], text=would)
+        RehearsedCall(call=str(step.call_id), tool=step.body["tool"], text=would)
         for step in steps
         if step.kind is StepKind.RESULT
         and (would := step.body.get("would") or _would_of_old(step.body))

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from difflib import unified_diff
 
 from daemon.models import Json, Step, StepKind
-from daemon.runs.replay.outcome import Difference, End
+from daemon.runs.replay.outcome import End, ReplayDifference
 from daemon.runs.replay.verdicts import asked_by
 
 # What of a step does not count: how long it took, and what was written beside it, some of it in the
@@ -21,21 +21,21 @@ _LONGEST = 20_000  # characters of one diff: who needs more reads the run itself
 Key = tuple[int, int, str, int]
 
 
-def differences(recorded: Sequence[Step], played: Sequence[Step]) -> Iterator[Difference]:
+def differences(recorded: Sequence[Step], played: Sequence[Step]) -> Iterator[ReplayDifference]:
     """Yield where two runs part, in the order of the recorded one."""
     then, now = dict(_keyed(recorded)), dict(_keyed(played))
     for key, step in then.items():
         other = now.get(key)
         if other is None:
-            yield Difference(
+            yield ReplayDifference(
                 at=_place(step), seq=step.seq, what=f"the {_name(step)} is in the record only"
             )
         elif (found := _between(step, other)) is not None:
-            yield Difference(at=_place(step), seq=step.seq, what=found[0], diff=found[1])
+            yield ReplayDifference(at=_place(step), seq=step.seq, what=found[0], diff=found[1])
     for key, step in now.items():
         if key not in then:
             what = f"the {_name(step)} is not in the record"
-            yield Difference(at=_place(step), seq=None, what=what, diff=_text(_shown(step)))
+            yield ReplayDifference(at=_place(step), seq=None, what=what, diff=_text(_shown(step)))
 
 
 def _keyed(steps: Iterable[Step]) -> Iterator[tuple[Key, Step]]:
@@ -126,18 +126,18 @@ def diff(then: str, now: str) -> str:
 PARTS_OF_END = ("status", "detail", "report", "silent", "iterations", "usage")
 
 
-def of_ends(then: End, now: End, parts: Sequence[str] = PARTS_OF_END) -> Iterator[Difference]:
+def of_ends(then: End, now: End, parts: Sequence[str] = PARTS_OF_END) -> Iterator[ReplayDifference]:
     """Yield in what two ends differ."""
     for name in parts:
         before, after = getattr(then, name), getattr(now, name)
         if before != after:
             what = f"the {name} differs: {before} then, {after} now"
             if name in ("detail", "report"):
-                yield Difference(
+                yield ReplayDifference(
                     at="the end", seq=None, what=f"the {name} differs", diff=_diff(before, after)
                 )
             else:
-                yield Difference(at="the end", seq=None, what=what)
+                yield ReplayDifference(at="the end", seq=None, what=what)
 
 
 def calls_of(steps: Sequence[Step], would_ask: Iterable[str] = ()) -> list[str]:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Wish:
+class ReplayChange:
     """The one thing that is to be otherwise; nothing by default."""
 
     models: Sequence[LLMProvider] = ()
@@ -38,7 +38,7 @@ class Wish:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Difference:
+class ReplayDifference:
     """One place in which the two runs part."""
 
     at: str
@@ -65,7 +65,7 @@ class End:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Outcome:
+class ReplayResult:
     """How the run that was played again compares with the recorded one."""
 
     run: str
@@ -74,7 +74,7 @@ class Outcome:
     steps: int
     recorded: End
     played: End
-    differences: Sequence[Difference] = ()
+    differences: Sequence[ReplayDifference] = ()
     never_made: Sequence[str] = ()
     """Calls that were refused, as the recorded run never made them."""
     would_ask: Sequence[str] = ()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from structlog.contextvars import bound_contextvars
 
 from daemon.agent.agent import NEVER, Agent
-from daemon.agent.loop import Limits
+from daemon.agent.loop import LoopLimits
 from daemon.agent.prompt import Persona, PromptContext
 from daemon.agent.tool_calls import DenyApprovals, Parked, ToolCallRunner
 from daemon.agent.transcript import Transcript, facts_from, image_from
@@ -34,8 +34,8 @@ from daemon.policy.policy import Policy
 from daemon.runs.images import Pictures
 from daemon.runs.replay.cassette import Cassette
 from daemon.runs.replay.compare import calls_of, diff, differences, of_ends
-from daemon.runs.replay.outcome import Difference, End, Outcome, Wish
-from daemon.runs.replay.recorded import Ended, Tape, TapeHands, TapeInbox, TapeModel
+from daemon.runs.replay.outcome import End, ReplayChange, ReplayDifference, ReplayResult
+from daemon.runs.replay.recorded import RecordExhausted, Tape, TapeHands, TapeInbox, TapeModel
 from daemon.runs.replay.verdicts import TapeDesk, TapeJudge
 from daemon.runs.run import answer
 from daemon.tools.builtin import sysinfo
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from daemon.agent.tool_calls import Approver
     from daemon.models import Json
     from daemon.providers import LLMProvider
-    from daemon.runs.run import Record
+    from daemon.runs.run import StepLog
 
 # Ends that nothing in the record brings about: a person, the clock, a process that died.
 _FROM_OUTSIDE = {
@@ -60,7 +60,7 @@ ASK = "ask"
 SUBAGENT = "subagent"
 
 
-async def play(cassette: Cassette, wish: Wish = Wish()) -> Outcome:  # noqa: B008  frozen
+async def play(cassette: Cassette, wish: ReplayChange = ReplayChange()) -> ReplayResult:  # noqa: B008  frozen
     """Play a run again and return how it compares; raises Refused for a record that this version
     cannot read.
     """
@@ -142,7 +142,7 @@ class _History:
 class _Stage:
     """What a run that is played again finds around itself: see `run.Around`."""
 
-    def __init__(self, cassette: Cassette, routine: Routine, wish: Wish) -> None:
+    def __init__(self, cassette: Cassette, routine: Routine, wish: ReplayChange) -> None:
         self._cassette, self._routine, self._wish = cassette, routine, wish
         self._tape = Tape(cassette.steps, cassette.run, cassette.language)
         workspace = Path(cassette.workspace)
@@ -195,11 +195,13 @@ class _Stage:
             notes=tuple(body.get("notes", ())),
         )
 
-    async def agent_for(self, run: Run, routine: Routine, record: Record, deadline: float) -> Agent:
+    async def agent_for(
+        self, run: Run, routine: Routine, record: StepLog, deadline: float
+    ) -> Agent:
         """Return the agent, with the prompt of then."""
         frozen, spec = self._cassette.frozen, routine.run
         if frozen is None:
-            raise Ended
+            raise RecordExhausted
         limits = (
             self._policy.limits_for(routine.under).tool_calls
             if self._policy
@@ -223,7 +225,7 @@ class _Stage:
             ),
             tool_context=self._context,
             required_tools=spec.required_tools,
-            limits=Limits(
+            limits=LoopLimits(
                 max_iterations=spec.max_iterations,
                 max_tool_calls=min(spec.max_tool_calls, limits),
                 tokens=spec.budget.tokens,
@@ -320,7 +322,7 @@ class _Stage:
                 if self._approver.answer():
                     continue
                 return self._broken_off(Status.INTERRUPTED, None)
-            except Ended:
+            except RecordExhausted:
                 return self._broken_off(Status.INTERRUPTED, None)
             except OverBudget as error:
                 return self._broken_off(Status.FAILED, str(error))
@@ -357,7 +359,7 @@ class _Stage:
 
     # --- comparing
 
-    def outcome(self, played: End) -> Outcome:
+    def outcome(self, played: End) -> ReplayResult:
         """Return how what was played compares with what was recorded."""
         cassette, run, wish = self._cassette, self._cassette.run, self._wish
         recorded = End(
@@ -382,11 +384,11 @@ class _Stage:
                 change = diff(run.goal, wish.prompt)
                 found.insert(
                     0,
-                    Difference(
+                    ReplayDifference(
                         at="the beginning", seq=None, what="the prompt differs", diff=change
                     ),
                 )
-        return Outcome(
+        return ReplayResult(
             run=run.id,
             routine=run.routine,
             changed=wish.changed,
@@ -406,18 +408,20 @@ class _Stage:
             asked=played.usage if wish.models else Usage(),
         )
 
-    def _parted(self, recorded: End, played: End) -> list[Difference]:
+    def _parted(self, recorded: End, played: End) -> list[ReplayDifference]:
         if not self._wish.changed:
             return list(differences(self._cassette.steps, self._record.steps))
         if recorded.calls == played.calls:
             return []
         before, after = "\n".join(recorded.calls), "\n".join(played.calls)
         return [
-            Difference(at="the calls", seq=None, what="the calls differ", diff=diff(before, after))
+            ReplayDifference(
+                at="the calls", seq=None, what="the calls differ", diff=diff(before, after)
+            )
         ]
 
     @staticmethod
-    def _changed(recorded: End, played: End) -> list[Difference]:
+    def _changed(recorded: End, played: End) -> list[ReplayDifference]:
         """Return in what the ends differ that matters when something was changed on purpose."""
         return list(of_ends(recorded, played, ("status", "detail", "report", "silent")))
 

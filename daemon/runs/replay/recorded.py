@@ -35,7 +35,7 @@ NEVER_MADE = (
 )
 
 
-class Ended(Exception):
+class RecordExhausted(Exception):
     """The record holds no more: a person, a limit of time or the vendor ended the run here."""
 
 
@@ -191,7 +191,7 @@ class TapeModel(LLMProvider):
         if not self._asks:
             if (capped := self._tape.capped_by()) is not None:
                 raise capped
-            raise Ended
+            raise RecordExhausted
         step = self._asks.pop(0)
         if step.kind is StepKind.LLM:
             return response_from(step.body)
@@ -226,7 +226,7 @@ class TapeHands(ToolExecutor):
             same = bool(keys)
         found = self._tape.result_at(key) if same else None
         if found is None and same and not self._loose:
-            raise Ended
+            raise RecordExhausted
         if found is None or (same and self._refused_then(key)):
             self.never_made.append((context.call if context else "", call))
             return ToolResult(ok=False, text=NEVER_MADE)
@@ -239,7 +239,7 @@ class TapeHands(ToolExecutor):
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class RecordedMessage:
     """What a person told the run."""
 
     id: int
@@ -252,10 +252,10 @@ class TapeInbox:
     def __init__(self, tape: Tape, iteration: Callable[[], int]) -> None:
         self._tape, self._iteration = tape, iteration
 
-    def take(self, run: str, heard: set[int]) -> Sequence[Said]:
+    def take(self, run: str, heard: set[int]) -> Sequence[RecordedMessage]:
         """Take out what the run has not heard and had been told by now."""
         return [
-            Said(step.body["told"], step.body["text"])
+            RecordedMessage(step.body["told"], step.body["text"])
             for step in self._tape.told
             if step.iteration <= self._iteration() and step.body["told"] not in heard
         ]

@@ -17,7 +17,7 @@ from daemon.providers.budget import RunBudget
 from daemon.providers.metered import MeteredProvider
 from daemon.runs.replay.cassette import Cassette, recorded
 from daemon.runs.replay.folder import files_of
-from daemon.runs.replay.outcome import Outcome, Wish
+from daemon.runs.replay.outcome import ReplayChange, ReplayResult
 from daemon.runs.replay.play import play
 
 if TYPE_CHECKING:
@@ -51,7 +51,9 @@ class Replays:
             )
         cassette = await self._cassette(run_id)
         if model is None and prompt is None:
-            wish = Wish(policy=self._policy(policy)) if policy is not None else Wish()
+            wish = (
+                ReplayChange(policy=self._policy(policy)) if policy is not None else ReplayChange()
+            )
             # in a thread, and a loop, of its own: it waits for nobody, and a long run is some work
             outcome = await asyncio.to_thread(asyncio.run, play(cassette, wish))
         else:
@@ -76,7 +78,9 @@ class Replays:
             text, workspace=self._workspace, tools=self._rooms.registry.names(), name="--policy"
         )
 
-    async def _asked(self, cassette: Cassette, model: str | None, prompt: str | None) -> Outcome:
+    async def _asked(
+        self, cassette: Cassette, model: str | None, prompt: str | None
+    ) -> ReplayResult:
         """Ask models again; what they use counts against the caps of their routine."""
         rooms = self._rooms
         if cassette.frozen is None:
@@ -90,7 +94,9 @@ class Replays:
             else MeteredProvider(each, budget_ledger=rooms.budget_ledger, account=account)
             for each in chain
         ]
-        outcome = await play(cassette, Wish(models=metered, prompt=prompt, by_now=rooms.policy))
+        outcome = await play(
+            cassette, ReplayChange(models=metered, prompt=prompt, by_now=rooms.policy)
+        )
         rates = await rooms.budget_ledger.prices.soon(chain[0].name, chain[0].model_name)
         free = chain[0].kind == "offline" or not outcome.asked.total
         return replace(

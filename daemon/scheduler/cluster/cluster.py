@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from daemon.agent.conversations.conversations import Talk
     from daemon.providers.budget import BudgetLedger
     from daemon.runs.events import Events
-    from daemon.scheduler.cluster.executor import FleetExecutor
+    from daemon.scheduler.cluster.run_queue import ClusterRunQueue
     from daemon.store.database import Database
     from daemon.store.journal import Journal
 
@@ -54,7 +54,7 @@ class ClusterServices(Protocol):
     database: Database
     journal: Journal
     events: Events
-    executor: FleetExecutor
+    executor: ClusterRunQueue
     budget_ledger: BudgetLedger
     talk: Talk
     owner: str

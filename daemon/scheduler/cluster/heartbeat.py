@@ -19,7 +19,7 @@ from daemon.errors import DaemonError
 from daemon.models import Json
 
 if TYPE_CHECKING:
-    from daemon.scheduler.run_queue import LocalExecutor
+    from daemon.scheduler.run_queue import LocalRunQueue
     from daemon.store.journal import Journal
     from daemon.store.leases import Worker
 
@@ -36,7 +36,7 @@ class Heartbeat:
     def __init__(
         self,
         journal: Journal,
-        executor: LocalExecutor,
+        executor: LocalRunQueue,
         me: Worker,
         *,
         lives: bool = True,

@@ -61,7 +61,7 @@ class _Wire(psycopg.Connection[Any]):
             raise psycopg.OperationalError(f"no answer within {self.patience:g} s") from error
 
 
-class _Text(StrDumper):
+class _TextDumper(StrDumper):
     """Text as the columns take it: PostgreSQL knows no NUL."""
 
     def dump(self, obj: str) -> Buffer | None:
@@ -87,7 +87,7 @@ class _Number(Loader):
         return float(text) if "." in text else int(text)
 
 
-class Connection:
+class PostgresConnection:
     """One connection, outside of any transaction until BEGIN is said."""
 
     refused: ClassVar = (
@@ -142,14 +142,14 @@ class Connection:
             self._core.close()
 
 
-def connect(url: str) -> Connection:
+def connect(url: str) -> PostgresConnection:
     """Connect to the server; psycopg.OperationalError if it does not answer."""
     driver = _Wire.connect(url, autocommit=True, **_missing(url))
     if driver.info.server_version < MINIMUM:
         driver.close()
         found = driver.info.server_version // 10_000
         raise unusable(url, f"is PostgreSQL {found}; at least 13 is needed", "upgrade the server")
-    driver.adapters.register_dumper(str, _Text)
+    driver.adapters.register_dumper(str, _TextDumper)
     driver.adapters.register_dumper(bool, _Flag)
     driver.adapters.register_loader("numeric", _Number)
     engine = create_engine(
@@ -160,7 +160,7 @@ def connect(url: str) -> Connection:
         use_native_hstore=False,
         pool_reset_on_return=None,
     )
-    return Connection(engine.connect().execution_options(preserve_rowcount=True), driver)
+    return PostgresConnection(engine.connect().execution_options(preserve_rowcount=True), driver)
 
 
 def _missing(url: str) -> dict[str, Any]:

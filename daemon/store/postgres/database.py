@@ -35,7 +35,13 @@ import structlog
 from daemon.errors import DatabaseAway, StoreFull
 from daemon.models import new_id
 from daemon.store.database import MIGRATIONS, Database, Work
-from daemon.store.postgres.connection import Connection, connect, place_of, refusal, unusable
+from daemon.store.postgres.connection import (
+    PostgresConnection,
+    connect,
+    place_of,
+    refusal,
+    unusable,
+)
 from daemon.store.postgres.migrations import LOCKED, migrate
 
 log = structlog.get_logger()
@@ -81,7 +87,7 @@ class PostgresDatabase(Database):
         self._me = new_id()
         self._batch = 0
         self._away = False
-        self._wire: Connection | None = None
+        self._wire: PostgresConnection | None = None
 
     @classmethod
     async def connect(
@@ -171,7 +177,7 @@ class PostgresDatabase(Database):
             else:
                 return outcomes
 
-    def _do(self, wire: Connection, batch: Sequence[Item], durable: bool) -> list[Outcome]:
+    def _do(self, wire: PostgresConnection, batch: Sequence[Item], durable: bool) -> list[Outcome]:
         """Do the works in one transaction; should one fail, all again, each one kept from harming
         its neighbours.
         """
@@ -188,7 +194,7 @@ class PostgresDatabase(Database):
         return [(future, *self._attempt(wire, work)) for work, future, _ in batch]
 
     def _attempt(self, connection: Any, work: Work[Any]) -> tuple[Any, BaseException | None]:
-        wire: Connection = connection
+        wire: PostgresConnection = connection
         wire.control("SAVEPOINT work")
         try:
             result = work(connection)
@@ -201,7 +207,7 @@ class PostgresDatabase(Database):
         wire.control("RELEASE work")
         return result, None
 
-    def _begin(self, wire: Connection, durable: bool) -> None:
+    def _begin(self, wire: PostgresConnection, durable: bool) -> None:
         """Begin a batch: one message, in which the lock is waited for."""
         wire.driver.patience = SILENCE
         answers = wire.control(
@@ -214,7 +220,7 @@ class PostgresDatabase(Database):
             pass
         (wire.now,) = answers.fetchone()
 
-    def _connected(self) -> Connection:
+    def _connected(self) -> PostgresConnection:
         if self._wire is None:
             self._wire = connect(self.url)
             self._back()
@@ -225,7 +231,7 @@ class PostgresDatabase(Database):
             self._away = False
             log.info("database.back", database=self.place)
 
-    def _stands(self, wire: Connection) -> bool:
+    def _stands(self, wire: PostgresConnection) -> bool:
         """Tell whether the batch of which we heard no answer was committed: once the lock is ours,
         it is over.
         """
@@ -265,10 +271,10 @@ class PostgresDatabase(Database):
     # --- in a reader's thread
 
     def _open_reader(self) -> Any:
-        return Reader(self.url)
+        return ReadConnection(self.url)
 
     def _read(self, connection: Any, work: Work[T]) -> T:
-        reader: Reader = connection
+        reader: ReadConnection = connection
         patience = time.monotonic() + (0.0 if self._away else self.patience)
         while True:
             try:
@@ -289,12 +295,12 @@ class PostgresDatabase(Database):
         return explain(cause(error), self.place)
 
 
-class Reader:
+class ReadConnection:
     """A connection for reads, made anew where it broke: what only looks can be done again."""
 
     def __init__(self, url: str) -> None:
         self._url = url
-        self._wire: Connection | None = None
+        self._wire: PostgresConnection | None = None
 
     def read(self, work: Work[T]) -> T:
         """Run a work in a snapshot that holds every commit before it."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from pathlib import Path
 
-from daemon.store.postgres.connection import Connection, unusable
+from daemon.store.postgres.connection import PostgresConnection, unusable
 from daemon.store.postgres.dialect import translate_tables
 
 OWN = Path(__file__).parent / "sql"
@@ -33,7 +33,7 @@ CREATE OR REPLACE FUNCTION agentd_now() RETURNS BIGINT LANGUAGE SQL VOLATILE
 """  # noqa: E501
 
 
-def migrate(connection: Connection, url: str, migrations: Path) -> None:
+def migrate(connection: PostgresConnection, url: str, migrations: Path) -> None:
     """Run the migrations that the database has not seen, in one transaction that only one process
     is in at a time.
     """
@@ -69,7 +69,7 @@ def scripts(migrations: Path) -> dict[int, tuple[str, str]]:
     return found
 
 
-def _claim(connection: Connection, url: str) -> None:
+def _claim(connection: PostgresConnection, url: str) -> None:
     """Lay the first stone in an empty schema; ConfigError if somebody else lives there."""
     there = (
         "SELECT to_regclass('migration') IS NOT NULL, to_regclass('store_writer') IS NOT NULL, "

@@ -11,7 +11,7 @@ import psycopg
 from daemon.errors import ConfigError, DatabaseAway, Fault
 from daemon.store.database import Database, Work
 from daemon.store.postgres.connection import place_of, refusal
-from daemon.store.postgres.database import Reader, cause, explain
+from daemon.store.postgres.database import ReadConnection, cause, explain
 
 T = TypeVar("T")
 
@@ -28,7 +28,7 @@ class ServerOnlooker(Database):
         """Run `work` in a transaction that can only read."""
         place = place_of(self.url)
         try:
-            with closing(Reader(self.url)) as reader:
+            with closing(ReadConnection(self.url)) as reader:
                 return reader.read(work)
         except Exception as caught:
             error: Any = cause(caught)

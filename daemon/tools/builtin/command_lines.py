@@ -20,9 +20,9 @@ from daemon.policy.lexer import Stream
 from daemon.policy.policy import Policy
 from daemon.policy.profiles import TRUSTED
 from daemon.policy.requests import Planned, PlannedCommand
-from daemon.sandbox.bounds import Bounds, Limits
+from daemon.sandbox.bounds import Bounds, ProgramLimits
 from daemon.sandbox.current import Confining
-from daemon.sandbox.running import Ended, Running, run
+from daemon.sandbox.running import CommandResult, Running, run
 from daemon.sandbox.sandbox import Sandbox
 from daemon.system.safe_open import open_beneath
 from daemon.tools.builtin.repository import repository_view
@@ -63,7 +63,7 @@ _OF_THE_MACHINE = frozenset(
 class Done:
     """A line that has ended, with what is needed to tell of it."""
 
-    ended: Ended
+    ended: CommandResult
     line: tuple[Planned, ...]
     seconds: float
     """How long it could have taken."""
@@ -197,7 +197,7 @@ def bounds(
         readable=reach.readable,
         writes=writes,
         host=host,
-        limits=Limits(
+        limits=ProgramLimits(
             seconds=limits.shell_seconds,
             memory=limits.memory_mb << 20,
             processes=limits.processes,
@@ -281,7 +281,7 @@ def told(done: Done) -> str:
     return "\n".join([*([text.rstrip("\n")] if text.strip() else ["(no output)"]), *notes])
 
 
-def _notes(ended: Ended) -> Iterator[str]:
+def _notes(ended: CommandResult) -> Iterator[str]:
     if ended.left:
         yield (
             "(could not be killed and hang in the kernel: processes "

@@ -25,7 +25,7 @@ from daemon.errors import ToolFailed
 from daemon.models import Json, ToolContext
 from daemon.policy.lexer import Unreadable
 from daemon.policy.policy import Policy
-from daemon.policy.reachable_paths import Place
+from daemon.policy.reachable_paths import CallPath
 from daemon.sandbox.output import readable
 from daemon.system.safe_folder import folder_beneath, take_after
 from daemon.system.safe_open import open_beneath
@@ -95,7 +95,7 @@ def register(registry: FunctionRegistry, policy: Callable[[], Policy]) -> None:
     registry.register("file_write", None, file_write, idempotent=True)
 
 
-def _judged(policy: Policy, tool: str, path: str, context: ToolContext) -> Place:
+def _judged(policy: Policy, tool: str, path: str, context: ToolContext) -> CallPath:
     """Follow a path and have the policy judge where it leads; raise ToolFailed if that is not
     allowed.
     """
@@ -117,7 +117,7 @@ def _judged(policy: Policy, tool: str, path: str, context: ToolContext) -> Place
     return place
 
 
-def _explained(place: Place, error: OSError) -> str:
+def _explained(place: CallPath, error: OSError) -> str:
     if isinstance(error, FileNotFoundError):
         return f"{place.asked} does not exist"
     if isinstance(error, NotADirectoryError):
@@ -129,7 +129,7 @@ def _explained(place: Place, error: OSError) -> str:
 # -------------------------------------------------------------------------------------------
 
 
-def _opened(place: Place) -> BinaryIO:
+def _opened(place: CallPath) -> BinaryIO:
     try:
         fd = open_beneath(place.root, place.inside)
     except OSError as error:
@@ -207,7 +207,7 @@ def _kind(mode: int) -> str:
 # -------------------------------------------------------------------------------------------
 
 
-def _write(place: Place, data: bytes) -> None:
+def _write(place: CallPath, data: bytes) -> None:
     """Write a draft beside the file and rename it: whoever looks sees the old file or the new
     one.
     """
@@ -234,7 +234,7 @@ def _write(place: Place, data: bytes) -> None:
                 os.unlink(draft, dir_fd=folder)
 
 
-def _refuse_shared(place: Place, folder: int, name: str) -> None:
+def _refuse_shared(place: CallPath, folder: int, name: str) -> None:
     """Raise ToolFailed for a name that stands for more than one plain file of this folder."""
     try:
         status = os.stat(name, dir_fd=folder, follow_symlinks=False)

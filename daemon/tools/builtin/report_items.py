@@ -19,7 +19,7 @@ from daemon.tools.reported_items import REPORT_ITEMS, key_of, reported
 MOST = 500  # items of one call: more is a list that nobody has looked through
 
 
-class Item(TypedDict):
+class ReportItem(TypedDict):
     """One thing that was found."""
 
     title: Annotated[str, Field(description="What it is, in a line", min_length=1)]
@@ -47,7 +47,7 @@ def register(registry: FunctionRegistry, journal: Seen) -> None:
     """Offer the tool."""
 
     async def report_items(
-        context: ToolContext, items: Annotated[list[Item], Field(max_length=MOST)]
+        context: ToolContext, items: Annotated[list[ReportItem], Field(max_length=MOST)]
     ) -> Json:
         """Report what you found; this is the only way into the report, which is made of the new
         items alone.

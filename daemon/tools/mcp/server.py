@@ -49,7 +49,7 @@ class Offered(NamedTuple):
     parameters: Json
 
 
-class Server:
+class McpServer:
     """One server of config.toml; `secret` is sent as a bearer token where it is reached by HTTP."""
 
     def __init__(self, name: str, config: McpConfig, *, secret: str | None = None) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from daemon.errors import ToolFailed
-from daemon.tools.mcp.server import Offered, Server
+from daemon.tools.mcp.server import McpServer, Offered
 
 if TYPE_CHECKING:
     from daemon.definitions.config.tables import McpConfig
@@ -34,7 +34,7 @@ class Servers:
         secret: Callable[[str], str | None],
     ) -> None:
         self._servers = {
-            name: Server(name, config, secret=secret(name)) for name, config in configs.items()
+            name: McpServer(name, config, secret=secret(name)) for name, config in configs.items()
         }
         self._configs, self._registry = configs, registry
         self._known: set[str] = set()
@@ -59,7 +59,7 @@ class Servers:
     async def close(self) -> None:
         await asyncio.gather(*(server.close() for server in self._servers.values()))
 
-    async def _look(self, server: Server) -> None:
+    async def _look(self, server: McpServer) -> None:
         try:
             offered = await server.tools()
         except ToolFailed as error:
@@ -72,7 +72,7 @@ class Servers:
         self._known.add(server.name)
         log.info("mcp.listed", server=server.name, tools=len(offered))
 
-    def _register(self, server: Server, tool: Offered) -> None:
+    def _register(self, server: McpServer, tool: Offered) -> None:
         name = f"{server.name}{BETWEEN}{re.sub(r'[^A-Za-z0-9_-]', '_', tool.name)}"
 
         async def call(**arguments: Any) -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from daemon.app.commands.logs import Tail, Wanted, follow, main, parse_since
+from daemon.app.commands.logs import LogFilter, Tail, follow, main, parse_since
 from daemon.system.watch import DirectoryWatcher
 
 NOW = datetime(2026, 11, 20, 9, 0, tzinfo=UTC)
@@ -109,7 +109,9 @@ def test_a_log_that_is_not_there_is_said(
 class Listener:
     """Follows a log and hands over what is shown."""
 
-    def __init__(self, path: Path, wanted: Wanted, number: int | None = 10, **options: Any) -> None:
+    def __init__(
+        self, path: Path, wanted: LogFilter, number: int | None = 10, **options: Any
+    ) -> None:
         self.seen: asyncio.Queue[str] = asyncio.Queue()
         self.task = asyncio.create_task(follow(path, wanted, number, self._show, **options))
 
@@ -126,7 +128,7 @@ class Listener:
 
 
 async def test_following_shows_the_last_lines_and_then_each_new_one_once(log: Path) -> None:
-    listener = Listener(log, Wanted(), 2)
+    listener = Listener(log, LogFilter(), 2)
     assert await listener.next(2) == ["e3", "e4"]
     with log.open("a") as file:
         file.write(line(5) + "\n" + line(6)[:20])
@@ -139,7 +141,7 @@ async def test_following_shows_the_last_lines_and_then_each_new_one_once(log: Pa
 
 
 async def test_following_goes_on_over_a_rotation(log: Path) -> None:
-    listener = Listener(log, Wanted(), 1)
+    listener = Listener(log, LogFilter(), 1)
     assert await listener.next(1) == ["e4"]
     with log.open("a") as file:
         file.write(line(5) + "\n")
@@ -154,7 +156,7 @@ async def test_following_goes_on_over_a_rotation(log: Path) -> None:
 
 async def test_following_may_begin_before_there_is_a_log(tmp_path: Path) -> None:
     log = tmp_path / "logs" / "agentd.jsonl"
-    listener = Listener(log, Wanted(routine="daily"))
+    listener = Listener(log, LogFilter(routine="daily"))
     while not log.parent.exists():
         await asyncio.sleep(0)
     log.write_text(line(1, routine="other") + "\n" + line(2) + "\n")
@@ -164,7 +166,7 @@ async def test_following_may_begin_before_there_is_a_log(tmp_path: Path) -> None
 
 async def test_five_hundred_follow_by_one_watcher(log: Path) -> None:
     watcher = DirectoryWatcher()
-    listeners = [Listener(log, Wanted(), 1, directory_watcher=watcher) for _ in range(500)]
+    listeners = [Listener(log, LogFilter(), 1, directory_watcher=watcher) for _ in range(500)]
     for listener in listeners:
         assert await listener.next(1) == ["e4"]
     with log.open("a") as file:

@@ -9,7 +9,7 @@ import pytest
 
 from daemon.app.commands.init import init
 from daemon.app.commands.validate import TOOLS, check_all, examine
-from daemon.app.wiring import App, Place
+from daemon.app.wiring import App, Installation
 from daemon.definitions.config.loading import load_config
 from daemon.telemetry.redaction import Secrets
 
@@ -144,7 +144,7 @@ def test_what_a_provider_cannot_use_is_told_before_it_is_asked(folder: Path) -> 
 
 
 async def test_the_tools_that_validate_knows_are_those_of_a_real_daemon(folder: Path) -> None:
-    place = Place(
+    place = Installation(
         config=load_config(folder / "config.toml"),
         state=folder / "state",
         socket=folder / "agentd.sock",

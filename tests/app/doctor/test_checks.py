@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from daemon.app.doctor.check import Check
-from daemon.app.doctor.checks import CHECKS, Installation, ProviderFacts, judge
+from daemon.app.doctor.checks import CHECKS, ProviderFacts, Survey, judge
 from daemon.app.doctor.confinement import Confinement
 from daemon.errors import Fault
 from daemon.sandbox.detection import PROBES
@@ -36,7 +36,7 @@ SOUND: dict[str, Any] = {
 
 
 def rows(**changes: Any) -> dict[str, Check]:
-    return {row.name: row for row in judge(Installation(**(SOUND | changes)))}
+    return {row.name: row for row in judge(Survey(**(SOUND | changes)))}
 
 
 def test_a_sound_installation_has_nothing_to_mend() -> None:
@@ -245,7 +245,7 @@ def test_a_missing_key_is_a_fault_only_where_the_model_is_used(
 
 
 def test_every_check_says_something_of_any_installation() -> None:
-    bare = Installation()
+    bare = Survey()
     assert {check.__name__ for check in CHECKS if not list(check(bare))} <= {
         "check_routines",
         "check_providers",

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from daemon.app.doctor.checks import Installation, judge
+from daemon.app.doctor.checks import Survey, judge
 from daemon.app.doctor.rights import holdings
 from daemon.definitions.routines.routine import Routine
 from daemon.policy.policy import Policy
@@ -78,7 +78,7 @@ def test_the_row_says_what_to_take_out(tmp_path: Path) -> None:
     (tmp_path / "policy.toml").write_text(RULES + OPTED)
     policy = Policy.load(tmp_path / "policy.toml", workspace=tmp_path / "ws")
     held = holdings({"r": agent("file_read", "http_request")}, policy)
-    rows = {row.name: row for row in judge(Installation(holdings=held))}
+    rows = {row.name: row for row in judge(Survey(holdings=held))}
     assert rows["routine r"].state == "warn"
     assert "holds all three: reads strangers: file_read, http_request" in rows["routine r"].found
     assert "[routine.r] tainted_tools" in rows["routine r"].fix

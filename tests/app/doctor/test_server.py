@@ -6,7 +6,7 @@ import pytest
 
 from daemon.app.doctor.server import look, rows
 from daemon.definitions.config.loading import load_config
-from daemon.store.offline import Server
+from daemon.store.offline import DatabaseServer
 from daemon.store.opening import open_database
 
 
@@ -60,4 +60,4 @@ def test_what_is_wrong_with_it_is_said(more, said):
         "ahead": 0.0,
         "reads_only": False,
     }
-    assert said in " ".join(text for _, _, text in words(Server(**{**good, **more})))
+    assert said in " ".join(text for _, _, text in words(DatabaseServer(**{**good, **more})))

@@ -6,43 +6,52 @@ from pathlib import Path
 
 import pytest
 
-from daemon.app.doctor.upkeep import Upkeep, look, rows
+from daemon.app.doctor.upkeep import InstallationState, look, rows
 from daemon.definitions.config.loading import load_config
 
 
 @pytest.mark.parametrize(
     ("found", "name", "state", "fix"),
     [
-        (Upkeep(verdict="row 7 missing from index x"), "database", "fail", "agentctl restore"),
-        (Upkeep(systemd=True), "service", "warn", "agentctl service install"),
         (
-            Upkeep(systemd=True, unit=Path("/u"), command="/gone", command_there=False),
+            InstallationState(verdict="row 7 missing from index x"),
+            "database",
+            "fail",
+            "agentctl restore",
+        ),
+        (InstallationState(systemd=True), "service", "warn", "agentctl service install"),
+        (
+            InstallationState(systemd=True, unit=Path("/u"), command="/gone", command_there=False),
             "service",
             "fail",
             "install",
         ),
         (
-            Upkeep(systemd=True, unit=Path("/u"), user_unit=True, lingers=False, user="ada"),
+            InstallationState(
+                systemd=True, unit=Path("/u"), user_unit=True, lingers=False, user="ada"
+            ),
             "linger",
             "fail",
             "enable-linger ada",
         ),
-        (Upkeep(open_files=256), "limits", "warn", "ulimit -n"),
+        (InstallationState(open_files=256), "limits", "warn", "ulimit -n"),
         (
-            Upkeep(targets=(("mail", "apprise", "names no address"),)),
+            InstallationState(targets=(("mail", "apprise", "names no address"),)),
             "target mail",
             "fail",
             "[targets]",
         ),
     ],
 )
-def test_each_fault_comes_with_its_fix(found: Upkeep, name: str, state: str, fix: str) -> None:
+def test_each_fault_comes_with_its_fix(
+    found: InstallationState, name: str, state: str, fix: str
+) -> None:
     [row] = [row for row in rows(found) if row[0] == name]
     assert row[1] == state and fix in row[3]
 
 
 def test_without_systemd_nothing_is_said_of_it() -> None:
-    assert {name for name, *_ in rows(Upkeep())} == {"limits"}
+    assert {name for name, *_ in rows(InstallationState())} == {"limits"}
 
 
 def test_it_looks_and_changes_nothing(tmp_path: Path) -> None:

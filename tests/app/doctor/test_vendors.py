@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from daemon.app.doctor.check import Check
-from daemon.app.doctor.checks import Installation, ProviderFacts, judge
+from daemon.app.doctor.checks import ProviderFacts, Survey, judge
 from daemon.app.doctor.survey import survey
 from daemon.app.doctor.vendors import VendorFacts, ask
 from daemon.definitions.config.loading import load_config
@@ -71,7 +71,7 @@ def judged(vendor: VendorFacts, model: str = "m-1") -> Check:
     facts = ProviderFacts(
         name="mine", kind="claude", model=model, used=True, key="a file", vendor=vendor
     )
-    found = Installation(providers=(facts,), now=datetime(2026, 11, 20, tzinfo=UTC))
+    found = Survey(providers=(facts,), now=datetime(2026, 11, 20, tzinfo=UTC))
     return next(row for row in judge(found) if row.name == "vendor of mine")
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from daemon.agent.agent import Agent
-from daemon.agent.loop import Limits
+from daemon.agent.loop import LoopLimits
 from daemon.agent.prompt import Persona, PromptContext
 from daemon.agent.tool_calls import ToolCallRunner
 from daemon.definitions.routines.routine import Routine
@@ -192,7 +192,7 @@ class House:
                 routine=run.routine,
             ),
             tool_context=self.context(run),
-            limits=Limits(attempts=1),
+            limits=LoopLimits(attempts=1),
             steps=record.steps,
             deadline=deadline,
             approver=self.approver(run),

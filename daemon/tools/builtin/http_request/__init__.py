@@ -27,7 +27,7 @@ from daemon.tools.builtin.http_request.pages import PAGES, text_of
 from daemon.tools.registry import FunctionRegistry
 
 if TYPE_CHECKING:
-    from daemon.tools.builtin.http_request.asking import Answer, Resolve
+    from daemon.tools.builtin.http_request.asking import HttpResponse, Resolve
 
 _SECONDS = 60.0  # for all of it, redirects included
 _REDIRECTS = 3
@@ -115,7 +115,7 @@ class Web:
 
     async def _follow(
         self, asked: Target, headers: dict[str, str], body: bytes | None, context: ToolContext
-    ) -> tuple[Target, Answer]:
+    ) -> tuple[Target, HttpResponse]:
         """Ask, and go where the answers lead as far as the policy lets us; return the last request
         and its answer.
         """
@@ -144,7 +144,7 @@ class Web:
 
     async def _ask(
         self, asked: Target, headers: dict[str, str], body: bytes | None, context: ToolContext
-    ) -> Answer:
+    ) -> HttpResponse:
         from daemon.tools.builtin.http_request.asking import (
             ask,
             look_up,
@@ -233,7 +233,7 @@ def _depth(text: str) -> int:
     return deepest
 
 
-def _told(asked: Target, answer: Answer) -> Json:
+def _told(asked: Target, answer: HttpResponse) -> Json:
     """Return what the model reads; raise ToolFailed with it if the server was not content."""
     from email.message import Message
 

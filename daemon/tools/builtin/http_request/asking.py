@@ -29,7 +29,7 @@ _MOST_ADDRESSES = 4  # a name with more is tried no further
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Answer:
+class HttpResponse:
     """What a server said."""
 
     status: int
@@ -94,7 +94,7 @@ async def ask(
     networks: Sequence[Network],
     resolve: Resolve,
     tls: ssl.SSLContext,
-) -> Answer:
+) -> HttpResponse:
     """Send one request; ToolFailed if there is no answer. Of the body `most` bytes are read."""
     pool = httpcore.AsyncConnectionPool(
         ssl_context=tls, network_backend=_Vetted(networks, resolve), max_keepalive_connections=0
@@ -110,7 +110,9 @@ async def ask(
                 kept.setdefault(name.decode("latin-1").lower(), value.decode("latin-1"))
             data, cut = await _read(response.aiter_stream(), kept.get("content-encoding", ""), most)
             phrase = response.extensions.get("reason_phrase", b"").decode("latin-1")
-            return Answer(status=response.status, phrase=phrase, headers=kept, body=data, cut=cut)
+            return HttpResponse(
+                status=response.status, phrase=phrase, headers=kept, body=data, cut=cut
+            )
     except (httpcore.NetworkError, httpcore.TimeoutException, httpcore.ProtocolError) as error:
         what = str(error) or type(error).__name__
         raise ToolFailed(f"{target.origin} gave no answer: {what}", transient=True) from None

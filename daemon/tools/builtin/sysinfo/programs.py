@@ -24,7 +24,7 @@ class NotKnown(DaemonError):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Output:
+class ProgramOutput:
     """What a program put out."""
 
     code: int
@@ -38,10 +38,10 @@ class Output:
         return lines[-1] if lines else f"exit code {self.code}"
 
 
-Ask: TypeAlias = Callable[[Sequence[str], float], Awaitable[Output]]
+Ask: TypeAlias = Callable[[Sequence[str], float], Awaitable[ProgramOutput]]
 
 
-async def ask(argv: Sequence[str], limit: float) -> Output:
+async def ask(argv: Sequence[str], limit: float) -> ProgramOutput:
     """Run a program without a shell and return what it said; raise NotKnown if it is absent or
     takes too long.
     """
@@ -70,7 +70,7 @@ async def ask(argv: Sequence[str], limit: float) -> Output:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             await process.wait()
-    return Output(
+    return ProgramOutput(
         code=process.returncode or 0,
         text=out.decode(errors="replace"),
         errors=err.decode(errors="replace"),

@@ -108,7 +108,7 @@ def _check_journal(files: Files, readable: Callable[[Path], bool]) -> None:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Entry:
+class JournaldError:
     """One error in the journal."""
 
     at: datetime
@@ -116,7 +116,7 @@ class Entry:
     message: str
 
 
-def read_journal(text: str, now: datetime) -> Iterable[Entry]:
+def read_journal(text: str, now: datetime) -> Iterable[JournaldError]:
     """Read `journalctl --output=json`, one object a line; a broken line is passed over."""
     for line in text.splitlines():
         try:
@@ -131,7 +131,7 @@ def read_journal(text: str, now: datetime) -> Iterable[Entry]:
             or _text(fields.get("_COMM"))
             or "unknown"
         )
-        yield Entry(
+        yield JournaldError(
             at=datetime.fromtimestamp(micros / 1_000_000, tz=now.tzinfo),
             source=shorten(source, 40),
             message=shorten(_text(fields.get("MESSAGE")), 160) or "(no text)",
@@ -149,11 +149,11 @@ def _text(field: Any) -> str:
     return field if isinstance(field, str) else ""
 
 
-def error_rows(entries: Iterable[Entry]) -> list[Json]:
+def error_rows(entries: Iterable[JournaldError]) -> list[Json]:
     """Return one row per kind of error, most frequent first; the rarest beyond a limit share the
     last row.
     """
-    groups: dict[tuple[str, str], list[Entry]] = {}
+    groups: dict[tuple[str, str], list[JournaldError]] = {}
     for entry in entries:
         groups.setdefault((entry.source, kind(entry.message)), []).append(entry)
     kinds = sorted(
@@ -162,7 +162,7 @@ def error_rows(entries: Iterable[Entry]) -> list[Json]:
     rows = [_row(group, max(group, key=lambda entry: entry.at)) for group in kinds[:_MOST_KINDS]]
     if rest := kinds[_MOST_KINDS:]:
         everything = [entry for group in rest for entry in group]
-        others = Entry(
+        others = JournaldError(
             at=max(entry.at for entry in everything),
             source="others",
             message=plural(len(rest), "more kind"),
@@ -171,7 +171,7 @@ def error_rows(entries: Iterable[Entry]) -> list[Json]:
     return rows
 
 
-def _row(group: list[Entry], shown: Entry) -> Json:
+def _row(group: list[JournaldError], shown: JournaldError) -> Json:
     return {
         "count": len(group),
         "source": shown.source,

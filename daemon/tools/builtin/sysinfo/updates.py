@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 
 from daemon.models import Json
 from daemon.tools.builtin.sysinfo.machine import Files, in_container
-from daemon.tools.builtin.sysinfo.programs import Ask, NotKnown, Output
+from daemon.tools.builtin.sysinfo.programs import Ask, NotKnown, ProgramOutput
 
 _NAMED = 10  # how many packages are named before "and 33 more"
 _STALE = timedelta(days=7)
@@ -144,7 +144,7 @@ async def updates(files: Files, ask: Ask, now: datetime) -> Json:
     return waiting(manager, said, files, now)
 
 
-def waiting(manager: Manager, said: Output, files: Files, now: datetime) -> Json:
+def waiting(manager: Manager, said: ProgramOutput, files: Files, now: datetime) -> Json:
     """Return the facts of an answer; they hold still while nothing changes, so that a gate can
     compare them.
     """

@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime
 
-from daemon.tools.builtin.sysinfo.programs import Output
+from daemon.tools.builtin.sysinfo.programs import ProgramOutput
 
 NOW = datetime(2026, 11, 20, 8, 30, tzinfo=UTC)
 
@@ -11,7 +11,7 @@ class Program:
     """A program that says one thing, and remembers how it was called."""
 
     def __init__(self, text: str = "", *, code: int = 0, errors: str = "") -> None:
-        self.output = Output(code=code, text=text, errors=errors)
+        self.output = ProgramOutput(code=code, text=text, errors=errors)
         self.calls: list[list[str]] = []
 
     async def __call__(self, argv, limit):

@@ -12,7 +12,7 @@ import structlog
 from daemon.errors import DaemonError, NotFound
 from daemon.models import Run, Status
 from daemon.scheduler.cluster.queue import TASK, procrastination
-from daemon.scheduler.run_queue import LocalExecutor
+from daemon.scheduler.run_queue import LocalRunQueue
 
 if TYPE_CHECKING:
     from daemon.store.journal import Journal
@@ -26,7 +26,7 @@ _LOOK = 5.0
 _BEAT = 3.0  # seconds; who is silent for three of these and more is passed by
 
 
-class FleetExecutor(LocalExecutor):
+class ClusterRunQueue(LocalRunQueue):
     """Live what the queue brings as tasks of this process, at most `max_concurrent` at a time.
 
     To submit a run is nothing: the transaction that queued it has handed it on. Who may have it,
@@ -54,7 +54,7 @@ class FleetExecutor(LocalExecutor):
         of.
         """
         over = self._awaited.setdefault(run.id, asyncio.get_running_loop().create_future())
-        await LocalExecutor.submit(self, run)
+        await LocalRunQueue.submit(self, run)
         await asyncio.shield(over)
 
     def _over(self, run_id: str) -> None:
