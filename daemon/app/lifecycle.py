@@ -303,9 +303,10 @@ async def _examine(app: App) -> None:
     )
     try:
         said, _ = await process.communicate()
-    except asyncio.CancelledError:
-        process.kill()
-        raise
+    finally:
+        if process.returncode is None:  # we are being stopped
+            process.kill()
+            await process.wait()  # before the event loop that watches the process is closed
     try:
         checks = json.loads(said)["checks"]
     except (ValueError, KeyError):

@@ -133,11 +133,12 @@ def _hint(
         case "string_type" if isinstance(value, int | float):
             return f'write "{value}"' if not isinstance(value, bool) else ""
         case "tuple_type" | "list_type" if isinstance(value, str):
-            return (
-                f"write [{json.dumps(value, ensure_ascii=False)}]"
-                if not may_be_secret(value, dotted(*path))
-                else ""
-            )
+            if may_be_secret(value, dotted(*path)):
+                return ""
+            quoted = json.dumps(value, ensure_ascii=False)
+            # TOML takes no control characters as they are, and a terminal should not get them
+            escaped = "".join(c if c.isprintable() else f"\\U{ord(c):08X}" for c in quoted)
+            return f"write [{escaped}]"
         case "tuple_type" | "list_type" if isinstance(value, dict) and path:
             return f"write [[{dotted(*path)}]] with two brackets"
     return ""

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pydantic import Field, SecretStr, TypeAdapter
 
@@ -385,6 +385,7 @@ VALUES = st.recursive(
 
 
 @settings(deadline=None, derandomize=True, max_examples=100)
+@example({"words": "\x7f"})
 @given(st.dictionaries(KEYS, VALUES, max_size=6))
 def test_whatever_a_file_holds_it_is_a_value_or_a_list_of_faults_with_places(
     data: dict[str, Any],
