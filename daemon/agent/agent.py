@@ -81,17 +81,17 @@ class SkillChooser(Protocol):
     def guides(self, names: Sequence[str]) -> str: ...
 
 
-class _Deaf:
+class _NoMessages:
     """For an agent to which nobody speaks but its caller."""
 
     def take(self, run: str, heard: set[int]) -> Sequence[IncomingMessage]:
         return ()
 
 
-class _Kept:
+class _StepsInMemory:
     """Steps kept in memory, for an agent without a journal."""
 
-    alone = True
+    is_exclusive = True
 
     def __init__(self) -> None:
         self.steps: list[Step] = []
@@ -99,7 +99,7 @@ class _Kept:
     async def append(self, *steps: Step, durable: bool = False) -> None:
         self.steps.extend(steps)
 
-    def ride(self, *steps: Step) -> None:
+    def write_lazily(self, *steps: Step) -> None:
         self.steps.extend(steps)
 
 
@@ -150,7 +150,11 @@ class Agent:
         from daemon.tools.registry import FunctionRegistry
 
         self.registry = tools if tools is not None else FunctionRegistry()
-        self.memory, self.policy, self.journal = memory, policy or AllowAll(), journal or _Kept()
+        self.memory, self.policy, self.journal = (
+            memory,
+            policy or AllowAll(),
+            journal or _StepsInMemory(),
+        )
         self.context = context or _context_of_a_library_user()
         self.limits, self.required_tools, self.deadline = (
             limits or LoopLimits(),
@@ -164,7 +168,7 @@ class Agent:
             stamp,
         )
         self.transcript = Transcript(steps, taint)
-        self.inbox, self.watched, self._said = inbox or _Deaf(), watched, said
+        self.inbox, self.watched, self._said = inbox or _NoMessages(), watched, said
         self._skills = skills
         self.start = 0
         self._system_prompt = system_prompt
@@ -204,7 +208,7 @@ class Agent:
         text holds, for the provider `offline`; `taint` is what of strangers it holds; `media` are
         pictures to show with it, `notes` what whoever reads of the run should know. Raises
         ValueError for a file that is no picture, ProviderError when no provider of the chain gave
-        an answer, Parked when a person has to answer.
+        an answer, ApprovalRequired when a person has to answer.
         """
         if self._resumed:
             self._resumed = False
@@ -432,7 +436,7 @@ class Agent:
 
     async def ask(self) -> None:
         """Ask the model, or the next one of the chain that answers."""
-        if self.journal.alone and not self._binding:
+        if self.journal.is_exclusive and not self._binding:
             # what is lost with it can be done again, and the reply is written behind it
             self.flush()
         else:
@@ -646,7 +650,9 @@ class Agent:
         """
         if self._noted:
             steps, self._noted = self._noted, []
-            self.journal.ride(*steps)  # a fault of this write shows itself again in those behind it
+            self.journal.write_lazily(
+                *steps
+            )  # a fault of this write shows itself again in those behind it
 
     def _note(self, step: Step) -> None:
         self.transcript.add(step)

@@ -258,4 +258,4 @@ def _too_dear(transcript: Transcript, budget: int | None) -> bool:
         coming = (
             sum(len(message.content) for message in transcript.messages) // CHARACTERS_PER_TOKEN
         )
-    return transcript.usage.total + transcript.elsewhere + coming > budget
+    return transcript.usage.total + transcript.subagent_tokens + coming > budget

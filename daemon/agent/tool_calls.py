@@ -7,8 +7,8 @@ run again only where that does no harm. The results of such calls are written wh
 them; all others are safe before it is asked.
 
 A call that a person has to allow is not journalled at all until then: the others of its turn are
-run, and `Parked` says what is to be asked. When the run is resumed, the call is found without a
-`call` step and judged anew.
+run, and `ApprovalRequired` says what is to be asked. When the run is resumed, the call is found
+without a `call` step and judged anew.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class CallRecorder(Protocol):
     """Where the steps of one run are kept."""
 
     @property
-    def alone(self) -> bool:
+    def is_exclusive(self) -> bool:
         """Nobody else can have taken the run over meanwhile, so that a model may be asked while
         steps are written.
         """
@@ -56,7 +56,7 @@ class CallRecorder(Protocol):
         """Queue the steps at once, in order; awaiting the result means they are committed."""
         ...
 
-    def ride(self, *steps: Step) -> None:
+    def write_lazily(self, *steps: Step) -> None:
         """Queue the steps at once, in order, to be written with what follows: nobody waits for
         them.
         """
@@ -72,14 +72,14 @@ class PolicyEngine(Protocol):
     def is_read_only(self, tool: str, arguments: Json) -> bool: ...
 
 
-class Parked(Exception):
+class ApprovalRequired(Exception):
     """The run can only go on when a person has answered; all that could be done without is done and
     written down.
     """
 
-    def __init__(self, petitions: Sequence[ApprovalRequest]) -> None:
-        self.petitions = tuple(petitions)
-        super().__init__(f"{len(self.petitions)} to be answered")
+    def __init__(self, requests: Sequence[ApprovalRequest]) -> None:
+        self.requests = tuple(requests)
+        super().__init__(f"{len(self.requests)} to be answered")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -123,13 +123,13 @@ class DenyApprovals:
 class ResultInspector(Protocol):
     """Who looks at what a call brought before a model sees it."""
 
-    async def look(self, key: str, call: FunctionCall, result: ToolResult) -> ToolResult: ...
+    async def inspect(self, key: str, call: FunctionCall, result: ToolResult) -> ToolResult: ...
 
 
 class NoInspection:
     """Trust everything: for an agent used as a library on functions its own program registered."""
 
-    async def look(self, key: str, call: FunctionCall, result: ToolResult) -> ToolResult:
+    async def inspect(self, key: str, call: FunctionCall, result: ToolResult) -> ToolResult:
         return result
 
 
@@ -209,8 +209,8 @@ class ToolCallRunner:
         `note` adds a step to the run, `commit(durable)` makes all noted steps safe, `taint` tells
         what the run has read by now, `denials` how many calls of it were denied before. Calls past
         `allowance` are not run. Returns whether one was run that may not be run again: its result
-        has to be safe before anything follows. Raises Parked if some wait for a person; the others
-        are done then.
+        has to be safe before anything follows. Raises ApprovalRequired if some wait for a person;
+        the others are done then.
         """
         plans = [
             await self._plan(each, taint(), allowed=allowance is None or place < allowance)
@@ -230,7 +230,9 @@ class ToolCallRunner:
             once = once or any(not plan.refusal and not plan.repeatable for plan in batch)
         if waiting:
             await commit(False)
-            raise Parked([plan.approval_request for plan in waiting if plan.approval_request])
+            raise ApprovalRequired(
+                [plan.approval_request for plan in waiting if plan.approval_request]
+            )
         return once
 
     async def _run_all(
@@ -391,7 +393,7 @@ class ToolCallRunner:
         would = self.redact(result.would)
         if text is not result.text or value is not result.value or would is not result.would:
             result = replace(result, text=text, value=value, would=would)
-        result = await self.inspector.look(plan.key, plan.call, result)
+        result = await self.inspector.inspect(plan.key, plan.call, result)
         if plan.note:
             result = replace(result, text=f"{plan.note}\n{result.text}")
         return result, seconds

@@ -77,7 +77,7 @@ class Transcript:
         self.nudges = 0
         self.notes: list[str] = []
         """What a person should know of the answers."""
-        self.elsewhere = 0
+        self.subagent_tokens = 0
         """Tokens that sub-agents have used."""
         self.heard: set[int] = set()
         """The messages of people that came while it was under way, by their number in the journal.
@@ -163,7 +163,7 @@ class Transcript:
         if step.iteration == 0:
             self.gathered[str(step.call_id)] = step.body
             return
-        self.elsewhere += step.body.get("spent", 0)
+        self.subagent_tokens += step.body.get("spent", 0)
         pending = self._open.pop(str(step.call_id))
         text = step.body["text"]
         if step.body.get("taint") and self.frozen and (boundary := self.frozen.get("boundary")):

@@ -1,8 +1,7 @@
-"""What runs find around themselves: the models, hands for their calls, a prompt for their agent, a
-place in memory.
+"""What runs need of the daemon: models, tools, a prompt for their agent, memory, notices.
 
-`run.py` tells the life of a run and states what it needs (`run.Host`); here it is put together from
-the app's rooms.
+`run.py` tells the life of a run; the RunContext that it is given is made here, from the parts of
+the application.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from zoneinfo import ZoneInfo
 import structlog
 
 from daemon.agent.agent import Agent
-from daemon.agent.conversations.conversations import ASK, Talk
+from daemon.agent.conversations.conversations import ASK, Conversations
 from daemon.agent.conversations.sessions import Past
 from daemon.agent.loop import LoopLimits
 from daemon.agent.prompt import Persona, PromptContext
@@ -64,10 +63,10 @@ from daemon.providers.pool import Providers
 from daemon.runs.approvals.approvals import Approvals
 from daemon.runs.approvals.approver import RunApprover
 from daemon.runs.approvals.notice import waiting_notice
-from daemon.runs.events import Events
+from daemon.runs.events import Events, end_of, waiting_of
 from daemon.runs.images import Pictures, look_at
+from daemon.runs.recorder import StepLog, StepRecorder
 from daemon.runs.rehearsal.dry_run import REHEARSAL, DryRunToolExecutor, NobodyNeeded
-from daemon.runs.run import StepLog, StepRecorder
 from daemon.sandbox.current import SandboxDetection
 from daemon.store.journal import Journal
 from daemon.store.runs import newest
@@ -85,9 +84,8 @@ from daemon.tools.reported_items import REPORT_ITEMS
 if TYPE_CHECKING:
     from daemon.runs.tracing import Traces
 
-ROOM_EVERY = (
-    30.0  # seconds between looks at a full disk: nothing tells us when somebody has made room
-)
+# Nothing tells us when somebody has made room on a full disk.
+FULL_DISK_RETRY_SECONDS = 30.0
 BEGUN = 256  # definitions kept parsed: those of the routines that run often
 log = structlog.get_logger()
 
@@ -120,7 +118,7 @@ class RunServices(Protocol):
     targets: Targets
     outbox: Outbox
     approvals: Approvals
-    talk: Talk
+    talk: Conversations
     servers: Servers
     traces: Traces | None
 
@@ -150,8 +148,8 @@ class _PolicyInForce:
         return self._rooms.policy.is_read_only(tool, arguments)
 
 
-class RunHost:
-    """The host of all runs of this process."""
+class RunContext:
+    """What the runs of this process share; see `run.py` for how it is used."""
 
     def __init__(self, rooms: RunServices, workspace: Path) -> None:
         self._rooms, self._workspace = rooms, workspace
@@ -164,7 +162,7 @@ class RunHost:
         """Of the runs under way."""
         self.backoff = LoopLimits().backoff
         """Seconds before a model is asked a second time; tests have less patience."""
-        self.room_every = ROOM_EVERY
+        self.full_disk_retry = FULL_DISK_RETRY_SECONDS
         self.journal, self.events, self.owner = rooms.journal, rooms.events, rooms.owner
 
     @cached_property
@@ -189,32 +187,55 @@ class RunHost:
     def redact(self, text: str) -> str:
         return self._rooms.secrets.redact(text)
 
-    async def end_children(self, run: Run) -> None:
+    async def cancel_subagents(self, run: Run, routine: Routine) -> None:
         """Cancel what is left of a run's sub-agents."""
+        if SUBAGENT not in routine.run.tools:
+            return
         for child in await self.journal.children(SUBAGENT, run.id):
             await self.journal.request_cancel(child.id)
 
-    def wake_outbox(self) -> None:
+    def announce_end(self, run: Run) -> None:
+        """Tell followers, the outbox and the log that a run has ended. Call it after the commit."""
+        self.events.publish(run.id, end_of(run))
         self._rooms.outbox.wake()
+        log.info(
+            "run.finished",
+            status=run.status.value,
+            detail=run.detail,
+            tokens=run.usage.total,
+            silent=run.silent,
+        )
 
-    def ping(self, target: str, run: Run) -> None:
-        """Tell a dead man's switch that a run starts; nobody waits for that, and its end is told
-        with care.
+    def announce_wait(self, run: Run, tools: str) -> None:
+        """Tell followers, the outbox and the log that a run waits for a person to allow `tools`."""
+        self._rooms.outbox.wake()
+        if run.status is Status.WAITING:  # else the person has answered meanwhile
+            self.events.publish(run.id, waiting_of(run))
+            self._rooms.approvals.wake()  # the question expires some day
+            log.info("run.waiting", tools=tools)
+
+    async def ping_started(self, run: Run, routine: Routine) -> None:
+        """Tell the routine's dead man's switch that its run starts, once the claim is durable.
+
+        Only the first attempt of a run that is no rehearsal is told. Nobody waits for the ping; one
+        that fails is logged. Raises Fenced and StoreFull if the claim was not written.
         """
+        target = routine.ping
+        if target is None or run.attempt != 1 or run.trigger == REHEARSAL:
+            return
+        await self.journal.sure(run)
         task = asyncio.create_task(
             self._rooms.targets.started(target, run), name=f"ping of {target}"
         )
         self._pings.add(task)
         task.add_done_callback(self._pings.discard)
 
-    async def sandbox(self) -> str:
+    async def sandbox_level(self) -> str:
+        """Return how well programs are confined, as `Run.sandbox` says it."""
         return (await self._rooms.sandbox_detection.sandbox()).level
 
-    def wake_approvals(self) -> None:
-        self._rooms.approvals.wake()
-
     def waiting_notice(
-        self, run: Run, routine: Routine, petitions: Sequence[ApprovalRequest], until: datetime
+        self, run: Run, routine: Routine, requests: Sequence[ApprovalRequest], until: datetime
     ) -> WaitingNotice:
         """Word what people are told when the run starts to wait for them.
 
@@ -231,7 +252,7 @@ class RunHost:
         targets = [name for name in names if kinds.get(name, name) not in ("file", "ping")]
         zone = ZoneInfo(routine.trigger.timezone or self.zone)
         return waiting_notice(
-            run, petitions, targets, until=until.astimezone(zone), redact=self.redact
+            run, requests, targets, until=until.astimezone(zone), redact=self.redact
         )
 
     async def routine_of(self, run: Run) -> Routine:
@@ -256,8 +277,8 @@ class RunHost:
         await self._rooms.servers.ready(_tools_of(routine))
         return routine
 
-    def hands_for(self, run: Run, routine: Routine) -> ToolCallRunner:
-        """Return hands that gather: every tool there is, as far as the policy allows it."""
+    def call_runner_for(self, run: Run, routine: Routine) -> ToolCallRunner:
+        """Return what runs gather steps: every tool there is, as far as the policy allows it."""
         return ToolCallRunner(
             registry=self._rooms.registry,
             executor=self._held_back if run.trigger == REHEARSAL else self._executor,
@@ -270,10 +291,8 @@ class RunHost:
             stamp=self._stamp,
         )
 
-    def hands_for_gate(self, run: Run, routine: Routine) -> ToolCallRunner:
-        """Return hands for the command of a gate: judged like any call of the shell, but they tell
-        the exit code.
-        """
+    def gate_call_runner_for(self, run: Run, routine: Routine) -> ToolCallRunner:
+        """Return what runs the command of a gate: the shell, whose result is the exit code."""
         return ToolCallRunner(
             registry=self._gate.registry,
             executor=self._gate,
@@ -286,7 +305,7 @@ class RunHost:
         )
 
     async def agent_for(
-        self, run: Run, routine: Routine, record: StepLog, deadline: float
+        self, run: Run, routine: Routine, recorder: StepLog, deadline: float
     ) -> Agent:
         """Return the agent of this run; one that was begun goes on from its steps."""
         spec, rooms = routine.run, self._rooms
@@ -306,7 +325,7 @@ class RunHost:
             if tool not in BY_NAME or rooms.policy.names(tool, routine.under)
         ]
         # the facts gathered before are steps, too
-        fresh = not any(step.kind is StepKind.PROMPT for step in record.steps)
+        fresh = not any(step.kind is StepKind.PROMPT for step in recorder.steps)
         catalog = (
             await asyncio.to_thread(rooms.catalog)
             if spec.mode == "agent" and (spec.skills or run.trigger == ASK)
@@ -320,11 +339,11 @@ class RunHost:
             rooms.registry,
             rooms.memory if spec.memory != "none" else None,
             self._policy,
-            record,
+            recorder,
             context=with_skills(
                 await self._prompt(run, routine, offered, fresh=fresh), catalog, spec.skills
             ),
-            tool_context=self._tool_context(run, routine, record.steps),
+            tool_context=self._tool_context(run, routine, recorder.steps),
             offered=offered,
             required_tools=spec.required_tools,
             limits=LoopLimits(
@@ -341,7 +360,7 @@ class RunHost:
                 backoff=self.backoff,
             ),
             fallback=fallback,
-            steps=record.steps,
+            steps=recorder.steps,
             deadline=deadline,
             emit=lambda event: self._emit(run, event),
             redact=self.redact,
@@ -361,11 +380,9 @@ class RunHost:
             self._rooms.outages.failed(event["from"], event["reason"])
         self.events.publish(run.id, {"routine": run.routine, **event})
 
-    async def pictures(self, routine: Routine, run: Run, given: Json | None) -> Pictures:
-        """Return the pictures that the routine wants its model to see, as far as the policy allows
-        them.
-        """
-        landed = given["paths"] if run.trigger == "watch" and given else ()
+    async def pictures_for(self, run: Run, routine: Routine, event_input: Json | None) -> Pictures:
+        """Return the pictures that the routine's model is to see, as far as the policy allows."""
+        landed = event_input["paths"] if run.trigger == "watch" and event_input else ()
         return await asyncio.to_thread(
             look_at, routine.run.media, landed, policy=self._rooms.policy, routine=routine.under
         )
@@ -393,8 +410,8 @@ class RunHost:
             goal=routine.run.prompt,
         )
         await self._rooms.servers.ready(_tools_of(routine))
-        record = StepRecorder(self.journal, run, self.events, ())
-        agent = await self.agent_for(run, routine, record, asyncio.get_running_loop().time())
+        recorder = StepRecorder(self.journal, run, self.events)
+        agent = await self.agent_for(run, routine, recorder, asyncio.get_running_loop().time())
         return Preview(*agent.preview(), agent.provider.name, agent.provider.model_name)
 
     def _metered(self, run: Run, routine: Routine) -> list[LLMProvider]:

@@ -33,7 +33,7 @@ LONGEST_EVENT = 20_000
 
 
 # What brings something along when it starts a run.
-EVENTS = ("watch", "webhook", "after")
+EVENT_TRIGGERS = ("watch", "webhook", "after")
 
 
 def key_of(name: str) -> str:
@@ -123,7 +123,7 @@ def _fact(wanted: Gather, result: Json, call_runner: ToolCallRunner, before: Any
     )
 
 
-def values_of(steps: Iterable[Step]) -> dict[str, Any]:
+def gathered_values(steps: Iterable[Step]) -> dict[str, Any]:
     """Return what an earlier run gathered, by name."""
     return {
         str(step.call_id).removeprefix(key_of("")): step.body["value"]
@@ -134,7 +134,7 @@ def values_of(steps: Iterable[Step]) -> dict[str, Any]:
     }
 
 
-def told_by(trigger: str, given: Any) -> list[Fact]:
+def event_facts(trigger: str, given: Any) -> list[Fact]:
     """Return what the event that started a run said, as a fact: data like any other, and not a word
     of the task.
     """

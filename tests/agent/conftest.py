@@ -11,7 +11,7 @@ from daemon.tools.registry import FunctionRegistry
 class Steps:
     """A journal in memory that numbers what it is given."""
 
-    alone = True
+    is_exclusive = True
 
     def __init__(self):
         self.steps = []
@@ -21,7 +21,7 @@ class Steps:
         self.steps.extend(steps)
         self.durable.append(durable)
 
-    def ride(self, *steps):
+    def write_lazily(self, *steps):
         self.steps.extend(steps)
 
 

@@ -32,7 +32,7 @@ class Journal:
             before_commit,
             0,
         )
-        self.alone, self._riding = alone, []
+        self.is_exclusive, self._riding = alone, []
 
     async def append(self, *steps, durable=False):
         self.commits += 1
@@ -43,7 +43,7 @@ class Journal:
         if self.commits == self.crash_at:
             raise Crash
 
-    def ride(self, *steps):
+    def write_lazily(self, *steps):
         self._riding += steps
 
     def end(self):
@@ -55,7 +55,7 @@ class World:
     """What outlives a crash: the journal, the effects, and the model's vendor."""
 
     def __init__(self, script, *, alone=True):
-        self.script, self.alone = script, alone
+        self.script, self.is_exclusive = script, alone
         self.steps = []
         self.effects = []
         self.safe_when_asked = []
@@ -63,7 +63,9 @@ class World:
 
     async def live(self, crash_at=None, *, before_commit=False):
         """Live the run from its steps until it ends, or until the commit at which it dies."""
-        journal = Journal(self.steps, crash_at, before_commit=before_commit, alone=self.alone)
+        journal = Journal(
+            self.steps, crash_at, before_commit=before_commit, alone=self.is_exclusive
+        )
         registry = FunctionRegistry()
 
         async def write(n: int) -> str:

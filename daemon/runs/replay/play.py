@@ -14,10 +14,10 @@ from structlog.contextvars import bound_contextvars
 from daemon.agent.agent import NEVER, Agent
 from daemon.agent.loop import LoopLimits
 from daemon.agent.prompt import Persona, PromptContext
-from daemon.agent.tool_calls import DenyApprovals, Parked, ToolCallRunner
+from daemon.agent.tool_calls import ApprovalRequired, DenyApprovals, ToolCallRunner
 from daemon.agent.transcript import Transcript, facts_from, image_from
 from daemon.definitions.routines.routine import Routine
-from daemon.errors import DaemonError, OverBudget, ProviderError, Refused
+from daemon.errors import DaemonError, Refused
 from daemon.models import (
     FunctionCall,
     Reply,
@@ -35,9 +35,15 @@ from daemon.runs.images import Pictures
 from daemon.runs.replay.cassette import Cassette
 from daemon.runs.replay.compare import calls_of, diff, differences, of_ends
 from daemon.runs.replay.outcome import End, ReplayChange, ReplayDifference, ReplayResult
-from daemon.runs.replay.recorded import RecordExhausted, Tape, TapeHands, TapeInbox, TapeModel
-from daemon.runs.replay.verdicts import TapeDesk, TapeJudge
-from daemon.runs.run import answer
+from daemon.runs.replay.recorded import (
+    RecordedInbox,
+    RecordedModel,
+    RecordedToolExecutor,
+    RecordExhausted,
+    Recording,
+)
+from daemon.runs.replay.verdicts import RecordedApprover, RecordedPolicy
+from daemon.runs.run import execute
 from daemon.tools.builtin import sysinfo
 from daemon.tools.registry import FunctionRegistry
 
@@ -45,7 +51,7 @@ if TYPE_CHECKING:
     from daemon.agent.tool_calls import Approver
     from daemon.models import Json
     from daemon.providers import LLMProvider
-    from daemon.runs.run import StepLog
+    from daemon.runs.recorder import StepLog
 
 # Ends that nothing in the record brings about: a person, the clock, a process that died.
 _FROM_OUTSIDE = {
@@ -70,21 +76,21 @@ async def play(cassette: Cassette, wish: ReplayChange = ReplayChange()) -> Repla
         raise Refused(
             f"its definition cannot be read by this version: {str(error).splitlines()[0]}"
         ) from None
-    stage = _Stage(cassette, routine, wish)
+    stage = ReplayContext(cassette, routine, wish)
     with bound_contextvars(replay=cassette.run.id):
         end = await stage.play()
     return stage.outcome(end)
 
 
-class _Recording:
+class _StepList:
     """Keeps the steps of the run that is played."""
 
-    alone = True
+    is_exclusive = True
 
     def __init__(self) -> None:
         self.steps: list[Step] = []
 
-    def ride(self, *steps: Step) -> None:
+    def write_lazily(self, *steps: Step) -> None:
         self.steps += steps
 
     def append(self, *steps: Step, durable: bool = False) -> asyncio.Future[list[Step]]:
@@ -94,27 +100,27 @@ class _Recording:
         return kept
 
 
-class _Events:
+class _RecordedInspector:
     """Looks at what the event that began the run said as it was looked at then."""
 
     def __init__(self, goal: Step | None) -> None:
         self._facts = {fact.tool: fact.text for fact in facts_from(goal.body)} if goal else {}
         self._taint = Taint(goal.body.get("taint", "")) if goal else Taint.NONE
 
-    async def look(self, key: str, call: FunctionCall, result: ToolResult) -> ToolResult:
+    async def inspect(self, key: str, call: FunctionCall, result: ToolResult) -> ToolResult:
         if key != "event":
             return result
         return replace(result, text=self._facts.get(call.name, result.text), taint=self._taint)
 
 
-class _History:
+class _RecordedHistory:
     """What the run could see of the journal, and nothing else of it."""
 
-    def __init__(self, cassette: Cassette, tape: Tape) -> None:
-        self._cassette, self._tape = cassette, tape
+    def __init__(self, cassette: Cassette, recording: Recording) -> None:
+        self._cassette, self._recording = cassette, recording
 
     async def get(self, run_id_or_prefix: str) -> Run:
-        goal = self._tape.goal
+        goal = self._recording.goal
         return replace(
             self._cassette.run, taint=Taint(goal.body.get("taint", "")) if goal else Taint.NONE
         )
@@ -139,12 +145,12 @@ class _History:
         ]
 
 
-class _Stage:
+class ReplayContext:
     """What a run that is played again finds around itself: see `run.Around`."""
 
     def __init__(self, cassette: Cassette, routine: Routine, wish: ReplayChange) -> None:
         self._cassette, self._routine, self._wish = cassette, routine, wish
-        self._tape = Tape(cassette.steps, cassette.run, cassette.language)
+        self._recording = Recording(cassette.steps, cassette.run, cassette.language)
         workspace = Path(cassette.workspace)
         then = {
             hash_: Policy.read(text, workspace=workspace)
@@ -152,29 +158,29 @@ class _Stage:
         }
         asking = bool(wish.models)
         self._policy = wish.policy or next(reversed(list(then.values())), None)
-        self._judge = TapeJudge(
-            self._tape,
+        self._judge = RecordedPolicy(
+            self._recording,
             then,
             wish.by_now if asking else None,
             wish.policy,
             trying=bool(wish.changed),
         )
-        self._approver = TapeDesk(self._tape, trying=bool(wish.changed))
-        self._unknown = self._tape.unknown_here()
+        self._approver = RecordedApprover(self._recording, trying=bool(wish.changed))
+        self._unknown = self._recording.unknown_here()
         self._registry = self._tools()
-        self._call_runner = TapeHands(self._tape, self._registry, loose=asking)
-        self._asks = list(self._tape.asks)
+        self._call_runner = RecordedToolExecutor(self._recording, self._registry, loose=asking)
+        self._asks = list(self._recording.asks)
         self._agent: Agent | None = None
-        self._record = _Recording()
-        self.journal = _History(cassette, self._tape)
+        self._record = _StepList()
+        self.journal = _RecordedHistory(cassette, self._recording)
 
-    # --- what run.answer asks for
+    # --- what `execute` asks for
 
-    def hands_for_gate(self, run: Run, routine: Routine) -> ToolCallRunner:
-        return self.hands_for(run, routine)
+    def gate_call_runner_for(self, run: Run, routine: Routine) -> ToolCallRunner:
+        return self.call_runner_for(run, routine)
 
-    def hands_for(self, run: Run, routine: Routine) -> ToolCallRunner:
-        """Return hands that gather: what was there then."""
+    def call_runner_for(self, run: Run, routine: Routine) -> ToolCallRunner:
+        """Return what answers gather steps as they were answered then."""
         offered = next(iter(self._unknown.values()), None)
         return ToolCallRunner(
             registry=self._registry,
@@ -183,12 +189,12 @@ class _Stage:
             context=self._context,
             offered=self._registry.names() if offered is None else offered,
             approver=self._who_is_asked,
-            inspector=_Events(self._tape.goal),
+            inspector=_RecordedInspector(self._recording.goal),
         )
 
-    async def pictures(self, routine: Routine, run: Run, given: Any) -> Pictures:
+    async def pictures_for(self, run: Run, routine: Routine, event_input: Any) -> Pictures:
         """Return what the model was shown then."""
-        body = self._tape.goal.body if self._tape.goal else {}
+        body = self._recording.goal.body if self._recording.goal else {}
         return Pictures(
             images=tuple(image_from(each) for each in body.get("images", ())),
             facts=tuple(fact for fact in facts_from(body) if fact.tool == "media") if body else (),
@@ -196,7 +202,7 @@ class _Stage:
         )
 
     async def agent_for(
-        self, run: Run, routine: Routine, record: StepLog, deadline: float
+        self, run: Run, routine: Routine, recorder: StepLog, deadline: float
     ) -> Agent:
         """Return the agent, with the prompt of then."""
         frozen, spec = self._cassette.frozen, routine.run
@@ -213,7 +219,7 @@ class _Stage:
             self._registry,
             None,
             self._judge,
-            record,
+            recorder,
             context=PromptContext(
                 persona=Persona(language=self._cassette.language),
                 workspace=self._context.workspace,
@@ -233,11 +239,11 @@ class _Stage:
                 max_tokens=spec.max_tokens,
             ),
             fallback=others,
-            steps=record.steps,
+            steps=recorder.steps,
             taint=self._taint_before,
             deadline=deadline,
             approver=self._who_is_asked,
-            inbox=TapeInbox(self._tape, self._iteration),
+            inbox=RecordedInbox(self._recording, self._iteration),
             prompt=frozen,
             executor=self._call_runner,
         )
@@ -274,11 +280,13 @@ class _Stage:
         names = [str(frozen["provider"])]
         names += [str(step.body["to"]) for step in self._asks if step.kind is StepKind.FAILOVER]
         model = str(frozen.get("model", ""))
-        return [TapeModel(name, model, self._tape, self._asks) for name in dict.fromkeys(names)]
+        return [
+            RecordedModel(name, model, self._recording, self._asks) for name in dict.fromkeys(names)
+        ]
 
     def _tools(self) -> FunctionRegistry:
         """Return functions of the names there were; they are never called."""
-        registry, calls = FunctionRegistry(), self._tape.calls.values()
+        registry, calls = FunctionRegistry(), self._recording.calls.values()
         frozen = self._cassette.frozen or {}
         schemas = {str(each["name"]): each for each in frozen.get("functions") or ()}
         names = [
@@ -317,22 +325,18 @@ class _Stage:
         deadline = asyncio.get_running_loop().time() + NEVER
         while True:
             try:
-                found = await answer(run, self._routine, self, self._record, deadline)
-            except Parked:
+                result = await execute(run, self._routine, self._record, self, deadline)
+            except ApprovalRequired:
                 if self._approver.answer():
                     continue
                 return self._broken_off(Status.INTERRUPTED, None)
             except RecordExhausted:
                 return self._broken_off(Status.INTERRUPTED, None)
-            except OverBudget as error:
-                return self._broken_off(Status.FAILED, str(error))
-            except ProviderError as error:
-                return self._broken_off(Status.FAILED, str(error))
             except DaemonError as error:
                 return self._broken_off(Status.FAILED, str(error))
-            if isinstance(found, str):
-                return replace(self._broken_off(Status.SKIPPED, found))
-            return self._ended(found[0])
+            if result.reply is None:
+                return self._broken_off(result.status, result.detail)
+            return self._ended(result.reply)
 
     def _broken_off(self, status: Status, detail: str | None) -> End:
         transcript = Transcript(self._record.steps)
