@@ -38,18 +38,17 @@ if TYPE_CHECKING:
     from daemon.tools.registry import FunctionRegistry
 
 
-# Who was denied so often in one run is looking for a way round: it is told so, in words that end
-# the search.
-MOST_DENIALS = 3
+# A model that was denied so often in one run is looking for a way round: it is told to stop.
+MAX_DENIALS = 3
 
 
-class CallRecorder(Protocol):
-    """Where the steps of one run are kept."""
+class StepWriter(Protocol):
+    """Writes the steps of one run."""
 
     @property
     def is_exclusive(self) -> bool:
-        """Nobody else can have taken the run over meanwhile, so that a model may be asked while
-        steps are written.
+        """Whether no other process can take the run over, so that a model may be asked while steps
+        are still being written.
         """
 
     def append(self, *steps: Step, durable: bool = False) -> Awaitable[object]:
@@ -57,13 +56,11 @@ class CallRecorder(Protocol):
         ...
 
     def write_lazily(self, *steps: Step) -> None:
-        """Queue the steps at once, in order, to be written with what follows: nobody waits for
-        them.
-        """
+        """Queue steps for the next commit without waiting; they are lost in a crash."""
 
 
 class PolicyEngine(Protocol):
-    """Who says whether a call may run."""
+    """Decides whether a call may run."""
 
     def judge(
         self, tool: str, arguments: Json, *, routine: str, tainted: bool = False
@@ -92,7 +89,7 @@ class ApprovalDecision:
     """What to ask, where that has not been asked by a twin of this turn."""
     approval: str = ""
     """The id of the approval that is used up by the call's start."""
-    standing: str = ""
+    remembered_rule: str = ""
     """What allows it for good instead."""
     note: str = ""
     """What the model is told of it: instead of a result, or above it."""
@@ -103,9 +100,9 @@ class ApprovalDecision:
 
 
 class Approver(Protocol):
-    """Where calls lie that a person has to allow."""
+    """Finds out whether a person has allowed a call that the policy wants a person to allow."""
 
-    async def rule(
+    async def decide(
         self, key: str, call: FunctionCall, verdict: Verdict, taint: Taint
     ) -> ApprovalDecision: ...
 
@@ -113,7 +110,7 @@ class Approver(Protocol):
 class DenyApprovals:
     """Deny what a person would have to allow: for an agent used as a library."""
 
-    async def rule(
+    async def decide(
         self, key: str, call: FunctionCall, verdict: Verdict, taint: Taint
     ) -> ApprovalDecision:
         reason = verdict.reason or "a person would have to allow it"
@@ -121,7 +118,7 @@ class DenyApprovals:
 
 
 class ResultInspector(Protocol):
-    """Who looks at what a call brought before a model sees it."""
+    """Inspects what a call brought before a model sees it."""
 
     async def inspect(self, key: str, call: FunctionCall, result: ToolResult) -> ToolResult: ...
 
@@ -150,10 +147,10 @@ class _Plan:
     key: str
     call: FunctionCall
     verdict: Verdict | None = None
-    looks: bool = True
+    is_read_only: bool = True
     """It changes nothing, so it may run beside its neighbours and needs no durable record first."""
     repeatable: bool = True
-    """Running it again does no harm; whatever only looks is repeatable."""
+    """Running it again does no harm; a read-only call is always repeatable."""
     refusal: str = ""
     """Why it will not run; empty if it will."""
     started: bool = False
@@ -163,7 +160,7 @@ class _Plan:
     """Until a person has answered."""
     approval_request: ApprovalRequest | None = None
     approval: str = ""
-    standing: str = ""
+    remembered_rule: str = ""
     note: str = ""
     """What stands above its result."""
     asked: str = ""
@@ -176,7 +173,7 @@ class _Plan:
 
 @dataclass(frozen=True, kw_only=True)
 class ToolCallRunner:
-    """Everything needed to run calls for one run."""
+    """Runs the calls of one run: judged, journalled before they start, in order."""
 
     registry: FunctionRegistry
     executor: ToolExecutor
@@ -186,60 +183,61 @@ class ToolCallRunner:
     redact: Callable[[str], str] = str
     approver: Approver = field(default_factory=DenyApprovals)
     inspector: ResultInspector = field(default_factory=NoInspection)
-    stamp: Callable[[], Json] = dict
+    audit_fields: Callable[[], Json] = dict
     """What is written beside each verdict: which policy was in force, and in which sandbox calls
     ran.
     """
     tool_retries: int = 3
     tool_retry_delay: float = 1.0
 
-    async def act(
+    async def run(
         self,
         pending: Sequence[PendingCall],
         iteration: int,
-        note: Callable[[Step], None],
+        add_step: Callable[[Step], None],
         commit: Callable[[bool], Awaitable[None]],
         *,
         allowance: int | None = None,
         taint: Callable[[], Taint] = lambda: Taint.NONE,
         denials: int = 0,
     ) -> bool:
-        """Run the calls; neighbours that only look run beside each other, all others one by one.
+        """Run the calls; neighbours that are read-only run concurrently, all others one by one.
 
-        `note` adds a step to the run, `commit(durable)` makes all noted steps safe, `taint` tells
-        what the run has read by now, `denials` how many calls of it were denied before. Calls past
-        `allowance` are not run. Returns whether one was run that may not be run again: its result
-        has to be safe before anything follows. Raises ApprovalRequired if some wait for a person;
-        the others are done then.
+        `add_step` adds a step to the run, `commit(durable)` makes all added steps safe. `taint`
+        returns the taint of the run now, `denials` says how many of its calls were denied. Calls
+        past `allowance` are not run.
+
+        Returns whether one was run that may not be run again: its result has to be safe before
+        anything follows. Raises ApprovalRequired if some wait for a person; the others are done
+        then.
         """
         plans = [
             await self._plan(each, taint(), allowed=allowance is None or place < allowance)
             for place, each in enumerate(pending)
         ]
-        plans = self._wearied(plans, denials)
+        plans = self._end_repeated_attempts(plans, denials)
         waiting = [plan for plan in plans if plan.waits]
-        once = False
+        ran_unrepeatable = False
         for batch in _batches([plan for plan in plans if not plan.waits]):
-            if (
-                batch[0].taint is not taint()
-            ):  # an earlier call of this turn has read what strangers wrote
-                judged = [await self._judged(plan, taint()) for plan in batch]
-                waiting += [plan for plan in judged if plan.waits]
-                batch = [plan for plan in judged if not plan.waits]
-            await self._run_all(batch, iteration, note, commit)
-            once = once or any(not plan.refusal and not plan.repeatable for plan in batch)
+            if batch[0].taint is not taint():  # an earlier call of this turn read strangers' words
+                decided = [await self._decide(plan, taint()) for plan in batch]
+                waiting += [plan for plan in decided if plan.waits]
+                batch = [plan for plan in decided if not plan.waits]
+            await self._run_all(batch, iteration, add_step, commit)
+            if any(not plan.refusal and not plan.repeatable for plan in batch):
+                ran_unrepeatable = True
         if waiting:
             await commit(False)
             raise ApprovalRequired(
                 [plan.approval_request for plan in waiting if plan.approval_request]
             )
-        return once
+        return ran_unrepeatable
 
     async def _run_all(
         self,
         batch: Sequence[_Plan],
         iteration: int,
-        note: Callable[[Step], None],
+        add_step: Callable[[Step], None],
         commit: Callable[[bool], Awaitable[None]],
     ) -> None:
         for plan in batch:
@@ -251,23 +249,23 @@ class ToolCallRunner:
                     plan.verdict,
                     repeatable=plan.repeatable,
                     taint=plan.taint,
-                    stamp=self.stamp()
+                    audit_fields=self.audit_fields()
                     | ({"approval": plan.approval} if plan.approval else {})
                     | ({"asked": plan.asked} if plan.asked else {}),
                 )
-                note(step)
+                add_step(step)
         running = [plan for plan in batch if not plan.refusal]
         if running:
-            await commit(any(not plan.looks for plan in running))
+            await commit(any(not plan.is_read_only for plan in running))
         results = await self._all([self._run(plan) for plan in batch])
-        sandbox = str(self.stamp().get("sandbox", "")) if running else ""
+        sandbox = str(self.audit_fields().get("sandbox", "")) if running else ""
         for plan, (result, seconds) in zip(batch, results, strict=True):
             step = result_step(
                 plan.key, plan.call, iteration, result, seconds, "" if plan.refusal else sandbox
             )
             if plan.offered is not None:
                 step.body["offered"] = list(plan.offered)
-            note(step)
+            add_step(step)
 
     @staticmethod
     async def _all(
@@ -295,34 +293,30 @@ class ToolCallRunner:
             names = ", ".join(offered) or "-"
             refusal = say("unknown_tool", language, tool=call.name, hint=hint, names=names)
             return replace(plan, refusal=refusal, offered=offered)
-        return await self._judged(plan, taint)
+        return await self._decide(plan, taint)
 
-    async def _judged(self, plan: _Plan, taint: Taint) -> _Plan:
-        """Return the plan with what the policy, and a person where one has to be asked, say of
-        it.
-        """
+    async def _decide(self, plan: _Plan, taint: Taint) -> _Plan:
+        """Return the plan with the verdict of the policy, and of a person who must be asked."""
         definition = self.registry.get_function(plan.call.name)
         if definition is None or (plan.verdict is None and plan.refusal):
             return replace(plan, taint=taint)
-        call, approval, standing, note, asked = plan.call, "", "", "", ""
+        call, approval, remembered_rule, note, asked = plan.call, "", "", "", ""
         verdict = self.policy.judge(
             call.name, call.arguments, routine=self.context.routine, tainted=bool(taint)
         )
         if verdict.effect is Effect.ASK:
-            if (
-                plan.started
-            ):  # by a policy that allowed it; what a person is asked about has not begun
+            if plan.started:  # under a policy that allowed it
                 return replace(
                     plan,
                     taint=taint,
                     verdict=verdict,
                     refusal=say("interrupted", self.context.language),
                 )
-            decision = await self.approver.rule(plan.key, call, verdict, taint)
-            verdict, approval, standing, note = (
+            decision = await self.approver.decide(plan.key, call, verdict, taint)
+            verdict, approval, remembered_rule, note = (
                 decision.verdict,
                 decision.approval,
-                decision.standing,
+                decision.remembered_rule,
                 decision.note,
             )
             asked = decision.asked
@@ -342,31 +336,31 @@ class ToolCallRunner:
                 refusal=note or self._denied(verdict),
                 asked=asked,
             )
-        looks = definition.read_only or self.policy.is_read_only(call.name, call.arguments)
+        is_read_only = definition.read_only or self.policy.is_read_only(call.name, call.arguments)
         return replace(
             plan,
             taint=taint,
             verdict=verdict,
             # what a person allowed was allowed once
-            looks=looks and not approval,
-            repeatable=(looks or definition.idempotent) and not approval,
+            is_read_only=is_read_only and not approval,
+            repeatable=(is_read_only or definition.idempotent) and not approval,
             approval=approval,
-            standing=standing,
+            remembered_rule=remembered_rule,
             note=note,
             asked=asked,
         )
 
-    def _wearied(self, plans: Sequence[_Plan], denials: int) -> list[_Plan]:
-        """Return the plans; from the third denial of a run on, the model is told to stop trying."""
-        said = []
+    def _end_repeated_attempts(self, plans: Sequence[_Plan], denials: int) -> list[_Plan]:
+        """From the third denial of a run on, tell the model to stop trying."""
+        answered = []
         for plan in plans:
             if plan.refusal and plan.verdict is not None and not plan.started:
                 denials += 1
-                if denials >= MOST_DENIALS:
+                if denials >= MAX_DENIALS:
                     enough = say("enough", self.context.language, count=denials)
                     plan = replace(plan, refusal=f"{plan.refusal} {enough}")
-            said.append(plan)
-        return said
+            answered.append(plan)
+        return answered
 
     def _denied(self, verdict: Verdict) -> str:
         language = self.context.language
@@ -378,7 +372,7 @@ class ToolCallRunner:
             return ToolResult(ok=False, text=self.redact(plan.refusal)), 0.0
         clock = asyncio.get_running_loop().time
         begin = clock()
-        allowed = plan.approval or plan.standing
+        allowed = plan.approval or plan.remembered_rule
         context = replace(self.context, tainted=bool(plan.taint), approved=allowed, call=plan.key)
         result = await self.executor.run(plan.call, context)
         for _ in range(self.tool_retries if plan.repeatable else 0):
@@ -389,7 +383,7 @@ class ToolCallRunner:
         seconds = clock() - begin
         text = self.redact(result.text)
         same = result.value is result.text  # as of every tool that returns a text
-        value = text if same else cleaned(result.value, self.redact)
+        value = text if same else redact_json(result.value, self.redact)
         would = self.redact(result.would)
         if text is not result.text or value is not result.value or would is not result.would:
             result = replace(result, text=text, value=value, would=would)
@@ -399,15 +393,15 @@ class ToolCallRunner:
         return result, seconds
 
 
-def cleaned(value: Any, redact: Callable[[str], str]) -> Any:
+def redact_json(value: Any, redact: Callable[[str], str]) -> Any:
     """Return a JSON value with the secrets in its strings taken out."""
     match value:
         case str():
             return redact(value)
         case dict():
-            return {key: cleaned(item, redact) for key, item in value.items()}
+            return {key: redact_json(item, redact) for key, item in value.items()}
         case list():
-            return [cleaned(item, redact) for item in value]
+            return [redact_json(item, redact) for item in value]
     return value
 
 
@@ -415,7 +409,7 @@ def _batches(plans: Sequence[_Plan]) -> list[list[_Plan]]:
     """Group neighbours that may run beside each other."""
     batches: list[list[_Plan]] = []
     for plan in plans:
-        if batches and plan.looks and batches[-1][-1].looks:
+        if batches and plan.is_read_only and batches[-1][-1].is_read_only:
             batches[-1].append(plan)
         else:
             batches.append([plan])

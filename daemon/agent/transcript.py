@@ -79,10 +79,10 @@ class Transcript:
         """What a person should know of the answers."""
         self.subagent_tokens = 0
         """Tokens that sub-agents have used."""
-        self.heard: set[int] = set()
+        self.received_messages: set[int] = set()
         """The messages of people that came while it was under way, by their number in the journal.
         """
-        self.restarts = 0
+        self.compactions = 0
         """How often it began afresh because it had outgrown the model."""
         self.gathered: dict[str, Json] = {}
         """Results of the gather by call id."""
@@ -107,7 +107,7 @@ class Transcript:
             case StepKind.MESSAGE:
                 facts = facts_from(step.body)
                 if step.body.get("source") == "afresh":
-                    self.restarts += 1
+                    self.compactions += 1
                     facts = tuple(fact for message in self.messages for fact in message.facts)
                     del self.messages[1:]
                 images = tuple(image_from(each) for each in step.body.get("images", ()))
@@ -117,7 +117,7 @@ class Transcript:
                 self.notes += step.body.get("notes", ())
                 self.nudges += step.body.get("source") == "nudge"
                 if number := step.body.get("told"):
-                    self.heard.add(number)
+                    self.received_messages.add(number)
             case StepKind.FAILOVER:
                 self.provider = step.body["to"]
             case StepKind.LLM:
@@ -314,16 +314,17 @@ def call_step(
     *,
     repeatable: bool,
     taint: Taint = Taint.NONE,
-    stamp: Json | None = None,
+    audit_fields: Json | None = None,
 ) -> Step:
-    """Return the step that stands before a call starts; `taint` is the run's, `stamp` what is
-    written beside.
+    """Return the step that is written before a call starts.
+
+    `taint` is the run's; `audit_fields` (policy in force, sandbox) are added to the body.
     """
     body: Json = {
         "tool": call.name,
         "arguments": call.arguments,
         "repeatable": repeatable,
-        **(stamp or {}),
+        **(audit_fields or {}),
     }
     if taint:
         body["taint"] = taint.value

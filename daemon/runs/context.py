@@ -18,7 +18,7 @@ from zoneinfo import ZoneInfo
 
 import structlog
 
-from daemon.agent.agent import Agent
+from daemon.agent.agent import Agent, AgentConfig, AgentServices
 from daemon.agent.conversations.conversations import ASK, Conversations
 from daemon.agent.conversations.sessions import Past
 from daemon.agent.loop import LoopLimits
@@ -148,6 +148,22 @@ class _PolicyInForce:
         return self._rooms.policy.is_read_only(tool, arguments)
 
 
+class _RunEvents:
+    """Publishes what happens while a run is under way, to those who follow it."""
+
+    def __init__(self, run: Run, events: Events, outages: Outages) -> None:
+        self._run, self._events, self._outages = run, events, outages
+
+    @property
+    def wants_deltas(self) -> bool:
+        return self._events.watched(self._run.id)
+
+    def emit(self, event: Json) -> None:
+        if event["type"] == "failed_over":
+            self._outages.failed(event["from"], event["reason"])
+        self._events.publish(self._run.id, {"routine": self._run.routine, **event})
+
+
 class RunContext:
     """What the runs of this process share; see `run.py` for how it is used."""
 
@@ -155,7 +171,7 @@ class RunContext:
         self._rooms, self._workspace = rooms, workspace
         self._pings: set[asyncio.Task[None]] = set()
         self._executor = ToolExecutor(rooms.registry)
-        self._held_back = DryRunToolExecutor(rooms.registry, lambda: rooms.policy)
+        self._dry_run_executor = DryRunToolExecutor(rooms.registry, lambda: rooms.policy)
         self._policy = _PolicyInForce(rooms)
         self._begun: dict[str, Routine] = {}
         self._accounts = WeakValueDictionary[str, RunBudget]()
@@ -281,14 +297,14 @@ class RunContext:
         """Return what runs gather steps: every tool there is, as far as the policy allows it."""
         return ToolCallRunner(
             registry=self._rooms.registry,
-            executor=self._held_back if run.trigger == REHEARSAL else self._executor,
+            executor=self._executor_for(run),
             policy=self._policy,
             context=self._tool_context(run, routine),
             offered=self._rooms.registry.names(),
             redact=self.redact,
             approver=self._approver(run),
             inspector=self._inspector(run),
-            stamp=self._stamp,
+            audit_fields=self._audit_fields,
         )
 
     def gate_call_runner_for(self, run: Run, routine: Routine) -> ToolCallRunner:
@@ -301,7 +317,7 @@ class RunContext:
             offered=self._gate.registry.names(),
             redact=self.redact,
             approver=self._approver(run),
-            stamp=self._stamp,
+            audit_fields=self._audit_fields,
         )
 
     async def agent_for(
@@ -310,75 +326,75 @@ class RunContext:
         """Return the agent of this run; one that was begun goes on from its steps."""
         spec, rooms = routine.run, self._rooms
         provider, *fallback = self._metered(run, routine)
-        always = (
-            []
-            if run.trigger == ASK
-            else ["finish"]
-            if routine.dedupe is None
-            else ["finish", REPORT_ITEMS]
-        )
-        offered = rooms.registry.names([*spec.tools, *always]) if spec.mode == "agent" else []
-        offered = [tool for tool in offered if tool != REPORT_ITEMS or tool in always]
-        offered = [
-            tool
-            for tool in offered
-            if tool not in BY_NAME or rooms.policy.names(tool, routine.under)
-        ]
-        # the facts gathered before are steps, too
-        fresh = not any(step.kind is StepKind.PROMPT for step in recorder.steps)
-        catalog = (
-            await asyncio.to_thread(rooms.catalog)
-            if spec.mode == "agent" and (spec.skills or run.trigger == ASK)
-            else None
-        )
-        if catalog and catalog.skills and "skill" not in offered:
-            offered = [*offered, "skill"]
-        past = await rooms.talk.history(run) if run.trigger == ASK and fresh else Past()
+        offered = self._offered_tools(run, routine)
+        # facts that were gathered before are steps, too
+        is_new = not any(step.kind is StepKind.PROMPT for step in recorder.steps)
+        catalog: SkillCatalog | None = None
+        if spec.mode == "agent" and (spec.skills or run.trigger == ASK):
+            catalog = await asyncio.to_thread(rooms.catalog)
+            if catalog.skills and "skill" not in offered:
+                offered = [*offered, "skill"]
+        past = await rooms.talk.history(run) if run.trigger == ASK and is_new else Past()
+        prompt_context = await self._prompt(run, routine, offered, fresh=is_new)
+        max_tool_calls = min(spec.max_tool_calls, rooms.policy.limits_for(routine.under).tool_calls)
         return Agent(
             provider,
             rooms.registry,
-            rooms.memory if spec.memory != "none" else None,
-            self._policy,
-            recorder,
-            context=with_skills(
-                await self._prompt(run, routine, offered, fresh=fresh), catalog, spec.skills
-            ),
-            tool_context=self._tool_context(run, routine, recorder.steps),
-            offered=offered,
-            required_tools=spec.required_tools,
-            limits=LoopLimits(
-                max_iterations=spec.max_iterations,
-                max_tool_calls=min(
-                    spec.max_tool_calls, rooms.policy.limits_for(routine.under).tool_calls
+            config=AgentConfig(
+                prompt_context=with_skills(prompt_context, catalog, spec.skills),
+                offered_tools=offered,
+                required_tools=spec.required_tools,
+                limits=LoopLimits(
+                    max_iterations=spec.max_iterations,
+                    max_tool_calls=max_tool_calls,
+                    tokens=spec.budget.tokens,
+                    temperature=spec.temperature,
+                    max_tokens=spec.max_tokens,
+                    tool_retries=spec.tool_retries,
+                    tool_retry_delay=spec.tool_retry_delay.total_seconds(),
+                    on_rate_limit=spec.on_rate_limit,
+                    backoff=self.backoff,
                 ),
-                tokens=spec.budget.tokens,
-                temperature=spec.temperature,
-                max_tokens=spec.max_tokens,
-                tool_retries=spec.tool_retries,
-                tool_retry_delay=spec.tool_retry_delay.total_seconds(),
-                on_rate_limit=spec.on_rate_limit,
-                backoff=self.backoff,
+                deadline=deadline,
+                earlier_messages=past.said,
+                taint=worse(await self._taint(run), Taint.TAINTED if past.tainted else Taint.NONE),
+                tool_context=self._tool_context(run, routine, recorder.steps),
             ),
-            fallback=fallback,
+            services=AgentServices(
+                fallback=fallback,
+                memory=rooms.memory if spec.memory != "none" else None,
+                policy=self._policy,
+                step_writer=recorder,
+                executor=self._executor_for(run),
+                approver=self._approver(run),
+                inspector=self._inspector(run),
+                messages=rooms.talk.inbox,
+                skills=catalog if spec.skills == "auto" else None,
+                events=_RunEvents(run, self.events, rooms.outages),
+                redact=self.redact,
+                audit_fields=self._audit_fields,
+            ),
             steps=recorder.steps,
-            deadline=deadline,
-            emit=lambda event: self._emit(run, event),
-            redact=self.redact,
-            approver=self._approver(run),
-            inspector=self._inspector(run),
-            stamp=self._stamp,
-            taint=worse(await self._taint(run), Taint.TAINTED if past.tainted else Taint.NONE),
-            said=past.said,
-            executor=self._held_back if run.trigger == REHEARSAL else self._executor,
-            inbox=rooms.talk.inbox,
-            watched=lambda: self.events.watched(run.id),
-            skills=catalog if spec.skills == "auto" else None,
         )
 
-    def _emit(self, run: Run, event: Json) -> None:
-        if event["type"] == "failed_over":
-            self._rooms.outages.failed(event["from"], event["reason"])
-        self.events.publish(run.id, {"routine": run.routine, **event})
+    def _offered_tools(self, run: Run, routine: Routine) -> list[str]:
+        """Return the names of the tools that the model of a run is offered."""
+        if routine.run.mode != "agent":
+            return []
+        policy, registry = self._rooms.policy, self._rooms.registry
+        always: list[str] = []  # tools by which a routine ends and reports, asked for or not
+        if run.trigger != ASK:
+            always = ["finish", REPORT_ITEMS] if routine.dedupe else ["finish"]
+        names = registry.names([*routine.run.tools, *always])
+        return [
+            name
+            for name in names
+            if (name != REPORT_ITEMS or name in always)
+            and (name not in BY_NAME or policy.names(name, routine.under))
+        ]
+
+    def _executor_for(self, run: Run) -> ToolExecutor:
+        return self._dry_run_executor if run.trigger == REHEARSAL else self._executor
 
     async def pictures_for(self, run: Run, routine: Routine, event_input: Json | None) -> Pictures:
         """Return the pictures that the routine's model is to see, as far as the policy allows."""
@@ -472,7 +488,7 @@ class RunContext:
             language=self._rooms.config.agent.language,
         )
 
-    def _stamp(self) -> Json:
+    def _audit_fields(self) -> Json:
         known = self._rooms.sandbox_detection.known
         return {"policy": self._rooms.policy.hash, **({"sandbox": known.level} if known else {})}
 

@@ -78,23 +78,23 @@ async def _results(
     started = {
         step.call_id: step for step in steps if step.kind is StepKind.CALL and step.iteration == 0
     }
-    noted: list[Step] = []
+    unwritten: list[Step] = []
 
-    def note(step: Step) -> None:
+    def add_step(step: Step) -> None:
         if step.kind is StepKind.RESULT:
             # people and models read it laid out; gates and the next report compare the value
             if step.body["ok"] and isinstance(value := step.body.get("value"), dict | list):
                 step = replace(step, body={**step.body, "text": lay_out(value)})
             done[str(step.call_id)] = step.body
-        noted.append(step)
+        unwritten.append(step)
 
     async def commit(durable: bool) -> None:
-        await record(*noted, durable=durable)
-        noted.clear()
+        await record(*unwritten, durable=durable)
+        unwritten.clear()
 
     missing = [_pending(call, started.get(call.id)) for call in calls if call.id not in done]
     if missing:
-        await call_runner.act(missing, 0, note, commit)
+        await call_runner.run(missing, 0, add_step, commit)
         await commit(durable=False)
     return done
 

@@ -285,7 +285,7 @@ async def execute(
     agent = await context.agent_for(run, routine, recorder, deadline)
     facts_of_event: list[Fact] = []
     taint, pictures = Taint.NONE, Pictures()
-    if not agent.begun:  # else its steps hold the message with all of these
+    if not agent.is_resumed:  # else its steps hold the message with all of these
         facts_of_event, taint = await _inspect_event(run, routine, event_input, context)
         if routine.run.media:
             pictures = await context.pictures_for(run, routine, event_input)

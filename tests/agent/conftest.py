@@ -1,8 +1,10 @@
 """An agent around a script, real functions and a journal in memory."""
 
+from dataclasses import fields
+
 import pytest
 
-from daemon.agent.agent import Agent
+from daemon.agent.agent import Agent, AgentConfig, AgentServices
 from daemon.models import Effect, Verdict
 from daemon.providers import create_provider
 from daemon.tools.registry import FunctionRegistry
@@ -64,12 +66,35 @@ def journal():
     return Steps()
 
 
+def _taken_from(options, kind):
+    """Take the options out that are fields of a dataclass."""
+    return {each.name: options.pop(each.name) for each in fields(kind) if each.name in options}
+
+
+class EventList:
+    """Keeps what an agent emits."""
+
+    wants_deltas = True
+
+    def __init__(self):
+        self.events = []
+
+    def emit(self, event):
+        self.events.append(event)
+
+
 @pytest.fixture
 def make(registry, journal):
     def build(*replies, **options):
         provider = options.pop("provider", None) or create_provider("scripted", replies=replies)
-        options.setdefault("policy", Rules())
-        return Agent(provider, registry, journal=options.pop("journal", journal), **options)
+        services = {"policy": Rules(), "step_writer": journal} | _taken_from(options, AgentServices)
+        return Agent(
+            provider,
+            registry,
+            config=AgentConfig(**_taken_from(options, AgentConfig)),
+            services=AgentServices(**services),
+            **options,
+        )
 
     return build
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from daemon.agent.agent import Agent
+from daemon.agent.agent import Agent, AgentServices
 from daemon.agent.loop import LoopLimits
 from daemon.models import Status, StepKind
 from daemon.providers import create_provider
@@ -61,6 +61,13 @@ class World:
         self.safe_when_asked = []
         """By question: the kinds of the steps that outlive a crash by then."""
 
+    wants_deltas = False
+
+    def emit(self, event):
+        """Note which steps are safe when the model is asked."""
+        if event["type"] == "thinking":
+            self.safe_when_asked.append([step.kind.value for step in self.steps])
+
     async def live(self, crash_at=None, *, before_commit=False):
         """Live the run from its steps until it ends, or until the commit at which it dies."""
         journal = Journal(
@@ -89,14 +96,10 @@ class World:
         agent = Agent(
             provider,
             registry,
-            journal=journal,
             policy=Rules(),
             steps=self.steps,
             limits=LoopLimits(attempts=1),
-            emit=lambda event: (
-                event["type"] == "thinking"
-                and self.safe_when_asked.append([step.kind.value for step in self.steps])
-            ),
+            services=AgentServices(step_writer=journal, events=self),
         )
         reply = await agent.process_message("Go.")
         journal.end()

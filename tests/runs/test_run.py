@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from daemon.agent.agent import Agent
+from daemon.agent.agent import Agent, AgentConfig, AgentServices
 from daemon.agent.loop import LoopLimits
 from daemon.agent.prompt import Persona, PromptContext
 from daemon.agent.tool_calls import ToolCallRunner
@@ -108,22 +108,22 @@ class House(BareRunContext):
         return Agent(
             self.provider,
             self.registry,
-            policy=self.policy,
-            journal=record,
-            context=PromptContext(
-                persona=Persona(),
-                workspace=Path("/nowhere"),
-                now=self.moment,
-                zone=UTC,
-                routine=run.routine,
-                silent_token=routine.run.silent_token or "",
+            config=AgentConfig(
+                prompt_context=PromptContext(
+                    persona=Persona(),
+                    workspace=Path("/nowhere"),
+                    now=self.moment,
+                    zone=UTC,
+                    routine=run.routine,
+                    silent_token=routine.run.silent_token or "",
+                ),
+                tool_context=self.context(run),
+                offered_tools=offered,
+                limits=LoopLimits(attempts=1),
+                deadline=deadline,
             ),
-            tool_context=self.context(run),
-            offered=offered,
-            limits=LoopLimits(attempts=1),
+            services=AgentServices(policy=self.policy, step_writer=record, redact=self.redact),
             steps=record.steps,
-            deadline=deadline,
-            redact=self.redact,
         )
 
     async def archive(self, run, routine, reply, steps):

@@ -65,7 +65,7 @@ class RunApprover:
         self._asking: dict[tuple[str, str], str] = {}
         """Calls of this attempt that wait, by turn and digest."""
 
-    async def rule(
+    async def decide(
         self, key: str, call: FunctionCall, verdict: Verdict, taint: Taint
     ) -> ApprovalDecision:
         """Say whether a call may start, is refused, or waits."""
@@ -75,7 +75,7 @@ class RunApprover:
             rule := self._remembered.allows(request)
         ):
             allowed = Verdict(effect=Effect.ALLOW, rule=rule, reason=f"asked by {verdict.rule}")
-            return ApprovalDecision(verdict=allowed, standing=rule, asked=verdict.rule)
+            return ApprovalDecision(verdict=allowed, remembered_rule=rule, asked=verdict.rule)
         asked = ApprovalRequest(
             call_id=key,
             tool=call.name,

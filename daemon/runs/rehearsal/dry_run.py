@@ -65,11 +65,11 @@ class NobodyNeeded:
     done.
     """
 
-    async def rule(
+    async def decide(
         self, key: str, call: FunctionCall, verdict: Verdict, taint: Taint
     ) -> ApprovalDecision:
         allowed = replace(verdict, effect=Effect.ALLOW, reason=f"asked by {verdict.rule}")
-        return ApprovalDecision(verdict=allowed, standing=verdict.rule, asked=verdict.rule)
+        return ApprovalDecision(verdict=allowed, remembered_rule=verdict.rule, asked=verdict.rule)
 
 
 def would(policy: Policy, call: FunctionCall, context: ToolContext) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from structlog.contextvars import bound_contextvars
 
-from daemon.agent.agent import NEVER, Agent
+from daemon.agent.agent import NO_DEADLINE_SECONDS, Agent, AgentConfig, AgentServices
 from daemon.agent.loop import LoopLimits
 from daemon.agent.prompt import Persona, PromptContext
 from daemon.agent.tool_calls import ApprovalRequired, DenyApprovals, ToolCallRunner
@@ -217,35 +217,38 @@ class ReplayContext:
         agent = Agent(
             first,
             self._registry,
-            None,
-            self._judge,
-            recorder,
-            context=PromptContext(
-                persona=Persona(language=self._cassette.language),
-                workspace=self._context.workspace,
-                now=run.created,
-                zone=UTC,
-                routine="" if run.trigger == ASK else routine.name,
-                silent_token=routine.run.silent_token or "",
-                sections={},
+            config=AgentConfig(
+                prompt_context=PromptContext(
+                    persona=Persona(language=self._cassette.language),
+                    workspace=self._context.workspace,
+                    now=run.created,
+                    zone=UTC,
+                    routine="" if run.trigger == ASK else routine.name,
+                    silent_token=routine.run.silent_token or "",
+                    sections={},
+                ),
+                frozen_prompt=frozen,
+                required_tools=spec.required_tools,
+                limits=LoopLimits(
+                    max_iterations=spec.max_iterations,
+                    max_tool_calls=min(spec.max_tool_calls, limits),
+                    tokens=spec.budget.tokens,
+                    temperature=spec.temperature,
+                    max_tokens=spec.max_tokens,
+                ),
+                deadline=deadline,
+                taint=self._taint_before,
+                tool_context=self._context,
             ),
-            tool_context=self._context,
-            required_tools=spec.required_tools,
-            limits=LoopLimits(
-                max_iterations=spec.max_iterations,
-                max_tool_calls=min(spec.max_tool_calls, limits),
-                tokens=spec.budget.tokens,
-                temperature=spec.temperature,
-                max_tokens=spec.max_tokens,
+            services=AgentServices(
+                fallback=others,
+                policy=self._judge,
+                step_writer=recorder,
+                executor=self._call_runner,
+                approver=self._who_is_asked,
+                messages=RecordedInbox(self._recording, self._iteration),
             ),
-            fallback=others,
             steps=recorder.steps,
-            taint=self._taint_before,
-            deadline=deadline,
-            approver=self._who_is_asked,
-            inbox=RecordedInbox(self._recording, self._iteration),
-            prompt=frozen,
-            executor=self._call_runner,
         )
         self._agent = agent
         return agent
@@ -322,7 +325,7 @@ class ReplayContext:
         run = replace(self._cassette.run, taint=self._taint_before)
         if self._wish.prompt is not None:
             run = replace(run, goal=self._wish.prompt)
-        deadline = asyncio.get_running_loop().time() + NEVER
+        deadline = asyncio.get_running_loop().time() + NO_DEADLINE_SECONDS
         while True:
             try:
                 result = await execute(run, self._routine, self._record, self, deadline)

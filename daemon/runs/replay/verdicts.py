@@ -164,7 +164,7 @@ class RecordedApprover:
         self.would_ask: dict[str, Verdict] = {}
         """Calls that a person would be asked about and was not then."""
 
-    async def rule(
+    async def decide(
         self, key: str, call: FunctionCall, verdict: Verdict, taint: Taint
     ) -> ApprovalDecision:
         """Say what became of the question."""
@@ -189,7 +189,10 @@ class RecordedApprover:
         if then.allows:
             approval = str(step.body.get("approval", ""))
             return ApprovalDecision(
-                verdict=then, approval=approval, standing="" if approval else then.rule, asked=asked
+                verdict=then,
+                approval=approval,
+                remembered_rule="" if approval else then.rule,
+                asked=asked,
             )
         said = self._recording.results.get(key)
         note = str(said.body["text"]) if said else ""
@@ -207,7 +210,7 @@ class RecordedApprover:
     def _as_if(self, key: str, verdict: Verdict) -> ApprovalDecision:
         self.would_ask[key] = verdict
         return ApprovalDecision(
-            verdict=replace(verdict, effect=Effect.ALLOW), standing=verdict.rule
+            verdict=replace(verdict, effect=Effect.ALLOW), remembered_rule=verdict.rule
         )
 
     @staticmethod

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from daemon.agent.agent import Agent
+from daemon.agent.agent import Agent, AgentConfig, AgentServices
 from daemon.agent.loop import LoopLimits
 from daemon.agent.prompt import Persona, PromptContext
 from daemon.agent.tool_calls import ToolCallRunner
@@ -161,10 +161,10 @@ class House(BareRunContext):
             offered=self.registry.names(),
             approver=self.approver(run),
             inspector=InjectionInspector(run, self.journal, lambda: self.policy),
-            stamp=self.stamp,
+            audit_fields=self.audit_fields,
         )
 
-    def stamp(self) -> dict[str, str]:
+    def audit_fields(self) -> dict[str, str]:
         return {"policy": self.policy.hash, "sandbox": "profiles"}
 
     gate_call_runner_for = call_runner_for
@@ -175,23 +175,27 @@ class House(BareRunContext):
         return Agent(
             self.provider,
             self.registry,
-            policy=self.policy,
-            journal=record,
-            context=PromptContext(
-                persona=Persona(),
-                workspace=self.workspace,
-                now=self.now(),
-                zone=UTC,
-                routine=run.routine,
+            config=AgentConfig(
+                prompt_context=PromptContext(
+                    persona=Persona(),
+                    workspace=self.workspace,
+                    now=self.now(),
+                    zone=UTC,
+                    routine=run.routine,
+                ),
+                tool_context=self.context(run),
+                limits=LoopLimits(attempts=1),
+                deadline=deadline,
+                taint=run.taint,
             ),
-            tool_context=self.context(run),
-            limits=LoopLimits(attempts=1),
+            services=AgentServices(
+                policy=self.policy,
+                step_writer=record,
+                approver=self.approver(run),
+                inspector=InjectionInspector(run, self.journal, lambda: self.policy),
+                audit_fields=self.audit_fields,
+            ),
             steps=record.steps,
-            deadline=deadline,
-            approver=self.approver(run),
-            inspector=InjectionInspector(run, self.journal, lambda: self.policy),
-            stamp=self.stamp,
-            taint=run.taint,
         )
 
     async def archive(self, run: Run, routine: Routine, reply: Any, steps: Any) -> Usage:
