@@ -28,7 +28,7 @@ tests/test_architecture.py.
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from daemon.agent.agent import Agent, AgentConfig, AgentServices
+    from daemon.agent.agent import Agent, AgentOptions, AgentServices
     from daemon.agent.loop import LoopLimits
     from daemon.models import FunctionCall, LLMMessage, LLMResponse, Reply
     from daemon.providers import LLMProvider, create_provider
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Agent",
-    "AgentConfig",
+    "AgentOptions",
     "AgentServices",
     "FunctionCall",
     "FunctionRegistry",
@@ -56,7 +56,7 @@ __version__ = "0.1.0"
 # Where the public names are; each is imported when it is first asked for.
 _PUBLIC = {
     "Agent": "daemon.agent.agent",
-    "AgentConfig": "daemon.agent.agent",
+    "AgentOptions": "daemon.agent.agent",
     "AgentServices": "daemon.agent.agent",
     "FunctionCall": "daemon.models",
     "FunctionRegistry": "daemon.tools.registry",

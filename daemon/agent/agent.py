@@ -1,7 +1,7 @@
 """The agent: a provider, tools, memory and a policy behind `process_message`.
 
 It can be used alone, as a library: `Agent(provider)` is enough, and steps are then kept in memory.
-The daemon gives it an AgentConfig and AgentServices besides; see `runs/context.py`.
+The daemon gives it an AgentOptions and AgentServices besides; see `runs/context.py`.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ class _StepsInMemory:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class AgentConfig:
+class AgentOptions:
     """How an agent works: what it is told, what it may use and how far it may go."""
 
     prompt_context: PromptContext | None = None
@@ -179,7 +179,7 @@ class AgentServices:
 class Agent:
     """Answer messages by asking a model and running the tools that it calls.
 
-    `memory`, `policy` and `limits` stand beside `config` and `services` for programs that need no
+    `memory`, `policy` and `limits` stand beside `options` and `services` for programs that need no
     more than these. `steps` are those of an earlier attempt: the next `process_message` goes on
     from there.
     """
@@ -193,25 +193,25 @@ class Agent:
         policy: PolicyEngine | None = None,
         system_prompt: str = "",
         limits: LoopLimits | None = None,
-        config: AgentConfig | None = None,
+        options: AgentOptions | None = None,
         services: AgentServices | None = None,
         steps: Iterable[Step] = (),
     ) -> None:
         from daemon.tools.executor import ToolExecutor
         from daemon.tools.registry import FunctionRegistry
 
-        config, services = config or AgentConfig(), services or AgentServices()
+        options, services = options or AgentOptions(), services or AgentServices()
         self.registry = tools if tools is not None else FunctionRegistry()
         self.memory = memory or services.memory
         self.policy = policy or services.policy
-        self.limits = limits or config.limits
-        self.required_tools = config.required_tools
-        self.transcript = Transcript(steps, config.taint)
+        self.limits = limits or options.limits
+        self.required_tools = options.required_tools
+        self.transcript = Transcript(steps, options.taint)
         self.start = 0
         """The iterations that earlier messages of the conversation took."""
-        self._config, self._services = config, services
-        self._context = config.prompt_context or _prompt_context_for_a_program()
-        self._tool_context = config.tool_context or ToolContext(
+        self._options, self._services = options, services
+        self._context = options.prompt_context or _prompt_context_for_a_program()
+        self._tool_context = options.tool_context or ToolContext(
             run="",
             routine=self._context.routine,
             workspace=self._context.workspace,
@@ -390,12 +390,12 @@ class Agent:
 
     def _function_schemas(self) -> list[Json]:
         # not a copy: providers translate each list once
-        return self.registry.list_functions(self._config.offered_tools)
+        return self.registry.list_functions(self._options.offered_tools)
 
     async def _add_prompt(self, about: str) -> None:
         """Render the system prompt, once per conversation, and add it as a step."""
-        if self._config.frozen_prompt is not None:
-            prompt = Step(kind=StepKind.PROMPT, iteration=0, body=self._config.frozen_prompt)
+        if self._options.frozen_prompt is not None:
+            prompt = Step(kind=StepKind.PROMPT, iteration=0, body=self._options.frozen_prompt)
             self._add_step(prompt)
             return
         recalled, taint = self._context.recalled, self._context.taint
@@ -425,7 +425,7 @@ class Agent:
         }
         if choice:
             body["route"] = choice
-        if earlier := self._config.earlier_messages:
+        if earlier := self._options.earlier_messages:
             body["history"] = [
                 {"role": message.role, "content": message.content} for message in earlier
             ]
@@ -455,7 +455,7 @@ class Agent:
         identity = "\n\n".join(
             sections[name] for name in ("identity", "safety") if name in sections
         )
-        earlier = self._config.earlier_messages
+        earlier = self._options.earlier_messages
         return as_json(*await route(ask, text, earlier, catalogue, identity, self.language))
 
     def _add_message(
@@ -605,8 +605,8 @@ class Agent:
                 await asyncio.sleep(wait)
 
     def _deadline(self) -> float:
-        if self._config.deadline is not None:
-            return self._config.deadline
+        if self._options.deadline is not None:
+            return self._options.deadline
         return asyncio.get_running_loop().time() + NO_DEADLINE_SECONDS
 
     async def run_calls(self, pending: Sequence[PendingCall], allowance: int) -> None:

@@ -18,7 +18,7 @@ from zoneinfo import ZoneInfo
 
 import structlog
 
-from daemon.agent.agent import Agent, AgentConfig, AgentServices
+from daemon.agent.agent import Agent, AgentOptions, AgentServices
 from daemon.agent.conversations.conversations import ASK, Conversations
 from daemon.agent.conversations.sessions import Past
 from daemon.agent.loop import LoopLimits
@@ -340,7 +340,7 @@ class RunContext:
         return Agent(
             provider,
             rooms.registry,
-            config=AgentConfig(
+            options=AgentOptions(
                 prompt_context=with_skills(prompt_context, catalog, spec.skills),
                 offered_tools=offered,
                 required_tools=spec.required_tools,

@@ -4,7 +4,7 @@ from dataclasses import fields
 
 import pytest
 
-from daemon.agent.agent import Agent, AgentConfig, AgentServices
+from daemon.agent.agent import Agent, AgentOptions, AgentServices
 from daemon.models import Effect, Verdict
 from daemon.providers import create_provider
 from daemon.tools.registry import FunctionRegistry
@@ -91,7 +91,7 @@ def make(registry, journal):
         return Agent(
             provider,
             registry,
-            config=AgentConfig(**_taken_from(options, AgentConfig)),
+            options=AgentOptions(**_taken_from(options, AgentOptions)),
             services=AgentServices(**services),
             **options,
         )

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from structlog.contextvars import bound_contextvars
 
-from daemon.agent.agent import NO_DEADLINE_SECONDS, Agent, AgentConfig, AgentServices
+from daemon.agent.agent import NO_DEADLINE_SECONDS, Agent, AgentOptions, AgentServices
 from daemon.agent.loop import LoopLimits
 from daemon.agent.prompt import Persona, PromptContext
 from daemon.agent.tool_calls import ApprovalRequired, DenyApprovals, ToolCallRunner
@@ -217,7 +217,7 @@ class ReplayContext:
         agent = Agent(
             first,
             self._registry,
-            config=AgentConfig(
+            options=AgentOptions(
                 prompt_context=PromptContext(
                     persona=Persona(language=self._cassette.language),
                     workspace=self._context.workspace,

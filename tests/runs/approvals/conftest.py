@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from daemon.agent.agent import Agent, AgentConfig, AgentServices
+from daemon.agent.agent import Agent, AgentOptions, AgentServices
 from daemon.agent.loop import LoopLimits
 from daemon.agent.prompt import Persona, PromptContext
 from daemon.agent.tool_calls import ToolCallRunner
@@ -175,7 +175,7 @@ class House(BareRunContext):
         return Agent(
             self.provider,
             self.registry,
-            config=AgentConfig(
+            options=AgentOptions(
                 prompt_context=PromptContext(
                     persona=Persona(),
                     workspace=self.workspace,
