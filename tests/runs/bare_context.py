@@ -24,7 +24,7 @@ class BareRunContext:
         self._pings: set[Any] = set()
 
     @property
-    def _rooms(self) -> Any:
+    def _services(self) -> Any:
         return SimpleNamespace(
             outbox=SimpleNamespace(wake=self.wake),
             approvals=self.approvals,
