@@ -7,7 +7,7 @@ The daemon gives it an AgentOptions and AgentServices besides; see `runs/context
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,6 +21,7 @@ from daemon.agent.prompt import Persona, PromptContext, join, render
 from daemon.agent.tool_calls import (
     AllowAll,
     Approver,
+    ConfirmingApprover,
     DenyApprovals,
     NoInspection,
     PolicyEngine,
@@ -34,6 +35,7 @@ from daemon.errors import ContextOverflow, OverBudget, Overloaded, ProviderError
 from daemon.models import (
     Chunk,
     Fact,
+    FunctionCall,
     Image,
     Json,
     LLMMessage,
@@ -44,6 +46,7 @@ from daemon.models import (
     StepKind,
     Taint,
     ToolContext,
+    Verdict,
     worse,
 )
 
@@ -161,7 +164,8 @@ class AgentServices:
     fallback: Sequence[LLMProvider] = ()
     """Providers to ask, in order, when the one before fails for good."""
     memory: Memory | None = None
-    policy: PolicyEngine = field(default_factory=AllowAll)
+    policy: PolicyEngine | None = None
+    """Decides which calls may run. None allows every registered tool, and says so in the log."""
     step_writer: StepWriter = field(default_factory=_StepsInMemory)
     executor: ToolExecutor | None = None
     """What runs the calls; by default an executor of the agent's own registry."""
@@ -180,8 +184,9 @@ class Agent:
     """Answer messages by asking a model and running the tools that it calls.
 
     `memory`, `policy` and `limits` stand beside `options` and `services` for programs that need no
-    more than these. `steps` are those of an earlier attempt: the next `process_message` goes on
-    from there.
+    more than these. `confirm` is asked about each call for which the policy wants a person: a
+    program with a user returns whether the user allows it. `function_registry` is another name of
+    `tools`. `steps` are those of an earlier attempt: the next `process_message` goes on from there.
     """
 
     def __init__(
@@ -193,6 +198,8 @@ class Agent:
         policy: PolicyEngine | None = None,
         system_prompt: str = "",
         limits: LoopLimits | None = None,
+        confirm: Callable[[FunctionCall, Verdict], bool | Awaitable[bool]] | None = None,
+        function_registry: FunctionRegistry | None = None,
         options: AgentOptions | None = None,
         services: AgentServices | None = None,
         steps: Iterable[Step] = (),
@@ -201,9 +208,18 @@ class Agent:
         from daemon.tools.registry import FunctionRegistry
 
         options, services = options or AgentOptions(), services or AgentServices()
-        self.registry = tools if tools is not None else FunctionRegistry()
+        if tools is not None and function_registry is not None:
+            raise TypeError("tools and function_registry are the same argument: give one of them")
+        registry = tools if tools is not None else function_registry
+        self.registry = FunctionRegistry() if registry is None else registry
         self.memory = memory or services.memory
-        self.policy = policy or services.policy
+        self.policy: PolicyEngine = policy or services.policy or AllowAll()
+        if policy is None and services.policy is None:
+            log.warning(
+                "agent.no_policy",
+                detail="every registered tool may run; give a policy, or AllowAll() to mean that",
+            )
+        self._approver = ConfirmingApprover(confirm) if confirm else services.approver
         self.limits = limits or options.limits
         self.required_tools = options.required_tools
         self.transcript = Transcript(steps, options.taint)
@@ -271,6 +287,18 @@ class Agent:
             return Reply(content=question, status=Status.FAILED, detail=detail)
         return Reply(content=question, usage=self.transcript.usage)
 
+    async def chat(self, text: str) -> Json:
+        """Answer the message like `process_message`, as a dict.
+
+        Its keys are `content`, `function_calls` and `iterations`.
+        """
+        reply = await self.process_message(text)
+        return {
+            "content": reply.content,
+            "function_calls": list(reply.function_calls),
+            "iterations": reply.iterations,
+        }
+
     async def process_message_stream(
         self,
         text: str,
@@ -290,12 +318,17 @@ class Agent:
         finally:
             self._events = before
 
-    async def parse_message(self, sender: str, timestamp: datetime, content: str) -> list[Json]:
+    async def parse_message(
+        self, sender: str, timestamp: datetime | str, content: str
+    ) -> list[Json]:
         """Return the records that a message holds, as JSON objects; the conversation is untouched.
 
-        Raises ValueError for an answer that holds none, twice.
+        A `timestamp` that is text stands in the question as it is. Raises ValueError for an answer
+        that holds none, twice.
         """
-        moment = f"{timestamp:%Y-%m-%d %H:%M %Z}".strip()
+        moment = timestamp
+        if isinstance(timestamp, datetime):
+            moment = f"{timestamp:%Y-%m-%d %H:%M %Z}".strip()
         return await self.extract(f"[{sender}, {moment}]\n{content}", list[Json])
 
     async def extract(self, text: str, schema: type[T]) -> T:
@@ -618,7 +651,7 @@ class Agent:
             context=self._tool_context,
             offered=self.offered,
             redact=self._redact,
-            approver=self._services.approver,
+            approver=self._approver,
             inspector=self._services.inspector,
             audit_fields=self._services.audit_fields,
             tool_retries=self.limits.tool_retries,

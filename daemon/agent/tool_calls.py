@@ -117,6 +117,26 @@ class DenyApprovals:
         return ApprovalDecision(verdict=replace(verdict, effect=Effect.DENY, reason=reason))
 
 
+class ConfirmingApprover:
+    """Asks the user of the program: for an agent used as a library."""
+
+    def __init__(self, confirm: Callable[[FunctionCall, Verdict], bool | Awaitable[bool]]) -> None:
+        """`confirm` gets the call and why it is asked; it may be a coroutine function."""
+        self._confirm = confirm
+
+    async def decide(
+        self, key: str, call: FunctionCall, verdict: Verdict, taint: Taint
+    ) -> ApprovalDecision:
+        answer = self._confirm(call, verdict)
+        allowed = answer if isinstance(answer, bool) else await answer
+        if allowed:
+            # the call changes something, and a person allowed it once
+            allow = replace(verdict, effect=Effect.ALLOW)
+            return ApprovalDecision(verdict=allow, approval=key, asked=verdict.rule)
+        denied = replace(verdict, effect=Effect.DENY, reason="a person said no")
+        return ApprovalDecision(verdict=denied, asked=verdict.rule)
+
+
 class ResultInspector(Protocol):
     """Inspects what a call brought before a model sees it."""
 
