@@ -3,9 +3,9 @@
 from daemon.definitions.routines.routine import Gather
 from daemon.providers.facts import unwrap
 from daemon.runs.gather import (
-    LONGEST_EVENT,
-    MOST_FILES,
-    MOST_PATHS,
+    MAX_EVENT_CHARACTERS,
+    MAX_FILES,
+    MAX_PATHS,
     event_facts,
     for_each_file,
     with_facts,
@@ -27,15 +27,15 @@ def test_files_that_landed_are_listed():
 
 def test_of_thousands_some_are_named_and_the_rest_counted():
     (fact,) = event_facts("watch", {"paths": [f"inbox/{number:05}" for number in range(5000)]})
-    assert f"- … and {5000 - MOST_PATHS} more" in fact.text
-    assert f"only the first {MOST_FILES} are looked into" in fact.text
-    assert len(fact.text.splitlines()) < MOST_PATHS + 10
+    assert f"- … and {5000 - MAX_PATHS} more" in fact.text
+    assert f"only the first {MAX_FILES} are looked into" in fact.text
+    assert len(fact.text.splitlines()) < MAX_PATHS + 10
 
 
 def test_the_body_of_a_webhook_is_laid_out_and_cut():
     (fact,) = event_facts("webhook", {"who": "Ada", "lines": [1, 2]})
     assert (fact.name, "Ada" in fact.text) == ("what the webhook said", True)
-    (long,) = event_facts("webhook", ["x" * (LONGEST_EVENT + 7)])
+    (long,) = event_facts("webhook", ["x" * (MAX_EVENT_CHARACTERS + 7)])
     assert long.text.endswith("[… cut here: 9 more characters …]")
 
 
@@ -73,7 +73,7 @@ def test_a_step_with_a_path_is_taken_once_for_each_file():
 
 def test_not_more_files_are_looked_into_than_a_prompt_bears():
     many = {"paths": [f"inbox/{number}" for number in range(1000)]}
-    assert len(for_each_file([gather("content", path="{path}")], "watch", many)) == MOST_FILES
+    assert len(for_each_file([gather("content", path="{path}")], "watch", many)) == MAX_FILES
 
 
 def test_by_hand_there_are_no_files_to_look_into():
