@@ -66,7 +66,7 @@ ASK = "ask"
 SUBAGENT = "subagent"
 
 
-async def play(cassette: Cassette, wish: ReplayChange = ReplayChange()) -> ReplayResult:  # noqa: B008  frozen
+async def play(cassette: Cassette, change: ReplayChange = ReplayChange()) -> ReplayResult:  # noqa: B008  frozen
     """Play a run again and return how it compares; raises Refused for a record that this version
     cannot read.
     """
@@ -76,10 +76,10 @@ async def play(cassette: Cassette, wish: ReplayChange = ReplayChange()) -> Repla
         raise Refused(
             f"its definition cannot be read by this version: {str(error).splitlines()[0]}"
         ) from None
-    stage = ReplayContext(cassette, routine, wish)
+    context = ReplayContext(cassette, routine, change)
     with bound_contextvars(replay=cassette.run.id):
-        end = await stage.play()
-    return stage.outcome(end)
+        end = await context.play()
+    return context.outcome(end)
 
 
 class _StepList:
@@ -148,30 +148,30 @@ class _RecordedHistory:
 class ReplayContext:
     """What a run that is played again finds around itself: see `run.Around`."""
 
-    def __init__(self, cassette: Cassette, routine: Routine, wish: ReplayChange) -> None:
-        self._cassette, self._routine, self._wish = cassette, routine, wish
+    def __init__(self, cassette: Cassette, routine: Routine, change: ReplayChange) -> None:
+        self._cassette, self._routine, self._change = cassette, routine, change
         self._recording = Recording(cassette.steps, cassette.run, cassette.language)
         workspace = Path(cassette.workspace)
         then = {
             hash_: Policy.read(text, workspace=workspace)
             for hash_, text in cassette.policies.items()
         }
-        asking = bool(wish.models)
-        self._policy = wish.policy or next(reversed(list(then.values())), None)
-        self._judge = RecordedPolicy(
+        asking = bool(change.models)
+        self._policy = change.policy or next(reversed(list(then.values())), None)
+        self._recorded_policy = RecordedPolicy(
             self._recording,
             then,
-            wish.by_now if asking else None,
-            wish.policy,
-            trying=bool(wish.changed),
+            change.by_now if asking else None,
+            change.policy,
+            trying=bool(change.changed),
         )
-        self._approver = RecordedApprover(self._recording, trying=bool(wish.changed))
-        self._unknown = self._recording.unknown_here()
+        self._approver = RecordedApprover(self._recording, trying=bool(change.changed))
+        self._unknown_tools = self._recording.unknown_here()
         self._registry = self._tools()
-        self._call_runner = RecordedToolExecutor(self._recording, self._registry, loose=asking)
-        self._asks = list(self._recording.asks)
+        self._executor = RecordedToolExecutor(self._recording, self._registry, loose=asking)
+        self._model_steps = list(self._recording.asks)
         self._agent: Agent | None = None
-        self._record = _StepList()
+        self._step_list = _StepList()
         self.journal = _RecordedHistory(cassette, self._recording)
 
     # --- what `execute` asks for
@@ -181,14 +181,14 @@ class ReplayContext:
 
     def call_runner_for(self, run: Run, routine: Routine) -> ToolCallRunner:
         """Return what answers gather steps as they were answered then."""
-        offered = next(iter(self._unknown.values()), None)
+        offered = next(iter(self._unknown_tools.values()), None)
         return ToolCallRunner(
             registry=self._registry,
-            executor=self._call_runner,
-            policy=self._judge,
+            executor=self._executor,
+            policy=self._recorded_policy,
             context=self._context,
             offered=self._registry.names() if offered is None else offered,
-            approver=self._who_is_asked,
+            approver=self._current_approver,
             inspector=_RecordedInspector(self._recording.goal),
         )
 
@@ -242,10 +242,10 @@ class ReplayContext:
             ),
             services=AgentServices(
                 fallback=others,
-                policy=self._judge,
+                policy=self._recorded_policy,
                 step_writer=recorder,
-                executor=self._call_runner,
-                approver=self._who_is_asked,
+                executor=self._executor,
+                approver=self._current_approver,
                 messages=RecordedInbox(self._recording, self._iteration),
             ),
             steps=recorder.steps,
@@ -263,8 +263,8 @@ class ReplayContext:
         return Taint.TAINTED if origin and origin.tainted else Taint.NONE
 
     @property
-    def _who_is_asked(self) -> Approver:
-        nobody = self._cassette.run.trigger == SUBAGENT and self._wish.policy is not None
+    def _current_approver(self) -> Approver:
+        nobody = self._cassette.run.trigger == SUBAGENT and self._change.policy is not None
         return DenyApprovals() if nobody else self._approver
 
     @property
@@ -278,13 +278,16 @@ class ReplayContext:
         )
 
     def _models(self, frozen: Json) -> Sequence[LLMProvider]:
-        if self._wish.models:
-            return self._wish.models
+        if self._change.models:
+            return self._change.models
         names = [str(frozen["provider"])]
-        names += [str(step.body["to"]) for step in self._asks if step.kind is StepKind.FAILOVER]
+        names += [
+            str(step.body["to"]) for step in self._model_steps if step.kind is StepKind.FAILOVER
+        ]
         model = str(frozen.get("model", ""))
         return [
-            RecordedModel(name, model, self._recording, self._asks) for name in dict.fromkeys(names)
+            RecordedModel(name, model, self._recording, self._model_steps)
+            for name in dict.fromkeys(names)
         ]
 
     def _tools(self) -> FunctionRegistry:
@@ -298,7 +301,7 @@ class ReplayContext:
             *(step.body["tool"] for step in calls),
         ]
         for name in dict.fromkeys([*names, "shell"]):
-            if name in self._unknown or (name not in schemas and not _named(name)):
+            if name in self._unknown_tools or (name not in schemas and not _named(name)):
                 continue
             again = [
                 bool(step.body.get("repeatable"))
@@ -323,12 +326,12 @@ class ReplayContext:
     async def play(self) -> End:
         """Play the run; return how it ended."""
         run = replace(self._cassette.run, taint=self._taint_before)
-        if self._wish.prompt is not None:
-            run = replace(run, goal=self._wish.prompt)
+        if self._change.prompt is not None:
+            run = replace(run, goal=self._change.prompt)
         deadline = asyncio.get_running_loop().time() + NO_DEADLINE_SECONDS
         while True:
             try:
-                result = await execute(run, self._routine, self._record, self, deadline)
+                result = await execute(run, self._routine, self._step_list, self, deadline)
             except ApprovalRequired:
                 if self._approver.answer():
                     continue
@@ -342,7 +345,7 @@ class ReplayContext:
             return self._ended(result.reply)
 
     def _broken_off(self, status: Status, detail: str | None) -> End:
-        transcript = Transcript(self._record.steps)
+        transcript = Transcript(self._step_list.steps)
         return End(
             status=status,
             detail=detail,
@@ -350,7 +353,7 @@ class ReplayContext:
             silent=False,
             iterations=self._cassette.run.iterations,
             usage=transcript.usage,
-            calls=calls_of(self._record.steps, self._approver.would_ask),
+            calls=calls_of(self._step_list.steps, self._approver.would_ask),
         )
 
     def _ended(self, reply: Reply) -> End:
@@ -361,14 +364,14 @@ class ReplayContext:
             silent=reply.silent,
             iterations=reply.iterations,
             usage=reply.usage,
-            calls=calls_of(self._record.steps, self._approver.would_ask),
+            calls=calls_of(self._step_list.steps, self._approver.would_ask),
         )
 
     # --- comparing
 
     def outcome(self, played: End) -> ReplayResult:
         """Return how what was played compares with what was recorded."""
-        cassette, run, wish = self._cassette, self._cassette.run, self._wish
+        cassette, run, change = self._cassette, self._cassette.run, self._change
         recorded = End(
             status=run.status,
             detail=run.detail,
@@ -381,43 +384,43 @@ class ReplayContext:
         )
         found = self._parted(recorded, played)
         outside = ""
-        if not wish.changed and not found and (outside := self._outside(played)):
+        if not change.changed and not found and (outside := self._outside(played)):
             played = recorded
         else:
             found += (
-                of_ends(recorded, played) if not wish.changed else self._changed(recorded, played)
+                of_ends(recorded, played) if not change.changed else self._changed(recorded, played)
             )
-            if found and wish.prompt is not None:
-                change = diff(run.goal, wish.prompt)
+            if found and change.prompt is not None:
+                prompts = diff(run.goal, change.prompt)
                 found.insert(
                     0,
                     ReplayDifference(
-                        at="the beginning", seq=None, what="the prompt differs", diff=change
+                        at="the beginning", seq=None, what="the prompt differs", diff=prompts
                     ),
                 )
         return ReplayResult(
             run=run.id,
             routine=run.routine,
-            changed=wish.changed,
+            changed=change.changed,
             steps=len(cassette.steps),
             recorded=recorded,
             played=played,
             differences=found,
             never_made=[
                 f"{key} {call.name} {_words(call.arguments)}"
-                for key, call in self._call_runner.never_made
+                for key, call in self._executor.never_made
             ],
             would_ask=[
                 f"{key}: {verdict.rule}" for key, verdict in self._approver.would_ask.items()
             ],
             outside=outside,
             missing=cassette.missing,
-            asked=played.usage if wish.models else Usage(),
+            asked=played.usage if change.models else Usage(),
         )
 
     def _parted(self, recorded: End, played: End) -> list[ReplayDifference]:
-        if not self._wish.changed:
-            return list(differences(self._cassette.steps, self._record.steps))
+        if not self._change.changed:
+            return list(differences(self._cassette.steps, self._step_list.steps))
         if recorded.calls == played.calls:
             return []
         before, after = "\n".join(recorded.calls), "\n".join(played.calls)
