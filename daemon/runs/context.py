@@ -66,7 +66,7 @@ from daemon.runs.approvals.notice import waiting_notice
 from daemon.runs.events import Events, end_of, waiting_of
 from daemon.runs.images import Pictures, look_at
 from daemon.runs.recorder import StepLog, StepRecorder
-from daemon.runs.rehearsal.dry_run import REHEARSAL, DryRunToolExecutor, NobodyNeeded
+from daemon.runs.rehearsal.dry_run import REHEARSAL, DryRunToolExecutor, RehearsalApprover
 from daemon.sandbox.current import SandboxDetection
 from daemon.store.journal import Journal
 from daemon.store.runs import newest
@@ -462,11 +462,11 @@ class RunContext:
         if self._services.traces:
             self._services.traces.look(run)
 
-    def _approver(self, run: Run) -> RunApprover | DenyApprovals | NobodyNeeded:
+    def _approver(self, run: Run) -> RunApprover | DenyApprovals | RehearsalApprover:
         if run.trigger == SUBAGENT:
             return DenyApprovals()  # its parent cannot wait with it
         if run.trigger == REHEARSAL:
-            return NobodyNeeded()
+            return RehearsalApprover()
         return RunApprover(
             run,
             self.journal,
