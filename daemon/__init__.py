@@ -28,7 +28,9 @@ tests/test_architecture.py.
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from daemon.agent.agent import Agent
+    from daemon.agent.agent import Agent, AgentOptions, AgentServices
+    from daemon.agent.loop import LoopLimits
+    from daemon.models import FunctionCall, LLMMessage, LLMResponse, Reply
     from daemon.providers import LLMProvider, create_provider
     from daemon.tools.discovery import agent_callable
     from daemon.tools.executor import ToolExecutor
@@ -36,8 +38,15 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Agent",
+    "AgentOptions",
+    "AgentServices",
+    "FunctionCall",
     "FunctionRegistry",
+    "LLMMessage",
     "LLMProvider",
+    "LLMResponse",
+    "LoopLimits",
+    "Reply",
     "ToolExecutor",
     "agent_callable",
     "create_provider",
@@ -47,8 +56,15 @@ __version__ = "0.1.0"
 # Where the public names are; each is imported when it is first asked for.
 _PUBLIC = {
     "Agent": "daemon.agent.agent",
+    "AgentOptions": "daemon.agent.agent",
+    "AgentServices": "daemon.agent.agent",
+    "FunctionCall": "daemon.models",
     "FunctionRegistry": "daemon.tools.registry",
+    "LLMMessage": "daemon.models",
     "LLMProvider": "daemon.providers",
+    "LLMResponse": "daemon.models",
+    "LoopLimits": "daemon.agent.loop",
+    "Reply": "daemon.models",
     "ToolExecutor": "daemon.tools.executor",
     "agent_callable": "daemon.tools.discovery",
     "create_provider": "daemon.providers",

@@ -69,7 +69,7 @@ class Home:
         async with App.open(place, clock=self.clock) as app:
             loaded = await app.definitions(app.config)
             await app.engine.load(loaded)
-            app.host.backoff = 0.001
+            app.run_context.backoff = 0.001
             yield Daemon(app, loaded.faults)
             await all_identical(app)
 

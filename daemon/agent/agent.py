@@ -1,13 +1,14 @@
-"""The agent: a provider, functions, memory and a policy behind `process_message`.
+"""The agent: a provider, tools, memory and a policy behind `process_message`.
 
-It can be used alone, as a library: only the provider is needed, and steps are then kept in memory.
+It can be used alone, as a library: `Agent(provider)` is enough, and steps are then kept in memory.
+The daemon gives it an AgentOptions and AgentServices besides; see `runs/context.py`.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from secrets import token_hex
@@ -20,19 +21,21 @@ from daemon.agent.prompt import Persona, PromptContext, join, render
 from daemon.agent.tool_calls import (
     AllowAll,
     Approver,
-    CallRecorder,
+    ConfirmingApprover,
     DenyApprovals,
     NoInspection,
     PolicyEngine,
     ResultInspector,
+    StepWriter,
     ToolCallRunner,
-    cleaned,
+    redact_json,
 )
 from daemon.agent.transcript import PendingCall, Transcript, fact_body, image_body, llm_step
 from daemon.errors import ContextOverflow, OverBudget, Overloaded, ProviderError, Retryable
 from daemon.models import (
     Chunk,
     Fact,
+    FunctionCall,
     Image,
     Json,
     LLMMessage,
@@ -43,6 +46,7 @@ from daemon.models import (
     StepKind,
     Taint,
     ToolContext,
+    Verdict,
     worse,
 )
 
@@ -54,12 +58,12 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 log = structlog.get_logger()
-RESTARTS = 2  # times that a conversation may outgrow the model before the run fails
-NEVER = 10 * 365 * 86400.0  # seconds; a deadline for callers that have none
+MAX_COMPACTIONS = 2  # times that a conversation may outgrow the model before the run fails
+NO_DEADLINE_SECONDS = 10 * 365 * 86400.0  # for callers that set none
 
 
 class IncomingMessage(Protocol):
-    """What somebody said to a run under way."""
+    """A message of a person to a run under way."""
 
     @property
     def id(self) -> int: ...
@@ -68,30 +72,57 @@ class IncomingMessage(Protocol):
 
 
 class MessageSource(Protocol):
-    """Where messages to runs under way lie."""
+    """Where messages to runs under way wait."""
 
-    def take(self, run: str, heard: set[int]) -> Sequence[IncomingMessage]:
-        """Take out what a run has not heard."""
+    def take(self, run: str, received: set[int]) -> Sequence[IncomingMessage]:
+        """Take out the messages to `run`, in order, but for those in `received`."""
 
 
 class SkillChooser(Protocol):
-    """Skills to choose from."""
+    """The skills that an agent chooses from."""
 
     def catalogue(self) -> Sequence[tuple[str, str]]: ...
     def guides(self, names: Sequence[str]) -> str: ...
 
 
-class _Deaf:
-    """For an agent to which nobody speaks but its caller."""
+class EventSink(Protocol):
+    """Who is told what happens in a run while it happens."""
 
-    def take(self, run: str, heard: set[int]) -> Sequence[IncomingMessage]:
+    @property
+    def wants_deltas(self) -> bool:
+        """Whether somebody follows the run, so that answers are worth streaming."""
+
+    def emit(self, event: Json) -> None: ...
+
+
+class _NoMessages:
+    """For an agent that nobody but its caller speaks to."""
+
+    def take(self, run: str, received: set[int]) -> Sequence[IncomingMessage]:
         return ()
 
 
-class _Kept:
-    """Steps kept in memory, for an agent without a journal."""
+class _NoEvents:
+    """For an agent that nobody follows."""
 
-    alone = True
+    wants_deltas = False
+
+    def emit(self, event: Json) -> None:
+        """Drop the event."""
+
+
+@dataclass(frozen=True)
+class _EventCallback:
+    """Hands events to a function, deltas included."""
+
+    emit: Callable[[Json], None]
+    wants_deltas: bool = True
+
+
+class _StepsInMemory:
+    """The steps of an agent without a journal."""
+
+    is_exclusive = True
 
     def __init__(self) -> None:
         self.steps: list[Step] = []
@@ -99,91 +130,121 @@ class _Kept:
     async def append(self, *steps: Step, durable: bool = False) -> None:
         self.steps.extend(steps)
 
-    def ride(self, *steps: Step) -> None:
+    def write_lazily(self, *steps: Step) -> None:
         self.steps.extend(steps)
 
 
-class Agent:
-    """Answer messages by asking a model and running the functions it calls for.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AgentOptions:
+    """How an agent works: what it is told, what it may use and how far it may go."""
 
-    `journal` keeps the steps; `steps` are those of an earlier attempt, which the next
-    `process_message` goes on from. `approver` is where calls lie that a person has to allow,
-    `inspector` looks at what calls bring, `taint` is what the conversation holds of strangers
-    before it begins, `said` what people and the agent have said before. From `inbox` come messages
-    while it is under way; while it is `watched`, answers are emitted piece by piece. `deadline` is
-    in the event loop's time. `fallback` are providers to try, in order, when one fails for good.
-    `prompt` is the body of a `prompt` step to begin with instead of rendering one, `executor` who
-    runs the calls.
+    prompt_context: PromptContext | None = None
+    """What the system prompt is rendered from; by default one for a program."""
+    frozen_prompt: Json | None = None
+    """The body of a `prompt` step to begin with; nothing is rendered then."""
+    offered_tools: Sequence[str] | None = None
+    """Names of the tools that the model is offered; None for all that are registered."""
+    required_tools: Sequence[str] = ()
+    """Tools whose last call must have succeeded, else the reply is a failure."""
+    limits: LoopLimits = field(default_factory=LoopLimits)
+    deadline: float | None = None
+    """In the event loop's time; None for none."""
+    earlier_messages: Sequence[LLMMessage] = ()
+    """What people and the agent said before; becomes part of the frozen prompt."""
+    taint: Taint = Taint.NONE
+    """What of strangers the conversation holds before it begins."""
+    tool_context: ToolContext | None = None
+    """What tools are told of the run; by default one for a program."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AgentServices:
+    """What an agent uses; each default serves a program that uses the agent as a library."""
+
+    fallback: Sequence[LLMProvider] = ()
+    """Providers to ask, in order, when the one before fails for good."""
+    memory: Memory | None = None
+    policy: PolicyEngine | None = None
+    """Decides which calls may run. None allows every registered tool, and says so in the log."""
+    step_writer: StepWriter = field(default_factory=_StepsInMemory)
+    executor: ToolExecutor | None = None
+    """What runs the calls; by default an executor of the agent's own registry."""
+    approver: Approver = field(default_factory=DenyApprovals)
+    inspector: ResultInspector = field(default_factory=NoInspection)
+    messages: MessageSource = field(default_factory=_NoMessages)
+    skills: SkillChooser | None = None
+    """The skills to choose from for each conversation; None where nothing is to be chosen."""
+    events: EventSink = field(default_factory=_NoEvents)
+    redact: Callable[[str], str] = str
+    audit_fields: Callable[[], Json] = dict
+    """What is written beside each call: the policy in force, the sandbox."""
+
+
+class Agent:
+    """Answer messages by asking a model and running the tools that it calls.
+
+    `memory`, `policy` and `limits` stand beside `options` and `services` for programs that need no
+    more than these. `confirm` is asked about each call for which the policy wants a person: a
+    program with a user returns whether the user allows it. `function_registry` is another name of
+    `tools`. `steps` are those of an earlier attempt: the next `process_message` goes on from there.
     """
 
     def __init__(
         self,
         provider: LLMProvider,
         tools: FunctionRegistry | None = None,
+        *,
         memory: Memory | None = None,
         policy: PolicyEngine | None = None,
-        journal: CallRecorder | None = None,
-        *,
-        context: PromptContext | None = None,
         system_prompt: str = "",
-        tool_context: ToolContext | None = None,
-        offered: Sequence[str] | None = None,
-        required_tools: Sequence[str] = (),
         limits: LoopLimits | None = None,
-        fallback: Sequence[LLMProvider] = (),
+        confirm: Callable[[FunctionCall, Verdict], bool | Awaitable[bool]] | None = None,
+        function_registry: FunctionRegistry | None = None,
+        options: AgentOptions | None = None,
+        services: AgentServices | None = None,
         steps: Iterable[Step] = (),
-        deadline: float | None = None,
-        emit: Callable[[Json], None] = lambda _event: None,
-        redact: Callable[[str], str] = str,
-        approver: Approver | None = None,
-        inspector: ResultInspector | None = None,
-        stamp: Callable[[], Json] = dict,
-        taint: Taint = Taint.NONE,
-        said: Sequence[LLMMessage] = (),
-        inbox: MessageSource | None = None,
-        watched: Callable[[], bool] = lambda: False,
-        skills: SkillChooser | None = None,
-        prompt: Json | None = None,
-        executor: ToolExecutor | None = None,
     ) -> None:
         from daemon.tools.executor import ToolExecutor
         from daemon.tools.registry import FunctionRegistry
 
-        self.registry = tools if tools is not None else FunctionRegistry()
-        self.memory, self.policy, self.journal = memory, policy or AllowAll(), journal or _Kept()
-        self.context = context or _context_of_a_library_user()
-        self.limits, self.required_tools, self.deadline = (
-            limits or LoopLimits(),
-            required_tools,
-            deadline,
-        )
-        self.emit, self.redact = emit, redact
-        self.approver, self.inspector, self.stamp = (
-            approver or DenyApprovals(),
-            inspector or NoInspection(),
-            stamp,
-        )
-        self.transcript = Transcript(steps, taint)
-        self.inbox, self.watched, self._said = inbox or _Deaf(), watched, said
-        self._skills = skills
+        options, services = options or AgentOptions(), services or AgentServices()
+        if tools is not None and function_registry is not None:
+            raise TypeError("tools and function_registry are the same argument: give one of them")
+        registry = tools if tools is not None else function_registry
+        self.registry = FunctionRegistry() if registry is None else registry
+        self.memory = memory or services.memory
+        self.policy: PolicyEngine = policy or services.policy or AllowAll()
+        if policy is None and services.policy is None:
+            log.warning(
+                "agent.no_policy",
+                detail="every registered tool may run; give a policy, or AllowAll() to mean that",
+            )
+        self._approver = ConfirmingApprover(confirm) if confirm else services.approver
+        self.limits = limits or options.limits
+        self.required_tools = options.required_tools
+        self.transcript = Transcript(steps, options.taint)
         self.start = 0
-        self._system_prompt = system_prompt
-        self._offered = offered
-        self._resumed = self.transcript.frozen is not None
-        self._chain = [provider, *fallback]
-        self._noted: list[Step] = []
-        self._binding = False
-        """Among what was noted is more than results of calls that may be made again: it is safe
-        before a question.
-        """
-        self._executor = executor or ToolExecutor(self.registry)
-        self._prompt = prompt
-        self._tool_context = tool_context or ToolContext(
+        """The iterations that earlier messages of the conversation took."""
+        self._options, self._services = options, services
+        self._context = options.prompt_context or _prompt_context_for_a_program()
+        self._tool_context = options.tool_context or ToolContext(
             run="",
-            routine=self.context.routine,
-            workspace=self.context.workspace,
+            routine=self._context.routine,
+            workspace=self._context.workspace,
             language=self.language,
         )
+        self._system_prompt = system_prompt
+        self._providers = [provider, *services.fallback]
+        self._executor = services.executor or ToolExecutor(self.registry)
+        self._events: EventSink = services.events
+        self._redact = services.redact
+        self._is_resumed = self.transcript.frozen is not None
+        self._unwritten: list[Step] = []
+        """Steps that were not handed to the step writer yet."""
+        self._must_commit = False
+        """Whether something among them has to be safe before a model is asked: all but results of
+        calls that may be run again.
+        """
 
     # --- what a program that uses the agent calls ---
 
@@ -197,36 +258,46 @@ class Agent:
         media: Sequence[Image | str | Path] = (),
         notes: Sequence[str] = (),
     ) -> Reply:
-        """Answer the message; an agent made from earlier steps goes on with the message it was in
-        instead.
+        """Answer the message; an agent made from earlier steps goes on with its message instead.
 
-        `about` is what to look for in memory, by default the message; `facts` are those that its
-        text holds, for the provider `offline`; `taint` is what of strangers it holds; `media` are
-        pictures to show with it, `notes` what whoever reads of the run should know. Raises
-        ValueError for a file that is no picture, ProviderError when no provider of the chain gave
-        an answer, Parked when a person has to answer.
+        `about` is what to look for in memory, by default the message. `facts` are those that the
+        text holds, for the provider `offline`. `taint` says what of strangers the text holds.
+        `media` are pictures to show with it, `notes` what a reader of the run should know.
+
+        Raises ValueError for a file that is no picture, ProviderError when no provider gave an
+        answer, ApprovalRequired when a person has to answer.
         """
-        if self._resumed:
-            self._resumed = False
+        if self._is_resumed:
+            self._is_resumed = False
         else:
             self.start = self.transcript.iterations
             images = [
-                each if isinstance(each, Image) else await asyncio.to_thread(_picture, each)
-                for each in media
+                item if isinstance(item, Image) else await asyncio.to_thread(_read_image, item)
+                for item in media
             ]
-            await self._open(text, about or text, facts, taint, images, notes)
-        if question := (self.transcript.frozen or {}).get("route", {}).get("question"):
-            return self._unclear(question)
-        return await converse(self)
-
-    def _unclear(self, question: str) -> Reply:
-        """Put the question to whoever is there; in a routine nobody is."""
+            if self.transcript.frozen is None:
+                await self._add_prompt(about or text)
+            self._add_message(text, facts, taint, images, notes)
+        question = (self.transcript.frozen or {}).get("route", {}).get("question")
+        if not question:
+            return await converse(self)
         self.flush()
-        if self.context.routine:
-            return Reply(
-                content=question, status=Status.FAILED, detail=f"the task is not clear: {question}"
-            )
+        if self._context.routine:  # nobody is there who could answer
+            detail = f"the task is not clear: {question}"
+            return Reply(content=question, status=Status.FAILED, detail=detail)
         return Reply(content=question, usage=self.transcript.usage)
+
+    async def chat(self, text: str) -> Json:
+        """Answer the message like `process_message`, as a dict.
+
+        Its keys are `content`, `function_calls` and `iterations`.
+        """
+        reply = await self.process_message(text)
+        return {
+            "content": reply.content,
+            "function_calls": list(reply.function_calls),
+            "iterations": reply.iterations,
+        }
 
     async def process_message_stream(
         self,
@@ -236,43 +307,48 @@ class Agent:
         about: str | None = None,
         media: Sequence[Image | str | Path] = (),
     ) -> Reply:
-        """Answer like `process_message`, handing over what happens: thinking, deltas, calls and
-        their results.
+        """Answer like `process_message`, and hand over what happens while it happens.
+
+        Each event has a `type`: `thinking`, `delta`, `failed_over`.
         """
-        before = self.emit, self.watched
-        self.emit, self.watched = events, lambda: True
+        before = self._events
+        self._events = _EventCallback(events)
         try:
             return await self.process_message(text, about=about, media=media)
         finally:
-            self.emit, self.watched = before
+            self._events = before
 
-    async def parse_message(self, sender: str, timestamp: datetime, content: str) -> list[Json]:
+    async def parse_message(
+        self, sender: str, timestamp: datetime | str, content: str
+    ) -> list[Json]:
         """Return the records that a message holds, as JSON objects; the conversation is untouched.
 
-        ValueError.
+        A `timestamp` that is text stands in the question as it is. Raises ValueError for an answer
+        that holds none, twice.
         """
-        stamp = f"{timestamp:%Y-%m-%d %H:%M %Z}".strip()
-        return await self.extract(f"[{sender}, {stamp}]\n{content}", list[Json])
+        moment = timestamp
+        if isinstance(timestamp, datetime):
+            moment = f"{timestamp:%Y-%m-%d %H:%M %Z}".strip()
+        return await self.extract(f"[{sender}, {moment}]\n{content}", list[Json])
 
     async def extract(self, text: str, schema: type[T]) -> T:
-        """Return what a text says in the form of a schema, any type that pydantic knows; the
-        conversation is untouched.
+        """Return what a text says as an instance of `schema`, any type that pydantic knows.
 
-        An answer that does not fit is put to the model once more with its faults. Raises ValueError
-        for a second one.
+        The conversation is untouched. An answer that does not fit is put to the model once more
+        with its faults; raises ValueError for a second one.
         """
         from daemon.agent.extraction import extract
 
-        return await extract(self._ask_aside, text, schema, self.language)
+        return await extract(self._ask_separately, text, schema, self.language)
 
     def preview(self) -> tuple[dict[str, str], list[Json]]:
-        """Return the sections of the prompt and the functions that a message would begin with;
-        nothing is asked.
+        """Return the prompt's sections and the functions that a message would begin with.
+
+        No model is asked.
         """
-        functions = self._schemas()
-        context = replace(
-            self.context, tools=[each["name"] for each in functions], boundary="0" * 32
-        )
+        functions = self._function_schemas()
+        names = [function["name"] for function in functions]
+        context = replace(self._context, tools=names, boundary="0" * 32)
         return render(context), list(functions)
 
     @property
@@ -281,33 +357,33 @@ class Agent:
         return list(self.transcript.messages)
 
     def set_history(self, messages: Sequence[LLMMessage]) -> None:
-        """Take another conversation as the one so far; its first message may be a system prompt."""
+        """Replace the conversation so far; its first message may be a system prompt."""
         self.transcript = Transcript()
         self.transcript.messages.extend(messages)
         if messages and messages[0].role == "system":
-            self.transcript.frozen = {"system": messages[0].content, "functions": self._schemas()}
-            self.transcript.functions = self._schemas() or None
+            functions = self._function_schemas()
+            self.transcript.frozen = {"system": messages[0].content, "functions": functions}
+            self.transcript.functions = functions or None
 
     def clear_history(self) -> None:
         """Forget the conversation but keep the system prompt."""
-        self.set_history(
-            [message for message in self.transcript.messages[:1] if message.role == "system"]
-        )
+        first = self.transcript.messages[:1]
+        self.set_history([message for message in first if message.role == "system"])
 
     def set_routine_name(self, name: str) -> None:
-        """Say for which routine the agent works; adds the rules of unattended runs to the
+        """Set the routine that the agent works for; adds the rules of unattended runs to the
         prompt.
         """
-        self.context = replace(self.context, routine=name)
+        self._context = replace(self._context, routine=name)
         self._tool_context = replace(self._tool_context, routine=name)
 
     def inject_skill_context(self, text: str) -> None:
         """Put a skill's guide into the prompt."""
-        self.context = replace(self.context, skill=text)
+        self._context = replace(self._context, skill=text)
 
     def inject_identity_context(self, text: str) -> None:
         """Put the owner's own words on who the agent is into the prompt."""
-        self.context = replace(self.context, identity=text)
+        self._context = replace(self._context, identity=text)
 
     def register_function(
         self, name: str, description: str, func: Callable[..., Any], parameters: Json | None = None
@@ -318,231 +394,226 @@ class Agent:
     # --- what the loop calls ---
 
     @property
-    def begun(self) -> bool:
-        """It goes on with the message of an earlier attempt."""
-        return self._resumed
+    def is_resumed(self) -> bool:
+        """Whether the agent goes on with the message of an earlier attempt."""
+        return self._is_resumed
 
     @property
     def language(self) -> str:
-        return self.context.persona.language
+        return self._context.persona.language
 
     @property
     def silent_token(self) -> str:
-        return self.context.silent_token
+        return self._context.silent_token
 
     @property
     def provider(self) -> LLMProvider:
-        """The provider that is asked now: the first of the chain, or the one a failover led to."""
+        """The provider that is asked now: the first one, or the one a failover led to."""
         name = self.transcript.provider
         if name is None:
-            return self._chain[0]
-        return next((provider for provider in self._chain if provider.name == name), self._chain[0])
+            return self._providers[0]
+        return next((each for each in self._providers if each.name == name), self._providers[0])
 
     @property
     def offered(self) -> list[str]:
-        """The names of the functions a model may call here."""
+        """The names of the functions that a model may call here."""
         frozen = self.transcript.frozen
-        if frozen is not None:
-            return [function["name"] for function in frozen.get("functions") or ()]
-        return [function["name"] for function in self._schemas()]
+        functions = self._function_schemas() if frozen is None else frozen.get("functions") or ()
+        return [function["name"] for function in functions]
 
-    def _schemas(self) -> list[Json]:
-        return self.registry.list_functions(
-            self._offered
-        )  # not a copy: providers translate each list once
+    def _function_schemas(self) -> list[Json]:
+        # not a copy: providers translate each list once
+        return self.registry.list_functions(self._options.offered_tools)
 
-    async def _open(
+    async def _add_prompt(self, about: str) -> None:
+        """Render the system prompt, once per conversation, and add it as a step."""
+        if self._options.frozen_prompt is not None:
+            prompt = Step(kind=StepKind.PROMPT, iteration=0, body=self._options.frozen_prompt)
+            self._add_step(prompt)
+            return
+        recalled, taint = self._context.recalled, self._context.taint
+        if recalled is None and self.memory:
+            briefing = await self.memory.briefing(about, exclude_run=self._tool_context.run)
+            recalled = briefing.recalled
+            taint = Taint.TAINTED if briefing.tainted else taint
+        taint = worse(taint, self.transcript.taint)
+        functions, boundary = self._function_schemas(), token_hex(16)
+        context = replace(
+            self._context,
+            recalled=recalled,
+            tools=[function["name"] for function in functions],
+            boundary=boundary,
+            taint=taint,
+        )
+        skills, choice = self._services.skills, None
+        if skills and not self._system_prompt:
+            choice = await self._choose_skills(about, skills)
+            if choice and choice.get("skills"):
+                guides = (context.skill, skills.guides(choice["skills"]))
+                context = replace(context, skill="\n\n".join(filter(None, guides)))
+        sections = {"system": self._system_prompt} if self._system_prompt else render(context)
+        body: Json = {
+            "system": join(sections),
+            "sections": {name: len(part) for name, part in sections.items()},
+        }
+        if choice:
+            body["route"] = choice
+        if earlier := self._options.earlier_messages:
+            body["history"] = [
+                {"role": message.role, "content": message.content} for message in earlier
+            ]
+        body |= {
+            "functions": functions,
+            "provider": self.provider.name,
+            "model": self.provider.model_name,
+            "boundary": boundary,
+            "language": self.language,
+        }
+        if taint:
+            body["taint"] = taint.value
+        self._add_step(Step(kind=StepKind.PROMPT, iteration=0, body=body))
+
+    async def _choose_skills(self, text: str, skills: SkillChooser) -> Json | None:
+        """Ask the model which skills a message needs; None where there are none to choose from."""
+        from daemon.agent.skill_choice import ANSWER, as_json, route
+
+        catalogue = skills.catalogue()
+        if not catalogue or self.provider.kind == "offline":
+            return None
+
+        async def ask(messages: Sequence[LLMMessage]) -> LLMResponse:
+            return self._redact_response(await self.provider.chat(messages, max_tokens=ANSWER))
+
+        sections = render(replace(self._context, tools=(), recalled="", sections={}, routine=""))
+        identity = "\n\n".join(
+            sections[name] for name in ("identity", "safety") if name in sections
+        )
+        earlier = self._options.earlier_messages
+        return as_json(*await route(ask, text, earlier, catalogue, identity, self.language))
+
+    def _add_message(
         self,
         text: str,
-        about: str,
         facts: Sequence[Fact],
         taint: Taint,
-        images: Sequence[Image] = (),
-        notes: Sequence[str] = (),
+        images: Sequence[Image],
+        notes: Sequence[str],
     ) -> None:
-        """Render the prompt, once per conversation, and take in the message."""
-        if self.transcript.frozen is None and self._prompt is not None:
-            self._note(Step(kind=StepKind.PROMPT, iteration=0, body=self._prompt))
-        if self.transcript.frozen is None:
-            recalled, said = self.context.recalled, self.context.taint
-            if recalled is None and self.memory:
-                found = await self.memory.briefing(about, exclude_run=self._tool_context.run)
-                recalled, said = found.recalled, Taint.TAINTED if found.tainted else said
-            functions, boundary = self._schemas(), token_hex(16)
-            context = replace(
-                self.context,
-                recalled=recalled,
-                tools=[function["name"] for function in functions],
-                boundary=boundary,
-                taint=worse(said, self.transcript.taint),
-            )
-            chosen = await self._route(about) if self._skills and not self._system_prompt else None
-            if chosen and chosen.get("skills") and self._skills:
-                parts = (context.skill, self._skills.guides(chosen["skills"]))
-                context = replace(context, skill="\n\n".join(filter(None, parts)))
-            sections = {"system": self._system_prompt} if self._system_prompt else render(context)
-            body: Json = {
-                "system": join(sections),
-                "sections": {name: len(part) for name, part in sections.items()},
-            }
-            if chosen:
-                body["route"] = chosen
-            if self._said:
-                body["history"] = [
-                    {"role": each.role, "content": each.content} for each in self._said
-                ]
-            body |= {
-                "functions": functions,
-                "provider": self.provider.name,
-                "model": self.provider.model_name,
-            }
-            said = worse(said, self.transcript.taint)
-            body |= {"boundary": boundary, "language": self.language} | (
-                {"taint": said.value} if said else {}
-            )
-            self._note(Step(kind=StepKind.PROMPT, iteration=0, body=body))
-        iteration = self.transcript.iterations
-        message: Json = {
+        body: Json = {
             "text": text,
             "source": "goal",
             "facts": [fact_body(fact) for fact in facts],
         }
         if taint:
-            message["taint"] = taint.value
+            body["taint"] = taint.value
         if images:
-            message["images"] = [image_body(each) for each in images]
+            body["images"] = [image_body(image) for image in images]
         if notes:
-            message["notes"] = list(notes)
-        self._note(Step(kind=StepKind.MESSAGE, iteration=iteration, body=message))
-
-    async def _route(self, text: str) -> Json | None:
-        """Find out which skills a message needs; None where there are none to choose from."""
-        from daemon.agent.skill_choice import ANSWER, as_json, route
-
-        catalogue = self._skills.catalogue() if self._skills else []
-        if not catalogue or self.provider.kind == "offline":
-            return None
-
-        async def ask(messages: Sequence[LLMMessage]) -> LLMResponse:
-            return self._clean(await self.provider.chat(messages, max_tokens=ANSWER))
-
-        identity = render(replace(self.context, tools=(), recalled="", sections={}, routine=""))
-        short = "\n\n".join(identity[name] for name in ("identity", "safety") if name in identity)
-        return as_json(*await route(ask, text, self._said, catalogue, short, self.language))
+            body["notes"] = list(notes)
+        iteration = self.transcript.iterations
+        self._add_step(Step(kind=StepKind.MESSAGE, iteration=iteration, body=body))
 
     async def ask(self) -> None:
-        """Ask the model, or the next one of the chain that answers."""
-        if self.journal.alone and not self._binding:
-            # what is lost with it can be done again, and the reply is written behind it
+        """Ask the model, or the next provider that answers, and add the answer as a step."""
+        if self._services.step_writer.is_exclusive and not self._must_commit:
+            # a crash loses results that can be had again, and the answer is written behind them
             self.flush()
         else:
             await self._commit(durable=False)
         loop, iteration = asyncio.get_running_loop(), self.transcript.iterations + 1
-        begin = loop.time()
+        began = loop.time()
         while True:
-            self.emit({"type": "thinking", "provider": self.provider.name, "iteration": iteration})
+            provider = self.provider
+            self._emit({"type": "thinking", "provider": provider.name, "iteration": iteration})
             try:
-                response = await self._ask(self.provider, begin)
+                response = await self._ask(provider, began)
                 if response.finish_reason == "length":
-                    response = await self._longer(response, begin)
+                    response = await self._ask_for_longer_answer(response, began)
                 break
             except ContextOverflow:
-                if self.transcript.restarts >= RESTARTS:
+                if self.transcript.compactions >= MAX_COMPACTIONS:
                     raise
-                self.begin_afresh()
+                self.compact()
                 return
             except ProviderError as error:
-                following = self._chain.index(self.provider) + 1
-                if following >= len(self._chain):
+                following = self._providers.index(provider) + 1
+                if following >= len(self._providers):
                     raise
                 body = {
-                    "from": self.provider.name,
-                    "to": self._chain[following].name,
-                    "reason": self.redact(str(error)),
+                    "from": provider.name,
+                    "to": self._providers[following].name,
+                    "reason": self._redact(str(error)),
                 }
                 log.warning("run.failed_over", **body)
-                self.emit({"type": "failed_over", **body})
-                self._note(Step(kind=StepKind.FAILOVER, iteration=iteration, body=body))
+                self._emit({"type": "failed_over", **body})
+                self._add_step(Step(kind=StepKind.FAILOVER, iteration=iteration, body=body))
                 await self._commit(durable=False)
-        response = self._clean(response if self.provider.sees else self._blind(response))
-        self._note(llm_step(response, iteration, loop.time() - begin))
+        if not self.provider.sees:
+            images = sum(len(message.images) for message in self.transcript.messages)
+            if images:
+                unseen = (
+                    f"{self.provider.model_name} sees no pictures: it was shown none of {images}"
+                )
+                response = _with_note(response, unseen)
+        response = self._redact_response(response)
+        self._add_step(llm_step(response, iteration, loop.time() - began))
 
-    def _blind(self, response: LLMResponse) -> LLMResponse:
-        """Return the answer of a model that sees no pictures, with a note if there were any."""
-        unseen = sum(len(message.images) for message in self.transcript.messages)
-        if not unseen:
+    def _redact_response(self, response: LLMResponse) -> LLMResponse:
+        """Return the answer without secrets: it is kept, shown and handed to tools."""
+        arguments = [str(call.arguments) for call in response.function_calls]
+        text = "\n".join([response.content, response.reasoning, *arguments])
+        if self._redact(text) == text:
             return response
-        note = f"{self.provider.model_name} sees no pictures: it was shown none of {unseen}"
-        return replace(response, note="; ".join(filter(None, (response.note, note))))
+        from daemon.providers.extras import cleaned as redact_extras
 
-    def _clean(self, response: LLMResponse) -> LLMResponse:
-        """Return the answer without secrets: what a model says is kept, shown and handed to
-        tools.
-        """
-        said = "\n".join(
-            [
-                response.content,
-                response.reasoning,
-                *(str(call.arguments) for call in response.function_calls),
-            ]
-        )
-        if self.redact(said) == said:
-            return response
-        from daemon.providers.extras import cleaned as cleaned_extras
-
-        calls = tuple(
-            replace(call, arguments=cleaned(call.arguments, self.redact))
-            for call in response.function_calls
-        )
+        extras = response.provider_extras
         return replace(
             response,
-            content=self.redact(response.content),
-            reasoning=self.redact(response.reasoning),
-            function_calls=calls,
-            provider_extras=cleaned_extras(response.provider_extras, self.redact)
-            if response.provider_extras
-            else None,
+            content=self._redact(response.content),
+            reasoning=self._redact(response.reasoning),
+            function_calls=tuple(
+                replace(call, arguments=redact_json(call.arguments, self._redact))
+                for call in response.function_calls
+            ),
+            provider_extras=redact_extras(extras, self._redact) if extras else None,
         )
 
-    async def _longer(self, cut: LLMResponse, begin: float) -> LLMResponse:
-        """Return the answer with more room to it, asked for once; or the one that was cut, if it
-        cannot have any.
+    async def _ask_for_longer_answer(self, response: LLMResponse, began: float) -> LLMResponse:
+        """Ask once more, with more room, for an answer that its limit of tokens cut off.
+
+        Returns the answer that was cut off if the provider cannot give it more room.
         """
-        most = self.provider.longer(self.limits.max_tokens)
-        if most is None:
-            return cut
-        log.info("agent.asked_for_more", provider=self.provider.name, max_tokens=most)
-        self.emit(
-            {
-                "type": "thinking",
-                "provider": self.provider.name,
-                "iteration": self.transcript.iterations + 1,
-            }
-        )
+        provider = self.provider
+        max_tokens = provider.longer(self.limits.max_tokens)
+        if max_tokens is None:
+            return response
+        log.info("agent.asked_for_more", provider=provider.name, max_tokens=max_tokens)
+        iteration = self.transcript.iterations + 1
+        self._emit({"type": "thinking", "provider": provider.name, "iteration": iteration})
         try:
-            longer = await self._ask(self.provider, begin, max_tokens=most)
+            longer = await self._ask(provider, began, max_tokens=max_tokens)
         except (ProviderError, OverBudget):
-            return cut  # it does not go so far, or may not
-        note = f"an answer was cut off by its limit, and asked for again with {most} tokens"
-        return replace(
-            longer,
-            usage=cut.usage + longer.usage,
-            note="; ".join(filter(None, (longer.note, note))),
-        )
+            return response
+        note = f"an answer was cut off by its limit, and asked for again with {max_tokens} tokens"
+        return _with_note(replace(longer, usage=response.usage + longer.usage), note)
 
     async def _ask(
-        self, provider: LLMProvider, begin: float, max_tokens: int | None = None
+        self, provider: LLMProvider, began: float, max_tokens: int | None = None
     ) -> LLMResponse:
+        """Ask one provider until it answers, or until the next one is to be asked.
+
+        `began` is when the first provider was asked, in the event loop's time.
+        """
         from daemon.providers.retry import ask
 
         loop, limits = asyncio.get_running_loop(), self.limits
-        deadline = self.deadline if self.deadline is not None else loop.time() + NEVER
-        following = self._chain[self._chain.index(provider) + 1 :][:1]
-        # `offline` must not hide a vendor's short fault: it steps in only after the vendor has
+        deadline = self._deadline()
+        following = self._providers[self._providers.index(provider) + 1 :][:1]
+        # `offline` must not hide a vendor's short fault: it is asked only after the vendor has
         # failed for a while
-        real = bool(following) and following[0].kind != "offline"
-        patience = begin + limits.offline_after if following and not real else 0.0
-        at_once = (Overloaded,) if real and limits.on_rate_limit == "fallback" else ()
+        next_is_vendor = bool(following) and following[0].kind != "offline"
+        retry_until = began + limits.offline_after if following and not next_is_vendor else 0.0
+        falls_over_at_once = next_is_vendor and limits.on_rate_limit == "fallback"
         while True:
             try:
                 return await ask(
@@ -552,121 +623,124 @@ class Agent:
                     deadline=deadline,
                     attempts=limits.attempts,
                     backoff=limits.backoff,
-                    but_not=at_once,
+                    but_not=(Overloaded,) if falls_over_at_once else (),
                     temperature=limits.temperature,
                     max_tokens=max_tokens or limits.max_tokens,
-                    routine=self.context.routine or None,
-                    on_chunk=self._tell if self.watched() else None,
+                    routine=self._context.routine or None,
+                    on_chunk=self._emit_delta if self._events.wants_deltas else None,
                 )
             except Retryable as error:
-                wait = (
-                    error.retry_after
-                    if error.retry_after is not None
-                    else limits.backoff * 2**limits.attempts
-                )
-                if loop.time() + wait >= min(patience, deadline):
+                wait = error.retry_after
+                if wait is None:
+                    wait = limits.backoff * 2**limits.attempts
+                if loop.time() + wait >= min(retry_until, deadline):
                     raise
                 await asyncio.sleep(wait)
 
-    async def act(self, pending: Sequence[PendingCall], allowance: int) -> None:
-        """Run the calls that have no result yet."""
+    def _deadline(self) -> float:
+        if self._options.deadline is not None:
+            return self._options.deadline
+        return asyncio.get_running_loop().time() + NO_DEADLINE_SECONDS
+
+    async def run_calls(self, pending: Sequence[PendingCall], allowance: int) -> None:
+        """Run the calls that have no result yet, at most `allowance` of them."""
         call_runner = ToolCallRunner(
             registry=self.registry,
             executor=self._executor,
             policy=self.policy,
             context=self._tool_context,
             offered=self.offered,
-            redact=self.redact,
-            approver=self.approver,
-            inspector=self.inspector,
-            stamp=self.stamp,
+            redact=self._redact,
+            approver=self._approver,
+            inspector=self._services.inspector,
+            audit_fields=self._services.audit_fields,
             tool_retries=self.limits.tool_retries,
             tool_retry_delay=self.limits.tool_retry_delay,
         )
-        once = await call_runner.act(
+        ran_unrepeatable = await call_runner.run(
             pending,
             self.transcript.iterations,
-            self._note,
+            self._add_step,
             self._commit,
             allowance=allowance,
             taint=lambda: self.transcript.taint,
             denials=self.transcript.denials,
         )
-        self._binding |= once
+        self._must_commit |= ran_unrepeatable
 
-    def _tell(self, chunk: Chunk) -> None:
-        """Hand on a piece of an answer; what looks like a secret only when it is whole cannot be
-        seen here yet.
-        """
+    def _emit(self, event: Json) -> None:
+        self._events.emit(event)
+
+    def _emit_delta(self, chunk: Chunk) -> None:
+        # a secret that comes in two pieces cannot be seen yet: the whole answer is redacted again
         if chunk.delta:
-            self.emit({"type": "delta", "text": self.redact(chunk.delta)})
+            self._emit({"type": "delta", "text": self._redact(chunk.delta)})
 
-    async def _ask_aside(self, messages: Sequence[LLMMessage]) -> str:
+    async def _ask_separately(self, messages: Sequence[LLMMessage]) -> str:
         """Ask the model something that is no part of the conversation."""
-        deadline = (
-            asyncio.get_running_loop().time() + NEVER if self.deadline is None else self.deadline
-        )
         from daemon.providers.retry import ask
 
-        answer = await ask(
-            self.provider, messages, deadline=deadline, attempts=self.limits.attempts
+        response = await ask(
+            self.provider, messages, deadline=self._deadline(), attempts=self.limits.attempts
         )
-        return self._clean(answer).content
+        return self._redact_response(response).content
 
-    def listen(self) -> bool:
-        """Take in what people have said meanwhile; tell whether they have said anything."""
-        messages = self.inbox.take(self._tool_context.run, self.transcript.heard)
+    def take_messages(self) -> bool:
+        """Add what people have said meanwhile as steps; return whether there was anything."""
+        run, received = self._tool_context.run, self.transcript.received_messages
+        messages = self._services.messages.take(run, received)
         for message in messages:
             body: Json = {"text": message.text, "source": "told", "told": message.id}
-            self._note(Step(kind=StepKind.MESSAGE, iteration=self.transcript.iterations, body=body))
+            self._add_step(
+                Step(kind=StepKind.MESSAGE, iteration=self.transcript.iterations, body=body)
+            )
         return bool(messages)
 
-    def begin_afresh(self) -> None:
+    def compact(self) -> None:
         """Go on from a summary, as the conversation has outgrown the model."""
         from daemon.agent.compaction import digest
 
-        text = digest(self.transcript, self.language)
-        log.warning("agent.began_afresh", iteration=self.transcript.iterations)
+        text, iteration = digest(self.transcript, self.language), self.transcript.iterations
+        log.warning("agent.began_afresh", iteration=iteration)
         body: Json = {"text": text, "source": "afresh"}
-        self._note(Step(kind=StepKind.MESSAGE, iteration=self.transcript.iterations, body=body))
+        self._add_step(Step(kind=StepKind.MESSAGE, iteration=iteration, body=body))
 
     def nudge(self, text: str) -> None:
-        """Remind a model that said nothing."""
-        self._note(
-            Step(
-                kind=StepKind.MESSAGE,
-                iteration=self.transcript.iterations,
-                body={"text": text, "source": "nudge"},
-            )
-        )
+        """Remind a model that answered with nothing."""
+        body: Json = {"text": text, "source": "nudge"}
+        iteration = self.transcript.iterations
+        self._add_step(Step(kind=StepKind.MESSAGE, iteration=iteration, body=body))
 
     def flush(self) -> None:
-        """Hand the last steps to the journal without waiting: whatever is written next stands
-        behind them.
-        """
-        if self._noted:
-            steps, self._noted = self._noted, []
-            self.journal.ride(*steps)  # a fault of this write shows itself again in those behind it
+        """Hand the last steps to the step writer without waiting for the commit."""
+        if self._unwritten:
+            steps, self._unwritten = self._unwritten, []
+            # a fault of this write is raised again by the next `append`
+            self._services.step_writer.write_lazily(*steps)
 
-    def _note(self, step: Step) -> None:
+    def _add_step(self, step: Step) -> None:
         self.transcript.add(step)
-        self._noted.append(step)
+        self._unwritten.append(step)
         if step.kind is not StepKind.RESULT:
-            self._binding = True
+            self._must_commit = True
 
     async def _commit(self, durable: bool) -> None:
-        if self._noted:
-            steps, self._noted = self._noted, []
-            await self.journal.append(*steps, durable=durable)
-            self._binding = False
+        if self._unwritten:
+            steps, self._unwritten = self._unwritten, []
+            await self._services.step_writer.append(*steps, durable=durable)
+            self._must_commit = False
 
 
-def _picture(file: str | Path) -> Image:
+def _with_note(response: LLMResponse, note: str) -> LLMResponse:
+    return replace(response, note="; ".join(filter(None, (response.note, note))))
+
+
+def _read_image(file: str | Path) -> Image:
     from daemon.providers.wire.images import image_of
 
     return image_of(Path(file).read_bytes())
 
 
-def _context_of_a_library_user() -> PromptContext:
+def _prompt_context_for_a_program() -> PromptContext:
     now = datetime.now().astimezone()
     return PromptContext(persona=Persona(), workspace=Path.cwd(), now=now, zone=now.tzinfo or UTC)

@@ -1,8 +1,8 @@
-"""The loop: ask, act, remember, until a reply or a limit.
+"""The agent loop: ask the model, run its calls, until a reply or a limit.
 
-`settle` looks at a transcript and says whether it is over, and how; `converse` does whatever is
-still missing. Both the first attempt of a run and one resumed after a crash come through here, so
-nothing may be kept outside the transcript.
+`reply_if_over` says whether a conversation is over, and how; `converse` does whatever is still
+missing. The first attempt of a run and one resumed after a crash both come through here, so nothing
+may be kept outside the transcript.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class LoopLimits:
     """Seconds a vendor must have failed before `offline` may answer in its place."""
 
 
-class Conversation(Protocol):
+class LoopAgent(Protocol):
     """What the loop needs of an agent."""
 
     @property
@@ -69,76 +69,79 @@ class Conversation(Protocol):
         """The iterations that earlier messages of the same conversation took."""
 
     async def ask(self) -> None: ...
-    async def act(self, pending: Sequence[PendingCall], allowance: int) -> None: ...
-    def listen(self) -> bool: ...
-    def begin_afresh(self) -> None: ...
+    async def run_calls(self, pending: Sequence[PendingCall], allowance: int) -> None: ...
+    def take_messages(self) -> bool: ...
+    def compact(self) -> None: ...
     def nudge(self, text: str) -> None: ...
     def flush(self) -> None: ...
 
 
-async def converse(talk: Conversation) -> Reply:
-    """Go on with the conversation until it is settled."""
+async def converse(agent: LoopAgent) -> Reply:
+    """Go on with the conversation until it is over; return the reply."""
     while True:
-        transcript = talk.transcript
+        transcript = agent.transcript
         if pending := transcript.pending:
-            judged = sum(not call.started for call in pending)
-            done = len(transcript.calls) - (len(pending) - judged)
-            await talk.act(pending, talk.limits.max_tool_calls - done)
-        elif talk.listen():
-            continue  # even a final answer is not the last word to somebody who has just spoken
-        elif _outgrown(transcript):
-            talk.begin_afresh()
-        elif reply := settle(talk):
-            talk.flush()
+            # a call that was started in an earlier attempt is among the transcript's calls already
+            not_started = sum(not call.started for call in pending)
+            earlier = len(transcript.calls) - (len(pending) - not_started)
+            await agent.run_calls(pending, agent.limits.max_tool_calls - earlier)
+        elif agent.take_messages():
+            continue  # even after a final answer, a person who has just written is answered
+        elif _has_outgrown_model(transcript):
+            agent.compact()
+        elif reply := reply_if_over(agent):
+            agent.flush()
             return reply
-        elif _stalled(transcript):
-            talk.nudge(say("nudge", talk.language))
+        elif _is_empty_answer(transcript):
+            agent.nudge(say("nudge", agent.language))
         else:
             try:
-                await talk.ask()
+                await agent.ask()
             except OverBudget as error:
-                talk.flush()
+                agent.flush()
                 if error.tokens is not None:
-                    return _capped(talk, "cap_tokens", error.tokens)
-                return _capped(talk, "cap_money", error.rule)
+                    return _limit_reply(agent, "cap_tokens", error.tokens)
+                return _limit_reply(agent, "cap_money", error.rule)
 
 
-def settle(talk: Conversation) -> Reply | None:
+def reply_if_over(agent: LoopAgent) -> Reply | None:
     """Return the reply if the conversation is over, else None."""
-    transcript, limits = talk.transcript, talk.limits
-    answer, turn = transcript.last, transcript.iterations - talk.start
-    if turn == 0 or answer is None:
+    transcript, limits = agent.transcript, agent.limits
+    answer, iterations = transcript.last, transcript.iterations - agent.start
+    if iterations == 0 or answer is None:
         return (
-            _capped(talk, "cap_tokens", limits.tokens)
-            if _too_dear(transcript, limits.tokens)
+            _limit_reply(agent, "cap_tokens", limits.tokens)
+            if _exceeds_budget(transcript, limits.tokens)
             else None
         )
-    if finished := _finish_call(transcript):
-        return _finished(talk, finished)
+    if finish_call := _finish_call(transcript):
+        return _reply_to_finish(agent, finish_call)
     if transcript.messages[-1].role == "assistant":
-        return _answered(talk, answer)
+        return _reply_to_answer(agent, answer)
     if len(transcript.calls) > limits.max_tool_calls:
-        return _capped(talk, "cap_tool_calls", limits.max_tool_calls)
-    if turn >= limits.max_iterations:
-        return _capped(talk, "cap_iterations", limits.max_iterations)
-    if _too_dear(transcript, limits.tokens):
-        return _capped(talk, "cap_tokens", limits.tokens)
+        return _limit_reply(agent, "cap_tool_calls", limits.max_tool_calls)
+    if iterations >= limits.max_iterations:
+        return _limit_reply(agent, "cap_iterations", limits.max_iterations)
+    if _exceeds_budget(transcript, limits.tokens):
+        return _limit_reply(agent, "cap_tokens", limits.tokens)
     return None
 
 
-def _answered(talk: Conversation, answer: LLMResponse) -> Reply | None:
+def _reply_to_answer(agent: LoopAgent, answer: LLMResponse) -> Reply | None:
     """Judge an answer that asks for no call."""
     match answer.finish_reason:
         case "refusal" | "content_filter":
             declined = "the model, or its vendor's filter, declined to answer"
-            return _reply(talk, answer.content, Status.FAILED, detail=declined)
+            return _reply(agent, answer.content, Status.FAILED, detail=declined)
         case "length":
-            note = say("cap_length", talk.language)
-            detail = "; ".join([note.strip("[]"), *talk.transcript.notes])
-            return _reply(talk, f"{answer.content}\n\n{note}".strip(), Status.FAILED, detail=detail)
+            note = say("cap_length", agent.language)
+            detail = "; ".join([note.strip("[]"), *agent.transcript.notes])
+            return _reply(
+                agent, f"{answer.content}\n\n{note}".strip(), Status.FAILED, detail=detail
+            )
         case "context":
             return _reply(
-                talk,
+                agent,
                 answer.content,
                 Status.FAILED,
                 detail="the conversation outgrew the model's context",
@@ -146,19 +149,19 @@ def _answered(talk: Conversation, answer: LLMResponse) -> Reply | None:
         case "pause":
             return None  # the vendor wants the same conversation again to go on
     text = answer.content.strip()
-    if text or _has_reported(talk.transcript):
-        silent = bool(talk.silent_token) and text == talk.silent_token
-        return _reply(talk, "" if silent else text, Status.SUCCEEDED, silent=silent)
-    if talk.transcript.nudges:
+    if text or _has_reported(agent.transcript):
+        silent = bool(agent.silent_token) and text == agent.silent_token
+        return _reply(agent, "" if silent else text, Status.SUCCEEDED, silent=silent)
+    if agent.transcript.nudges:
         return _reply(
-            talk, "", Status.FAILED, detail="the model answered twice with neither text nor a call"
+            agent, "", Status.FAILED, detail="the model answered twice with neither text nor a call"
         )
     return None
 
 
-def _outgrown(transcript: Transcript) -> bool:
-    """Tell whether the model has stopped for want of room, and may be given a shorter conversation
-    once.
+def _has_outgrown_model(transcript: Transcript) -> bool:
+    """Return whether the model stopped for want of room and was not given a shorter conversation
+    yet.
     """
     answer = transcript.last
     full = (
@@ -166,10 +169,10 @@ def _outgrown(transcript: Transcript) -> bool:
         and answer.finish_reason == "context"
         and transcript.messages[-1].role == "assistant"
     )
-    return full and transcript.restarts == 0
+    return full and transcript.compactions == 0
 
 
-def _stalled(transcript: Transcript) -> bool:
+def _is_empty_answer(transcript: Transcript) -> bool:
     answer = transcript.last
     return (
         answer is not None
@@ -188,23 +191,23 @@ def _finish_call(transcript: Transcript) -> Json | None:
     return next((call for call in calls if call["name"] == FINISH and call["ok"]), None)
 
 
-def _finished(talk: Conversation, call: Json) -> Reply:
+def _reply_to_finish(agent: LoopAgent, call: Json) -> Reply:
     """Turn the model's own `finish` into a reply."""
     arguments = call["arguments"]
     reason = str(arguments.get("reason") or "")
-    text = str(arguments.get("report") or "").strip() or talk.transcript.last_text.strip()
+    text = str(arguments.get("report") or "").strip() or agent.transcript.last_text.strip()
     if arguments.get("status") == "failed":
         return _reply(
-            talk,
+            agent,
             text or reason,
             Status.FAILED,
             detail=reason or "the agent declared failure without a reason",
         )
     if arguments.get("notify") is False:
-        return _reply(talk, "", Status.SUCCEEDED, silent=True, detail=reason or None)
-    if not (text or reason or _has_reported(talk.transcript)):
-        return _reply(talk, "", Status.FAILED, detail="the agent finished without a report")
-    return _reply(talk, text or reason, Status.SUCCEEDED)
+        return _reply(agent, "", Status.SUCCEEDED, silent=True, detail=reason or None)
+    if not (text or reason or _has_reported(agent.transcript)):
+        return _reply(agent, "", Status.FAILED, detail="the agent finished without a report")
+    return _reply(agent, text or reason, Status.SUCCEEDED)
 
 
 def _has_reported(transcript: Transcript) -> bool:
@@ -212,50 +215,51 @@ def _has_reported(transcript: Transcript) -> bool:
     return any(call["name"] == REPORT_ITEMS and call["ok"] for call in transcript.calls.values())
 
 
-def _capped(talk: Conversation, key: str, limit: int | str | None) -> Reply:
-    note = say(key, talk.language, limit=limit)
-    content = f"{talk.transcript.last_text.strip()}\n\n{note}".strip()
-    return _reply(talk, content, Status.FAILED, detail=note.strip("[]"))
+def _limit_reply(agent: LoopAgent, key: str, limit: int | str | None) -> Reply:
+    note = say(key, agent.language, limit=limit)
+    content = f"{agent.transcript.last_text.strip()}\n\n{note}".strip()
+    return _reply(agent, content, Status.FAILED, detail=note.strip("[]"))
 
 
 def _reply(
-    talk: Conversation,
+    agent: LoopAgent,
     content: str,
     status: Status,
     *,
     silent: bool = False,
     detail: str | None = None,
 ) -> Reply:
-    calls = tuple(talk.transcript.calls.values())
+    calls = tuple(agent.transcript.calls.values())
     if status is Status.SUCCEEDED:
         # a tool that the routine cannot do without: its last call decides, so that a repaired
         # mistake is forgiven
         last = {call["name"]: call["ok"] for call in calls}
-        broken = [name for name in talk.required_tools if last.get(name) is False]
+        broken = [name for name in agent.required_tools if last.get(name) is False]
         if broken:
             status, silent = Status.FAILED, False
             detail = f"a required tool was denied or failed: {', '.join(broken)}"
     return Reply(
         content=content,
         function_calls=calls,
-        iterations=talk.transcript.iterations - talk.start,
-        usage=talk.transcript.usage,
+        iterations=agent.transcript.iterations - agent.start,
+        usage=agent.transcript.usage,
         status=status,
         silent=silent,
-        detail=detail or "; ".join(talk.transcript.notes) or None,
+        detail=detail or "; ".join(agent.transcript.notes) or None,
     )
 
 
-def _too_dear(transcript: Transcript, budget: int | None) -> bool:
-    """Say whether one more call would pass the budget; the next call sends at least what the last
-    one sent and got.
+def _exceeds_budget(transcript: Transcript, budget: int | None) -> bool:
+    """Return whether one more call would pass the budget.
+
+    The next call sends at least what the last one sent and received.
     """
     if budget is None:
         return False
     last = transcript.last.usage if transcript.last else Usage()
-    coming = last.input + last.output
-    if not coming:
-        coming = (
+    next_call = last.input + last.output
+    if not next_call:
+        next_call = (
             sum(len(message.content) for message in transcript.messages) // CHARACTERS_PER_TOKEN
         )
-    return transcript.usage.total + transcript.elsewhere + coming > budget
+    return transcript.usage.total + transcript.subagent_tokens + next_call > budget

@@ -7,8 +7,8 @@ run again only where that does no harm. The results of such calls are written wh
 them; all others are safe before it is asked.
 
 A call that a person has to allow is not journalled at all until then: the others of its turn are
-run, and `Parked` says what is to be asked. When the run is resumed, the call is found without a
-`call` step and judged anew.
+run, and `ApprovalRequired` says what is to be asked. When the run is resumed, the call is found
+without a `call` step and judged anew.
 """
 
 from __future__ import annotations
@@ -38,32 +38,29 @@ if TYPE_CHECKING:
     from daemon.tools.registry import FunctionRegistry
 
 
-# Who was denied so often in one run is looking for a way round: it is told so, in words that end
-# the search.
-MOST_DENIALS = 3
+# A model that was denied so often in one run is looking for a way round: it is told to stop.
+MAX_DENIALS = 3
 
 
-class CallRecorder(Protocol):
-    """Where the steps of one run are kept."""
+class StepWriter(Protocol):
+    """Writes the steps of one run."""
 
     @property
-    def alone(self) -> bool:
-        """Nobody else can have taken the run over meanwhile, so that a model may be asked while
-        steps are written.
+    def is_exclusive(self) -> bool:
+        """Whether no other process can take the run over, so that a model may be asked while steps
+        are still being written.
         """
 
     def append(self, *steps: Step, durable: bool = False) -> Awaitable[object]:
         """Queue the steps at once, in order; awaiting the result means they are committed."""
         ...
 
-    def ride(self, *steps: Step) -> None:
-        """Queue the steps at once, in order, to be written with what follows: nobody waits for
-        them.
-        """
+    def write_lazily(self, *steps: Step) -> None:
+        """Queue steps for the next commit without waiting; they are lost in a crash."""
 
 
 class PolicyEngine(Protocol):
-    """Who says whether a call may run."""
+    """Decides whether a call may run."""
 
     def judge(
         self, tool: str, arguments: Json, *, routine: str, tainted: bool = False
@@ -72,14 +69,14 @@ class PolicyEngine(Protocol):
     def is_read_only(self, tool: str, arguments: Json) -> bool: ...
 
 
-class Parked(Exception):
+class ApprovalRequired(Exception):
     """The run can only go on when a person has answered; all that could be done without is done and
     written down.
     """
 
-    def __init__(self, petitions: Sequence[ApprovalRequest]) -> None:
-        self.petitions = tuple(petitions)
-        super().__init__(f"{len(self.petitions)} to be answered")
+    def __init__(self, requests: Sequence[ApprovalRequest]) -> None:
+        self.requests = tuple(requests)
+        super().__init__(f"{len(self.requests)} to be answered")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -92,7 +89,7 @@ class ApprovalDecision:
     """What to ask, where that has not been asked by a twin of this turn."""
     approval: str = ""
     """The id of the approval that is used up by the call's start."""
-    standing: str = ""
+    remembered_rule: str = ""
     """What allows it for good instead."""
     note: str = ""
     """What the model is told of it: instead of a result, or above it."""
@@ -103,9 +100,9 @@ class ApprovalDecision:
 
 
 class Approver(Protocol):
-    """Where calls lie that a person has to allow."""
+    """Finds out whether a person has allowed a call that the policy wants a person to allow."""
 
-    async def rule(
+    async def decide(
         self, key: str, call: FunctionCall, verdict: Verdict, taint: Taint
     ) -> ApprovalDecision: ...
 
@@ -113,23 +110,43 @@ class Approver(Protocol):
 class DenyApprovals:
     """Deny what a person would have to allow: for an agent used as a library."""
 
-    async def rule(
+    async def decide(
         self, key: str, call: FunctionCall, verdict: Verdict, taint: Taint
     ) -> ApprovalDecision:
         reason = verdict.reason or "a person would have to allow it"
         return ApprovalDecision(verdict=replace(verdict, effect=Effect.DENY, reason=reason))
 
 
-class ResultInspector(Protocol):
-    """Who looks at what a call brought before a model sees it."""
+class ConfirmingApprover:
+    """Asks the user of the program: for an agent used as a library."""
 
-    async def look(self, key: str, call: FunctionCall, result: ToolResult) -> ToolResult: ...
+    def __init__(self, confirm: Callable[[FunctionCall, Verdict], bool | Awaitable[bool]]) -> None:
+        """`confirm` gets the call and why it is asked; it may be a coroutine function."""
+        self._confirm = confirm
+
+    async def decide(
+        self, key: str, call: FunctionCall, verdict: Verdict, taint: Taint
+    ) -> ApprovalDecision:
+        answer = self._confirm(call, verdict)
+        allowed = answer if isinstance(answer, bool) else await answer
+        if allowed:
+            # the call changes something, and a person allowed it once
+            allow = replace(verdict, effect=Effect.ALLOW)
+            return ApprovalDecision(verdict=allow, approval=key, asked=verdict.rule)
+        denied = replace(verdict, effect=Effect.DENY, reason="a person said no")
+        return ApprovalDecision(verdict=denied, asked=verdict.rule)
+
+
+class ResultInspector(Protocol):
+    """Inspects what a call brought before a model sees it."""
+
+    async def inspect(self, key: str, call: FunctionCall, result: ToolResult) -> ToolResult: ...
 
 
 class NoInspection:
     """Trust everything: for an agent used as a library on functions its own program registered."""
 
-    async def look(self, key: str, call: FunctionCall, result: ToolResult) -> ToolResult:
+    async def inspect(self, key: str, call: FunctionCall, result: ToolResult) -> ToolResult:
         return result
 
 
@@ -150,10 +167,10 @@ class _Plan:
     key: str
     call: FunctionCall
     verdict: Verdict | None = None
-    looks: bool = True
+    is_read_only: bool = True
     """It changes nothing, so it may run beside its neighbours and needs no durable record first."""
     repeatable: bool = True
-    """Running it again does no harm; whatever only looks is repeatable."""
+    """Running it again does no harm; a read-only call is always repeatable."""
     refusal: str = ""
     """Why it will not run; empty if it will."""
     started: bool = False
@@ -163,7 +180,7 @@ class _Plan:
     """Until a person has answered."""
     approval_request: ApprovalRequest | None = None
     approval: str = ""
-    standing: str = ""
+    remembered_rule: str = ""
     note: str = ""
     """What stands above its result."""
     asked: str = ""
@@ -176,7 +193,7 @@ class _Plan:
 
 @dataclass(frozen=True, kw_only=True)
 class ToolCallRunner:
-    """Everything needed to run calls for one run."""
+    """Runs the calls of one run: judged, journalled before they start, in order."""
 
     registry: FunctionRegistry
     executor: ToolExecutor
@@ -186,58 +203,61 @@ class ToolCallRunner:
     redact: Callable[[str], str] = str
     approver: Approver = field(default_factory=DenyApprovals)
     inspector: ResultInspector = field(default_factory=NoInspection)
-    stamp: Callable[[], Json] = dict
+    audit_fields: Callable[[], Json] = dict
     """What is written beside each verdict: which policy was in force, and in which sandbox calls
     ran.
     """
     tool_retries: int = 3
     tool_retry_delay: float = 1.0
 
-    async def act(
+    async def run(
         self,
         pending: Sequence[PendingCall],
         iteration: int,
-        note: Callable[[Step], None],
+        add_step: Callable[[Step], None],
         commit: Callable[[bool], Awaitable[None]],
         *,
         allowance: int | None = None,
         taint: Callable[[], Taint] = lambda: Taint.NONE,
         denials: int = 0,
     ) -> bool:
-        """Run the calls; neighbours that only look run beside each other, all others one by one.
+        """Run the calls; neighbours that are read-only run concurrently, all others one by one.
 
-        `note` adds a step to the run, `commit(durable)` makes all noted steps safe, `taint` tells
-        what the run has read by now, `denials` how many calls of it were denied before. Calls past
-        `allowance` are not run. Returns whether one was run that may not be run again: its result
-        has to be safe before anything follows. Raises Parked if some wait for a person; the others
-        are done then.
+        `add_step` adds a step to the run, `commit(durable)` makes all added steps safe. `taint`
+        returns the taint of the run now, `denials` says how many of its calls were denied. Calls
+        past `allowance` are not run.
+
+        Returns whether one was run that may not be run again: its result has to be safe before
+        anything follows. Raises ApprovalRequired if some wait for a person; the others are done
+        then.
         """
         plans = [
             await self._plan(each, taint(), allowed=allowance is None or place < allowance)
             for place, each in enumerate(pending)
         ]
-        plans = self._wearied(plans, denials)
+        plans = self._end_repeated_attempts(plans, denials)
         waiting = [plan for plan in plans if plan.waits]
-        once = False
+        ran_unrepeatable = False
         for batch in _batches([plan for plan in plans if not plan.waits]):
-            if (
-                batch[0].taint is not taint()
-            ):  # an earlier call of this turn has read what strangers wrote
-                judged = [await self._judged(plan, taint()) for plan in batch]
-                waiting += [plan for plan in judged if plan.waits]
-                batch = [plan for plan in judged if not plan.waits]
-            await self._run_all(batch, iteration, note, commit)
-            once = once or any(not plan.refusal and not plan.repeatable for plan in batch)
+            if batch[0].taint is not taint():  # an earlier call of this turn read strangers' words
+                decided = [await self._decide(plan, taint()) for plan in batch]
+                waiting += [plan for plan in decided if plan.waits]
+                batch = [plan for plan in decided if not plan.waits]
+            await self._run_all(batch, iteration, add_step, commit)
+            if any(not plan.refusal and not plan.repeatable for plan in batch):
+                ran_unrepeatable = True
         if waiting:
             await commit(False)
-            raise Parked([plan.approval_request for plan in waiting if plan.approval_request])
-        return once
+            raise ApprovalRequired(
+                [plan.approval_request for plan in waiting if plan.approval_request]
+            )
+        return ran_unrepeatable
 
     async def _run_all(
         self,
         batch: Sequence[_Plan],
         iteration: int,
-        note: Callable[[Step], None],
+        add_step: Callable[[Step], None],
         commit: Callable[[bool], Awaitable[None]],
     ) -> None:
         for plan in batch:
@@ -249,23 +269,23 @@ class ToolCallRunner:
                     plan.verdict,
                     repeatable=plan.repeatable,
                     taint=plan.taint,
-                    stamp=self.stamp()
+                    audit_fields=self.audit_fields()
                     | ({"approval": plan.approval} if plan.approval else {})
                     | ({"asked": plan.asked} if plan.asked else {}),
                 )
-                note(step)
+                add_step(step)
         running = [plan for plan in batch if not plan.refusal]
         if running:
-            await commit(any(not plan.looks for plan in running))
+            await commit(any(not plan.is_read_only for plan in running))
         results = await self._all([self._run(plan) for plan in batch])
-        sandbox = str(self.stamp().get("sandbox", "")) if running else ""
+        sandbox = str(self.audit_fields().get("sandbox", "")) if running else ""
         for plan, (result, seconds) in zip(batch, results, strict=True):
             step = result_step(
                 plan.key, plan.call, iteration, result, seconds, "" if plan.refusal else sandbox
             )
             if plan.offered is not None:
                 step.body["offered"] = list(plan.offered)
-            note(step)
+            add_step(step)
 
     @staticmethod
     async def _all(
@@ -293,34 +313,30 @@ class ToolCallRunner:
             names = ", ".join(offered) or "-"
             refusal = say("unknown_tool", language, tool=call.name, hint=hint, names=names)
             return replace(plan, refusal=refusal, offered=offered)
-        return await self._judged(plan, taint)
+        return await self._decide(plan, taint)
 
-    async def _judged(self, plan: _Plan, taint: Taint) -> _Plan:
-        """Return the plan with what the policy, and a person where one has to be asked, say of
-        it.
-        """
+    async def _decide(self, plan: _Plan, taint: Taint) -> _Plan:
+        """Return the plan with the verdict of the policy, and of a person who must be asked."""
         definition = self.registry.get_function(plan.call.name)
         if definition is None or (plan.verdict is None and plan.refusal):
             return replace(plan, taint=taint)
-        call, approval, standing, note, asked = plan.call, "", "", "", ""
+        call, approval, remembered_rule, note, asked = plan.call, "", "", "", ""
         verdict = self.policy.judge(
             call.name, call.arguments, routine=self.context.routine, tainted=bool(taint)
         )
         if verdict.effect is Effect.ASK:
-            if (
-                plan.started
-            ):  # by a policy that allowed it; what a person is asked about has not begun
+            if plan.started:  # under a policy that allowed it
                 return replace(
                     plan,
                     taint=taint,
                     verdict=verdict,
                     refusal=say("interrupted", self.context.language),
                 )
-            decision = await self.approver.rule(plan.key, call, verdict, taint)
-            verdict, approval, standing, note = (
+            decision = await self.approver.decide(plan.key, call, verdict, taint)
+            verdict, approval, remembered_rule, note = (
                 decision.verdict,
                 decision.approval,
-                decision.standing,
+                decision.remembered_rule,
                 decision.note,
             )
             asked = decision.asked
@@ -340,31 +356,31 @@ class ToolCallRunner:
                 refusal=note or self._denied(verdict),
                 asked=asked,
             )
-        looks = definition.read_only or self.policy.is_read_only(call.name, call.arguments)
+        is_read_only = definition.read_only or self.policy.is_read_only(call.name, call.arguments)
         return replace(
             plan,
             taint=taint,
             verdict=verdict,
             # what a person allowed was allowed once
-            looks=looks and not approval,
-            repeatable=(looks or definition.idempotent) and not approval,
+            is_read_only=is_read_only and not approval,
+            repeatable=(is_read_only or definition.idempotent) and not approval,
             approval=approval,
-            standing=standing,
+            remembered_rule=remembered_rule,
             note=note,
             asked=asked,
         )
 
-    def _wearied(self, plans: Sequence[_Plan], denials: int) -> list[_Plan]:
-        """Return the plans; from the third denial of a run on, the model is told to stop trying."""
-        said = []
+    def _end_repeated_attempts(self, plans: Sequence[_Plan], denials: int) -> list[_Plan]:
+        """From the third denial of a run on, tell the model to stop trying."""
+        answered = []
         for plan in plans:
             if plan.refusal and plan.verdict is not None and not plan.started:
                 denials += 1
-                if denials >= MOST_DENIALS:
+                if denials >= MAX_DENIALS:
                     enough = say("enough", self.context.language, count=denials)
                     plan = replace(plan, refusal=f"{plan.refusal} {enough}")
-            said.append(plan)
-        return said
+            answered.append(plan)
+        return answered
 
     def _denied(self, verdict: Verdict) -> str:
         language = self.context.language
@@ -376,7 +392,7 @@ class ToolCallRunner:
             return ToolResult(ok=False, text=self.redact(plan.refusal)), 0.0
         clock = asyncio.get_running_loop().time
         begin = clock()
-        allowed = plan.approval or plan.standing
+        allowed = plan.approval or plan.remembered_rule
         context = replace(self.context, tainted=bool(plan.taint), approved=allowed, call=plan.key)
         result = await self.executor.run(plan.call, context)
         for _ in range(self.tool_retries if plan.repeatable else 0):
@@ -387,25 +403,25 @@ class ToolCallRunner:
         seconds = clock() - begin
         text = self.redact(result.text)
         same = result.value is result.text  # as of every tool that returns a text
-        value = text if same else cleaned(result.value, self.redact)
+        value = text if same else redact_json(result.value, self.redact)
         would = self.redact(result.would)
         if text is not result.text or value is not result.value or would is not result.would:
             result = replace(result, text=text, value=value, would=would)
-        result = await self.inspector.look(plan.key, plan.call, result)
+        result = await self.inspector.inspect(plan.key, plan.call, result)
         if plan.note:
             result = replace(result, text=f"{plan.note}\n{result.text}")
         return result, seconds
 
 
-def cleaned(value: Any, redact: Callable[[str], str]) -> Any:
+def redact_json(value: Any, redact: Callable[[str], str]) -> Any:
     """Return a JSON value with the secrets in its strings taken out."""
     match value:
         case str():
             return redact(value)
         case dict():
-            return {key: cleaned(item, redact) for key, item in value.items()}
+            return {key: redact_json(item, redact) for key, item in value.items()}
         case list():
-            return [cleaned(item, redact) for item in value]
+            return [redact_json(item, redact) for item in value]
     return value
 
 
@@ -413,7 +429,7 @@ def _batches(plans: Sequence[_Plan]) -> list[list[_Plan]]:
     """Group neighbours that may run beside each other."""
     batches: list[list[_Plan]] = []
     for plan in plans:
-        if batches and plan.looks and batches[-1][-1].looks:
+        if batches and plan.is_read_only and batches[-1][-1].is_read_only:
             batches[-1].append(plan)
         else:
             batches.append([plan])

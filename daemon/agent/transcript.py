@@ -77,12 +77,12 @@ class Transcript:
         self.nudges = 0
         self.notes: list[str] = []
         """What a person should know of the answers."""
-        self.elsewhere = 0
+        self.subagent_tokens = 0
         """Tokens that sub-agents have used."""
-        self.heard: set[int] = set()
+        self.received_messages: set[int] = set()
         """The messages of people that came while it was under way, by their number in the journal.
         """
-        self.restarts = 0
+        self.compactions = 0
         """How often it began afresh because it had outgrown the model."""
         self.gathered: dict[str, Json] = {}
         """Results of the gather by call id."""
@@ -107,7 +107,7 @@ class Transcript:
             case StepKind.MESSAGE:
                 facts = facts_from(step.body)
                 if step.body.get("source") == "afresh":
-                    self.restarts += 1
+                    self.compactions += 1
                     facts = tuple(fact for message in self.messages for fact in message.facts)
                     del self.messages[1:]
                 images = tuple(image_from(each) for each in step.body.get("images", ()))
@@ -117,7 +117,7 @@ class Transcript:
                 self.notes += step.body.get("notes", ())
                 self.nudges += step.body.get("source") == "nudge"
                 if number := step.body.get("told"):
-                    self.heard.add(number)
+                    self.received_messages.add(number)
             case StepKind.FAILOVER:
                 self.provider = step.body["to"]
             case StepKind.LLM:
@@ -163,7 +163,7 @@ class Transcript:
         if step.iteration == 0:
             self.gathered[str(step.call_id)] = step.body
             return
-        self.elsewhere += step.body.get("spent", 0)
+        self.subagent_tokens += step.body.get("spent", 0)
         pending = self._open.pop(str(step.call_id))
         text = step.body["text"]
         if step.body.get("taint") and self.frozen and (boundary := self.frozen.get("boundary")):
@@ -314,16 +314,17 @@ def call_step(
     *,
     repeatable: bool,
     taint: Taint = Taint.NONE,
-    stamp: Json | None = None,
+    audit_fields: Json | None = None,
 ) -> Step:
-    """Return the step that stands before a call starts; `taint` is the run's, `stamp` what is
-    written beside.
+    """Return the step that is written before a call starts.
+
+    `taint` is the run's; `audit_fields` (policy in force, sandbox) are added to the body.
     """
     body: Json = {
         "tool": call.name,
         "arguments": call.arguments,
         "repeatable": repeatable,
-        **(stamp or {}),
+        **(audit_fields or {}),
     }
     if taint:
         body["taint"] = taint.value

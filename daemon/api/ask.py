@@ -10,7 +10,7 @@ from daemon.errors import Refused
 from daemon.models import new_id
 
 if TYPE_CHECKING:
-    from daemon.agent.conversations.conversations import RoutedMessage, Talk
+    from daemon.agent.conversations.conversations import Conversations, RoutedMessage
 
 
 class SaidView(RunView):
@@ -44,7 +44,7 @@ async def tell(api: ApiContext, *, id: str, text: str, event: str | None = None)
     return await _view(api, await _talk(api).tell(run, text, event=event or new_id()))
 
 
-def _talk(api: ApiContext) -> Talk:
+def _talk(api: ApiContext) -> Conversations:
     if api.talk is None:
         raise Refused("nobody can be spoken to here")
     return api.talk

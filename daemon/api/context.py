@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from daemon.telemetry.metrics import Metrics
 
 if TYPE_CHECKING:
-    from daemon.agent.conversations.conversations import Talk
+    from daemon.agent.conversations.conversations import Conversations
     from daemon.api.schemas import CheckView, ProcessView, ReloadView
     from daemon.definitions.routines.routine import Routine
     from daemon.memory.erasure.erasure import Forgetting
@@ -86,7 +86,7 @@ class ApiContext:
     """
     log_file: Path | None = None
     approvals: Approvals | None = None
-    talk: Talk | None = None
+    talk: Conversations | None = None
     memory: Memory | None = None
     budget_ledger: BudgetLedger | None = None
     forgetting: Forgetting | None = None

@@ -62,7 +62,7 @@ async def approve_rehearsal(api: ApiContext, *, id: str, caller: Caller) -> Rehe
 
 
 async def _told(api: ApiContext, run: str) -> RehearsalView:
-    told: RehearsalView = await _rehearsals(api).told(run)  # type: ignore[assignment]
+    told: RehearsalView = await _rehearsals(api).describe(run)  # type: ignore[assignment]
     return told
 
 

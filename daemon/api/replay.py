@@ -104,7 +104,7 @@ async def frozen(api: ApiContext, *, id: str, folder: str = "DIR") -> FrozenView
     `folder`.
     """
     run = await api.journal.get(id)
-    return FrozenView(run=run.id, files=dict(await _replays(api).frozen(run.id, folder)))
+    return FrozenView(run=run.id, files=dict(await _replays(api).freeze(run.id, folder)))
 
 
 def _replays(api: ApiContext) -> Replays:

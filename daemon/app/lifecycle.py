@@ -413,7 +413,7 @@ async def _left_over(app: App) -> list[Run]:
         if run.trigger == SUBAGENT:
             continue  # its parent takes it up again
         try:
-            routine = await app.host.routine_of(run)
+            routine = await app.run_context.routine_of(run)
         except DaemonError:
             going_on.append(run)  # `live` ends it and says why
             continue
@@ -426,9 +426,9 @@ async def _left_over(app: App) -> list[Run]:
         if run.event is not None or may_resume(schedule, run.slot, app.boot - alive):
             going_on.append(run)
         else:
-            from daemon.runs.run import give_up
+            from daemon.runs.run import end_abandoned
 
-            await give_up(run, routine, app.host)
+            await end_abandoned(run, routine, app.run_context)
     return going_on
 
 

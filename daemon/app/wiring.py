@@ -19,7 +19,7 @@ from zoneinfo import ZoneInfo
 import structlog
 
 from daemon import __version__
-from daemon.agent.conversations.conversations import ASK, Talk, routine_of
+from daemon.agent.conversations.conversations import ASK, Conversations, routine_of
 from daemon.api.context import Access, ApiContext
 from daemon.api.schemas import CheckView, ProcessView, ReloadView, fault_views, iso
 from daemon.app.memory import remember
@@ -90,7 +90,7 @@ from daemon.tools.registry import FunctionRegistry
 if TYPE_CHECKING:
     from daemon.definitions.config_overlay import Overlay
     from daemon.delivery.incidents.full_disk import Shortage
-    from daemon.runs.context import RunHost
+    from daemon.runs.context import RunContext
     from daemon.runs.rehearsal.rehearsals import Rehearsals
     from daemon.runs.replay.replays import Replays
     from daemon.runs.subagents import SubagentRunner
@@ -141,7 +141,7 @@ class App:
     targets: Targets
     outbox: Outbox
     approvals: Approvals
-    talk: Talk
+    talk: Conversations
     traces: Traces | None = None
     """Who is told of runs for OpenTelemetry, where somebody wants that."""
     boot: datetime
@@ -305,8 +305,8 @@ class App:
         most = self.config.daemon.max_concurrent
         return kind(self._live, max_concurrent=most, clock=self.clock.now, lane_of=self._lane_of)
 
-    def _talk(self) -> Talk:
-        return Talk(
+    def _talk(self) -> Conversations:
+        return Conversations(
             self.journal,
             self.memory,
             routine=lambda: routine_of(self.config),
@@ -496,19 +496,19 @@ class App:
         return self.place.secrets
 
     @cached_property
-    def host(self) -> RunHost:
+    def run_context(self) -> RunContext:
         """What runs find around themselves; like all that only they need, it is not there before
         READY without need.
         """
-        from daemon.runs.context import RunHost
+        from daemon.runs.context import RunContext
 
-        return RunHost(self, self.config.workspace_path(self.place.state))
+        return RunContext(self, self.config.workspace_path(self.place.state))
 
     @cached_property
     def delegation(self) -> SubagentRunner:
         from daemon.runs.subagents import SubagentRunner
 
-        return SubagentRunner(self.host)
+        return SubagentRunner(self.run_context)
 
     @cached_property
     def agent_routines(self) -> AgentRoutines:
@@ -521,7 +521,7 @@ class App:
             engine=self.engine,
             journal=self.journal,
             policy=lambda: self.policy,
-            maker_of=lambda run: self.host.routine_of(run),
+            maker_of=lambda run: self.run_context.routine_of(run),
             rules=lambda: self._routine_rules(self.config),
             reload=self._take_up_if_it_can_be,
             now=self.clock.now,
@@ -601,13 +601,13 @@ class App:
         self.approvals.wake()
 
     async def _live(self, run_id: str) -> Run | None:
-        from daemon.runs.run import live
+        from daemon.runs.run import supervise
 
         if self.fleet:  # what it was told elsewhere
             self.talk.inbox.put(await self.journal.told(run_id))
         try:
             with self.metrics.under_way():
-                run = await live(run_id, self.host)
+                run = await supervise(run_id, self.run_context)
         finally:
             if self.traces:
                 self.traces.look(run_id)
@@ -784,7 +784,7 @@ class App:
             words=self.engine.words,
             elsewhere=self.engine.elsewhere,
             wake_outbox=self.outbox.wake,
-            preview=lambda routine: self.host.preview(routine),
+            preview=lambda routine: self.run_context.preview(routine),
             replays=lambda: self.replays,
             rehearsals=lambda: self.rehearsals,
             metrics=self.metrics,

@@ -98,7 +98,7 @@ class InjectionInspector:
     ) -> None:
         self._run, self._journal, self._policy, self._language = run, journal, policy, language
 
-    async def look(self, key: str, call: FunctionCall, result: ToolResult) -> ToolResult:
+    async def inspect(self, key: str, call: FunctionCall, result: ToolResult) -> ToolResult:
         """Return the result as a model may see it, with what it does to the run."""
         taint = provenance(call.name, result.value)
         found = await self._check(call.name, result.text)

@@ -1,8 +1,7 @@
-"""What runs find around themselves: the models, hands for their calls, a prompt for their agent, a
-place in memory.
+"""What runs need of the daemon: models, tools, a prompt for their agent, memory, notices.
 
-`run.py` tells the life of a run and states what it needs (`run.Host`); here it is put together from
-the app's rooms.
+`run.py` tells the life of a run; the RunContext that it is given is made here, from the parts of
+the application.
 """
 
 from __future__ import annotations
@@ -19,8 +18,8 @@ from zoneinfo import ZoneInfo
 
 import structlog
 
-from daemon.agent.agent import Agent
-from daemon.agent.conversations.conversations import ASK, Talk
+from daemon.agent.agent import Agent, AgentOptions, AgentServices
+from daemon.agent.conversations.conversations import ASK, Conversations
 from daemon.agent.conversations.sessions import Past
 from daemon.agent.loop import LoopLimits
 from daemon.agent.prompt import Persona, PromptContext
@@ -64,10 +63,10 @@ from daemon.providers.pool import Providers
 from daemon.runs.approvals.approvals import Approvals
 from daemon.runs.approvals.approver import RunApprover
 from daemon.runs.approvals.notice import waiting_notice
-from daemon.runs.events import Events
+from daemon.runs.events import Events, end_of, waiting_of
 from daemon.runs.images import Pictures, look_at
-from daemon.runs.rehearsal.dry_run import REHEARSAL, DryRunToolExecutor, NobodyNeeded
-from daemon.runs.run import StepLog, StepRecorder
+from daemon.runs.recorder import StepLog, StepRecorder
+from daemon.runs.rehearsal.dry_run import REHEARSAL, DryRunToolExecutor, RehearsalApprover
 from daemon.sandbox.current import SandboxDetection
 from daemon.store.journal import Journal
 from daemon.store.runs import newest
@@ -85,16 +84,16 @@ from daemon.tools.reported_items import REPORT_ITEMS
 if TYPE_CHECKING:
     from daemon.runs.tracing import Traces
 
-ROOM_EVERY = (
-    30.0  # seconds between looks at a full disk: nothing tells us when somebody has made room
-)
-BEGUN = 256  # definitions kept parsed: those of the routines that run often
+# Nothing tells us when somebody has made room on a full disk.
+FULL_DISK_RETRY_SECONDS = 30.0
+MAX_PARSED_DEFINITIONS = 256  # kept in memory: those of the routines that run often
 log = structlog.get_logger()
 
 
 class RunServices(Protocol):
-    """The parts of the app that runs use; config, policy and providers may be others after a
-    reload.
+    """The parts of the application that runs use.
+
+    They are read at each use: a reload replaces config, policy and providers.
     """
 
     @property
@@ -120,16 +119,16 @@ class RunServices(Protocol):
     targets: Targets
     outbox: Outbox
     approvals: Approvals
-    talk: Talk
+    talk: Conversations
     servers: Servers
     traces: Traces | None
 
     def catalog(self) -> SkillCatalog:
-        """Read the skills there are now."""
+        """Return the skills as they are on disk now."""
 
 
 class Preview(NamedTuple):
-    """What a run would be told."""
+    """What the model of a run would be told."""
 
     sections: Mapping[str, str]
     functions: Sequence[Json]
@@ -137,84 +136,123 @@ class Preview(NamedTuple):
     model: str
 
 
-class _PolicyInForce:
-    """The policy as it is at each call, not as it was when the run began."""
+class _CurrentPolicy:
+    """Judges each call by the policy that is in force at that moment, not when the run began."""
 
-    def __init__(self, rooms: RunServices) -> None:
-        self._rooms = rooms
+    def __init__(self, services: RunServices) -> None:
+        self._services = services
 
     def judge(self, tool: str, arguments: Json, *, routine: str, tainted: bool = False) -> Verdict:
-        return self._rooms.policy.judge(tool, arguments, routine=routine, tainted=tainted)
+        return self._services.policy.judge(tool, arguments, routine=routine, tainted=tainted)
 
     def is_read_only(self, tool: str, arguments: Json) -> bool:
-        return self._rooms.policy.is_read_only(tool, arguments)
+        return self._services.policy.is_read_only(tool, arguments)
 
 
-class RunHost:
-    """The host of all runs of this process."""
+class _RunEvents:
+    """Publishes what happens while a run is under way, to those who follow it."""
 
-    def __init__(self, rooms: RunServices, workspace: Path) -> None:
-        self._rooms, self._workspace = rooms, workspace
+    def __init__(self, run: Run, events: Events, outages: Outages) -> None:
+        self._run, self._events, self._outages = run, events, outages
+
+    @property
+    def wants_deltas(self) -> bool:
+        return self._events.watched(self._run.id)
+
+    def emit(self, event: Json) -> None:
+        if event["type"] == "failed_over":
+            self._outages.failed(event["from"], event["reason"])
+        self._events.publish(self._run.id, {"routine": self._run.routine, **event})
+
+
+class RunContext:
+    """What the runs of this process share; see `run.py` for how it is used."""
+
+    def __init__(self, services: RunServices, workspace: Path) -> None:
+        self._services, self._workspace = services, workspace
         self._pings: set[asyncio.Task[None]] = set()
-        self._executor = ToolExecutor(rooms.registry)
-        self._held_back = DryRunToolExecutor(rooms.registry, lambda: rooms.policy)
-        self._policy = _PolicyInForce(rooms)
-        self._begun: dict[str, Routine] = {}
-        self._accounts = WeakValueDictionary[str, RunBudget]()
-        """Of the runs under way."""
+        self._executor = ToolExecutor(services.registry)
+        self._dry_run_executor = DryRunToolExecutor(services.registry, lambda: services.policy)
+        self._policy = _CurrentPolicy(services)
+        self._definitions: dict[str, Routine] = {}
+        self._budgets = WeakValueDictionary[str, RunBudget]()
+        """The budgets of the runs under way, by run."""
         self.backoff = LoopLimits().backoff
-        """Seconds before a model is asked a second time; tests have less patience."""
-        self.room_every = ROOM_EVERY
-        self.journal, self.events, self.owner = rooms.journal, rooms.events, rooms.owner
+        """Seconds before a model is asked a second time; tests set less."""
+        self.full_disk_retry = FULL_DISK_RETRY_SECONDS
+        self.journal, self.events, self.owner = services.journal, services.events, services.owner
 
     @cached_property
     def _gate(self) -> ToolExecutor:
-        """What runs the commands of gates; made for the first one, as few routines have any."""
-        rooms, registry = self._rooms, FunctionRegistry()
+        """Runs the commands of gates; made when first needed, as few routines have any."""
+        services, registry = self._services, FunctionRegistry()
         shell.register_for_gates(
             registry,
-            lambda: rooms.policy,
-            sandbox=rooms.sandbox_detection.sandbox,
-            zone=rooms.zone.key,
+            lambda: services.policy,
+            sandbox=services.sandbox_detection.sandbox,
+            zone=services.zone.key,
         )
         return ToolExecutor(registry)
 
     @property
     def zone(self) -> str:
-        return self._rooms.zone.key
+        return self._services.zone.key
 
     def now(self) -> datetime:
-        return self._rooms.clock.now()
+        return self._services.clock.now()
 
     def redact(self, text: str) -> str:
-        return self._rooms.secrets.redact(text)
+        return self._services.secrets.redact(text)
 
-    async def end_children(self, run: Run) -> None:
+    async def cancel_subagents(self, run: Run, routine: Routine) -> None:
         """Cancel what is left of a run's sub-agents."""
+        if SUBAGENT not in routine.run.tools:
+            return
         for child in await self.journal.children(SUBAGENT, run.id):
             await self.journal.request_cancel(child.id)
 
-    def wake_outbox(self) -> None:
-        self._rooms.outbox.wake()
+    def announce_end(self, run: Run) -> None:
+        """Tell followers, the outbox and the log that a run has ended. Call it after the commit."""
+        self.events.publish(run.id, end_of(run))
+        self._services.outbox.wake()
+        log.info(
+            "run.finished",
+            status=run.status.value,
+            detail=run.detail,
+            tokens=run.usage.total,
+            silent=run.silent,
+        )
 
-    def ping(self, target: str, run: Run) -> None:
-        """Tell a dead man's switch that a run starts; nobody waits for that, and its end is told
-        with care.
+    def announce_wait(self, run: Run, tools: str) -> None:
+        """Tell followers, the outbox and the log that a run waits for a person to allow `tools`."""
+        self._services.outbox.wake()
+        if run.status is Status.WAITING:  # else the person has answered meanwhile
+            self.events.publish(run.id, waiting_of(run))
+            self._services.approvals.wake()  # the question expires some day
+            log.info("run.waiting", tools=tools)
+
+    async def ping_started(self, run: Run, routine: Routine) -> None:
+        """Tell the routine's dead man's switch that its run starts, once the claim is durable.
+
+        Only the first attempt of a run that is no rehearsal is told. Nobody waits for the ping; one
+        that fails is logged. Raises Fenced and StoreFull if the claim was not written.
         """
+        target = routine.ping
+        if target is None or run.attempt != 1 or run.trigger == REHEARSAL:
+            return
+        await self.journal.sure(run)
         task = asyncio.create_task(
-            self._rooms.targets.started(target, run), name=f"ping of {target}"
+            self._services.targets.started(target, run), name=f"ping of {target}"
         )
         self._pings.add(task)
         task.add_done_callback(self._pings.discard)
 
-    async def sandbox(self) -> str:
-        return (await self._rooms.sandbox_detection.sandbox()).level
-
-    def wake_approvals(self) -> None:
-        self._rooms.approvals.wake()
+    async def sandbox_level(self) -> str:
+        """Return how well programs are confined, as `Run.sandbox` says it."""
+        return (await self._services.sandbox_detection.sandbox()).level
 
     def waiting_notice(
-        self, run: Run, routine: Routine, petitions: Sequence[ApprovalRequest], until: datetime
+        self, run: Run, routine: Routine, requests: Sequence[ApprovalRequest], until: datetime
     ) -> WaitingNotice:
         """Word what people are told when the run starts to wait for them.
 
@@ -222,7 +260,7 @@ class RunHost:
         `[incidents] to`. A file is left out, as it would stand where the report belongs, and so is
         a dead man's switch, which no person reads.
         """
-        config = self._rooms.config
+        config = self._services.config
         kinds = {name: target.kind for name, target in config.targets.items()}
         names = [
             *(place.to for place in routine.deliver if "waiting" in place.on),
@@ -231,49 +269,45 @@ class RunHost:
         targets = [name for name in names if kinds.get(name, name) not in ("file", "ping")]
         zone = ZoneInfo(routine.trigger.timezone or self.zone)
         return waiting_notice(
-            run, petitions, targets, until=until.astimezone(zone), redact=self.redact
+            run, requests, targets, until=until.astimezone(zone), redact=self.redact
         )
 
     async def routine_of(self, run: Run) -> Routine:
-        """Return the routine as the run began it; DaemonError if another version wrote what this
-        one cannot read.
+        """Return the routine as the run began it, with its MCP servers connected.
+
+        Raises DaemonError if another version of agentd wrote what this one cannot read.
         """
-        if known := self._begun.get(
-            run.definition
-        ):  # the name of a definition is the hash of its text
-            await self._rooms.servers.ready(_tools_of(known))
-            return known
-        try:
-            routine = Routine.restore(await self.journal.definition(run.definition))
-        except ValueError as error:
-            problem = str(error).splitlines()[0]
-            raise DaemonError(
-                f"the definition this run began with cannot be read by this version: {problem}"
-            ) from None
-        if len(self._begun) >= BEGUN:
-            self._begun.clear()
-        self._begun[run.definition] = routine
-        await self._rooms.servers.ready(_tools_of(routine))
+        routine = self._definitions.get(run.definition)  # the key is the hash of the definition
+        if routine is None:
+            try:
+                routine = Routine.restore(await self.journal.definition(run.definition))
+            except ValueError as error:
+                problem = str(error).splitlines()[0]
+                raise DaemonError(
+                    f"the definition this run began with cannot be read by this version: {problem}"
+                ) from None
+            if len(self._definitions) >= MAX_PARSED_DEFINITIONS:
+                self._definitions.clear()
+            self._definitions[run.definition] = routine
+        await self._services.servers.ready(_tools_of(routine))
         return routine
 
-    def hands_for(self, run: Run, routine: Routine) -> ToolCallRunner:
-        """Return hands that gather: every tool there is, as far as the policy allows it."""
+    def call_runner_for(self, run: Run, routine: Routine) -> ToolCallRunner:
+        """Return what runs gather steps: every tool there is, as far as the policy allows it."""
         return ToolCallRunner(
-            registry=self._rooms.registry,
-            executor=self._held_back if run.trigger == REHEARSAL else self._executor,
+            registry=self._services.registry,
+            executor=self._executor_for(run),
             policy=self._policy,
             context=self._tool_context(run, routine),
-            offered=self._rooms.registry.names(),
+            offered=self._services.registry.names(),
             redact=self.redact,
             approver=self._approver(run),
             inspector=self._inspector(run),
-            stamp=self._stamp,
+            audit_fields=self._audit_fields,
         )
 
-    def hands_for_gate(self, run: Run, routine: Routine) -> ToolCallRunner:
-        """Return hands for the command of a gate: judged like any call of the shell, but they tell
-        the exit code.
-        """
+    def gate_call_runner_for(self, run: Run, routine: Routine) -> ToolCallRunner:
+        """Return what runs the command of a gate: the shell, whose result is the exit code."""
         return ToolCallRunner(
             registry=self._gate.registry,
             executor=self._gate,
@@ -282,105 +316,105 @@ class RunHost:
             offered=self._gate.registry.names(),
             redact=self.redact,
             approver=self._approver(run),
-            stamp=self._stamp,
+            audit_fields=self._audit_fields,
         )
 
     async def agent_for(
-        self, run: Run, routine: Routine, record: StepLog, deadline: float
+        self, run: Run, routine: Routine, recorder: StepLog, deadline: float
     ) -> Agent:
         """Return the agent of this run; one that was begun goes on from its steps."""
-        spec, rooms = routine.run, self._rooms
+        spec, services = routine.run, self._services
         provider, *fallback = self._metered(run, routine)
-        always = (
-            []
-            if run.trigger == ASK
-            else ["finish"]
-            if routine.dedupe is None
-            else ["finish", REPORT_ITEMS]
+        offered = self._offered_tools(run, routine)
+        # facts that were gathered before are steps, too
+        is_new = not any(step.kind is StepKind.PROMPT for step in recorder.steps)
+        catalog: SkillCatalog | None = None
+        if spec.mode == "agent" and (spec.skills or run.trigger == ASK):
+            catalog = await asyncio.to_thread(services.catalog)
+            if catalog.skills and "skill" not in offered:
+                offered = [*offered, "skill"]
+        past = await services.talk.history(run) if run.trigger == ASK and is_new else Past()
+        prompt_context = await self._prompt_context(run, routine, offered, is_new=is_new)
+        max_tool_calls = min(
+            spec.max_tool_calls, services.policy.limits_for(routine.under).tool_calls
         )
-        offered = rooms.registry.names([*spec.tools, *always]) if spec.mode == "agent" else []
-        offered = [tool for tool in offered if tool != REPORT_ITEMS or tool in always]
-        offered = [
-            tool
-            for tool in offered
-            if tool not in BY_NAME or rooms.policy.names(tool, routine.under)
-        ]
-        # the facts gathered before are steps, too
-        fresh = not any(step.kind is StepKind.PROMPT for step in record.steps)
-        catalog = (
-            await asyncio.to_thread(rooms.catalog)
-            if spec.mode == "agent" and (spec.skills or run.trigger == ASK)
-            else None
-        )
-        if catalog and catalog.skills and "skill" not in offered:
-            offered = [*offered, "skill"]
-        past = await rooms.talk.history(run) if run.trigger == ASK and fresh else Past()
         return Agent(
             provider,
-            rooms.registry,
-            rooms.memory if spec.memory != "none" else None,
-            self._policy,
-            record,
-            context=with_skills(
-                await self._prompt(run, routine, offered, fresh=fresh), catalog, spec.skills
-            ),
-            tool_context=self._tool_context(run, routine, record.steps),
-            offered=offered,
-            required_tools=spec.required_tools,
-            limits=LoopLimits(
-                max_iterations=spec.max_iterations,
-                max_tool_calls=min(
-                    spec.max_tool_calls, rooms.policy.limits_for(routine.under).tool_calls
+            services.registry,
+            options=AgentOptions(
+                prompt_context=with_skills(prompt_context, catalog, spec.skills),
+                offered_tools=offered,
+                required_tools=spec.required_tools,
+                limits=LoopLimits(
+                    max_iterations=spec.max_iterations,
+                    max_tool_calls=max_tool_calls,
+                    tokens=spec.budget.tokens,
+                    temperature=spec.temperature,
+                    max_tokens=spec.max_tokens,
+                    tool_retries=spec.tool_retries,
+                    tool_retry_delay=spec.tool_retry_delay.total_seconds(),
+                    on_rate_limit=spec.on_rate_limit,
+                    backoff=self.backoff,
                 ),
-                tokens=spec.budget.tokens,
-                temperature=spec.temperature,
-                max_tokens=spec.max_tokens,
-                tool_retries=spec.tool_retries,
-                tool_retry_delay=spec.tool_retry_delay.total_seconds(),
-                on_rate_limit=spec.on_rate_limit,
-                backoff=self.backoff,
+                deadline=deadline,
+                earlier_messages=past.said,
+                taint=worse(
+                    await self._initial_taint(run), Taint.TAINTED if past.tainted else Taint.NONE
+                ),
+                tool_context=self._tool_context(run, routine, recorder.steps),
             ),
-            fallback=fallback,
-            steps=record.steps,
-            deadline=deadline,
-            emit=lambda event: self._emit(run, event),
-            redact=self.redact,
-            approver=self._approver(run),
-            inspector=self._inspector(run),
-            stamp=self._stamp,
-            taint=worse(await self._taint(run), Taint.TAINTED if past.tainted else Taint.NONE),
-            said=past.said,
-            executor=self._held_back if run.trigger == REHEARSAL else self._executor,
-            inbox=rooms.talk.inbox,
-            watched=lambda: self.events.watched(run.id),
-            skills=catalog if spec.skills == "auto" else None,
+            services=AgentServices(
+                fallback=fallback,
+                memory=services.memory if spec.memory != "none" else None,
+                policy=self._policy,
+                step_writer=recorder,
+                executor=self._executor_for(run),
+                approver=self._approver(run),
+                inspector=self._inspector(run),
+                messages=services.talk.inbox,
+                skills=catalog if spec.skills == "auto" else None,
+                events=_RunEvents(run, self.events, services.outages),
+                redact=self.redact,
+                audit_fields=self._audit_fields,
+            ),
+            steps=recorder.steps,
         )
 
-    def _emit(self, run: Run, event: Json) -> None:
-        if event["type"] == "failed_over":
-            self._rooms.outages.failed(event["from"], event["reason"])
-        self.events.publish(run.id, {"routine": run.routine, **event})
+    def _offered_tools(self, run: Run, routine: Routine) -> list[str]:
+        """Return the names of the tools that the model of a run is offered."""
+        if routine.run.mode != "agent":
+            return []
+        policy, registry = self._services.policy, self._services.registry
+        always: list[str] = []  # tools by which a routine ends and reports, asked for or not
+        if run.trigger != ASK:
+            always = ["finish", REPORT_ITEMS] if routine.dedupe else ["finish"]
+        names = registry.names([*routine.run.tools, *always])
+        return [
+            name
+            for name in names
+            if (name != REPORT_ITEMS or name in always)
+            and (name not in BY_NAME or policy.names(name, routine.under))
+        ]
 
-    async def pictures(self, routine: Routine, run: Run, given: Json | None) -> Pictures:
-        """Return the pictures that the routine wants its model to see, as far as the policy allows
-        them.
-        """
-        landed = given["paths"] if run.trigger == "watch" and given else ()
+    def _executor_for(self, run: Run) -> ToolExecutor:
+        return self._dry_run_executor if run.trigger == REHEARSAL else self._executor
+
+    async def pictures_for(self, run: Run, routine: Routine, event_input: Json | None) -> Pictures:
+        """Return the pictures that the routine's model is to see, as far as the policy allows."""
+        landed = event_input["paths"] if run.trigger == "watch" and event_input else ()
         return await asyncio.to_thread(
-            look_at, routine.run.media, landed, policy=self._rooms.policy, routine=routine.under
+            look_at, routine.run.media, landed, policy=self._services.policy, routine=routine.under
         )
 
-    async def _taint(self, run: Run) -> Taint:
-        """Return what of strangers a run has in it before its first step: a sub-agent has what its
-        parent had.
-        """
+    async def _initial_taint(self, run: Run) -> Taint:
+        """Return the taint of a run before its first step: a sub-agent has its parent's."""
         if run.trigger != SUBAGENT:
             return run.taint
-        given: Json = await self.journal.input_of(run.id) or {}
-        return worse(run.taint, Taint.TAINTED if given.get("tainted") else Taint.NONE)
+        run_input: Json = await self.journal.input_of(run.id) or {}
+        return worse(run.taint, Taint.TAINTED if run_input.get("tainted") else Taint.NONE)
 
     async def preview(self, routine: Routine) -> Preview:
-        """Return what a run of the routine would be told now, without running it."""
+        """Return what the model of a run of the routine would be told now; no model is asked."""
         now = self.now()
         run = Run(
             id=new_id(),
@@ -392,72 +426,71 @@ class RunHost:
             event="preview",
             goal=routine.run.prompt,
         )
-        await self._rooms.servers.ready(_tools_of(routine))
-        record = StepRecorder(self.journal, run, self.events, ())
-        agent = await self.agent_for(run, routine, record, asyncio.get_running_loop().time())
+        await self._services.servers.ready(_tools_of(routine))
+        recorder = StepRecorder(self.journal, run, self.events)
+        agent = await self.agent_for(run, routine, recorder, asyncio.get_running_loop().time())
         return Preview(*agent.preview(), agent.provider.name, agent.provider.model_name)
 
     def _metered(self, run: Run, routine: Routine) -> list[LLMProvider]:
-        """Return the models that a run may ask, each behind the meter of this run."""
-        rooms = self._rooms
-        account = self._accounts.get(run.id)
-        if account is None:
-            # what a sub-agent spends, its parent spends
-            parent = (
-                self._accounts.get((run.event or "").partition("/")[0])
-                if run.trigger == SUBAGENT
-                else None
-            )
-            account = RunBudget(
+        """Return the models that a run may ask, in order, each with the budget of the run."""
+        services, budget = self._services, self._budgets.get(run.id)
+        if budget is None:
+            parent: RunBudget | None = None
+            if run.trigger == SUBAGENT:  # what a sub-agent spends, its parent spends
+                parent = self._budgets.get((run.event or "").partition("/")[0])
+            budget = RunBudget(
                 run=run.id, routine=run.routine, budget=routine.run.budget, parent=parent
             )
-            self._accounts[run.id] = account
-        chain: list[LLMProvider] = [
-            provider
-            if provider.kind == "offline"
-            else MeteredProvider(provider, budget_ledger=rooms.budget_ledger, account=account)
-            for provider in rooms.providers.chain(routine)
-        ]
-        if rooms.traces is None:
-            return chain
-        from daemon.providers.traced import Traced
+            self._budgets[run.id] = budget
+        providers: list[LLMProvider] = []
+        for provider in services.providers.chain(routine):
+            if provider.kind == "offline":
+                providers.append(provider)
+                continue
+            metered: LLMProvider = MeteredProvider(
+                provider, budget_ledger=services.budget_ledger, account=budget
+            )
+            if services.traces is not None:
+                from daemon.providers.traced import Traced
 
-        return [
-            each if each.kind == "offline" else Traced(each, traces=rooms.traces, run=run)
-            for each in chain
-        ]
+                metered = Traced(metered, traces=services.traces, run=run)
+            providers.append(metered)
+        return providers
 
     def trace(self, run: str) -> None:
-        """Tell OpenTelemetry of a run that has ended, where somebody wants that."""
-        if self._rooms.traces:
-            self._rooms.traces.look(run)
+        """Export the spans of a run that has ended, where `[otel]` asks for them."""
+        if self._services.traces:
+            self._services.traces.look(run)
 
-    def _approver(self, run: Run) -> RunApprover | DenyApprovals | NobodyNeeded:
+    def _approver(self, run: Run) -> RunApprover | DenyApprovals | RehearsalApprover:
         if run.trigger == SUBAGENT:
-            return DenyApprovals()  # whoever it works for cannot wait with it
+            return DenyApprovals()  # its parent cannot wait with it
         if run.trigger == REHEARSAL:
-            return NobodyNeeded()
+            return RehearsalApprover()
         return RunApprover(
             run,
             self.journal,
-            lambda: self._rooms.policy,
-            self._rooms.approvals.calls,
-            self._rooms.approvals.remembered,
+            lambda: self._services.policy,
+            self._services.approvals.calls,
+            self._services.approvals.remembered,
             now=self.now,
-            language=self._rooms.config.agent.language,
+            language=self._services.config.agent.language,
         )
 
     def _inspector(self, run: Run) -> InjectionInspector:
         return InjectionInspector(
             run,
             self.journal,
-            lambda: self._rooms.policy,
-            language=self._rooms.config.agent.language,
+            lambda: self._services.policy,
+            language=self._services.config.agent.language,
         )
 
-    def _stamp(self) -> Json:
-        known = self._rooms.sandbox_detection.known
-        return {"policy": self._rooms.policy.hash, **({"sandbox": known.level} if known else {})}
+    def _audit_fields(self) -> Json:
+        """Return what is written beside each call: the policy in force, and the sandbox."""
+        fields: Json = {"policy": self._services.policy.hash}
+        if sandbox := self._services.sandbox_detection.known:
+            fields["sandbox"] = sandbox.level
+        return fields
 
     def _tool_context(self, run: Run, routine: Routine, steps: Sequence[Step] = ()) -> ToolContext:
         results = [step.body for step in steps if step.kind is StepKind.RESULT]
@@ -466,127 +499,133 @@ class RunHost:
             # the routine's own name: a sub-agent has no more rights than whom it works for
             routine=routine.under,
             workspace=self._workspace,
-            language=self._rooms.config.agent.language,
+            language=self._services.config.agent.language,
             dedupe=routine.dedupe.key if routine.dedupe else "",
             programs=ProgramTime(
                 sum(body["seconds"] for body in results if body["tool"] in PROGRAMS)
             ),
         )
 
-    async def _prompt(
-        self, run: Run, routine: Routine, offered: Sequence[str], *, fresh: bool
+    async def _prompt_context(
+        self, run: Run, routine: Routine, offered: Sequence[str], *, is_new: bool
     ) -> PromptContext:
-        """Return what the prompt is made of; the prompt of a resumed run is in its journal and
-        costs nothing here.
+        """Return what the prompt is rendered from.
+
+        The prompt of a resumed run is in its journal already, so memory is not read for it.
         """
-        rooms, who = self._rooms, self._rooms.config.agent
+        services, agent = self._services, self._services.config.agent
         context = PromptContext(
             persona=Persona(
-                name=who.name, user_name=who.user_name, persona=who.persona, language=who.language
+                name=agent.name,
+                user_name=agent.user_name,
+                persona=agent.persona,
+                language=agent.language,
             ),
             workspace=self._workspace,
             now=self.now(),
-            zone=ZoneInfo(routine.trigger.timezone) if routine.trigger.timezone else rooms.zone,
+            zone=ZoneInfo(routine.trigger.timezone) if routine.trigger.timezone else services.zone,
             routine="" if run.trigger == ASK else routine.name,
             silent_token=routine.run.silent_token or "",
             sections=routine.run.sections,
         )
-        if not fresh:
+        if not is_new:
             return context
-        alone = run.trigger in (ASK, SUBAGENT)  # the runs before it have nothing to do with it
-        told, last = (
-            Briefing("", "", tainted=False),
-            None if alone else self.journal.latest(run.about, before=run.id),
-        )
-        unknown = not (alone or last)
+        briefing, previous = Briefing("", "", tainted=False), None
+        has_previous = run.trigger not in (ASK, SUBAGENT)
+        if has_previous:
+            previous = self.journal.latest(
+                run.about, before=run.id
+            )  # where it ended in this process
+        must_look = has_previous and previous is None
         if routine.run.memory != "none":
-            key, look = (
+            look = newest(run.about, {Status.SUCCEEDED}, run.id)
+            briefing = await services.memory.briefing(
+                run.goal,
                 f"routine:{routine.name}:approach",
-                newest(run.about, {Status.SUCCEEDED}, run.id),
+                exclude_run=run.id,
+                beside=look if must_look else None,
             )
-            told = await rooms.memory.briefing(
-                run.goal, key, exclude_run=run.id, beside=look if unknown else None
+            previous = briefing.beside if must_look else previous
+        elif must_look:
+            previous = await self.journal.last(
+                run.about, statuses={Status.SUCCEEDED}, before=run.id
             )
-            last = told.beside if unknown else last
-        elif unknown:
-            last = await self.journal.last(run.about, statuses={Status.SUCCEEDED}, before=run.id)
-        scheduled = run.event is None
+        is_scheduled = run.event is None
+        language = agent.language
         return replace(
             context,
-            slot=run.slot if scheduled else None,
-            lateness=(context.now - run.slot).total_seconds() if scheduled else 0.0,
-            was_down=run.slot < rooms.boot,
-            policy=rooms.policy.summary(routine.under, offered, language=who.language)
+            slot=run.slot if is_scheduled else None,
+            lateness=(context.now - run.slot).total_seconds() if is_scheduled else 0.0,
+            was_down=run.slot < services.boot,
+            policy=services.policy.summary(routine.under, offered, language=language)
             if offered
             else "",
             identity=self._identity(),
-            previous_report=(last.report or "") if last else "",
-            previous_at=last.ended if last else None,
-            recalled=told.recalled,
-            approach=told.kept,
+            previous_report=(previous.report or "") if previous else "",
+            previous_at=previous.ended if previous else None,
+            recalled=briefing.recalled,
+            approach=briefing.kept,
             taint=worse(
-                Taint.TAINTED if told.tainted else Taint.NONE, last.taint if last else Taint.NONE
+                Taint.TAINTED if briefing.tainted else Taint.NONE,
+                previous.taint if previous else Taint.NONE,
             ),
         )
 
     def _identity(self) -> str:
-        """Return the owner's own words on who the agent is; small files, read anew as they may be
-        edited any time.
-        """
-        found = self._rooms.config.identity_paths
-        return "\n\n".join(path.read_text("utf-8").strip() for path in found if path.is_file())
+        """Return the owner's own words on who the agent is, as the files say them now."""
+        paths = self._services.config.identity_paths
+        return "\n\n".join(path.read_text("utf-8").strip() for path in paths if path.is_file())
 
     async def archive(
         self, run: Run, routine: Routine, reply: Reply, steps: Sequence[Step]
     ) -> Usage:
-        """Remember the run, if its routine wants that; return what a model's summary of it cost.
+        """Archive the run in memory, if its routine says so; return what a summary by a model used.
 
-        What is kept is committed with the end of the run, which is written next, or before it.
+        What is archived is committed with the end of the run, which is written next, or before it.
         """
         if routine.run.memory != "recall+store" or run.trigger == REHEARSAL:
             return Usage()
-        now, memory = self.now(), self._rooms.memory
-        pieces = archive.segments(run.goal, steps, now)
-        everything = "\n".join([piece.text for piece in pieces])
-        if self.redact(everything) != everything:  # seldom: steps are kept without secrets
-            pieces = [replace(piece, text=self.redact(piece.text)) for piece in pieces]
-        told = (
-            await self._summary(run, routine, reply, pieces)
-            if self._rooms.config.memory.summarise
-            else None
-        )
-        if told:
-            pieces = with_summary(pieces, self.redact(told.content))
-        kept = memory.archive(
+        now, memory = self.now(), self._services.memory
+        segments = archive.segments(run.goal, steps, now)
+        text = "\n".join([segment.text for segment in segments])
+        if self.redact(text) != text:  # seldom: steps are written without secrets
+            segments = [replace(each, text=self.redact(each.text)) for each in segments]
+        summary: LLMResponse | None = None
+        if self._services.config.memory.summarise:
+            summary = await self._summarise(run, routine, reply, segments)
+        if summary:
+            segments = with_summary(segments, self.redact(summary.content))
+        write = memory.archive(
             run=run.id,
             routine=run.routine,
             goal=run.goal,
             status=reply.status.value,
-            segments=pieces,
+            segments=segments,
             started=run.started or now,
             ended=now,
-            line=self.redact(archive.conversation_item(run, reply, summary_of(pieces))),
+            line=self.redact(archive.conversation_item(run, reply, summary_of(segments))),
             tainted=bool(run.taint),
         )
-        kept.add_done_callback(_tell_if_lost)
-        return told.usage if told else Usage()
+        write.add_done_callback(_log_if_lost)
+        return summary.usage if summary else Usage()
 
-    async def _summary(
-        self, run: Run, routine: Routine, reply: Reply, pieces: Sequence[Segment]
+    async def _summarise(
+        self, run: Run, routine: Routine, reply: Reply, segments: Sequence[Segment]
     ) -> LLMResponse | None:
-        """Ask the model that answered for a summary, where there is one, something to sum up and
-        budget left.
+        """Ask the model that answered for a summary of the run.
+
+        Returns None where there is nothing to sum up, no budget left or no answer in time.
         """
-        chain = self._metered(run, routine)
-        provider = next((each for each in chain if each.name == run.provider), chain[0])
+        providers = self._metered(run, routine)
+        provider = next((each for each in providers if each.name == run.provider), providers[0])
         if (
             provider.kind == "offline"
             or reply.silent
             or reply.status is not Status.SUCCEEDED
-            or len(pieces) < 2
+            or len(segments) < 2
         ):
             return None
-        messages = question(run.routine, pieces, self._rooms.config.agent.language)
+        messages = question(run.routine, segments, self._services.config.agent.language)
         budget = routine.run.budget.tokens
         if budget and reply.usage.total + estimate(messages[0].content) + ANSWER_TOKENS > budget:
             return None
@@ -600,26 +639,27 @@ class RunHost:
             return None
 
 
-def _tell_if_lost(kept: asyncio.Future[bool]) -> None:
-    """Log why a run was not archived: it has ended as it did all the same."""
-    if not kept.cancelled() and (error := kept.exception()):
+def _log_if_lost(write: asyncio.Future[bool]) -> None:
+    """Log why a run was not archived; its end is not changed by that."""
+    if not write.cancelled() and (error := write.exception()):
         log.error("memory.not_archived", exc_info=error)
 
 
 def with_skills(
-    context: PromptContext, catalog: SkillCatalog | None, wanted: str | Sequence[str]
+    context: PromptContext, catalog: SkillCatalog | None, selection: str | Sequence[str]
 ) -> PromptContext:
-    """Return what a prompt is made of with the skills it is to know: those that are always there,
-    and those named.
+    """Return the context with the guides of the skills that are always there and of those named.
+
+    `selection` is the routine's `skills`: names, or "auto" for those that the model chooses.
     """
     if catalog is None or not catalog.skills:
         return context
-    named = [] if isinstance(wanted, str) else list(wanted)
+    named = [] if isinstance(selection, str) else list(selection)
     always = [name for name, skill in catalog.skills.items() if skill.always]
-    catalogue = catalog.catalogue(None if wanted == "auto" or not named else named)
+    catalogue = catalog.catalogue(None if selection == "auto" or not named else named)
     return replace(context, skills=catalogue, skill=catalog.guides([*always, *named]))
 
 
 def _tools_of(routine: Routine) -> list[str]:
-    """Return the names and patterns of tools that a routine speaks of."""
-    return [*routine.run.tools, *(each.tool for each in routine.gather)]
+    """Return the names and patterns of the tools that a routine names."""
+    return [*routine.run.tools, *(step.tool for step in routine.gather)]

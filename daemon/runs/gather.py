@@ -22,18 +22,14 @@ if TYPE_CHECKING:
     from daemon.models import Json
 
 
-LONGEST_LINE = 300  # characters of what a command put out that a detail of one line may hold
+# A prompt has to stay small whatever an event brings.
+MAX_FILES = 20  # files that a run reads
+MAX_PATHS = 200  # paths that a run is told of
+MAX_EVENT_CHARACTERS = 20_000
+MAX_LINE_CHARACTERS = 300  # of a command's output in a detail of one line
 
-
-# Files that a run looks into, files it is told of, and characters of what an event said: a prompt
-# stays a prompt.
-MOST_FILES = 20
-MOST_PATHS = 200
-LONGEST_EVENT = 20_000
-
-
-# What brings something along when it starts a run.
-EVENTS = ("watch", "webhook", "after")
+# The triggers that give a run an input.
+EVENT_TRIGGERS = ("watch", "webhook", "after")
 
 
 def key_of(name: str) -> str:
@@ -42,25 +38,26 @@ def key_of(name: str) -> str:
 
 
 async def gather(
-    wanted: Sequence[Gather],
+    gather_steps: Sequence[Gather],
     *,
     call_runner: ToolCallRunner,
     steps: Sequence[Step],
     record: Callable[..., Awaitable[object]],
     before: Mapping[str, Any],
 ) -> list[Fact]:
-    """Collect the facts; those that an earlier attempt of the run has collected are taken from its
-    steps.
+    """Run the gather steps and return their facts, in order.
 
-    `before` holds the values of the last good run by name: what differs from them is told in words.
+    `steps` are those of earlier attempts: what they hold is not run again. `before` holds the
+    values of the last good run by name; a fact says in words what differs from them.
     """
     calls = [
-        FunctionCall(name=each.tool, arguments=dict(each.args), id=key_of(each.name))
-        for each in wanted
+        FunctionCall(name=step.tool, arguments=dict(step.args), id=key_of(step.name))
+        for step in gather_steps
     ]
-    done = await _results(calls, call_runner=call_runner, steps=steps, record=record)
+    results = await _results(calls, call_runner=call_runner, steps=steps, record=record)
     return [
-        _fact(each, done[key_of(each.name)], call_runner, before.get(each.name)) for each in wanted
+        _fact(step, results[key_of(step.name)], call_runner, before.get(step.name))
+        for step in gather_steps
     ]
 
 
@@ -71,32 +68,30 @@ async def _results(
     steps: Sequence[Step],
     record: Callable[..., Awaitable[object]],
 ) -> dict[str, Json]:
-    """Run calls that come before the first model call, as far as no earlier attempt has; return
-    results by call id.
-    """
-    done = Transcript(steps).gathered
+    """Run the calls that no earlier attempt has run; return all result bodies by call id."""
+    results = Transcript(steps).gathered
     started = {
         step.call_id: step for step in steps if step.kind is StepKind.CALL and step.iteration == 0
     }
-    noted: list[Step] = []
+    unwritten: list[Step] = []
 
-    def note(step: Step) -> None:
+    def add_step(step: Step) -> None:
         if step.kind is StepKind.RESULT:
             # people and models read it laid out; gates and the next report compare the value
             if step.body["ok"] and isinstance(value := step.body.get("value"), dict | list):
                 step = replace(step, body={**step.body, "text": lay_out(value)})
-            done[str(step.call_id)] = step.body
-        noted.append(step)
+            results[str(step.call_id)] = step.body
+        unwritten.append(step)
 
     async def commit(durable: bool) -> None:
-        await record(*noted, durable=durable)
-        noted.clear()
+        await record(*unwritten, durable=durable)
+        unwritten.clear()
 
-    missing = [_pending(call, started.get(call.id)) for call in calls if call.id not in done]
+    missing = [_pending(call, started.get(call.id)) for call in calls if call.id not in results]
     if missing:
-        await call_runner.act(missing, 0, note, commit)
+        await call_runner.run(missing, 0, add_step, commit)
         await commit(durable=False)
-    return done
+    return results
 
 
 def _pending(call: FunctionCall, started: Step | None) -> PendingCall:
@@ -106,16 +101,16 @@ def _pending(call: FunctionCall, started: Step | None) -> PendingCall:
     )
 
 
-def _fact(wanted: Gather, result: Json, call_runner: ToolCallRunner, before: Any) -> Fact:
+def _fact(step: Gather, result: Json, call_runner: ToolCallRunner, before: Any) -> Fact:
     value, ok = result.get("value"), bool(result["ok"])
-    definition = call_runner.registry.get_function(wanted.tool)
-    tell = definition.changes if definition else None
+    definition = call_runner.registry.get_function(step.tool)
+    describe_changes = definition.changes if definition else None
     changes: list[str] = []
-    if ok and tell and before is not None and value is not None:
-        changes = tell(before, value) or ["nothing since the last report"]
+    if ok and describe_changes and before is not None and value is not None:
+        changes = describe_changes(before, value) or ["nothing since the last report"]
     return Fact(
-        name=wanted.name,
-        tool=wanted.tool,
+        name=step.name,
+        tool=step.tool,
         ok=ok,
         text=str(result["text"]),
         value=value,
@@ -123,8 +118,8 @@ def _fact(wanted: Gather, result: Json, call_runner: ToolCallRunner, before: Any
     )
 
 
-def values_of(steps: Iterable[Step]) -> dict[str, Any]:
-    """Return what an earlier run gathered, by name."""
+def gathered_values(steps: Iterable[Step]) -> dict[str, Any]:
+    """Return the values that an earlier run gathered, by the name of the gather step."""
     return {
         str(step.call_id).removeprefix(key_of("")): step.body["value"]
         for step in steps
@@ -134,51 +129,45 @@ def values_of(steps: Iterable[Step]) -> dict[str, Any]:
     }
 
 
-def told_by(trigger: str, given: Any) -> list[Fact]:
-    """Return what the event that started a run said, as a fact: data like any other, and not a word
-    of the task.
-    """
-    if given is None:
+def event_facts(trigger: str, event_input: Any) -> list[Fact]:
+    """Return the input of a run's event as a fact: data for the model, no part of the task."""
+    if event_input is None:
         return []
     if trigger == "watch":
-        paths = given["paths"]
-        lines = [f"- {path}" for path in paths[:MOST_PATHS]]
-        if len(paths) > MOST_PATHS:
-            lines.append(f"- … and {len(paths) - MOST_PATHS} more")
-        if len(paths) > MOST_FILES:
+        paths = event_input["paths"]
+        lines = [f"- {path}" for path in paths[:MAX_PATHS]]
+        if len(paths) > MAX_PATHS:
+            lines.append(f"- … and {len(paths) - MAX_PATHS} more")
+        if len(paths) > MAX_FILES:
             lines.append(
-                f"\nOf these {len(paths)} only the first {MOST_FILES} are looked into below."
+                f"\nOf these {len(paths)} only the first {MAX_FILES} are looked into below."
             )
         name, text = "files that landed", "\n".join(lines)
     else:
-        name, text = (
-            "run before" if trigger == "after" else f"what the {trigger} said",
-            lay_out(given),
-        )
-    if len(text) > LONGEST_EVENT:
-        text = (
-            f"{text[:LONGEST_EVENT]}\n[… cut here: {len(text) - LONGEST_EVENT} more characters …]"
-        )
+        name = "run before" if trigger == "after" else f"what the {trigger} said"
+        text = lay_out(event_input)
+    if len(text) > MAX_EVENT_CHARACTERS:
+        more = len(text) - MAX_EVENT_CHARACTERS
+        text = f"{text[:MAX_EVENT_CHARACTERS]}\n[… cut here: {more} more characters …]"
     return [Fact(name=name, tool=trigger, ok=True, text=text)]
 
 
-def for_each_file(wanted: Sequence[Gather], trigger: str, given: Any) -> list[Gather]:
-    """Return the gather steps of a run: those with a `{path}` once for each file that landed, the
-    others as they are.
+def for_each_file(gather_steps: Sequence[Gather], trigger: str, event_input: Any) -> list[Gather]:
+    """Return the gather steps of a run: those with a `{path}` once for each file that landed.
 
-    A run without such files, one by hand say, goes without those steps.
+    A run that no file started, one by hand for example, goes without the steps with a `{path}`.
     """
-    paths = given["paths"][:MOST_FILES] if trigger == "watch" and given else []
-    steps: list[Gather] = []
-    for each in wanted:
-        names = [key for key, value in each.args.items() if value == PATH]
+    paths = event_input["paths"][:MAX_FILES] if trigger == "watch" and event_input else []
+    expanded: list[Gather] = []
+    for step in gather_steps:
+        names = [name for name, value in step.args.items() if value == PATH]
         if not names:
-            steps.append(each)
+            expanded.append(step)
             continue
         for path in paths:
-            args = {**each.args, **dict.fromkeys(names, path)}
-            steps.append(each.model_copy(update={"name": f"{each.name}: {path}", "args": args}))
-    return steps
+            args = {**step.args, **dict.fromkeys(names, path)}
+            expanded.append(step.model_copy(update={"name": f"{step.name}: {path}", "args": args}))
+    return expanded
 
 
 def with_facts(goal: str, facts: Sequence[Fact], language: str) -> str:
@@ -195,17 +184,16 @@ async def closed_by_command(
     steps: Sequence[Step],
     record: Callable[..., Awaitable[object]],
 ) -> str | None:
-    """Return why the gate's command closes it, or None if it opens it.
+    """Return why the gate's command closes the gate, or None if the gate is open.
 
-    Raises ToolFailed if it may not run, or says neither yes (0) nor no (1): a fault is told, not
-    slept through.
+    Raises ToolFailed if the command may not run, or exits with neither 0 (open) nor 1 (closed): a
+    fault must be reported, so it does not keep the gate closed.
     """
     if not gate.command:
         return None
     call = FunctionCall(name="shell", arguments={"command": join(gate.command)}, id="gate.command")
-    result = (await _results([call], call_runner=call_runner, steps=steps, record=record))[
-        "gate.command"
-    ]
+    results = await _results([call], call_runner=call_runner, steps=steps, record=record)
+    result = results["gate.command"]
     line = one_line(call.arguments["command"])
     if not result["ok"]:
         verdict = call_runner.policy.judge(
@@ -216,37 +204,40 @@ async def closed_by_command(
                 f"the gate's command may not run: {line}: {verdict.reason} ({verdict.rule})"
             )
         raise ToolFailed(f"the gate's command was not run: {line}: {one_line(result['text'])}")
-    code, told = result["value"]["exit_code"], one_line(result["value"]["output"])
+    code, output = result["value"]["exit_code"], one_line(result["value"]["output"])
     if code > 1:
-        raise ToolFailed(
-            f"the gate's command failed with exit code {code}: {line}{f': {told}' if told else ''}"
-        )
+        suffix = f": {output}" if output else ""
+        raise ToolFailed(f"the gate's command failed with exit code {code}: {line}{suffix}")
     return f"the gate's command said no: {line}" if code else None
 
 
 def one_line(text: str) -> str:
-    """Return the beginning of a text as it fits into a line."""
+    """Return the beginning of a text in one line."""
     text = " ".join(text.split())
-    return text if len(text) <= LONGEST_LINE else f"{text[:LONGEST_LINE]}…"
+    return text if len(text) <= MAX_LINE_CHARACTERS else f"{text[:MAX_LINE_CHARACTERS]}…"
 
 
 def closed_by(gate: Gate, facts: Sequence[Fact], before: Mapping[str, Any]) -> str | None:
-    """Return why the gate stays closed after the gather, or None if it is open.
+    """Return why `changed` closes the gate after the gather, or None if the gate is open.
 
-    A fact that could not be gathered opens it: a fault is told, not slept through.
+    A fact that could not be gathered opens the gate, so that the fault is reported.
     """
     if not gate.changed or not before:
         return None
-    now = {fact.name: fact.value for fact in facts}
+    values = {fact.name: fact.value for fact in facts}
     for path in gate.changed:
         name, *keys = path.split(".")
         fact = next((fact for fact in facts if fact.name == name), None)
-        if fact is None or not fact.ok or _at(now.get(name), keys) != _at(before.get(name), keys):
+        if (
+            fact is None
+            or not fact.ok
+            or _value_at(values.get(name), keys) != _value_at(before.get(name), keys)
+        ):
             return None
     return f"nothing changed in {', '.join(gate.changed)} since the last good run"
 
 
-def _at(value: Any, keys: Sequence[str]) -> Any:
+def _value_at(value: Any, keys: Sequence[str]) -> Any:
     for key in keys:
         value = value.get(key) if isinstance(value, dict) else None
     return value

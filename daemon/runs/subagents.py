@@ -1,64 +1,71 @@
-"""Sub-agents: a run that another run has begun, lived inside it.
+"""Sub-agents: runs that another run starts and waits for.
 
-The child has a row, a journal and a lease of its own, and keeps the routine of its parent as its
-definition, narrowed: never more tools, tokens or time than its parent has left, nothing gathered,
-nothing delivered. It is begun by an event that names the parent and the call's place, so a call
-that is repeated after a crash finds the child where it was left. Nobody but its parent takes it up
-again; when the parent ends, what is left of it is cancelled.
+The child has a row, steps and a lease of its own. Its definition is the parent's routine, narrowed:
+never more tools, tokens or time than the parent has left, nothing gathered, nothing delivered. Its
+event names the parent and the call, so a call that is repeated after a crash finds the same child.
+Only the parent resumes it; when the parent ends, what is left of the child is cancelled.
 """
 
 from __future__ import annotations
 
 import asyncio
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from daemon.agent.transcript import Transcript
 from daemon.definitions.routines.routine import Budget, Gate
 from daemon.errors import ToolFailed
-from daemon.models import Json, Run, Status, Step, ToolContext, Usage
-from daemon.runs.run import live
+from daemon.models import Json, Run, Status, Step, ToolContext
+from daemon.runs.run import supervise
 from daemon.store.journal import Claim
 from daemon.tools.builtin.subagent import SUBAGENT
 
 if TYPE_CHECKING:
     from daemon.definitions.routines.routine import Routine
-    from daemon.runs.context import RunHost
+    from daemon.runs.context import RunContext
 
-MOST = 8  # children of one run: each has a conversation of its own to pay for
-LONGEST = 50_000  # characters of a report that the parent reads
-LONGEST_REST = 60.0  # seconds
+MAX_SUBAGENTS = 8  # of one run: each has a conversation of its own to pay for
+MAX_REPORT_CHARACTERS = 50_000  # of a report that the parent reads
+MAX_SLEEP_SECONDS = (
+    60.0  # until a child's "not before" is read again: it moves when the clock is set
+)
 
 
 class SubagentRunner:
-    """Begins and lives the children of the runs of this process."""
+    """Start and supervise the sub-agents of the runs of this process."""
 
-    def __init__(self, host: RunHost) -> None:
-        self._host = host
+    def __init__(self, context: RunContext) -> None:
+        self._context = context
 
     async def delegate(
         self, context: ToolContext, task: str, tools: list[str] | None, budget: int | None
     ) -> Json:
-        """Have a task done by a child of the run and return what it reports; ToolFailed if it did
-        not succeed.
+        """Have a task done by a sub-agent of the run in `context` and return what it reports.
+
+        `tools` are those of the parent that it gets, all by default; `budget` is its limit of
+        tokens. Raises ToolFailed if the sub-agent did not succeed.
         """
-        host, journal = self._host, self._host.journal
+        journal = self._context.journal
         parent = await journal.get(context.run)
         if parent.trigger == SUBAGENT:
             raise ToolFailed("a sub-agent has no sub-agents; do it yourself")
         event = f"{parent.id}/{context.call}"
         child = await journal.run_of_event(SUBAGENT, event)
         if child is None:
-            routine = await host.routine_of(parent)
+            routine = await self._context.routine_of(parent)
             steps = await journal.steps(parent.id)
-            narrowed = _narrowed(routine, task, tools, _left(routine, steps, budget))
-            if sum(step.kind == "call" and step.body["tool"] == SUBAGENT for step in steps) > MOST:
-                raise ToolFailed(f"a run has at most {MOST} sub-agents")
+            tokens = _token_limit(routine, steps, budget)
+            narrowed = _narrow(routine, task, tools, tokens)
+            calls = [
+                step for step in steps if step.kind == "call" and step.body["tool"] == SUBAGENT
+            ]
+            if len(calls) > MAX_SUBAGENTS:
+                raise ToolFailed(f"a run has at most {MAX_SUBAGENTS} sub-agents")
             claim = Claim(
                 routine=SUBAGENT,
                 definition=narrowed.dump(),
                 trigger=SUBAGENT,
-                slot=host.now(),
+                slot=self._context.now(),
                 goal=task,
                 event=event,
                 input={"parent": parent.id, "tainted": context.tainted},
@@ -67,57 +74,50 @@ class SubagentRunner:
             child = child or await journal.run_of_event(SUBAGENT, event)
         if child is None:
             raise ToolFailed("the sub-agent's run is gone", transient=True)
-        ended = await self._lived(child)
-        if ended.status is not Status.SUCCEEDED:
-            raise ToolFailed(
-                (
-                    f"the sub-agent {ended.status.value.replace('_', ' ')}: "
-                    f"{ended.detail or 'without a word'}"
-                ),
-                partial=(ended.report or "")[:LONGEST],
-            )
-        return _answer(ended)
-
-    async def _lived(self, child: Run) -> Run:
-        """Live the child to its end, here, however often it is put off."""
-        host = self._host
         try:
-            return await self._to_the_end(child)
+            run = await self._run_to_end(child)
         finally:
-            host.trace(child.id)
+            self._context.trace(child.id)
+        if run.status is not Status.SUCCEEDED:
+            outcome = run.status.value.replace("_", " ")
+            raise ToolFailed(
+                f"the sub-agent {outcome}: {run.detail or 'without a word'}",
+                partial=(run.report or "")[:MAX_REPORT_CHARACTERS],
+            )
+        return {
+            "run": run.id,
+            "report": (run.report or run.detail or "")[:MAX_REPORT_CHARACTERS],
+            "tokens": run.usage.total,
+            "untrusted": bool(run.taint),
+        }
 
-    async def _to_the_end(self, child: Run) -> Run:
-        host = self._host
+    async def _run_to_end(self, child: Run) -> Run:
+        """Supervise the child until it has ended, however often it is put off."""
+        context = self._context
         while not child.status.ended:
             if child.not_before:
-                # a while at a time, as its instant is moved when the clock was set
-                rest = (child.not_before - host.now()).total_seconds()
-                await asyncio.sleep(max(0.0, min(rest, LONGEST_REST)))
-            run = await live(child.id, host, takeover=True)
-            child = run or await host.journal.get(child.id)
+                remaining = (child.not_before - context.now()).total_seconds()
+                await asyncio.sleep(max(0.0, min(remaining, MAX_SLEEP_SECONDS)))
+            run = await supervise(child.id, context, takeover=True)
+            child = run or await context.journal.get(child.id)
             if run is None and child.status is Status.QUEUED and child.not_before:
-                await asyncio.sleep(
-                    1.0
-                )  # its instant was moved, or the clock of the database is behind ours
+                # its "not before" was moved, or the database's clock is behind ours
+                await asyncio.sleep(1.0)
             elif run is None and not child.status.ended:
-                raise ToolFailed("somebody else lives the sub-agent's run", transient=True)
+                raise ToolFailed("another process runs the sub-agent", transient=True)
         return child
 
 
-def _narrowed(routine: Routine, task: str, tools: list[str] | None, tokens: int | None) -> Routine:
-    """Return the parent's routine as its child may live it."""
+def _narrow(routine: Routine, task: str, tools: list[str] | None, tokens: int | None) -> Routine:
+    """Return the parent's routine with what the sub-agent may use of it."""
     allowed = [tool for tool in routine.run.tools if tool != SUBAGENT]
     if tools is not None:
-        strangers = [
+        unavailable = [
             tool for tool in tools if not any(fnmatchcase(tool, pattern) for pattern in allowed)
         ]
-        if strangers:
-            raise ToolFailed(
-                (  # noqa: UP034
-                    f"you have no {', '.join(strangers)} to pass on; yours: "
-                    f"{', '.join(allowed) or 'none'}"
-                )
-            )
+        if unavailable:
+            available = ", ".join(allowed) or "none"
+            raise ToolFailed(f"you have no {', '.join(unavailable)} to pass on; yours: {available}")
         allowed = tools
     budget = Budget(
         tokens=tokens,
@@ -150,21 +150,16 @@ def _narrowed(routine: Routine, task: str, tools: list[str] | None, tokens: int 
     )
 
 
-def _left(routine: Routine, steps: list[Step], wanted: int | None) -> int | None:
-    """Return the tokens that a child may use: what is wanted, and at most what its parent has
-    left.
+def _token_limit(routine: Routine, steps: list[Step], requested: int | None) -> int | None:
+    """Return the tokens that a child may use: `requested`, and at most what its parent has left.
+
+    None means no limit. Raises ToolFailed if the parent has none left.
     """
-    whole = routine.run.budget.tokens
-    if whole is None:
-        return wanted
-    spent = Transcript(steps)
-    left = whole - spent.usage.total - spent.elsewhere
-    if left <= 0:
+    budget = routine.run.budget.tokens
+    if budget is None:
+        return requested
+    transcript = Transcript(steps)
+    remaining = budget - transcript.usage.total - transcript.subagent_tokens
+    if remaining <= 0:
         raise ToolFailed("no tokens are left for a sub-agent")
-    return min(left, wanted) if wanted else left
-
-
-def _answer(run: Run) -> Json:
-    usage: Usage = run.usage
-    answer: dict[str, Any] = {"run": run.id, "report": (run.report or run.detail or "")[:LONGEST]}
-    return answer | {"tokens": usage.total, "untrusted": bool(run.taint)}
+    return min(remaining, requested) if requested else remaining

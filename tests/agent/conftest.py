@@ -1,8 +1,10 @@
 """An agent around a script, real functions and a journal in memory."""
 
+from dataclasses import fields
+
 import pytest
 
-from daemon.agent.agent import Agent
+from daemon.agent.agent import Agent, AgentOptions, AgentServices
 from daemon.models import Effect, Verdict
 from daemon.providers import create_provider
 from daemon.tools.registry import FunctionRegistry
@@ -11,7 +13,7 @@ from daemon.tools.registry import FunctionRegistry
 class Steps:
     """A journal in memory that numbers what it is given."""
 
-    alone = True
+    is_exclusive = True
 
     def __init__(self):
         self.steps = []
@@ -21,7 +23,7 @@ class Steps:
         self.steps.extend(steps)
         self.durable.append(durable)
 
-    def ride(self, *steps):
+    def write_lazily(self, *steps):
         self.steps.extend(steps)
 
 
@@ -64,12 +66,35 @@ def journal():
     return Steps()
 
 
+def _taken_from(options, kind):
+    """Take the options out that are fields of a dataclass."""
+    return {each.name: options.pop(each.name) for each in fields(kind) if each.name in options}
+
+
+class EventList:
+    """Keeps what an agent emits."""
+
+    wants_deltas = True
+
+    def __init__(self):
+        self.events = []
+
+    def emit(self, event):
+        self.events.append(event)
+
+
 @pytest.fixture
 def make(registry, journal):
     def build(*replies, **options):
         provider = options.pop("provider", None) or create_provider("scripted", replies=replies)
-        options.setdefault("policy", Rules())
-        return Agent(provider, registry, journal=options.pop("journal", journal), **options)
+        services = {"policy": Rules(), "step_writer": journal} | _taken_from(options, AgentServices)
+        return Agent(
+            provider,
+            registry,
+            options=AgentOptions(**_taken_from(options, AgentOptions)),
+            services=AgentServices(**services),
+            **options,
+        )
 
     return build
 

@@ -1,11 +1,25 @@
 """The agent in a program of one's own: only a provider is needed."""
 
+import pytest
+from structlog.testing import capture_logs
+
 from daemon.agent.agent import Agent
 from daemon.agent.loop import LoopLimits
+from daemon.agent.tool_calls import AllowAll
 from daemon.errors import ToolFailed
-from daemon.models import FunctionCall, LLMMessage, LLMResponse, Status, Usage
+from daemon.models import Effect, FunctionCall, LLMMessage, LLMResponse, Status, Usage, Verdict
 from daemon.providers import create_provider
 from daemon.tools.registry import FunctionRegistry
+
+
+class AskAlways:
+    """A policy that wants a person to be asked about everything."""
+
+    def judge(self, tool, arguments, *, routine, tainted=False):
+        return Verdict(effect=Effect.ASK, rule="rule 1")
+
+    def is_read_only(self, tool, arguments):
+        return False
 
 
 def scripted(*replies):
@@ -146,3 +160,62 @@ def test_an_answer_has_its_table_of_what_else_is_known():
         "reasoning": 0,
     }
     assert answer.raw_response == answer.as_message().provider_extras == extras
+
+
+async def test_chat_returns_content_calls_and_iterations_as_a_dict():
+    registry = FunctionRegistry()
+
+    def get_weather(city: str) -> dict:
+        return {"city": city, "temperature": 22}
+
+    registry.register("get_weather", "获取城市天气信息", get_weather)
+    provider = scripted(calling("get_weather", city="北京"), "22 度。")
+    agent = Agent(provider, function_registry=registry, system_prompt="你是天气助手")
+    response = await agent.chat("北京今天天气怎么样？")
+    assert response["content"] == "22 度。"
+    assert [call["name"] for call in response["function_calls"]] == ["get_weather"]
+    assert response["iterations"] == 2
+
+
+def test_tools_and_function_registry_are_one_argument():
+    with pytest.raises(TypeError, match="give one of them"):
+        Agent(scripted(), FunctionRegistry(), function_registry=FunctionRegistry())
+
+
+@pytest.mark.parametrize("answer", [True, False])
+@pytest.mark.parametrize("is_coroutine", [True, False])
+async def test_a_program_with_a_user_asks_the_user(answer, is_coroutine):
+    written, questions = [], []
+
+    def confirm(call, verdict):
+        questions.append((call.name, call.arguments, verdict.rule))
+        return answer
+
+    async def confirm_later(call, verdict):
+        return confirm(call, verdict)
+
+    registry = FunctionRegistry()
+    registry.register("write", "Write.", lambda text: written.append(text) or "written")
+    agent = Agent(
+        scripted(calling("write", text="hello"), "Done."),
+        registry,
+        policy=AskAlways(),
+        confirm=confirm_later if is_coroutine else confirm,
+    )
+    reply = await agent.process_message("Write hello.")
+    assert questions == [("write", {"text": "hello"}, "rule 1")]
+    assert written == (["hello"] if answer else [])
+    assert [call["ok"] for call in reply.function_calls] == [answer]
+
+
+@pytest.mark.parametrize("policy", [None, AllowAll()])
+def test_an_agent_without_a_policy_says_so_in_the_log(policy):
+    with capture_logs() as logs:
+        Agent(scripted(), policy=policy)
+    assert [line["event"] for line in logs] == ([] if policy else ["agent.no_policy"])
+
+
+async def test_a_message_with_a_textual_timestamp_is_parsed():
+    provider = scripted('[{"item": "tea"}]')
+    assert await Agent(provider).parse_message("Ada", "昨天下午", "茶") == [{"item": "tea"}]
+    assert "[Ada, 昨天下午]" in provider.asked[0].messages[-1].content

@@ -98,7 +98,7 @@ async def test_a_tool_that_is_not_there_is_named_with_its_nearest(make):
 
 async def test_a_tool_that_exists_but_is_not_offered_is_not_there(make, registry):
     registry.register("danger", "Danger.", lambda: "boom", {"type": "object", "properties": {}})
-    agent = make(calls(call("danger")), "ok", offered=["add"])
+    agent = make(calls(call("danger")), "ok", offered_tools=["add"])
     await agent.process_message("Go.")
     assert "there is no tool 'danger'" in next(m.content for m in agent.history if m.role == "tool")
 
@@ -236,10 +236,10 @@ async def test_the_silent_token_must_be_the_whole_answer(make):
     context = PromptContext(
         persona=Persona(), workspace=Path(), now=NOW, zone=UTC, silent_token="NOTHING TO REPORT"
     )
-    silent = await make("NOTHING TO REPORT\n", context=context).process_message("Go.")
-    spoken = await make("NOTHING TO REPORT, but the disk is full", context=context).process_message(
-        "Go."
-    )
+    silent = await make("NOTHING TO REPORT\n", prompt_context=context).process_message("Go.")
+    spoken = await make(
+        "NOTHING TO REPORT, but the disk is full", prompt_context=context
+    ).process_message("Go.")
     assert (silent.silent, silent.content) == (True, "")
     assert (spoken.silent, spoken.status) == (False, Status.SUCCEEDED)
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from daemon.agent.agent import Agent
+from daemon.agent.agent import Agent, AgentServices
 from daemon.agent.loop import LoopLimits
 from daemon.models import Status, StepKind
 from daemon.providers import create_provider
@@ -32,7 +32,7 @@ class Journal:
             before_commit,
             0,
         )
-        self.alone, self._riding = alone, []
+        self.is_exclusive, self._riding = alone, []
 
     async def append(self, *steps, durable=False):
         self.commits += 1
@@ -43,7 +43,7 @@ class Journal:
         if self.commits == self.crash_at:
             raise Crash
 
-    def ride(self, *steps):
+    def write_lazily(self, *steps):
         self._riding += steps
 
     def end(self):
@@ -55,15 +55,24 @@ class World:
     """What outlives a crash: the journal, the effects, and the model's vendor."""
 
     def __init__(self, script, *, alone=True):
-        self.script, self.alone = script, alone
+        self.script, self.is_exclusive = script, alone
         self.steps = []
         self.effects = []
         self.safe_when_asked = []
         """By question: the kinds of the steps that outlive a crash by then."""
 
+    wants_deltas = False
+
+    def emit(self, event):
+        """Note which steps are safe when the model is asked."""
+        if event["type"] == "thinking":
+            self.safe_when_asked.append([step.kind.value for step in self.steps])
+
     async def live(self, crash_at=None, *, before_commit=False):
         """Live the run from its steps until it ends, or until the commit at which it dies."""
-        journal = Journal(self.steps, crash_at, before_commit=before_commit, alone=self.alone)
+        journal = Journal(
+            self.steps, crash_at, before_commit=before_commit, alone=self.is_exclusive
+        )
         registry = FunctionRegistry()
 
         async def write(n: int) -> str:
@@ -87,14 +96,10 @@ class World:
         agent = Agent(
             provider,
             registry,
-            journal=journal,
             policy=Rules(),
             steps=self.steps,
             limits=LoopLimits(attempts=1),
-            emit=lambda event: (
-                event["type"] == "thinking"
-                and self.safe_when_asked.append([step.kind.value for step in self.steps])
-            ),
+            services=AgentServices(step_writer=journal, events=self),
         )
         reply = await agent.process_message("Go.")
         journal.end()

@@ -27,18 +27,18 @@ class Box:
 
 async def test_a_message_is_heard_before_the_next_question_and_kept_as_a_step(make, journal):
     agent = make(
-        calls(call("add", a=1, b=2)), "three, and hello", inbox=Box(_2=[Message(7, "say hello")])
+        calls(call("add", a=1, b=2)), "three, and hello", messages=Box(_2=[Message(7, "say hello")])
     )
     reply = await agent.process_message("add")
     assert reply.content == "three, and hello"
     assert [message.role for message in agent.provider.asked[1].messages][-2:] == ["tool", "user"]
     (step,) = [step for step in journal.steps if step.body.get("source") == "told"]
     assert (step.body["text"], step.body["told"]) == ("say hello", 7)
-    assert Transcript(journal.steps).heard == {7}
+    assert Transcript(journal.steps).received_messages == {7}
 
 
 async def test_a_final_answer_is_not_the_last_word_to_somebody_who_has_just_spoken(make):
-    agent = make("done", "done, in French", inbox=Box(_2=[Message(1, "in French")]))
+    agent = make("done", "done, in French", messages=Box(_2=[Message(1, "in French")]))
     assert (await agent.process_message("work")).content == "done, in French"
 
 
@@ -46,7 +46,7 @@ async def test_what_was_said_before_is_frozen_with_the_prompt_and_the_same_after
     make, journal
 ):
     said = [LLMMessage(role="user", content="hi"), LLMMessage(role="assistant", content="hello")]
-    agent = make("again", said=said)
+    agent = make("again", earlier_messages=said)
     await agent.process_message("and now?")
     assert [m.content for m in agent.provider.asked[0].messages[1:]] == ["hi", "hello", "and now?"]
     assert [m.content for m in Transcript(journal.steps).messages[1:4]] == [

@@ -16,7 +16,7 @@ from types import SimpleNamespace
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from daemon.agent.conversations.conversations import Talk, routine_of
+from daemon.agent.conversations.conversations import Conversations, routine_of
 from daemon.definitions.config.loading import load_config
 from daemon.definitions.routines.routine import Routine
 from daemon.definitions.skills import SkillCatalog
@@ -29,9 +29,9 @@ from daemon.providers.budget import BudgetLedger
 from daemon.runs.approvals.approvals import Approvals
 from daemon.runs.approvals.remembered import Remembered
 from daemon.runs.approvals.request import CallDescriber
-from daemon.runs.context import RunHost
+from daemon.runs.context import RunContext
 from daemon.runs.events import Events
-from daemon.runs.run import live
+from daemon.runs.run import supervise
 from daemon.runs.subagents import SubagentRunner
 from daemon.scheduler.run_queue import LocalRunQueue
 from daemon.store.database import Database
@@ -197,7 +197,7 @@ class Process:
             submit=self.executor.submit,
             clock=self.clock,
         )
-        self.talk = Talk(
+        self.talk = Conversations(
             self.journal,
             self.memory,
             routine=lambda: routine_of(self.config),
@@ -209,20 +209,20 @@ class Process:
         )
 
     @cached_property
-    def host(self) -> RunHost:
-        host = RunHost(self, self.world.folder)
+    def run_context(self) -> RunContext:
+        host = RunContext(self, self.world.folder)
         host.backoff = 0.0001
         return host
 
     @cached_property
     def delegation(self) -> SubagentRunner:
-        return SubagentRunner(self.host)
+        return SubagentRunner(self.run_context)
 
     async def _sandbox(self) -> Any:
         return SimpleNamespace(level="landlock")
 
     async def _live(self, run_id: str) -> Run | None:
-        run = await live(run_id, self.host)
+        run = await supervise(run_id, self.run_context)
         if run is not None and run.status.ended:
             await self.talk.ended(run)
         return run

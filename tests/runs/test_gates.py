@@ -14,7 +14,7 @@ from daemon.agent.tool_calls import ToolCallRunner
 from daemon.definitions.schedule import Schedule
 from daemon.models import Outcome, Reason, Status, StepKind, ToolContext
 from daemon.policy.policy import Policy
-from daemon.runs.run import live
+from daemon.runs.run import supervise
 from daemon.scheduler.slots import moments, next_moment
 from daemon.store.database import Database
 from daemon.store.journal import Journal
@@ -51,7 +51,7 @@ class Gated(House):
         self.tools = FunctionRegistry()
         shell.register_for_gates(self.tools, lambda: self.real)
 
-    def hands_for_gate(self, run, routine):
+    def gate_call_runner_for(self, run, routine):
         context = ToolContext(run=run.id, routine=run.routine, workspace=self.workspace)
         return ToolCallRunner(
             registry=self.tools,
@@ -144,14 +144,14 @@ async def test_what_the_gate_said_is_not_asked_again_when_a_run_resumes(journal,
 
     house.registry.register("stuck", None, stuck, read_only=True)
     run = await house.open()
-    task = asyncio.create_task(live(run.id, house))
+    task = asyncio.create_task(supervise(run.id, house))
     await started.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
     (house.workspace / "seen").touch()
     house.registry.get_function("stuck")
-    task = asyncio.create_task(live(run.id, house))
+    task = asyncio.create_task(supervise(run.id, house))
     started.clear()
     await started.wait()  # it got past the gate once more
     task.cancel()
@@ -172,7 +172,7 @@ async def test_a_gate_that_may_have_changed_something_is_not_run_twice(journal, 
         taken, Step(kind=StepKind.CALL, iteration=0, call_id="gate.command", body=body)
     )
     await journal.recover("test")
-    ended = await live(run.id, house)
+    ended = await supervise(run.id, house)
     assert ended.status is Status.FAILED
     assert "interrupted" in ended.detail
     assert not (house.workspace / "seen").exists()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from daemon.agent.agent import Agent
+from daemon.agent.agent import Agent, AgentOptions, AgentServices
 from daemon.agent.loop import LoopLimits
 from daemon.agent.prompt import Persona, PromptContext
 from daemon.agent.tool_calls import ToolCallRunner
@@ -17,21 +17,23 @@ from daemon.errors import BadKey, DaemonError, Overloaded, ToolFailed
 from daemon.models import DeliveryStatus, Outcome, Status, StepKind, ToolContext, Usage
 from daemon.providers import create_provider
 from daemon.runs.events import Events
-from daemon.runs.run import live
+from daemon.runs.run import supervise
 from daemon.store.database import Database
 from daemon.store.journal import Claim, Journal
 from daemon.tools.executor import ToolExecutor
 from daemon.tools.registry import FunctionRegistry
 from tests.agent.conftest import Rules, call, calls
 from tests.blank import blank
+from tests.runs.bare_context import BareRunContext
 
 START = datetime(2026, 11, 20, 8, 30, tzinfo=UTC)
 
 
-class House:
-    """A small host: a real journal, a script for a model, and a few functions."""
+class House(BareRunContext):
+    """A small run context: a real journal, a script for a model, and a few functions."""
 
     def __init__(self, journal, replies=(), **routine):
+        super().__init__()
         self.journal, self.events, self.owner, self.zone = (
             journal,
             Events(),
@@ -39,7 +41,6 @@ class House:
             "Europe/Berlin",
         )
         self.moment = START
-        self.woken = 0
         self.archived = []
         self.provider = create_provider("scripted", replies=replies)
         self.policy = Rules()
@@ -83,22 +84,13 @@ class House:
     def redact(self, text):
         return text.replace("s3cr3t", "[secret]")
 
-    def wake_outbox(self):
-        self.woken += 1
-
-    async def sandbox(self):
-        return "landlock"
-
-    def wake_approvals(self):
-        self.woken += 1
-
     async def routine_of(self, run):
         return Routine.restore(await self.journal.definition(run.definition))
 
     def context(self, run):
         return ToolContext(run=run.id, routine=run.routine, workspace=Path("/nowhere"))
 
-    def hands_for(self, run, routine):
+    def call_runner_for(self, run, routine):
         return ToolCallRunner(
             registry=self.registry,
             executor=ToolExecutor(self.registry),
@@ -108,30 +100,30 @@ class House:
             redact=self.redact,
         )
 
-    def hands_for_gate(self, run, routine):
-        return self.hands_for(run, routine)
+    def gate_call_runner_for(self, run, routine):
+        return self.call_runner_for(run, routine)
 
     async def agent_for(self, run, routine, record, deadline):
         offered = [*routine.run.tools, "finish"] if routine.run.mode == "agent" else []
         return Agent(
             self.provider,
             self.registry,
-            policy=self.policy,
-            journal=record,
-            context=PromptContext(
-                persona=Persona(),
-                workspace=Path("/nowhere"),
-                now=self.moment,
-                zone=UTC,
-                routine=run.routine,
-                silent_token=routine.run.silent_token or "",
+            options=AgentOptions(
+                prompt_context=PromptContext(
+                    persona=Persona(),
+                    workspace=Path("/nowhere"),
+                    now=self.moment,
+                    zone=UTC,
+                    routine=run.routine,
+                    silent_token=routine.run.silent_token or "",
+                ),
+                tool_context=self.context(run),
+                offered_tools=offered,
+                limits=LoopLimits(attempts=1),
+                deadline=deadline,
             ),
-            tool_context=self.context(run),
-            offered=offered,
-            limits=LoopLimits(attempts=1),
+            services=AgentServices(policy=self.policy, step_writer=record, redact=self.redact),
             steps=record.steps,
-            deadline=deadline,
-            redact=self.redact,
         )
 
     async def archive(self, run, routine, reply, steps):
@@ -155,7 +147,7 @@ class House:
     async def one(self, **claim):
         """Open a slot, live its run, and move on by a day."""
         run = await self.open(**claim)
-        await live(run.id, self)
+        await supervise(run.id, self)
         self.moment += timedelta(days=1)
         return await self.journal.get(run.id)
 
@@ -265,8 +257,8 @@ async def test_a_file_that_must_be_read_and_cannot_is_no_success(journal):
 async def test_a_run_that_broke_off_is_told_the_same_again(journal):
     house = House(journal, [Overloaded("later"), "Done."], trigger={"webhook": True})
     run = await house.open(trigger="webhook", event="webhook m", input={"who": "Ada"})
-    assert (await live(run.id, house)).status is Status.QUEUED
-    assert (await live(run.id, house)) is None, "not before its time"
+    assert (await supervise(run.id, house)).status is Status.QUEUED
+    assert (await supervise(run.id, house)) is None, "not before its time"
     assert "Ada" in house.provider.asked[-1].messages[-1].content
 
 
@@ -291,11 +283,11 @@ async def test_a_fault_of_the_vendor_that_stays_is_a_failure_in_one_line(journal
 async def test_a_passing_fault_puts_the_run_off_and_the_next_attempt_goes_on(journal):
     house = House(journal, [Overloaded("busy", retry_after=7), "Here."], gather=GATHER)
     run = await house.open()
-    put_off = await live(run.id, house)
+    put_off = await supervise(run.id, house)
     assert put_off.status is Status.QUEUED
     assert START + timedelta(seconds=7) <= put_off.not_before <= START + timedelta(seconds=30)
     journal._clock = lambda: START + timedelta(minutes=1)
-    ended = await live(run.id, house)
+    ended = await supervise(run.id, house)
     assert (ended.status, ended.report, ended.attempt) == (Status.SUCCEEDED, "Here.", 2)
     gathers = [
         step
@@ -309,7 +301,7 @@ async def test_a_fault_that_does_not_pass_uses_up_the_attempts(journal):
     house = House(journal, [Overloaded("busy")] * 3)
     run = await house.open()
     for _ in range(3):
-        ended = await live(run.id, house)
+        ended = await supervise(run.id, house)
         journal._clock = lambda: START + timedelta(days=1)
     assert (ended.status, ended.detail) == (Status.FAILED, "busy")
 
@@ -342,7 +334,7 @@ async def stopped_in_the_middle(house):
 
     house.registry.register("stuck", None, stuck)
     run = await house.open()
-    task = asyncio.create_task(live(run.id, house))
+    task = asyncio.create_task(supervise(run.id, house))
     await started.wait()
     return run, task
 
@@ -369,7 +361,7 @@ async def test_the_end_of_the_process_suspends_a_run_and_the_next_one_goes_on(jo
     with pytest.raises(asyncio.CancelledError):
         await task
     assert (await journal.get(run.id)).status is Status.QUEUED
-    ended = await live(run.id, house)
+    ended = await supervise(run.id, house)
     assert (ended.status, ended.report) == (Status.SUCCEEDED, "I looked, it is done.")
     told = house.provider.asked[-1].messages[-1].content
     assert told == "[failed] interrupted: outcome unknown; check before retrying"
@@ -381,7 +373,7 @@ async def test_a_run_that_kills_its_process_again_and_again_is_given_up(journal)
     for _ in range(3):
         await journal.take(run.id, owner="dies")
         await journal.recover("test")
-    ended = await live(run.id, house)
+    ended = await supervise(run.id, house)
     assert ended.status is Status.INTERRUPTED
     assert "3 attempts in a row died without a new step" in ended.detail
     assert house.provider.asked == []
@@ -390,7 +382,7 @@ async def test_a_run_that_kills_its_process_again_and_again_is_given_up(journal)
 async def test_a_run_that_is_not_there_to_be_taken_is_left_alone(journal):
     house = House(journal, ["once"])
     run = await house.one()
-    assert await live(run.id, house) is None
+    assert await supervise(run.id, house) is None
     assert len(house.provider.asked) == 1
 
 
@@ -398,7 +390,7 @@ async def test_a_dead_mans_switch_hears_of_a_run_when_the_record_has_it(journal,
     house = House(journal, ["ok"], ping="alive")
     heard = []
 
-    def ping(target, run):
+    async def ping(target, run):
         with closing(sqlite3.connect(tmp_path / "agentd.db")) as record:
             heard.append(
                 (
@@ -417,7 +409,7 @@ async def test_a_dead_mans_switch_hears_of_a_run_when_the_record_has_it(journal,
 async def test_a_run_that_was_called_off_before_it_began_asks_nobody(journal):
     house = House(journal, ["never"])
     run = await house.open()
-    beginning = asyncio.create_task(live(run.id, house))
+    beginning = asyncio.create_task(supervise(run.id, house))
     await journal.request_cancel(run.id)
     assert await beginning is None
     assert house.provider.asked == []
@@ -428,14 +420,14 @@ async def test_a_run_keeps_the_definition_it_began_with(journal):
     house = House(journal, ["ok"])
     run = await house.open()
     house.routine = Routine.model_validate({"name": "daily", "run": {"prompt": "Something else."}})
-    await live(run.id, house)
+    await supervise(run.id, house)
     assert house.provider.asked[-1].messages[-1].content == "Report."
 
 
 async def test_a_cancel_in_the_moment_of_taking_leaves_no_row_that_says_running(journal):
     house = House(journal, ["never"])
     run = await house.open()
-    task = asyncio.create_task(live(run.id, house))
+    task = asyncio.create_task(supervise(run.id, house))
     await asyncio.sleep(0)  # it has asked the journal for the run, and no more
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -463,7 +455,7 @@ async def test_a_definition_that_cannot_be_read_any_more_ends_the_run(journal):
         raise DaemonError("the definition cannot be read by this version")
 
     house.routine_of = unreadable
-    await live(run.id, house)
+    await supervise(run.id, house)
     ended = await journal.get(run.id)
     assert (ended.status, ended.detail) == (
         Status.FAILED,

@@ -296,7 +296,9 @@ async def test_a_routine_that_offers_every_tool_is_offered_it_only_where_the_pol
     async with home.open() as daemon:
         offered = {
             each["name"]
-            for each in (await daemon.app.host.preview(daemon.app.engine.routines["all"])).functions
+            for each in (
+                await daemon.app.run_context.preview(daemon.app.engine.routines["all"])
+            ).functions
         }
         assert "routine" in offered and "config" not in offered
 

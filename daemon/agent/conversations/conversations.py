@@ -60,7 +60,7 @@ def routine_of(config: Config) -> Routine:
     return Routine(name=ASK, description="answers people", run=spec)
 
 
-class Talk:
+class Conversations:
     """Takes messages of people. `routine` is what answers them, as config has it now."""
 
     def __init__(

@@ -33,14 +33,13 @@ if TYPE_CHECKING:
     from daemon.runs.approvals.request import CallDescriber
     from daemon.store.journal import Journal
 
-# After so many refusals in one run nobody is asked any more: whatever drives the model there, it is
-# not its task.
-MOST_REFUSALS = 3
+# After so many refusals in one run nobody is asked any more: the model no longer does its task.
+MAX_REFUSALS = 3
 _REFUSED = (ApprovalStatus.REJECTED, ApprovalStatus.EXPIRED)
 
 
 class RunApprover:
-    """Rules on the calls of one run."""
+    """Finds out whether a person has allowed a call of one run."""
 
     def __init__(
         self,
@@ -53,30 +52,26 @@ class RunApprover:
         now: Callable[[], datetime],
         language: str = "en",
     ) -> None:
-        self._run, self._journal, self._policy, self._calls, self._remembered = (
-            run,
-            journal,
-            policy,
-            calls,
-            remembered,
-        )
+        """`policy` returns the policy in force; `remembered` holds calls allowed for good."""
+        self._run, self._journal, self._policy = run, journal, policy
+        self._calls, self._remembered = calls, remembered
         self._now, self._language = now, language
-        self._answers: list[Approval] | None = None
+        self._approvals: list[Approval] | None = None
         self._asking: dict[tuple[str, str], str] = {}
-        """Calls of this attempt that wait, by turn and digest."""
+        """The keys of this attempt's calls that wait, by turn and digest."""
 
-    async def rule(
+    async def decide(
         self, key: str, call: FunctionCall, verdict: Verdict, taint: Taint
     ) -> ApprovalDecision:
-        """Say whether a call may start, is refused, or waits."""
+        """Return whether a call may start, is refused, or waits for a person."""
         routine = self._run.routine
         request = await self._calls.describe(call.name, call.arguments, routine=routine)
-        if (not taint or self._trusted_when_tainted(call.name)) and (
+        if (not taint or self._is_trusted_when_tainted(call.name)) and (
             rule := self._remembered.allows(request)
         ):
-            allowed = Verdict(effect=Effect.ALLOW, rule=rule, reason=f"asked by {verdict.rule}")
-            return ApprovalDecision(verdict=allowed, standing=rule, asked=verdict.rule)
-        asked = ApprovalRequest(
+            allow = Verdict(effect=Effect.ALLOW, rule=rule, reason=f"asked by {verdict.rule}")
+            return ApprovalDecision(verdict=allow, remembered_rule=rule, asked=verdict.rule)
+        approval_request = ApprovalRequest(
             call_id=key,
             tool=call.name,
             request=request,
@@ -85,112 +80,114 @@ class RunApprover:
             reason=verdict.reason,
             taint=taint,
         )
-        if self._answers is None:
-            # only a run that waits is answered, so these are all there can be as long as it lives
-            self._answers = await self._journal.approvals(run=self._run.id, limit=1000)
-        own = next(
-            (
-                each
-                for each in self._answers
-                if self._fits(each, asked) and each.approval_request.call_id == key
-            ),
-            None,
-        )
+        if self._approvals is None:
+            # only a run that waits is answered, so no answer can come while this attempt lasts
+            self._approvals = await self._journal.approvals(run=self._run.id, limit=1000)
         return (
-            self._answered(own, verdict)
-            or self._of_a_twin(asked, verdict)
-            or self._refused_before(asked, verdict)
-            or self._ask(asked, verdict)
+            self._decide_by_own_answer(approval_request, verdict)
+            or self._decide_by_same_call(approval_request, verdict)
+            or self._decide_by_refusals(approval_request, verdict)
+            or self._ask(approval_request, verdict)
         )
 
-    def _trusted_when_tainted(self, tool: str) -> bool:
+    def _is_trusted_when_tainted(self, tool: str) -> bool:
         table = self._policy().routines.get(self._run.routine)
-        return table is not None and any(fnmatchcase(tool, each) for each in table.tainted_tools)
+        return table is not None and any(
+            fnmatchcase(tool, pattern) for pattern in table.tainted_tools
+        )
 
-    def _fits(self, answer: Approval, asked: ApprovalRequest) -> bool:
-        return answer.approval_request.digest == asked.digest
+    def _approvals_of(self, request: ApprovalRequest) -> list[Approval]:
+        """Return the approvals of this run that ask for exactly this."""
+        approvals = self._approvals or []
+        return [each for each in approvals if each.approval_request.digest == request.digest]
 
-    def _answered(self, own: Approval | None, verdict: Verdict) -> ApprovalDecision | None:
-        """Rule by the answer that this very call was given."""
-        if own is None or own.decided is None:
-            return None
-        if own.status is ApprovalStatus.APPROVED:
-            given, since = self._now() - own.decided, own.decided - own.created
-            note = say("approved", self._language, age=span(given), since=span(since))
-            allowed = Verdict(
-                effect=Effect.ALLOW,
-                rule=f"approval {own.id} by {own.by}",
-                reason=f"asked by {verdict.rule}",
-            )
-            return ApprovalDecision(verdict=allowed, approval=own.id, note=note, asked=verdict.rule)
-        return self._denied(own.status, verdict) if own.status in _REFUSED else None
-
-    def _of_a_twin(self, asked: ApprovalRequest, verdict: Verdict) -> ApprovalDecision | None:
-        """Rule by what becomes of the same call earlier in the turn: of twins one is asked about,
-        and one is run.
-        """
-        turn = _turn(asked.call_id)
-        if not turn:
-            return None
-        if self._asking.get((turn, asked.digest), asked.call_id) != asked.call_id:
-            return ApprovalDecision(verdict=verdict)
-        for each in self._answers or ():
-            twin = each.approval_request
-            if not (
-                self._fits(each, asked)
-                and _turn(twin.call_id) == turn
-                and twin.call_id != asked.call_id
-            ):
+    def _decide_by_own_answer(
+        self, request: ApprovalRequest, verdict: Verdict
+    ) -> ApprovalDecision | None:
+        """Decide by the answer that this very call was given."""
+        for approval in self._approvals_of(request):
+            if approval.approval_request.call_id != request.call_id:
                 continue
-            if each.status in (ApprovalStatus.APPROVED, ApprovalStatus.USED):
-                merged = replace(
-                    verdict,
-                    effect=Effect.DENY,
-                    reason="the same call of this turn was approved once",
+            if approval.decided is None:
+                return None
+            if approval.status is ApprovalStatus.APPROVED:
+                age = self._now() - approval.decided
+                waited = approval.decided - approval.created
+                allow = Verdict(
+                    effect=Effect.ALLOW,
+                    rule=f"approval {approval.id} by {approval.by}",
+                    reason=f"asked by {verdict.rule}",
+                )
+                note = say(
+                    "approved",
+                    self._language,
+                    age=duration_in_words(age),
+                    since=duration_in_words(waited),
                 )
                 return ApprovalDecision(
-                    verdict=merged, note=say("merged", self._language), asked=verdict.rule
+                    verdict=allow, approval=approval.id, note=note, asked=verdict.rule
                 )
-            if each.status is ApprovalStatus.PENDING:
+            if approval.status in _REFUSED:
+                return self._deny(approval.status, verdict)
+            return None
+        return None
+
+    def _decide_by_same_call(
+        self, request: ApprovalRequest, verdict: Verdict
+    ) -> ApprovalDecision | None:
+        """Decide by the same call in this turn: one of them is asked about, and one is run."""
+        turn = _turn(request.call_id)
+        if not turn:
+            return None
+        if self._asking.get((turn, request.digest), request.call_id) != request.call_id:
+            return ApprovalDecision(verdict=verdict)  # waits with the other one
+        for approval in self._approvals_of(request):
+            call_id = approval.approval_request.call_id
+            if call_id == request.call_id or _turn(call_id) != turn:
+                continue
+            if approval.status in (ApprovalStatus.APPROVED, ApprovalStatus.USED):
+                reason = "the same call of this turn was approved once"
+                deny = replace(verdict, effect=Effect.DENY, reason=reason)
+                note = say("merged", self._language)
+                return ApprovalDecision(verdict=deny, note=note, asked=verdict.rule)
+            if approval.status is ApprovalStatus.PENDING:
                 return ApprovalDecision(verdict=verdict)
         return None
 
-    def _refused_before(self, asked: ApprovalRequest, verdict: Verdict) -> ApprovalDecision | None:
-        """Deny what a person need not be bothered with."""
-        refused = [each for each in self._answers or () if each.status in _REFUSED]
-        if same := next((each for each in refused if self._fits(each, asked)), None):
-            return self._denied(same.status, verdict)
-        if len(refused) >= MOST_REFUSALS:
-            return self._denied("tired", verdict)
-        return None
+    def _decide_by_refusals(
+        self, request: ApprovalRequest, verdict: Verdict
+    ) -> ApprovalDecision | None:
+        """Deny what a person has refused already, and everything after too many refusals."""
+        for approval in self._approvals_of(request):
+            if approval.status in _REFUSED:
+                return self._deny(approval.status, verdict)
+        refusals = sum(approval.status in _REFUSED for approval in self._approvals or ())
+        return self._deny("tired", verdict) if refusals >= MAX_REFUSALS else None
 
-    def _denied(self, why: str, verdict: Verdict) -> ApprovalDecision:
-        reason = {"rejected": "a person said no", "expired": "nobody answered in time"}.get(
-            why, f"{MOST_REFUSALS} questions of this run were refused"
-        )
+    def _deny(self, cause: str, verdict: Verdict) -> ApprovalDecision:
+        reasons = {"rejected": "a person said no", "expired": "nobody answered in time"}
+        reason = reasons.get(cause, f"{MAX_REFUSALS} questions of this run were refused")
         return ApprovalDecision(
             verdict=replace(verdict, effect=Effect.DENY, reason=reason, allowed=""),
-            note=say(why, self._language),
+            note=say(cause, self._language),
             asked=verdict.rule,
         )
 
-    def _ask(self, asked: ApprovalRequest, verdict: Verdict) -> ApprovalDecision:
-        if turn := _turn(asked.call_id):
-            self._asking[turn, asked.digest] = asked.call_id
-        return ApprovalDecision(verdict=verdict, approval_request=asked)
+    def _ask(self, request: ApprovalRequest, verdict: Verdict) -> ApprovalDecision:
+        if turn := _turn(request.call_id):
+            self._asking[turn, request.digest] = request.call_id
+        return ApprovalDecision(verdict=verdict, approval_request=request)
 
 
 def _turn(call_id: str) -> str:
-    """Return the turn of a model's call; empty for what a person wrote down, such as a gather
-    step.
-    """
-    turn, _, place = call_id.partition(".")
-    return turn if turn.isdigit() and place.isdigit() else ""
+    """Return the turn of a model's call; empty for a call of the routine, such as a gather step."""
+    turn, _, number = call_id.partition(".")
+    return turn if turn.isdigit() and number.isdigit() else ""
 
 
-def span(time: timedelta) -> str:
-    """Return a span in words of a model."""
-    seconds = max(0, int(time.total_seconds()))
+def duration_in_words(duration: timedelta) -> str:
+    """Return a duration as a model reads it: `90 s`, `5 min`, `3 h 20 min`."""
+    seconds = max(0, int(duration.total_seconds()))
     if seconds < 120:
         return f"{seconds} s"
     if seconds < 2 * 3600:

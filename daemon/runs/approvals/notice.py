@@ -23,7 +23,7 @@ MOST_QUESTIONS = 5  # of one turn, whose words stand in the notice
 
 def waiting_notice(
     run: Run,
-    petitions: Sequence[ApprovalRequest],
+    requests: Sequence[ApprovalRequest],
     targets: Sequence[str],
     *,
     until: datetime,
@@ -32,7 +32,7 @@ def waiting_notice(
     """Word the notice that a run waits for a person; `until`, in the reader's zone, it does so."""
     host = os.uname().nodename
     questions = []
-    for place, approval_request in enumerate(petitions):
+    for place, approval_request in enumerate(requests):
         id_ = new_id()
         if place < MOST_QUESTIONS:
             questions.append((id_, _question(approval_request, id_, until, redact)))

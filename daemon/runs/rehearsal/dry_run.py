@@ -1,8 +1,7 @@
-"""Hands that hold back: in a rehearsal what only looks is done, and of all else is told what it
-would have done.
+"""How tools run in a rehearsal: read-only calls run, of all others is said what they would do.
 
-Whether a call may run was judged before, as ever; what a person would have to allow is not done
-either. Nothing here writes, sends or starts anything.
+The policy has judged each call before. A call that a person would have to allow is not done either.
+Nothing here writes, sends or starts anything.
 """
 
 from __future__ import annotations
@@ -30,12 +29,12 @@ if TYPE_CHECKING:
     from daemon.policy.reachable_paths import CallPath
 
 REHEARSAL = "rehearsal"
-LONGEST = 8_000  # characters of what would be written that the model and the person read
-BIGGEST = 1_000_000  # bytes of a file that a diff is made with
+MAX_TEXT_CHARACTERS = 8_000  # of what would be written that the model and the person read
+MAX_DIFF_BYTES = 1_000_000  # of a file that a diff is made with
 
 
 class DryRunToolExecutor(ToolExecutor):
-    """Executes what only looks; answers all else with what it would do."""
+    """Runs read-only calls; answers all others with what they would do."""
 
     def __init__(self, registry: FunctionRegistry, policy: Callable[[], Policy]) -> None:
         super().__init__(registry)
@@ -45,12 +44,14 @@ class DryRunToolExecutor(ToolExecutor):
         definition = self.registry.get_function(call.name)
         if definition is None or context is None or call.invalid is not None:
             return await super().run(call, context)
-        looks = definition.read_only or self._policy().is_read_only(call.name, call.arguments)
-        if looks and not context.approved and call.name != SUBAGENT:
+        is_read_only = definition.read_only or self._policy().is_read_only(
+            call.name, call.arguments
+        )
+        if is_read_only and not context.approved and call.name != SUBAGENT:
             return await super().run(call, context)
         try:
             definition.signature.bind(call.arguments, context)
-            what = await asyncio.to_thread(would, self._policy(), call, context)
+            what = await asyncio.to_thread(describe_effect, self._policy(), call, context)
         except (ToolFailed, Unreadable) as error:
             return ToolResult(ok=False, text=f"[failed] {error}")
         if context.approved:
@@ -60,20 +61,21 @@ class DryRunToolExecutor(ToolExecutor):
         return ToolResult(ok=True, text=say("rehearsed", context.language, what=what), would=what)
 
 
-class NobodyNeeded:
-    """The desk of a rehearsal: nobody is asked, as nothing that would have to be allowed is
-    done.
-    """
+class RehearsalApprover:
+    """Allows in a rehearsal what a person would be asked about: nothing of it is done."""
 
-    async def rule(
+    async def decide(
         self, key: str, call: FunctionCall, verdict: Verdict, taint: Taint
     ) -> ApprovalDecision:
         allowed = replace(verdict, effect=Effect.ALLOW, reason=f"asked by {verdict.rule}")
-        return ApprovalDecision(verdict=allowed, standing=verdict.rule, asked=verdict.rule)
+        return ApprovalDecision(verdict=allowed, remembered_rule=verdict.rule, asked=verdict.rule)
 
 
-def would(policy: Policy, call: FunctionCall, context: ToolContext) -> str:
-    """Say what a call would do, as exactly as can be told without doing it."""
+def describe_effect(policy: Policy, call: FunctionCall, context: ToolContext) -> str:
+    """Return what a call would do, as exactly as can be said without doing it.
+
+    Raises ToolFailed and Unreadable for a call that could not be done.
+    """
     arguments = call.arguments
     match call.name:
         case "file_write":
@@ -85,8 +87,8 @@ def would(policy: Policy, call: FunctionCall, context: ToolContext) -> str:
                 "shell", arguments, routine=context.routine, tainted=context.tainted
             )
             commands = [list(command.argv) for part in line for command in part.commands]
-            told = "\n".join(json.dumps(argv, ensure_ascii=False) for argv in commands)
-            return f"would run {arguments['command']}\n{told}".rstrip()
+            argvs = "\n".join(json.dumps(argv, ensure_ascii=False) for argv in commands)
+            return f"would run {arguments['command']}\n{argvs}".rstrip()
         case "script":
             return (
                 f"would run the script {arguments['name']} with "
@@ -123,7 +125,7 @@ def _content_of(place: CallPath) -> str | None:
     """Return what a file holds now; None if there is none, or none that could be shown."""
     try:
         with os.fdopen(open_beneath(place.root, place.inside), "rb") as file:
-            return file.read(BIGGEST).decode(errors="replace")
+            return file.read(MAX_DIFF_BYTES).decode(errors="replace")
     except OSError:
         return None
 
@@ -145,6 +147,6 @@ def _json(value: object) -> str:
 def _cut(text: str) -> str:
     return (
         text
-        if len(text) <= LONGEST
-        else f"{text[:LONGEST]}\n[… {len(text) - LONGEST} more characters …]"
+        if len(text) <= MAX_TEXT_CHARACTERS
+        else f"{text[:MAX_TEXT_CHARACTERS]}\n[… {len(text) - MAX_TEXT_CHARACTERS} more characters …]"
     )

@@ -51,7 +51,7 @@ class RehearsedCall:
 
 
 class Rehearsals:
-    """Begins rehearsals and takes people's word on them."""
+    """Starts rehearsals, describes what they would have done, and records approvals."""
 
     def __init__(
         self,
@@ -67,19 +67,19 @@ class Rehearsals:
         self._clock, self._zone = clock, zone
 
     async def begin(self, name: str, event: str) -> Run:
-        """Start a rehearsal; the same event gets the same one.
+        """Start a rehearsal of a routine and return its run; the same `event` gets the same run.
 
-        NotFound; Refused where no more may be spent.
+        Raises NotFound for an unknown routine, Refused where no more may be spent.
         """
-        routine, line = self._routine(name), f"{PREFIX}{name}"
-        if earlier := await self._journal.run_of_event(line, event):
+        routine, rehearsed_name = self._routine(name), f"{PREFIX}{name}"
+        if earlier := await self._journal.run_of_event(rehearsed_name, event):
             return earlier
         if cap := await self._afford(routine):
             raise Refused(
                 f"{name} may spend no more for now: {cap}; agentctl usage shows what was spent"
             )
         claim = Claim(
-            routine=line,
+            routine=rehearsed_name,
             definition=routine.dump(),
             trigger=REHEARSAL,
             slot=self._clock.now(),
@@ -92,8 +92,8 @@ class Rehearsals:
         await self._submit(run)
         return run
 
-    async def told(self, run_id: str) -> Json:
-        """Return what a rehearsal would have done."""
+    async def describe(self, run_id: str) -> Json:
+        """Return what the calls and deliveries of a rehearsal would have done."""
         run, routine = await self._rehearsal(run_id)
         now = self._engine.routines.get(routine.name)
         return {
@@ -103,9 +103,9 @@ class Rehearsals:
             "silent": run.silent,
             "effects": [
                 {"call": each.call, "tool": each.tool, "text": each.text}
-                for each in effects_of(await self._journal.steps(run.id))
+                for each in rehearsed_calls(await self._journal.steps(run.id))
             ],
-            "deliveries": [] if run.silent else deliveries_of(run, routine, self._zone()),
+            "deliveries": [] if run.silent else describe_deliveries(run, routine, self._zone()),
             "tokens": run.usage.total,
             "usd": await self._journal.paid_for(run.id) if run.usage.total else 0.0,
             "held": bool(now and now.run.rehearse_first and not await approved(self._journal, now)),
@@ -113,17 +113,16 @@ class Rehearsals:
         }
 
     async def approve(self, run_id: str, by: str) -> Json:
-        """Let a routine run as it was rehearsed; Refused if it failed, or if it was edited
-        since.
+        """Let a routine run as it was rehearsed.
+
+        Raises Refused if the rehearsal failed, or if the routine was edited since.
         """
         run, routine = await self._rehearsal(run_id)
         name = routine.name
         if run.status is not Status.SUCCEEDED:
             raise Refused(
-                (  # noqa: UP034
-                    f"the rehearsal {run.id} is {run.status}, which nobody can approve: agentctl "
-                    f"rehearse {name}"
-                )
+                f"the rehearsal {run.id} is {run.status}, which nobody can approve: agentctl "
+                f"rehearse {name}"
             )
         if self._routine(name).rehearsal_key != routine.rehearsal_key:
             raise Refused(
@@ -135,7 +134,7 @@ class Rehearsals:
         await self._journal.write_audit("rehearsed", actor=by, routine=name, body={"run": run.id})
         await self._engine.rehearsed(name)
         log.info("routine.rehearsed", routine=name, run=run.id, by=by)
-        return await self.told(run.id)
+        return await self.describe(run.id)
 
     async def _rehearsal(self, run_id: str) -> tuple[Run, Routine]:
         run = await self._journal.get(run_id)
@@ -156,26 +155,24 @@ class Rehearsals:
         return self._engine.routines[name]
 
 
-def effects_of(steps: Sequence[Step]) -> list[RehearsedCall]:
+def rehearsed_calls(steps: Sequence[Step]) -> list[RehearsedCall]:
     """Return the calls of a rehearsal that were not done, in order."""
     return [
         RehearsedCall(call=str(step.call_id), tool=step.body["tool"], text=would)
         for step in steps
         if step.kind is StepKind.RESULT
-        and (would := step.body.get("would") or _would_of_old(step.body))
+        and (would := step.body.get("would") or _would_in_text(step.body))
     ]
 
 
-def _would_of_old(body: Json) -> str:
-    """Return what a call of a rehearsal would have done that an older version recorded in its text
-    only.
-    """
+def _would_in_text(body: Json) -> str:
+    """Return what a call would have done where an older version recorded it in the text only."""
     is_held = body["ok"] and body["text"].startswith(("[rehearsal: this was not done", "[演练"))
     return str(body["text"].partition("] ")[2]) if is_held else ""
 
 
-def deliveries_of(run: Run, routine: Routine, zone: str) -> list[str]:
-    """Say where the report would be sent."""
+def describe_deliveries(run: Run, routine: Routine, zone: str) -> list[str]:
+    """Return a line for each target that the report would be sent to."""
     report = Report(
         run=run.id,
         routine=routine.name,
@@ -184,11 +181,9 @@ def deliveries_of(run: Run, routine: Routine, zone: str) -> list[str]:
         text=run.report or "",
         scheduled_zone=routine.trigger.timezone or zone,
     )
-    return [
-        (
-            "would send the report to "
-            f"{place.to}{f': {report_path(place.path, report)}' if place.path else ''}"
-        )
-        for place in routine.deliver
-        if run.status.value in place.on
-    ]
+    lines = []
+    for delivery in routine.deliver:
+        if run.status.value in delivery.on:
+            path = f": {report_path(delivery.path, report)}" if delivery.path else ""
+            lines.append(f"would send the report to {delivery.to}{path}")
+    return lines

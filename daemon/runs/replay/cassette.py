@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from daemon.errors import DaemonError, NotFound, Refused
 from daemon.models import Json, Run, Status, Step, StepKind
-from daemon.runs.gather import EVENTS, values_of
+from daemon.runs.gather import EVENT_TRIGGERS, gathered_values
 
 if TYPE_CHECKING:
     from daemon.store.journal import Journal
@@ -82,7 +82,7 @@ async def recorded(journal: Journal, run_id: str, *, workspace: str, language: s
         run=run,
         definition=definition,
         steps=steps,
-        given=await journal.input_of(run.id) if run.trigger in EVENTS else None,
+        given=await journal.input_of(run.id) if run.trigger in EVENT_TRIGGERS else None,
         before=await _before(journal, run, steps),
         policies=policies,
         workspace=workspace,
@@ -97,4 +97,4 @@ async def _before(journal: Journal, run: Run, steps: Sequence[Step]) -> dict[str
     last = await journal.last(run.about, statuses={Status.SUCCEEDED}, before=run.id)
     while last is not None and began is not None and last.ended is not None and last.ended > began:
         last = await journal.last(run.about, statuses={Status.SUCCEEDED}, before=last.id)
-    return values_of(await journal.steps(last.id)) if last else {}
+    return gathered_values(await journal.steps(last.id)) if last else {}

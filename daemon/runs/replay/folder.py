@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from daemon import __version__
-from daemon.agent.tool_calls import cleaned
+from daemon.agent.tool_calls import redact_json
 from daemon.errors import DaemonError, NotFound, Refused
 from daemon.models import Json, Run, Status, Step, StepKind, Taint, Usage
 from daemon.runs.replay.cassette import Cassette
@@ -64,17 +64,17 @@ def files_of(
     cassette = marked(cassette)
     run = cassette.run
     files: dict[str, str] = {
-        "routine.json": _json(cleaned(json.loads(cassette.definition), redact)),
-        "steps.json": _json([cleaned(_step_as_json(step), redact) for step in cassette.steps]),
+        "routine.json": _json(redact_json(json.loads(cassette.definition), redact)),
+        "steps.json": _json([redact_json(_step_as_json(step), redact) for step in cassette.steps]),
     }
     if cassette.frozen is not None:
         files["prompt.md"] = redact(str(cassette.frozen["system"]))
     if run.report is not None:
         files["report.md"] = redact(run.report)
     if cassette.given is not None:
-        files["input.json"] = _json(cleaned(cassette.given, redact))
+        files["input.json"] = _json(redact_json(cassette.given, redact))
     if cassette.before:
-        files["before.json"] = _json(cleaned(dict(cassette.before), redact))
+        files["before.json"] = _json(redact_json(dict(cassette.before), redact))
     policies = {}
     for hash_, text in cassette.policies.items():
         policies[hash_] = name = f"policy-{hash_[:12]}.toml"
@@ -84,7 +84,7 @@ def files_of(
         {
             "format": FORMAT,
             "agentd": __version__,
-            "run": cleaned(_run_as_json(run), redact),
+            "run": redact_json(_run_as_json(run), redact),
             "workspace": cassette.workspace,
             "language": cassette.language,
             "policies": policies,

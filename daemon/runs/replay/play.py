@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 from structlog.contextvars import bound_contextvars
 
-from daemon.agent.agent import NEVER, Agent
+from daemon.agent.agent import NO_DEADLINE_SECONDS, Agent, AgentOptions, AgentServices
 from daemon.agent.loop import LoopLimits
 from daemon.agent.prompt import Persona, PromptContext
-from daemon.agent.tool_calls import DenyApprovals, Parked, ToolCallRunner
+from daemon.agent.tool_calls import ApprovalRequired, DenyApprovals, ToolCallRunner
 from daemon.agent.transcript import Transcript, facts_from, image_from
 from daemon.definitions.routines.routine import Routine
-from daemon.errors import DaemonError, OverBudget, ProviderError, Refused
+from daemon.errors import DaemonError, Refused
 from daemon.models import (
     FunctionCall,
     Reply,
@@ -35,9 +35,15 @@ from daemon.runs.images import Pictures
 from daemon.runs.replay.cassette import Cassette
 from daemon.runs.replay.compare import calls_of, diff, differences, of_ends
 from daemon.runs.replay.outcome import End, ReplayChange, ReplayDifference, ReplayResult
-from daemon.runs.replay.recorded import RecordExhausted, Tape, TapeHands, TapeInbox, TapeModel
-from daemon.runs.replay.verdicts import TapeDesk, TapeJudge
-from daemon.runs.run import answer
+from daemon.runs.replay.recorded import (
+    RecordedInbox,
+    RecordedModel,
+    RecordedToolExecutor,
+    RecordExhausted,
+    Recording,
+)
+from daemon.runs.replay.verdicts import RecordedApprover, RecordedPolicy
+from daemon.runs.run import execute
 from daemon.tools.builtin import sysinfo
 from daemon.tools.registry import FunctionRegistry
 
@@ -45,7 +51,7 @@ if TYPE_CHECKING:
     from daemon.agent.tool_calls import Approver
     from daemon.models import Json
     from daemon.providers import LLMProvider
-    from daemon.runs.run import StepLog
+    from daemon.runs.recorder import StepLog
 
 # Ends that nothing in the record brings about: a person, the clock, a process that died.
 _FROM_OUTSIDE = {
@@ -60,7 +66,7 @@ ASK = "ask"
 SUBAGENT = "subagent"
 
 
-async def play(cassette: Cassette, wish: ReplayChange = ReplayChange()) -> ReplayResult:  # noqa: B008  frozen
+async def play(cassette: Cassette, change: ReplayChange = ReplayChange()) -> ReplayResult:  # noqa: B008  frozen
     """Play a run again and return how it compares; raises Refused for a record that this version
     cannot read.
     """
@@ -70,21 +76,21 @@ async def play(cassette: Cassette, wish: ReplayChange = ReplayChange()) -> Repla
         raise Refused(
             f"its definition cannot be read by this version: {str(error).splitlines()[0]}"
         ) from None
-    stage = _Stage(cassette, routine, wish)
+    context = ReplayContext(cassette, routine, change)
     with bound_contextvars(replay=cassette.run.id):
-        end = await stage.play()
-    return stage.outcome(end)
+        end = await context.play()
+    return context.outcome(end)
 
 
-class _Recording:
+class _StepList:
     """Keeps the steps of the run that is played."""
 
-    alone = True
+    is_exclusive = True
 
     def __init__(self) -> None:
         self.steps: list[Step] = []
 
-    def ride(self, *steps: Step) -> None:
+    def write_lazily(self, *steps: Step) -> None:
         self.steps += steps
 
     def append(self, *steps: Step, durable: bool = False) -> asyncio.Future[list[Step]]:
@@ -94,27 +100,27 @@ class _Recording:
         return kept
 
 
-class _Events:
+class _RecordedInspector:
     """Looks at what the event that began the run said as it was looked at then."""
 
     def __init__(self, goal: Step | None) -> None:
         self._facts = {fact.tool: fact.text for fact in facts_from(goal.body)} if goal else {}
         self._taint = Taint(goal.body.get("taint", "")) if goal else Taint.NONE
 
-    async def look(self, key: str, call: FunctionCall, result: ToolResult) -> ToolResult:
+    async def inspect(self, key: str, call: FunctionCall, result: ToolResult) -> ToolResult:
         if key != "event":
             return result
         return replace(result, text=self._facts.get(call.name, result.text), taint=self._taint)
 
 
-class _History:
+class _RecordedHistory:
     """What the run could see of the journal, and nothing else of it."""
 
-    def __init__(self, cassette: Cassette, tape: Tape) -> None:
-        self._cassette, self._tape = cassette, tape
+    def __init__(self, cassette: Cassette, recording: Recording) -> None:
+        self._cassette, self._recording = cassette, recording
 
     async def get(self, run_id_or_prefix: str) -> Run:
-        goal = self._tape.goal
+        goal = self._recording.goal
         return replace(
             self._cassette.run, taint=Taint(goal.body.get("taint", "")) if goal else Taint.NONE
         )
@@ -139,56 +145,56 @@ class _History:
         ]
 
 
-class _Stage:
+class ReplayContext:
     """What a run that is played again finds around itself: see `run.Around`."""
 
-    def __init__(self, cassette: Cassette, routine: Routine, wish: ReplayChange) -> None:
-        self._cassette, self._routine, self._wish = cassette, routine, wish
-        self._tape = Tape(cassette.steps, cassette.run, cassette.language)
+    def __init__(self, cassette: Cassette, routine: Routine, change: ReplayChange) -> None:
+        self._cassette, self._routine, self._change = cassette, routine, change
+        self._recording = Recording(cassette.steps, cassette.run, cassette.language)
         workspace = Path(cassette.workspace)
         then = {
             hash_: Policy.read(text, workspace=workspace)
             for hash_, text in cassette.policies.items()
         }
-        asking = bool(wish.models)
-        self._policy = wish.policy or next(reversed(list(then.values())), None)
-        self._judge = TapeJudge(
-            self._tape,
+        asking = bool(change.models)
+        self._policy = change.policy or next(reversed(list(then.values())), None)
+        self._recorded_policy = RecordedPolicy(
+            self._recording,
             then,
-            wish.by_now if asking else None,
-            wish.policy,
-            trying=bool(wish.changed),
+            change.by_now if asking else None,
+            change.policy,
+            trying=bool(change.changed),
         )
-        self._approver = TapeDesk(self._tape, trying=bool(wish.changed))
-        self._unknown = self._tape.unknown_here()
+        self._approver = RecordedApprover(self._recording, trying=bool(change.changed))
+        self._unknown_tools = self._recording.unknown_here()
         self._registry = self._tools()
-        self._call_runner = TapeHands(self._tape, self._registry, loose=asking)
-        self._asks = list(self._tape.asks)
+        self._executor = RecordedToolExecutor(self._recording, self._registry, loose=asking)
+        self._model_steps = list(self._recording.asks)
         self._agent: Agent | None = None
-        self._record = _Recording()
-        self.journal = _History(cassette, self._tape)
+        self._step_list = _StepList()
+        self.journal = _RecordedHistory(cassette, self._recording)
 
-    # --- what run.answer asks for
+    # --- what `execute` asks for
 
-    def hands_for_gate(self, run: Run, routine: Routine) -> ToolCallRunner:
-        return self.hands_for(run, routine)
+    def gate_call_runner_for(self, run: Run, routine: Routine) -> ToolCallRunner:
+        return self.call_runner_for(run, routine)
 
-    def hands_for(self, run: Run, routine: Routine) -> ToolCallRunner:
-        """Return hands that gather: what was there then."""
-        offered = next(iter(self._unknown.values()), None)
+    def call_runner_for(self, run: Run, routine: Routine) -> ToolCallRunner:
+        """Return what answers gather steps as they were answered then."""
+        offered = next(iter(self._unknown_tools.values()), None)
         return ToolCallRunner(
             registry=self._registry,
-            executor=self._call_runner,
-            policy=self._judge,
+            executor=self._executor,
+            policy=self._recorded_policy,
             context=self._context,
             offered=self._registry.names() if offered is None else offered,
-            approver=self._who_is_asked,
-            inspector=_Events(self._tape.goal),
+            approver=self._current_approver,
+            inspector=_RecordedInspector(self._recording.goal),
         )
 
-    async def pictures(self, routine: Routine, run: Run, given: Any) -> Pictures:
+    async def pictures_for(self, run: Run, routine: Routine, event_input: Any) -> Pictures:
         """Return what the model was shown then."""
-        body = self._tape.goal.body if self._tape.goal else {}
+        body = self._recording.goal.body if self._recording.goal else {}
         return Pictures(
             images=tuple(image_from(each) for each in body.get("images", ())),
             facts=tuple(fact for fact in facts_from(body) if fact.tool == "media") if body else (),
@@ -196,7 +202,7 @@ class _Stage:
         )
 
     async def agent_for(
-        self, run: Run, routine: Routine, record: StepLog, deadline: float
+        self, run: Run, routine: Routine, recorder: StepLog, deadline: float
     ) -> Agent:
         """Return the agent, with the prompt of then."""
         frozen, spec = self._cassette.frozen, routine.run
@@ -211,35 +217,38 @@ class _Stage:
         agent = Agent(
             first,
             self._registry,
-            None,
-            self._judge,
-            record,
-            context=PromptContext(
-                persona=Persona(language=self._cassette.language),
-                workspace=self._context.workspace,
-                now=run.created,
-                zone=UTC,
-                routine="" if run.trigger == ASK else routine.name,
-                silent_token=routine.run.silent_token or "",
-                sections={},
+            options=AgentOptions(
+                prompt_context=PromptContext(
+                    persona=Persona(language=self._cassette.language),
+                    workspace=self._context.workspace,
+                    now=run.created,
+                    zone=UTC,
+                    routine="" if run.trigger == ASK else routine.name,
+                    silent_token=routine.run.silent_token or "",
+                    sections={},
+                ),
+                frozen_prompt=frozen,
+                required_tools=spec.required_tools,
+                limits=LoopLimits(
+                    max_iterations=spec.max_iterations,
+                    max_tool_calls=min(spec.max_tool_calls, limits),
+                    tokens=spec.budget.tokens,
+                    temperature=spec.temperature,
+                    max_tokens=spec.max_tokens,
+                ),
+                deadline=deadline,
+                taint=self._taint_before,
+                tool_context=self._context,
             ),
-            tool_context=self._context,
-            required_tools=spec.required_tools,
-            limits=LoopLimits(
-                max_iterations=spec.max_iterations,
-                max_tool_calls=min(spec.max_tool_calls, limits),
-                tokens=spec.budget.tokens,
-                temperature=spec.temperature,
-                max_tokens=spec.max_tokens,
+            services=AgentServices(
+                fallback=others,
+                policy=self._recorded_policy,
+                step_writer=recorder,
+                executor=self._executor,
+                approver=self._current_approver,
+                messages=RecordedInbox(self._recording, self._iteration),
             ),
-            fallback=others,
-            steps=record.steps,
-            taint=self._taint_before,
-            deadline=deadline,
-            approver=self._who_is_asked,
-            inbox=TapeInbox(self._tape, self._iteration),
-            prompt=frozen,
-            executor=self._call_runner,
+            steps=recorder.steps,
         )
         self._agent = agent
         return agent
@@ -254,8 +263,8 @@ class _Stage:
         return Taint.TAINTED if origin and origin.tainted else Taint.NONE
 
     @property
-    def _who_is_asked(self) -> Approver:
-        nobody = self._cassette.run.trigger == SUBAGENT and self._wish.policy is not None
+    def _current_approver(self) -> Approver:
+        nobody = self._cassette.run.trigger == SUBAGENT and self._change.policy is not None
         return DenyApprovals() if nobody else self._approver
 
     @property
@@ -269,16 +278,21 @@ class _Stage:
         )
 
     def _models(self, frozen: Json) -> Sequence[LLMProvider]:
-        if self._wish.models:
-            return self._wish.models
+        if self._change.models:
+            return self._change.models
         names = [str(frozen["provider"])]
-        names += [str(step.body["to"]) for step in self._asks if step.kind is StepKind.FAILOVER]
+        names += [
+            str(step.body["to"]) for step in self._model_steps if step.kind is StepKind.FAILOVER
+        ]
         model = str(frozen.get("model", ""))
-        return [TapeModel(name, model, self._tape, self._asks) for name in dict.fromkeys(names)]
+        return [
+            RecordedModel(name, model, self._recording, self._model_steps)
+            for name in dict.fromkeys(names)
+        ]
 
     def _tools(self) -> FunctionRegistry:
         """Return functions of the names there were; they are never called."""
-        registry, calls = FunctionRegistry(), self._tape.calls.values()
+        registry, calls = FunctionRegistry(), self._recording.calls.values()
         frozen = self._cassette.frozen or {}
         schemas = {str(each["name"]): each for each in frozen.get("functions") or ()}
         names = [
@@ -287,7 +301,7 @@ class _Stage:
             *(step.body["tool"] for step in calls),
         ]
         for name in dict.fromkeys([*names, "shell"]):
-            if name in self._unknown or (name not in schemas and not _named(name)):
+            if name in self._unknown_tools or (name not in schemas and not _named(name)):
                 continue
             again = [
                 bool(step.body.get("repeatable"))
@@ -312,30 +326,26 @@ class _Stage:
     async def play(self) -> End:
         """Play the run; return how it ended."""
         run = replace(self._cassette.run, taint=self._taint_before)
-        if self._wish.prompt is not None:
-            run = replace(run, goal=self._wish.prompt)
-        deadline = asyncio.get_running_loop().time() + NEVER
+        if self._change.prompt is not None:
+            run = replace(run, goal=self._change.prompt)
+        deadline = asyncio.get_running_loop().time() + NO_DEADLINE_SECONDS
         while True:
             try:
-                found = await answer(run, self._routine, self, self._record, deadline)
-            except Parked:
+                result = await execute(run, self._routine, self._step_list, self, deadline)
+            except ApprovalRequired:
                 if self._approver.answer():
                     continue
                 return self._broken_off(Status.INTERRUPTED, None)
             except RecordExhausted:
                 return self._broken_off(Status.INTERRUPTED, None)
-            except OverBudget as error:
-                return self._broken_off(Status.FAILED, str(error))
-            except ProviderError as error:
-                return self._broken_off(Status.FAILED, str(error))
             except DaemonError as error:
                 return self._broken_off(Status.FAILED, str(error))
-            if isinstance(found, str):
-                return replace(self._broken_off(Status.SKIPPED, found))
-            return self._ended(found[0])
+            if result.reply is None:
+                return self._broken_off(result.status, result.detail)
+            return self._ended(result.reply)
 
     def _broken_off(self, status: Status, detail: str | None) -> End:
-        transcript = Transcript(self._record.steps)
+        transcript = Transcript(self._step_list.steps)
         return End(
             status=status,
             detail=detail,
@@ -343,7 +353,7 @@ class _Stage:
             silent=False,
             iterations=self._cassette.run.iterations,
             usage=transcript.usage,
-            calls=calls_of(self._record.steps, self._approver.would_ask),
+            calls=calls_of(self._step_list.steps, self._approver.would_ask),
         )
 
     def _ended(self, reply: Reply) -> End:
@@ -354,14 +364,14 @@ class _Stage:
             silent=reply.silent,
             iterations=reply.iterations,
             usage=reply.usage,
-            calls=calls_of(self._record.steps, self._approver.would_ask),
+            calls=calls_of(self._step_list.steps, self._approver.would_ask),
         )
 
     # --- comparing
 
     def outcome(self, played: End) -> ReplayResult:
         """Return how what was played compares with what was recorded."""
-        cassette, run, wish = self._cassette, self._cassette.run, self._wish
+        cassette, run, change = self._cassette, self._cassette.run, self._change
         recorded = End(
             status=run.status,
             detail=run.detail,
@@ -374,43 +384,43 @@ class _Stage:
         )
         found = self._parted(recorded, played)
         outside = ""
-        if not wish.changed and not found and (outside := self._outside(played)):
+        if not change.changed and not found and (outside := self._outside(played)):
             played = recorded
         else:
             found += (
-                of_ends(recorded, played) if not wish.changed else self._changed(recorded, played)
+                of_ends(recorded, played) if not change.changed else self._changed(recorded, played)
             )
-            if found and wish.prompt is not None:
-                change = diff(run.goal, wish.prompt)
+            if found and change.prompt is not None:
+                prompts = diff(run.goal, change.prompt)
                 found.insert(
                     0,
                     ReplayDifference(
-                        at="the beginning", seq=None, what="the prompt differs", diff=change
+                        at="the beginning", seq=None, what="the prompt differs", diff=prompts
                     ),
                 )
         return ReplayResult(
             run=run.id,
             routine=run.routine,
-            changed=wish.changed,
+            changed=change.changed,
             steps=len(cassette.steps),
             recorded=recorded,
             played=played,
             differences=found,
             never_made=[
                 f"{key} {call.name} {_words(call.arguments)}"
-                for key, call in self._call_runner.never_made
+                for key, call in self._executor.never_made
             ],
             would_ask=[
                 f"{key}: {verdict.rule}" for key, verdict in self._approver.would_ask.items()
             ],
             outside=outside,
             missing=cassette.missing,
-            asked=played.usage if wish.models else Usage(),
+            asked=played.usage if change.models else Usage(),
         )
 
     def _parted(self, recorded: End, played: End) -> list[ReplayDifference]:
-        if not self._wish.changed:
-            return list(differences(self._cassette.steps, self._record.steps))
+        if not self._change.changed:
+            return list(differences(self._cassette.steps, self._step_list.steps))
         if recorded.calls == played.calls:
             return []
         before, after = "\n".join(recorded.calls), "\n".join(played.calls)

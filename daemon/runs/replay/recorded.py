@@ -39,7 +39,7 @@ class RecordExhausted(Exception):
     """The record holds no more: a person, a limit of time or the vendor ended the run here."""
 
 
-class Tape:
+class Recording:
     """The steps of a recorded run, by what they answer."""
 
     def __init__(self, steps: Sequence[Step], run: Run, language: str) -> None:
@@ -160,13 +160,13 @@ def _asks(steps: Sequence[Step]) -> list[Step]:
     return found
 
 
-class TapeModel(LLMProvider):
+class RecordedModel(LLMProvider):
     """Answer what was answered then; Ended when the record holds no more."""
 
     kind: ClassVar[str] = "tape"
 
-    def __init__(self, name: str, model: str, tape: Tape, asks: list[Step]) -> None:
-        self.name, self._model, self._tape = name, model, tape
+    def __init__(self, name: str, model: str, recording: Recording, asks: list[Step]) -> None:
+        self.name, self._model, self._recording = name, model, recording
         self._asks = asks
         """Shared by all models of the chain: one record, read once."""
 
@@ -189,7 +189,7 @@ class TapeModel(LLMProvider):
         **kw: Any,
     ) -> LLMResponse:
         if not self._asks:
-            if (capped := self._tape.capped_by()) is not None:
+            if (capped := self._recording.capped_by()) is not None:
                 raise capped
             raise RecordExhausted
         step = self._asks.pop(0)
@@ -200,31 +200,31 @@ class TapeModel(LLMProvider):
         raise ContextOverflow("as recorded")
 
 
-class TapeHands(ToolExecutor):
+class RecordedToolExecutor(ToolExecutor):
     """Bring what was brought then; a call that was never made is refused."""
 
-    def __init__(self, tape: Tape, registry: FunctionRegistry, *, loose: bool) -> None:
+    def __init__(self, recording: Recording, registry: FunctionRegistry, *, loose: bool) -> None:
         super().__init__(registry)
-        self._tape, self._loose = tape, loose
+        self._recording, self._loose = recording, loose
         self._given: dict[str, int] = defaultdict(int)
         self.never_made: list[tuple[str, FunctionCall]] = []
         """What was asked for and is not in the record, by place."""
 
     async def run(self, call: FunctionCall, context: ToolContext | None = None) -> ToolResult:
         key = context.call if context else ""
-        made = self._tape.calls.get(key)
+        made = self._recording.calls.get(key)
         same = made is not None and request_of(
             made.body["tool"], made.body.get("arguments")
         ) == request_of(call.name, call.arguments)
         if not same and (self._loose or made is None):
             # another model asks in another order: the same call brings what it brought, each time
             # in turn
-            keys = self._tape.keys_of(call.name, call.arguments)
+            keys = self._recording.keys_of(call.name, call.arguments)
             request = request_of(call.name, call.arguments)
             key = keys[min(self._given[request], len(keys) - 1)] if keys else ""
             self._given[request] += 1
             same = bool(keys)
-        found = self._tape.result_at(key) if same else None
+        found = self._recording.result_at(key) if same else None
         if found is None and same and not self._loose:
             raise RecordExhausted
         if found is None or (same and self._refused_then(key)):
@@ -234,7 +234,7 @@ class TapeHands(ToolExecutor):
 
     def _refused_then(self, key: str) -> bool:
         """Tell whether the call was denied then: it has an answer, but never ran."""
-        verdict = self._tape.calls[key].body.get("verdict") or {}
+        verdict = self._recording.calls[key].body.get("verdict") or {}
         return bool(verdict.get("effect") == "deny")
 
 
@@ -246,16 +246,16 @@ class RecordedMessage:
     text: str
 
 
-class TapeInbox:
+class RecordedInbox:
     """Hand over what people said when they said it: after so many iterations."""
 
-    def __init__(self, tape: Tape, iteration: Callable[[], int]) -> None:
-        self._tape, self._iteration = tape, iteration
+    def __init__(self, recording: Recording, iteration: Callable[[], int]) -> None:
+        self._recording, self._iteration = recording, iteration
 
     def take(self, run: str, heard: set[int]) -> Sequence[RecordedMessage]:
         """Take out what the run has not heard and had been told by now."""
         return [
             RecordedMessage(step.body["told"], step.body["text"])
-            for step in self._tape.told
+            for step in self._recording.told
             if step.iteration <= self._iteration() and step.body["told"] not in heard
         ]

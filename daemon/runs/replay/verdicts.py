@@ -14,7 +14,7 @@ from daemon.definitions.routines.routine import Routine
 from daemon.models import ApprovalRequest, Effect, FunctionCall, Json, StepKind, Taint, Verdict
 from daemon.policy.policy import Policy
 from daemon.policy.policy_file import TOOLS
-from daemon.runs.replay.recorded import Tape, request_of
+from daemon.runs.replay.recorded import Recording, request_of
 
 if TYPE_CHECKING:
     from daemon.runs.replay.cassette import Cassette
@@ -46,14 +46,14 @@ def asked_by(body: Json) -> str:
     return reason.removeprefix(_ASKED_BY) if reason.startswith(_ASKED_BY) else ""
 
 
-class TapeJudge:
+class RecordedPolicy:
     """Judge by the policy that is to be tried, else as was judged then; notice where that is no
     longer so.
     """
 
     def __init__(
         self,
-        tape: Tape,
+        recording: Recording,
         then: Mapping[str, Policy],
         by_now: Policy | None,
         other: Policy | None,
@@ -67,10 +67,10 @@ class TapeJudge:
         never made.
         """
         self._trying = trying
-        self._tape, self._then, self._other = tape, then, other
+        self._recording, self._then, self._other = recording, then, other
         self._last = next(reversed(list(then.values())), by_now)
         self._verdicts: dict[tuple[str, bool], list[Json]] = defaultdict(list)
-        for step in tape.calls.values():
+        for step in recording.calls.values():
             if step.body.get("verdict"):
                 request = request_of(step.body["tool"], step.body.get("arguments"))
                 self._verdicts[request, bool(step.body.get("taint"))].append(step.body)
@@ -81,7 +81,7 @@ class TapeJudge:
         if self._other is not None:
             return self._other.judge(tool, arguments, routine=routine, tainted=tainted)
         found = self._verdicts.get((request_of(tool, arguments), tainted))
-        if found is None and not self._trying and not self._tape.keys_of(tool, arguments):
+        if found is None and not self._trying and not self._recording.keys_of(tool, arguments):
             return Verdict(effect=Effect.ASK, rule="replay", reason="it was not begun then")
         if found is None:  # it is judged again before it runs, or was never made
             if self._last is None:
@@ -107,8 +107,8 @@ class TapeJudge:
             return TOOLS[tool].actions.get(str(arguments.get("action")), False)
         if tool in TOOLS and tool not in ("shell", "http_request"):
             return not TOOLS[tool].changes
-        keys = self._tape.keys_of(tool, arguments)
-        return any(self._tape.calls[key].body.get("repeatable") for key in keys)
+        keys = self._recording.keys_of(tool, arguments)
+        return any(self._recording.calls[key].body.get("repeatable") for key in keys)
 
 
 def _otherwise(
@@ -152,23 +152,23 @@ def _same(now: Verdict, body: Json) -> bool:
     return now.effect is then.effect and now.rule == then.rule
 
 
-class TapeDesk:
+class RecordedApprover:
     """Answer as people answered; where they were not asked then, go on as if they had said yes, and
     take note of it.
     """
 
-    def __init__(self, tape: Tape, *, trying: bool) -> None:
-        self._tape, self._trying = tape, trying
+    def __init__(self, recording: Recording, *, trying: bool) -> None:
+        self._recording, self._trying = recording, trying
         self._waiting: set[str] = set()
         self._answered: set[str] = set()
         self.would_ask: dict[str, Verdict] = {}
         """Calls that a person would be asked about and was not then."""
 
-    async def rule(
+    async def decide(
         self, key: str, call: FunctionCall, verdict: Verdict, taint: Taint
     ) -> ApprovalDecision:
         """Say what became of the question."""
-        step = self._tape.calls.get(key)
+        step = self._recording.calls.get(key)
         same = step is not None and request_of(
             step.body["tool"], step.body.get("arguments")
         ) == request_of(call.name, call.arguments)
@@ -189,25 +189,28 @@ class TapeDesk:
         if then.allows:
             approval = str(step.body.get("approval", ""))
             return ApprovalDecision(
-                verdict=then, approval=approval, standing="" if approval else then.rule, asked=asked
+                verdict=then,
+                approval=approval,
+                remembered_rule="" if approval else then.rule,
+                asked=asked,
             )
-        said = self._tape.results.get(key)
+        said = self._recording.results.get(key)
         note = str(said.body["text"]) if said else ""
-        head = say("enough", self._tape.language, count="\0").partition("\0")[0]
+        head = say("enough", self._recording.language, count="\0").partition("\0")[0]
         return ApprovalDecision(verdict=then, note=note.partition(f" {head}")[0], asked=asked)
 
     def answer(self) -> bool:
         """Let the next answer come, in the order of then; tell whether there was one to wait
         for.
         """
-        waiting = sorted(self._waiting - self._answered, key=self._tape.order.__getitem__)
+        waiting = sorted(self._waiting - self._answered, key=self._recording.order.__getitem__)
         self._answered.update(waiting[:1])
         return bool(waiting)
 
     def _as_if(self, key: str, verdict: Verdict) -> ApprovalDecision:
         self.would_ask[key] = verdict
         return ApprovalDecision(
-            verdict=replace(verdict, effect=Effect.ALLOW), standing=verdict.rule
+            verdict=replace(verdict, effect=Effect.ALLOW), remembered_rule=verdict.rule
         )
 
     @staticmethod
@@ -218,16 +221,19 @@ class TapeDesk:
 
     def _waited(self, key: str) -> bool:
         """Tell whether the record shows that the rest of the turn was done before this call."""
-        place = self._tape.order[key]
-        return any(self._tape.done.get(other, place) < place for other in _behind(key, self._tape))
+        place = self._recording.order[key]
+        return any(
+            self._recording.done.get(other, place) < place
+            for other in _behind(key, self._recording)
+        )
 
 
-def _behind(key: str, tape: Tape) -> Iterator[str]:
+def _behind(key: str, recording: Recording) -> Iterator[str]:
     """Yield the calls of the same turn that stand behind this one."""
     turn, _, place = key.partition(".")
     if not (turn.isdigit() and place.isdigit()):
         return
-    for other in tape.calls:
+    for other in recording.calls:
         head, _, tail = other.partition(".")
         if head == turn and tail.isdigit() and int(tail) > int(place):
             yield other

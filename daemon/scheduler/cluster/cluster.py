@@ -33,7 +33,7 @@ from daemon.scheduler.cluster.requirements import lacks
 from daemon.store.leases import Worker
 
 if TYPE_CHECKING:
-    from daemon.agent.conversations.conversations import Talk
+    from daemon.agent.conversations.conversations import Conversations
     from daemon.providers.budget import BudgetLedger
     from daemon.runs.events import Events
     from daemon.scheduler.cluster.run_queue import ClusterRunQueue
@@ -56,7 +56,7 @@ class ClusterServices(Protocol):
     events: Events
     executor: ClusterRunQueue
     budget_ledger: BudgetLedger
-    talk: Talk
+    talk: Conversations
     owner: str
     boot: datetime
 

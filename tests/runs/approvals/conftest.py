@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from daemon.agent.agent import Agent
+from daemon.agent.agent import Agent, AgentOptions, AgentServices
 from daemon.agent.loop import LoopLimits
 from daemon.agent.prompt import Persona, PromptContext
 from daemon.agent.tool_calls import ToolCallRunner
@@ -25,13 +25,14 @@ from daemon.runs.approvals.notice import waiting_notice
 from daemon.runs.approvals.remembered import Remembered
 from daemon.runs.approvals.request import CallDescriber
 from daemon.runs.events import Events
-from daemon.runs.run import live
+from daemon.runs.run import supervise
 from daemon.store.database import Database
 from daemon.store.journal import Claim, Journal
 from daemon.tools.builtin import files, finish, shell
 from daemon.tools.executor import ToolExecutor
 from daemon.tools.registry import FunctionRegistry
 from tests.blank import blank
+from tests.runs.bare_context import BareRunContext
 
 START = datetime(2026, 11, 20, 8, 30, tzinfo=UTC)
 POLICY = """
@@ -71,10 +72,11 @@ class Clock:
         self.moment += timedelta(**by)
 
 
-class House:
-    """What a run finds around itself; a host like the daemon's own."""
+class House(BareRunContext):
+    """A run context whose calls wait for a person, as in the daemon."""
 
     def __init__(self, folder: Path, journal: Journal, clock: Clock, replies: Any = ()) -> None:
+        super().__init__()
         self.workspace, self.state, self.clock, self.journal = folder / "ws", folder, clock, journal
         self.scripts = folder / "scripts"
         self.workspace.mkdir(exist_ok=True)
@@ -124,23 +126,14 @@ class House:
     def redact(self, text: str) -> str:
         return text
 
-    def wake_outbox(self) -> None:
-        pass
-
-    async def sandbox(self) -> str:
-        return "landlock"
-
-    def wake_approvals(self) -> None:
-        self.approvals.wake()
-
     def waiting_notice(
-        self, run: Run, routine: Routine, petitions: Any, until: datetime
+        self, run: Run, routine: Routine, requests: Any, until: datetime
     ) -> WaitingNotice:
         targets = [
             *(place.to for place in routine.deliver if "waiting" in place.on),
             *self.journal.alerting.to,
         ]
-        return waiting_notice(run, petitions, targets, until=until, redact=self.redact)
+        return waiting_notice(run, requests, targets, until=until, redact=self.redact)
 
     async def routine_of(self, run: Run) -> Routine:
         return self.routine
@@ -159,7 +152,7 @@ class House:
             now=self.now,
         )
 
-    def hands_for(self, run: Run, routine: Routine) -> ToolCallRunner:
+    def call_runner_for(self, run: Run, routine: Routine) -> ToolCallRunner:
         return ToolCallRunner(
             registry=self.registry,
             executor=ToolExecutor(self.registry),
@@ -168,13 +161,13 @@ class House:
             offered=self.registry.names(),
             approver=self.approver(run),
             inspector=InjectionInspector(run, self.journal, lambda: self.policy),
-            stamp=self.stamp,
+            audit_fields=self.audit_fields,
         )
 
-    def stamp(self) -> dict[str, str]:
+    def audit_fields(self) -> dict[str, str]:
         return {"policy": self.policy.hash, "sandbox": "profiles"}
 
-    hands_for_gate = hands_for
+    gate_call_runner_for = call_runner_for
 
     async def agent_for(self, run: Run, routine: Routine, record: Any, deadline: float) -> Agent:
         answered = sum(step.kind == "llm" for step in record.steps)
@@ -182,23 +175,27 @@ class House:
         return Agent(
             self.provider,
             self.registry,
-            policy=self.policy,
-            journal=record,
-            context=PromptContext(
-                persona=Persona(),
-                workspace=self.workspace,
-                now=self.now(),
-                zone=UTC,
-                routine=run.routine,
+            options=AgentOptions(
+                prompt_context=PromptContext(
+                    persona=Persona(),
+                    workspace=self.workspace,
+                    now=self.now(),
+                    zone=UTC,
+                    routine=run.routine,
+                ),
+                tool_context=self.context(run),
+                limits=LoopLimits(attempts=1),
+                deadline=deadline,
+                taint=run.taint,
             ),
-            tool_context=self.context(run),
-            limits=LoopLimits(attempts=1),
+            services=AgentServices(
+                policy=self.policy,
+                step_writer=record,
+                approver=self.approver(run),
+                inspector=InjectionInspector(run, self.journal, lambda: self.policy),
+                audit_fields=self.audit_fields,
+            ),
             steps=record.steps,
-            deadline=deadline,
-            approver=self.approver(run),
-            inspector=InjectionInspector(run, self.journal, lambda: self.policy),
-            stamp=self.stamp,
-            taint=run.taint,
         )
 
     async def archive(self, run: Run, routine: Routine, reply: Any, steps: Any) -> Usage:
@@ -221,7 +218,7 @@ class House:
     async def live(self, run: Run | None = None) -> Run:
         """Live a run as far as it goes."""
         run = run or await self.open()
-        await live(run.id, self)  # type: ignore[arg-type]
+        await supervise(run.id, self)  # type: ignore[arg-type]
         return await self.journal.get(run.id)
 
     async def pending(self) -> list[Any]:

@@ -8,7 +8,7 @@ import pytest
 
 from daemon.errors import NotFound, Refused
 from daemon.models import ApprovalStatus, Status, StepKind
-from daemon.runs.run import PATIENCE
+from daemon.runs.run import APPROVAL_TIMEOUT
 from tests.runs.approvals.conftest import POLICY, turn, write
 
 
@@ -109,7 +109,10 @@ async def test_an_answer_that_comes_while_the_run_is_lived_is_not_lost(house):
     await here.approvals.approve(second.id, by="uid 1000")  # the run is running: nothing to queue
     assert (await here.journal.get(run.id)).status is Status.RUNNING
     parked = await here.journal.park(
-        taken, [first.approval_request, second.approval_request], patience=PATIENCE, detail=""
+        taken,
+        [first.approval_request, second.approval_request],
+        patience=APPROVAL_TIMEOUT,
+        detail="",
     )
     assert parked.status is Status.QUEUED
     assert (await here.live(run)).report == "Done."

@@ -95,7 +95,7 @@ async def rehearse(daemon: Daemon, name: str = "tidy") -> dict[str, Any]:
     run = await daemon.app.rehearsals.begin(name, f"event {len(await daemon.app.journal.runs())}")
     while not (run := await daemon.app.journal.get(run.id)).status.ended:
         await daemon.app.executor.running[run.id]
-    told: dict[str, Any] = await daemon.app.rehearsals.told(run.id)
+    told: dict[str, Any] = await daemon.app.rehearsals.describe(run.id)
     return told
 
 
@@ -203,10 +203,10 @@ async def test_an_edit_of_what_it_does_asks_again_and_one_of_when_it_runs_does_n
     text = ROUTINE.replace("REHEARSE", "rehearse_first = true")
     home.routine("tidy", 'description = "x"\n[trigger]\nevery = "2h"\n' + text)
     async with home.open() as daemon:
-        assert not (await daemon.app.rehearsals.told(told["run"]))["held"]
+        assert not (await daemon.app.rehearsals.describe(told["run"]))["held"]
     home.routine("tidy", text.replace("Keep the list.", "Burn the list."))
     async with home.open() as daemon:
-        now = await daemon.app.rehearsals.told(told["run"])
+        now = await daemon.app.rehearsals.describe(told["run"])
         assert (now["held"], now["current"]) == (True, False)
         with pytest.raises(Refused, match="was edited since"):
             await daemon.app.rehearsals.approve(told["run"], "uid 1000")
@@ -233,7 +233,7 @@ async def test_what_is_no_rehearsal_says_so(home: Home) -> None:
             await daemon.app.rehearsals.begin("nothere", "x")
         run = await daemon.run("tidy")
         with pytest.raises(NotFound, match="is no rehearsal"):
-            await daemon.app.rehearsals.told(run.id)
+            await daemon.app.rehearsals.describe(run.id)
         await daemon.app.journal.request_cancel(run.id)
 
 

@@ -43,7 +43,7 @@ def case(tmp_path_factory: pytest.TempPathFactory) -> Path:
         async with home.open() as daemon:
             run = await daemon.run("shop")
             daemon.app.secrets.add(SECRET)
-            files = await daemon.app.replays.frozen(run.id, "shop-case")
+            files = await daemon.app.replays.freeze(run.id, "shop-case")
             told = {"run": run.id, "files": files}
             assert lay_down(stdout_page(), stderr_page(), told, str(folder / "case")) == DONE
             await daemon.app.journal._db.write(

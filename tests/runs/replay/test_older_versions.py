@@ -11,7 +11,7 @@ import pytest
 from daemon.agent.transcript import Transcript
 from daemon.models import Fact, Json, Run, Step, StepKind
 from daemon.providers.facts import new_boundary, wrap
-from daemon.runs.replay.recorded import Tape
+from daemon.runs.replay.recorded import Recording
 from daemon.runs.replay.verdicts import asked_by
 
 HOST = Fact(name="host", tool="sysinfo", ok=True, text="up", changes=("rebooted",))
@@ -81,4 +81,4 @@ def test_a_refused_call_of_an_unknown_tool_says_which_tools_there_were(field: Js
     ]
     now = datetime(2026, 1, 1, tzinfo=UTC)
     run = Run(id="1", routine="a", definition="", trigger="manual", slot=now, created=now)
-    assert Tape(steps, run, "en").unknown_here() == {"shel": ["file_read", "shell"]}
+    assert Recording(steps, run, "en").unknown_here() == {"shel": ["file_read", "shell"]}

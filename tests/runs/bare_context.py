@@ -1,0 +1,41 @@
+"""What the run contexts of these tests have in common with the daemon's own."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+from daemon.models import Run
+from daemon.runs.context import RunContext
+
+
+class BareRunContext:
+    """A run context without an application: it counts who is woken, and pings nobody."""
+
+    full_disk_retry = 0.001
+    announce_end = RunContext.announce_end
+    announce_wait = RunContext.announce_wait
+    cancel_subagents = RunContext.cancel_subagents
+    ping_started = RunContext.ping_started
+
+    def __init__(self) -> None:
+        self.woken = 0
+        self.approvals: Any = SimpleNamespace(wake=self.wake)
+        self._pings: set[Any] = set()
+
+    @property
+    def _services(self) -> Any:
+        return SimpleNamespace(
+            outbox=SimpleNamespace(wake=self.wake),
+            approvals=self.approvals,
+            targets=SimpleNamespace(started=self.ping),
+        )
+
+    def wake(self) -> None:
+        self.woken += 1
+
+    async def ping(self, target: str, run: Run) -> None:
+        """Take the ping that a run starts."""
+
+    async def sandbox_level(self) -> str:
+        return "landlock"

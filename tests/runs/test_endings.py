@@ -1,0 +1,318 @@
+"""Each way in which a run can end, or be left to go on later, as one row of a table.
+
+The journal is real; a fault or a cancel comes exactly at the write or read that the row names.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from daemon.agent.tool_calls import ApprovalRequired
+from daemon.errors import BadKey, DaemonError, Fenced, Overloaded, StoreFull
+from daemon.models import ApprovalRequest, Outcome, Status, Taint
+from daemon.runs import run as lifecycle
+from daemon.runs.rehearsal.dry_run import REHEARSAL
+from daemon.runs.run import supervise
+from daemon.store.database import Database
+from daemon.store.journal import Journal
+from tests.agent.conftest import call, calls
+from tests.blank import blank
+from tests.runs.test_run import House
+
+START = datetime(2026, 11, 20, 8, 30, tzinfo=UTC)
+FULL = StoreFull("the disk is full")
+FENCED = Fenced("another process owns this run now")
+REQUEST = ApprovalRequest(
+    call_id="1.0", tool="disks", request={"tool": "disks"}, digest="d", rule="rule 1", reason=""
+)
+CRASHED = "a fault of agentd itself ({}); its log has more"
+
+
+class HinderedJournal(Journal):
+    """A journal that raises errors, or pauses, where a test says."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.errors: dict[str, list[Exception]] = {}
+        """What is raised at an operation, one error each time."""
+        self.pause_at = ""
+        self.reached, self.released = asyncio.Event(), asyncio.Event()
+
+    async def _hinder(self, operation: str) -> None:
+        if self.pause_at == operation:
+            self.reached.set()
+            await self.released.wait()
+        if errors := self.errors.get(operation):
+            raise errors.pop(0)
+
+    def begin(self, run_id: str, *, owner: str) -> Any:
+        hindered = "claim" in self.errors or self.pause_at == "claim"
+        return None if hindered else super().begin(run_id, owner=owner)
+
+    async def take(self, run_id: str, **options: Any) -> Any:
+        await self._hinder("claim")
+        return await super().take(run_id, **options)
+
+    async def steps(self, run_id: str, *args: Any, **options: Any) -> Any:
+        await self._hinder("steps")
+        return await super().steps(run_id, *args, **options)
+
+    async def end(self, *args: Any, **options: Any) -> Any:
+        await self._hinder("end")
+        return await super().end(*args, **options)
+
+    async def park(self, *args: Any, **options: Any) -> Any:
+        await self._hinder("park")
+        return await super().park(*args, **options)
+
+    async def suspend(self, *args: Any, **options: Any) -> Any:
+        await self._hinder("suspend")
+        return await super().suspend(*args, **options)
+
+
+@pytest.fixture
+async def journal(tmp_path):
+    database = await Database.open(blank(tmp_path / "agentd.db"))
+    yield HinderedJournal(database, clock=lambda: START)
+    await database.close()
+
+
+class HinderedHouse(House):
+    """A run context that raises errors where a test says."""
+
+    agent_error: BaseException | None = None
+    routine_error: Exception | None = None
+
+    async def agent_for(self, *args: Any) -> Any:
+        if self.agent_error:
+            raise self.agent_error
+        return await super().agent_for(*args)
+
+    async def routine_of(self, run: Any) -> Any:
+        if self.routine_error:
+            raise self.routine_error
+        return await super().routine_of(run)
+
+    def waiting_notice(self, *_args: Any) -> None:
+        """Tell nobody of the question."""
+
+
+@dataclass(kw_only=True)
+class Ending:
+    """One row of the table: what happens to a run, and what its row says afterwards."""
+
+    replies: Any = ("Done.",)
+    routine: dict[str, Any] = field(default_factory=dict)
+    trigger: str = "cron"
+    errors: dict[str, list[Exception]] = field(default_factory=dict)
+    """What the journal raises, by operation."""
+    agent_error: BaseException | None = None
+    """What is raised where the agent is made."""
+    routine_error: Exception | None = None
+    cancel_at: str = ""
+    """The operation during which the task is cancelled; `tool` while a tool runs."""
+    cancels: int = 1
+    by_person: bool = False
+    """Whether a person cancels the run, rather than the process ends."""
+    status: Status = Status.SUCCEEDED
+    detail: str | None = None
+    report: str | None = None
+    returns_row: bool = True
+    """Whether `supervise` returns the row; else None, or it raises CancelledError."""
+    deliveries: int = 1
+    tainted: bool = False
+    next_supervise: Status | None = None
+    """The status after one more `supervise`, where the run goes on."""
+
+
+STUCK = {"run": {"mode": "agent", "prompt": "x", "tools": ["stuck"]}}
+IN_TOOL = {"routine": STUCK, "replies": (calls(call("stuck")), "Went on."), "cancel_at": "tool"}
+LATE = {"status": Status.SUCCEEDED, "report": "Done.", "returns_row": False}
+FAILS = {"status": Status.FAILED}
+WAITS = {"status": Status.QUEUED, "deliveries": 0}
+
+ENDINGS = {
+    "it answers": Ending(report="Done."),
+    "it is a rehearsal": Ending(trigger=REHEARSAL, report="Done.", deliveries=0),
+    "its gate stays closed": Ending(
+        routine={"gate": {"command": ["false"]}},
+        status=Status.FAILED,  # this test's tools have no shell: a fault is told, not slept through
+        detail="the gate's command was not run",
+    ),
+    "it takes too long": Ending(
+        routine={"run": {**STUCK["run"], "timeout": "1s"}},
+        replies=(calls(call("stuck")),),
+        status=Status.TIMED_OUT,
+        detail="not done within 1 s of active time",
+    ),
+    "something else times out": Ending(
+        agent_error=TimeoutError("of a library"),
+        detail=CRASHED.format("TimeoutError: of a library"),
+        **FAILS,
+    ),
+    "a vendor is busy": Ending(
+        replies=(Overloaded("busy"), "Done."),
+        detail="busy",
+        **WAITS,
+    ),
+    "a vendor is busy and no attempt is left": Ending(
+        replies=(Overloaded("busy"),),
+        routine={"run": {"prompt": "x", "retry": {"attempts": 1}}},
+        detail="busy",
+        **FAILS,
+    ),
+    "a vendor refuses": Ending(replies=(BadKey("the key was refused"),), detail="the key", **FAILS),
+    "agentd has a bug": Ending(
+        agent_error=ZeroDivisionError("oops"),
+        detail=CRASHED.format("ZeroDivisionError: oops"),
+        **FAILS,
+    ),
+    "agentd has a bug in the end": Ending(
+        errors={"end": [ZeroDivisionError("oops")]},
+        detail=CRASHED.format("ZeroDivisionError: oops"),
+        status=Status.FAILED,
+        deliveries=0,
+    ),
+    "its routine cannot be read": Ending(
+        routine_error=DaemonError("the definition cannot be read by this version"),
+        detail="the definition cannot be read",
+        status=Status.FAILED,
+        deliveries=0,
+    ),
+    "its steps are damaged": Ending(
+        errors={"steps": [DaemonError("step 3 is damaged")]},
+        detail="step 3 is damaged",
+        status=Status.FAILED,
+        deliveries=0,
+        tainted=True,
+    ),
+    "the disk is full when it is claimed": Ending(errors={"claim": [FULL, FULL]}, report="Done."),
+    "the disk is full when it ends": Ending(
+        errors={"end": [FULL]},
+        detail="the disk was full",
+        next_supervise=Status.SUCCEEDED,
+        **WAITS,
+    ),
+    "the disk stays full when it ends": Ending(
+        errors={"end": [FULL], "suspend": [FULL, FULL]},
+        detail="the disk was full",
+        next_supervise=Status.SUCCEEDED,
+        **WAITS,
+    ),
+    "another process owns it when it ends": Ending(
+        errors={"end": [FENCED]},
+        status=Status.RUNNING,
+        returns_row=False,
+        deliveries=0,
+    ),
+    "another process takes it while the disk is full": Ending(
+        errors={"end": [FULL], "suspend": [FENCED]},
+        status=Status.RUNNING,
+        returns_row=False,
+        deliveries=0,
+    ),
+    "the process ends while it is claimed": Ending(
+        cancel_at="claim", returns_row=False, next_supervise=Status.SUCCEEDED, **WAITS
+    ),
+    "the process ends twice while it is claimed": Ending(
+        cancel_at="claim", cancels=2, returns_row=False, next_supervise=Status.SUCCEEDED, **WAITS
+    ),
+    "the process ends while the disk is full": Ending(
+        cancel_at="claim",
+        errors={"claim": [FULL]},
+        returns_row=False,
+        next_supervise=Status.SUCCEEDED,
+        **WAITS,
+    ),
+    "the process ends while a tool runs": Ending(
+        **IN_TOOL, returns_row=False, next_supervise=Status.SUCCEEDED, **WAITS
+    ),
+    "the process ends while a tool runs and the disk is full": Ending(
+        **IN_TOOL,
+        errors={"suspend": [FULL]},
+        status=Status.RUNNING,
+        returns_row=False,
+        deliveries=0,
+    ),
+    "a person cancels it while a tool runs": Ending(
+        **IN_TOOL, by_person=True, status=Status.CANCELLED, returns_row=False, deliveries=0
+    ),
+    "the process ends while it is parked": Ending(
+        agent_error=ApprovalRequired([REQUEST]),
+        cancel_at="park",
+        status=Status.WAITING,
+        detail="waits for a person to allow disks",
+        returns_row=False,
+        deliveries=0,
+    ),
+    "the process ends while its end is written": Ending(cancel_at="end", **LATE),
+    "the process ends twice while its end is written": Ending(cancel_at="end", cancels=3, **LATE),
+}
+
+
+@pytest.mark.parametrize("name", ENDINGS)
+async def test_a_run_ends_as_the_table_says_when(name, journal):
+    ending = ENDINGS[name]
+    house = HinderedHouse(journal, list(ending.replies), **ending.routine)
+    house.agent_error, house.routine_error = ending.agent_error, ending.routine_error
+    in_tool = asyncio.Event()
+
+    async def stuck() -> str:
+        """Wait for ever, the first time."""
+        if not in_tool.is_set():
+            in_tool.set()
+            await asyncio.Event().wait()
+        return "free"
+
+    house.registry.register("stuck", None, stuck, read_only=True)
+    run = await house.open(trigger=ending.trigger, outcome=Outcome.RAN)
+    journal.errors = {operation: list(errors) for operation, errors in ending.errors.items()}
+    journal.pause_at = ending.cancel_at
+
+    watching = house.events.follow(run.id)
+    task = asyncio.create_task(supervise(run.id, house))
+    if ending.cancel_at:
+        await (in_tool if ending.cancel_at == "tool" else journal.reached).wait()
+        if ending.by_person:
+            await journal.request_cancel(run.id)
+        for _ in range(ending.cancels):
+            task.cancel()
+            await asyncio.sleep(0)
+        journal.released.set()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+    else:
+        returned = await task
+        assert (returned is not None) is ending.returns_row
+
+    row = await journal.get(run.id)
+    assert (row.status, row.report or None) == (ending.status, ending.report), row.detail
+    assert ending.detail is None or (row.detail or "").startswith(ending.detail)
+    assert len(await journal.deliveries(run=run.id)) == ending.deliveries
+    assert row.taint is (Taint.TAINTED if ending.tainted else Taint.NONE)
+    house.events.close()
+    events = [event["type"] async for event in watching]
+    assert events.count("run_ended") == int(ending.status.ended), "once, and after the commit"
+    if ending.next_supervise:
+        journal.pause_at = ""
+        resumed = await supervise(run.id, house)
+        assert resumed is not None and resumed.status is ending.next_supervise
+
+
+async def test_work_that_is_not_done_in_its_grace_is_left_to_itself():
+    never = asyncio.Event()
+
+    async def hang() -> None:
+        await never.wait()
+
+    task = asyncio.create_task(lifecycle.uninterrupted(hang(), grace=0.01))
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    never.set()
