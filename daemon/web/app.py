@@ -25,7 +25,7 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, ExceptionHandler, Receive, Scope, Send
 
-from daemon.cli.client import Client, Lost, Problem, Unreachable
+from daemon.cli.client import Client, ConnectionLost, Problem, Unreachable
 from daemon.web.access import PageAccess
 from daemon.web.rendering import render
 from daemon.web.views import ACTIONS, MENU, VIEWS, Action, SeeOther, View, perform
@@ -58,14 +58,14 @@ class DaemonClients:
             yield client
         finally:
             self._in_use.discard(client)
-            client.hang_up()
+            client.close()
 
     def hang_up(self) -> None:
         """End whatever the page waits for: a view says that no daemon answers, a stream of events
         ends.
         """
         for client in tuple(self._in_use):
-            client.hang_up()
+            client.close()
 
 
 class GateMiddleware:
@@ -119,7 +119,7 @@ def application(daemon: DaemonClients, gate: PageAccess) -> Starlette:
         SeeOther: redirect,
         Problem: of_problem,
         Unreachable: no_daemon,
-        Lost: no_daemon,
+        ConnectionLost: no_daemon,
         HTTPException: of_http_error,
     }
     app = Starlette(
@@ -170,7 +170,7 @@ async def event_frames(daemon: DaemonClients, target: str) -> AsyncIterator[byte
         try:
             while (event := await asyncio.to_thread(next, events, None)) is not None:
                 yield b"data: %s\n\n" % json.dumps(event).encode()
-        except (Problem, Unreachable, Lost):
+        except (Problem, Unreachable, ConnectionLost):
             yield b"event: gone\ndata: {}\n\n"
 
 

@@ -25,7 +25,7 @@ def serve(call: Call) -> int:
     try:
         listener = socket.create_server(("127.0.0.1", call.port or 0))
     except (OSError, OverflowError) as error:
-        call.err.say(
+        call.err.write_line(
             (  # noqa: UP034
                 f"agentctl: port {call.port} cannot be used: {error}; leave --port out to have a "
                 "free one taken"
@@ -57,10 +57,10 @@ async def _serve(call: Call, client: Client, listener: socket.socket) -> None:
     asyncio.get_running_loop().add_signal_handler(signal.SIGINT, stop)
     url = f"http://127.0.0.1:{port}/#{gate.token}"
     if call.json:
-        call.say_json({"url": url})
+        call.print_json({"url": url})
     else:
-        call.out.say(f"Open {url}")
-        call.err.say(
+        call.out.write_line(f"Open {url}")
+        call.err.write_line(
             call.err.paint(
                 "The link is good for one browser, and the page for as long as this runs.", DIM
             )

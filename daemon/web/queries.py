@@ -18,9 +18,9 @@ def all_of(
     """Return the items of a list, page after page, up to so many or to the first page that ends
     where it should.
     """
-    answer = client.ask("GET", target)
+    answer = client.request("GET", target)
     items = list(answer["items"])
     while answer["next"] is not None and len(items) < most and not until(items[-1]):
-        answer = client.ask("GET", f"{target}&cursor={quote(answer['next'])}")
+        answer = client.request("GET", f"{target}&cursor={quote(answer['next'])}")
         items += answer["items"]
     return items

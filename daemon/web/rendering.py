@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from markupsafe import Markup
 
 from daemon.cli.call import quote
-from daemon.cli.render import absolute, harmless, relative, span
+from daemon.cli.render import format_duration, format_local_time, format_relative_time, sanitize
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -45,7 +45,7 @@ def environment() -> Environment:
         "json": partial(json.dumps, ensure_ascii=False),
         "when": when,
         "ago": ago,
-        "span": span,
+        "span": format_duration,
         "number": number,
         "dollars": dollars,
         "kind": kind_of,
@@ -71,7 +71,7 @@ def _shown(value: object) -> object:
     """Return what a template prints as a browser may show it: no control characters, nothing that
     turns text.
     """
-    return harmless(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+    return sanitize(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
 def kind_of(found: Mapping[str, Any]) -> str:
@@ -85,7 +85,7 @@ def words(text: str) -> str:
 
 def when(iso: str | None) -> str:
     return (
-        absolute(datetime.fromisoformat(iso).astimezone(), datetime.now().astimezone())
+        format_local_time(datetime.fromisoformat(iso).astimezone(), datetime.now().astimezone())
         if iso
         else ""
     )
@@ -93,7 +93,7 @@ def when(iso: str | None) -> str:
 
 def ago(iso: str | None) -> str:
     return (
-        relative(datetime.fromisoformat(iso).astimezone(), datetime.now().astimezone())
+        format_relative_time(datetime.fromisoformat(iso).astimezone(), datetime.now().astimezone())
         if iso
         else ""
     )

@@ -36,7 +36,7 @@ class Coming(NamedTuple):
 
 def today(client: Client, *, query: Mapping[str, str]) -> tuple[str, Context]:
     """Today and tomorrow on a time line, what is wrong, and what comes."""
-    status = client.ask("GET", "/v1/status")
+    status = client.request("GET", "/v1/status")
     zone = ZoneInfo(status["zone"])
     now = datetime.now(zone)
     begin, end = midnight(now.date(), zone), midnight(now.date() + timedelta(days=2), zone)
@@ -66,8 +66,8 @@ def today(client: Client, *, query: Mapping[str, str]) -> tuple[str, Context]:
         "zone": f"{now:%Z}" if f"{now:%Z}" in status["zone"] else f"{status['zone']} ({now:%Z})",
         "latest": runs[:8],
         "failed": Counter(run["routine"] for run in of_today if kind_of(run) in BAD).most_common(8),
-        "undelivered": client.ask("GET", "/v1/deliveries?status=failed&limit=5")["items"],
-        "waiting": client.ask("GET", "/v1/approvals?status=pending&limit=50")["items"],
+        "undelivered": client.request("GET", "/v1/deliveries?status=failed&limit=5")["items"],
+        "waiting": client.request("GET", "/v1/approvals?status=pending&limit=50")["items"],
         "coming": [
             ("Still today", coming(fires, now.date())),
             (f"Tomorrow, {tomorrow:%A %d %B}", coming(fires, tomorrow)),

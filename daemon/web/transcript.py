@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from markupsafe import Markup
 
 from daemon.cli.call import DONE, NOT_SUCCEEDED, Call, quote
-from daemon.cli.run_record import paid, sections_of
+from daemon.cli.inspect import match_model_calls, prompt_sections
 from daemon.web.queries import all_of
 from daemon.web.rendering import render
 
@@ -28,7 +28,9 @@ def context_of(client: Client, run: Context) -> Context:
     """Return what the template of a transcript shows."""
     id_ = quote(run["id"])
     steps = all_of(client, f"/v1/runs/{id_}/steps?limit=1000", MOST_STEPS)
-    by_step, others = paid(steps, client.ask("GET", f"/v1/runs/{id_}/calls")["items"])
+    by_step, others = match_model_calls(
+        steps, client.request("GET", f"/v1/runs/{id_}/calls")["items"]
+    )
     return {
         "title": f"{run['routine']}, run {run['id'][-8:]}",
         "run": run,
@@ -37,13 +39,13 @@ def context_of(client: Client, run: Context) -> Context:
         "tools": tools_of(steps),
         "paid": by_step,
         "unheard": others,
-        "approvals": client.ask("GET", f"/v1/approvals?run={id_}&limit=200")["items"],
+        "approvals": client.request("GET", f"/v1/approvals?run={id_}&limit=200")["items"],
     }
 
 
 def transcript(client: Client, name: str) -> str:
     """Return one run as a page that needs nothing besides itself, for whoever has no daemon."""
-    run = client.ask("GET", f"/v1/runs/{quote(name)}")
+    run = client.request("GET", f"/v1/runs/{quote(name)}")
     style = Markup(STYLE.read_text("utf-8"))  # noqa: S704  # a file of ours
     return render("alone.html", {**context_of(client, run), "style": style})
 
@@ -57,14 +59,14 @@ def write(call: Call, run: str) -> int:
         with os.fdopen(descriptor, "wb") as file:
             file.write(text.encode("utf-8", "replace"))
     except FileExistsError:
-        call.err.say(
+        call.err.write_line(
             f"agentctl: {call.html} is there already; name another file, or take that one away"
         )
         return NOT_SUCCEEDED
     except OSError as error:
-        call.err.say(f"agentctl: {call.html} cannot be written: {error.strerror}")
+        call.err.write_line(f"agentctl: {call.html} cannot be written: {error.strerror}")
         return NOT_SUCCEEDED
-    call.err.say(f"{call.html} holds the run, readable without agentd")
+    call.err.write_line(f"{call.html} holds the run, readable without agentd")
     return DONE
 
 
@@ -72,7 +74,7 @@ def prompt_of(steps: list[Any]) -> list[tuple[str, str]]:
     """Return the frozen prompt by section."""
     for step in steps:
         if step["kind"] == "prompt":
-            return list(sections_of(step["body"]))
+            return list(prompt_sections(step["body"]))
     return []
 
 

@@ -20,9 +20,9 @@ DAYS = 30
 
 def usage(client: Client, *, query: Mapping[str, str]) -> tuple[str, Context]:
     """Dollars and tokens by day and routine against the caps, and the sums by routine and model."""
-    zone = ZoneInfo(client.ask("GET", "/v1/status")["zone"])
-    spent = client.ask("GET", f"/v1/usage/days?days={DAYS}")["items"]
-    sums = client.ask("GET", f"/v1/usage?by=routine&days={DAYS}")
+    zone = ZoneInfo(client.request("GET", "/v1/status")["zone"])
+    spent = client.request("GET", f"/v1/usage/days?days={DAYS}")["items"]
+    sums = client.request("GET", f"/v1/usage?by=routine&days={DAYS}")
     last = datetime.now(zone).date()
     days = [f"{last - timedelta(days=DAYS - 1 - place):%Y-%m-%d}" for place in range(DAYS)]
     usd: dict[str, dict[str, float]] = {day: {} for day in days}
@@ -40,7 +40,7 @@ def usage(client: Client, *, query: Mapping[str, str]) -> tuple[str, Context]:
         ],
         "by_routine": sums["items"],
         "total": sums["total"],
-        "by_model": client.ask("GET", f"/v1/usage?by=model&days={DAYS}")["items"],
+        "by_model": client.request("GET", f"/v1/usage?by=model&days={DAYS}")["items"],
         "caps": sums["caps"],
     }
 

@@ -40,11 +40,11 @@ class MenuEntry(NamedTuple):
 
 def routines(client: Client, *, query: Mapping[str, str]) -> tuple[str, Context]:
     """Every routine, and how each day of the last weeks went."""
-    status = client.ask("GET", "/v1/status")
+    status = client.request("GET", "/v1/status")
     now = datetime.now(ZoneInfo(status["zone"])).date()
     count = WEEKS * 7
     days = [now - timedelta(days=count - 1 - place) for place in range(count)]
-    items = client.ask("GET", f"/v1/days?days={count}")["items"]
+    items = client.request("GET", f"/v1/days?days={count}")["items"]
     known = all_of(client, "/v1/routines?limit=500", 2000)
     rows = charts.heat_map(items, [routine["name"] for routine in known], days)
     return "routines.html", {
@@ -57,13 +57,13 @@ def routines(client: Client, *, query: Mapping[str, str]) -> tuple[str, Context]
 
 def routine(client: Client, *, name: str, query: Mapping[str, str]) -> tuple[str, Context]:
     """One routine: its definition, its slots, its runs."""
-    found = client.ask("GET", f"/v1/routines/{quote(name)}")
+    found = client.request("GET", f"/v1/routines/{quote(name)}")
     return "routine.html", {
         "title": name,
         "routine": found,
         "why": _why(client, name),
-        "slots": client.ask("GET", f"/v1/slots?routine={quote(name)}&limit=20")["items"],
-        "runs": client.ask("GET", f"/v1/runs?routine={quote(name)}&limit=20")["items"],
+        "slots": client.request("GET", f"/v1/slots?routine={quote(name)}&limit=20")["items"],
+        "runs": client.request("GET", f"/v1/runs?routine={quote(name)}&limit=20")["items"],
     }
 
 
@@ -73,7 +73,7 @@ def runs(client: Client, *, query: Mapping[str, str]) -> tuple[str, Context]:
     target = "/v1/runs?" + "&".join(
         f"{key}={quote(value)}" for key, value in {"limit": str(PER_PAGE), **asked}.items()
     )
-    answer = client.ask("GET", target)
+    answer = client.request("GET", target)
     return "runs.html", {
         "title": "Runs",
         "runs": answer["items"],
@@ -88,7 +88,7 @@ def runs(client: Client, *, query: Mapping[str, str]) -> tuple[str, Context]:
 
 def run(client: Client, *, name: str, query: Mapping[str, str]) -> tuple[str, Context]:
     """One run as a transcript: what it was told, what it did and by which rule, what it used."""
-    found = client.ask("GET", f"/v1/runs/{quote(name)}")
+    found = client.request("GET", f"/v1/runs/{quote(name)}")
     if found["id"] != name:
         raise SeeOther(f"/runs/{found['id']}")
     return "run.html", transcript.context_of(client, found)
@@ -96,14 +96,14 @@ def run(client: Client, *, name: str, query: Mapping[str, str]) -> tuple[str, Co
 
 def approvals(client: Client, *, query: Mapping[str, str]) -> tuple[str, Context]:
     """What waits for a person's word, with exactly what would happen; and what was said lately."""
-    waiting = client.ask("GET", "/v1/approvals?status=pending&limit=50")["items"]
+    waiting = client.request("GET", "/v1/approvals?status=pending&limit=50")["items"]
     return "approvals.html", {
         "title": f"Approvals ({len(waiting)})" if waiting else "Approvals",
         "waiting": [{**each, **_exactly(client, each["id"])} for each in waiting],
         "said": _exactly(client, query["said"]) if query.get("said") else None,
         "answered": [
             each
-            for each in client.ask("GET", "/v1/approvals?limit=50")["items"]
+            for each in client.request("GET", "/v1/approvals?limit=50")["items"]
             if each["status"] != "pending"
         ],
     }
@@ -111,10 +111,10 @@ def approvals(client: Client, *, query: Mapping[str, str]) -> tuple[str, Context
 
 def approval(client: Client, *, name: str, query: Mapping[str, str]) -> tuple[str, Context]:
     """One question, what allowing it for good would write, and the buttons."""
-    found = client.ask("GET", f"/v1/approvals/{quote(name)}")
+    found = client.request("GET", f"/v1/approvals/{quote(name)}")
     proposal = None
     if found["status"] == "pending" and query.get("for") == "good":
-        proposal = client.ask("GET", f"/v1/approvals/{quote(name)}/proposal")
+        proposal = client.request("GET", f"/v1/approvals/{quote(name)}/proposal")
     return "approval.html", {
         "title": f"Approval of {found['tool']}",
         "asked": found,
@@ -124,7 +124,7 @@ def approval(client: Client, *, name: str, query: Mapping[str, str]) -> tuple[st
 
 def _exactly(client: Client, name: str) -> Context:
     """Return one question with exactly what would happen."""
-    found: Context = client.ask("GET", f"/v1/approvals/{quote(name)}")
+    found: Context = client.request("GET", f"/v1/approvals/{quote(name)}")
     return {key: value for key, value in found.items() if key != "calls"}
 
 
@@ -135,10 +135,10 @@ def deliveries(client: Client, *, query: Mapping[str, str]) -> tuple[str, Contex
     target = f"/v1/deliveries?limit={PER_PAGE}{cursor}" + (
         f"&status={quote(asked)}" if asked else ""
     )
-    answer = client.ask("GET", target)
+    answer = client.request("GET", target)
     return "deliveries.html", {
         "title": "Deliveries and incidents",
-        "incidents": client.ask("GET", f"/v1/incidents?limit=200&all={int(over)}")["items"],
+        "incidents": client.request("GET", f"/v1/incidents?limit=200&all={int(over)}")["items"],
         "deliveries": answer["items"],
         "next": answer["next"],
         "asked": asked,
@@ -152,7 +152,7 @@ def memory(client: Client, *, query: Mapping[str, str]) -> tuple[str, Context]:
     """What is remembered, searched; each hit leads to the place in its run."""
     asked = query.get("q", "").strip()
     if asked:
-        hits = client.ask("GET", f"/v1/memory/search?query={quote(asked)}&limit=20&window=1")[
+        hits = client.request("GET", f"/v1/memory/search?query={quote(asked)}&limit=20&window=1")[
             "items"
         ]
         return "memory.html", {
@@ -161,13 +161,13 @@ def memory(client: Client, *, query: Mapping[str, str]) -> tuple[str, Context]:
             "hits": hits,
             "items": [],
         }
-    items = client.ask("GET", "/v1/memory/items?limit=50")["items"]
+    items = client.request("GET", "/v1/memory/items?limit=50")["items"]
     return "memory.html", {"title": "Memory", "asked": "", "hits": [], "items": items}
 
 
 def live(client: Client, *, query: Mapping[str, str]) -> tuple[str, Context]:
     """What happens right now, in all runs."""
-    return "live.html", {"title": "Live", "active": client.ask("GET", "/v1/status")["active"]}
+    return "live.html", {"title": "Live", "active": client.request("GET", "/v1/status")["active"]}
 
 
 MENU = (
@@ -236,12 +236,12 @@ def perform(
     """Do what a button stands for; return the path of the page that comes next."""
     quoted = {key: quote(value) for key, value in names.items()}
     body = {key: form[key] for key in action.fields if key in form}
-    answer = client.ask("POST", action.target.format(**quoted), body)
+    answer = client.request("POST", action.target.format(**quoted), body)
     return action.then.format(**quoted, id=answer.get("id", ""))
 
 
 def _why(client: Client, name: str) -> str:
     try:
-        return str(client.ask("GET", f"/v1/routines/{quote(name)}/why")["sentence"])
+        return str(client.request("GET", f"/v1/routines/{quote(name)}/why")["sentence"])
     except Problem as error:
         return str(error)
