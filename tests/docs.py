@@ -174,7 +174,7 @@ def verbs() -> str:
 
     return table(
         ("verb", "what it does"),
-        [(f"`agentctl {name}`", verb.about) for name, verb in VERBS.items()],
+        [(f"`agentctl {name}`", verb.summary) for name, verb in VERBS.items()],
     )
 
 

@@ -42,12 +42,14 @@ def test_every_channel_and_kind_of_provider_is_there():
 
 
 def test_every_verb_says_what_it_does_in_a_line():
-    assert all(verb.about and len(verb.about) < 80 for verb in VERBS.values())
+    assert all(verb.summary and len(verb.summary) < 80 for verb in VERBS.values())
 
 
 def test_every_verb_has_an_example_for_its_help():
     own = {parser.prog for parser in _verbs_of(agentd._parser()) if not examples_of(parser.prog)}
-    wanted = {f"agentctl {name}" for name, verb in VERBS.items() if not verb.raw} | own - {
+    wanted = {
+        f"agentctl {name}" for name, verb in VERBS.items() if not verb.parses_itself
+    } | own - {
         "agentd logs",
         "agentd policy",
     }

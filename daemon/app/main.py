@@ -539,7 +539,7 @@ def freeze(options: CommandLine) -> int:
 def backup(options: CommandLine) -> int:
     """Copy all that is known into one file."""
     from daemon.app.commands.backup import backup as copy
-    from daemon.cli.progress_bar import bar
+    from daemon.cli.progress_bar import progress_bar
 
     config = _config_if_any(options)
     if config and config.store_url(os.environ):
@@ -549,7 +549,7 @@ def backup(options: CommandLine) -> int:
                 "meanwhile"
             )
         )
-    size = copy(_state(options), options.file.absolute(), config, progress=bar("copying"))
+    size = copy(_state(options), options.file.absolute(), config, progress=progress_bar("copying"))
     _say(
         f"wrote {options.file}, {size / 1e6:.1f} MB; `agentctl restore {options.file}` puts it back"
     )
@@ -559,11 +559,14 @@ def backup(options: CommandLine) -> int:
 def restore(options: CommandLine) -> int:
     """Put a backup back."""
     from daemon.app.commands.backup import restore as put_back
-    from daemon.cli.progress_bar import bar
+    from daemon.cli.progress_bar import progress_bar
 
     state = _state(options)
     done = put_back(
-        options.file.absolute(), state, definitions=options.definitions, progress=bar("restoring")
+        options.file.absolute(),
+        state,
+        definitions=options.definitions,
+        progress=progress_bar("restoring"),
     )
     last = "start agentd; everything stands still until you say: agentctl resume --all"
     _say("\n".join([*done, last]))
@@ -573,7 +576,7 @@ def restore(options: CommandLine) -> int:
 def export(options: CommandLine) -> int:
     """Write routines with their history."""
     from daemon.app.commands.transfer import export as write
-    from daemon.cli.progress_bar import bar
+    from daemon.cli.progress_bar import progress_bar
 
     config = _config(options)
     runs = write(
@@ -581,7 +584,7 @@ def export(options: CommandLine) -> int:
         options.file.absolute(),
         config,
         options.routines,
-        progress=bar("exporting"),
+        progress=progress_bar("exporting"),
     )
     _say(
         (  # noqa: UP034
@@ -595,10 +598,13 @@ def export(options: CommandLine) -> int:
 def import_(options: CommandLine) -> int:
     """Take in what was exported elsewhere."""
     from daemon.app.commands.transfer import take_in
-    from daemon.cli.progress_bar import bar
+    from daemon.cli.progress_bar import progress_bar
 
     done = take_in(
-        options.file.absolute(), _state(options), _config(options), progress=bar("importing")
+        options.file.absolute(),
+        _state(options),
+        _config(options),
+        progress=progress_bar("importing"),
     )
     _say("\n".join(done))
     return 0

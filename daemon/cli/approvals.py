@@ -1,4 +1,4 @@
-"""`agentctl approvals | approve | reject | quarantine | audit`: what they ask and print."""
+"""`agentctl approvals`, `approve`, `reject`, `quarantine` and `audit`: what agents may do."""
 
 from __future__ import annotations
 
@@ -8,8 +8,19 @@ from datetime import datetime
 from typing import Any
 
 from daemon.cli.call import DONE, NOT_SUCCEEDED, REFUSED, Call, quote
-from daemon.cli.render import BOLD, DIM, RED, YELLOW, counted, now, one_line, short, span, when
-from daemon.cli.render import moment as at
+from daemon.cli.render import (
+    BOLD,
+    DIM,
+    RED,
+    YELLOW,
+    format_duration,
+    format_instant,
+    local_now,
+    one_line,
+    parse_instant,
+    pluralize,
+    short_id,
+)
 
 
 def approvals(call: Call) -> int:
@@ -17,68 +28,74 @@ def approvals(call: Call) -> int:
     if call.revoke:
         return _revoke(call)
     if call.remembered:
-        return _remembered(call)
-    wanted = "" if call.all else "&status=pending"
-    told = call.ask("GET", f"/v1/approvals?limit=200{wanted}")
-    if told is None:
+        return _list_remembered(call)
+    status_filter = "" if call.all else "&status=pending"
+    answer = call.request("GET", f"/v1/approvals?limit=200{status_filter}")
+    if answer is None:
         return DONE
-    if not told["items"]:
-        call.out.say("Nothing has been asked yet." if call.all else "Nothing waits for an answer.")
+    out = call.out
+    if not answer["items"]:
+        out.write_line(
+            "Nothing has been asked yet." if call.all else "Nothing waits for an answer."
+        )
         return DONE
-    today = now()
-    for each in told["items"]:
-        _show(call, each, today)
+    now = local_now()
+    for approval in answer["items"]:
+        _write_approval(call, approval, now)
     if not call.all:
-        call.out.say(call.out.paint("\nagentctl approve ID [--remember]   agentctl reject ID", DIM))
+        out.write_line(out.paint("\nagentctl approve ID [--remember]   agentctl reject ID", DIM))
     return DONE
 
 
-def _show(call: Call, asked: Mapping[str, Any], today: datetime) -> None:
-    out = call.out
-    state = "" if asked["status"] == "pending" else f"  {asked['status']}"
-    state += f" by {asked['by']}" if asked["by"] else ""
-    out.say(f"{out.paint(short(asked['id']), BOLD)}  {asked['routine']}  {asked['tool']}{state}")
-    for line in asked["what"].splitlines() or [""]:
-        out.say(f"    {out.safe(line)}")
-    notes = [f"asked by {asked['rule']}" + (f": {asked['reason']}" if asked["reason"] else "")]
-    notes.append(f"asked {when(asked['created'], today)}")
-    if asked["status"] == "pending":
-        notes.append(f"expires in {span((at(asked['expires']) - today).total_seconds())}")
-    if asked["calls"] > 1:
-        notes.append(f"{counted(asked['calls'], 'run')} wait for this")
-    notes.append(f"run {short(asked['run'])}")
+def _write_approval(call: Call, approval: Mapping[str, Any], now: datetime) -> None:
+    out, is_pending = call.out, approval["status"] == "pending"
+    state = "" if is_pending else f"  {approval['status']}"
+    if approval["by"]:
+        state += f" by {approval['by']}"
+    name = out.paint(short_id(approval["id"]), BOLD)
+    out.write_line(f"{name}  {approval['routine']}  {approval['tool']}{state}")
+    for line in approval["what"].splitlines() or [""]:
+        out.write_line(f"    {out.sanitize(line)}")
+    reason = f": {approval['reason']}" if approval["reason"] else ""
+    notes = [
+        f"asked by {approval['rule']}{reason}",
+        f"asked {format_instant(approval['created'], now)}",
+    ]
+    if is_pending:
+        remaining = parse_instant(approval["expires"]) - now
+        notes.append(f"expires in {format_duration(remaining.total_seconds())}")
+    if approval["calls"] > 1:
+        notes.append(f"{pluralize(approval['calls'], 'run')} wait for this")
+    notes.append(f"run {short_id(approval['run'])}")
     for note in notes:
-        out.say(out.paint(f"    {out.safe(one_line(note))}", DIM))
-    if asked["taint"]:
-        out.say(
-            out.paint(
-                "    the run has read what strangers wrote: they may have chosen these words",
-                YELLOW,
-            )
-        )
+        out.write_line(out.paint(f"    {out.sanitize(one_line(note))}", DIM))
+    if approval["taint"]:
+        warning = "    the run has read what strangers wrote: they may have chosen these words"
+        out.write_line(out.paint(warning, YELLOW))
 
 
-def _remembered(call: Call) -> int:
-    told = call.ask("GET", "/v1/remembered")
-    if told is None:
+def _list_remembered(call: Call) -> int:
+    """List what is allowed for good; the exit code tells whether the file could be read."""
+    answer = call.request("GET", "/v1/remembered")
+    if answer is None:
         return DONE
-    if told["fault"]:
-        call.out.say(call.out.paint(call.out.safe(told["fault"]), RED))
+    if answer["fault"]:
+        call.out.write_line(call.out.paint(call.out.sanitize(answer["fault"]), RED))
     rows = [
-        (short(each["id"]), each["routine"], each["tool"], each["by"], each["what"])
-        for each in told["items"]
+        (short_id(rule["id"]), rule["routine"], rule["tool"], rule["by"], rule["what"])
+        for rule in answer["items"]
     ]
     if rows:
-        call.out.table(["ID", "ROUTINE", "TOOL", "BY", "WHAT"], rows, signs=False)
-    elif not told["fault"]:
-        call.out.say("Nothing is allowed for good.")
-    return NOT_SUCCEEDED if told["fault"] else DONE
+        call.out.write_table(["ID", "ROUTINE", "TOOL", "BY", "WHAT"], rows, signs=False)
+    elif not answer["fault"]:
+        call.out.write_line("Nothing is allowed for good.")
+    return NOT_SUCCEEDED if answer["fault"] else DONE
 
 
 def _revoke(call: Call) -> int:
-    told = call.ask("POST", f"/v1/remembered/{quote(call.revoke)}/revoke", {})
-    if told is not None:
-        call.out.say(f"no longer allowed for good: {call.out.safe(told['what'])}")
+    rule = call.request("POST", f"/v1/remembered/{quote(call.revoke)}/revoke", {})
+    if rule is not None:
+        call.out.write_line(f"no longer allowed for good: {call.out.sanitize(rule['what'])}")
     return DONE
 
 
@@ -86,126 +103,123 @@ def approve(call: Call) -> int:
     """Allow a call, once or for good."""
     body: dict[str, Any] = {}
     if call.remember:
-        shown = call.client.ask("GET", f"/v1/approvals/{quote(call.approval)}/proposal")
-        page = call.err if call.json else call.out
-        for line in shown["diff"].splitlines():
-            page.say(page.safe(line))
+        proposal = call.client.request("GET", f"/v1/approvals/{quote(call.approval)}/proposal")
+        out = call.err if call.json else call.out
+        for line in proposal["diff"].splitlines():
+            out.write_line(out.sanitize(line))
         if not call.yes:
             if not (sys.stdin.isatty() and sys.stdout.isatty()):
-                page.say("Nothing was approved. With --yes it will be.")
+                out.write_line("Nothing was approved. With --yes it will be.")
                 return REFUSED
             sys.stdout.write("\nAllow this call for good? [y/N] ")
             sys.stdout.flush()
             if sys.stdin.readline().strip().lower() not in ("y", "yes"):
-                page.say("Nothing was approved.")
+                out.write_line("Nothing was approved.")
                 return REFUSED
-        body["remember"] = shown["confirm"]
-    told = call.ask("POST", f"/v1/approvals/{quote(call.approval)}/approve", body)
-    if told is not None:
-        call.out.say(f"approved {call.out.safe(one_line(told['what']))}")
-        call.out.say(
-            call.out.paint(
-                f"run {short(told['run'])} goes on: agentctl inspect -f {short(told['run'])}", DIM
-            )
-        )
+        body["remember"] = proposal["confirm"]
+    approval = call.request("POST", f"/v1/approvals/{quote(call.approval)}/approve", body)
+    if approval is not None:
+        out, run = call.out, short_id(approval["run"])
+        out.write_line(f"approved {out.sanitize(one_line(approval['what']))}")
+        out.write_line(out.paint(f"run {run} goes on: agentctl inspect -f {run}", DIM))
     return DONE
 
 
 def reject(call: Call) -> int:
     """Refuse a call."""
-    told = call.ask("POST", f"/v1/approvals/{quote(call.approval)}/reject", {})
-    if told is not None:
-        call.out.say(
-            (  # noqa: UP034
-                f"rejected {call.out.safe(one_line(told['what']))}; run {short(told['run'])} goes "
-                "on without it"
-            )
-        )
+    approval = call.request("POST", f"/v1/approvals/{quote(call.approval)}/reject", {})
+    if approval is not None:
+        text = call.out.sanitize(one_line(approval["what"]))
+        call.out.write_line(f"rejected {text}; run {short_id(approval['run'])} goes on without it")
     return DONE
 
 
 def quarantine(call: Call) -> int:
     """List what was kept from the models, or show one text."""
+    out, err = call.out, call.err
     if call.text:
-        told = call.ask("GET", f"/v1/quarantine/{quote(call.text)}")
-        if told is None:
+        entry = call.request("GET", f"/v1/quarantine/{quote(call.text)}")
+        if entry is None:
             return DONE
-        call.err.say(
-            call.err.paint(
-                f"{told['routine']}, run {short(told['run'])}: {told['tool']}, {told['reason']}",
-                DIM,
-            )
+        origin = (
+            f"{entry['routine']}, run {short_id(entry['run'])}: {entry['tool']}, {entry['reason']}"
         )
-        call.out.say(call.out.safe(told["text"]))
+        err.write_line(err.paint(origin, DIM))
+        out.write_line(out.sanitize(entry["text"]))
         return DONE
-    told = call.ask("GET", f"/v1/quarantine?limit={call.limit}")
-    if told is None:
+    answer = call.request("GET", f"/v1/quarantine?limit={call.limit}")
+    if answer is None:
         return DONE
-    if not told["items"]:
-        call.out.say("Nothing was kept from the models.")
+    if not answer["items"]:
+        out.write_line("Nothing was kept from the models.")
         return DONE
-    today = now()
+    now = local_now()
     rows = [
-        (short(each["id"]), each["routine"], each["tool"], when(each["at"], today), each["reason"])
-        for each in told["items"]
+        (
+            short_id(entry["id"]),
+            entry["routine"],
+            entry["tool"],
+            format_instant(entry["at"], now),
+            entry["reason"],
+        )
+        for entry in answer["items"]
     ]
-    call.out.table(["ID", "ROUTINE", "TOOL", "WHEN", "WHY"], rows, signs=False)
+    out.write_table(["ID", "ROUTINE", "TOOL", "WHEN", "WHY"], rows, signs=False)
     return DONE
 
 
 def audit(call: Call) -> int:
-    """List the rows of the audit, or prove that none was tampered with."""
+    """List the rows of the audit, or verify that none was changed."""
     if call.verify:
-        return _verify(call)
-    narrowed = f"&run={quote(call.run)}" if call.run else ""
-    told = call.ask("GET", f"/v1/audit?limit={call.limit}{narrowed}")
-    if told is None:
+        return _verify_audit(call)
+    run_filter = f"&run={quote(call.run)}" if call.run else ""
+    answer = call.request("GET", f"/v1/audit?limit={call.limit}{run_filter}")
+    if answer is None:
         return DONE
-    if not told["items"]:
-        call.out.say("No call has been made yet.")
+    if not answer["items"]:
+        call.out.write_line("No call has been made yet.")
         return DONE
-    today = now()
+    now = local_now()
     rows = [
         (
-            str(each["seq"]),
-            when(each["at"], today),
-            each["kind"],
-            each["routine"],
-            each["tool"],
-            _audited(each),
+            str(row["seq"]),
+            format_instant(row["at"], now),
+            row["kind"],
+            row["routine"],
+            row["tool"],
+            _describe_audit_row(row),
         )
-        for each in told["items"]
+        for row in answer["items"]
     ]
-    call.out.table(["#", "WHEN", "WHAT", "ROUTINE", "TOOL", ""], rows, signs=False)
+    call.out.write_table(["#", "WHEN", "WHAT", "ROUTINE", "TOOL", ""], rows, signs=False)
     return DONE
 
 
-def _audited(row: Mapping[str, Any]) -> str:
+def _describe_audit_row(row: Mapping[str, Any]) -> str:
     body = row["body"]
-    parts = [body.get("effect", ""), body.get("rule", ""), row["actor"] and f"by {row['actor']}"]
     if row["kind"] == "result":
         parts = ["done" if body.get("ok") else "failed", f"{body.get('bytes', 0)} bytes"]
+    else:
+        actor = f"by {row['actor']}" if row["actor"] else ""
+        parts = [body.get("effect", ""), body.get("rule", ""), actor]
     parts += [body.get("taint", ""), body.get("sandbox", "")]
-    return ", ".join(filter(None, parts))
+    return ", ".join(part for part in parts if part)
 
 
-def _verify(call: Call) -> int:
-    told = call.ask("GET", "/v1/audit/proof")
-    if told is None:
+def _verify_audit(call: Call) -> int:
+    proof = call.request("GET", "/v1/audit/proof")
+    if proof is None:
         return DONE
-    if told["broken"] is not None:
+    out = call.out
+    if proof["broken"] is not None:
         text = (
-            f"row {told['broken']} does not follow from the one before it: it was changed, put in, "
-            "or one was taken out"
+            f"row {proof['broken']} does not follow from the one before it: it was changed, put "
+            "in, or one was taken out"
         )
-        call.out.say(call.out.paint(text, RED))
+        out.write_line(out.paint(text, RED))
         return NOT_SUCCEEDED
-    call.out.say(f"{counted(told['rows'], 'row')}, each follows from the one before it")
-    if told["rows"]:
-        call.out.say(
-            call.out.paint(
-                f"note this to prove later that none was cut off: {told['rows']} {told['head']}",
-                DIM,
-            )
-        )
+    out.write_line(f"{pluralize(proof['rows'], 'row')}, each follows from the one before it")
+    if proof["rows"]:
+        text = f"note this to prove later that none was cut off: {proof['rows']} {proof['head']}"
+        out.write_line(out.paint(text, DIM))
     return DONE

@@ -1,6 +1,4 @@
-"""The verbs `ask` and `tell`: what is said goes to the agent as it was typed, what it answers is
-shown as it comes.
-"""
+"""`agentctl ask` and `tell`: send a message to the agent, and show its answer as it comes."""
 
 from __future__ import annotations
 
@@ -19,15 +17,15 @@ from daemon.cli.call import (
     quote,
     start_command,
 )
-from daemon.cli.client import Lost, Problem, Unreachable
+from daemon.cli.client import ConnectionLost, Problem, Unreachable
 from daemon.cli.progress import RunProgress
-from daemon.cli.render import DIM, RED, YELLOW, one_line, short, words
-from daemon.cli.run_names import run_named
+from daemon.cli.render import DIM, RED, YELLOW, humanize, one_line, short_id
+from daemon.cli.runs import find_run
 
 
 def ask(call: Call) -> int:
-    """Put a message to the agent, and print its answer as it comes."""
-    text = _text(call)
+    """Ask the agent something, and print its answer as it comes."""
+    text = _read_message(call)
     if text is None:
         return USAGE
     body = {"text": text, "event": os.urandom(16).hex()}
@@ -35,146 +33,151 @@ def ask(call: Call) -> int:
         body["session"] = call.session
     if call.new:
         body["fresh"] = "yes"
-    return _spoken(call, "/v1/ask", body)
+    return _converse(call, "/v1/ask", body)
 
 
 def tell(call: Call) -> int:
     """Tell a run something, and follow it to its end."""
-    text = _text(call)
+    text = _read_message(call)
     if text is None:
         return USAGE
-    run = run_named(call)["id"]
-    return _spoken(
-        call, f"/v1/runs/{quote(run)}/tell", {"text": text, "event": os.urandom(16).hex()}
-    )
+    target = f"/v1/runs/{quote(find_run(call)['id'])}/tell"
+    return _converse(call, target, {"text": text, "event": os.urandom(16).hex()})
 
 
-def _text(call: Call) -> str | None:
-    """Return what was typed behind the verb, or comes in by a pipe; None if nothing did."""
+def _read_message(call: Call) -> str | None:
+    """Return the words behind the verb, or what a pipe brings; None after an error message."""
     if call.text:
         return " ".join(call.text)
-    if not sys.stdin.isatty() and (piped := sys.stdin.read()).strip():
-        return piped
-    call.err.say("agentctl: say something: agentctl ask how full are the disks")
+    if not sys.stdin.isatty():
+        text = sys.stdin.read()
+        if text.strip():
+            return text
+    call.err.write_line("agentctl: say something: agentctl ask how full are the disks")
     return None
 
 
-def _spoken(call: Call, target: str, body: dict[str, Any]) -> int:
-    begun = None
+def _converse(call: Call, target: str, body: dict[str, Any]) -> int:
+    """Send a message and show the answer; Ctrl-C stops the run that it began."""
+    run = None
     try:
-        begun = _sent(call, target, body)
-        return _said(call, begun)
+        run = _send(call, target, body)
+        return _show_answer(call, run)
     except KeyboardInterrupt:
-        # Before the answer nobody knows whether a run has begun: asked again, the same event names
-        # it.
-        return _stop(call, begun or _sent(call, target, body))
+        # Before the answer nobody knows whether a run has begun: sent again, the same event gives
+        # the same run.
+        return _stop(call, run or _send(call, target, body))
 
 
-def _sent(call: Call, target: str, body: dict[str, Any]) -> Mapping[str, Any]:
+def _send(call: Call, target: str, body: dict[str, Any]) -> Mapping[str, Any]:
+    """Return the run that takes the message."""
     try:
-        return dict(call.client.ask("POST", target, body))
-    except Lost:
-        return dict(call.client.ask("POST", target, body))  # the same event: it is not said twice
+        return dict(call.client.request("POST", target, body))
+    except ConnectionLost:  # with the same event, the message is not taken twice
+        return dict(call.client.request("POST", target, body))
 
 
-def _said(call: Call, begun: Mapping[str, Any]) -> int:
-    err, run = call.err, begun["id"]
+def _show_answer(call: Call, run: Mapping[str, Any]) -> int:
+    out, err, run_id = call.out, call.err, run["id"]
     if call.detach:
-        call.out.say(call.client.text("GET", f"/v1/runs/{run}") if call.json else run)
+        if call.json:
+            out.write_line(call.client.request_text("GET", f"/v1/runs/{run_id}"))
+        else:
+            out.write_line(run_id)
         return DONE
-    if not begun["new"] and not call.json:
-        err.say(
-            err.paint(
-                f"taken as said to {begun['routine']}, run {short(run)}, which is under way", DIM
-            )
-        )
-    answer = AnswerView(call)
+    if not run["new"] and not call.json:
+        text = f"taken as said to {run['routine']}, run {short_id(run_id)}, which is under way"
+        err.write_line(err.paint(text, DIM))
+    view = AnswerView(call)
     try:
-        for event in call.client.stream(f"/v1/runs/{run}/events", answer.tick):
-            answer.show(event)
+        for event in call.client.stream(f"/v1/runs/{run_id}/events", view.show_progress):
+            view.show(event)
             if event["type"] in ("run_ended", "run_waiting"):
-                return answer.end(call.client.ask("GET", f"/v1/runs/{run}"))
-    except (Lost, Unreachable):
+                return view.finish(call.client.request("GET", f"/v1/runs/{run_id}"))
+    except (ConnectionLost, Unreachable):
         pass
-    answer.end_line()
-    err.say(
-        (  # noqa: UP034
-            f"the daemon stopped; run {short(run)} goes on when it starts again. Start it with: "
-            f"{start_command()}"
-        )
+    view.end_line()
+    err.write_line(
+        f"the daemon stopped; run {short_id(run_id)} goes on when it starts again. "
+        f"Start it with: {start_command()}"
     )
     return UNREACHABLE
 
 
-def _stop(call: Call, begun: Mapping[str, Any]) -> int:
-    """Cancel the run that was begun for this, or leave one alone that is somebody else's business,
-    too.
-    """
-    err, name = call.err, short(begun["id"])
-    err.say()
-    if not begun["new"]:
-        err.say(f"detached; run {name} goes on in the daemon, and knows what you said.")
+def _stop(call: Call, run: Mapping[str, Any]) -> int:
+    """Cancel the run if this message began it; a run that was under way before goes on."""
+    err, name = call.err, short_id(run["id"])
+    err.write_line()
+    if not run["new"]:
+        err.write_line(f"detached; run {name} goes on in the daemon, and knows what you said.")
         return DETACHED
     try:
-        call.client.ask("POST", f"/v1/runs/{begun['id']}/cancel", {})
-        err.say(f"cancelled; run {name} is stopped. agentctl inspect {name} shows how far it came.")
-    except (Problem, Lost, Unreachable) as error:
-        err.say(f"run {name} could not be cancelled: {error}")
+        call.client.request("POST", f"/v1/runs/{run['id']}/cancel", {})
+    except (Problem, ConnectionLost, Unreachable) as error:
+        err.write_line(f"run {name} could not be cancelled: {error}")
+    else:
+        err.write_line(
+            f"cancelled; run {name} is stopped. agentctl inspect {name} shows how far it came."
+        )
     return DETACHED
 
 
 class AnswerView:
-    """An answer as it comes: on a terminal piece by piece, elsewhere as a whole at its end."""
+    """Shows an answer: on a terminal in pieces as it comes, elsewhere as a whole at its end."""
 
     def __init__(self, call: Call) -> None:
         self._call, self._progress = call, RunProgress(call.err)
-        self._piecewise = call.out.terminal and not call.json
-        self._turn = self._last = ""
-        """What has been shown of the turn that is under way, and of the one before."""
+        self._is_incremental = call.out.is_terminal and not call.json
+        self._current_turn = self._last_turn = ""
+        """What has been shown of the model's turn under way, and of the one before."""
 
-    def tick(self) -> None:
-        if self._piecewise and not self._turn and self._call.err.terminal:
-            self._progress.tick()
+    def show_progress(self) -> None:
+        """Show what is under way, unless the model's turn is being written."""
+        if self._is_incremental and not self._current_turn and self._call.err.is_terminal:
+            self._progress.show_current()
 
     def show(self, event: Mapping[str, Any]) -> None:
+        """Show an event of the run."""
         if self._call.json:
             return
-        if event["type"] == "delta":
-            if self._piecewise:
-                self._progress.clear()
-                out = self._call.out
-                out.stream.write(out.safe(event["text"]))
-                out.stream.flush()
-                self._turn += event["text"]
-            return
-        if event["type"] == "thinking":  # asked again after a fault, it begins its answer anew
-            self.end_line()
-        if event["type"] == "message":
-            if self._turn.strip():
+        match event["type"]:
+            case "delta":
+                if self._is_incremental:
+                    self._progress.clear()
+                    out = self._call.out
+                    out.stream.write(out.sanitize(event["text"]))
+                    out.stream.flush()
+                    self._current_turn += event["text"]
+            case "message":
+                if self._current_turn.strip():
+                    self.end_line()
+            case "thinking":  # after a fault the model begins its answer anew
                 self.end_line()
-            return
-        self._progress.show(event)
+                self._progress.show(event)
+            case _:
+                self._progress.show(event)
 
     def end_line(self) -> None:
+        """End the line of the turn under way."""
         self._progress.clear()
-        if self._turn and not self._turn.endswith("\n"):
+        if self._current_turn and not self._current_turn.endswith("\n"):
             self._call.out.stream.write("\n")
-        self._last, self._turn = self._turn or self._last, ""
+        self._last_turn, self._current_turn = self._current_turn or self._last_turn, ""
 
-    def end(self, run: Mapping[str, Any]) -> int:
+    def finish(self, run: Mapping[str, Any]) -> int:
         """Show what has not been shown yet; return the exit code."""
         call, out, err = self._call, self._call.out, self._call.err
         if call.json:
-            call.say_json(run)
+            call.print_json(run)
         else:
             self.end_line()
             report = (run["report"] or "").strip()
-            if report and self._last.strip() != report:
-                out.say(out.safe(report))
+            if report and self._last_turn.strip() != report:
+                out.write_line(out.sanitize(report))
             if run["status"] != "succeeded":
+                text = humanize(run["status"])
+                if run["detail"]:
+                    text += f": {one_line(err.sanitize(run['detail']))}"
                 colour = YELLOW if run["status"] in ("waiting", "skipped") else RED
-                detail = f": {one_line(err.safe(run['detail']))}" if run["detail"] else ""
-                err.say(
-                    f"{err.sign(run['status'])} {err.paint(words(run['status']) + detail, colour)}"
-                )
-        return exit_code_of(run["status"], [each["status"] for each in run["deliveries"]])
+                err.write_line(f"{err.sign(run['status'])} {err.paint(text, colour)}")
+        return exit_code_of(run["status"], [delivery["status"] for delivery in run["deliveries"]])

@@ -1,4 +1,4 @@
-"""One call of agentctl: what was asked for, whom to ask, where to write, and how it may end."""
+"""One call of agentctl: its options, its client, its output, and how it may end."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from daemon.cli.client import Client, Problem, find
-from daemon.cli.render import stderr_page, stdout_page
+from daemon.cli.client import Client, Problem, open_first
+from daemon.cli.render import stderr_stream, stdout_stream
 
 # Exit codes, as scripts know them (`agentctl help` lists them).
 DONE, NOT_SUCCEEDED, USAGE, UNREACHABLE, NOT_FOUND, REFUSED, UNDELIVERED, SKIPPED, WAITING = range(
@@ -27,14 +27,14 @@ EXIT_CODES = (
     (SKIPPED, "the run was skipped"),
     (WAITING, "the run waits for an approval"),
 )
-OF_STATUS = {
+EXIT_CODE_BY_STATUS = {
     "succeeded": DONE,
     "skipped": SKIPPED,
     "waiting": WAITING,
     "queued": DONE,
     "running": DONE,
 }
-OF_PROBLEM = {
+EXIT_CODE_BY_PROBLEM = {
     "not_found": NOT_FOUND,
     "refused": REFUSED,
     "busy": REFUSED,
@@ -44,15 +44,21 @@ OF_PROBLEM = {
     "no_route": USAGE,
 }
 
+# What somebody without routines types next.
+NEW_ROUTINE_COMMAND = 'agentctl new NAME "weekdays at 9am"'
+
 
 class Call:
-    """One call of agentctl: what was asked for, whom to ask, where to write."""
+    """One call of agentctl; each option of its verb is an attribute (`call.limit`).
+
+    `socket` is the path that the command line names, or None.
+    """
 
     def __init__(self, socket: str | None, options: dict[str, Any]) -> None:
         self.options = options
         self.json: bool = options.get("json", False)
         self.socket = socket
-        self.out, self.err = stdout_page(), stderr_page()
+        self.out, self.err = stdout_stream(), stderr_stream()
         self._client: Client | None = None
 
     def __getattr__(self, name: str) -> Any:
@@ -63,89 +69,85 @@ class Call:
 
     @property
     def client(self) -> Client:
-        """The daemon; Unreachable if there is none."""
+        """The client of the daemon; raises Unreachable if there is none."""
         if self._client is None:
             named = bool(self.socket or os.environ.get("AGENTD_SOCKET"))
-            self._client = find(places(self.socket, os.environ), named=named)
+            self._client = open_first(socket_candidates(self.socket, os.environ), named=named)
         return self._client
 
-    def ask(self, method: str, target: str, body: dict[str, Any] | None = None) -> Any:
-        """Return the answer; None where it was all that is wanted, and has been printed as it
-        came.
-        """
+    def request(self, method: str, target: str, body: dict[str, Any] | None = None) -> Any:
+        """Return the answer, or with --json print the answer as it came and return None."""
         if not self.json:
-            return self.client.ask(method, target, body)
-        self.out.say(self.client.text(method, target, body))
+            return self.client.request(method, target, body)
+        self.out.write_line(self.client.request_text(method, target, body))
         return None
 
-    def items(self, target: str) -> list[Any]:
-        """Return all items of a list, however many pages they come in."""
-        answer = self.client.ask("GET", target)
+    def request_items(self, target: str) -> list[Any]:
+        """Return all items of a list, from all its pages."""
+        answer = self.client.request("GET", target)
         items = list(answer["items"])
         while answer["next"] is not None:
-            answer = self.client.ask("GET", f"{target}&cursor={quote(answer['next'])}")
+            answer = self.client.request("GET", f"{target}&cursor={quote(answer['next'])}")
             items += answer["items"]
         return items
 
-    def say_json(self, value: Any) -> int:
-        """Print what was put together from several answers."""
+    def print_json(self, value: Any) -> int:
+        """Print a value that was put together from several answers; return DONE."""
         import json
 
-        self.out.say(json.dumps(value, ensure_ascii=False))
+        self.out.write_line(json.dumps(value, ensure_ascii=False))
         return DONE
 
 
-def places(named: str | None, env: Mapping[str, str]) -> Iterator[str]:
-    """Yield where the daemon may listen, in order.
+def socket_candidates(named: str | None, env: Mapping[str, str]) -> Iterator[str]:
+    """Yield the paths where the daemon may listen, the likeliest first.
 
-    Its likely place comes before daemon.definitions.paths is asked, and pathlib imported, for the
-    others: 4 ms, a third of what Python itself takes.
+    The likeliest path comes before daemon.definitions.paths, and with it pathlib, is imported for
+    the others: 4 ms, a third of what Python itself takes.
     """
-    likely = named or env.get("AGENTD_SOCKET") or f"{env.get('XDG_RUNTIME_DIR', '')}/agentd.sock"
-    if likely != "/agentd.sock":
-        yield likely
+    likeliest = named or env.get("AGENTD_SOCKET") or f"{env.get('XDG_RUNTIME_DIR', '')}/agentd.sock"
+    if likeliest != "/agentd.sock":
+        yield likeliest
     from daemon.definitions.paths import socket_places, user_home
 
-    for place in map(os.fspath, socket_places(named, env, user_home(), uid=os.getuid())):
-        if place != likely:
-            yield place
+    for path in map(os.fspath, socket_places(named, env, user_home(), uid=os.getuid())):
+        if path != likeliest:
+            yield path
 
 
-def exit_code_of(status: str, deliveries: Iterable[str]) -> int:
-    """Return the exit code for a run of this status, whose deliveries have these."""
-    code = OF_STATUS.get(status, NOT_SUCCEEDED)
-    return UNDELIVERED if code == DONE and "failed" in deliveries else code
+def exit_code_of(status: str, delivery_statuses: Iterable[str]) -> int:
+    """Return the exit code for a run of this status, and of the statuses of its deliveries."""
+    code = EXIT_CODE_BY_STATUS.get(status, NOT_SUCCEEDED)
+    return UNDELIVERED if code == DONE and "failed" in delivery_statuses else code
 
 
 def quote(text: str) -> str:
-    """Return text as part of a URL (RFC 3986); urllib.parse would cost 4 ms."""
+    """Return text as part of a URL (RFC 3986); raise Problem if it is empty.
+
+    urllib.parse would cost 4 ms.
+    """
     if not text:
         raise Problem(404, {"code": "not_found", "detail": "nothing has an empty name"})
-    safe = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~"
+    unreserved = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~"
     return "".join(
-        chr(byte) if byte in safe else f"%{byte:02X}"
+        chr(byte) if byte in unreserved else f"%{byte:02X}"
         for byte in text.encode(errors="surrogateescape")
     )
 
 
-NEW = 'agentctl new NAME "weekdays at 9am"'
-"""What somebody without routines types next."""
-
-
 def start_command() -> str:
-    """Return what starts the daemon here: its unit if one is installed, else the command beside
-    this one.
+    """Return the command that starts the daemon on this machine.
+
+    It starts the systemd unit if one is installed, else the `agentd` beside this `agentctl`.
     """
+    home = os.environ.get("HOME", "")
     units = (
-        (
-            f"{os.environ.get('HOME', '')}/.config/systemd/user/agentd.service",
-            "systemctl --user start agentd",
-        ),
+        (f"{home}/.config/systemd/user/agentd.service", "systemctl --user start agentd"),
         ("/etc/systemd/system/agentd.service", "systemctl start agentd"),
     )
     for unit, command in units:
         if os.access(unit, os.F_OK):
             return command
     folder, slash, _ = sys.argv[0].rpartition("/")
-    beside = f"{folder}/agentd"
-    return beside if slash and os.access(beside, os.X_OK) else "agentd"
+    neighbour = f"{folder}/agentd"
+    return neighbour if slash and os.access(neighbour, os.X_OK) else "agentd"

@@ -1,6 +1,6 @@
-"""The one client of the control API: a socket and JSON.
+"""The one client of the control API: HTTP/1.1 with JSON over a Unix socket.
 
-It starts with every `agentctl`, so it imports next to nothing.
+Every `agentctl` starts with this module, so it imports next to nothing.
 """
 
 from __future__ import annotations
@@ -15,9 +15,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
-PATIENCE = 60.0  # seconds for one answer: a reload of ten thousand files takes a few
-# What connecting may come to, in words for the person who looked there.
-NOT_THERE = {
+# For one answer: a reload of ten thousand files takes a few seconds.
+TIMEOUT_SECONDS = 60.0
+STREAM_TICK_SECONDS = 1.0
+# Why no daemon could be reached at a path, by the error number of connect().
+CONNECT_ERRORS = {
     errno.ENOENT: "no such file",
     errno.ENOTDIR: "no such file",
     errno.ECONNREFUSED: "a daemon was here, but nobody listens any more",
@@ -28,19 +30,19 @@ NOT_THERE = {
 
 
 class Unreachable(Exception):
-    """No daemon answers at any of the places looked at: path and why."""
+    """No daemon answers at any of the paths in `attempts`, each with the reason."""
 
-    def __init__(self, *tried: tuple[str, str]) -> None:
-        self.tried = tried
-        super().__init__(tried)
+    def __init__(self, *attempts: tuple[str, str]) -> None:
+        self.attempts = attempts
+        super().__init__(attempts)
 
 
-class Lost(Exception):
+class ConnectionLost(Exception):
     """The daemon went away in the middle of an answer."""
 
 
 class Problem(Exception):
-    """The daemon answered that it cannot do it."""
+    """The daemon answered with an error (RFC 9457): HTTP status, JSON body and its `code`."""
 
     def __init__(self, status: int, body: Mapping[str, Any]) -> None:
         self.status, self.body = status, body
@@ -49,196 +51,196 @@ class Problem(Exception):
 
 
 class Client:
-    """Speaks to the daemon behind one socket; a connection per request.
+    """A client of the daemon behind one socket, with a connection per request.
 
-    A daemon of another user is a stranger, unless the user named its socket, or root has made its
-    folder.
+    A daemon of another user is refused, unless the user `named` its socket, or the socket is in the
+    folder that only root can make.
     """
 
     def __init__(self, path: str, *, named: bool = False) -> None:
         self.path, self.is_trusted = path, named or path.startswith("/run/agentd/")
         self.version = ""
-        """The daemon's, known after the first answer."""
-        self._spare: socket.socket | None = None
-        """A connection that is open already."""
+        """The version of the daemon, known after the first answer."""
+        self._idle_connection: socket.socket | None = None
+        """A connection that no request has used yet."""
         self._connection: socket.socket | None = None
-        """Of the last request."""
-        self._has_hung_up = False
+        """The connection of the latest request."""
+        self._is_closed = False
 
     @classmethod
-    def at(cls, path: str, *, named: bool = False) -> Client:
-        """Return a client that has got through once; Unreachable if there is no daemon."""
+    def open(cls, path: str, *, named: bool = False) -> Client:
+        """Return a client that has connected; raise Unreachable if there is no daemon."""
         client = cls(path, named=named)
-        client._spare = client.connect()
+        client._idle_connection = client.connect()
         return client
 
-    def ask(self, method: str, target: str, body: Mapping[str, Any] | None = None) -> Any:
-        """Return the JSON answer. Unreachable, Lost, or Problem if the daemon says no."""
-        return _json_of(self.text(method, target, body))
+    def request(self, method: str, target: str, body: Mapping[str, Any] | None = None) -> Any:
+        """Return the JSON answer; raise Unreachable, ConnectionLost, or Problem if refused."""
+        return _parse_json(self.request_text(method, target, body))
 
-    def text(self, method: str, target: str, body: Mapping[str, Any] | None = None) -> str:
-        """Return the answer as it came."""
-        connection = self._request(method, target, body)
+    def request_text(self, method: str, target: str, body: Mapping[str, Any] | None = None) -> str:
+        """Return the body of the answer as text; raise what `request` raises."""
+        connection = self._send(method, target, body)
         try:
-            answer = _Answer(connection)
-            text = answer.rest().decode()
+            answer = _HttpAnswer(connection)
+            text = answer.read_body().decode()
         finally:
             connection.close()
         self.version = answer.headers.get("agentd-version", "")
         if answer.status >= 400:
-            raise Problem(
-                answer.status,
-                _json_of(text) if "json" in answer.headers.get("content-type", "") else {},
-            )
+            is_json = "json" in answer.headers.get("content-type", "")
+            raise Problem(answer.status, _parse_json(text) if is_json else {})
         return text
 
-    def stream(self, target: str, tick: Callable[[], None] | None = None) -> Iterator[Any]:
-        """Yield the events of a stream until it ends; `tick` is called whenever a second has passed
-        without one.
+    def stream(self, target: str, on_idle: Callable[[], None] | None = None) -> Iterator[Any]:
+        """Yield the server-sent events of a stream until it ends.
+
+        `on_idle` is called whenever a second has passed without an event.
         """
-        connection = self._request("GET", target, None)
+        connection = self._send("GET", target, None)
         try:
-            answer = _Answer(connection)
+            answer = _HttpAnswer(connection)
             if answer.status >= 400:
-                raise Problem(answer.status, _json_of(answer.rest().decode()))
-            connection.settimeout(1.0 if tick else None)
-            for frame in answer.frames(tick):
-                for line in frame.decode().splitlines():
+                raise Problem(answer.status, _parse_json(answer.read_body().decode()))
+            connection.settimeout(STREAM_TICK_SECONDS if on_idle else None)
+            for chunk in answer.read_chunks(on_idle):
+                for line in chunk.decode().splitlines():
                     if line.startswith("data: "):
                         yield json.loads(line[6:])
         finally:
             connection.close()
 
-    def _request(self, method: str, target: str, body: Mapping[str, Any] | None) -> socket.socket:
-        connection, self._spare = self._spare or self.connect(), None
+    def _send(self, method: str, target: str, body: Mapping[str, Any] | None) -> socket.socket:
+        connection, self._idle_connection = self._idle_connection or self.connect(), None
         self._connection = connection
-        if self._has_hung_up:
+        if self._is_closed:
             connection.close()
-            raise Lost("the client has hung up")
+            raise ConnectionLost("the client has hung up")
         data = json.dumps(body).encode() if body is not None else b""
         head = (
-            f"{method} {target} HTTP/1.1\r\nHost: agentd\r\nConnection: close\r\nContent-Length: "
-            f"{len(data)}\r\n\r\n"
+            f"{method} {target} HTTP/1.1\r\n"
+            "Host: agentd\r\n"
+            "Connection: close\r\n"
+            f"Content-Length: {len(data)}\r\n\r\n"
         )
         try:
             connection.sendall(head.encode() + data)
         except OSError as error:
             connection.close()
-            raise Lost(self.path) from error
+            raise ConnectionLost(self.path) from error
         return connection
 
-    def hang_up(self) -> None:
-        """End the answer under way, from any thread, and refuse more requests: whoever waits for
-        one gets Lost.
+    def close(self) -> None:
+        """End the answer under way, from any thread, and refuse further requests.
+
+        A thread that waits for an answer gets ConnectionLost.
         """
-        self._has_hung_up = True
+        self._is_closed = True
         if self._connection is not None:
             with suppress(OSError):  # it has been closed
                 self._connection.shutdown(socket.SHUT_RDWR)
 
     def connect(self) -> socket.socket:
-        """Open a connection; Unreachable if there is no daemon, or one of a stranger."""
+        """Open a connection; raise Unreachable if no daemon, or another user's, listens."""
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        connection.settimeout(PATIENCE)
+        connection.settimeout(TIMEOUT_SECONDS)
         try:
             connection.connect(self.path)
         except OSError as error:
             connection.close()
-            long = (
-                error.errno is None
-            )  # "AF_UNIX path too long" is refused before the kernel is asked
-            why = (
-                "the path is too long for a socket"
-                if long
-                else NOT_THERE.get(error.errno or 0, str(error.strerror))
-            )
-            raise Unreachable((self.path, why)) from None
-        if not self.is_trusted and (stranger := _stranger(connection)) is not None:
+            if error.errno is None:  # Python refuses "AF_UNIX path too long" before the kernel
+                reason = "the path is too long for a socket"
+            else:
+                reason = CONNECT_ERRORS.get(error.errno, str(error.strerror))
+            raise Unreachable((self.path, reason)) from None
+        if not self.is_trusted and (uid := _foreign_uid(connection)) is not None:
             connection.close()
-            raise Unreachable(
-                (self.path, f"the daemon there belongs to another user (uid {stranger})")
-            )
+            reason = f"the daemon there belongs to another user (uid {uid})"
+            raise Unreachable((self.path, reason))
         return connection
 
 
-def find(places: Iterable[str], *, named: bool = False) -> Client:
-    """Return a client for the first place where a daemon answers.
+def open_first(paths: Iterable[str], *, named: bool = False) -> Client:
+    """Return a client for the first path where a daemon answers.
 
-    Unreachable names all that were tried.
+    Raise Unreachable with all paths that were tried.
     """
-    tried: list[tuple[str, str]] = []
-    for place in places:
+    attempts: list[tuple[str, str]] = []
+    for path in paths:
         try:
-            return Client.at(place, named=named)
+            return Client.open(path, named=named)
         except Unreachable as error:
-            tried += error.tried
-    raise Unreachable(*tried)
+            attempts += error.attempts
+    raise Unreachable(*attempts)
 
 
-def _stranger(connection: socket.socket) -> int | None:
-    """Return the uid of a server that is neither ours nor root's; root may speak to anybody's."""
-    own = os.geteuid()
-    if own == 0 or sys.platform != "linux":
+def _foreign_uid(connection: socket.socket) -> int | None:
+    """Return the uid of a server that is neither ours nor root's, else None.
+
+    Always None if we are root, or off Linux, which alone has SO_PEERCRED (unix(7)).
+    """
+    own_uid = os.geteuid()
+    if own_uid == 0 or sys.platform != "linux":
         return None
     _pid, uid, _gid = struct.unpack(
         "3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
     )
-    return uid if uid not in (own, 0) else None
+    return uid if uid not in (own_uid, 0) else None
 
 
-def _json_of(text: str) -> Any:
+def _parse_json(text: str) -> Any:
     try:
         return json.loads(text)
     except ValueError:
-        raise Lost("what came back is not JSON") from None
+        raise ConnectionLost("what came back is not JSON") from None
 
 
-class _Answer:
-    """An HTTP answer, read as far as it has been asked for."""
+class _HttpAnswer:
+    """The status and headers of an HTTP answer, whose body is read from the socket on demand."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection, self._buffer = connection, b""
-        first, *lines = self._until(b"\r\n\r\n").decode("latin-1").split("\r\n")
-        self.status = int(first.split(" ", 2)[1])
+        status_line, *lines = self._read_until(b"\r\n\r\n").decode("latin-1").split("\r\n")
+        self.status = int(status_line.split(" ", 2)[1])
         self.headers = {}
         for line in lines:
             name, _, value = line.partition(":")
             self.headers[name.lower()] = value.strip()
 
-    def rest(self) -> bytes:
+    def read_body(self) -> bytes:
         """Return the whole body."""
         if "content-length" in self.headers:
-            return self._exactly(int(self.headers["content-length"]))
-        return b"".join(self.frames(None))
+            return self._read_exactly(int(self.headers["content-length"]))
+        return b"".join(self.read_chunks(None))
 
-    def frames(self, tick: Callable[[], None] | None) -> Iterator[bytes]:
-        """Yield the chunks of a body whose end is not known yet (RFC 9112, 7.1)."""
-        while size := int(self._until(b"\r\n", tick).split(b";")[0], 16):
-            yield self._exactly(size)
-            self._until(b"\r\n")
+    def read_chunks(self, on_idle: Callable[[], None] | None) -> Iterator[bytes]:
+        """Yield the chunks of a body in chunked transfer coding (RFC 9112, 7.1)."""
+        while size := int(self._read_until(b"\r\n", on_idle).split(b";")[0], 16):
+            yield self._read_exactly(size)
+            self._read_until(b"\r\n")
 
-    def _until(self, mark: bytes, tick: Callable[[], None] | None = None) -> bytes:
-        while mark not in self._buffer:
-            self._more(tick)
-        found, _, self._buffer = self._buffer.partition(mark)
-        return found
+    def _read_until(self, delimiter: bytes, on_idle: Callable[[], None] | None = None) -> bytes:
+        while delimiter not in self._buffer:
+            self._receive(on_idle)
+        data, _, self._buffer = self._buffer.partition(delimiter)
+        return data
 
-    def _exactly(self, size: int) -> bytes:
+    def _read_exactly(self, size: int) -> bytes:
         while len(self._buffer) < size:
-            self._more(None)
-        found, self._buffer = self._buffer[:size], self._buffer[size:]
-        return found
+            self._receive(None)
+        data, self._buffer = self._buffer[:size], self._buffer[size:]
+        return data
 
-    def _more(self, tick: Callable[[], None] | None) -> None:
+    def _receive(self, on_idle: Callable[[], None] | None) -> None:
         try:
             data = self._connection.recv(65536)
         except TimeoutError:
-            if tick is None:
-                raise Lost(f"no answer within {PATIENCE:g} s") from None
-            tick()
+            if on_idle is None:
+                raise ConnectionLost(f"no answer within {TIMEOUT_SECONDS:g} s") from None
+            on_idle()
             return
         except OSError as error:
-            raise Lost(str(error)) from error
+            raise ConnectionLost(str(error)) from error
         if not data:
-            raise Lost("the connection was closed")
+            raise ConnectionLost("the connection was closed")
         self._buffer += data

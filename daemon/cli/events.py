@@ -1,4 +1,4 @@
-"""`agentctl events`: what runs do as they do it, a line each, until somebody has seen enough."""
+"""`agentctl events`: what runs do as they do it, a line per event."""
 
 from __future__ import annotations
 
@@ -7,60 +7,61 @@ from collections.abc import Mapping
 from typing import Any
 
 from daemon.cli.call import DETACHED, UNREACHABLE, Call, quote, start_command
-from daemon.cli.client import Lost
-from daemon.cli.progress import summary
-from daemon.cli.render import DIM, RED, moment, one_line, short, words
+from daemon.cli.client import ConnectionLost
+from daemon.cli.progress import summarize_arguments
+from daemon.cli.render import DIM, RED, OutputStream, humanize, one_line, parse_instant, short_id
 
-# Of these there may be hundreds a second, and each is a word: whoever wants them asks for JSON.
-_PIECES = frozenset({"delta"})
+# The type of events with a piece of an answer: there may be hundreds a second, each of a word.
+# They are printed with --json only.
+DELTA = "delta"
 
 
-def events(call: Call) -> int:
-    """Print what happens from now on."""
+def print_events(call: Call) -> int:
+    """Print events from now on, of one routine or all, until Ctrl-C or the end of the daemon."""
     if call.routine:
-        call.client.ask("GET", f"/v1/routines/{quote(call.routine)}")  # NotFound for a slip
+        call.client.request("GET", f"/v1/routines/{quote(call.routine)}")  # Problem for a typo
     try:
         for event in call.client.stream("/v1/events"):
             if call.routine and event.get("routine") != call.routine:
                 continue
             if call.json:
-                call.out.say(json.dumps(event, ensure_ascii=False))
-            elif event["type"] not in _PIECES:
-                _say(call, event)
+                call.out.write_line(json.dumps(event, ensure_ascii=False))
+            elif event["type"] != DELTA:
+                _write_event(call.out, event)
             call.out.stream.flush()
     except KeyboardInterrupt:
         return DETACHED
-    except Lost:
+    except ConnectionLost:
         pass
-    call.err.say(f"the daemon stopped. Start it with: {start_command()}")
+    call.err.write_line(f"the daemon stopped. Start it with: {start_command()}")
     return UNREACHABLE
 
 
-def _say(call: Call, event: Mapping[str, Any]) -> None:
-    out, at = call.out, f"{moment(event['at']):%H:%M:%S} " if event.get("at") else ""
-    text = one_line(out.safe(_words(event)))
+def _write_event(out: OutputStream, event: Mapping[str, Any]) -> None:
+    time = f"{parse_instant(event['at']):%H:%M:%S} " if event.get("at") else ""
+    text = one_line(out.sanitize(_describe_event(event)))
     if out.width is not None:
-        text = out.cut(text, max(10, out.width - len(at) - len(event.get("routine") or "") - 14))
-    ended = event["type"] == "run_ended"
-    mark = out.sign(event["status"]) if ended else out.paint("·" if out.unicode else ".", DIM)
-    bad = event["type"] == "tool_finished" and not event["ok"]
-    who = (
-        f"{out.paint(at, DIM)}{mark} {event.get('routine') or '-'} "
-        f"{out.paint(short(event['run']), DIM)}"
-    )
-    out.say(f"{who} {out.paint(text, RED) if bad else text}".rstrip())
+        prefix_width = len(time) + len(event.get("routine") or "") + 14
+        text = out.truncate(text, max(10, out.width - prefix_width))
+    if event["type"] == "run_ended":
+        sign = out.sign(event["status"])
+    else:
+        sign = out.paint("·" if out.has_unicode else ".", DIM)
+    if event["type"] == "tool_finished" and not event["ok"]:
+        text = out.paint(text, RED)
+    routine, run = event.get("routine") or "-", out.paint(short_id(event["run"]), DIM)
+    out.write_line(f"{out.paint(time, DIM)}{sign} {routine} {run} {text}".rstrip())
 
 
-def _words(event: Mapping[str, Any]) -> str:
+def _describe_event(event: Mapping[str, Any]) -> str:
     match event["type"]:
         case "run_started":
             return "begins"
         case "tool_started":
-            return f"{event['tool']} {summary(event.get('args') or {})}"
+            return f"{event['tool']} {summarize_arguments(event.get('args') or {})}"
         case "tool_finished":
-            return (
-                f"{event['tool']}: {event.get('preview') or ('done' if event['ok'] else 'failed')}"
-            )
+            result = event.get("preview") or ("done" if event["ok"] else "failed")
+            return f"{event['tool']}: {result}"
         case "thinking":
             return f"{event.get('provider') or 'the model'} is thinking"
         case "failed_over":
@@ -69,6 +70,6 @@ def _words(event: Mapping[str, Any]) -> str:
             return str(event["text"])
         case "run_ended" | "run_waiting":
             detail = f": {event['detail']}" if event.get("detail") else ""
-            return f"{words(event['status'])}{detail}"
+            return f"{humanize(event['status'])}{detail}"
         case other:
-            return words(other)
+            return humanize(other)

@@ -1,12 +1,12 @@
-"""Examples of every verb, for its help; a test reads each as the verb would.
+"""Examples of every verb, for its help; a test parses each as the verb would.
 
-A verb of agentd that agentctl has too is called by agentctl here: that works with a daemon and
+Examples of a verb of agentd call agentctl if that has the verb, too: it works with a daemon and
 without.
 """
 
 from __future__ import annotations
 
-# By what is typed to ask for help; each a command line and what it is for.
+# By program and verb: command lines, each with a remark or an empty string.
 EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
     "agentctl status": (
         ("agentctl status", "which config, how many routines, what is wrong"),
@@ -252,16 +252,29 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
 }
 
 
+# Remarks of command lines up to this length are aligned; behind a longer one, two spaces suffice.
+_MAX_ALIGNED_CHARACTERS = 50
+
+
 def examples_of(prog: str) -> str:
-    """Return the examples of a verb as the end of its help; empty where there are none."""
-    lines = EXAMPLES.get(prog) or EXAMPLES.get(prog.replace("agentd ", "agentctl ", 1), ())
-    if not lines:
+    """Return the examples of a verb as the end of its help; empty where there are none.
+
+    `prog` is the program and verb: `agentctl memory search`.
+    """
+    examples = EXAMPLES.get(prog) or EXAMPLES.get(prog.replace("agentd ", "agentctl ", 1), ())
+    if not examples:
         return ""
-    width = max((len(line) for line, about in lines if about and len(line) <= _WIDE), default=0)
-    said = [
-        f"  {line:<{width}}  # {about}".rstrip() if about else f"  {line}" for line, about in lines
+    width = max(
+        (
+            len(command)
+            for command, remark in examples
+            if remark and len(command) <= _MAX_ALIGNED_CHARACTERS
+        ),
+        default=0,
+    )
+    lines = [
+        f"  {command:<{width}}  # {remark}" if remark else f"  {command}"
+        for command, remark in examples
     ]
-    return "\n".join(["", "Example:" if len(lines) == 1 else "Examples:", *said, ""])
-
-
-_WIDE = 50  # characters; the remarks behind shorter lines stand below each other
+    title = "Example:" if len(lines) == 1 else "Examples:"
+    return "\n".join(["", title, *lines, ""])

@@ -1,4 +1,4 @@
-"""What agentctl says of the coming days."""
+"""`agentctl forecast`: what the coming days will take."""
 
 from __future__ import annotations
 
@@ -6,54 +6,56 @@ from collections.abc import Mapping
 from typing import Any
 
 from daemon.cli.call import DONE, Call
-from daemon.cli.render import DIM, YELLOW, counted, span, when
+from daemon.cli.render import DIM, YELLOW, format_duration, format_instant, pluralize
+
+PERCENTILES = ("p50", "p95")
 
 
-def forecast(call: Call) -> int:
-    """Say what the coming days will take."""
-    told = call.ask("GET", f"/v1/forecast?days={call.days}")
-    if told is None:
+def show_forecast(call: Call) -> int:
+    """Show what the coming days will take, with collisions, clock changes and caps in reach."""
+    forecast = call.request("GET", f"/v1/forecast?days={call.days}")
+    if forecast is None:
         return DONE
     out = call.out
-    if not told["total"]["starts"]:
-        out.say("Nothing starts by itself in that time.")
+    if not forecast["total"]["starts"]:
+        out.write_line("Nothing starts by itself in that time.")
         return DONE
-    head = ["STARTS", "TOKENS p50", "p95", "USD p50", "p95", "TIME p50", "p95"]
-    out.table(["DAY", *head], [_row(each) for each in [*told["days"], told["total"]]], signs=False)
-    out.say("")
-    out.table(["ROUTINE", *head], [_row(each) for each in told["routines"]], signs=False)
-    for name in told["unknown"]:
-        out.say(
-            out.paint(f"not in the sums: {name} has never run, so nobody knows what it takes", DIM)
+    heads = ["STARTS", "TOKENS p50", "p95", "USD p50", "p95", "TIME p50", "p95"]
+    days = [*forecast["days"], forecast["total"]]
+    out.write_table(["DAY", *heads], [_format_row(day) for day in days], signs=False)
+    out.write_line()
+    routines = [_format_row(routine) for routine in forecast["routines"]]
+    out.write_table(["ROUTINE", *heads], routines, signs=False)
+    for name in forecast["unknown"]:
+        text = f"not in the sums: {name} has never run, so nobody knows what it takes"
+        out.write_line(out.paint(text, DIM))
+    if forecast["collided"]:
+        first = forecast["collisions"][0]
+        out.write_line(
+            f"{pluralize(forecast['collided'], 'time')} several routines start in one minute, "
+            f"first {format_instant(first['at'])}: {', '.join(first['routines'])}"
         )
-    if told["collided"]:
-        at, names = told["collisions"][0]["at"], ", ".join(told["collisions"][0]["routines"])
-        out.say(
-            (  # noqa: UP034
-                f"{counted(told['collided'], 'time')} several routines start in one minute, first "
-                f"{when(at)}: {names}"
-            )
-        )
-    for night in told["nights"]:
+    for night in forecast["nights"]:
         names = ", ".join(night["routines"]) or "nothing starts then"
-        out.say(f"{night['day']}: clocks go {night['minutes']:+d} min in that night: {names}")
-    for cap in told["breaches"]:
-        how = "will likely" if cap["likely"] else "may"
-        out.say(
-            out.paint(
-                f"the cap of ${cap['limit']:g} a {cap['cap']} {how} be reached on {cap['day']}",
-                YELLOW,
-            )
+        out.write_line(
+            f"{night['day']}: clocks go {night['minutes']:+d} min in that night: {names}"
         )
+    for breach in forecast["breaches"]:
+        likelihood = "will likely" if breach["likely"] else "may"
+        text = (
+            f"the cap of ${breach['limit']:g} a {breach['cap']} {likelihood} be reached on "
+            f"{breach['day']}"
+        )
+        out.write_line(out.paint(text, YELLOW))
     return DONE
 
 
-def _row(each: Mapping[str, Any]) -> tuple[str, ...]:
-    tokens, usd, seconds = each["tokens"], each["usd"], each["seconds"]
-    return (
-        each["key"],
-        str(each["starts"]),
-        *(f"{tokens[share]:,.0f}" for share in ("p50", "p95")),
-        *(f"{usd[share]:.2f}" for share in ("p50", "p95")),
-        *(span(seconds[share]) for share in ("p50", "p95")),
-    )
+def _format_row(estimate: Mapping[str, Any]) -> list[str]:
+    """Return the cells of a day or routine: starts, tokens, dollars and time, by percentile."""
+    return [
+        estimate["key"],
+        str(estimate["starts"]),
+        *(f"{estimate['tokens'][percentile]:,.0f}" for percentile in PERCENTILES),
+        *(f"{estimate['usd'][percentile]:.2f}" for percentile in PERCENTILES),
+        *(format_duration(estimate["seconds"][percentile]) for percentile in PERCENTILES),
+    ]

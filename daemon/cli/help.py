@@ -1,4 +1,4 @@
-"""`agentctl help`, and what is said of a verb that there is not."""
+"""`agentctl help`: the verbs, or the options of one."""
 
 from __future__ import annotations
 
@@ -9,35 +9,38 @@ from daemon.cli.verbs import VERBS
 
 
 def show_help(call: Call) -> int:
-    """Tell which verbs there are, or how one is used."""
-    wanted = [word for word in call.rest if not word.startswith("-")]
-    if wanted and wanted[0] in VERBS:
-        verb = VERBS[wanted[0]]
-        if verb.raw and wanted[0] != "help":
-            return verb.act(Call(call.socket, {"rest": ["--help"]}))
-        verb.read(wanted[0], ["--help"])  # prints, and ends the process
-    if wanted and wanted[0] not in VERBS:
-        return say_unknown(wanted[0])
-    call.out.say(
-        "agentctl speaks to the agentd of this user.\n\nagentctl [--socket PATH] [--json] VERB …\n"
-    )
+    """Show which verbs there are, or how one is used."""
+    names = [argument for argument in call.rest if not argument.startswith("-")]
+    if names and names[0] not in VERBS:
+        return report_unknown_verb(names[0])
+    if names:
+        verb = VERBS[names[0]]
+        if verb.parses_itself and names[0] != "help":
+            return verb.run(Call(call.socket, {"rest": ["--help"]}))
+        verb.parse(names[0], ["--help"])  # prints, and ends the process; of `help` it returns
+    out = call.out
+    out.write_line("agentctl speaks to the agentd of this user.")
+    out.write_line()
+    out.write_line("agentctl [--socket PATH] [--json] VERB …")
+    out.write_line()
     for name, verb in VERBS.items():
-        call.out.say(f"  {name:<12}{verb.about}")
-    say_more = (
+        out.write_line(f"  {name:<12}{verb.summary}")
+    out.write_line()
+    out.write_line(
         "`agentctl help VERB` shows a verb's options and examples; --json prints what the daemon "
         "answered."
     )
-    call.out.say(f"\n{say_more}\n\nExample:\n  agentctl help run\n\nExit codes:")
-    for code, about in EXIT_CODES:
-        call.out.say(f"  {code}  {about}")
+    out.write_line("\nExample:\n  agentctl help run\n\nExit codes:")
+    for code, meaning in EXIT_CODES:
+        out.write_line(f"  {code}  {meaning}")
     return DONE
 
 
-def say_unknown(name: str) -> int:
-    """Say that there is no such verb, and which one is near; return the exit code."""
+def report_unknown_verb(name: str) -> int:
+    """Print that there is no such verb, and the most similar one; return the exit code."""
     from difflib import get_close_matches
 
-    near = get_close_matches(name, VERBS, 1)
-    told = f"did you mean {near[0]!r}?" if near else "`agentctl help` shows what there is"
-    sys.stderr.write(f"agentctl: there is no verb {name!r}; {told}\n")
+    similar = get_close_matches(name, VERBS, 1)
+    hint = f"did you mean {similar[0]!r}?" if similar else "`agentctl help` shows what there is"
+    sys.stderr.write(f"agentctl: there is no verb {name!r}; {hint}\n")
     return USAGE

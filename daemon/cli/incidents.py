@@ -1,4 +1,4 @@
-"""What agentctl says of incidents."""
+"""`agentctl incidents` and `ack`: what is wrong."""
 
 from __future__ import annotations
 
@@ -7,36 +7,36 @@ from datetime import datetime
 from typing import Any
 
 from daemon.cli.call import DONE, Call
-from daemon.cli.render import counted, now, one_line, when
+from daemon.cli.render import format_instant, local_now, one_line, pluralize
 
 
-def incidents(call: Call) -> int:
-    """List what is wrong."""
-    told = call.ask("GET", f"/v1/incidents?limit={call.limit}&all={int(call.all)}")
-    if told is None:
+def list_incidents(call: Call) -> int:
+    """List what is wrong, with --all also what is over."""
+    answer = call.request("GET", f"/v1/incidents?limit={call.limit}&all={int(call.all)}")
+    if answer is None:
         return DONE
-    if not told["items"]:
-        call.out.say("Nothing has gone wrong yet." if call.all else "Nothing is wrong.")
+    if not answer["items"]:
+        call.out.write_line("Nothing has gone wrong yet." if call.all else "Nothing is wrong.")
         return DONE
-    today = now()
+    now = local_now()
     rows = [
         (
-            "succeeded" if each["closed"] else "failed",
-            str(each["id"]),
-            each["subject"],
-            incident_words(each, today),
+            "succeeded" if incident["closed"] else "failed",
+            str(incident["id"]),
+            incident["subject"],
+            describe_incident(incident, now),
         )
-        for each in told["items"]
+        for incident in answer["items"]
     ]
-    call.out.table(["", "ID", "WHAT", "HOW"], rows)
+    call.out.write_table(["", "ID", "WHAT", "HOW"], rows)
     return DONE
 
 
-def incident_words(incident: Mapping[str, Any], today: datetime) -> str:
-    """Return how bad it is, in a line."""
-    text = f"{counted(incident['count'], 'time')} since {when(incident['opened'], today)}"
+def describe_incident(incident: Mapping[str, Any], now: datetime) -> str:
+    """Return how often and since when it happened, who knows of it, and its detail."""
+    text = f"{pluralize(incident['count'], 'time')} since {format_instant(incident['opened'], now)}"
     if incident["closed"]:
-        text += f", over {when(incident['closed'], today)}"
+        text += f", over {format_instant(incident['closed'], now)}"
     elif incident["acked"]:
         text += ", acknowledged"
     elif incident["targets"]:
@@ -44,10 +44,10 @@ def incident_words(incident: Mapping[str, Any], today: datetime) -> str:
     return f"{text}: {one_line(incident['detail'])}"
 
 
-def ack(call: Call) -> int:
-    """Say that a person knows."""
-    told = call.ask("POST", f"/v1/incidents/{call.id}/ack")
-    if told is not None:
-        after = "is over" if told["closed"] else "reminds nobody until it is over"
-        call.out.say(f"incident {told['id']} ({told['subject']}) {after}")
+def acknowledge(call: Call) -> int:
+    """Acknowledge an incident: no more reminders until it is over."""
+    incident = call.request("POST", f"/v1/incidents/{call.id}/ack")
+    if incident is not None:
+        state = "is over" if incident["closed"] else "reminds nobody until it is over"
+        call.out.write_line(f"incident {incident['id']} ({incident['subject']}) {state}")
     return DONE

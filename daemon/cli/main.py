@@ -1,7 +1,7 @@
-"""agentctl: how a command line becomes a call of a verb, and what is said when that goes wrong.
+"""agentctl: turn a command line into a call of a verb, and report what goes wrong.
 
-What is imported here is paid for by every call: verbs without arguments go without argparse, and
-whatever only one verb needs is imported by that verb.
+What is imported here is paid for by every call: verbs without arguments are parsed without
+argparse, and whatever only one verb needs is imported by that verb.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from collections.abc import Sequence
 
 from daemon.cli.call import (
     DETACHED,
+    EXIT_CODE_BY_PROBLEM,
     NOT_SUCCEEDED,
-    OF_PROBLEM,
     UNREACHABLE,
     USAGE,
     Call,
     start_command,
 )
-from daemon.cli.client import Lost, Problem, Unreachable
+from daemon.cli.client import ConnectionLost, Problem, Unreachable
 from daemon.cli.verbs import VERBS
 
-# What writing to stdout may come to: `agentctl runs > file` on a full disk, or beyond a limit.
-UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+# Errors of writing to stdout: `agentctl runs > file` on a full disk, or beyond a limit.
+WRITE_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -33,75 +33,74 @@ def main(arguments: Sequence[str] | None = None) -> int:
     sys.stdout = sys.stdout or os.fdopen(os.open(os.devnull, os.O_WRONLY), "w", closefd=False)
     sys.stderr = sys.stderr or os.fdopen(os.open(os.devnull, os.O_WRONLY), "w", closefd=False)
     try:
-        return _main(list(sys.argv[1:] if arguments is None else arguments))
+        return _run_verb(list(sys.argv[1:] if arguments is None else arguments))
     except Unreachable as error:
-        return _say_unreachable(error)
-    except Lost as error:
+        return _report_unreachable(error)
+    except ConnectionLost as error:
         sys.stderr.write(f"agentctl: the daemon went away before it had answered ({error})\n")
         return UNREACHABLE
     except Problem as error:
-        return _say_problem(error)
-    except BrokenPipeError:
-        # whoever read our output has seen enough (`agentctl runs | head`); Python would complain at
-        # exit
-        _say_no_more()
+        return _report_problem(error)
+    except BrokenPipeError:  # the reader has gone: `agentctl runs | head`
+        _discard_output()
         return NOT_SUCCEEDED
     except OSError as error:
-        if error.errno not in UNWRITABLE:
+        if error.errno not in WRITE_ERRORS:
             raise
-        _say_no_more()
+        _discard_output()
         sys.stderr.write(f"agentctl: what it has to say cannot be written: {error.strerror}\n")
         return NOT_SUCCEEDED
     except KeyboardInterrupt:
         return DETACHED
 
 
-def _say_no_more() -> None:
+def _discard_output() -> None:
+    """Discard what stdout still buffers, so that Python does not complain about it at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _main(words: list[str]) -> int:
+def _run_verb(arguments: list[str]) -> int:
+    """Read the options before the verb, then run the verb."""
     socket, json = None, False
-    while words and words[0].startswith("-"):
-        flag = words.pop(0)
-        if flag in ("-h", "--help"):
-            words.insert(0, "help")
-        elif flag == "--version":
-            words.insert(0, "version")
-        elif flag == "--socket" and words:
-            socket = words.pop(0)
-        elif flag.startswith("--socket="):
-            socket = flag.partition("=")[2]
-        elif flag == "--json":
+    while arguments and arguments[0].startswith("-"):
+        option = arguments.pop(0)
+        if option in ("-h", "--help"):
+            arguments.insert(0, "help")
+        elif option == "--version":
+            arguments.insert(0, "version")
+        elif option == "--socket" and arguments:
+            socket = arguments.pop(0)
+        elif option.startswith("--socket="):
+            socket = option.partition("=")[2]
+        elif option == "--json":
             json = True
-        elif flag == "--socket":
+        elif option == "--socket":
             sys.stderr.write("agentctl: --socket needs a path behind it\n")
             return USAGE
         else:
             sys.stderr.write(
-                f"agentctl: unknown option {flag}; `agentctl help` shows what there is\n"
+                f"agentctl: unknown option {option}; `agentctl help` shows what there is\n"
             )
             return USAGE
-    name, *rest = words or ["help"]
+    name, *rest = arguments or ["help"]
     if name not in VERBS:
-        from daemon.cli.help import say_unknown
+        from daemon.cli.help import report_unknown_verb
 
-        return say_unknown(name)
+        return report_unknown_verb(name)
     verb = VERBS[name]
-    options = verb.read(name, ["--json", *rest] if json else rest)
-    code = verb.act(Call(options.pop("socket", None) or socket, options))
+    options = verb.parse(name, ["--json", *rest] if json else rest)
+    code = verb.run(Call(options.pop("socket", None) or socket, options))
     sys.stdout.flush()  # a reader that has gone away is noticed here, not while Python ends
     return code
 
 
-def _say_unreachable(error: Unreachable) -> int:
+def _report_unreachable(error: Unreachable) -> int:
     sys.stderr.write("agentctl: no daemon answers. Looked at:\n")
-    for path, why in error.tried:
-        sys.stderr.write(f"  {path}: {why}\n")
+    for path, reason in error.attempts:
+        sys.stderr.write(f"  {path}: {reason}\n")
     command = start_command()
-    if (
-        command.endswith("agentd") and len(error.tried) > 1
-    ):  # no socket is named, no unit is installed, which would know its config
+    # with a named socket there is one attempt, and an installed unit knows its config
+    if command.endswith("agentd") and len(error.attempts) > 1:
         from pathlib import Path
 
         from daemon.definitions.paths import find_config, user_home
@@ -114,14 +113,14 @@ def _say_unreachable(error: Unreachable) -> int:
     return UNREACHABLE
 
 
-def _say_problem(error: Problem) -> int:
+def _report_problem(error: Problem) -> int:
     if faults := error.body.get("faults"):
         sys.stderr.write("agentctl: nothing was changed, as there are faults:\n")
         for fault in faults:
             sys.stderr.write(f"  {fault['text']}\n")
     else:
         sys.stderr.write(f"agentctl: {error}\n")
-    return OF_PROBLEM.get(error.code, NOT_SUCCEEDED)
+    return EXIT_CODE_BY_PROBLEM.get(error.code, NOT_SUCCEEDED)
 
 
 if __name__ == "__main__":

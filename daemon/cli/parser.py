@@ -8,21 +8,22 @@ from typing import Any
 
 
 class Parser(ArgumentParser):
-    """With the help below, for the verbs of verbs too."""
+    """An argparse parser whose help, and that of its subcommands, ends with examples."""
 
     def __init__(self, **settings: Any) -> None:
-        super().__init__(formatter_class=_Help, **settings)
+        super().__init__(formatter_class=_HelpFormatter, **settings)
 
     def format_help(self) -> str:
-        """Return the help, examples included; these are read only by somebody who asks."""
+        """Return the help with examples, which are imported only here."""
         from daemon.cli.examples import examples_of
 
         return super().format_help() + examples_of(self.prog)
 
 
-class _Help(HelpFormatter):
-    """Knows how wide the terminal is without `shutil`, whose import takes as long as all the
-    parsing (5 ms).
+class _HelpFormatter(HelpFormatter):
+    """A formatter that finds the width of the terminal without `shutil`, whose import takes 5 ms.
+
+    That is as long as all the parsing.
     """
 
     def __init__(self, prog: str) -> None:

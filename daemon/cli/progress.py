@@ -1,6 +1,4 @@
-"""A run while it lives: a line for each step that is done, and on a terminal a last line with what
-is under way.
-"""
+"""The progress of a run: a line per finished step, and on a terminal what is under way."""
 
 from __future__ import annotations
 
@@ -9,120 +7,122 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from daemon.cli.render import DIM, RED, OutputStream, one_line, span
+from daemon.cli.render import DIM, RED, OutputStream, format_duration, one_line
 
-CLEAR = "\r\x1b[K"
+CLEAR_LINE = "\r\x1b[K"
 
 
 class RunProgress:
-    """Takes the events of one run and shows them."""
+    """Shows the events of one run on a stream."""
 
-    def __init__(self, page: OutputStream) -> None:
-        self._page = page
-        self._under_way: dict[str, tuple[str, str, float]] = {}
-        self._said = ""
-        self._since = time.monotonic()
-        self._thinker = "at work"
-        self._transient = False
+    def __init__(self, out: OutputStream) -> None:
+        self._out = out
+        self._running_calls: dict[str, tuple[str, str, float]] = {}
+        """Tool, arguments and start (monotonic seconds) of each call under way, by its name."""
+        self._message = ""
+        """The latest message of the agent, not shown yet."""
+        self._model_began = time.monotonic()
+        self._model_state = "at work"
+        self._has_current_line = False
 
     def show(self, event: Mapping[str, Any]) -> None:
-        """Take in one event."""
+        """Show one event."""
         match event["type"]:
             case "thinking":
-                self._say_intent()
-                self._since = time.monotonic()
-                self._thinker = (
+                self._write_message()
+                self._model_began = time.monotonic()
+                self._model_state = (
                     f"{event['provider']} is thinking" if event.get("provider") else "thinking"
                 )
             case "failed_over":
-                self._line(
-                    "warn",
-                    f"{event['from']} does not answer ({event['reason']}): {event['to']} is asked",
-                    "",
+                text = (
+                    f"{event['from']} does not answer ({event['reason']}): {event['to']} is asked"
                 )
+                self._write_step("warn", text, "")
             case "tool_started":
-                self._say_intent()
+                self._write_message()
                 call = event.get("call") or event["tool"]
-                self._under_way[call] = (
-                    event["tool"],
-                    summary(event.get("args") or {}),
-                    time.monotonic(),
-                )
+                arguments = summarize_arguments(event.get("args") or {})
+                self._running_calls[call] = (event["tool"], arguments, time.monotonic())
             case "tool_finished":
-                self._finished(event)
+                self._write_tool_result(event)
             case "message":
-                # the last one is the report, which comes by itself; any other announces what the
-                # agent does next
-                self._said = event["text"]
+                # The last message is the report, which is printed at the end; any other announces
+                # what the agent does next, and is shown with that.
+                self._message = event["text"]
                 return
             case "run_ended":
                 self.clear()
                 return
-        self.tick()
+        self.show_current()
 
-    def tick(self) -> None:
-        """Renew the line of what is under way."""
-        if not self._page.terminal:
+    def show_current(self) -> None:
+        """Rewrite the line with what is under way, and since when; only on a terminal."""
+        if not self._out.is_terminal:
             return
-        if self._under_way:
-            since = min(begun for _, _, begun in self._under_way.values())
-            doing = ", ".join(
-                f"{tool} {args}".strip() for tool, args, _ in self._under_way.values()
-            )
+        if self._running_calls:
+            calls = self._running_calls.values()
+            begin = min(begin for _, _, begin in calls)
+            text = ", ".join(f"{tool} {arguments}".strip() for tool, arguments, _ in calls)
         else:
-            since, doing = self._since, self._thinker
-        seconds = int(time.monotonic() - since)
-        text = f"{one_line(self._page.safe(doing))}" + (f"  {span(seconds)}" if seconds else "")
-        text = self._page.paint(self._page.cut(text, (self._page.width or 80) - 3), DIM)
-        self._page.stream.write(f"{CLEAR}{self._page.sign('running')} {text}")
-        self._page.stream.flush()
-        self._transient = True
+            begin, text = self._model_began, self._model_state
+        text = one_line(self._out.sanitize(text))
+        seconds = int(time.monotonic() - begin)
+        if seconds:
+            text += f"  {format_duration(seconds)}"
+        text = self._out.paint(self._out.truncate(text, (self._out.width or 80) - 3), DIM)
+        self._out.stream.write(f"{CLEAR_LINE}{self._out.sign('running')} {text}")
+        self._out.stream.flush()
+        self._has_current_line = True
 
     def clear(self) -> None:
-        """Take the last line away, so that something else can be written there."""
-        if self._transient:
-            self._page.stream.write(CLEAR)
-            self._transient = False
-        self._page.stream.flush()
+        """Remove the line with what is under way, so that other text can be written there."""
+        if self._has_current_line:
+            self._out.stream.write(CLEAR_LINE)
+            self._has_current_line = False
+        self._out.stream.flush()
 
-    def _finished(self, event: Mapping[str, Any]) -> None:
-        call = event.get("call") or event["tool"]
-        tool, args, begun = self._under_way.pop(call, (event["tool"], "", time.monotonic()))
+    def _write_tool_result(self, event: Mapping[str, Any]) -> None:
+        call, now = event.get("call") or event["tool"], time.monotonic()
+        tool, arguments, begin = self._running_calls.pop(call, (event["tool"], "", now))
         seconds = event.get("seconds")
-        took = (
-            span(time.monotonic() - begun if seconds is None else seconds) if seconds != 0 else ""
-        )  # 0: not run
+        if seconds is None:
+            duration = format_duration(now - begin)
+        elif seconds == 0:  # it was not run
+            duration = ""
+        else:
+            duration = format_duration(seconds)
         name = f"{call.removeprefix('gather.')}: {tool}" if call.startswith("gather.") else tool
-        self._line("ok" if event["ok"] else "fail", f"{name} {args}".strip(), took)
+        self._write_step("ok" if event["ok"] else "fail", f"{name} {arguments}".strip(), duration)
         if not event["ok"]:
             for line in str(event.get("preview") or "").splitlines():
-                self._page.say("    " + self._page.paint(self._page.safe(line), RED))
-        if not self._under_way:
-            self._since = time.monotonic()
+                self._out.write_line("    " + self._out.paint(self._out.sanitize(line), RED))
+        if not self._running_calls:
+            self._model_began = time.monotonic()
 
-    def _line(self, status: str, text: str, took: str) -> None:
+    def _write_step(self, status: str, text: str, duration: str) -> None:
+        out = self._out
         self.clear()
-        text = one_line(self._page.safe(text))
-        if self._page.width is not None:
-            text = self._page.cut(text, self._page.width - len(took) - 7)
-        self._page.say(
-            f"  {self._page.sign(status)} {text}  {self._page.paint(took, DIM)}".rstrip()
-        )
+        text = one_line(out.sanitize(text))
+        if out.width is not None:
+            text = out.truncate(text, out.width - len(duration) - 7)
+        out.write_line(f"  {out.sign(status)} {text}  {out.paint(duration, DIM)}".rstrip())
 
-    def _say_intent(self) -> None:
-        if said := one_line(self._page.safe(self._said.strip().partition("\n")[0])):
+    def _write_message(self) -> None:
+        first_line, _, _ = self._message.strip().partition("\n")
+        text = one_line(self._out.sanitize(first_line))
+        if text:
             self.clear()
-            self._page.say("  " + self._page.paint(said, DIM))
-        self._said = ""
+            self._out.write_line("  " + self._out.paint(text, DIM))
+        self._message = ""
 
 
-def summary(args: Mapping[str, Any]) -> str:
-    """Return the arguments of a call as a few words: the command of a shell is enough."""
-    if len(args) == 1:
-        (only,) = args.values()
-        if isinstance(only, str):
-            return only
-    shown = (
-        f"{key}={item if isinstance(item, str) else json.dumps(item)}" for key, item in args.items()
+def summarize_arguments(arguments: Mapping[str, Any]) -> str:
+    """Return the arguments of a call as `name=value …`, a single string without its name."""
+    values = list(arguments.values())
+    if len(values) == 1 and isinstance(values[0], str):
+        return values[0]
+    return " ".join(
+        f"{name}={value if isinstance(value, str) else json.dumps(value)}"
+        for name, value in arguments.items()
     )
-    return " ".join(shown)

@@ -1,4 +1,4 @@
-"""How far long work is: a line on a terminal, nothing anywhere else."""
+"""A progress bar for long work: a line on a terminal, nothing anywhere else."""
 
 from __future__ import annotations
 
@@ -9,39 +9,40 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-WIDEST = 30  # columns of the bar itself
-STEP = 200  # things done between two looks at how far it is
+MAX_BAR_WIDTH = 30  # columns
+ITEMS_PER_UPDATE = 200
 
 
-def bar(title: str) -> Callable[[float], None]:
-    """Return what shows on stderr how much is done, from 0 to 1."""
+def progress_bar(title: str) -> Callable[[float], None]:
+    """Return a function that shows on stderr which share of the work is done, from 0 to 1."""
     stream = sys.stderr
     if not stream.isatty() or os.environ.get("TERM") == "dumb":
-        return lambda done: None
+        return lambda share: None
     try:
         columns = os.get_terminal_size(stream.fileno()).columns or 80
     except OSError:
         columns = 80
-    width = max(0, min(WIDEST, columns - len(title) - 9))
-    said = ""
+    width = max(0, min(MAX_BAR_WIDTH, columns - len(title) - 9))
+    last_line = ""
 
-    def show(done: float) -> None:
-        nonlocal said
-        filled = round(width * done)
-        rail = f"[{'#' * filled}{'.' * (width - filled)}] " if width > 3 else ""
-        line = f"{title} {rail}{done:4.0%}"
-        if line != said:
-            stream.write(f"\r{line}" + ("\n" if done >= 1 and not said.endswith("100%") else ""))
+    def show(share: float) -> None:
+        nonlocal last_line
+        filled = round(width * share)
+        bar = f"[{'#' * filled}{'.' * (width - filled)}] " if width > 3 else ""
+        line = f"{title} {bar}{share:4.0%}"
+        if line != last_line:
+            is_complete = share >= 1 and not last_line.endswith("100%")
+            stream.write(f"\r{line}" + ("\n" if is_complete else ""))
             stream.flush()
-            said = line
+            last_line = line
 
     return show
 
 
-def counting(things: Iterable[T], number: int, progress: Callable[[float], None]) -> Iterator[T]:
-    """Yield so many things, and tell how far that is."""
-    for done, thing in enumerate(things):
-        if done % STEP == 0:
-            progress(done / number if number else 1.0)
-        yield thing
-    progress(1.0)
+def track(items: Iterable[T], count: int, show_progress: Callable[[float], None]) -> Iterator[T]:
+    """Yield the items, whose number is `count`, and show how many are done."""
+    for number, item in enumerate(items):
+        if number % ITEMS_PER_UPDATE == 0:
+            show_progress(number / count if count else 1.0)
+        yield item
+    show_progress(1.0)

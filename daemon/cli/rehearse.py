@@ -1,6 +1,4 @@
-"""`rehearse`: follow a run that does nothing, then show what it would have done, and what that
-cost.
-"""
+"""`agentctl rehearse`: run a routine without effects, and show what it would have done."""
 
 from __future__ import annotations
 
@@ -8,91 +6,74 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from daemon.cli.call import DONE, OF_STATUS, USAGE, Call, quote
+from daemon.cli.call import DONE, EXIT_CODE_BY_STATUS, NOT_SUCCEEDED, USAGE, Call, quote
 from daemon.cli.follow import follow
-from daemon.cli.render import BOLD, DIM, GREEN, RED, OutputStream, counted, short
+from daemon.cli.render import BOLD, DIM, GREEN, RED, OutputStream, pluralize, short_id
 
-SHOWN = 30  # lines of one effect
+MAX_EFFECT_LINES = 30
 
 
 def rehearse(call: Call) -> int:
-    """Try a routine, or let one run as it was tried."""
+    """Rehearse a routine, or with --approve let it run as it was rehearsed."""
     if (call.routine is None) == (call.approve is None):
-        call.err.say(
+        call.err.write_line(
             "agentctl: name a routine to rehearse, or with --approve the rehearsal to approve"
         )
         return USAGE
     if call.approve is not None:
-        return _approve(call)
+        answer = call.request("POST", f"/v1/runs/{quote(call.approve)}/rehearsal/approve", {})
+        if answer is not None:
+            call.out.write_line(
+                f"{call.out.sanitize(answer['routine'])} runs from now on as it was rehearsed "
+                f"({short_id(answer['run'])})."
+            )
+        return DONE
     body = {"event": os.urandom(16).hex()}
-    begun = call.client.ask("POST", f"/v1/routines/{quote(call.routine)}/rehearse", body)
+    run = call.client.request("POST", f"/v1/routines/{quote(call.routine)}/rehearse", body)
     if call.json:
-        return _as_json(call, begun["id"])
-    code = follow(call, {**begun, "position": None, "deliveries": []})
-    told = call.client.ask("GET", f"/v1/runs/{begun['id']}/rehearsal")
-    if told["status"] not in ("queued", "running"):
-        write(call.out, told)
+        for event in call.client.stream(f"/v1/runs/{run['id']}/events"):
+            if event["type"] in ("run_ended", "run_waiting"):
+                break
+        rehearsal = call.client.request("GET", f"/v1/runs/{run['id']}/rehearsal")
+        call.print_json(rehearsal)
+        return EXIT_CODE_BY_STATUS.get(rehearsal["status"], NOT_SUCCEEDED)
+    code = follow(call, {**run, "position": None, "deliveries": []})
+    rehearsal = call.client.request("GET", f"/v1/runs/{run['id']}/rehearsal")
+    if rehearsal["status"] not in ("queued", "running"):
+        _write_rehearsal(call.out, rehearsal)
     return code
 
 
-def _as_json(call: Call, run: str) -> int:
-    for event in call.client.stream(f"/v1/runs/{run}/events", None):
-        if event["type"] in ("run_ended", "run_waiting"):
-            break
-    told = call.client.ask("GET", f"/v1/runs/{run}/rehearsal")
-    call.say_json(told)
-    return OF_STATUS.get(told["status"], 1)
-
-
-def _approve(call: Call) -> int:
-    target = f"/v1/runs/{quote(call.approve)}/rehearsal/approve"
-    told = call.ask("POST", target, {})
-    if told is not None:
-        call.out.say(
-            (  # noqa: UP034
-                f"{call.out.safe(told['routine'])} runs from now on as it was rehearsed "
-                f"({short(told['run'])})."
-            )
-        )
-    return DONE
-
-
-def write(page: OutputStream, told: Mapping[str, Any]) -> None:
-    """Write what a rehearsal would have done."""
-    page.title("What it would have done")
-    for each in told["effects"]:
-        first, *rest = each["text"].splitlines() or [""]
-        page.say(f"  {page.paint(page.safe(first), BOLD)}  {page.paint(each['call'], DIM)}")
-        for line in rest[:SHOWN]:
+def _write_rehearsal(out: OutputStream, rehearsal: Mapping[str, Any]) -> None:
+    """Write the effects that the run would have had, and what it cost."""
+    out.write_title("What it would have done")
+    for effect in rehearsal["effects"]:
+        first_line, *diff = effect["text"].splitlines() or [""]
+        title = out.paint(out.sanitize(first_line), BOLD)
+        out.write_line(f"  {title}  {out.paint(effect['call'], DIM)}")
+        for line in diff[:MAX_EFFECT_LINES]:
             colour = {"-": RED, "+": GREEN, "@": DIM}.get(line[:1], "")
-            page.say(
-                page.paint(f"    {page.safe(line)}", colour) if colour else f"    {page.safe(line)}"
-            )
-        if len(rest) > SHOWN:
-            page.say(
-                page.paint(
-                    f"    … {counted(len(rest) - SHOWN, 'more line')}: --json has them all", DIM
-                )
-            )
-    for line in told["deliveries"]:
-        page.say(f"  {page.paint(page.safe(line), BOLD)}")
-    if not (told["effects"] or told["deliveries"]):
-        page.say("  nothing")
-    page.say()
-    price = (
-        ""
-        if not told["tokens"]
-        else f", ${told['usd']:.4f}"
-        if told["usd"] is not None
-        else ", price unknown"
+            out.write_line(out.paint(f"    {out.sanitize(line)}", colour))
+        if len(diff) > MAX_EFFECT_LINES:
+            hidden = pluralize(len(diff) - MAX_EFFECT_LINES, "more line")
+            out.write_line(out.paint(f"    … {hidden}: --json has them all", DIM))
+    for delivery in rehearsal["deliveries"]:
+        out.write_line(f"  {out.paint(out.sanitize(delivery), BOLD)}")
+    if not (rehearsal["effects"] or rehearsal["deliveries"]):
+        out.write_line("  nothing")
+    out.write_line()
+    if not rehearsal["tokens"]:
+        price = ""
+    elif rehearsal["usd"] is None:
+        price = ", price unknown"
+    else:
+        price = f", ${rehearsal['usd']:.4f}"
+    out.write_line(
+        f"It really cost {rehearsal['tokens']:,} tokens{price}; nothing was written, sent or "
+        "started."
     )
-    page.say(
-        f"It really cost {told['tokens']:,} tokens{price}; nothing was written, sent or started."
-    )
-    if told["held"] and told["status"] == "succeeded":
-        page.say(
-            (  # noqa: UP034
-                f"To let {page.safe(told['routine'])} run like this: agentctl rehearse --approve "
-                f"{short(told['run'])}"
-            )
+    if rehearsal["held"] and rehearsal["status"] == "succeeded":
+        out.write_line(
+            f"To let {out.sanitize(rehearsal['routine'])} run like this: "
+            f"agentctl rehearse --approve {short_id(rehearsal['run'])}"
         )

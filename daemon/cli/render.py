@@ -1,7 +1,6 @@
-"""Values as text for people: tables that fit the terminal, times both relative and absolute, colour
-where it is wanted.
+"""Text for people: tables that fit the terminal, absolute and relative times, signs and colours.
 
-Standard library only, and little of that: it is imported by every `agentctl`.
+Every `agentctl` imports this module, so it uses the standard library only, and little of that.
 """
 
 from __future__ import annotations
@@ -14,6 +13,7 @@ from datetime import datetime
 from io import TextIOWrapper
 from typing import Any, TextIO
 
+# SGR parameters of ECMA-48, as they stand in an escape sequence.
 RED, GREEN, YELLOW, BLUE, DIM, BOLD = "31", "32", "33", "34", "2", "1"
 
 # Every status a run may have, with the sign and colour it is shown in. None of the signs is wide in
@@ -29,6 +29,7 @@ RUN_SIGNS = {
     "cancelled": ("-", YELLOW),
     "interrupted": ("✗", RED),
 }
+# The states of checks, deliveries and routines.
 OTHER_SIGNS = {
     "ok": ("✓", GREEN),
     "warn": ("!", YELLOW),
@@ -44,63 +45,63 @@ OTHER_SIGNS = {
     "never": ("◌", DIM),
 }
 SIGNS = RUN_SIGNS | OTHER_SIGNS
-PLAIN_SIGNS = {
-    "◌": ".",
-    "»": ">",
-    "⏸": "=",
-    "✓": "+",
-    "✗": "x",
-}  # for a terminal that is not in UTF-8
+# What stands for a sign on a terminal that is not in UTF-8.
+ASCII_SIGNS = {"◌": ".", "»": ">", "⏸": "=", "✓": "+", "✗": "x"}
 
-GAP = "  "
-NARROWEST = 12  # a column is not squeezed below this; then lines wrap, as nothing else helps
+COLUMN_GAP = "  "
+# A column is not squeezed below this width; a narrower terminal wraps lines.
+MIN_COLUMN_WIDTH = 12
+DEFAULT_TERMINAL_WIDTH = 80
 
 
 class OutputStream:
-    """One output stream and what may be written to it."""
+    """One output stream, with what its terminal can show: colours, signs, a width."""
 
     def __init__(self, stream: TextIO, env: Mapping[str, str]) -> None:
         self.stream = stream
-        self.terminal = stream.isatty()
-        self.colour = self.terminal and not env.get("NO_COLOR") and env.get("TERM") != "dumb"
-        self.unicode = "utf" in (getattr(stream, "encoding", None) or "").lower()
-        if not self.unicode and isinstance(stream, TextIOWrapper):
-            stream.reconfigure(
-                errors="replace"
-            )  # a report in Chinese is no reason to end in a traceback
+        self.is_terminal = stream.isatty()
+        self.has_colour = self.is_terminal and not env.get("NO_COLOR") and env.get("TERM") != "dumb"
+        self.has_unicode = "utf" in (getattr(stream, "encoding", None) or "").lower()
+        if not self.has_unicode and isinstance(stream, TextIOWrapper):
+            # a report in Chinese is no reason to end in a traceback
+            stream.reconfigure(errors="replace")
 
     @property
     def width(self) -> int | None:
-        """How many columns there are; None where nobody counts them, as in a file."""
-        if not self.terminal:
+        """The number of columns of the terminal; None for a file or a pipe."""
+        if not self.is_terminal:
             return None
         try:
-            return max(NARROWEST, os.get_terminal_size(self.stream.fileno()).columns or 80)
+            columns = os.get_terminal_size(self.stream.fileno()).columns
         except OSError:
-            return 80
+            return DEFAULT_TERMINAL_WIDTH
+        return max(MIN_COLUMN_WIDTH, columns or DEFAULT_TERMINAL_WIDTH)
 
-    def say(self, text: str = "") -> None:
+    def write_line(self, text: str = "") -> None:
         self.stream.write(text + "\n")
 
-    def title(self, text: str) -> None:
-        self.say()
-        self.say(self.paint(text, BOLD))
+    def write_title(self, text: str) -> None:
+        """Write an empty line and a bold one."""
+        self.write_line()
+        self.write_line(self.paint(text, BOLD))
 
     def paint(self, text: str, colour: str) -> str:
-        return f"\x1b[{colour}m{text}\x1b[0m" if self.colour and colour and text else text
+        """Return the text in a colour, or unchanged if the stream or the text has none."""
+        return f"\x1b[{colour}m{text}\x1b[0m" if self.has_colour and colour and text else text
 
     def sign(self, status: str) -> str:
+        """Return the sign of a status in its colour."""
         sign, colour = SIGNS.get(status, ("?", ""))
-        return self.paint(sign if self.unicode else PLAIN_SIGNS.get(sign, sign), colour)
+        return self.paint(sign if self.has_unicode else ASCII_SIGNS.get(sign, sign), colour)
 
-    def safe(self, text: str) -> str:
+    def sanitize(self, text: str) -> str:
         """Return text from elsewhere such that a terminal shows it and does not obey it.
 
-        Into a pipe too: what is read there later, with `less -R` or `cat`, is read on a terminal.
+        Text for a pipe or file is sanitized, too: `less -R` or `cat` may show it on a terminal.
         """
-        return harmless(text)
+        return sanitize(text)
 
-    def table(
+    def write_table(
         self,
         heads: Sequence[str],
         rows: Iterable[Sequence[str]],
@@ -108,162 +109,178 @@ class OutputStream:
         elastic: int = -1,
         signs: bool = True,
     ) -> None:
-        """Write rows in columns; the `elastic` one gives way where the terminal is too narrow.
+        """Write rows in columns; the `elastic` column shrinks first on a narrow terminal.
 
         With `signs` the first column holds statuses, shown as their signs. Where even the narrowest
-        columns have no room beside each other, the cells of a row stand below each other.
+        columns do not fit side by side, the cells of a row stand below each other.
         """
-        body = [[one_line(self.safe(cell)) for cell in row] for row in rows]
+        body = [[one_line(self.sanitize(cell)) for cell in row] for row in rows]
         if signs:
             heads = ["", *heads[1:]]
-        widths = [max(columns(row[place]) for row in (heads, *body)) for place in range(len(heads))]
+        widths = [
+            max(display_width(row[column]) for row in (heads, *body))
+            for column in range(len(heads))
+        ]
         if signs:
             widths[0] = 1
         if self.width is not None:
-            room = self.width - len(GAP) * (len(widths) - 1)
-            abridge(heads, body, widths, room)
-            if sum(min(width, NARROWEST) for width in widths) > room:
-                self._stacked(heads, body, self.width, signs=signs)
+            available = self.width - len(COLUMN_GAP) * (len(widths) - 1)
+            drop_parentheses(heads, body, widths, available)
+            if sum(min(width, MIN_COLUMN_WIDTH) for width in widths) > available:
+                self._write_stacked_rows(heads, body, self.width, signs=signs)
                 return
-            sizes = [[columns(row[place]) for row in body] for place in range(len(widths))]
-            squeeze(widths, room, sizes=sizes, first=elastic)
+            cell_widths = [
+                [display_width(row[column]) for row in body] for column in range(len(widths))
+            ]
+            shrink_columns(widths, available, cell_widths=cell_widths, elastic=elastic)
         if any(heads):
-            self.say(self.paint(self._line(heads, widths), DIM))
+            self.write_line(self.paint(self._format_row(heads, widths), DIM))
         for row in body:
-            first = self.sign(row[0]) + GAP if signs else ""
-            self.say(first + self._line(row[1:] if signs else row, widths[1:] if signs else widths))
+            if signs:
+                text = self.sign(row[0]) + COLUMN_GAP + self._format_row(row[1:], widths[1:])
+            else:
+                text = self._format_row(row, widths)
+            self.write_line(text)
 
-    def _stacked(
+    def _write_stacked_rows(
         self, heads: Sequence[str], body: Sequence[Sequence[str]], width: int, *, signs: bool
     ) -> None:
         for row in body:
-            lead = f"{self.sign(row[0])} " if signs else ""
-            said = [
+            cells = [
                 (head, cell) for head, cell in zip(heads[signs:], row[signs:], strict=True) if cell
             ]
-            for place, (head, cell) in enumerate(said):
-                text = cell if not place else f"  {head.lower()}: {cell}" if head else f"  {cell}"
-                self.say(
-                    (lead if not place else "")
-                    + self.cut(text, width - (2 if signs and not place else 0))
-                )
+            for number, (head, cell) in enumerate(cells):
+                if number == 0 and signs:
+                    self.write_line(f"{self.sign(row[0])} {self.truncate(cell, width - 2)}")
+                elif number == 0:
+                    self.write_line(self.truncate(cell, width))
+                elif head:
+                    self.write_line(self.truncate(f"  {head.lower()}: {cell}", width))
+                else:
+                    self.write_line(self.truncate(f"  {cell}", width))
 
-    def _line(self, row: Sequence[str], widths: Sequence[int]) -> str:
-        cells = (pad(self.cut(cell, width), width) for cell, width in zip(row, widths, strict=True))
-        return GAP.join(cells).rstrip()
+    def _format_row(self, row: Sequence[str], widths: Sequence[int]) -> str:
+        cells = [
+            pad(self.truncate(cell, width), width) for cell, width in zip(row, widths, strict=True)
+        ]
+        return COLUMN_GAP.join(cells).rstrip()
 
-    def cut(self, text: str, width: int) -> str:
-        """Return at most `width` columns of a text, with a sign where something is missing."""
-        return cut(text, width, "…" if self.unicode else "~")
-
-
-def abridge(heads: Sequence[str], body: list[list[str]], widths: list[int], room: int) -> None:
-    """Leave out what stands in parentheses (`03:36 UTC (35 min ago)`), column by column, as long as
-    the room is short.
-
-    Sooner that than cutting a word in two.
-    """
-    for place in sorted(range(len(widths)), key=lambda place: -widths[place]):
-        if sum(widths) <= room:
-            return
-        if any("(" in row[place] for row in body):
-            for row in body:
-                row[place] = without_asides(row[place])
-            widths[place] = max(columns(row[place]) for row in (heads, *body))
+    def truncate(self, text: str, width: int) -> str:
+        """Return at most `width` columns of a text, with a mark where something is missing."""
+        return truncate(text, width, "…" if self.has_unicode else "~")
 
 
-def without_asides(text: str) -> str:
-    before, bracket, rest = text.partition(" (")
-    _, end, after = rest.partition(")")
-    return before + without_asides(after) if bracket and end else text
-
-
-def squeeze(
-    widths: list[int], room: int, *, sizes: Sequence[Sequence[int]], first: int = -1
+def drop_parentheses(
+    heads: Sequence[str], body: list[list[str]], widths: list[int], available: int
 ) -> None:
-    """Make columns fit into the room, none below NARROWEST: each time the one gives way in which
-    fewest cells are cut.
+    """Remove parentheses (`03:36 UTC (35 min ago)`) from the widest columns until the table fits.
 
-    So one long cell does not cost all others their ends. Of equals the `first` one gives way, then
-    the widest. `sizes` are the columns of the cells, by column.
+    `body` and `widths` are changed in place. This comes before any word is cut in two.
     """
-    sorts = [sorted(column) for column in sizes]
-    for _ in range(sum(widths) - room):
-        wide = [place for place, width in enumerate(widths) if width > NARROWEST]
-        if not wide:
+    for column in sorted(range(len(widths)), key=lambda column: -widths[column]):
+        if sum(widths) <= available:
             return
-        elastic = range(len(widths))[first]
-        place = min(
-            wide,
-            key=lambda at: (
-                len(sorts[at]) - bisect_left(sorts[at], widths[at]),
-                at != elastic,
-                -widths[at],
-            ),
-        )
-        widths[place] -= 1
+        if any("(" in row[column] for row in body):
+            for row in body:
+                row[column] = remove_parentheses(row[column])
+            widths[column] = max(display_width(row[column]) for row in (heads, *body))
 
 
-# Neither of them is printable to Python, and both are part of how people write: the spaces of other
-# scripts (Chinese sets titles off with U+3000), and what joins letters of Persian and the parts of
-# an emoji.
+def remove_parentheses(text: str) -> str:
+    """Return a text without ` (…)`; parentheses are not nested."""
+    before, opening, rest = text.partition(" (")
+    _, closing, after = rest.partition(")")
+    return before + remove_parentheses(after) if opening and closing else text
+
+
+def shrink_columns(
+    widths: list[int], available: int, *, cell_widths: Sequence[Sequence[int]], elastic: int = -1
+) -> None:
+    """Shrink `widths` in place until they fit, none below MIN_COLUMN_WIDTH.
+
+    Each step takes a character from the column in which it cuts the fewest cells, so that one long
+    cell does not cost all others their ends. Of equals the `elastic` column shrinks first, then the
+    widest. `cell_widths` has the width of every cell, by column.
+    """
+    sorted_widths = [sorted(column) for column in cell_widths]
+    elastic_column = range(len(widths))[elastic]
+
+    def shrinking_order(column: int) -> tuple[int, bool, int]:
+        cells = sorted_widths[column]
+        cut_cells = len(cells) - bisect_left(cells, widths[column])
+        return cut_cells, column != elastic_column, -widths[column]
+
+    for _ in range(sum(widths) - available):
+        shrinkable = [column for column, width in enumerate(widths) if width > MIN_COLUMN_WIDTH]
+        if not shrinkable:
+            return
+        widths[min(shrinkable, key=shrinking_order)] -= 1
+
+
+# str.isprintable() is false for both sets, and both are part of how people write: the spaces of
+# other scripts (Chinese sets titles off with U+3000), and what joins letters of Persian and the
+# parts of an emoji.
 SPACES = frozenset(
     "\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u202f\u205f\u3000"
 )
 JOINERS = frozenset("\u200c\u200d")
-KEPT = frozenset("\n\t") | SPACES | JOINERS
+ALLOWED_UNPRINTABLE = frozenset("\n\t") | SPACES | JOINERS
 
 
-def harmless(text: str) -> str:
-    """Return text without what would steer a terminal, or turn or hide the text around it."""
+def sanitize(text: str) -> str:
+    """Return text without characters that steer a terminal, or turn or hide the text around."""
     if text.isprintable():
         return text
-    lines = text.replace("\r\n", "\n")
-    return "".join(char if char.isprintable() or char in KEPT else "\ufffd" for char in lines)
+    return "".join(
+        char if char.isprintable() or char in ALLOWED_UNPRINTABLE else "\ufffd"
+        for char in text.replace("\r\n", "\n")
+    )
 
 
 def one_line(text: str) -> str:
+    """Return a text with its lines joined by spaces."""
     return " ".join(text.split()) if "\n" in text or "\t" in text else text
 
 
-def columns(text: str) -> int:
-    """Return how many columns a text takes: Chinese and Japanese characters take two, combining
-    ones none.
+def display_width(text: str) -> int:
+    """Return how many columns a terminal uses for a text.
+
+    Chinese and Japanese characters take two, combining ones none.
     """
     if text.isascii():
         return len(text)
     from unicodedata import category, east_asian_width
 
-    # marks and joiners (Mn, Me, Cf) stand on what is before them
-    return sum(
-        0 if category(char) in _ON_TOP else 2 if east_asian_width(char) in "WF" else 1
-        for char in text
-    )
+    width = 0
+    for char in text:
+        if category(char) in _COMBINING_CATEGORIES:
+            continue
+        width += 2 if east_asian_width(char) in "WF" else 1
+    return width
 
 
-_ON_TOP = ("Mn", "Me", "Cf")
+# Marks and joiners are drawn on the character before them.
+_COMBINING_CATEGORIES = ("Mn", "Me", "Cf")
 
 
-def cut(text: str, width: int, mark: str = "…") -> str:
+def truncate(text: str, width: int, mark: str = "…") -> str:
     """Return at most `width` columns of a text, with a mark where something is missing."""
-    if columns(text) <= width:
+    if display_width(text) <= width:
         return text
-    room = width - 1
-    for place, char in enumerate(text):
-        room -= columns(char)
-        if room < 0:
-            return text[:place] + mark[: max(0, width)]
+    available = width - 1
+    for index, char in enumerate(text):
+        available -= display_width(char)
+        if available < 0:
+            return text[:index] + mark[: max(0, width)]
     return text
 
 
 def pad(text: str, width: int) -> str:
-    return text + " " * (width - columns(text))
+    return text + " " * (width - display_width(text))
 
 
-def span(seconds: float) -> str:
-    """Return a length of time in one or two units: `12 ms`, `3.1 s`, `45 s`, `3 min`, `2 h 5 min`,
-    `4 d`.
-    """
+def format_duration(seconds: float) -> str:
+    """Return a duration in one or two units: `12 ms`, `3.1 s`, `45 s`, `3 min`, `2 h 5 min`."""
     if seconds < 0.9995:
         return f"{max(0.0, seconds) * 1000:.0f} ms"
     if seconds < 9.95:
@@ -273,85 +290,92 @@ def span(seconds: float) -> str:
     minutes = int(seconds // 60)
     if minutes < 60:
         return f"{minutes} min"
-    if minutes < 24 * 60:
-        rest = f" {minutes % 60} min" if minutes % 60 and minutes < 10 * 60 else ""
-        return f"{minutes // 60} h{rest}"
-    return f"{minutes // (24 * 60)} d"
+    hours, minutes = divmod(minutes, 60)
+    if hours >= 24:
+        return f"{hours // 24} d"
+    if hours < 10 and minutes:
+        return f"{hours} h {minutes} min"
+    return f"{hours} h"
 
 
-def moment(iso: str) -> datetime:
-    """Return an instant of the API in the zone of whoever looks."""
-    return datetime.fromisoformat(iso).astimezone()
-
-
-def now() -> datetime:
+def local_now() -> datetime:
     return datetime.now().astimezone()
 
 
-def absolute(at: datetime, today: datetime) -> str:
-    """Return the local time with its zone, and the day where it is not today."""
-    if at.date() == today.date():
+def parse_instant(iso: str) -> datetime:
+    """Return an instant of the API in the local zone."""
+    return datetime.fromisoformat(iso).astimezone()
+
+
+def format_local_time(at: datetime, now: datetime) -> str:
+    """Return a local time with its zone, and with the day where it is not today."""
+    if at.date() == now.date():
         return at.strftime("%H:%M %Z")
-    if abs((at.date() - today.date()).days) < 7:
+    if abs((at.date() - now.date()).days) < 7:
         return at.strftime("%a %H:%M %Z")
-    return at.strftime("%d %b %H:%M %Z" if at.year == today.year else "%d %b %Y %H:%M %Z")
+    if at.year == now.year:
+        return at.strftime("%d %b %H:%M %Z")
+    return at.strftime("%d %b %Y %H:%M %Z")
 
 
-def relative(at: datetime, today: datetime) -> str:
-    seconds = (at - today).total_seconds()
+def format_relative_time(at: datetime, now: datetime) -> str:
+    """Return `in 5 h`, `3 min ago` or `now`."""
+    seconds = (at - now).total_seconds()
     if -1 < seconds < 1:
         return "now"
-    return f"in {span(seconds)}" if seconds > 0 else f"{span(-seconds)} ago"
+    return f"in {format_duration(seconds)}" if seconds > 0 else f"{format_duration(-seconds)} ago"
 
 
-def when(iso: str | None, today: datetime | None = None, *, never: str = "") -> str:
-    """Return an instant as `08:30 CET (in 5 h)`."""
+def format_instant(iso: str | None, now: datetime | None = None, *, never: str = "") -> str:
+    """Return an instant of the API as `08:30 CET (in 5 h)`, and None as `never`."""
     if not iso:
         return never
-    today = today or now()
-    at = moment(iso)
-    return f"{absolute(at, today)} ({relative(at, today)})"
+    now = now or local_now()
+    at = parse_instant(iso)
+    return f"{format_local_time(at, now)} ({format_relative_time(at, now)})"
 
 
-def size(count: float) -> str:
-    for unit in ("bytes", "kB", "MB", "GB"):
-        if count < 1000:
-            return (
-                f"{count:.0f} {unit}" if unit == "bytes" or count >= 10 else f"{count:.1f} {unit}"
-            )
+def format_bytes(count: float) -> str:
+    """Return a number of bytes in decimal units: `999 bytes`, `1.2 kB`, `160 kB`."""
+    if count < 1000:
+        return f"{count:.0f} bytes"
+    for unit in ("kB", "MB", "GB"):
         count /= 1000
-    return f"{count:.1f} TB"
+        if count < 1000:
+            return f"{count:.0f} {unit}" if count >= 10 else f"{count:.1f} {unit}"
+    return f"{count / 1000:.1f} TB"
 
 
-def short(run_id: str) -> str:
-    """Return the end of a run's id: the random part, enough to name it by."""
+def short_id(run_id: str) -> str:
+    """Return the end of an id: the random part, enough to name a run by."""
     return run_id[-8:]
 
 
-def words(status: str) -> str:
-    return status.replace("_", " ")
+def humanize(identifier: str) -> str:
+    """Return a status, trigger or reason of the API as words: `timed_out` is `timed out`."""
+    return identifier.replace("_", " ")
 
 
-def counted(number: int, thing: str) -> str:
-    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
+def pluralize(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
-def toml_like(value: Mapping[str, Any], prefix: str = "") -> list[str]:
-    """Return a definition as `key = value` lines, dotted where it is nested."""
+def definition_lines(value: Mapping[str, Any], prefix: str = "") -> list[str]:
+    """Return a definition as `key = value` lines of TOML, with dotted keys where it is nested."""
     lines = []
     for key, item in value.items():
         name = f"{prefix}{key}"
         if isinstance(item, dict):
-            lines += toml_like(item, f"{name}.")
-        elif isinstance(item, list) and item and all(isinstance(each, dict) for each in item):
-            for number, each in enumerate(item):
-                lines += toml_like(each, f"{name}[{number}].")
+            lines += definition_lines(item, f"{name}.")
+        elif isinstance(item, list) and item and all(isinstance(table, dict) for table in item):
+            for number, table in enumerate(item):
+                lines += definition_lines(table, f"{name}[{number}].")
         elif item not in (None, "", [], {}):
-            lines.append(f"{name} = {_literal(item)}")
+            lines.append(f"{name} = {_format_toml_value(item)}")
     return lines
 
 
-def _literal(value: Any) -> str:
+def _format_toml_value(value: Any) -> str:
     import json
 
     if isinstance(value, str) and "\n" in value:
@@ -359,9 +383,9 @@ def _literal(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def stdout_page() -> OutputStream:
+def stdout_stream() -> OutputStream:
     return OutputStream(sys.stdout, os.environ)
 
 
-def stderr_page() -> OutputStream:
+def stderr_stream() -> OutputStream:
     return OutputStream(sys.stderr, os.environ)

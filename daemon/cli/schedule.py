@@ -1,140 +1,210 @@
-"""What is to come, and why something came or did not: the verbs `next`, `why` and `pause`."""
+"""`agentctl next`, `why`, `slots`, `pause` and `resume`: what starts when, and why it did not."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from daemon.cli.call import DONE, NEW, USAGE, Call, quote
-from daemon.cli.render import YELLOW, now, relative, when
-from daemon.cli.render import moment as at
+from daemon.cli.call import DONE, NEW_ROUTINE_COMMAND, USAGE, Call, quote
+from daemon.cli.render import (
+    YELLOW,
+    format_duration,
+    format_instant,
+    format_relative_time,
+    humanize,
+    local_now,
+    parse_instant,
+    short_id,
+)
 
-FEW = 10
-DAYS_OF_A_FEED = 30
-# More lines than anybody reads, and more events than a calendar is glad of.
-MOST = 5000
-A_PAGE = 1000  # no answer of the API is longer
+DEFAULT_START_COUNT = 10
+DEFAULT_CALENDAR_DAYS = 30
+# More lines than anybody reads, and more events than a calendar takes well.
+MAX_START_COUNT = 5000
+PAGE_SIZE = 1000  # items; the API refuses more
 
 
-def next_starts(call: Call) -> int:
-    """Show what runs next, or give it to a calendar."""
-    routine = f"routines/{quote(call.routine)}/" if call.routine else ""
-    days = DAYS_OF_A_FEED if call.ics and call.days is None and call.limit is None else call.days
-    most = call.limit if call.limit is not None else FEW if days is None else MOST
-    if most < 1:
-        call.err.say(f"agentctl: -n: at least 1 (found {most})")
+def list_next_starts(call: Call) -> int:
+    """List what starts next, or write it as a calendar."""
+    days, limit = call.days, call.limit
+    if call.ics and days is None and limit is None:
+        days = DEFAULT_CALENDAR_DAYS
+    if limit is None:
+        limit = DEFAULT_START_COUNT if days is None else MAX_START_COUNT
+    if limit < 1:
+        call.err.write_line(f"agentctl: -n: at least 1 (found {limit})")
         return USAGE
-    within = "" if days is None else f"&days={days}"
-    items, more = _starts(call, f"/v1/{routine}next?count={min(most, A_PAGE)}{within}", most)
+    target = f"/v1/routines/{quote(call.routine)}/next" if call.routine else "/v1/next"
+    target += f"?count={min(limit, PAGE_SIZE)}"
+    if days is not None:
+        target += f"&days={days}"
+    starts, is_truncated = _request_starts(call, target, limit)
     if call.ics:
-        return _feed(call, items, more=more)
-    if call.json:
-        return call.say_json({"items": items, "next": None})
-    if not items:
-        call.out.say(
-            f"Nothing is scheduled: {NEW} writes a routine with a schedule."
-            if days is None
-            else f"Nothing is scheduled within {days} days."
-        )
+        _write_calendar(call, starts)
+        if is_truncated and call.limit is None:
+            _warn_truncated(call, len(starts))
         return DONE
-    today = now()
-    rows = [
-        (_dated(at(each["at"]), today), relative(at(each["at"]), today), each["routine"])
-        for each in items
-    ]
-    call.out.table(["AT", "", "ROUTINE"], rows, signs=False)
-    _say_more(call, len(items), more=more and days is not None)
+    if call.json:
+        return call.print_json({"items": starts, "next": None})
+    if not starts:
+        if days is None:
+            call.out.write_line(
+                f"Nothing is scheduled: {NEW_ROUTINE_COMMAND} writes a routine with a schedule."
+            )
+        else:
+            call.out.write_line(f"Nothing is scheduled within {days} days.")
+        return DONE
+    now = local_now()
+    rows = []
+    for start in starts:
+        at = parse_instant(start["at"])
+        year = "" if at.year == now.year else " %Y"
+        local_time = at.strftime(f"%a %d %b{year} %H:%M %Z")
+        rows.append((local_time, format_relative_time(at, now), start["routine"]))
+    call.out.write_table(["AT", "", "ROUTINE"], rows, signs=False)
+    if is_truncated and days is not None:
+        _warn_truncated(call, len(starts))
     return DONE
 
 
-def _dated(moment: datetime, today: datetime) -> str:
-    """Return the local moment, with the year where it is not this one."""
-    return moment.strftime(
-        "%a %d %b %H:%M %Z" if moment.year == today.year else "%a %d %b %Y %H:%M %Z"
-    )
-
-
-def _starts(call: Call, target: str, most: int) -> tuple[list[Any], bool]:
-    """Return at most so many items of a list, and whether there are more."""
-    answer = call.client.ask("GET", target)
+def _request_starts(call: Call, target: str, limit: int) -> tuple[list[Any], bool]:
+    """Return at most `limit` starts, and whether there are more."""
+    answer = call.client.request("GET", target)
     items = list(answer["items"])
-    while answer["next"] is not None and len(items) < most:
-        answer = call.client.ask("GET", f"{target}&cursor={quote(answer['next'])}")
+    while answer["next"] is not None and len(items) < limit:
+        answer = call.client.request("GET", f"{target}&cursor={quote(answer['next'])}")
         items += answer["items"]
-    return items[:most], answer["next"] is not None or len(items) > most
+    return items[:limit], answer["next"] is not None or len(items) > limit
 
 
-def _say_more(call: Call, shown: int, *, more: bool) -> None:
-    if more:
-        told = f"these are the first {shown}; name a routine, fewer days, or how many (-n)"
-        call.err.say(call.err.paint(told, YELLOW))
+def _warn_truncated(call: Call, count: int) -> None:
+    text = f"these are the first {count}; name a routine, fewer days, or how many (-n)"
+    call.err.write_line(call.err.paint(text, YELLOW))
 
 
-def _feed(call: Call, items: list[Any], *, more: bool) -> int:
+def _write_calendar(call: Call, starts: list[Any]) -> None:
     from daemon import __version__
-    from daemon.cli.calendar import feed
+    from daemon.cli.icalendar import format_calendar
 
-    about = {
-        each["name"]: (each["description"], each["words"])
-        for each in call.items("/v1/routines?limit=200")
-    }
-    fires = [(each["routine"], at(each["at"])) for each in items]
-    text = feed(fires, about=about, now=now(), host=os.uname().nodename, version=__version__)
+    text = format_calendar(
+        [(start["routine"], parse_instant(start["at"])) for start in starts],
+        descriptions={
+            routine["name"]: (routine["description"], routine["words"])
+            for routine in call.request_items("/v1/routines?limit=200")
+        },
+        now=local_now(),
+        host=os.uname().nodename,
+        version=__version__,
+    )
     call.out.stream.write(text)
-    _say_more(call, len(items), more=more and call.limit is None)
-    return DONE
 
 
-def why(call: Call) -> int:
-    """Say in one sentence what became of a slot, and by which rule."""
+def explain_slot(call: Call) -> int:
+    """Explain in one sentence what became of a slot, and by which rule."""
     target = f"/v1/routines/{quote(call.routine)}/why"
     if call.at:
-        moment = _read(call, "--at", call.at)
-        if moment is None:
+        at = _parse_time(call, "--at", call.at)
+        if at is None:
             return USAGE
-        target += f"?at={quote(moment)}"
-    told = call.ask("GET", target)
-    if told is not None:
-        call.out.say(call.out.safe(told["sentence"]))
+        target += f"?at={quote(at)}"
+    answer = call.request("GET", target)
+    if answer is not None:
+        call.out.write_line(call.out.sanitize(answer["sentence"]))
     return DONE
+
+
+def list_slots(call: Call) -> int:
+    """List what became of each scheduled moment."""
+    routine_filter = f"&routine={quote(call.routine)}" if call.routine else ""
+    answer = call.request("GET", f"/v1/slots?limit={call.limit}{routine_filter}")
+    if answer is None:
+        return DONE
+    if not answer["items"]:
+        call.out.write_line("No slot has come yet.")
+        return DONE
+    now = local_now()
+    rows = []
+    for slot in answer["items"]:
+        time = format_instant(slot["last"], now)
+        if slot["count"] > 1:
+            time = f"{format_instant(slot['first'], now)} to {time}"
+        rows.append((time, slot["routine"], _describe_slot(slot)))
+    call.out.write_table(["SLOT", "ROUTINE", "OUTCOME"], rows, signs=False)
+    return DONE
+
+
+def _describe_slot(slot: Mapping[str, Any]) -> str:
+    """Return the outcome of a slot, or of several in a row with the same outcome."""
+    text = humanize(slot["outcome"])
+    if slot["count"] > 1:
+        text = f"{slot['count']} {text}"
+    if slot["reason"]:
+        text += f": {humanize(slot['reason'])}"
+    if slot["rule"]:
+        text += f" ({slot['rule']})"
+    if slot["lateness"] >= 1:
+        text += f", {format_duration(slot['lateness'])} late"
+    if slot["run"]:
+        text += f", run {short_id(slot['run'])}"
+    return text
 
 
 def pause(call: Call) -> int:
-    """Let no slot of a routine start."""
-    body = None
+    """Let no slot of a routine start, for ever or until a time."""
+    body: dict[str, Any] | None = None
     if call.until:
-        from daemon.cli.times import length
+        from daemon.cli.times import parse_duration
 
-        moment = _read(call, "--until", call.until, ahead=True)
-        if moment is None:
+        until = _parse_time(call, "--until", call.until, future=True)
+        if until is None:
             return USAGE
-        lasts = length(call.until)
-        # a pause of so many hours lasts as long whatever the clock does, one until a date ends on
-        # that date
-        body = {"until": moment} if lasts is None else {"seconds": int(lasts.total_seconds())}
-    told = call.ask("POST", f"/v1/routines/{quote(call.routine)}/pause", body)
-    if told is not None:
-        until = f"until {when(told['paused_until'])}, or " if told["paused_until"] else "until "
-        call.out.say(
-            (  # noqa: UP034
-                f"{told['name']} is paused {until}`agentctl resume {told['name']}`; by hand it "
-                "still runs"
-            )
+        # A pause of so many hours lasts as long whatever the clock does, one until a date ends on
+        # that date.
+        duration = parse_duration(call.until)
+        body = {"until": until} if duration is None else {"seconds": int(duration.total_seconds())}
+    routine = call.request("POST", f"/v1/routines/{quote(call.routine)}/pause", body)
+    if routine is not None:
+        until = "until "
+        if routine["paused_until"]:
+            until += f"{format_instant(routine['paused_until'])}, or "
+        call.out.write_line(
+            f"{routine['name']} is paused {until}`agentctl resume {routine['name']}`; "
+            "by hand it still runs"
         )
     return DONE
 
 
-def _read(call: Call, option: str, text: str, *, ahead: bool = False) -> str | None:
-    """Return a moment as the API takes it; None if it is none, which has been said."""
-    from daemon.cli.times import moment
+def resume(call: Call) -> int:
+    """Let a paused routine go on, or all of them."""
+    if bool(call.routine) == bool(call.all):
+        call.err.write_line("agentctl resume: name one routine, or say --all")
+        return USAGE
+    if call.all:
+        answer = call.request("POST", "/v1/resume")
+        if answer is not None:
+            names = ", ".join(answer["resumed"])
+            call.out.write_line(f"{names} go on" if names else "nothing was paused")
+        return DONE
+    routine = call.request("POST", f"/v1/routines/{quote(call.routine)}/resume")
+    if routine is not None:
+        next_start = format_instant(routine["next"], never="by hand only")
+        call.out.write_line(f"{routine['name']} goes on; next: {next_start}")
+    return DONE
 
-    today = now()
+
+def _parse_time(call: Call, option: str, text: str, *, future: bool = False) -> str | None:
+    """Return the time a person typed as the API takes it; None after an error message."""
+    from daemon.cli.times import parse_time
+
+    now = local_now()
     try:
-        found = moment(text, today, ahead=ahead)
-        if ahead and found <= today:
-            raise ValueError(f"{text!r} has passed already")  # told like what cannot be read
+        time: datetime = parse_time(text, now, future=future)
     except (ValueError, OverflowError) as error:
-        call.err.say(f"agentctl: {option}: {error}")
+        call.err.write_line(f"agentctl: {option}: {error}")
         return None
-    return found.isoformat()
+    if future and time <= now:
+        call.err.write_line(f"agentctl: {option}: {text!r} has passed already")
+        return None
+    return time.isoformat()

@@ -1,46 +1,46 @@
-"""`agentctl seen`: what a routine has reported, and that it may report it again."""
+"""`agentctl seen`: the items that a routine with [dedupe] has reported."""
 
 from __future__ import annotations
 
 from daemon.cli.call import DONE, USAGE, Call, quote
-from daemon.cli.render import DIM, counted, now, short, when
+from daemon.cli.render import DIM, format_instant, local_now, pluralize, short_id
 
 
 def seen(call: Call) -> int:
-    """List what a routine has reported, or forget of it."""
-    if call.act:
+    """List the items that a routine has reported, or forget one or all of them."""
+    if call.action == "forget":
         return _forget(call)
-    told = call.ask("GET", f"/v1/routines/{quote(call.routine)}/seen?limit={call.limit}")
-    if told is None:
+    answer = call.request("GET", f"/v1/routines/{quote(call.routine)}/seen?limit={call.limit}")
+    if answer is None:
         return DONE
-    if not told["items"]:
-        call.out.say(f"{call.routine} has reported no items yet.")
+    if not answer["items"]:
+        call.out.write_line(f"{call.routine} has reported no items yet.")
         return DONE
-    today = now()
+    now = local_now()
     rows = [
         (
-            when(each["first"], today),
-            short(each["run"]),
-            str(each["times"]),
-            each["title"] or "forgotten",
-            each["key"],
+            format_instant(item["first"], now),
+            short_id(item["run"]),
+            str(item["times"]),
+            item["title"] or "forgotten",
+            item["key"],
         )
-        for each in told["items"]
+        for item in answer["items"]
     ]
-    call.out.table(["REPORTED", "RUN", "FOUND", "TITLE", "KEY"], rows, signs=False)
-    if told["next"]:
-        call.out.say(call.out.paint(f"{len(rows)} of {told['total']:,}; -n shows more", DIM))
+    call.out.write_table(["REPORTED", "RUN", "FOUND", "TITLE", "KEY"], rows, signs=False)
+    if answer["next"]:
+        text = f"{len(rows)} of {answer['total']:,}; -n shows more"
+        call.out.write_line(call.out.paint(text, DIM))
     return DONE
 
 
 def _forget(call: Call) -> int:
     if bool(call.key) == bool(call.all):
-        call.err.say(f"agentctl seen {call.routine} forget: name one KEY, or say --all")
+        call.err.write_line(f"agentctl seen {call.routine} forget: name one KEY, or say --all")
         return USAGE
     body = {"all": 1} if call.all else {"key": call.key}
-    told = call.ask("POST", f"/v1/routines/{quote(call.routine)}/seen/forget", body)
-    if told is not None:
-        call.out.say(
-            f"{counted(told['forgotten'], 'item')} of {call.routine} may be reported again"
-        )
+    answer = call.request("POST", f"/v1/routines/{quote(call.routine)}/seen/forget", body)
+    if answer is not None:
+        items = pluralize(answer["forgotten"], "item")
+        call.out.write_line(f"{items} of {call.routine} may be reported again")
     return DONE

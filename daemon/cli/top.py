@@ -1,47 +1,115 @@
-"""`agentctl top`: what runs, what waits, what is next and what was spent, for as long as somebody
-looks.
+"""`agentctl top`: what runs, waits, comes next and was spent, live.
 
-The daemon is asked again when something has happened in a run, not all the time; once a second only
-the clock times on the screen are written anew.
+The daemon is asked again after an event of a run, not all the time; once a second only the times on
+the screen are updated.
 """
 
 from __future__ import annotations
 
 import sys
 from contextlib import suppress
-from threading import Thread
+from threading import Event, Thread
+from typing import TYPE_CHECKING, Any
 
 from daemon.cli.call import DONE, NOT_SUCCEEDED, UNREACHABLE, Call, start_command
-from daemon.cli.top_state import Watched
+from daemon.cli.client import Client, ConnectionLost, Problem, Unreachable
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+MAX_ROWS = 8  # of each list
 
 
 def top(call: Call) -> int:
-    """Show how things are until q or Ctrl-C; with --json once."""
-    watched = Watched(call.client.path)
-    watched.ask()
+    """Show the state of the daemon until q or Ctrl-C; with --json once."""
+    monitor = Monitor(call.client.path)
+    monitor.refresh()
     if call.json:
-        return call.say_json(watched.told)
+        return call.print_json(monitor.snapshot)
     try:
         from daemon.cli.top_screen import show
     except ModuleNotFoundError as error:
-        call.err.say(
+        call.err.write_line(
             f"agentctl: top needs the extra top ({error.name} is not installed): pip install "
-            "'agentd-routines[top]'; "
-            "`agentctl status` says it once"
+            "'agentd-routines[top]'; `agentctl status` says it once"
         )
         return NOT_SUCCEEDED
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        call.err.say(
-            (  # noqa: UP034
-                "agentctl: top needs a terminal; `agentctl status` says it once, `agentctl top "
-                "--json` for programs"
-            )
+        call.err.write_line(
+            "agentctl: top needs a terminal; `agentctl status` says it once, `agentctl top "
+            "--json` for programs"
         )
         return NOT_SUCCEEDED
-    Thread(target=watched.follow, name="events", daemon=True).start()
-    with suppress(KeyboardInterrupt):  # at whatever it was: Ctrl-C ends it as q does
-        show(watched)
-    if not watched.gone:
+    Thread(target=monitor.follow_events, name="events", daemon=True).start()
+    with suppress(KeyboardInterrupt):  # Ctrl-C ends it as q does
+        show(monitor)
+    if not monitor.is_daemon_gone:
         return DONE
-    call.err.say(f"the daemon stopped. Start it with: {start_command()}")
+    call.err.write_line(f"the daemon stopped. Start it with: {start_command()}")
     return UNREACHABLE
+
+
+class Monitor:
+    """The state of the daemon as the screen shows it; `is_stale` is set when it has changed."""
+
+    def __init__(self, socket: str) -> None:
+        self.socket = socket
+        self.is_stale = Event()
+        self.is_daemon_gone = False
+        self.activities: dict[str, str] = {}
+        """What each run is doing, by its id."""
+        self.snapshot: dict[str, Any] = {}
+        """The latest answers of the API: status, latest runs, today's runs, usage."""
+
+    def refresh(self) -> None:
+        """Ask the daemon for a new snapshot; raises what Client.request raises."""
+        client = Client(self.socket)
+        self.is_stale.clear()
+        self.snapshot = {
+            "status": client.request("GET", "/v1/status"),
+            "latest": client.request("GET", f"/v1/runs?limit={MAX_ROWS}")["items"],
+            "today": client.request("GET", "/v1/days?days=1")["items"],
+            "usage": client.request("GET", "/v1/usage?days=1"),
+        }
+
+    def follow_events(self) -> None:
+        """Note the events of all runs until the daemon stops; runs in a thread of its own."""
+        with suppress(ConnectionLost, Unreachable, Problem):
+            for event in Client(self.socket).stream("/v1/events"):
+                self.note_event(event)
+        self.is_daemon_gone = True
+        self.is_stale.set()
+
+    def note_event(self, event: Mapping[str, Any]) -> None:
+        """Update the activity of the run of an event."""
+        run = str(event["run"])
+        match event["type"]:
+            case "thinking":
+                self.activities[run] = f"asks {event.get('provider') or 'its model'}"
+            case "tool_started":
+                self.activities[run] = f"calls {event['tool']}"
+            case "run_ended":
+                self.activities.pop(run, None)
+        if event["type"] != "delta":
+            self.is_stale.set()
+
+
+def describe_spending(days: Sequence[Mapping[str, Any]], usage: Mapping[str, Any]) -> str:
+    """Return the runs, tokens and dollars of today, with the cap of a day if there is one."""
+    runs = sum(
+        count
+        for day in days
+        for outcome, count in day["outcomes"].items()
+        if outcome not in ("missed", "skipped")
+    )
+    tokens = sum(count for day in days for count in day["tokens"].values())
+    daily_limits = [
+        cap["limit"]
+        for cap in usage["caps"]
+        if cap["routine"] is None and cap["unit"] == "usd" and "day" in cap["rule"]
+    ]
+    usd = usage["total"]["usd"]
+    if not usd and not daily_limits:
+        return f"{runs} runs and {tokens:,} tokens"
+    limit = f" of ${daily_limits[0]:,.2f}" if daily_limits else ""
+    return f"{runs} runs, {tokens:,} tokens and ${usd:,.2f}{limit}"

@@ -1,4 +1,4 @@
-"""What `agentctl top` draws, by the library rich (extra `top`)."""
+"""The screen of `agentctl top`, drawn by the library rich (extra `top`)."""
 
 from __future__ import annotations
 
@@ -6,97 +6,108 @@ import select
 import sys
 from contextlib import contextmanager
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rich.console import Group
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from daemon.cli.client import Lost, Unreachable
-from daemon.cli.render import RUN_SIGNS, one_line, relative, short, span, words
-from daemon.cli.top_state import SHOWN, Watched, spent
+from daemon.cli.client import ConnectionLost, Unreachable
+from daemon.cli.render import (
+    RUN_SIGNS,
+    format_duration,
+    format_relative_time,
+    humanize,
+    one_line,
+    parse_instant,
+    short_id,
+)
+from daemon.cli.top import MAX_ROWS, Monitor, describe_spending
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from rich.console import RenderableType
 
-COLOURS = {"31": "red", "32": "green", "33": "yellow", "34": "blue", "2": "dim", "": ""}
+STYLES = {"31": "red", "32": "green", "33": "yellow", "34": "blue", "2": "dim", "": ""}
+QUIT_KEYS = ("q", "Q", "\x1b", "\x03", "\x04")
+KEY_WAIT_SECONDS = 1.0
+# A small terminal shows the first of these lists only.
+LIST_PRIORITY = ("Under way", "Latest", "Waiting", "Next")
 
 
-def show(watched: Watched) -> None:
-    """Draw until a key says that it is enough, or the daemon is gone."""
-    with _keys(), Live(screen=True, auto_refresh=False) as live:
-        while not watched.gone:
-            if watched.stale.is_set():
+class Row(NamedTuple):
+    """A row of a list: its sign, a routine, a time and what happens."""
+
+    sign: Text
+    routine: str
+    time: str
+    activity: str
+
+
+def show(monitor: Monitor) -> None:
+    """Draw the screen until a key quits, or the daemon is gone."""
+    with _unbuffered_keyboard(), Live(screen=True, auto_refresh=False) as live:
+        while not monitor.is_daemon_gone:
+            if monitor.is_stale.is_set():
                 try:
-                    watched.ask()
-                except (Lost, Unreachable):
-                    watched.gone = True
+                    monitor.refresh()
+                except (ConnectionLost, Unreachable):
+                    monitor.is_daemon_gone = True
                     return
-            live.update(picture(watched, live.console.height, live.console.width), refresh=True)
-            if _pressed(1.0) in ("q", "Q", "\x1b", "\x03", "\x04"):
+            screen = draw_screen(monitor, live.console.height, live.console.width)
+            live.update(screen, refresh=True)
+            if _read_key(KEY_WAIT_SECONDS) in QUIT_KEYS:
                 return
 
 
-def picture(watched: Watched, height: int, width: int) -> RenderableType:
-    """Return the screen: as much as there is room for, what runs first."""
-    status, now = watched.told["status"], datetime.now().astimezone()
+def draw_screen(monitor: Monitor, height: int, width: int) -> RenderableType:
+    """Return the screen: a head line, the lists that fit by LIST_PRIORITY, a foot line."""
+    snapshot, now = monitor.snapshot, datetime.now().astimezone()
+    status = snapshot["status"]
+    uptime = (now - parse_instant(status["started"])).total_seconds()
     head = Text.assemble(
         ("agentd ", "bold"),
-        f"{status['version']}, up for {span((now - _at(status['started'])).total_seconds())}, ",
+        f"{status['version']}, up for {format_duration(uptime)}, ",
         (
             f"{status['routines']['on']} routines on, "
-            f"{spent(watched.told['today'], watched.told['usage'])} today"
+            f"{describe_spending(snapshot['today'], snapshot['usage'])} today"
         ),
         no_wrap=True,
         overflow="ellipsis",
     )
-    under_way = [run for run in status["active"] if run["status"] == "running"]
-    queue = [run for run in status["active"] if run["status"] != "running"]
-    lists = [
-        ("Under way", [_running(run, watched.doing, now) for run in under_way]),
-        ("Waiting", [_queued(run, status["waiting"], now) for run in queue]),
-        (
-            "Next",
-            [
-                (Text("◌"), fire["routine"], relative(_at(fire["at"]), now), "")
-                for fire in status["next"]
-            ],
-        ),
-        ("Latest", [_ended(run, now) for run in watched.told["latest"]]),
+    running = [run for run in status["active"] if run["status"] == "running"]
+    waiting = [run for run in status["active"] if run["status"] != "running"]
+    lists = {"Under way": [_running_row(run, monitor.activities, now) for run in running]}
+    if waiting:
+        lists["Waiting"] = [_waiting_row(run, status["waiting"], now) for run in waiting]
+    lists["Next"] = [
+        Row(Text("◌"), start["routine"], format_relative_time(parse_instant(start["at"]), now), "")
+        for start in status["next"]
     ]
-    lists = [each for each in lists if each[1] or each[0] != "Waiting"]
+    lists["Latest"] = [_ended_row(run, now) for run in snapshot["latest"]]
+
     parts: list[RenderableType] = [head]
-    room = height - 2  # for the first line and the last
-    if room >= 3 * len(lists) + 1:
+    available = height - 2  # lines without head and foot
+    if available >= 3 * len(lists) + 1:
         parts.append(Text())
-        room -= 1
-    shown = _most_telling(lists, room // 2)  # a title and a row are the least
-    for place, (title, rows) in enumerate(shown):
-        lines = room // (len(shown) - place)
-        drawn, taken = _table(title, rows, min(lines - 1, SHOWN + 1), width)
-        parts.append(drawn)
-        room -= taken
+        available -= 1
+    max_lists = available // 2  # a list takes a title and a row at least
+    by_priority = sorted(lists, key=LIST_PRIORITY.index)
+    titles = [title for title in lists if title in by_priority[:max_lists]]
+    for index, title in enumerate(titles):
+        lines = available // (len(titles) - index)
+        table, line_count = _draw_list(title, lists[title], min(lines - 1, MAX_ROWS + 1), width)
+        parts.append(table)
+        available -= line_count
     return Group(*parts, Text("q quits", style="dim"))
 
 
-Row: TypeAlias = "tuple[Text, str, str, str]"
-
-
-def _most_telling(lists: Sequence[tuple[str, list[Row]]], most: int) -> list[tuple[str, list[Row]]]:
-    """Return so many of the lists, in their order: what runs and what has ended before what
-    comes.
-    """
-    worth = sorted(
-        lists, key=lambda each: ("Under way", "Latest", "Waiting", "Next").index(each[0])
-    )
-    return [each for each in lists if each in worth[:most]]
-
-
-def _table(title: str, rows: Sequence[Row], room: int, width: int) -> tuple[RenderableType, int]:
-    """Return a list in so many rows below its title, and how many lines that takes."""
+def _draw_list(
+    title: str, rows: Sequence[Row], max_rows: int, width: int
+) -> tuple[RenderableType, int]:
+    """Return a list with at most `max_rows` rows below its title, and its number of lines."""
     table = Table(
         title=title,
         title_justify="left",
@@ -106,83 +117,82 @@ def _table(title: str, rows: Sequence[Row], room: int, width: int) -> tuple[Rend
         show_header=False,
     )
     table.add_column(width=1)
-    # routine, when, what: what a narrow terminal has no room for is left out rather than cut to a
-    # letter
-    kept = (0, 1, 2) if width >= 60 else (0, 2) if width >= 32 else (0,)
-    for place in kept:
-        table.add_column(ratio=(2, 2, 5)[place], no_wrap=True, overflow="ellipsis")
-    blank = [Text()] * (len(kept) - 1)
-    fitting = rows if len(rows) <= room else rows[: max(1, room - 1)]
-    for sign, *cells in fitting:
-        table.add_row(sign, *(Text(one_line(_safe(cells[place]))) for place in kept))
-    lines = 1 + len(fitting)
+    # a narrow terminal shows fewer columns, rather than each of them cut to a letter
+    if width >= 60:
+        columns, ratios = ["routine", "time", "activity"], [2, 2, 5]
+    elif width >= 32:
+        columns, ratios = ["routine", "activity"], [2, 5]
+    else:
+        columns, ratios = ["routine"], [2]
+    for ratio in ratios:
+        table.add_column(ratio=ratio, no_wrap=True, overflow="ellipsis")
+    empty_cells = [Text()] * (len(columns) - 1)
+    shown_rows = rows if len(rows) <= max_rows else rows[: max(1, max_rows - 1)]
+    for row in shown_rows:
+        cells = [Text(one_line(_sanitize(getattr(row, column)))) for column in columns]
+        table.add_row(row.sign, *cells)
+    line_count = 1 + len(shown_rows)
     if not rows:
-        table.add_row(Text(), Text("nothing", style="dim"), *blank)
-        lines += 1
-    elif len(fitting) < len(rows) and room > 1:
-        table.add_row(Text(), Text(f"… {len(rows) - len(fitting)} more", style="dim"), *blank)
-        lines += 1
-    return table, lines
+        table.add_row(Text(), Text("nothing", style="dim"), *empty_cells)
+        line_count += 1
+    elif len(shown_rows) < len(rows) and max_rows > 1:
+        text = Text(f"… {len(rows) - len(shown_rows)} more", style="dim")
+        table.add_row(Text(), text, *empty_cells)
+        line_count += 1
+    return table, line_count
 
 
-def _running(run: Mapping[str, Any], doing: Mapping[str, str], now: datetime) -> Row:
-    since = span((now - _at(run["started"] or run["created"])).total_seconds())
-    return _sign("running"), run["routine"], f"for {since}", doing.get(run["id"], "")
-
-
-def _queued(run: Mapping[str, Any], waiting: Mapping[str, int], now: datetime) -> Row:
-    before = waiting.get(run["id"])
-    place = f"{before} before it" if before else run["detail"] or words(run["status"])
-    return (
-        _sign(run["status"]),
+def _running_row(run: Mapping[str, Any], activities: Mapping[str, str], now: datetime) -> Row:
+    seconds = (now - parse_instant(run["started"] or run["created"])).total_seconds()
+    return Row(
+        _sign("running"),
         run["routine"],
-        f"since {relative(_at(run['created']), now)}",
-        place,
+        f"for {format_duration(seconds)}",
+        activities.get(run["id"], ""),
     )
 
 
-def _ended(run: Mapping[str, Any], now: datetime) -> Row:
-    about = (
-        run["detail"]
-        or run["headline"]
-        or ("nothing to report" if run["silent"] else words(run["status"]))
-    )
-    return (
-        _sign(run["status"]),
-        run["routine"],
-        f"{short(run['id'])} {relative(_at(run['created']), now)}",
-        about,
-    )
+def _waiting_row(run: Mapping[str, Any], runs_before: Mapping[str, int], now: datetime) -> Row:
+    if count := runs_before.get(run["id"]):
+        reason = f"{count} before it"
+    else:
+        reason = run["detail"] or humanize(run["status"])
+    created = format_relative_time(parse_instant(run["created"]), now)
+    return Row(_sign(run["status"]), run["routine"], f"since {created}", reason)
+
+
+def _ended_row(run: Mapping[str, Any], now: datetime) -> Row:
+    outcome = run["detail"] or run["headline"]
+    if not outcome:
+        outcome = "nothing to report" if run["silent"] else humanize(run["status"])
+    created = format_relative_time(parse_instant(run["created"]), now)
+    return Row(_sign(run["status"]), run["routine"], f"{short_id(run['id'])} {created}", outcome)
 
 
 def _sign(status: str) -> Text:
     sign, colour = RUN_SIGNS.get(status, ("?", ""))
-    return Text(sign, style=COLOURS.get(colour, ""))
+    return Text(sign, style=STYLES.get(colour, ""))
 
 
-def _safe(text: str) -> str:
+def _sanitize(text: str) -> str:
     return "".join(char if char.isprintable() else " " for char in text)
 
 
-def _at(iso: str) -> datetime:
-    return datetime.fromisoformat(iso).astimezone()
-
-
 @contextmanager
-def _keys() -> Iterator[None]:
-    """Read keys one by one while the body runs, and leave the terminal as it was."""
+def _unbuffered_keyboard() -> Iterator[None]:
+    """Make keys readable one by one in the block, and restore the terminal after it."""
     import termios
     import tty
 
-    before = termios.tcgetattr(sys.stdin)
+    settings = termios.tcgetattr(sys.stdin)
     tty.setcbreak(sys.stdin)
     try:
         yield
     finally:
-        termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)
+        termios.tcsetattr(sys.stdin, termios.TCSADRAIN, settings)
 
 
-def _pressed(seconds: float) -> str:
-    """Return the key that was pressed within so many seconds; empty if none was."""
+def _read_key(seconds: float) -> str:
+    """Return the key that is pressed within `seconds`; empty if none is."""
     ready, _, _ = select.select([sys.stdin], [], [], seconds)
     return sys.stdin.read(1) if ready else ""

@@ -1,4 +1,4 @@
-"""The verb `usage`: what models were paid, and where the caps stand."""
+"""`agentctl usage`: what models were paid, and where the caps stand."""
 
 from __future__ import annotations
 
@@ -6,65 +6,61 @@ from collections.abc import Mapping
 from typing import Any
 
 from daemon.cli.call import DONE, USAGE, Call
-from daemon.cli.render import DIM, YELLOW, counted, when
+from daemon.cli.render import DIM, YELLOW, format_instant, pluralize
 
-KEYS = ("routine", "model", "day")
+GROUPINGS = ("routine", "model", "day")
 
 
-def usage(call: Call) -> int:
-    """Sum up the calls to models of the last days."""
-    if call.by not in KEYS:
-        call.err.say(f"agentctl: --by: expected one of {', '.join(KEYS)} (found {call.by!r})")
-        return USAGE
-    told = call.ask("GET", f"/v1/usage?by={call.by}&days={call.days}")
-    if told is None:
-        return DONE
-    out = call.out
-    if not told["items"]:
-        out.say(f"No model was asked since {when(told['since'])}.")
-    else:
-        rows = [_row(each["key"], each) for each in told["items"]]
-        out.table(
-            [call.by.upper(), "CALLS", "IN", "CACHED", "OUT", "USD"],
-            [*rows, _row("total", told["total"])],
-            signs=False,
+def show_usage(call: Call) -> int:
+    """Show the calls to models of the last days, by routine, model or day, and the caps."""
+    if call.by not in GROUPINGS:
+        call.err.write_line(
+            f"agentctl: --by: expected one of {', '.join(GROUPINGS)} (found {call.by!r})"
         )
-        total = told["total"]
+        return USAGE
+    usage = call.request("GET", f"/v1/usage?by={call.by}&days={call.days}")
+    if usage is None:
+        return DONE
+    out, total = call.out, usage["total"]
+    if not usage["items"]:
+        out.write_line(f"No model was asked since {format_instant(usage['since'])}.")
+    else:
+        rows = [_format_row(item["key"], item) for item in usage["items"]]
+        heads = [call.by.upper(), "CALLS", "IN", "CACHED", "OUT", "USD"]
+        out.write_table(heads, [*rows, _format_row("total", total)], signs=False)
         if total["failed"]:
-            out.say(out.paint(f"{counted(total['failed'], 'call')} gave no answer", DIM))
+            text = f"{pluralize(total['failed'], 'call')} gave no answer"
+            out.write_line(out.paint(text, DIM))
         if total["unpriced"]:
             text = (
-                f"{counted(total['unpriced'], 'call')} of models without a known price: `price` in "
-                "config.toml"
+                f"not in the dollars: {pluralize(total['unpriced'], 'call')} of models without a "
+                "known price: `price` in config.toml"
             )
-            out.say(out.paint(f"not in the dollars: {text}", YELLOW))
-    if told["caps"]:
-        out.title("Caps")
-        out.table(["", ""], [_cap(each) for each in told["caps"]], signs=False)
+            out.write_line(out.paint(text, YELLOW))
+    if usage["caps"]:
+        out.write_title("Caps")
+        out.write_table(["", ""], [_format_cap(cap) for cap in usage["caps"]], signs=False)
     return DONE
 
 
-def _row(key: str, each: Mapping[str, Any]) -> tuple[str, ...]:
-    cached = f"{100 * each['cache_read'] / each['input']:.0f} %" if each["input"] else ""
+def _format_row(key: str, usage: Mapping[str, Any]) -> tuple[str, ...]:
+    cached = f"{100 * usage['cache_read'] / usage['input']:.0f} %" if usage["input"] else ""
     return (
         key,
-        str(each["calls"]),
-        f"{each['input']:,}",
+        str(usage["calls"]),
+        f"{usage['input']:,}",
         cached,
-        f"{each['output']:,}",
-        _dollars(each["usd"]),
+        f"{usage['output']:,}",
+        _format_dollars(usage["usd"]),
     )
 
 
-def _cap(each: Mapping[str, Any]) -> tuple[str, str]:
-    spent = (
-        f"{_dollars(each['spent'])} spent"
-        if each["unit"] == "usd"
-        else f"{each['spent']:,.0f} tokens used"
-    )
-    rule = f"{each['routine']}: {each['rule']}" if each["routine"] else each["rule"]
-    return f"  {rule}", spent
+def _format_cap(cap: Mapping[str, Any]) -> tuple[str, str]:
+    rule = f"{cap['routine']}: {cap['rule']}" if cap["routine"] else cap["rule"]
+    if cap["unit"] == "usd":
+        return f"  {rule}", f"{_format_dollars(cap['spent'])} spent"
+    return f"  {rule}", f"{cap['spent']:,.0f} tokens used"
 
 
-def _dollars(amount: float) -> str:
+def _format_dollars(amount: float) -> str:
     return f"${amount:,.2f}" if amount >= 1 or not amount else f"${amount:.4f}"

@@ -1,10 +1,9 @@
-"""Who may look at the page: whoever holds the link that was printed, from a page of ours, and
-nobody else.
+"""Who may see the page: whoever holds the link that was printed, from a page of ours.
 
 A loopback port is open to every user and every web page of this machine. So the link carries a
-token in its fragment, which browsers send to nobody; the page hands it over once and gets a cookie
-for it. Host and Origin are checked, as a name of a stranger's may be pointed at 127.0.0.1 (DNS
-rebinding), and any page may make a browser send a form here.
+token in its fragment, which browsers send to nobody; the page posts it once and gets a cookie for
+it. Host and Origin are checked, as a stranger's host name may point at 127.0.0.1 (DNS rebinding),
+and any page may make a browser send a form here.
 """
 
 from __future__ import annotations
@@ -19,9 +18,8 @@ COOKIE = "agentd"
 # go nowhere else.
 HEADERS = {
     "Content-Security-Policy": (
-        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src "
-        "'self';"
-        " form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
+        "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
     ),
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
@@ -34,17 +32,15 @@ HEADERS = {
 
 
 class PageAccess:
-    """The token of the link, once, and then the cookie."""
+    """The token of the link, good for one use, and the cookie that was given for it."""
 
     def __init__(self, port: int) -> None:
         self.hosts = frozenset({f"127.0.0.1:{port}", f"localhost:{port}"})
         self.token: str | None = secrets.token_urlsafe(32)
         self._cookies: set[str] = set()
 
-    def enter(self, token: str) -> str | None:
-        """Return a `Set-Cookie` for the token of the link; None if it is another one, or was used
-        before.
-        """
+    def exchange_token(self, token: str) -> str | None:
+        """Return a `Set-Cookie` for the token of the link; None if it is wrong or was used."""
         if self.token is None or not hmac.compare_digest(token.encode(), self.token.encode()):
             return None
         self.token = None
@@ -52,10 +48,8 @@ class PageAccess:
         self._cookies.add(cookie)
         return f"{COOKIE}={cookie}; Path=/; HttpOnly; SameSite=Strict"
 
-    def refusal(self, method: str, headers: Mapping[str, str]) -> str | None:
-        """Return why a request is not even looked at; None if it comes from a page of ours, or was
-        typed.
-        """
+    def refusal_reason(self, method: str, headers: Mapping[str, str]) -> str | None:
+        """Return why a request is refused; None if a page of ours sent it, or its URL was typed."""
         if headers.get("Host", "") not in self.hosts:
             return "this page is served as 127.0.0.1 and as localhost only"
         origin = headers.get("Origin")
@@ -67,12 +61,12 @@ class PageAccess:
             return "a page from elsewhere may ask nothing here"
         return None
 
-    def knows(self, headers: Mapping[str, str]) -> bool:
-        """Tell whether a request carries a cookie of ours."""
+    def has_cookie(self, headers: Mapping[str, str]) -> bool:
+        """Return whether a request carries a cookie of ours."""
         try:
-            found = SimpleCookie(headers.get("Cookie", "")).get(COOKIE)
+            morsel = SimpleCookie(headers.get("Cookie", "")).get(COOKIE)
         except CookieError:
             return False
-        return found is not None and any(
-            hmac.compare_digest(found.value.encode(), cookie.encode()) for cookie in self._cookies
+        return morsel is not None and any(
+            hmac.compare_digest(morsel.value.encode(), cookie.encode()) for cookie in self._cookies
         )

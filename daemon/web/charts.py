@@ -1,6 +1,7 @@
-"""Numbers turned into shapes: a time line, a heat map, bars.
+"""Numbers turned into shapes: a time line, a heat map, stacked bars.
 
-Plain values in, plain values out; templates draw them.
+Plain values in, plain values out; templates draw them. Positions and sizes are in per cent of the
+drawing.
 """
 
 from __future__ import annotations
@@ -9,16 +10,22 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import date, datetime, timedelta
 from typing import NamedTuple
 
-# What matters most to a person comes first: a day on which one run failed is a day on which
+# Of several kinds the first in this order is shown: a day on which one run failed is a day on which
 # something failed.
 WORST_FIRST = (
-    "failed", "timed_out", "interrupted", "missed", "cancelled", "running", "waiting", "queued", (
-        "succeeded"
-    ), (
-        "silent"
-    ),
-    "skipped", "due",
-)  # fmt: skip
+    "failed",
+    "timed_out",
+    "interrupted",
+    "missed",
+    "cancelled",
+    "running",
+    "waiting",
+    "queued",
+    "succeeded",
+    "silent",
+    "skipped",
+    "due",
+)
 # A sign beside the colour, for whoever cannot tell colours apart.
 SIGNS = {
     "failed": "✗",
@@ -28,17 +35,11 @@ SIGNS = {
     "cancelled": "–",
     "skipped": "–",
 }
-NARROWEST = 0.35  # per cent of the width: marks closer than that are drawn as one
-
-
-class Mark(NamedTuple):
-    """Something on a time line; `left` and `width` in per cent."""
-
-    left: float
-    width: float
-    kind: str
-    about: str
-    href: str = ""
+# Marks that are closer than this are drawn as one.
+MIN_GAP_PERCENT = 0.35
+# A cap higher than this many times the tallest column is named, but not drawn.
+MAX_CAP_RATIO = 4
+OTHERS = "all others"
 
 
 class ChartPoint(NamedTuple):
@@ -46,31 +47,50 @@ class ChartPoint(NamedTuple):
 
     at: datetime
     kind: str
-    about: str
+    label: str
     href: str = ""
 
 
+class Mark(NamedTuple):
+    """A mark on a time line, from `left` on."""
+
+    left: float
+    width: float
+    kind: str
+    label: str
+    href: str = ""
+
+
+class Cell(NamedTuple):
+    """One routine on one day of a heat map."""
+
+    day: str
+    kind: str
+    sign: str
+    label: str
+
+
 class BarSegment(NamedTuple):
-    """One piece of a column; `foot` and `height` in per cent of the chart."""
+    """One part of a column, from `bottom` up."""
 
     name: str
-    place: int
-    """Which of the chart's names it is of, and so its colour."""
-    foot: float
+    colour: int
+    """The index of `name` among the names of the chart."""
+    bottom: float
     height: float
     amount: float
 
 
 class Column(NamedTuple):
-    """What one day came to."""
+    """The amounts of one day."""
 
     label: str
-    parts: list[BarSegment]
+    segments: list[BarSegment]
     total: float
 
 
 class CapLine(NamedTuple):
-    """A cap: the height of its line in per cent, None where it lies above the chart."""
+    """A cap; `height` is None where it lies above the chart."""
 
     rule: str
     amount: float
@@ -78,157 +98,155 @@ class CapLine(NamedTuple):
 
 
 class Chart(NamedTuple):
-    """Columns of stacked parts, and the caps they are to stay under."""
+    """Columns of stacked segments, and the caps they are to stay under."""
 
     names: list[str]
     columns: list[Column]
-    limits: list[CapLine]
+    caps: list[CapLine]
     top: float
-    """What the full height stands for."""
-    weeks: list[tuple[float, str]]
-    """Days to write below, a week apart up to the last one: where, and which."""
+    """The amount that the full height stands for."""
+    week_labels: list[tuple[float, str]]
+    """Position and text of the days to write below, a week apart up to the last day."""
 
 
-def place(at: datetime, begin: datetime, end: datetime) -> float:
-    """Return where a moment lies between two others, in per cent."""
+def percent_between(at: datetime, begin: datetime, end: datetime) -> float:
+    """Return the position of a time between two others."""
     return round(100 * (at - begin) / (end - begin), 3)
 
 
-def time_line(moments: Iterable[ChartPoint], begin: datetime, end: datetime) -> list[Mark]:
-    """Return the marks of one row; neighbours too close to be told apart become one, of the worst
-    kind.
+def time_line(points: Iterable[ChartPoint], begin: datetime, end: datetime) -> list[Mark]:
+    """Return the marks of one row of a time line.
+
+    Points too close to be told apart become one mark of the worst kind; a point that is due is
+    never joined with one that happened.
     """
     marks: list[Mark] = []
-    counted = 1
-    for each in sorted(
-        (each for each in moments if begin <= each.at <= end), key=lambda each: each.at
-    ):
-        left = place(each.at, begin, end)
+    joined_points = 1
+    points = [point for point in points if begin <= point.at <= end]
+    for point in sorted(points, key=lambda point: point.at):
+        left = percent_between(point.at, begin, end)
         last = marks[-1] if marks else None
         if (
             last is None
-            or left - (last.left + last.width) >= NARROWEST
-            or (last.kind == "due") != (each.kind == "due")
+            or left - (last.left + last.width) >= MIN_GAP_PERCENT
+            or (last.kind == "due") != (point.kind == "due")
         ):
-            marks.append(Mark(left, 0.0, each.kind, each.about, each.href))
-            counted = 1
+            marks.append(Mark(left, 0.0, point.kind, point.label, point.href))
+            joined_points = 1
             continue
-        counted += 1
-        kind = worst([last.kind, each.kind])
-        about = f"{counted} times until {each.at:%H:%M}, the worst: {kind.replace('_', ' ')}"
+        joined_points += 1
+        kind = worst_kind([last.kind, point.kind])
         marks[-1] = Mark(
-            last.left,
-            round(left - last.left, 3),
-            kind,
-            about,
-            each.href if kind == each.kind else last.href,
+            left=last.left,
+            width=round(left - last.left, 3),
+            kind=kind,
+            label=(
+                f"{joined_points} times until {point.at:%H:%M}, the worst: {kind.replace('_', ' ')}"
+            ),
+            href=point.href if kind == point.kind else last.href,
         )
     return marks
 
 
-def hours(begin: datetime, end: datetime, step: int = 6) -> list[tuple[float, str]]:
-    """Return the labels of a time axis: where, and what."""
-    zone, found = begin.tzinfo, []
+def hour_labels(begin: datetime, end: datetime, step: int = 6) -> list[tuple[float, str]]:
+    """Return position and text of the labels of a time axis, one every `step` hours."""
+    labels = []
     day = begin.date()
-    while (at := datetime(day.year, day.month, day.day, tzinfo=zone)) < end:
+    while (midnight := datetime(day.year, day.month, day.day, tzinfo=begin.tzinfo)) < end:
         for hour in range(0, 24, step):
-            here = at.replace(hour=hour)
-            if begin <= here < end:
-                found.append(
-                    (place(here, begin, end), f"{here:%a %d}" if hour == 0 else f"{here:%H:%M}")
-                )
+            at = midnight.replace(hour=hour)
+            if begin <= at < end:
+                text = f"{at:%a %d}" if hour == 0 else f"{at:%H:%M}"
+                labels.append((percent_between(at, begin, end), text))
         day += timedelta(days=1)
-    return found
+    return labels
 
 
-def worst(kinds: Iterable[str]) -> str:
-    """Return the kind that a person has to know of first."""
-    found = set(kinds)
-    return next((kind for kind in WORST_FIRST if kind in found), "")
-
-
-class Cell(NamedTuple):
-    """One routine on one day."""
-
-    day: str
-    kind: str
-    sign: str
-    about: str
+def worst_kind(kinds: Iterable[str]) -> str:
+    """Return the kind that a person has to know of first; empty if there is none."""
+    present = set(kinds)
+    return next((kind for kind in WORST_FIRST if kind in present), "")
 
 
 def heat_map(
     items: Iterable[Mapping[str, object]], names: Sequence[str], days: Sequence[date]
 ) -> list[tuple[str, list[Cell]]]:
-    """Return a row per routine and a cell per day, those without anything empty."""
-    found = {(str(item["routine"]), str(item["day"])): item["outcomes"] for item in items}
-    known = list(dict.fromkeys([*names, *(name for name, _ in found)]))
+    """Return a row per routine and a cell per day, empty on a day without slots.
+
+    `items` are routine, day and the number of outcomes by kind; routines that are not in `names`
+    come last.
+    """
+    outcomes_by_cell = {
+        (str(item["routine"]), str(item["day"])): item["outcomes"] for item in items
+    }
+    all_names = list(dict.fromkeys([*names, *(name for name, _ in outcomes_by_cell)]))
     return [
-        (name, [_cell(day, found.get((name, day.isoformat()))) for day in days]) for name in known
+        (name, [_heat_map_cell(day, outcomes_by_cell.get((name, day.isoformat()))) for day in days])
+        for name in all_names
     ]
 
 
-def _cell(day: date, outcomes: object) -> Cell:
+def _heat_map_cell(day: date, outcomes: object) -> Cell:
     counts: dict[str, int] = outcomes if isinstance(outcomes, dict) else {}
-    kind = worst(counts)
+    kind = worst_kind(counts)
     parts = [f"{counts[name]} {name.replace('_', ' ')}" for name in WORST_FIRST if name in counts]
     return Cell(
-        day.isoformat(),
-        kind,
-        SIGNS.get(kind, ""),
-        f"{day:%a %d %b}: {', '.join(parts) or 'nothing'}",
+        day=day.isoformat(),
+        kind=kind,
+        sign=SIGNS.get(kind, ""),
+        label=f"{day:%a %d %b}: {', '.join(parts) or 'nothing'}",
     )
 
 
-OTHERS = "all others"
-
-
-def chart(
+def bar_chart(
     days: Mapping[str, Mapping[str, float]],
-    limits: Sequence[tuple[str, float]] = (),
+    caps: Sequence[tuple[str, float]] = (),
     *,
-    most: int = 6,
+    max_names: int = 6,
 ) -> Chart:
-    """Return a column per day, its parts stacked: those of the `most` largest names, and one for
-    all others.
+    """Return a chart with a column per day, a segment per name, and a line per cap.
 
-    A cap that is far above everything is named, but not drawn: the columns would be no more than a
-    line.
+    `days` has the amounts by name, by day (`2026-03-01`). The `max_names` largest names have a
+    segment each, all others one together. A cap far above everything is named, but not drawn: the
+    columns would be no more than a line.
     """
     sums: dict[str, float] = {}
-    for parts in days.values():
-        for name, amount in parts.items():
+    for amounts in days.values():
+        for name, amount in amounts.items():
             sums[name] = sums.get(name, 0) + amount
-    largest = sorted((name for name in sums if sums[name]), key=lambda name: (-sums[name], name))
-    names = largest if len(largest) <= most + 1 else [*largest[:most], OTHERS]
-    tallest = max((sum(parts.values()) for parts in days.values()), default=0)
-    near = [amount for _, amount in limits if amount <= HIGHEST * tallest]
-    top = max([tallest, *near]) or 1
-    drawn = [
-        CapLine(rule, amount, round(100 * amount / top, 2) if amount in near else None)
-        for rule, amount in limits
-    ]
-    last, each = len(days) - 1, 100 / (len(days) or 1)
-    weeks = [
-        (round((place + 0.5) * each, 3), f"{date.fromisoformat(day):%d %b}")
-        for place, day in enumerate(days)
-        if (last - place) % 7 == 0
-    ]
+    names = sorted((name for name in sums if sums[name]), key=lambda name: (-sums[name], name))
+    if len(names) > max_names + 1:
+        names = [*names[:max_names], OTHERS]
+    tallest = max((sum(amounts.values()) for amounts in days.values()), default=0)
+    drawn_caps = [amount for _, amount in caps if amount <= MAX_CAP_RATIO * tallest]
+    top = max([tallest, *drawn_caps]) or 1
+    last_day, day_width = len(days) - 1, 100 / (len(days) or 1)
     return Chart(
-        names, [_column(day, parts, names, top) for day, parts in days.items()], drawn, top, weeks
+        names=names,
+        columns=[_column(day, amounts, names, top) for day, amounts in days.items()],
+        caps=[
+            CapLine(rule, amount, round(100 * amount / top, 2) if amount in drawn_caps else None)
+            for rule, amount in caps
+        ],
+        top=top,
+        week_labels=[
+            (round((number + 0.5) * day_width, 3), f"{date.fromisoformat(day):%d %b}")
+            for number, day in enumerate(days)
+            if (last_day - number) % 7 == 0
+        ],
     )
 
 
-HIGHEST = 4  # times the tallest column
-
-
-def _column(day: str, parts: Mapping[str, float], names: Sequence[str], top: float) -> Column:
-    known = {name: parts.get(name, 0) for name in names}
-    if OTHERS in known:
-        known[OTHERS] = sum(amount for name, amount in parts.items() if name not in names)
-    found, foot = [], 0.0
-    for place_, (name, amount) in enumerate(known.items()):
+def _column(day: str, amounts: Mapping[str, float], names: Sequence[str], top: float) -> Column:
+    amounts_by_name = {name: amounts.get(name, 0) for name in names}
+    if OTHERS in amounts_by_name:
+        amounts_by_name[OTHERS] = sum(
+            amount for name, amount in amounts.items() if name not in names
+        )
+    segments, bottom = [], 0.0
+    for colour, (name, amount) in enumerate(amounts_by_name.items()):
         if amount:
             height = 100 * amount / top
-            found.append(BarSegment(name, place_, round(foot, 3), round(height, 3), amount))
-            foot += height
-    return Column(day, found, sum(parts.values()))
+            segments.append(BarSegment(name, colour, round(bottom, 3), round(height, 3), amount))
+            bottom += height
+    return Column(day, segments, sum(amounts.values()))

@@ -1,4 +1,4 @@
-"""`agentctl ui`: the page, served by uvicorn on a loopback port until Ctrl-C."""
+"""`agentctl ui`: serve the page by uvicorn on a loopback port until Ctrl-C."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from daemon.cli.call import DONE, NOT_SUCCEEDED, Call
 from daemon.cli.client import Client
 from daemon.cli.render import DIM
 from daemon.web.access import HEADERS, PageAccess
-from daemon.web.app import DaemonClients, application
+from daemon.web.app import DaemonClients, create_app
 
 
 def serve(call: Call) -> int:
@@ -25,14 +25,12 @@ def serve(call: Call) -> int:
     try:
         listener = socket.create_server(("127.0.0.1", call.port or 0))
     except (OSError, OverflowError) as error:
-        call.err.say(
-            (  # noqa: UP034
-                f"agentctl: port {call.port} cannot be used: {error}; leave --port out to have a "
-                "free one taken"
-            )
+        call.err.write_line(
+            f"agentctl: port {call.port} cannot be used: {error}; leave --port out to have a free "
+            "one taken"
         )
         return NOT_SUCCEEDED
-    # its connections inherit it: else a body waits 40 ms for word that its head has arrived
+    # connections inherit the option: else a body waits 40 ms for the acknowledgement of its head
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     asyncio.run(_serve(call, client, listener))
     return DONE
@@ -40,30 +38,26 @@ def serve(call: Call) -> int:
 
 async def _serve(call: Call, client: Client, listener: socket.socket) -> None:
     port = listener.getsockname()[1]
-    gate = PageAccess(port)
+    access = PageAccess(port)
     daemon = DaemonClients(client.path, trusted=client.is_trusted)
-    door = ListenerSocket(socket=listener, path=Path(f"127.0.0.1:{port}"), ours=None)
-    server = Listener(application(daemon, gate), door, HEADERS)
+    listener_socket = ListenerSocket(socket=listener, path=Path(f"127.0.0.1:{port}"), ours=None)
+    server = Listener(create_app(daemon, access), listener_socket, HEADERS)
 
     def stop() -> None:
         server.stop()
-        daemon.hang_up()
+        daemon.close()
 
-    # the terminal belongs to the person: a request that makes no sense is not worth a line, a
-    # mistake of ours is
+    # the terminal is the user's: a malformed request is not worth a line, a mistake of ours is
     logging.getLogger("uvicorn").setLevel(logging.ERROR)
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
-    # before the first word: whoever has read it may press Ctrl-C
+    # before the first line of output: whoever has read that may press Ctrl-C
     asyncio.get_running_loop().add_signal_handler(signal.SIGINT, stop)
-    url = f"http://127.0.0.1:{port}/#{gate.token}"
+    url = f"http://127.0.0.1:{port}/#{access.token}"
     if call.json:
-        call.say_json({"url": url})
+        call.print_json({"url": url})
     else:
-        call.out.say(f"Open {url}")
-        call.err.say(
-            call.err.paint(
-                "The link is good for one browser, and the page for as long as this runs.", DIM
-            )
-        )
+        call.out.write_line(f"Open {url}")
+        text = "The link is good for one browser, and the page for as long as this runs."
+        call.err.write_line(call.err.paint(text, DIM))
     call.out.stream.flush()
     await server.serve()

@@ -1,26 +1,29 @@
-"""Questions to the daemon that several views have."""
+"""Requests to the daemon that several views share."""
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from daemon.cli.call import quote
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from daemon.cli.client import Client
 
 
-def all_of(
-    client: Client, target: str, most: int, until: Callable[[Any], bool] = lambda item: False
+def request_items(
+    client: Client, target: str, limit: int, *, since: datetime | None = None
 ) -> list[Any]:
-    """Return the items of a list, page after page, up to so many or to the first page that ends
-    where it should.
+    """Return the items of a list, page after page, until there are `limit` of them.
+
+    With `since`, stop after a page whose last item was created before. The last page is returned
+    whole, so there may be more or older items than asked for.
     """
-    answer = client.ask("GET", target)
+    answer = client.request("GET", target)
     items = list(answer["items"])
-    while answer["next"] is not None and len(items) < most and not until(items[-1]):
-        answer = client.ask("GET", f"{target}&cursor={quote(answer['next'])}")
+    while answer["next"] is not None and len(items) < limit:
+        if since and datetime.fromisoformat(items[-1]["created"]) < since:
+            break
+        answer = client.request("GET", f"{target}&cursor={quote(answer['next'])}")
         items += answer["items"]
     return items

@@ -1,5 +1,4 @@
-"""How a page is written: templates that escape whatever they print, and the words for times,
-numbers and sums.
+"""The templates, which escape whatever they print, and their filters for times and numbers.
 
 Everything that comes from a run is hostile until proved otherwise: no text of a run ever becomes a
 link, an image or a script, and no character of it turns or hides the text around it.
@@ -16,7 +15,15 @@ from typing import TYPE_CHECKING, Any
 from markupsafe import Markup
 
 from daemon.cli.call import quote
-from daemon.cli.render import absolute, harmless, relative, span
+from daemon.cli.render import (
+    format_duration,
+    format_local_time,
+    format_relative_time,
+    humanize,
+    local_now,
+    parse_instant,
+    sanitize,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -28,92 +35,70 @@ TEMPLATES = Path(__file__).parent / "templates"
 
 @cache
 def environment() -> Environment:
-    """Return the templates, which escape whatever they print and stumble over a name that is not
-    there.
-    """
+    """Return the environment of the templates; a name that is not defined raises an error."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-    made = Environment(
+    templates = Environment(
         loader=FileSystemLoader(TEMPLATES),
         autoescape=True,
         undefined=StrictUndefined,
-        finalize=_shown,
+        finalize=_sanitize_value,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters |= {
+    templates.filters |= {
         "json": partial(json.dumps, ensure_ascii=False),
-        "when": when,
-        "ago": ago,
-        "span": span,
-        "number": number,
-        "dollars": dollars,
-        "kind": kind_of,
-        "words": words,
-        "clock": clock,
-        "seg": lambda text: quote(str(text)),
+        "local_time": local_time,
+        "relative_time": relative_time,
+        "duration": format_duration,
+        "number": format_number,
+        "dollars": format_dollars,
+        "kind": run_kind,
+        "humanize": humanize,
+        "clock": clock_time,
+        "quote": lambda text: quote(str(text)),
         "zip": zip,
-        "short": lambda run: str(run)[-8:],
+        "short_id": lambda run_id: str(run_id)[-8:],
     }
-    return made
+    return templates
 
 
 def render(template: str, context: Mapping[str, Any]) -> str:
     """Return a page as HTML."""
-    return (
-        environment()
-        .get_template(template)
-        .render({"views": (), "here": "", "title": "agentd", **context})
-    )
+    defaults = {"menu": (), "current_path": "", "title": "agentd"}
+    return environment().get_template(template).render({**defaults, **context})
 
 
-def _shown(value: object) -> object:
-    """Return what a template prints as a browser may show it: no control characters, nothing that
-    turns text.
-    """
-    return harmless(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+def _sanitize_value(value: object) -> object:
+    """Return a value that a template prints without control characters and what turns text."""
+    return sanitize(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
-def kind_of(found: Mapping[str, Any]) -> str:
-    """Return a run's status, told apart where it ended well with nothing to say."""
-    return "silent" if found["silent"] and found["status"] == "succeeded" else str(found["status"])
+def run_kind(run: Mapping[str, Any]) -> str:
+    """Return the status of a run, or `silent` if it succeeded with nothing to report."""
+    return "silent" if run["silent"] and run["status"] == "succeeded" else str(run["status"])
 
 
-def words(text: str) -> str:
-    return text.replace("_", " ")
+def local_time(iso: str | None) -> str:
+    return format_local_time(parse_instant(iso), local_now()) if iso else ""
 
 
-def when(iso: str | None) -> str:
-    return (
-        absolute(datetime.fromisoformat(iso).astimezone(), datetime.now().astimezone())
-        if iso
-        else ""
-    )
+def relative_time(iso: str | None) -> str:
+    return format_relative_time(parse_instant(iso), local_now()) if iso else ""
 
 
-def ago(iso: str | None) -> str:
-    return (
-        relative(datetime.fromisoformat(iso).astimezone(), datetime.now().astimezone())
-        if iso
-        else ""
-    )
-
-
-def clock(at: datetime) -> str:
+def clock_time(at: datetime) -> str:
     return f"{at:%H:%M}"
 
 
-def number(value: float) -> str:
+def format_number(value: float) -> str:
     return f"{value:,.0f}" if isinstance(value, float) else f"{value:,}"
 
 
-def dollars(amount: float | None) -> str:
-    """Return an amount with as many places as it needs to be more than nothing; empty where nobody
-    knows it.
-    """
+def format_dollars(amount: float | None) -> str:
+    """Return an amount with two or four decimal places; empty if it is unknown."""
     if amount is None:
         return ""
     if amount >= 1 or not amount:
         return f"${amount:,.2f}"
-    cents = f"{amount:.4f}"
-    return f"${cents.removesuffix('00')}"
+    return f"${f'{amount:.4f}'.removesuffix('00')}"

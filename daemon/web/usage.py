@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
 
-from daemon.web import charts
+from daemon.web.charts import bar_chart
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -20,37 +20,37 @@ DAYS = 30
 
 def usage(client: Client, *, query: Mapping[str, str]) -> tuple[str, Context]:
     """Dollars and tokens by day and routine against the caps, and the sums by routine and model."""
-    zone = ZoneInfo(client.ask("GET", "/v1/status")["zone"])
-    spent = client.ask("GET", f"/v1/usage/days?days={DAYS}")["items"]
-    sums = client.ask("GET", f"/v1/usage?by=routine&days={DAYS}")
-    last = datetime.now(zone).date()
-    days = [f"{last - timedelta(days=DAYS - 1 - place):%Y-%m-%d}" for place in range(DAYS)]
+    zone = ZoneInfo(client.request("GET", "/v1/status")["zone"])
+    amounts = client.request("GET", f"/v1/usage/days?days={DAYS}")["items"]
+    usage_by_routine = client.request("GET", f"/v1/usage?by=routine&days={DAYS}")
+    last_day = datetime.now(zone).date()
+    days = [f"{last_day - timedelta(days=ago):%Y-%m-%d}" for ago in reversed(range(DAYS))]
     usd: dict[str, dict[str, float]] = {day: {} for day in days}
     tokens: dict[str, dict[str, float]] = {day: {} for day in days}
-    for each in spent:
-        if each["day"] in usd:  # midnight may have come between two questions
-            usd[each["day"]][each["routine"]] = each["usd"]
-            tokens[each["day"]][each["routine"]] = each["input"] + each["output"]
+    for amount in amounts:
+        day, routine = amount["day"], amount["routine"]
+        if day in usd:  # midnight may have come between two requests
+            usd[day][routine] = amount["usd"]
+            tokens[day][routine] = amount["input"] + amount["output"]
+    caps = usage_by_routine["caps"]
     return "usage.html", {
         "title": "Usage",
         "days": DAYS,
         "charts": [
-            ("dollars", "Dollars by day", charts.chart(usd, _daily(sums["caps"], "usd"))),
-            ("tokens", "Tokens by day", charts.chart(tokens, _daily(sums["caps"], "tokens"))),
+            ("dollars", "Dollars by day", bar_chart(usd, _daily_caps(caps, "usd"))),
+            ("tokens", "Tokens by day", bar_chart(tokens, _daily_caps(caps, "tokens"))),
         ],
-        "by_routine": sums["items"],
-        "total": sums["total"],
-        "by_model": client.ask("GET", f"/v1/usage?by=model&days={DAYS}")["items"],
-        "caps": sums["caps"],
+        "by_routine": usage_by_routine["items"],
+        "total": usage_by_routine["total"],
+        "by_model": client.request("GET", f"/v1/usage?by=model&days={DAYS}")["items"],
+        "caps": caps,
     }
 
 
-def _daily(caps: list[Mapping[str, Any]], unit: str) -> list[tuple[str, float]]:
-    """Return the caps that hold for all routines together in one day: those a column can be
-    measured by.
-    """
+def _daily_caps(caps: list[Mapping[str, Any]], unit: str) -> list[tuple[str, float]]:
+    """Return rule and limit of the caps on one day of all routines: a column is such a day."""
     return [
-        (each["rule"], each["limit"])
-        for each in caps
-        if each["unit"] == unit and each["routine"] is None and "day" in each["rule"]
+        (cap["rule"], cap["limit"])
+        for cap in caps
+        if cap["unit"] == unit and cap["routine"] is None and "day" in cap["rule"]
     ]

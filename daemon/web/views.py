@@ -1,5 +1,6 @@
-"""The views of the page: each asks the daemon and returns a template with what it shows; `MENU`
-lists them.
+"""The views of the page: each asks the daemon and returns a template with its context.
+
+`VIEWS` and `ACTIONS` have their routes, `MENU` what the menu lists.
 """
 
 from __future__ import annotations
@@ -11,20 +12,22 @@ from zoneinfo import ZoneInfo
 
 from daemon.cli.call import quote
 from daemon.cli.client import Client, Problem
-from daemon.web import charts, transcript
-from daemon.web.queries import all_of
+from daemon.web.charts import WORST_FIRST, heat_map
+from daemon.web.queries import request_items
 from daemon.web.today import today
+from daemon.web.transcript import transcript_context
 from daemon.web.usage import usage
 
 Context = dict[str, Any]
 View = Callable[..., tuple[str, Context]]
 
-WEEKS = 5  # of the heat map
-PER_PAGE = 50
+HEAT_MAP_DAYS = 5 * 7
+MAX_ROUTINES = 2000
+PAGE_SIZE = 50
 
 
 class SeeOther(Exception):
-    """What was asked for is found elsewhere."""
+    """The page has another path."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -32,7 +35,7 @@ class SeeOther(Exception):
 
 
 class MenuEntry(NamedTuple):
-    """A view that the menu shows."""
+    """A view that the menu lists."""
 
     path: str
     label: str
@@ -40,134 +43,140 @@ class MenuEntry(NamedTuple):
 
 def routines(client: Client, *, query: Mapping[str, str]) -> tuple[str, Context]:
     """Every routine, and how each day of the last weeks went."""
-    status = client.ask("GET", "/v1/status")
-    now = datetime.now(ZoneInfo(status["zone"])).date()
-    count = WEEKS * 7
-    days = [now - timedelta(days=count - 1 - place) for place in range(count)]
-    items = client.ask("GET", f"/v1/days?days={count}")["items"]
-    known = all_of(client, "/v1/routines?limit=500", 2000)
-    rows = charts.heat_map(items, [routine["name"] for routine in known], days)
+    status = client.request("GET", "/v1/status")
+    last_day = datetime.now(ZoneInfo(status["zone"])).date()
+    days = [last_day - timedelta(days=ago) for ago in reversed(range(HEAT_MAP_DAYS))]
+    outcomes = client.request("GET", f"/v1/days?days={HEAT_MAP_DAYS}")["items"]
+    routine_by_name = {routine["name"]: routine for routine in _request_routines(client)}
     return "routines.html", {
         "title": "Routines",
-        "routines": {routine["name"]: routine for routine in known},
-        "rows": rows,
+        "routines": routine_by_name,
+        "rows": heat_map(outcomes, list(routine_by_name), days),
         "days": days,
     }
 
 
+def _request_routines(client: Client) -> list[Any]:
+    return request_items(client, "/v1/routines?limit=500", MAX_ROUTINES)
+
+
 def routine(client: Client, *, name: str, query: Mapping[str, str]) -> tuple[str, Context]:
     """One routine: its definition, its slots, its runs."""
-    found = client.ask("GET", f"/v1/routines/{quote(name)}")
+    quoted = quote(name)
+    definition = client.request("GET", f"/v1/routines/{quoted}")
+    try:
+        explanation = str(client.request("GET", f"/v1/routines/{quoted}/why")["sentence"])
+    except Problem as error:
+        explanation = str(error)
     return "routine.html", {
         "title": name,
-        "routine": found,
-        "why": _why(client, name),
-        "slots": client.ask("GET", f"/v1/slots?routine={quote(name)}&limit=20")["items"],
-        "runs": client.ask("GET", f"/v1/runs?routine={quote(name)}&limit=20")["items"],
+        "routine": definition,
+        "explanation": explanation,
+        "slots": client.request("GET", f"/v1/slots?routine={quoted}&limit=20")["items"],
+        "runs": client.request("GET", f"/v1/runs?routine={quoted}&limit=20")["items"],
     }
 
 
 def runs(client: Client, *, query: Mapping[str, str]) -> tuple[str, Context]:
     """Runs, newest first."""
-    asked = {key: query[key] for key in ("routine", "status", "cursor") if query.get(key)}
-    target = "/v1/runs?" + "&".join(
-        f"{key}={quote(value)}" for key, value in {"limit": str(PER_PAGE), **asked}.items()
-    )
-    answer = client.ask("GET", target)
+    filters = {key: query[key] for key in ("routine", "status", "cursor") if query.get(key)}
+    target = f"/v1/runs?limit={PAGE_SIZE}"
+    for key, value in filters.items():
+        target += f"&{key}={quote(value)}"
+    answer = client.request("GET", target)
     return "runs.html", {
         "title": "Runs",
         "runs": answer["items"],
         "next": answer["next"],
-        "asked": asked,
-        "names": [each["name"] for each in all_of(client, "/v1/routines?limit=500", 2000)],
-        "statuses": [
-            status for status in charts.WORST_FIRST if status not in ("missed", "silent", "due")
-        ],
+        "filters": filters,
+        "names": [routine["name"] for routine in _request_routines(client)],
+        "statuses": [status for status in WORST_FIRST if status not in ("missed", "silent", "due")],
     }
 
 
 def run(client: Client, *, name: str, query: Mapping[str, str]) -> tuple[str, Context]:
     """One run as a transcript: what it was told, what it did and by which rule, what it used."""
-    found = client.ask("GET", f"/v1/runs/{quote(name)}")
-    if found["id"] != name:
-        raise SeeOther(f"/runs/{found['id']}")
-    return "run.html", transcript.context_of(client, found)
+    record = client.request("GET", f"/v1/runs/{quote(name)}")
+    if record["id"] != name:
+        raise SeeOther(f"/runs/{record['id']}")
+    return "run.html", transcript_context(client, record)
 
 
 def approvals(client: Client, *, query: Mapping[str, str]) -> tuple[str, Context]:
-    """What waits for a person's word, with exactly what would happen; and what was said lately."""
-    waiting = client.ask("GET", "/v1/approvals?status=pending&limit=50")["items"]
+    """What waits for a person's word, with exactly what would happen; and the latest answers."""
+    pending = client.request("GET", "/v1/approvals?status=pending&limit=50")["items"]
+    latest = client.request("GET", "/v1/approvals?limit=50")["items"]
     return "approvals.html", {
-        "title": f"Approvals ({len(waiting)})" if waiting else "Approvals",
-        "waiting": [{**each, **_exactly(client, each["id"])} for each in waiting],
-        "said": _exactly(client, query["said"]) if query.get("said") else None,
-        "answered": [
-            each
-            for each in client.ask("GET", "/v1/approvals?limit=50")["items"]
-            if each["status"] != "pending"
+        "title": f"Approvals ({len(pending)})" if pending else "Approvals",
+        "pending": [
+            {**approval, **_request_exact_call(client, approval["id"])} for approval in pending
         ],
+        "just_answered": (
+            _request_exact_call(client, query["said"]) if query.get("said") else None
+        ),
+        "answered": [approval for approval in latest if approval["status"] != "pending"],
     }
 
 
+def _request_exact_call(client: Client, approval_id: str) -> Context:
+    """Return one approval with the exact call, without the number of runs that wait for it."""
+    approval: Context = client.request("GET", f"/v1/approvals/{quote(approval_id)}")
+    return {key: value for key, value in approval.items() if key != "calls"}
+
+
 def approval(client: Client, *, name: str, query: Mapping[str, str]) -> tuple[str, Context]:
-    """One question, what allowing it for good would write, and the buttons."""
-    found = client.ask("GET", f"/v1/approvals/{quote(name)}")
+    """One approval, what allowing its call for good would write, and the buttons."""
+    record = client.request("GET", f"/v1/approvals/{quote(name)}")
     proposal = None
-    if found["status"] == "pending" and query.get("for") == "good":
-        proposal = client.ask("GET", f"/v1/approvals/{quote(name)}/proposal")
+    if record["status"] == "pending" and query.get("for") == "good":
+        proposal = client.request("GET", f"/v1/approvals/{quote(name)}/proposal")
     return "approval.html", {
-        "title": f"Approval of {found['tool']}",
-        "asked": found,
+        "title": f"Approval of {record['tool']}",
+        "approval": record,
         "proposal": proposal,
     }
 
 
-def _exactly(client: Client, name: str) -> Context:
-    """Return one question with exactly what would happen."""
-    found: Context = client.ask("GET", f"/v1/approvals/{quote(name)}")
-    return {key: value for key, value in found.items() if key != "calls"}
-
-
 def deliveries(client: Client, *, query: Mapping[str, str]) -> tuple[str, Context]:
     """What is wrong, where reports went, and which did not arrive."""
-    asked, over = query.get("status", ""), query.get("over") == "1"
-    cursor = f"&cursor={quote(query['cursor'])}" if query.get("cursor") else ""
-    target = f"/v1/deliveries?limit={PER_PAGE}{cursor}" + (
-        f"&status={quote(asked)}" if asked else ""
-    )
-    answer = client.ask("GET", target)
+    status, include_closed = query.get("status", ""), query.get("over") == "1"
+    target = f"/v1/deliveries?limit={PAGE_SIZE}"
+    if query.get("cursor"):
+        target += f"&cursor={quote(query['cursor'])}"
+    if status:
+        target += f"&status={quote(status)}"
+    answer = client.request("GET", target)
+    incidents = client.request("GET", f"/v1/incidents?limit=200&all={int(include_closed)}")
     return "deliveries.html", {
         "title": "Deliveries and incidents",
-        "incidents": client.ask("GET", f"/v1/incidents?limit=200&all={int(over)}")["items"],
+        "incidents": incidents["items"],
         "deliveries": answer["items"],
         "next": answer["next"],
-        "asked": asked,
-        "over": over,
-        "done": query.get("done") if query.get("done") in ("retry", "drop", "ack") else None,
+        "status_filter": status,
+        "include_closed": include_closed,
+        "last_action": (
+            query.get("done") if query.get("done") in ("retry", "drop", "ack") else None
+        ),
         "id": query.get("id", ""),
     }
 
 
 def memory(client: Client, *, query: Mapping[str, str]) -> tuple[str, Context]:
-    """What is remembered, searched; each hit leads to the place in its run."""
-    asked = query.get("q", "").strip()
-    if asked:
-        hits = client.ask("GET", f"/v1/memory/search?query={quote(asked)}&limit=20&window=1")[
-            "items"
-        ]
-        return "memory.html", {
-            "title": f"Memory: {asked[:80]}",
-            "asked": asked,
-            "hits": hits,
-            "items": [],
-        }
-    items = client.ask("GET", "/v1/memory/items?limit=50")["items"]
-    return "memory.html", {"title": "Memory", "asked": "", "hits": [], "items": items}
+    """What is remembered, searched; each hit links to its place in the run."""
+    question = query.get("q", "").strip()
+    context: Context = {"title": "Memory", "question": question, "hits": [], "items": []}
+    if question:
+        context["title"] = f"Memory: {question[:80]}"
+        target = f"/v1/memory/search?query={quote(question)}&limit=20&window=1"
+        context["hits"] = client.request("GET", target)["items"]
+    else:
+        context["items"] = client.request("GET", "/v1/memory/items?limit=50")["items"]
+    return "memory.html", context
 
 
 def live(client: Client, *, query: Mapping[str, str]) -> tuple[str, Context]:
     """What happens right now, in all runs."""
-    return "live.html", {"title": "Live", "active": client.ask("GET", "/v1/status")["active"]}
+    return "live.html", {"title": "Live", "active": client.request("GET", "/v1/status")["active"]}
 
 
 MENU = (
@@ -196,13 +205,14 @@ VIEWS: tuple[tuple[str, View], ...] = (
 
 
 class Action(NamedTuple):
-    """What a button of the page asks of the daemon, which fields of its form go along, and which
-    page comes next.
+    """What a button of the page does.
+
+    A POST to `path` sends the `fields` of the form to `target` of the API, and shows `next_path`.
     """
 
     path: str
     target: str
-    then: str
+    next_path: str
     fields: tuple[str, ...] = ()
 
 
@@ -233,15 +243,8 @@ ACTIONS = (
 def perform(
     client: Client, action: Action, names: Mapping[str, str], form: Mapping[str, str]
 ) -> str:
-    """Do what a button stands for; return the path of the page that comes next."""
+    """Perform the action of a button; return the path of the page to show next."""
     quoted = {key: quote(value) for key, value in names.items()}
     body = {key: form[key] for key in action.fields if key in form}
-    answer = client.ask("POST", action.target.format(**quoted), body)
-    return action.then.format(**quoted, id=answer.get("id", ""))
-
-
-def _why(client: Client, name: str) -> str:
-    try:
-        return str(client.ask("GET", f"/v1/routines/{quote(name)}/why")["sentence"])
-    except Problem as error:
-        return str(error)
+    answer = client.request("POST", action.target.format(**quoted), body)
+    return action.next_path.format(**quoted, id=answer.get("id", ""))

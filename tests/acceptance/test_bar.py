@@ -7,13 +7,13 @@ import sys
 
 import pytest
 
-from daemon.cli.progress_bar import counting
+from daemon.cli.progress_bar import track
 from tests.acceptance.story import Home
 from tests.cli.agentctl import ROOT, environment, on_terminal
 
 SCRIPT = """
-from daemon.cli.progress_bar import bar, counting
-assert list(counting(range(1000), 1000, bar("judging"))) == list(range(1000))
+from daemon.cli.progress_bar import progress_bar, track
+assert list(track(range(1000), 1000, progress_bar("judging"))) == list(range(1000))
 """
 
 
@@ -57,7 +57,7 @@ async def test_a_terminal_that_cannot_go_back_on_a_line_gets_none(tmp_path):
 
 def test_nothing_is_lost_on_the_way():
     told = []
-    assert list(counting([], 0, told.append)) == [] and told == [1.0]
+    assert list(track([], 0, told.append)) == [] and told == [1.0]
 
 
 async def test_backup_and_restore_show_how_far_they_are_and_say_nothing_of_it_in_a_pipe(

@@ -12,7 +12,7 @@ import termios
 
 import pytest
 
-from daemon.cli.top_state import spent
+from daemon.cli.top import describe_spending
 
 
 class Terminal:
@@ -127,8 +127,8 @@ def test_what_was_spent_today_stands_beside_its_cap():
     days = [{"outcomes": {"succeeded": 2, "missed": 1}, "tokens": {"input": 1200, "output": 34}}]
     cap = {"rule": "[budget] day = 5", "routine": None, "unit": "usd", "limit": 5.0, "spent": 0.1}
     paid = {"total": {"usd": 0.123}, "caps": [{**cap, "routine": "news"}, cap]}
-    assert spent(days, paid) == "2 runs, 1,234 tokens and $0.12 of $5.00"
-    assert spent(days, {"total": {"usd": 0.0}, "caps": []}) == "2 runs and 1,234 tokens"
+    assert describe_spending(days, paid) == "2 runs, 1,234 tokens and $0.12 of $5.00"
+    assert describe_spending(days, {"total": {"usd": 0.0}, "caps": []}) == "2 runs and 1,234 tokens"
 
 
 @pytest.mark.parametrize(

@@ -539,7 +539,7 @@ async def test_colour_is_for_terminals_and_for_those_who_want_it(house: House) -
 
 @pytest.mark.parametrize("columns", [60, 80, 120])
 async def test_tables_fit_the_terminal(house: House, columns: int) -> None:
-    from daemon.cli.render import columns as width_of
+    from daemon.cli.render import display_width
 
     run = await house.take("heartbeat")
     await house.end(
@@ -548,7 +548,7 @@ async def test_tables_fit_the_terminal(house: House, columns: int) -> None:
     plain = {"NO_COLOR": "1"}
     for verb in ("list", "runs"):
         lines = (await on_terminal(house.path, verb, columns=columns, env=plain)).out.splitlines()
-        assert max(width_of(line) for line in lines) <= columns
+        assert max(display_width(line) for line in lines) <= columns
         assert any("…" in line for line in lines)
 
 

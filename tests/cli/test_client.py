@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from daemon.cli.call import places, quote, start_command
-from daemon.cli.client import Client, Lost, Problem, Unreachable, find
+from daemon.cli.call import quote, socket_candidates, start_command
+from daemon.cli.client import Client, ConnectionLost, Problem, Unreachable, open_first
 from daemon.definitions.paths import socket_places
 
 
@@ -43,14 +43,14 @@ HEAD = b"HTTP/1.1 200 OK\r\nAgentd-Version: 9.9\r\nContent-Type: application/jso
 def test_an_answer_is_read_whole_and_the_version_kept(tmp_path: Path) -> None:
     with answering(tmp_path, HEAD + b"Content-Length: 7\r\n\r\n" + b'{"a":1}') as path:
         client = Client(path)
-        assert client.ask("GET", "/") == {"a": 1}
+        assert client.request("GET", "/") == {"a": 1}
         assert client.version == "9.9"
 
 
 def test_a_chunked_answer_is_put_together(tmp_path: Path) -> None:
     body = b"Transfer-Encoding: chunked\r\n\r\n3;x=y\r\n" + b'{"a\r\n4\r\n":1}\r\n0\r\n\r\n'
     with answering(tmp_path, HEAD + body) as path:
-        assert Client(path).ask("GET", "/") == {"a": 1}
+        assert Client(path).request("GET", "/") == {"a": 1}
 
 
 @pytest.mark.parametrize(
@@ -66,8 +66,8 @@ def test_a_chunked_answer_is_put_together(tmp_path: Path) -> None:
 def test_an_answer_that_breaks_off_or_is_no_json_is_a_lost_answer(
     tmp_path: Path, answer: bytes
 ) -> None:
-    with answering(tmp_path, answer) as path, pytest.raises(Lost):
-        Client(path).ask("GET", "/")
+    with answering(tmp_path, answer) as path, pytest.raises(ConnectionLost):
+        Client(path).request("GET", "/")
 
 
 def test_a_problem_carries_what_the_daemon_said(tmp_path: Path) -> None:
@@ -80,12 +80,12 @@ def test_a_problem_carries_what_the_daemon_said(tmp_path: Path) -> None:
         answering(tmp_path, head + body) as path,
         pytest.raises(Problem, match="no such run") as caught,
     ):
-        Client(path).ask("GET", "/")
+        Client(path).request("GET", "/")
     assert (caught.value.status, caught.value.code) == (404, "not_found")
     plain = b"HTTP/1.1 502 Bad Gateway\r\nContent-Length: 2\r\n\r\nno"
     (tmp_path / "raw.sock").unlink()
     with answering(tmp_path, plain) as path, pytest.raises(Problem, match="HTTP status 502"):
-        Client(path).ask("GET", "/")
+        Client(path).request("GET", "/")
 
 
 def test_a_stream_yields_each_event_however_the_bytes_come(tmp_path: Path) -> None:
@@ -99,7 +99,7 @@ def test_a_stream_yields_each_event_however_the_bytes_come(tmp_path: Path) -> No
     with answering(tmp_path, HEAD + b"Transfer-Encoding: chunked\r\n\r\n" + chunk) as path:
         events = Client(path).stream("/")
         assert next(events) == {"n": 1}
-        with pytest.raises(Lost):
+        with pytest.raises(ConnectionLost):
             next(events)
 
 
@@ -109,9 +109,9 @@ def test_each_place_without_a_daemon_is_named_with_the_reason(tmp_path: Path) ->
         gone.bind(os.fspath(tmp_path / "dead"))
     tried = [str(tmp_path / name) for name in ("none", "file", "dead", "file/under", "x" * 120)]
     with pytest.raises(Unreachable) as caught:
-        find(tried)
-    assert [path for path, _ in caught.value.tried] == tried
-    assert [why for _, why in caught.value.tried] == [
+        open_first(tried)
+    assert [path for path, _ in caught.value.attempts] == tried
+    assert [why for _, why in caught.value.attempts] == [
         "no such file",
         "a daemon was here, but nobody listens any more",
         "a daemon was here, but nobody listens any more",
@@ -123,9 +123,9 @@ def test_each_place_without_a_daemon_is_named_with_the_reason(tmp_path: Path) ->
 def test_the_first_place_with_a_daemon_wins(tmp_path: Path) -> None:
     answer = HEAD + b"Content-Length: 2\r\n\r\n{}"
     with answering(tmp_path, answer, answer) as path:
-        client = find([str(tmp_path / "none"), path])
+        client = open_first([str(tmp_path / "none"), path])
         assert client.path == path
-        assert [client.ask("GET", "/") for _ in range(2)] == [{}, {}]
+        assert [client.request("GET", "/") for _ in range(2)] == [{}, {}]
 
 
 STRANGER = """
@@ -143,7 +143,7 @@ os.setgid(65533); os.setuid(65533)
 try:
     Client(sys.argv[1]).connect()
 except Unreachable as error:
-    print(error.tried[0][1])
+    print(error.attempts[0][1])
 """
 
 
@@ -185,7 +185,7 @@ def test_a_daemon_of_a_stranger_is_not_trusted() -> None:
 )
 def test_the_likely_place_is_the_first_of_the_list(named: str | None, env: dict[str, str]) -> None:
     listed = socket_places(named, env, Path.home(), uid=os.getuid())
-    assert list(places(named, env)) == [os.fspath(place) for place in listed]
+    assert list(socket_candidates(named, env)) == [os.fspath(place) for place in listed]
 
 
 def test_names_are_quoted_for_a_url() -> None:

@@ -60,7 +60,7 @@ def test_the_help_of_agentds_verbs_and_of_verbs_of_verbs_has_an_example(prog: st
     assert "\nExample" in PARSERS[prog].format_help() or prog == "agentd policy"
 
 
-@pytest.mark.parametrize("name", [name for name, verb in VERBS.items() if not verb.raw])
+@pytest.mark.parametrize("name", [name for name, verb in VERBS.items() if not verb.parses_itself])
 def test_the_help_of_every_verb_has_an_example(
     name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -72,7 +72,7 @@ def test_the_help_of_every_verb_has_an_example(
 
 @pytest.mark.parametrize("name", VERBS)
 def test_every_verb_is_done_by_a_function_of_one_call(name: str) -> None:
-    module, _, function = VERBS[name].place.partition(":")
+    module, _, function = VERBS[name].entry_point.partition(":")
     act = getattr(importlib.import_module(f"daemon.{module}"), function)
     assert list(inspect.signature(act).parameters) == ["call"] and act.__doc__
 
@@ -114,8 +114,8 @@ def test_every_example_is_a_command_line_that_is_understood(line: str) -> None:
 
 def understood(program: str, words: list[str]) -> None:
     verb, rest = (words[0], words[1:]) if words and not words[0].startswith("-") else ("", words)
-    if program == "agentctl" and verb not in OWN and not VERBS[verb].raw:
-        VERBS[verb].read(verb, rest)
+    if program == "agentctl" and verb not in OWN and not VERBS[verb].parses_itself:
+        VERBS[verb].parse(verb, rest)
     elif verb == "memory":
         memory._parser().parse_args(rest)
     elif verb == "logs":

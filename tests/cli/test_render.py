@@ -12,17 +12,17 @@ from daemon.cli.render import (
     RUN_SIGNS,
     SIGNS,
     OutputStream,
-    absolute,
-    columns,
-    cut,
-    harmless,
-    relative,
-    size,
-    span,
-    squeeze,
-    toml_like,
-    when,
-    without_asides,
+    definition_lines,
+    display_width,
+    format_bytes,
+    format_duration,
+    format_instant,
+    format_local_time,
+    format_relative_time,
+    remove_parentheses,
+    sanitize,
+    shrink_columns,
+    truncate,
 )
 from daemon.models import Status
 
@@ -68,7 +68,7 @@ def terminal() -> Iterator[Terminal]:
     ],
 )
 def test_lengths_of_time_have_one_or_two_units(seconds: float, text: str) -> None:
-    assert span(seconds) == text
+    assert format_duration(seconds) == text
 
 
 @pytest.mark.parametrize(
@@ -83,15 +83,17 @@ def test_lengths_of_time_have_one_or_two_units(seconds: float, text: str) -> Non
     ],
 )
 def test_a_moment_names_its_zone_and_the_day_where_it_is_not_today(at: datetime, text: str) -> None:
-    assert absolute(at, TODAY) == text
+    assert format_local_time(at, TODAY) == text
 
 
 def test_a_moment_is_told_absolutely_and_relatively() -> None:
-    assert relative(TODAY, TODAY) == "now"
-    assert relative(TODAY + timedelta(minutes=5), TODAY) == "in 5 min"
-    assert relative(TODAY - timedelta(hours=3), TODAY) == "3 h ago"
-    assert when(None, TODAY, never="never") == "never"
-    assert when("2026-11-20T08:00:00.000Z", TODAY + timedelta(hours=3)).endswith(" (3 h ago)")
+    assert format_relative_time(TODAY, TODAY) == "now"
+    assert format_relative_time(TODAY + timedelta(minutes=5), TODAY) == "in 5 min"
+    assert format_relative_time(TODAY - timedelta(hours=3), TODAY) == "3 h ago"
+    assert format_instant(None, TODAY, never="never") == "never"
+    assert format_instant("2026-11-20T08:00:00.000Z", TODAY + timedelta(hours=3)).endswith(
+        " (3 h ago)"
+    )
 
 
 @pytest.mark.parametrize(
@@ -99,7 +101,7 @@ def test_a_moment_is_told_absolutely_and_relatively() -> None:
     [(0, "0 bytes"), (999, "999 bytes"), (1200, "1.2 kB"), (159_744, "160 kB"), (3e12, "3.0 TB")],
 )
 def test_sizes_are_rounded(count: float, text: str) -> None:
-    assert size(count) == text
+    assert format_bytes(count) == text
 
 
 @pytest.mark.parametrize(
@@ -117,7 +119,7 @@ def test_sizes_are_rounded(count: float, text: str) -> None:
 def test_wide_and_combining_characters_are_counted_as_a_terminal_shows_them(
     text: str, width: int
 ) -> None:
-    assert columns(text) == width
+    assert display_width(text) == width
 
 
 @pytest.mark.parametrize(
@@ -133,8 +135,8 @@ def test_wide_and_combining_characters_are_counted_as_a_terminal_shows_them(
 def test_a_cut_never_splits_a_wide_character_or_passes_the_width(
     text: str, width: int, left: str
 ) -> None:
-    assert cut(text, width) == left
-    assert columns(left) <= width
+    assert truncate(text, width) == left
+    assert display_width(left) <= width
 
 
 @pytest.mark.parametrize(
@@ -150,13 +152,13 @@ def test_a_cut_never_splits_a_wide_character_or_passes_the_width(
 )
 def test_the_column_with_the_fewest_long_cells_gives_way_first_and_none_vanishes(sizes, room, left):
     widths = [max(column) for column in sizes]
-    squeeze(widths, room, sizes=sizes, first=2)
+    shrink_columns(widths, room, cell_widths=sizes, elastic=2)
     assert widths == left
 
 
 def test_a_table_in_a_file_is_whole_and_plain() -> None:
     stream = io.StringIO()
-    OutputStream(stream, {}).table(
+    OutputStream(stream, {}).write_table(
         ["", "NAME", "TEXT"], [("failed", "a", "x" * 300), ("ok", "bb", "two\nlines")]
     )
     first, second, third = stream.getvalue().splitlines()
@@ -167,18 +169,20 @@ def test_a_table_in_a_file_is_whole_and_plain() -> None:
 
 def test_a_table_on_a_terminal_fits_and_wide_cells_line_up(terminal: Terminal) -> None:
     rows = [("ok", "日报", "长" * 100, "end."), ("ok", "abcd", "short", "end.")]
-    OutputStream(terminal, {"NO_COLOR": "1"}).table(["", "NAME", "TEXT", "LAST"], rows, elastic=2)
+    OutputStream(terminal, {"NO_COLOR": "1"}).write_table(
+        ["", "NAME", "TEXT", "LAST"], rows, elastic=2
+    )
     lines = terminal.getvalue().splitlines()
-    assert {columns(line) for line in lines} == {80}
-    assert {columns(line.partition("end")[0]) for line in lines[1:]} == {76}
+    assert {display_width(line) for line in lines} == {80}
+    assert {display_width(line.partition("end")[0]) for line in lines[1:]} == {76}
 
 
 def test_control_characters_reach_neither_a_terminal_nor_a_file_that_is_shown_on_one_later(
     terminal: Terminal,
 ) -> None:
     evil = "a\x1b[2Jb\n\tc\x9b"
-    assert OutputStream(terminal, {}).safe(evil) == "a\ufffd[2Jb\n\tc\ufffd"
-    assert OutputStream(io.StringIO(), {}).safe(evil) == "a\ufffd[2Jb\n\tc\ufffd"
+    assert OutputStream(terminal, {}).sanitize(evil) == "a\ufffd[2Jb\n\tc\ufffd"
+    assert OutputStream(io.StringIO(), {}).sanitize(evil) == "a\ufffd[2Jb\n\tc\ufffd"
 
 
 def test_what_people_write_in_their_own_script_stays_as_it_is() -> None:
@@ -188,14 +192,14 @@ def test_what_people_write_in_their_own_script_stays_as_it_is() -> None:
         "می\u200cخواهم",
         "👩\u200d👧 👍🏽 ✔\ufe0f",
     ):
-        assert harmless(text) == text
-    assert harmless("one\r\ntwo") == "one\ntwo"
-    assert harmless("\u202egnp.exe \u2066x\U000e0041") == "\ufffdgnp.exe \ufffdx\ufffd"
+        assert sanitize(text) == text
+    assert sanitize("one\r\ntwo") == "one\ntwo"
+    assert sanitize("\u202egnp.exe \u2066x\U000e0041") == "\ufffdgnp.exe \ufffdx\ufffd"
 
 
 def test_every_status_has_a_sign_and_no_sign_is_wide() -> None:
     assert set(RUN_SIGNS) == set(Status)
-    assert {columns(sign) for sign, _ in SIGNS.values()} == {1}
+    assert {display_width(sign) for sign, _ in SIGNS.values()} == {1}
 
 
 def test_a_definition_is_shown_as_dotted_keys() -> None:
@@ -205,12 +209,12 @@ def test_a_definition_is_shown_as_dotted_keys() -> None:
         "gather": [{"name": "host"}],
         "tools": [],
     }
-    assert toml_like(value) == [
+    assert definition_lines(value) == [
         "enabled = true",
         'trigger.cron = "30 8 * * *"',
         'gather[0].name = "host"',
     ]
-    assert toml_like({"prompt": "one\ntwo\n"}) == ['prompt = """one\ntwo"""']
+    assert definition_lines({"prompt": "one\ntwo\n"}) == ['prompt = """one\ntwo"""']
 
 
 @pytest.mark.parametrize(
@@ -225,19 +229,19 @@ def test_a_definition_is_shown_as_dotted_keys() -> None:
     ],
 )
 def test_asides_are_left_out_where_the_room_is_short(text, brief):
-    assert without_asides(text) == brief
+    assert remove_parentheses(text) == brief
 
 
 def test_a_narrow_table_leaves_out_asides_before_it_cuts_words():
-    page = OutputStream(Terminal(), {"NO_COLOR": "1"})  # 80 columns
+    out = OutputStream(Terminal(), {"NO_COLOR": "1"})  # 80 columns
     row = (
         "daily-report",
         "succeeded 03:36 UTC (35 min ago)",
         "08:30 UTC",
         "at 08:30 on weekdays, UTC (Berlin)",
     )
-    page.table(["ROUTINE", "LAST", "NEXT", "WHEN"], [row], signs=False)
-    assert page.stream.getvalue().splitlines()[1] == (
+    out.write_table(["ROUTINE", "LAST", "NEXT", "WHEN"], [row], signs=False)
+    assert out.stream.getvalue().splitlines()[1] == (
         "daily-report  succeeded 03:36 UTC  08:30 UTC  at 08:30 on weekdays, UTC"
     )
 
@@ -265,10 +269,10 @@ def test_no_line_of_a_table_is_wider_than_the_terminal(
 
     given_width = width
     with Terminal() as stream:
-        page = Narrow(stream, {"NO_COLOR": "1"})
-        page.table(["", "ROUTINE", "WHEN", "LAST", "ABOUT"], rows)
+        out = Narrow(stream, {"NO_COLOR": "1"})
+        out.write_table(["", "ROUTINE", "WHEN", "LAST", "ABOUT"], rows)
         # as a terminal breaks lines
-        assert [line for line in stream.getvalue().split("\n") if columns(line) > width] == []
+        assert [line for line in stream.getvalue().split("\n") if display_width(line) > width] == []
 
 
 def test_where_columns_have_no_room_the_cells_of_a_row_stand_below_each_other(
@@ -279,8 +283,8 @@ def test_where_columns_have_no_room_the_cells_of_a_row_stand_below_each_other(
         def width(self) -> int:
             return 20
 
-    page = Narrow(terminal, {"NO_COLOR": "1"})
-    page.table(
+    out = Narrow(terminal, {"NO_COLOR": "1"})
+    out.write_table(
         ["", "ROUTINE", "NEXT", "LAST"],
         [("ok", "daily-report", "08:30 CET (in 5 h)", "磁盘空间已经快要满了")],
     )
@@ -293,7 +297,12 @@ def test_where_columns_have_no_room_the_cells_of_a_row_stand_below_each_other(
 
 
 def test_marks_and_joiners_take_no_column() -> None:
-    assert (columns("e\u0301"), columns("❤\ufe0f"), columns("a\u200db"), columns("磁盘")) == (
+    assert (
+        display_width("e\u0301"),
+        display_width("❤\ufe0f"),
+        display_width("a\u200db"),
+        display_width("磁盘"),
+    ) == (
         1,
         1,
         2,

@@ -14,7 +14,7 @@ from daemon.models import Outcome, Reason, Status
 from daemon.store.journal import Claim
 from tests.api.house import NOW, House, ask
 from tests.cli.agentctl import agentctl
-from tests.cli.test_calendar import read
+from tests.cli.test_icalendar import read
 
 
 async def test_next_within_days_comes_in_pages_and_loses_none(house: House) -> None:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import settings as given_settings
 from hypothesis import strategies as st
 
-from daemon.cli.times import moment
+from daemon.cli.times import parse_time
 
 BERLIN = ZoneInfo("Europe/Berlin")
 FRIDAY = datetime(2026, 11, 20, 10, 30, tzinfo=BERLIN)
@@ -35,18 +35,18 @@ FRIDAY = datetime(2026, 11, 20, 10, 30, tzinfo=BERLIN)
     ],
 )
 def test_common_forms_are_understood(text: str, back: str, ahead: str) -> None:
-    assert moment(text, FRIDAY) == datetime.fromisoformat(back)
-    assert moment(text, FRIDAY, ahead=True) == datetime.fromisoformat(ahead)
+    assert parse_time(text, FRIDAY) == datetime.fromisoformat(back)
+    assert parse_time(text, FRIDAY, future=True) == datetime.fromisoformat(ahead)
 
 
 @pytest.mark.parametrize(
     ("text", "expected"), [("2h", "12:30"), ("45m", "11:15"), ("90s", "10:31:30")]
 )
 def test_ahead_a_length_of_time_counts_from_now(text: str, expected: str) -> None:
-    found = moment(text, FRIDAY, ahead=True)
+    found = parse_time(text, FRIDAY, future=True)
     assert found == datetime.fromisoformat(f"2026-11-20T{expected}").replace(tzinfo=BERLIN)
     with pytest.raises(ValueError, match="no moment"):
-        moment(text, FRIDAY)
+        parse_time(text, FRIDAY)
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ def test_anything_else_is_no_moment(text: str) -> None:
     with pytest.raises(
         ValueError, match=r"no moment; write it like|no time of the day|longer than any calendar"
     ):
-        moment(text, FRIDAY, ahead=True)
+        parse_time(text, FRIDAY, future=True)
 
 
 @given_settings(deadline=None, derandomize=True, max_examples=100)
@@ -66,7 +66,7 @@ def test_anything_else_is_no_moment(text: str) -> None:
     st.integers(0, 23),
 )
 def test_a_time_ahead_is_the_next_one(now: datetime, hour: int) -> None:
-    found = moment(f"{hour}:00", now, ahead=True)
+    found = parse_time(f"{hour}:00", now, future=True)
     wall = found.replace(tzinfo=None) - now.replace(tzinfo=None)
     assert found.hour == hour
     assert 0 < wall.total_seconds() <= 86_400

@@ -93,7 +93,7 @@ def logs(call: Call) -> int:
         with suppress(
             Unreachable
         ):  # without a daemon the log is where one started here would write it
-            file = Path(call.client.ask("GET", "/v1/status")["log"])
+            file = Path(call.client.request("GET", "/v1/status")["log"])
     return main(call.rest, file)
 
 

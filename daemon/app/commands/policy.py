@@ -15,7 +15,7 @@ from typing import Any
 
 from daemon.app.commands.logs import parse_since
 from daemon.app.commands.policy_files import PolicyFiles
-from daemon.cli.progress_bar import bar, counting
+from daemon.cli.progress_bar import progress_bar, track
 from daemon.definitions.words import display
 from daemon.errors import ConfigError, Fault, NotFound
 from daemon.models import Effect, Json, Verdict
@@ -217,7 +217,7 @@ def backtest(desk: PolicyFiles, options: Namespace) -> int:
         since=_since(options),
         routine=options.routine,
     )
-    found = compare(counting(calls, len(calls), bar("judging")), new)
+    found = compare(track(calls, len(calls), progress_bar("judging")), new)
     value = {
         "calls": found.calls,
         "runs": len(found.runs),

@@ -10,8 +10,8 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from daemon.cli.render import stderr_page, stdout_page
-from daemon.cli.replay_report import exit_code, lay_down, write
+from daemon.cli.render import stderr_stream, stdout_stream
+from daemon.cli.replay import exit_code_of_replay, write_frozen_run, write_replay
 from daemon.errors import ConfigError, Fault, Refused
 from daemon.policy.policy import Policy
 from daemon.runs.replay.cassette import Cassette, recorded
@@ -50,9 +50,9 @@ def replay(
         )
     told = asyncio.run(play(cassette, wish)).as_json(Secrets().redact)
     if options.json:
-        stdout_page().say(json.dumps(told, ensure_ascii=False))
-        return exit_code(told)
-    return write(stdout_page(), told)
+        stdout_stream().write_line(json.dumps(told, ensure_ascii=False))
+        return exit_code_of_replay(told)
+    return write_replay(stdout_stream(), told)
 
 
 def freeze(
@@ -61,8 +61,8 @@ def freeze(
     """Write a run into a folder as a regression case."""
     cassette = _cassette(options.run, state, config)
     files = files_of(cassette, Secrets().redact, folder=options.folder)
-    return lay_down(
-        stdout_page(), stderr_page(), {"run": cassette.run.id, "files": files}, options.folder
+    return write_frozen_run(
+        stdout_stream(), stderr_stream(), {"run": cassette.run.id, "files": files}, options.folder
     )
 
 

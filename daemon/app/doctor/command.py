@@ -33,8 +33,8 @@ def main(options: argparse.Namespace) -> int:
     `config`, `state` and `json` are options.
     """
     from daemon.app.doctor.survey import survey
-    from daemon.cli.inspection import checks
-    from daemon.cli.render import stdout_page
+    from daemon.cli.doctor import write_checks
+    from daemon.cli.render import stdout_stream
 
     env, uid, home = os.environ, os.getuid(), user_home()
     file = find_config(options.config, env, Path.cwd(), home)
@@ -42,13 +42,13 @@ def main(options: argparse.Namespace) -> int:
     where = socket_in(state, uid=uid) if options.state else find_socket(state, env, uid=uid)
     rows = [_view(row) for row in judge(survey(file, state, where, env))]
     sound = all(row["state"] != "fail" for row in rows)
-    page = stdout_page()
+    out = stdout_stream()
     if options.json:
         import json
 
-        page.say(json.dumps({"ok": sound, "checks": rows}, ensure_ascii=False))
+        out.write_line(json.dumps({"ok": sound, "checks": rows}, ensure_ascii=False))
     else:
-        checks(page, rows)
+        write_checks(out, rows)
     return 0 if sound else 1
 
 

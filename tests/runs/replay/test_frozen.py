@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from daemon.app.main import main
 from daemon.cli.call import DONE, REFUSED
-from daemon.cli.render import stderr_page, stdout_page
-from daemon.cli.replay_report import lay_down
+from daemon.cli.render import stderr_stream, stdout_stream
+from daemon.cli.replay import write_frozen_run
 from daemon.errors import DaemonError, NotFound, Refused
 from daemon.runs.replay.folder import FORMAT, SUMS, _sums, read_case
 from daemon.runs.replay.play import play
@@ -45,7 +45,10 @@ def case(tmp_path_factory: pytest.TempPathFactory) -> Path:
             daemon.app.secrets.add(SECRET)
             files = await daemon.app.replays.freeze(run.id, "shop-case")
             told = {"run": run.id, "files": files}
-            assert lay_down(stdout_page(), stderr_page(), told, str(folder / "case")) == DONE
+            assert (
+                write_frozen_run(stdout_stream(), stderr_stream(), told, str(folder / "case"))
+                == DONE
+            )
             await daemon.app.journal._db.write(
                 lambda connection: connection.execute("DELETE FROM step").rowcount
             )
@@ -153,5 +156,5 @@ def test_a_folder_that_is_no_case_says_so(tmp_path: Path) -> None:
 def test_a_folder_with_something_in_it_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "mine.txt").write_text("mine")
     told = {"run": "x", "files": {"a.md": "b"}}
-    assert lay_down(stdout_page(), stderr_page(), told, str(tmp_path)) == REFUSED
+    assert write_frozen_run(stdout_stream(), stderr_stream(), told, str(tmp_path)) == REFUSED
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]

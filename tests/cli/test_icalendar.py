@@ -9,7 +9,7 @@ import icalendar
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from daemon.cli.calendar import LONGEST, feed
+from daemon.cli.icalendar import MAX_LINE_OCTETS, format_calendar
 
 NOW = datetime(2026, 11, 20, 9, 0, tzinfo=UTC)
 NAMES = "aä中;,:\\\"'-._ "
@@ -20,7 +20,7 @@ def read(text: str) -> list[tuple[str, str]]:
     """Return the content lines of a calendar, as a strict reader takes them."""
     assert text.endswith("\r\n")
     lines = text[:-2].split("\r\n")
-    assert all(len(line.encode()) <= LONGEST for line in lines)
+    assert all(len(line.encode()) <= MAX_LINE_OCTETS for line in lines)
     assert not re.search(r"[\x00-\x08\x0a-\x1f\x7f]", "".join(lines))
     unfolded = "\r\n".join(lines).replace("\r\n ", "").split("\r\n")
     pairs = [tuple(line.split(":", 1)) for line in unfolded]
@@ -34,7 +34,7 @@ def unescaped(value: str) -> str:
 
 
 def calendar(*fires: tuple[str, datetime], **more: object) -> str:
-    return feed(fires, about=ABOUT, now=NOW, host="box", version="1.0", **more)  # type: ignore[arg-type]
+    return format_calendar(fires, descriptions=ABOUT, now=NOW, host="box", version="1.0", **more)  # type: ignore[arg-type]
 
 
 def test_it_is_a_calendar_with_one_event_for_each_start() -> None:
@@ -53,9 +53,9 @@ def test_it_is_a_calendar_with_one_event_for_each_start() -> None:
 
 
 def test_asked_again_the_same_start_is_the_same_event() -> None:
-    later = feed(
+    later = format_calendar(
         [("daily", NOW + timedelta(hours=1))],
-        about={},
+        descriptions={},
         now=NOW + timedelta(minutes=5),
         host="box",
         version="2",
@@ -71,7 +71,11 @@ def test_an_empty_one_is_a_calendar_too() -> None:
 @settings(deadline=None, derandomize=True, max_examples=100)
 @given(st.text(st.characters(exclude_categories=["Cs"]), max_size=300))
 def test_whatever_a_description_holds_comes_back_and_tears_no_character(text: str) -> None:
-    pairs = read(feed([("a", NOW)], about={"a": (text, "")}, now=NOW, host="h", version="1"))
+    pairs = read(
+        format_calendar(
+            [("a", NOW)], descriptions={"a": (text, "")}, now=NOW, host="h", version="1"
+        )
+    )
     told = [unescaped(value) for name, value in pairs if name == "DESCRIPTION"]
     lines = [
         "".join(char for char in line if char == "\t" or (char >= " " and char != "\x7f"))
@@ -88,7 +92,7 @@ def test_whatever_a_description_holds_comes_back_and_tears_no_character(text: st
 def test_a_calendar_takes_it_and_finds_in_it_what_was_meant(text: str, name: str) -> None:
     fires = [(name, NOW + timedelta(hours=hour)) for hour in (1, 30)]
     taken = icalendar.Calendar.from_ical(
-        feed(fires, about={name: (text, "daily")}, now=NOW, host="h", version="1")
+        format_calendar(fires, descriptions={name: (text, "daily")}, now=NOW, host="h", version="1")
     )
     events = taken.walk("VEVENT")
     assert not taken.errors and not any(event.errors for event in events)

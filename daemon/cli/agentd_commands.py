@@ -1,0 +1,98 @@
+"""Verbs that `agentd` runs itself, as they must work without a daemon.
+
+A daemon that answers names the config and the state folder that are meant.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import NoReturn
+
+from daemon.cli.call import Call
+from daemon.cli.client import Unreachable
+
+
+def exec_agentd(arguments: Sequence[str]) -> NoReturn:
+    """Replace this process by `agentd` with these arguments."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os.execv(sys.executable, [sys.executable, "-m", "daemon.app.main", *arguments])  # noqa: S606 - no shell is wanted
+
+
+def new(call: Call) -> int:
+    """Write a routine file, beside the config of the daemon if there is one."""
+    arguments = list(call.rest)
+    if not any(
+        argument.startswith("--config") or argument in ("-h", "--help") for argument in arguments
+    ):
+        with suppress(Unreachable):  # then agentd looks for the config itself
+            arguments += ["--config", call.client.request("GET", "/v1/status")["config"]]
+    exec_agentd(["new", *arguments])
+
+
+def validate(call: Call) -> int:
+    """Check config, policy and routines: those of the daemon, unless a folder is named."""
+    arguments = list(call.rest)
+    if all(argument == "--json" for argument in arguments):
+        with suppress(Unreachable):
+            config = call.client.request("GET", "/v1/status")["config"]
+            if config:
+                arguments += ["--config", config]
+    exec_agentd(["validate", *arguments])
+
+
+def policy(call: Call) -> int:
+    """Check, explain, test, backtest or suggest a policy: that of the daemon, if one answers."""
+    subcommand, arguments = call.rest[:1], list(call.rest[1:])
+    # options after `--` belong to the command that is explained
+    end = arguments.index("--") if "--" in arguments else len(arguments)
+    options = _with_daemon_paths(call, arguments[:end])
+    exec_agentd(["policy", *subcommand, *options, *arguments[end:]])
+
+
+def backup(call: Call) -> int:
+    """Copy all that a daemon knows into one file."""
+    exec_agentd(["backup", *_with_daemon_paths(call, call.rest)])
+
+
+def restore(call: Call) -> int:
+    """Put a backup back."""
+    exec_agentd(["restore", *_with_daemon_paths(call, call.rest)])
+
+
+def service(call: Call) -> int:
+    """Install or uninstall a systemd unit."""
+    exec_agentd(["service", *call.rest])
+
+
+def export(call: Call) -> int:
+    """Write routines with their history into one file."""
+    exec_agentd(["export", *_with_daemon_paths(call, call.rest)])
+
+
+def import_(call: Call) -> int:
+    """Import routines with their history from another machine."""
+    exec_agentd(["import", *_with_daemon_paths(call, call.rest)])
+
+
+def _with_daemon_paths(call: Call, arguments: Sequence[str]) -> list[str]:
+    """Return the arguments with --state and --config of the daemon that answers, if they lack them.
+
+    Without a daemon the arguments are returned unchanged.
+    """
+    arguments = list(arguments)
+    try:
+        status = call.client.request("GET", "/v1/status")
+    except Unreachable:
+        return arguments
+    for name in ("state", "config"):
+        option = f"--{name}"
+        is_given = any(
+            argument == option or argument.startswith(f"{option}=") for argument in arguments
+        )
+        if status[name] and not is_given:
+            arguments += [option, status[name]]
+    return arguments

@@ -1,0 +1,44 @@
+"""`agentctl doctor`: what is wrong here, looked for by the daemon or, without one, by agentd."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from daemon.cli.agentd_commands import exec_agentd
+from daemon.cli.call import DONE, NOT_SUCCEEDED, Call
+from daemon.cli.client import Unreachable
+from daemon.cli.render import BOLD, YELLOW, OutputStream, pluralize
+
+
+def doctor(call: Call) -> int:
+    """Look for what is wrong here."""
+    if not all(argument == "--json" for argument in call.rest):
+        exec_agentd(["doctor", *call.rest])
+    try:
+        answer = call.request("GET", "/v1/doctor")
+    except Unreachable as error:
+        if not call.json:
+            paths = ", ".join(path for path, _ in error.attempts)
+            call.err.write_line(call.err.paint(f"no daemon answers at {paths}", YELLOW))
+        exec_agentd(["doctor", *call.rest])
+    if answer is None:
+        return DONE
+    write_checks(call.out, answer["checks"])
+    return DONE if answer["ok"] else NOT_SUCCEEDED
+
+
+def write_checks(out: OutputStream, checks: Sequence[Mapping[str, Any]]) -> None:
+    """Write what was checked and found, then how to mend each fault."""
+    rows = [(check["state"], check["name"], check["found"]) for check in checks]
+    out.write_table(["", "CHECK", "FOUND"], rows)
+    for check in checks:
+        if check["state"] != "ok" and check["fix"]:
+            out.write_line()
+            out.write_line(
+                f"{out.sign(check['state'])} {out.paint(check['name'], BOLD)}: "
+                f"{out.sanitize(check['fix'])}"
+            )
+    fault_count = sum(check["state"] == "fail" for check in checks)
+    out.write_line()
+    out.write_line(f"{pluralize(fault_count, 'thing')} to mend" if fault_count else "all is well")

@@ -1,0 +1,370 @@
+"""`agentctl inspect`: one run in full, from its prompt to its deliveries."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from daemon.cli.call import DONE, Call, quote
+from daemon.cli.deliveries import format_delivery
+from daemon.cli.progress import summarize_arguments
+from daemon.cli.render import (
+    BOLD,
+    DIM,
+    YELLOW,
+    OutputStream,
+    display_width,
+    format_duration,
+    format_instant,
+    humanize,
+    one_line,
+    parse_instant,
+    pluralize,
+    short_id,
+)
+from daemon.cli.runs import find_run
+
+VERDICT_EFFECTS = {"allow": "allowed", "deny": "denied", "ask": "not allowed unasked,"}
+# The sources of messages that are not the task.
+MESSAGE_SOURCES = {
+    "told": "told by a person",
+    "nudge": "reminded",
+    "afresh": "began afresh, as it had outgrown the model",
+}
+# What is shown for the levels that are no sandbox; every other level explains itself.
+SANDBOX_LEVELS = {
+    "profiles": (
+        "none on this machine, so only what changes nothing was run: agentctl doctor says why"
+    ),
+    "off": "none, as the policy wants it",
+}
+RUN_TAINTS = {"high": "something read like orders to it"}
+RESULT_TAINTS = {"tainted": "tainted", "high": "tainted: read like orders"}
+# How calls to a model ended that are no step of the run.
+EXTRA_CALL_OUTCOMES = {
+    "answered": "asked beside the conversation",
+    "failed": "no answer, nothing to pay",
+    "unknown": "broke off; this is the most it can come to",
+    "asked": "under way",
+}
+# The state whose sign each status of an approval is shown with.
+APPROVAL_SIGNS = {
+    "pending": "waiting",
+    "approved": "ok",
+    "used": "ok",
+    "rejected": "fail",
+    "expired": "warn",
+    "void": "-",
+}
+MAX_FOLDED_LINES = 3  # of a text without --full
+# The usual estimate for Latin text; the model's own count stands under Usage.
+CHARACTERS_PER_TOKEN = 4
+STEP_INDENT = " " * 14
+
+
+def inspect(call: Call) -> int:
+    """Show one run in full; follow it with --follow, or write it as a page with --html."""
+    run = find_run(call)
+    if call.follow:
+        from daemon.cli.follow import follow
+
+        return follow(call, run)
+    if call.html:
+        from daemon.cli.verbs import load_entry_point
+
+        code: int = load_entry_point("web.transcript:write")(call, run["id"])
+        return code
+    run_id = quote(run["id"])
+    steps = call.request_items(f"/v1/runs/{run_id}/steps?limit=1000")
+    model_calls = call.client.request("GET", f"/v1/runs/{run_id}/calls")["items"]
+    approvals = call.client.request("GET", f"/v1/approvals?run={run_id}&limit=200")["items"]
+    if call.json:
+        return call.print_json(
+            {**run, "steps": steps, "calls": model_calls, "approvals": approvals}
+        )
+    out = call.out
+    call_by_step, extra_calls = match_model_calls(steps, model_calls)
+    _write_head(out, run)
+    for step in steps:
+        if step["kind"] == "prompt":
+            _write_prompt(out, step["body"], full=call.full)
+    out.write_title("Task")
+    write_text(out, run["goal"], full=call.full)
+    if run.get("input") is not None:
+        out.write_title("Input")
+        write_text(out, json.dumps(run["input"], ensure_ascii=False, indent=2), full=call.full)
+    out.write_title("Timeline")
+    _Timeline(out, run, steps, call_by_step, full=call.full).write()
+    _write_usage(out, run, extra_calls)
+    _write_approvals(out, approvals)
+    if run["report"]:
+        out.write_title("Report")
+        write_text(out, run["report"], full=True)
+    if run["deliveries"]:
+        out.write_title("Deliveries")
+        for delivery in reversed(run["deliveries"]):
+            out.write_line(f"  {format_delivery(out, delivery)}")
+    return DONE
+
+
+def match_model_calls(
+    steps: Sequence[Mapping[str, Any]], model_calls: Sequence[Mapping[str, Any]]
+) -> tuple[dict[int, Mapping[str, Any]], list[Mapping[str, Any]]]:
+    """Return the call behind each answer of a model, by the number of its step, and all others.
+
+    The others were not answered, or belong to what a run does besides its loop: choosing skills,
+    summing up, sub-agents.
+    """
+    call_by_step: dict[int, Mapping[str, Any]] = {}
+    others = list(model_calls)
+    for step in steps:
+        if step["kind"] != "llm":
+            continue
+        usage = step["body"].get("usage") or {}
+        for index, call in enumerate(others):
+            if call["outcome"] == "answered" and all(
+                call["usage"].get(key, 0) == usage[key] for key in usage
+            ):
+                call_by_step[step["seq"]] = others.pop(index)
+                break
+    return call_by_step, others
+
+
+def prompt_sections(body: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield the name and text of each section of the prompt that a run kept."""
+    system, start = str(body.get("system", "")), 0
+    for name, length in (body.get("sections") or {"system": len(system)}).items():
+        yield name, system[start : start + length]
+        start += length + 2  # a blank line stands between sections
+
+
+def describe_model(run: Mapping[str, Any]) -> str:
+    """Return `provider / model`, or the one of them that there is."""
+    return " / ".join(name for name in (run["provider"], run["model"]) if name not in ("", "none"))
+
+
+def _write_head(out: OutputStream, run: Mapping[str, Any]) -> None:
+    out.write_line(f"{out.sign(run['status'])} {out.paint(run['routine'], BOLD)}  run {run['id']}")
+    status = humanize(run["status"])
+    if run["cancel"] and not run["ended"]:
+        status += ", being cancelled"
+    if run["silent"]:
+        status += ", with nothing to report"
+    if run["position"]:
+        status += f", {pluralize(run['position'], 'run')} before it"
+    if run["detail"]:
+        status += f": {run['detail']}"
+    lines = [
+        ("status", status),
+        ("slot", f"{format_instant(run['slot'])}, trigger {humanize(run['trigger'])}"),
+    ]
+    if run["started"]:
+        lines.append(("started", format_instant(run["started"])))
+    if run["ended"]:
+        seconds = run["active"]
+        if not seconds:
+            begin = parse_instant(run["started"] or run["ended"])
+            seconds = (parse_instant(run["ended"]) - begin).total_seconds()
+        lines.append(
+            ("ended", f"{format_instant(run['ended'])}, {format_duration(seconds)} of work")
+        )
+    if run["attempt"] > 1:
+        lines.append(("attempts", str(run["attempt"])))
+    if run["model"] or run["provider"]:
+        lines.append(("model", describe_model(run)))
+    if level := run.get("sandbox"):
+        lines.append(("sandbox", SANDBOX_LEVELS.get(level, level)))
+    if taint := run.get("taint"):
+        reason = RUN_TAINTS.get(taint, "it has read what strangers wrote")
+        lines.append(("taint", f"{taint}: {reason}"))
+    if run["not_before"]:
+        lines.append(("goes on", format_instant(run["not_before"])))
+    if run["event"]:
+        lines.append(("event", run["event"]))
+    for name, text in lines:
+        out.write_line(f"  {name:<9} {out.sanitize(text)}")
+
+
+def _write_prompt(out: OutputStream, body: Mapping[str, Any], *, full: bool) -> None:
+    system = str(body.get("system", ""))
+    out.write_title(f"Prompt, about {len(system) // CHARACTERS_PER_TOKEN} tokens")
+    for name, text in prompt_sections(body):
+        length = out.paint(f"{len(text):>7} characters", DIM)
+        out.write_line(f"  {out.sanitize(name):<12} {length}")
+        if full:
+            write_text(out, text, full=True, indent="    ")
+    functions = [str(function["name"]) for function in body.get("functions") or ()]
+    skills = (body.get("route") or {}).get("skills") or ()
+    for name, values in (("offered", functions), ("skills", skills)):
+        if values:
+            out.write_line(f"  {name:<12} {out.sanitize(', '.join(values))}")
+
+
+class _Timeline:
+    """The steps of a run in order, each with its offset from the start."""
+
+    def __init__(
+        self,
+        out: OutputStream,
+        run: Mapping[str, Any],
+        steps: Sequence[Mapping[str, Any]],
+        call_by_step: Mapping[int, Mapping[str, Any]],
+        *,
+        full: bool,
+    ) -> None:
+        self.out = out
+        self.begin: datetime | None = parse_instant(run["started"]) if run["started"] else None
+        self.steps = steps
+        self.call_by_step = call_by_step
+        self.full = full
+
+    def write(self) -> None:
+        if not self.steps:
+            self.out.write_line("  nothing yet")
+        calls = {step["call"]: step["body"] for step in self.steps if step["kind"] == "call"}
+        finished_calls = {step["call"] for step in self.steps if step["kind"] == "result"}
+        for step in self.steps:
+            body = step["body"]
+            match step["kind"]:
+                case "result":
+                    self._write_result(step, calls.get(step["call"]) or {})
+                case "call" if step["call"] not in finished_calls:
+                    call = self._describe_call(step, body)
+                    self._write_entry(step, f"{self.out.sign('running')} {call}  no result yet")
+                    self._write_verdict(body)
+                case "llm":
+                    self._write_answer(step)
+                case "failover":
+                    text = (
+                        f"{body.get('from')} gave no answer, {body.get('to')} is asked: "
+                        f"{body.get('reason', '')}"
+                    )
+                    text = self.out.sanitize(one_line(text))
+                    self._write_entry(step, f"{self.out.sign('warn')} {text}")
+                case "message" if body.get("source") not in (None, "goal"):
+                    source = MESSAGE_SOURCES.get(body["source"], body["source"])
+                    self._write_entry(step, f"{self.out.sign('ok')} {source}")
+                    self._write_text(body.get("text") or "")
+
+    def _write_entry(self, step: Mapping[str, Any], text: str) -> None:
+        offset = ""
+        if self.begin and step["at"]:
+            seconds = (parse_instant(step["at"]) - self.begin).total_seconds()
+            offset = f"+{format_duration(seconds)}"
+        self.out.write_line(f"  {self.out.paint(f'{offset:>9}', DIM)} {text}".rstrip())
+
+    def _write_text(self, text: str) -> None:
+        write_text(self.out, text, full=self.full, indent=STEP_INDENT)
+
+    def _write_result(self, step: Mapping[str, Any], call: Mapping[str, Any]) -> None:
+        out, body = self.out, step["body"]
+        text = (
+            f"{out.sign('ok' if body['ok'] else 'fail')} {self._describe_call(step, call or body)}"
+        )
+        # 0 seconds: it was not run
+        duration = format_duration(body["seconds"]) if body.get("seconds") else ""
+        text += f"  {out.paint(duration, DIM)}"
+        if taint := body.get("taint"):
+            text += out.paint(f"  {RESULT_TAINTS.get(taint, taint)}", YELLOW)
+        self._write_entry(step, text)
+        if self.full and call.get("arguments"):
+            self._write_text(json.dumps(call["arguments"], ensure_ascii=False, indent=2))
+        self._write_verdict(call)
+        self._write_text(str(body["text"]))
+
+    def _write_answer(self, step: Mapping[str, Any]) -> None:
+        out, body = self.out, step["body"]
+        usage = body.get("usage") or {}
+        cached = f" ({usage['cache_read']:,} cached)" if usage.get("cache_read") else ""
+        tokens = f"{usage.get('input', 0):,} in{cached}, {usage.get('output', 0):,} out"
+        usd = self.call_by_step.get(step["seq"], {}).get("usd")
+        if usd is not None:
+            tokens += f", ${usd:.4f}"
+        model = body.get("model") if body.get("model") != "none" else "no model"
+        text = f"{out.sign('ok')} {model or 'model'} answered"
+        if body.get("calls"):
+            text += f", asks for {pluralize(len(body['calls']), 'call')}"
+        duration = format_duration(body.get("seconds") or 0)
+        self._write_entry(step, f"{text}  {out.paint(f'{duration}, {tokens}', DIM)}")
+        if self.full and body.get("reasoning"):
+            out.write_line(STEP_INDENT + out.paint("thinking:", DIM))
+            write_text(out, body["reasoning"], full=True, indent=f"{STEP_INDENT}  ")
+        self._write_text(body.get("content") or "")
+
+    def _describe_call(self, step: Mapping[str, Any], call: Mapping[str, Any]) -> str:
+        """Return the tool and arguments of a call, with the name of the gathered fact or gate."""
+        text = f"{call['tool']} {summarize_arguments(call.get('arguments') or {})}".strip()
+        name = str(step["call"] or "")
+        if name.startswith(("gather.", "gate.")):
+            text = f"{name.removeprefix('gather.')}: {text}"
+        text = one_line(self.out.sanitize(text))
+        return self.out.truncate(text, self.out.width - 30) if self.out.width else text
+
+    def _write_verdict(self, call: Mapping[str, Any]) -> None:
+        verdict = call.get("verdict")
+        if not verdict:
+            return
+        text = f"{VERDICT_EFFECTS.get(verdict['effect'], verdict['effect'])} by {verdict['rule']}"
+        if verdict.get("reason"):
+            text += f": {verdict['reason']}"
+        self.out.write_line(STEP_INDENT + self.out.paint(self.out.sanitize(one_line(text)), DIM))
+
+
+def _write_usage(
+    out: OutputStream, run: Mapping[str, Any], extra_calls: Sequence[Mapping[str, Any]]
+) -> None:
+    usage = run["usage"]
+    if not usage["input"] and not usage["output"] and not extra_calls:
+        return
+    out.write_title("Usage")
+    cached = f", {usage['cache_read']:,} of them from the cache" if usage["cache_read"] else ""
+    reasoning = f", {usage['reasoning']:,} of them reasoning" if usage["reasoning"] else ""
+    iterations = pluralize(run["iterations"], "iteration")
+    out.write_line(f"  {usage['input']:,} tokens in{cached}")
+    out.write_line(f"  {usage['output']:,} tokens out{reasoning}, in {iterations}")
+    if run.get("usd") is not None:
+        out.write_line(f"  ${run['usd']:.4f}")
+    for call in extra_calls:
+        outcome = EXTRA_CALL_OUTCOMES.get(call["outcome"], call["outcome"])
+        text = out.sanitize(f"{call['provider']} / {call['model']}: {outcome}")
+        tokens = f"{call['usage']['input']:,} in, {call['usage']['output']:,} out"
+        if call["usd"] is not None:
+            tokens += f", ${call['usd']:.4f}"
+        out.write_line(f"  {text}  {out.paint(tokens, DIM)}")
+
+
+def _write_approvals(out: OutputStream, approvals: Sequence[Mapping[str, Any]]) -> None:
+    if not approvals:
+        return
+    out.write_title("Approvals")
+    for approval in reversed(approvals):
+        state = approval["status"]
+        if approval["by"]:
+            state += f" by {approval['by']}"
+        action = one_line(out.sanitize(f"{approval['tool']} {approval['what']}"))
+        line = (
+            f"{out.sign(APPROVAL_SIGNS.get(approval['status'], ''))} {short_id(approval['id'])} "
+            f"{out.sanitize(state)}: {action}"
+        )
+        out.write_line(f"  {out.truncate(line, out.width - 2) if out.width else line}")
+        if approval["decided"]:
+            time = f"answered {format_instant(approval['decided'])}"
+        else:
+            time = f"asked {format_instant(approval['created'])}"
+        out.write_line(out.paint(f"      {time}, by {out.sanitize(approval['rule'])}", DIM))
+
+
+def write_text(out: OutputStream, text: str, *, full: bool, indent: str = "  ") -> None:
+    """Write a text, or without `full` its first lines, cut to the width of the terminal."""
+    lines = out.sanitize(text.strip()).splitlines()
+    shown_lines = lines if full else lines[:MAX_FOLDED_LINES]
+    for line in shown_lines:
+        if not full and out.width is not None:
+            line = out.truncate(line, out.width - display_width(indent))
+        out.write_line(f"{indent}{line}".rstrip())
+    hidden_count = len(lines) - len(shown_lines)
+    if hidden_count:
+        text = f"… {pluralize(hidden_count, 'more line')} (--full shows them)"
+        out.write_line(indent + out.paint(text, DIM))

@@ -1,0 +1,22 @@
+"""`agentctl reload`: let the daemon read config, policy and routines again."""
+
+from __future__ import annotations
+
+from daemon.cli.call import DONE, NOT_SUCCEEDED, Call
+from daemon.cli.render import RED
+
+
+def reload(call: Call) -> int:
+    """Read config, policy and routines again; show what has changed, and what is wrong."""
+    answer = call.request("POST", "/v1/reload")
+    if answer is None:
+        return DONE
+    changes = [
+        f"{kind} {', '.join(answer[kind])}"
+        for kind in ("added", "changed", "removed")
+        if answer[kind]
+    ]
+    call.out.write_line("; ".join(changes) if changes else "nothing has changed")
+    for fault in answer["faults"]:
+        call.err.write_line(call.err.paint(call.err.sanitize(fault["text"]), RED))
+    return NOT_SUCCEEDED if answer["faults"] else DONE

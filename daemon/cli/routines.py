@@ -1,0 +1,153 @@
+"""`agentctl list`, `show`, `rename`, `adopt` and `remove`: the routines."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from daemon.cli.call import DONE, NEW_ROUTINE_COMMAND, Call, quote
+from daemon.cli.render import (
+    BOLD,
+    RED,
+    YELLOW,
+    definition_lines,
+    format_instant,
+    local_now,
+    short_id,
+)
+from daemon.cli.runs import describe_outcome, status_with_delivery
+
+
+def list_routines(call: Call) -> int:
+    """List every routine: when it runs, how it last went."""
+    routines = call.request_items("/v1/routines?limit=200")
+    if call.json:
+        return call.print_json({"items": routines, "next": None})
+    out = call.out
+    if not routines:
+        out.write_line(
+            "There are no routines yet. One TOML file each, beside config.toml in routines/: "
+            f"{NEW_ROUTINE_COMMAND} writes one."
+        )
+        return DONE
+    now = local_now()
+    rows = [_routine_row(routine, now) for routine in routines]
+    out.write_table(["", "ROUTINE", "LAST RUN", "NEXT", "WHEN"], rows)
+    for routine in routines:
+        name = routine["name"]
+        for fault in routine["faults"]:
+            out.write_line(out.paint(out.sanitize(fault["text"]), RED))
+        if routine["state"] == "held":
+            text = f"{name} is held back until a rehearsal was approved: agentctl rehearse {name}"
+            out.write_line(out.paint(out.sanitize(text), YELLOW))
+        if routine["paused_why"]:
+            text = (
+                f"{name} is paused: {routine['paused_why']}; agentctl resume {name} lets it go on"
+            )
+            out.write_line(out.paint(out.sanitize(text), YELLOW))
+    return DONE
+
+
+def _routine_row(routine: Mapping[str, Any], now: datetime) -> tuple[str, ...]:
+    last_run, state = routine["last"], routine["state"]
+    if last_run:
+        status = status_with_delivery(last_run)
+        outcome = describe_outcome({**last_run, "headline": ""}, now)
+    else:
+        status = outcome = "never"
+    if routine["paused_until"]:
+        next_start = f"paused until {format_instant(routine['paused_until'], now)}"
+    elif state != "on":
+        next_start = state
+    else:
+        never = "by hand" if routine["by_hand"] else "on its event"
+        next_start = format_instant(routine["next"], now, never=never)
+    schedule = routine["words"]
+    if routine["made_by"]:
+        schedule += f"; made by {routine['made_by']}"
+    return (
+        state if state == "invalid" else status,
+        routine["name"],
+        outcome,
+        next_start,
+        schedule,
+    )
+
+
+def show_routine(call: Call) -> int:
+    """Show one routine in full."""
+    routine = call.request("GET", f"/v1/routines/{quote(call.routine)}")
+    if routine is None:
+        return DONE
+    out, now = call.out, local_now()
+    out.write_line(
+        f"{out.paint(routine['name'], BOLD)}  {out.sanitize(routine['description'])}".rstrip()
+    )
+    pause = describe_pause(routine["paused_until"], routine["paused_why"], now)
+    state = {
+        "on": "",
+        "paused": f", paused {pause}",
+        "disabled": ", disabled in its file",
+        "held": ", held back until a rehearsal was approved",
+    }.get(routine["state"], "")
+    last_run = "never"
+    if run := routine["last"]:
+        last_run = f"{describe_outcome(run, now)}, run {short_id(run['id'])}"
+    for name, text in (
+        ("when", f"{routine['words']}{state}" if routine["words"] else ""),
+        ("next", ", ".join(format_instant(start, now) for start in routine["fires"])),
+        ("last", last_run),
+        ("file", routine["path"]),
+    ):
+        if text:
+            out.write_line(f"  {name:<5} {out.sanitize(text)}")
+    for fault in routine["faults"]:
+        out.write_line(out.paint(f"  {out.sanitize(fault['text'])}", RED))
+    if routine["definition"]:
+        out.write_title("Definition, defaults included")
+        definition = {
+            key: value
+            for key, value in routine["definition"].items()
+            if key not in ("name", "description")
+        }
+        for text in definition_lines(definition):
+            for line in out.sanitize(text).splitlines():
+                out.write_line(f"  {line}")
+    return DONE
+
+
+def describe_pause(until: str | None, reason: str | None, now: datetime) -> str:
+    """Return until when and why a routine is paused."""
+    text = f"until {format_instant(until, now)}" if until else "until it is resumed"
+    return f"{text}: {reason}" if reason else text
+
+
+def rename_routine(call: Call) -> int:
+    """Give a routine another name; on stderr, name the routines that still wait for the old one."""
+    answer = call.request("POST", f"/v1/routines/{quote(call.routine)}/rename", {"to": call.to})
+    if answer is None:
+        return DONE
+    call.out.write_line(f"{call.routine} is {answer['routine']['name']} now, its history too")
+    for name in answer["named_by"]:
+        text = f'{name} still says after = ["{call.routine}"]: change that too'
+        call.err.write_line(call.err.paint(text, YELLOW))
+    return DONE
+
+
+def adopt_routine(call: Call) -> int:
+    """Make a routine the user's own that an agent made."""
+    routine = call.request("POST", f"/v1/routines/{quote(call.routine)}/adopt")
+    if routine is not None:
+        call.out.write_line(f"{routine['name']} is yours now: {routine['path']}")
+    return DONE
+
+
+def remove_routine(call: Call) -> int:
+    """Remove a routine that an agent made."""
+    answer = call.request("POST", f"/v1/routines/{quote(call.routine)}/remove")
+    if answer is not None:
+        call.out.write_line(
+            f"{call.routine} is gone; what its runs left stays: agentctl runs {call.routine}"
+        )
+    return DONE

@@ -1,0 +1,159 @@
+"""`agentctl status`: how the daemon is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from daemon.cli.call import DONE, NEW_ROUTINE_COMMAND, Call
+from daemon.cli.render import (
+    RED,
+    format_bytes,
+    format_duration,
+    format_instant,
+    humanize,
+    local_now,
+    parse_instant,
+    pluralize,
+    short_id,
+)
+from daemon.cli.routines import describe_pause
+
+
+def show_status(call: Call) -> int:
+    """Show how the daemon is, and what is wrong, runs or comes next."""
+    status = call.request("GET", "/v1/status")
+    if status is None:
+        return DONE
+    out, now = call.out, local_now()
+    out.write_line(
+        f"agentd {status['version']} is up since {format_instant(status['started'], now)}, "
+        f"process {status['pid']}"
+    )
+    counts = status["counts"]
+    for name, text in (
+        ("config", status["config"] or "none"),
+        ("state", f"{status['state']} ({format_bytes(counts.get('bytes', 0))})"),
+        ("socket", status["socket"]),
+        ("log", status["log"] or "none"),
+        ("zone", status["zone"]),
+        ("provider", _describe_provider(status.get("provider"))),
+        ("sandbox", _describe_sandbox(status.get("sandbox"))),
+        ("routines", _describe_routines(status["routines"])),
+        ("runs", _join_counts(counts.get("runs"))),
+        ("deliveries", _join_counts(counts.get("deliveries"))),
+    ):
+        out.write_line(f"  {name:<11} {out.sanitize(text)}")
+    if status["fault"]:
+        out.write_title("The last reload changed nothing, as there are faults")
+        for line in status["fault"].splitlines():
+            out.write_line(out.paint(f"  {out.sanitize(line)}", RED))
+    if status["incidents"]:
+        from daemon.cli.incidents import describe_incident
+
+        out.write_title("Trouble")
+        rows = [
+            (f"  {incident['id']}  {incident['subject']}", describe_incident(incident, now))
+            for incident in status["incidents"]
+        ]
+        out.write_table(["", ""], rows, signs=False)
+    if status["workers"]:
+        out.write_title("Who lives runs")
+        workers = [_worker_row(worker, now) for worker in status["workers"]]
+        out.write_table(["", "", ""], workers, signs=False)
+    if status["paused"]:
+        out.write_title("Paused")
+        rows = [
+            (f"  {pause['routine']}", describe_pause(pause["until"], pause["why"], now))
+            for pause in status["paused"]
+        ]
+        out.write_table(["", ""], rows, signs=False)
+    if status["active"]:
+        out.write_title("Under way")
+        runs = [_active_run_row(run, now, status["waiting"]) for run in status["active"]]
+        out.write_table(["", "", ""], runs)
+        stranded = status.get("stranded", {})
+        for run in status["active"]:
+            if reason := stranded.get(run["id"]):
+                text = f"  {out.sanitize(run['routine'])}  {short_id(run['id'])} "
+                out.write_line(out.paint(text + out.sanitize(reason), RED))
+    if status["next"]:
+        out.write_title("Next")
+        rows = [
+            (f"  {start['routine']}", format_instant(start["at"], now)) for start in status["next"]
+        ]
+        out.write_table(["", ""], rows, signs=False)
+    return DONE
+
+
+def _describe_provider(name: str | None) -> str:
+    if name == "offline":
+        return (
+            "offline: no model is asked, reports are the gathered facts; config.toml names one: "
+            "provider"
+        )
+    return name or "not told"
+
+
+def _describe_sandbox(level: str | None) -> str:
+    if not level:
+        return "being tried"
+    from daemon.cli.inspect import SANDBOX_LEVELS
+
+    return SANDBOX_LEVELS.get(level, level)
+
+
+def _describe_routines(counts: Mapping[str, int]) -> str:
+    states = {humanize(state): count for state, count in counts.items() if state != "kept"}
+    if any(states.values()):
+        text = _join_counts(states)
+    else:
+        text = f"none; {NEW_ROUTINE_COMMAND} writes one"
+    if kept := counts.get("kept", 0):
+        text += f"; {kept} of them by what the file said before it broke: agentctl list"
+    return text
+
+
+def _join_counts(counts: Mapping[str, int] | None) -> str:
+    parts = [f"{count} {humanize(name)}" for name, count in (counts or {}).items() if count]
+    return ", ".join(parts) or "none"
+
+
+def _worker_row(worker: Mapping[str, Any], now: datetime) -> tuple[str, str, str]:
+    """Return one process of the cluster: what it is, its load, and its latest heartbeat."""
+    if worker["capacity"]:
+        load = f"{worker['running']} of {worker['capacity']} runs"
+    else:
+        load = "lives none itself"
+    if worker["leads"]:
+        load += ", sends the reports"
+    return (
+        f"  {worker['kind']} {worker['host']}:{worker['pid']}",
+        load,
+        f"heard {format_instant(worker['seen'], now)}, version {worker['version']}",
+    )
+
+
+def _active_run_row(
+    run: Mapping[str, Any], now: datetime, waiting: Mapping[str, int]
+) -> tuple[str, str, str]:
+    """Return a run under way; `waiting` has how many runs are before each that is queued."""
+    if run["id"] in waiting:
+        runs_before = waiting[run["id"]]
+        since = f"with {pluralize(runs_before, 'run')} before it"
+        if not runs_before:
+            since = "and first in line"
+    elif run.get("not_before"):
+        since = f"until {format_instant(run['not_before'], now)}"
+    elif not run["started"]:
+        since = "not started yet"
+    elif parse_instant(run["started"]) > now:
+        since = "since before the clock was set back"
+    else:
+        since = f"for {format_duration((now - parse_instant(run['started'])).total_seconds())}"
+    return (
+        run["status"],
+        f"{run['routine']}  {short_id(run['id'])}",
+        f"{humanize(run['status'])} {since}",
+    )
