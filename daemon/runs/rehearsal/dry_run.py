@@ -145,8 +145,5 @@ def _json(value: object) -> str:
 
 
 def _cut(text: str) -> str:
-    return (
-        text
-        if len(text) <= MAX_TEXT_CHARACTERS
-        else f"{text[:MAX_TEXT_CHARACTERS]}\n[… {len(text) - MAX_TEXT_CHARACTERS} more characters …]"
-    )
+    more = len(text) - MAX_TEXT_CHARACTERS
+    return text if more <= 0 else f"{text[:MAX_TEXT_CHARACTERS]}\n[… {more} more characters …]"
