@@ -21,21 +21,17 @@ def register(
     sandbox: Confining = unconfined,
     zone: str | None = None,
 ) -> None:
-    """Offer the tool; `policy` and `sandbox` return those in force, `zone` is the time zone that
-    programs see.
-    """
+    """Offer the tool; `policy` and `sandbox` return those in force, `zone` is the time zone that programs see."""  # noqa: E501
 
     async def shell(command: str, *, context: ToolContext) -> str:
-        """Run a command line and return what it puts out.
-
-        There is no shell: a line is plain words, '…' or "…" (no $, no backticks), * and ? for file
-        names, joined by | && || ; or a newline, with >/dev/null, 2>/dev/null, 2>&1 and < FILE.
-        Every line starts in the workspace and knows nothing of earlier ones. What the policy does
-        not name is refused, with the reason.
+        """Run a command line and return what it puts out. There is no shell: a line is plain words, '…' or "…" (no
+        $, no backticks), * and ? for file names, joined by | && || ; or a newline, with >/dev/null, 2>/dev/null, 2>&1
+        and < FILE. Every line starts in the workspace and knows nothing of earlier ones. What the policy does not name
+        is refused, with the reason.
 
         Args:
             command: For example: df -h && journalctl -p err --since yesterday | tail -n 20
-        """
+        """  # noqa: E501
         call = {"command": command}
         return told(
             await run_call(
