@@ -23,7 +23,7 @@ from daemon.cli.render import (
     parse_instant,
     short_id,
 )
-from daemon.cli.top import MAX_ROWS, Monitor, describe_spending
+from daemon.cli.top_monitor import MAX_ROWS, Monitor, describe_spending
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

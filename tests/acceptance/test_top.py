@@ -12,7 +12,7 @@ import termios
 
 import pytest
 
-from daemon.cli.top import describe_spending
+from daemon.cli.top_monitor import describe_spending
 
 
 class Terminal:
