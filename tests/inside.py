@@ -84,7 +84,7 @@ class Daemon:
     async def run(self, name: str) -> Run:
         """Run a routine to its end."""
         run = await self.app.engine.trigger(name, event=new_id())
-        while (run := await self.app.journal.get(run.id)).status in ("queued", "running"):
+        while (run := await self.app.journal.runs.get(run.id)).status in ("queued", "running"):
             lived = self.app.executor.running.get(run.id)
             assert lived, f"run {run.status}: {run.detail}"
             await lived

@@ -26,7 +26,7 @@ def told(outcome: ReplayResult) -> str:
 async def all_identical(app) -> int:
     """Play every run of a daemon's journal again; return how many there were."""
     workspace = str(app.config.workspace_path(app.place.state))
-    runs = await app.journal.runs(limit=1000)
+    runs = await app.journal.runs.find(limit=1000)
     for run in runs:
         cassette = await recorded(
             app.journal, run.id, workspace=workspace, language=app.config.agent.language
@@ -43,7 +43,7 @@ async def all_identical_at(state, config) -> int:
     if not (state / "agentd.db").is_file():
         return 0
     journal = journal_at(state)
-    runs = await journal.runs(limit=1000)
+    runs = await journal.runs.find(limit=1000)
     language = language_of(config)
     for run in runs:
         try:

@@ -162,14 +162,16 @@ async def obey(
             model.enqueue({"tool_calls": [_call(POST, world), _call(STEAL, world)]}, "Helped.")
     model.enqueue(loot)
     run = await app.engine.trigger("reader", event=new_id())
-    while not (run := await app.journal.get(run.id)).status.ended:
+    while not (run := await app.journal.runs.get(run.id)).status.ended:
         if run.status is Status.WAITING:
-            for asked in await app.journal.approvals(run=run.id, status=ApprovalStatus.PENDING):
+            for asked in await app.journal.approvals.find(
+                run=run.id, status=ApprovalStatus.PENDING
+            ):
                 await app.approvals.reject(asked.id, by="uid 1000")
             continue
         lived = app.executor.running.get(run.id)
         await (lived or asyncio.sleep(0))
-    steps = await app.journal.steps(run.id)
+    steps = await app.journal.runs.get_steps(run.id)
     return run, [step.body["text"] for step in steps if step.kind is StepKind.RESULT]
 
 
@@ -196,7 +198,7 @@ async def test_nothing_leaves_but_the_report_and_nothing_changes_outside(tmp_pat
             assert stranger.posts == [], f"{kind}: something was sent to a stranger"
         await app.outbox.flush()
         assert {item.key: item.content for item in await app.memory.items(limit=1000)} == kept
-        assert (await app.journal.prove_audit()).broken is None
+        assert (await app.journal.audit.prove()).broken is None
         reports = [post.body.decode() for post in home.posts]
     assert len(reports) == len(ATTACKS)
     for text in [*reports, *(path.read_text() for path in (world.workspace / "reports").iterdir())]:

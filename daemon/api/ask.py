@@ -40,7 +40,7 @@ async def tell(api: ApiContext, *, id: str, text: str, event: str | None = None)
     """Tell a run something: at its next iteration, or in a new run that knows of it if it has
     ended.
     """
-    run = await api.journal.get(id)
+    run = await api.journal.runs.get(id)
     return await _view(api, await _talk(api).tell(run, text, event=event or new_id()))
 
 
@@ -51,8 +51,8 @@ def _talk(api: ApiContext) -> Conversations:
 
 
 async def _view(api: ApiContext, said: RoutedMessage) -> SaidView:
-    run = await api.journal.get(said.run.id)
-    deliveries = await api.journal.deliveries(run=run.id) if run.status.ended else ()
+    run = await api.journal.runs.get(said.run.id)
+    deliveries = await api.journal.outbox.find(run=run.id) if run.status.ended else ()
     view = run_view(run, deliveries, api.executor.queue_position(run.id))
     return SaidView(**view, new=said.new)
 

@@ -12,11 +12,11 @@ from daemon.runs.events import begin_of, end_of, of_step, waiting_of
 if TYPE_CHECKING:
     from daemon.models import Json
     from daemon.runs.events import Events
-    from daemon.store.journal import Journal
+    from daemon.store.runs import RunRepository
 
 
 async def watch(
-    run_id: str, journal: Journal, events: Events, *, after: int = -1
+    run_id: str, runs: RunRepository, events: Events, *, after: int = -1
 ) -> AsyncIterator[Json]:
     """Tell what has happened in the run since step `after`, then what happens, until it has ended.
 
@@ -32,13 +32,13 @@ async def watch(
             # what the bus drops from here on is read again; what it dropped before is read now
             live.missed = False
             # the row before the steps: if it has ended, then all of its steps are there
-            run = await journal.get(run_id)
+            run = await runs.get(run_id)
             if run.started and not begun:
                 begun = True
                 yield begin_of(run)
             # a row that has not begun has nothing to tell, even if steps have followed it by now:
             # they will ring
-            for step in await journal.steps(run_id) if begun else ():
+            for step in await runs.get_steps(run_id) if begun else ():
                 if step.seq > told:
                     told = step.seq
                     if event := of_step(run, step):

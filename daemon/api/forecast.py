@@ -25,7 +25,9 @@ async def show_forecast(api: ApiContext, *, days: Days = 30) -> ForecastView:
     async for name in by_and_by(sorted(api.engine.routines)):
         fires = api.engine.next_fires(name, _MOST)
         starts[name] = [moment for moment in fires if moment <= until]
-    took = await api.journal.took([name for name, moments in starts.items() if moments])
+    took = await api.journal.history.get_usage_of_runs(
+        [name for name, moments in starts.items() if moments]
+    )
     history = {
         name: [
             Took(tokens=tokens, seconds=seconds, dollars=dollars)

@@ -35,7 +35,7 @@ async def list_incidents(
     cursor: Offset = 0,
 ) -> Page[IncidentView]:
     """List what is wrong now, the latest first; with `all` = 1 also what is over."""
-    found = await api.journal.incidents(closed=bool(all), limit=cursor + limit + 1)
+    found = await api.journal.incidents.find(closed=bool(all), limit=cursor + limit + 1)
     items = [incident_view(each) for each in found[cursor : cursor + limit]]
     return Page(items=items, next=str(cursor + limit) if len(found) > cursor + limit else None)
 
@@ -49,7 +49,7 @@ async def acknowledge(api: ApiContext, *, id: Offset) -> IncidentView:  # noqa: 
         *(f"approval for {name}" for name in api.engine.routines),
         "database",
     ]
-    return incident_view(await api.journal.acknowledge(id, known=known))
+    return incident_view(await api.journal.incidents.acknowledge(id, known=known))
 
 
 ROUTES: tuple[tuple[str, str, Callable[..., Any]], ...] = (

@@ -35,7 +35,7 @@ async def metrics_text(api: ApiContext) -> str:
     from collections import Counter
     from datetime import datetime
 
-    measured = await api.journal.measure()
+    measured = await api.journal.history.measure()
     found = JournalMetrics(
         version=api.version,
         started=datetime.fromisoformat(api.process()["started"]).timestamp(),

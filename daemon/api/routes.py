@@ -86,7 +86,7 @@ async def show_status(api: ApiContext) -> StatusView:
     """Tell how the daemon is: where it lives, what it counts, what runs and what is next."""
     states = {name: state_of(api, name) for name in names_of(api)}
     counted = Counter(states.values())
-    active = await api.journal.active()
+    active = await api.journal.runs.find_active()
     return StatusView(
         **api.process(),
         version=api.version,
@@ -99,13 +99,13 @@ async def show_status(api: ApiContext) -> StatusView:
             invalid=counted["invalid"],
             kept=sum(name in api.engine.routines for name in api.engine.faults),
         ),
-        counts=await api.journal.counts(),
+        counts=await api.journal.history.count(),
         next=(await starts(api, names_of(api), FIRES_SHOWN, None, None))["items"],
         active=[run_brief(run, None) for run in active],
         waiting=dict(api.executor.positions()),
         stranded=dict(await api.waits_for(active)) if api.waits_for else {},
         incidents=(await incidents.list_incidents(api))["items"],
-        workers=[worker_view(each) for each in await api.journal.workers()],
+        workers=[worker_view(each) for each in await api.journal.workers.find()],
         paused=[
             paused_view(api.engine.states[name])
             for name, state in states.items()
@@ -119,7 +119,7 @@ async def list_routines(
 ) -> Page[RoutineView]:
     """List the routines by name: when each runs, when it is next due, how it last went."""
     names, following = _part(names_of(api), limit, cursor)
-    last = await api.journal.last_runs()
+    last = await api.journal.runs.get_last_by_routine()
     words = await _delivery_words(api, [last[name] for name in names if name in last])
     views = [_routine_view(api, name, last.get(name), words) async for name in by_and_by(names)]
     return Page(items=views, next=following)
@@ -128,7 +128,7 @@ async def list_routines(
 async def show_routine(api: ApiContext, *, name: str) -> RoutineDetail:
     """Show one routine: its definition, its next starts, its last run, its faults."""
     check_known(api, name)
-    runs = await api.journal.runs(name, limit=1)
+    runs = await api.journal.runs.find(name, limit=1)
     words = await _delivery_words(api, runs)
     routine = api.engine.routines.get(name)
     return RoutineDetail(
@@ -147,9 +147,9 @@ async def list_runs(
     cursor: str | None = None,
 ) -> Page[RunBrief]:
     """List runs, newest first."""
-    if routine is not None and not await api.journal.runs(routine, limit=1):
+    if routine is not None and not await api.journal.runs.find(routine, limit=1):
         check_known(api, routine)
-    runs = await api.journal.runs(routine, status=status, limit=limit + 1, before=cursor)
+    runs = await api.journal.runs.find(routine, status=status, limit=limit + 1, before=cursor)
     shown = runs[:limit]
     words = await _delivery_words(api, shown)
     views = [run_brief(run, words.get(run.id)) for run in shown]
@@ -158,7 +158,7 @@ async def list_runs(
 
 async def show_run(api: ApiContext, *, id: str) -> RunView:  # noqa: A002 - the name in the path
     """Show one run; the beginning or the end of its id (4 characters) is enough."""
-    return await _view(api, await api.journal.get(id))
+    return await _view(api, await api.journal.runs.get(id))
 
 
 async def list_steps(
@@ -169,8 +169,8 @@ async def list_steps(
     cursor: str | None = None,
 ) -> Page[StepView]:
     """List what a run did, in order."""
-    run = await api.journal.get(id)
-    steps = {f"{step.seq:09}": step for step in await api.journal.steps(run.id)}
+    run = await api.journal.runs.get(id)
+    steps = {f"{step.seq:09}": step for step in await api.journal.runs.get_steps(run.id)}
     shown, following = _part(list(steps), limit, cursor)
     return Page(items=[step_view(steps[number]) for number in shown], next=following)
 
@@ -179,8 +179,8 @@ async def follow_run(api: ApiContext, *, id: str, after: int = -1) -> AsyncItera
     """Stream what happens in a run, from its first event to its last; `after` is the id of the last
     event seen.
     """
-    run = await api.journal.get(id)
-    return watch(run.id, api.journal, api.events, after=after)
+    run = await api.journal.runs.get(id)
+    return watch(run.id, api.journal.runs, api.events, after=after)
 
 
 async def start_run(api: ApiContext, *, name: str, event: str | None = None) -> RunView:
@@ -242,7 +242,7 @@ async def resume_routine(api: ApiContext, *, name: str) -> RoutineDetail:
 
 async def resume_all(api: ApiContext) -> ResumedView:
     """Let every paused routine go on, as after a restore."""
-    await api.journal.let_go()
+    await api.journal.routines.end_hold()
     paused = [name for name, state in api.engine.states.items() if state.paused]
     for name in paused:
         await api.engine.resume(name)
@@ -251,7 +251,7 @@ async def resume_all(api: ApiContext) -> ResumedView:
 
 async def cancel_run(api: ApiContext, *, id: str) -> RunView:  # noqa: A002
     """Cancel a run: at once where it waits, as soon as its tools have stopped where it runs."""
-    run = await api.journal.request_cancel(id)
+    run = await api.journal.runs.request_cancel(id)
     if run.status.ended:
         # nobody lives it, so nobody else will tell those who follow it
         api.events.publish(run.id, end_of(run))
@@ -273,22 +273,22 @@ async def list_deliveries(
     cursor: Offset = 0,
 ) -> Page[DeliveryView]:
     """List deliveries, newest first."""
-    run_id = (await api.journal.get(run)).id if run else None
-    found = await api.journal.deliveries(run=run_id, status=status, limit=cursor + limit + 1)
+    run_id = (await api.journal.runs.get(run)).id if run else None
+    found = await api.journal.outbox.find(run=run_id, status=status, limit=cursor + limit + 1)
     items = [delivery_view(delivery) for delivery in found[cursor : cursor + limit]]
     return Page(items=items, next=_following(found, cursor + limit))
 
 
 async def retry_delivery(api: ApiContext, *, id: Offset) -> DeliveryView:  # noqa: A002
     """Send a delivery again that failed or was withheld, with its full day of patience."""
-    delivery = await api.journal.send_again(id)
+    delivery = await api.journal.outbox.send_again(id)
     api.wake_outbox()
     return delivery_view(delivery)
 
 
 async def drop_delivery(api: ApiContext, *, id: Offset) -> DeliveryView:  # noqa: A002
     """Give a delivery up for good: it is neither sent nor shown as trouble any more."""
-    return delivery_view(await api.journal.drop(id))
+    return delivery_view(await api.journal.outbox.drop(id))
 
 
 async def list_slots(
@@ -300,10 +300,12 @@ async def list_slots(
     cursor: Offset = 0,
 ) -> Page[SlotView]:
     """List what became of each scheduled moment, newest first; of those from `since` on."""
-    if routine is not None and not await api.journal.runs(routine, limit=1):
+    if routine is not None and not await api.journal.runs.find(routine, limit=1):
         check_known(api, routine)
     first = moment("since", since) if since is not None else None
-    found = await api.journal.slots(routine, since=first, now=api.clock(), limit=cursor + limit + 1)
+    found = await api.journal.slots.find(
+        routine, since=first, now=api.clock(), limit=cursor + limit + 1
+    )
     return Page(
         items=[slot_view(slot) for slot in found[cursor : cursor + limit]],
         next=_following(found, cursor + limit),
@@ -317,7 +319,9 @@ async def list_days(api: ApiContext, *, days: Days = 30) -> Page[DayView]:
     zone = ZoneInfo(api.process()["zone"])
     today = api.clock().astimezone(zone).date()
     dates = [today + timedelta(days=place - days + 1) for place in range(days + 1)]
-    found = await api.journal.days([datetime.combine(date, time(), zone) for date in dates])
+    found = await api.journal.history.get_days(
+        [datetime.combine(date, time(), zone) for date in dates]
+    )
     items = [
         DayView(
             routine=each.routine,
@@ -426,13 +430,13 @@ def _routine_view(
 async def _delivery_words(api: ApiContext, runs: Sequence[Run]) -> dict[str, str | None]:
     """Return how the deliveries of these runs stand, by run, in a word."""
     statuses: dict[str, list[DeliveryStatus]] = {run.id: [] for run in runs if run.status.ended}
-    for delivery in await api.journal.deliveries(run=list(statuses), limit=100 * len(statuses)):
+    for delivery in await api.journal.outbox.find(run=list(statuses), limit=100 * len(statuses)):
         statuses[delivery.run].append(delivery.status)
     return {run: in_a_word(found) for run, found in statuses.items()}
 
 
 async def _view(api: ApiContext, run: Run) -> RunView:
-    deliveries = await api.journal.deliveries(run=run.id) if run.status.ended else ()
-    given = await api.journal.input_of(run.id) if run.event is not None else None
-    usd = await api.journal.paid_for(run.id) if run.usage.total else None
+    deliveries = await api.journal.outbox.find(run=run.id) if run.status.ended else ()
+    given = await api.journal.runs.get_input(run.id) if run.event is not None else None
+    usd = await api.journal.spending.get_cost_of_run(run.id) if run.usage.total else None
     return run_view(run, deliveries, api.executor.queue_position(run.id), given, usd=usd)

@@ -60,18 +60,22 @@ async def why(api: ApiContext, *, name: str, at: str | None = None) -> WhyView:
         first = moment("at", at)
     else:
         timed = schedule.cron or schedule.every or schedule.at
-        known = [slot for slot in await journal.slots(name, now=now, limit=20) if slot.first <= now]
+        known = [
+            slot for slot in await journal.slots.find(name, now=now, limit=20) if slot.first <= now
+        ]
         latest = next((slot for slot in known if slot.event is None or not timed), None)
         first = asked_about(schedule, state, now, latest)
     until = first + (
         timedelta(seconds=1) if first.second or first.microsecond else timedelta(minutes=1)
     )
-    rows = await journal.slots_within(name, first, until)
+    rows = await journal.slots.find_within(name, first, until)
     run_id = next((row.run for row in rows if row.run), None)
-    run = await journal.get(run_id) if run_id else None
+    run = await journal.runs.get(run_id) if run_id else None
     waits_for = await api.waits_for([run]) if run and api.waits_for else {}
     after = [
-        row for row in await journal.slots_within(name, until, now, limit=20) if row.event is None
+        row
+        for row in await journal.slots.find_within(name, until, now, limit=20)
+        if row.event is None
     ]
     because = explain(
         Question(

@@ -128,7 +128,7 @@ def _route(told: tuple[str, str, Callable[..., Any]], api: ApiContext) -> Route:
     async def answer(request: Request) -> Response:
         given = await row.read(request)
         if act:
-            await api.journal.remember("operator_seen", api.clock().isoformat())
+            await api.journal.facts.remember("operator_seen", api.clock().isoformat())
         result = await row.handler(api, **given)
         if streaming:
             return StreamingResponse(

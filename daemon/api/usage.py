@@ -98,7 +98,7 @@ async def show_usage(api: ApiContext, *, by: By = By.ROUTINE, days: Days = 30) -
     """
     zone = ZoneInfo(api.process()["zone"])
     since = midnight(api.clock(), zone) - timedelta(days=days - 1)
-    sums = await api.journal.sums(by, since=since, zone=zone)
+    sums = await api.journal.spending.sum_by(by, since=since, zone=zone)
     return SpendingView(
         by=by.value,
         since=iso(since),
@@ -113,7 +113,9 @@ async def list_spent(api: ApiContext, *, days: Weeks = 30) -> Page[DaySumView]:
     zone = ZoneInfo(api.process()["zone"])
     today = api.clock().astimezone(zone).date()
     dates = [today + timedelta(days=place - days + 1) for place in range(days + 1)]
-    found = await api.journal.spent_by_day([datetime.combine(date, time(), zone) for date in dates])
+    found = await api.journal.spending.sum_by_day(
+        [datetime.combine(date, time(), zone) for date in dates]
+    )
     items = [
         DaySumView(**_view(each), day=date.isoformat(), routine=each.key)
         for date, sums in zip(dates, found, strict=False)
@@ -126,8 +128,10 @@ async def list_calls(api: ApiContext, *, id: str) -> Page[CalledView]:  # noqa: 
     """List a run's calls to models in their order, those without an answer too, and what each was
     paid.
     """
-    run = await api.journal.get(id)
-    return Page(items=[_called(each) for each in await api.journal.calls_of(run.id)], next=None)
+    run = await api.journal.runs.get(id)
+    return Page(
+        items=[_called(each) for each in await api.journal.spending.find_calls(run.id)], next=None
+    )
 
 
 def _called(call: Spent) -> CalledView:

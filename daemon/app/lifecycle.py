@@ -69,7 +69,9 @@ async def serve(app: App, announce: Callable[[App], Awaitable[None]]) -> None:
         loaded = await app.definitions(app.config)
         app.tell([fault for error in loaded.faults.values() for fault in error.faults])
         await app.engine.load(loaded)
-        app.executor.hold(run for run in await app.journal.active() if run.status is Status.WAITING)
+        app.executor.hold(
+            run for run in await app.journal.runs.find_active() if run.status is Status.WAITING
+        )
         # what an earlier process left goes first: it has waited longest
         await app.executor.submit_all(await _left_over(app))
         await app.engine.start(loaded)
@@ -140,7 +142,7 @@ async def work(app: App, announce: Callable[[App], Awaitable[None]]) -> None:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stop.set)
         fleet = await app.join("worker")
-        await app.journal.recover(app.owner)
+        await app.journal.runs.recover(app.owner)
         reloads = Reloads(_reload_of(app, notifier), app.definition_folders, app.directory_watcher)
         definition_folders = await reloads.note_files()
         loaded = await app.definitions(app.config)
@@ -231,7 +233,7 @@ def _chores(app: App) -> Iterator[Chore]:
         mirror = Mirror(
             app.memory,
             workspace,
-            app.journal,
+            app.journal.facts,
             clock=app.clock.now,
             directory_watcher=app.directory_watcher,
         )
@@ -397,7 +399,7 @@ async def once(app: App, name: str) -> Run:
         watcher.stop()
         await app.executor.stop(0)
         await asyncio.gather(*moving)
-    return await app.journal.get(run.id)
+    return await app.journal.runs.get(run.id)
 
 
 async def _left_over(app: App) -> list[Run]:
@@ -406,7 +408,7 @@ async def _left_over(app: App) -> list[Run]:
     """
     going_on = []
     await app.talk.open()
-    left = await app.journal.recover(app.owner)
+    left = await app.journal.runs.recover(app.owner)
     if app.shared:
         return left  # others may live, and wait for their turn
     for run in left:
@@ -417,8 +419,8 @@ async def _left_over(app: App) -> list[Run]:
         except DaemonError:
             going_on.append(run)  # `live` ends it and says why
             continue
-        steps = await app.journal.steps(run.id)
-        answers = [asked.decided for asked in await app.journal.approvals(run=run.id)]
+        steps = await app.journal.runs.get_steps(run.id)
+        answers = [asked.decided for asked in await app.journal.approvals.find(run=run.id)]
         alive = max(
             filter(None, (run.created, run.started, steps[-1].at if steps else None, *answers))
         )
@@ -442,7 +444,7 @@ async def _end_of(run: Run, events: AsyncIterator[Json], app: App) -> None:
             async with asyncio.timeout(look):
                 event = await anext(events, None)
         except TimeoutError:
-            status = (await app.journal.get(run.id)).status
+            status = (await app.journal.runs.get(run.id)).status
             if status.ended or status is Status.WAITING:
                 return
             continue

@@ -338,13 +338,17 @@ def serve(options: CommandLine) -> int:
         asking = [
             each
             for each in found
-            if at_the_terminal() and not await app.journal.recall(asked(each))
+            if at_the_terminal() and not await app.journal.facts.recall(asked(each))
         ]
         for each in found:
             if each not in asking:
                 _say(each.announced)
         ProviderSuggestion(
-            asking, app.place.config.file, say=_say, remember=app.journal.remember, tasks=app.tasks
+            asking,
+            app.place.config.file,
+            say=_say,
+            remember=app.journal.facts.remember,
+            tasks=app.tasks,
         ).ask()
 
     async def live() -> None:
@@ -414,7 +418,7 @@ def once(options: CommandLine) -> int:
             # failure
             lost = [
                 each
-                for each in await app.journal.deliveries(run=ended.id)
+                for each in await app.journal.outbox.find(run=ended.id)
                 if each.error and not each.receipt
             ]
             for each in lost:

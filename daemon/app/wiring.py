@@ -260,7 +260,7 @@ class App:
 
     def _budget_ledger(self) -> BudgetLedger:
         return BudgetLedger(
-            self.journal,
+            self.journal.spending,
             clock=self.clock,
             zone=lambda: self.zone,
             config=lambda: self.config,
@@ -292,7 +292,7 @@ class App:
         journal = Journal(
             database, clock=now, alerting=_alerting(self.config), lease=lease, in_turn=self.shared
         )
-        journal.keep_policy(self.policy.hash, self.policy.text)
+        journal.audit.keep_policy(self.policy.hash, self.policy.text)
         database.when_refused = lambda fault: self.shortage.heard(fault)
         return journal
 
@@ -419,7 +419,7 @@ class App:
     @cached_property
     def outages(self) -> Outages:
         """Who keeps count of models that do not answer."""
-        return Outages(self.journal, zone=lambda: self.zone.key, wake=self.outbox.wake)
+        return Outages(self.journal.incidents, zone=lambda: self.zone.key, wake=self.outbox.wake)
 
     @cached_property
     def shortage(self) -> Shortage:
@@ -454,7 +454,7 @@ class App:
     def _tools(self) -> FunctionRegistry:
         registry = FunctionRegistry(known_good=True)
         finish.register(registry)
-        report_items.register(registry, self.journal)
+        report_items.register(registry, self.journal.runs, self.journal.seen_items)
         sysinfo.register(registry)
         files.register(registry, lambda: self.policy)
         zone, confining = self.zone.key, self.sandbox_detection.sandbox
@@ -604,7 +604,7 @@ class App:
         from daemon.runs.run import supervise
 
         if self.fleet:  # what it was told elsewhere
-            self.talk.inbox.put(await self.journal.told(run_id))
+            self.talk.inbox.put(await self.journal.runs.find_messages(run_id))
         try:
             with self.metrics.under_way():
                 run = await supervise(run_id, self.run_context)
@@ -666,9 +666,13 @@ class App:
         queued = [run for run in runs if run.status is Status.QUEUED and not run.not_before]
         if not self.fleet or not queued:
             return {}
-        there = [each for each in await self.journal.workers() if each.silent < self.journal.lease]
+        there = [
+            each
+            for each in await self.journal.workers.find()
+            if each.silent < self.journal.runs.lease
+        ]
         found = {
-            run.id: nobody_has(await self.journal.definition(run.definition), there)
+            run.id: nobody_has(await self.journal.runs.get_definition(run.definition), there)
             for run in queued
         }
         return {run: words for run, words in found.items() if words}
@@ -680,7 +684,7 @@ class App:
         elif run.status.ended:
             self.outbox.wake()
             self.memory.ring()  # it may have left something behind that is to be embedded
-            self.journal.when_ended(run)
+            self.journal.runs.when_ended(run)
             self.tasks.create_task(self._ended_elsewhere(run), name=f"end of {run.id}")
 
     def _paused(self) -> None:
@@ -731,7 +735,7 @@ class App:
 
     async def cancel(self, run_id: str) -> Run:
         """Cancel a run wherever it is; Refused if it has ended, NotFound if there is none."""
-        run = await self.journal.request_cancel(run_id)
+        run = await self.journal.runs.request_cancel(run_id)
         self.executor.interrupt(run.id)
         return run
 
@@ -802,7 +806,7 @@ class App:
                 self.memory,
                 clock=self.clock.now,
                 out_of_reach=self._out_of_reach(),
-                when_forgotten=self.journal.look_again,
+                when_forgotten=self.journal.runs.forget_cached_successes,
             ),
         )
 
@@ -925,9 +929,9 @@ class App:
             raise
         self._tell_of_overlay(config)
         self.place, self.policy = replace(self.place, config=config), policy
-        self.journal.keep_policy(policy.hash, policy.text)
+        self.journal.audit.keep_policy(policy.hash, policy.text)
         self.webhooks.sign_with(secret)
-        self.journal.alerting, self.targets = _alerting(config), targets
+        self.journal.incidents.alerting, self.targets = _alerting(config), targets
         if config.log != old.log:
             self._open_log()
         if traces is not self.traces:

@@ -12,7 +12,7 @@ from zoneinfo import ZoneInfo
 import structlog
 
 from daemon.definitions.config.tables import DigestConfig
-from daemon.store.digests import DigestTotals, RoutineDigest
+from daemon.store.history import DigestTotals, RoutineDigest
 from daemon.store.journal import Journal
 
 log = structlog.get_logger()
@@ -118,15 +118,17 @@ class Digest:
         """Tell what happened since the last digest, if one is due."""
         wanted, zone = self._config(), self._zone()
         until = latest(wanted, self._now(), zone)
-        told = await self._journal.digest_told()
+        told = await self._journal.outbox.get_digest_mark()
         if told is not None and told >= until:
             return
         step = timedelta(days=1 if wanted.every == "day" else 7)
         since = told or until - step
-        found = await self._journal.stretch(since, until)
+        found = await self._journal.history.summarize(since, until)
         text = body(found, since.astimezone(zone), until.astimezone(zone))
         # of a time before there was a daemon there is nothing to tell
         targets = wanted.to if told or found.routines else ()
-        await self._journal.tell_digest(targets, line(found), text, until=until, zone=zone.key)
+        await self._journal.outbox.add_digest(
+            targets, line(found), text, until=until, zone=zone.key
+        )
         log.info("digest.told", line=line(found), to=list(targets))
         self._wake()

@@ -78,7 +78,7 @@ class Outbox:
         async with asyncio.TaskGroup() as queues:
             while True:
                 self._bell.clear()
-                upcoming = await self._journal.next_delivery()
+                upcoming = await self._journal.outbox.get_next_due()
                 now = self._clock.now()
                 await self._start_due(queues, now)
                 # what is due already is under way, and its queue rings when it is done
@@ -95,7 +95,7 @@ class Outbox:
         # as it was before we ask: a queue that ends meanwhile may have sent what the answer still
         # calls due
         busy = frozenset(self._busy)
-        for delivery in await self._journal.due_deliveries(now):
+        for delivery in await self._journal.outbox.find_due(now):
             if delivery.target not in busy:
                 due.setdefault(delivery.target, []).append(delivery)
         for target, deliveries in due.items():
@@ -131,7 +131,7 @@ class Outbox:
         else:
             # shielded: what has arrived must not be sent again because we were told to stop in this
             # moment
-            await asyncio.shield(self._journal.delivered(delivery.id, receipt.detail))
+            await asyncio.shield(self._journal.outbox.mark_delivered(delivery.id, receipt.detail))
             self._count(delivery.target, "delivered")
             log.info(
                 "delivery.arrived",
@@ -151,7 +151,7 @@ class Outbox:
         wait, error = wait_after(delivery.attempts + 1) if retry else None, self._redact(error)
         asked = timedelta(seconds=min(after, _PATIENCE.total_seconds()))
         again = self._clock.now() + max(wait, asked) if wait else None
-        await self._journal.delivery_failed(delivery.id, error, again)
+        await self._journal.outbox.mark_failed(delivery.id, error, again)
         self._count(delivery.target, "put_off" if again else "failed")
         say, event = (log.warning, "delivery.put_off") if again else (log.error, "delivery.failed")
         say(
@@ -176,7 +176,7 @@ class Outbox:
         )
         # one cause, however the failures of an outage differ: a timeout now, then a reset
         cause, subject = "takes nothing", f"target {delivery.target}"
-        unheard = await self._journal.trouble(
+        unheard = await self._journal.incidents.report(
             subject, error, delivery=delivery.id, cause=cause, advice=advice
         )
         if unheard:

@@ -127,7 +127,7 @@ class InjectionInspector:
     async def _withhold(
         self, key: str, call: FunctionCall, result: ToolResult, found: InjectionFinding
     ) -> str:
-        kept = await self._journal.quarantine(
+        kept = await self._journal.audit.quarantine(
             run=self._run.id,
             routine=self._run.routine,
             call_id=key,

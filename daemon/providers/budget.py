@@ -30,7 +30,7 @@ from daemon.store.spending import SpendingLimit
 from daemon.system.clock import Clock
 
 if TYPE_CHECKING:
-    from daemon.store.journal import Journal
+    from daemon.store.spending import SpendingRepository
 
 # An answer that must be shorter than this is none.
 LEAST = 1024
@@ -143,7 +143,7 @@ class BudgetLedger:
 
     def __init__(
         self,
-        journal: Journal,
+        spending: SpendingRepository,
         *,
         clock: Clock,
         zone: Callable[[], ZoneInfo],
@@ -155,7 +155,7 @@ class BudgetLedger:
         what they do.
         """
         self._shared, self._look = shared, look
-        self.journal, self.clock, self._zone, self._config = journal, clock, zone, config
+        self.spending, self.clock, self._zone, self._config = spending, clock, zone, config
         self._prices = (config(), Prices(config()))
         self._tallies: dict[tuple[_Period, str], Tally] = {}
         self._settled: asyncio.Event | None = None
@@ -322,7 +322,7 @@ class BudgetLedger:
             if each.tally is None:
                 # set before it is awaited: what is spent meanwhile is added to it
                 tally = each.tally = Tally()
-                cost, tokens = await self.journal.spent_by_run(each.run)
+                cost, tokens = await self.spending.get_total_of_run(each.run)
                 tally.cost, tally.tokens = tally.cost + cost, tally.tokens + tokens
             if each.budget.usd is not None:
                 found.append(_cap("[run.budget] usd", each.budget.usd, each.tally))
@@ -369,7 +369,7 @@ class BudgetLedger:
         year, month, day = (*period, 1)[:3]
         begin = datetime(year, month, day, tzinfo=self._zone())
         if self._shared:
-            cost, tokens, held_cost, held_tokens = await self.journal.standing_since(begin, who)
+            cost, tokens, held_cost, held_tokens = await self.spending.get_totals(begin, who)
             return Tally(
                 cost=cost, tokens=tokens, held_cost=held_cost, held_tokens=held_tokens
             ), begin
@@ -380,7 +380,7 @@ class BudgetLedger:
             Tally()
         )  # before it is awaited: what is spent meanwhile is added to it
         self._tallies = current
-        for routine, (cost, tokens) in (await self.journal.spent_since(begin)).items():
+        for routine, (cost, tokens) in (await self.spending.get_totals_by_routine(begin)).items():
             if who in ("", routine):
                 tally.cost += cost
                 tally.tokens += tokens

@@ -131,7 +131,7 @@ class MeteredProvider(DelegatingProvider):
             row = self._row(now, Called.ASKED, usage, held.cost if rates else None)
             number = None
             try:
-                number = await self._budget_ledger.journal.reserve(row, held.limits)
+                number = await self._budget_ledger.spending.reserve(row, held.limits)
             finally:
                 if number is None:
                     self._budget_ledger.settle(held, self._account, now, cost=0, tokens=0)
@@ -165,7 +165,7 @@ class MeteredProvider(DelegatingProvider):
         self._budget_ledger.settle(
             call.held, self._account, call.at, cost=cost or 0, tokens=usage.total
         )
-        written = self._budget_ledger.journal.spend(
+        written = self._budget_ledger.spending.record(
             self._row(call.at, outcome, usage, cost), call.number
         )
         written.add_done_callback(_heard)

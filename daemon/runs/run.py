@@ -73,18 +73,18 @@ class RunHistory(Protocol):
     """What `execute` reads of this run and of those before it."""
 
     async def get(self, run_id_or_prefix: str) -> Run: ...
-    async def input_of(self, run_id: str) -> Any: ...
-    async def last(
+    async def get_input(self, run_id: str) -> Any: ...
+    async def get_last(
         self, routine: str, *, statuses: Collection[Status], before: str | None = None
     ) -> Run | None: ...
-    async def steps(self, run_id: str) -> list[Step]: ...
+    async def get_steps(self, run_id: str) -> list[Step]: ...
 
 
 class ExecutionContext(Protocol):
     """What `execute` needs: a RunContext for a live run, a ReplayContext for a replayed one."""
 
     @property
-    def journal(self) -> RunHistory: ...
+    def runs(self) -> RunHistory: ...
     def call_runner_for(self, run: Run, routine: Routine) -> ToolCallRunner:
         """Return what runs the calls of gather steps."""
 
@@ -187,8 +187,8 @@ async def supervise(run_id: str, context: RunContext, *, takeover: bool = False)
 async def _claim(run_id: str, context: RunContext, *, takeover: bool) -> Run | None:
     """Make a run ours. Returns None if it is not queued, or not to be started yet."""
     # a run that this process opened just now is claimed together with its first steps
-    fresh = context.journal.begin(run_id, owner=context.owner)
-    return fresh or await context.journal.take(run_id, owner=context.owner, takeover=takeover)
+    fresh = context.journal.runs.claim_lazily(run_id, owner=context.owner)
+    return fresh or await context.journal.runs.claim(run_id, owner=context.owner, takeover=takeover)
 
 
 async def live(run: Run, context: RunContext) -> Run:
@@ -196,7 +196,7 @@ async def live(run: Run, context: RunContext) -> Run:
 
     Steps of earlier attempts are reused. Raises Fenced and StoreFull: nothing can be written then.
     """
-    routine, recorder = None, StepRecorder(context.journal, run, context.events)
+    routine, recorder = None, StepRecorder(context.journal.runs, run, context.events)
     try:
         await recorder.load()
         routine = await context.routine_of(run)  # as the run began it
@@ -265,10 +265,10 @@ async def execute(
     # gates and the report's "what changed" compare with the last good run
     previous_values: dict[str, Any] = {}
     if routine.gather:
-        last = await context.journal.last(run.about, statuses={Status.SUCCEEDED}, before=run.id)
+        last = await context.runs.get_last(run.about, statuses={Status.SUCCEEDED}, before=run.id)
         if last:
-            previous_values = gathered_values(await context.journal.steps(last.id))
-    event_input = await context.journal.input_of(run.id) if run.trigger in EVENT_TRIGGERS else None
+            previous_values = gathered_values(await context.runs.get_steps(last.id))
+    event_input = await context.runs.get_input(run.id) if run.trigger in EVENT_TRIGGERS else None
     gather_steps = for_each_file(routine.gather, run.trigger, event_input)
     facts: list[Fact] = []
     if gather_steps:
@@ -331,7 +331,7 @@ async def _inspect_event(
         inspector = context.call_runner_for(run, routine).inspector
         result = await inspector.inspect("event", call, ToolResult(ok=True, text=fact.text))
         if run.trigger == "after":  # a run of ours: its report is as tainted as the run itself
-            earlier = await context.journal.get(event_input["run"])
+            earlier = await context.runs.get(event_input["run"])
             result = replace(result, taint=earlier.taint)
         facts.append(replace(fact, text=result.text))
         taint = worse(taint, result.taint)
@@ -368,7 +368,7 @@ async def finish(
     deliveries = (
         deliveries_for(run, routine.deliver, ping=routine.ping) if routine and delivers else ()
     )
-    run = await context.journal.end(
+    run = await context.journal.runs.end(
         run,
         deliveries,
         zone=(routine and routine.trigger.timezone) or context.zone,
@@ -380,10 +380,10 @@ async def finish(
 
 async def end_abandoned(run: Run, routine: Routine, context: RunContext) -> None:
     """End a run that broke off so long ago that its slot would not be started any more."""
-    claimed = await context.journal.take(run.id, owner=context.owner)
+    claimed = await context.journal.runs.claim(run.id, owner=context.owner)
     if claimed is None:
         return
-    recorder = StepRecorder(context.journal, claimed, context.events)
+    recorder = StepRecorder(context.journal.runs, claimed, context.events)
     with suppress(DaemonError):  # damaged steps: the run ends all the same
         await recorder.load()
     result = RunResult.interrupted(
@@ -416,7 +416,7 @@ async def _put_off(
     not_before, detail = context.now() + delay, context.redact(str(error))
     log.warning("run.put_off", until=not_before.isoformat(), detail=detail)
     run = replace(run, active=recorder.active_seconds)
-    return await context.journal.suspend(run, not_before=not_before, detail=detail)
+    return await context.journal.runs.suspend(run, not_before=not_before, detail=detail)
 
 
 async def park(
@@ -429,7 +429,7 @@ async def park(
     run = replace(run, active=recorder.active_seconds, taint=recorder.totals().taint)
     routine = await context.routine_of(run)
     tools = ", ".join(dict.fromkeys(request.tool for request in pending.requests))
-    parked = await context.journal.park(
+    parked = await context.journal.approvals.park(
         run,
         pending.requests,
         patience=APPROVAL_TIMEOUT,
@@ -455,7 +455,7 @@ async def _cancel_or_suspend(
         return  # the claim failed: the run is as it was
     if run is None:
         return
-    row = await context.journal.get(run.id)
+    row = await context.journal.runs.get(run.id)
     if row.status.ended:
         return
     run = replace(run, active=run.active + asyncio.get_running_loop().time() - started)
@@ -463,10 +463,10 @@ async def _cancel_or_suspend(
     # finds as left over
     with _log_context(run), suppress(Fenced, StoreFull):
         if not row.cancel:
-            await context.journal.suspend(run)
+            await context.journal.runs.suspend(run)
             log.info("run.suspended")
             return
-        recorder = StepRecorder(context.journal, run, context.events)
+        recorder = StepRecorder(context.journal.runs, run, context.events)
         routine = None
         with suppress(
             DaemonError
@@ -484,7 +484,7 @@ async def suspend_when_there_is_room(run: Run, context: RunContext) -> Run | Non
     while True:
         await asyncio.sleep(context.full_disk_retry)
         try:
-            return await context.journal.suspend(run, detail="the disk was full")
+            return await context.journal.runs.suspend(run, detail="the disk was full")
         except Fenced:
             return None
         except StoreFull:

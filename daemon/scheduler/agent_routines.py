@@ -84,7 +84,7 @@ class AgentRoutines:
         """Write a routine as an agent wants it and take it up; ToolFailed, with all that is wrong
         with it.
         """
-        run = await self.journal.get(context.run)
+        run = await self.journal.runs.get(context.run)
         maker = await self.maker_of(run)
         self._refuse_if_not_its_to_make(maker, wish.name)
         zone = maker.trigger.timezone or self.engine.zone
@@ -103,7 +103,7 @@ class AgentRoutines:
 
     async def remove(self, context: ToolContext, name: str) -> Json:
         """Remove a routine that the same routine has made; ToolFailed for any other."""
-        maker = await self.maker_of(await self.journal.get(context.run))
+        maker = await self.maker_of(await self.journal.runs.get(context.run))
         routine = self._known(name)
         if routine.origin is None or routine.origin.routine != maker.name:
             raise ToolFailed(f"{name} is not of your making; a person removes it, or you pause it")
@@ -138,7 +138,7 @@ class AgentRoutines:
 
         ToolFailed where it may not start.
         """
-        asking, routine = await self.journal.get(context.run), self._steered(name)
+        asking, routine = await self.journal.runs.get(context.run), self._steered(name)
         if asking.trigger == BY_AGENT:
             raise ToolFailed("this run was started by another run, and starts none itself")
         state = self.engine.states.get(name)

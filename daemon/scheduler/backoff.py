@@ -9,14 +9,14 @@ from datetime import datetime
 
 from daemon.definitions.routines.routine import Routine
 from daemon.runs.retry import back_off
-from daemon.store.journal import Journal, RoutineState, Streak
+from daemon.store.routines import RoutineRepository, RoutineState, Streak
 
 
 class FailureBackoff:
     """Remembers the routines whose last runs failed; the journal knows them after a restart."""
 
-    def __init__(self, journal: Journal) -> None:
-        self._journal = journal
+    def __init__(self, routines: RoutineRepository) -> None:
+        self._routines = routines
         self._streaks: dict[str, Streak] = {}
 
     def forget(self, name: str) -> None:
@@ -25,11 +25,11 @@ class FailureBackoff:
 
     async def read(self, names: Iterable[str], states: Mapping[str, RoutineState]) -> None:
         """Ask the journal which of these routines fail at present, and how often in a row."""
-        failing = await self._journal.failing(names)
+        failing = await self._routines.find_failing(names)
         for name in names:
             self.forget(name)
         self._streaks.update(
-            await self._journal.streaks({name: states[name].forgiven for name in failing})
+            await self._routines.get_streaks({name: states[name].forgiven for name in failing})
         )
 
     def lost_with(self, routine: Routine) -> str | None:

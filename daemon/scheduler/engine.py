@@ -142,7 +142,7 @@ class RoutineEngine:
             await ledger.settle(ledger.schedules)
             await self._triggers.start_of_daemon()
             await self._triggers.first_runs(ledger.routines)
-            self._journal.when_ended = self._pending_triggers.heard_end
+            self._journal.runs.when_ended = self._pending_triggers.heard_end
             await self._triggers.missed_ends(ledger.schedules)
         self._pending_triggers.watch()
         log.info("engine.started", routines=len(ledger.routines), zone=self.zone)

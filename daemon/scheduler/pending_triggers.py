@@ -76,7 +76,7 @@ class PendingTriggers:
         """Look at watched folders, and start runs for what has come to rest."""
         for name in names:
             await self._forget_files(name)
-            files = await self._watcher.look(name, await self._journal.seen_files(name))
+            files = await self._watcher.look(name, await self._journal.slots.get_seen_files(name))
             if not files:
                 continue
             async with self._ledger.open():

@@ -85,13 +85,13 @@ class Gates:
         ):
             return moments_rule(gate.moments)
         if gate.idle is not None:
-            seen = await self._journal.recall(OPERATOR_SEEN)
+            seen = await self._journal.facts.recall(OPERATOR_SEEN)
             # Seen in the future: the clock was wrong, then or now.
             if seen and timedelta(0) <= now - datetime.fromisoformat(seen) < gate.idle:
                 return f'idle = "{format_duration(gate.idle)}"'
         if gate.max_per_day is not None:
             begin = midnight(now, schedule.zone).astimezone(UTC)
-            if await self._journal.heard_since(routine.name, begin) >= gate.max_per_day:
+            if await self._journal.routines.count_heard(routine.name, begin) >= gate.max_per_day:
                 return f"max_per_day = {gate.max_per_day}"
         return None
 
@@ -105,4 +105,4 @@ class Gates:
         # for that.
         if not passed or passed[-1] <= state.baseline:
             return False
-        return await self._journal.heard_since(routine.name, passed[-1]) == 0
+        return await self._journal.routines.count_heard(routine.name, passed[-1]) == 0

@@ -105,7 +105,7 @@ class Ledger:
         """How many share the lock."""
         self._occupied: dict[str, tuple[str, ...]] | None = None
         """The runs under way, by routine, as they were seen since the ledger was opened."""
-        self._patience, self._gates = FailureBackoff(journal), Gates(journal)
+        self._patience, self._gates = FailureBackoff(journal.routines), Gates(journal)
         self.unrehearsed: set[str] = set()
         """Routines that are held back until a rehearsal was approved."""
         self._late = 0
@@ -171,7 +171,7 @@ class Ledger:
     async def is_held_back(self, name: str) -> bool:
         """Tell whether a routine has to be rehearsed, and approved of, before it may run."""
         routine = self.routines[name]
-        if not routine.run.rehearse_first or await approved(self._journal, routine):
+        if not routine.run.rehearse_first or await approved(self._journal.facts, routine):
             self.unrehearsed.discard(name)
             return False
         self.unrehearsed.add(name)
@@ -209,7 +209,7 @@ class Ledger:
         """Start a new baseline where trigger, zone or enabling changed, and where the old one
         cannot be true.
         """
-        states = await self._journal.set_baselines(keys)
+        states = await self._journal.routines.set_baselines(keys)
         now = self._clock.now()
         # Of the future is what was written while the clock was wrong; it would mute the routine
         # until then.
@@ -217,8 +217,8 @@ class Ledger:
         gone = states.keys() - keys.keys() - self._unread
         gone = {name for name in gone if states[name].schedule_key != FORGOTTEN}
         if untrue or gone:
-            await self._journal.set_baselines(dict.fromkeys([*untrue, *gone], FORGOTTEN))
-            states = await self._journal.set_baselines(keys)
+            await self._journal.routines.set_baselines(dict.fromkeys([*untrue, *gone], FORGOTTEN))
+            states = await self._journal.routines.set_baselines(keys)
         return {name: states[name] for name in keys}
 
     async def realign(self) -> None:
@@ -238,7 +238,7 @@ class Ledger:
             schedule = self.schedule(routine) if routine else None
             return still_told(schedule, told, now=now, baseline=baseline)
 
-        await self._journal.take_back(kept)
+        await self._journal.slots.take_back(kept)
 
     async def read_floors(self, names: Iterable[str]) -> None:
         """Ask the ledger up to where these routines are settled."""
@@ -247,7 +247,7 @@ class Ledger:
             due = {name: self.schedules[name].due(now) for name in some}
             self._floors.update({name: self.states[name].baseline for name in some})
             asked = [name for name, slot in due.items() if slot and slot > self._floors[name]]
-            settled = await asyncio.gather(*map(self._journal.accounted_until, asked))
+            settled = await asyncio.gather(*map(self._journal.slots.get_accounted_until, asked))
             for name, until in zip(asked, settled, strict=True):
                 if until and until > self._floors[name]:
                     self._floors[name] = until
@@ -259,13 +259,13 @@ class Ledger:
         Refused while a run is under way.
         """
         await self.settle([old])
-        if active := await self._journal.active(old):
+        if active := await self._journal.runs.find_active(old):
             raise Refused(f"a run of {old} is {active[0].status} (run {active[0].id}); wait for it")
-        await self._journal.rename(old, new)
+        await self._journal.routines.rename(old, new)
         try:
             move()
         except BaseException:
-            await self._journal.rename(new, old)
+            await self._journal.routines.rename(new, old)
             raise
         # Nothing is due under the old name any more; the new one is taken up when the files are
         # read again.
@@ -287,10 +287,10 @@ class Ledger:
         """
         await self.settle([name])
         if length is None:
-            await self._journal.pause(name, until=until, why=why)
+            await self._journal.routines.pause(name, until=until, why=why)
         else:
             now = self._clock.now()
-            await self._journal.pause(name, until=now + length, since=now, why=why)
+            await self._journal.routines.pause(name, until=now + length, since=now, why=why)
         await self._read_states()
 
     async def resume(self, name: str) -> None:
@@ -306,7 +306,7 @@ class Ledger:
             # baseline
             first = schedule.next(self._floors[name])
             await self._account([(name, skipped(slot, Reason.PAUSED, since=first))])
-        await self._journal.resume(name, since=since)
+        await self._journal.routines.resume(name, since=since)
         await self._read_states()
         self._patience.forget(name)
         if name in self._floors:
@@ -325,7 +325,7 @@ class Ledger:
         ]
 
     async def _read_states(self) -> None:
-        states = await self._journal.routine_states()
+        states = await self._journal.routines.get_states()
         self.states = {name: states[name] for name in self._keys}
 
     async def _end_pauses(self, names: Iterable[str], now: datetime) -> None:
@@ -445,7 +445,7 @@ class Ledger:
             lambda: [self._count(name, stretch) for name, stretch in stretches]
         )
         written = [
-            self._journal.account(
+            self._journal.slots.account(
                 name,
                 first=stretch.first,
                 last=stretch.last,
@@ -515,13 +515,13 @@ class Ledger:
         since: look again.
         """
         if self._occupied is None or not self._occupied.keys().isdisjoint(names):
-            self._occupied = await self._journal.under_way()
+            self._occupied = await self._journal.runs.get_active_ids()
 
     async def look_alone(self, name: str) -> None:
         """Do so where nothing else is started with a routine: of a hundred others it has nothing to
         know.
         """
-        self._occupied = {name: tuple(run.id for run in await self._journal.active(name))}
+        self._occupied = {name: tuple(run.id for run in await self._journal.runs.find_active(name))}
 
     async def let_pass(self, name: str, slot: datetime, skip_reason: SkipReason) -> None:
         """Account for a moment at which a run was not started."""
@@ -570,7 +570,7 @@ class Ledger:
         """Claim slots in one durable transaction and hand on the runs of those that were free."""
         if not claims:
             return []
-        opened = zip(claims, await self._journal.open_slots(claims), strict=True)
+        opened = zip(claims, await self._journal.slots.open(claims), strict=True)
         started = [(claim, run) for claim, run in opened if run]
         for claim, run in started:
             if claim.outcome is not Outcome.RAN:

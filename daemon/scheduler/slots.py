@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from daemon.definitions.schedule import MOST_OPENINGS, Schedule
 from daemon.models import Outcome, Reason
 from daemon.runs.retry import draw_lot
-from daemon.store.slot_outcomes import Portion
+from daemon.store.slots import Portion
 
 # cron starts a minute's jobs anywhere within that minute; a busy loop or a quick restart is no
 # lateness.

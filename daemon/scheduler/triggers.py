@@ -87,7 +87,7 @@ class Triggers:
                 )
             )
         if cap := await self._ledger.afford(self._ledger.routines[name]):
-            if earlier := await self._journal.run_of_event(name, event):
+            if earlier := await self._journal.slots.get_run_of_event(name, event):
                 return earlier
             raise Refused(
                 f"{name} may spend no more for now: {cap}; agentctl usage shows what was spent"
@@ -98,7 +98,7 @@ class Triggers:
                 await self._ledger.look_alone(name)
             if trigger == "manual":
                 # in one commit with the claim
-                seen = self._journal.remember(OPERATOR_SEEN, now.isoformat(), lazily=True)
+                seen = self._journal.facts.remember(OPERATOR_SEEN, now.isoformat(), lazily=True)
             runs = await self._ledger.start(
                 [self._ledger.claim(name, trigger, now, event=event, beside=most)]
             )
@@ -106,9 +106,9 @@ class Triggers:
                 await seen
         if runs:
             return runs[0]
-        if earlier := await self._journal.run_of_event(name, event):
+        if earlier := await self._journal.slots.get_run_of_event(name, event):
             return earlier
-        for active in await self._journal.active(name):
+        for active in await self._journal.runs.find_active(name):
             raise Refused(
                 f"{name} is {active.status} already (run {active.id}); wait for it,"
                 f" or stop it: agentctl cancel {active.id}"
@@ -120,10 +120,10 @@ class Triggers:
         ledger = self._ledger
         for name in [name for name, schedule in ledger.schedules.items() if schedule.on_start]:
             key = f"on_start:{name}"
-            slot, done = _remembered(await self._journal.recall(key))
+            slot, done = _remembered(await self._journal.facts.recall(key))
             if slot is None or not ledger.up_since - ON_START_AT_MOST < slot <= ledger.up_since:
                 slot, done = ledger.up_since, False
-                await self._journal.remember(key, slot.isoformat())
+                await self._journal.facts.remember(key, slot.isoformat())
             if done:
                 continue
             # Not done: this is the hour's first start, or the one before died between these lines.
@@ -133,14 +133,14 @@ class Triggers:
                 await ledger.start(
                     [ledger.claim(name, "on_start", slot, event=f"on_start {slot.isoformat()}")]
                 )
-            await self._journal.remember(key, f"{slot.isoformat()} done")
+            await self._journal.facts.remember(key, f"{slot.isoformat()} done")
 
     async def first_runs(self, names: Iterable[str]) -> None:
         """Run once what wants that and has never run."""
         ledger = self._ledger
         wanting = [name for name in names if ledger.wants_first_run(name)]
         if wanting:
-            ran, now = await self._journal.last_runs(), self._clock.now()
+            ran, now = await self._journal.runs.get_last_by_routine(), self._clock.now()
             fresh = [name for name in wanting if name not in ran]
             await ledger.start(
                 [ledger.claim(name, "first_run", now, event="first_run") for name in fresh]
@@ -166,7 +166,7 @@ class Triggers:
 
     async def forget_files(self, name: str, present: Iterable[str]) -> None:
         """Forget versions of files that are long gone."""
-        await self._journal.forget_files(
+        await self._journal.slots.forget_files(
             name, present=set(present), before=self._clock.now() - REMEMBERED
         )
 
@@ -180,7 +180,9 @@ class Triggers:
                 return schedule.opening.next(now, schedule.zone) if schedule.opening else None
             case Reason.NOT_BEFORE:
                 return self._ledger.rests_until(name, now)
-            case Reason.GATE if gate.idle and (seen := await self._journal.recall(OPERATOR_SEEN)):
+            case Reason.GATE if gate.idle and (
+                seen := await self._journal.facts.recall(OPERATOR_SEEN)
+            ):
                 idle = datetime.fromisoformat(seen) + gate.idle
                 return idle if idle > now else _midnight(now, schedule.zone)
             case Reason.OVERLAP:
@@ -206,21 +208,21 @@ class Triggers:
             if schedule is None or not trigger.after:
                 continue
             key = f"after:{name}"
-            answered = await self._journal.recall(key)
+            answered = await self._journal.facts.recall(key)
             since = self._ledger.states[name].baseline
             # Of the future: the clock was wrong then, or is now.
             if answered and since < (until := datetime.fromisoformat(answered)) <= now:
                 since = until
             parents, statuses = trigger.after, ENDS[trigger.on]
-            for run in await self._journal.unanswered(
+            for run in await self._journal.slots.find_unanswered(
                 name, parents=parents, statuses=statuses, since=since
             ):
                 await self._answer(name, run)
-            await self._journal.remember(key, now.isoformat())
+            await self._journal.facts.remember(key, now.isoformat())
 
     async def _answer(self, name: str, run: Run) -> None:
         slot = run.ended or self._clock.now()
-        if slot <= self._ledger.states[name].baseline or await self._journal.run_of_event(
+        if slot <= self._ledger.states[name].baseline or await self._journal.slots.get_run_of_event(
             name, run.id
         ):
             return
@@ -232,7 +234,7 @@ class Triggers:
                 reason=found.reason.value,
                 rule=found.rule,
             )
-            await self._journal.let_pass(
+            await self._journal.slots.skip_event(
                 name, run.id, slot=slot, reason=found.reason, rule=found.rule
             )
             return
@@ -254,7 +256,7 @@ class Triggers:
             raise NotFound(f"there is no webhook {name!r} here")
         # a name space of its own: a stranger must not get hold of other events' runs
         event = f"webhook {event}"
-        if earlier := await self._journal.run_of_event(name, event):
+        if earlier := await self._journal.slots.get_run_of_event(name, event):
             return earlier
         now = self._clock.now()
         if skip_reason := await ledger.hindrance_now(name):

@@ -65,9 +65,9 @@ async def test_routines_are_listed_with_their_last_run_and_what_became_of_its_re
     house: House, get: Get
 ) -> None:
     run = await house.whole_run(deliver=[("file", {"path": "x.md"})])
-    (delivery,) = await house.journal.deliveries(run=run.id)
+    (delivery,) = await house.journal.outbox.find(run=run.id)
     house.approver.faults["broken"] = broken("broken")
-    await house.journal.delivery_failed(delivery.id, "disk on fire", None)
+    await house.journal.outbox.mark_failed(delivery.id, "disk on fire", None)
     listed = {each["name"]: each for each in (await get("/v1/routines"))["items"]}
     assert list(listed) == ["broken", "daily-report", "heartbeat"]
     assert listed["daily-report"]["last"]["status"] == "succeeded"
@@ -117,7 +117,7 @@ async def test_steps_deliveries_and_slots_come_in_pages_too(house: House, get: G
     page = await get("/v1/deliveries?limit=2")
     assert len(page["items"]) == 2
     assert len((await get(f"/v1/deliveries?limit=2&cursor={page['next']}"))["items"]) == 1
-    await house.journal.account(
+    await house.journal.slots.account(
         "daily-report", first=NOW, last=NOW, count=1, outcome=Outcome.MISSED, reason=Reason.DOWN
     )
     page = await get("/v1/slots?routine=daily-report")
@@ -172,9 +172,9 @@ async def test_pausing_is_seen_in_the_list_until_the_routine_is_resumed(house: H
 
 async def test_an_act_of_the_operator_is_remembered_and_a_look_is_not(house: House) -> None:
     await ask(house.path, "GET", "/v1/status")
-    assert await house.journal.recall("operator_seen") is None
+    assert await house.journal.facts.recall("operator_seen") is None
     await ask(house.path, "POST", "/v1/reload")
-    assert await house.journal.recall("operator_seen") == NOW.isoformat()
+    assert await house.journal.facts.recall("operator_seen") == NOW.isoformat()
 
 
 @pytest.mark.parametrize(
@@ -294,7 +294,7 @@ async def test_bytes_that_are_no_http_get_an_answer_in_the_same_form(house: Hous
 async def test_a_web_page_gets_nothing(house: House, header: str) -> None:
     answer = await ask(house.path, "POST", "/v1/reload", headers={header: "https://example.org"})
     assert (answer.status, answer.json["code"]) == (403, "browser")
-    assert await house.journal.recall("operator_seen") is None
+    assert await house.journal.facts.recall("operator_seen") is None
 
 
 async def test_doctor_answers_with_its_table(get: Get) -> None:

@@ -69,7 +69,7 @@ WHOLE = [
 async def test_a_run_is_streamed_from_its_first_event_to_its_last(house: House) -> None:
     run = await house.claim()
     async with following(house, run.id) as stream:
-        run = await house.journal.take(run.id, owner="test") or run
+        run = await house.journal.runs.claim(run.id, owner="test") or run
         for step in STEPS[:2]:
             await house.live(run, step)
         begun, started, finished = [await stream.event() for _ in range(3)]
@@ -155,7 +155,7 @@ async def test_a_client_that_reads_nothing_holds_nobody_up_and_loses_no_step(hou
 async def test_what_the_bus_drops_while_the_past_is_told_is_read_again(house: House) -> None:
     run = await house.take()
     await house.live(run, *STEPS[:2])
-    events = watch(run.id, house.journal, house.events)
+    events = watch(run.id, house.journal.runs, house.events)
     told = [(await anext(events))["type"] for _ in range(2)]
     await house.live(run, *STEPS[2:])
     for _ in range(BACKLOG):
@@ -177,23 +177,23 @@ async def test_half_a_character_does_not_break_an_answer(house: House) -> None:
 
 
 class Late:
-    """A journal of which a run begins just after its row was read."""
+    """Runs of which one begins just after its row was read."""
 
     def __init__(self, house: House) -> None:
         self.house, self.begun = house, False
 
     async def get(self, run_id: str) -> Run:
-        run = await self.house.journal.get(run_id)
+        run = await self.house.journal.runs.get(run_id)
         if not self.begun:
             self.begun = True
-            taken = await self.house.journal.take(run_id, owner="test")
+            taken = await self.house.journal.runs.claim(run_id, owner="test")
             assert taken is not None
             await self.house.live(taken, *STEPS)
             await self.house.end(taken)
         return run
 
-    async def steps(self, run_id: str) -> list[Step]:
-        return await self.house.journal.steps(run_id)
+    async def get_steps(self, run_id: str) -> list[Step]:
+        return await self.house.journal.runs.get_steps(run_id)
 
 
 async def test_a_run_that_begins_while_its_row_is_read_is_told_from_its_first_event(
@@ -216,8 +216,8 @@ async def test_a_suspended_run_is_followed_on(house: House) -> None:
     run = await house.take()
     async with following(house, run.id) as stream:
         await house.live(run, *STEPS[:2])
-        run = await house.journal.suspend(run)
-        run = await house.journal.take(run.id, owner="test") or run
+        run = await house.journal.runs.suspend(run)
+        run = await house.journal.runs.claim(run.id, owner="test") or run
         await house.live(run, *STEPS[2:])
         await house.end(run, Status.SUCCEEDED)
         assert [event["type"] for event in await stream.rest()] == WHOLE

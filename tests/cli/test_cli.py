@@ -22,7 +22,7 @@ from tests.cli.agentctl import COMMAND, agentctl, environment, on_terminal, star
 
 async def asked_for(house: House) -> Run:
     """Wait until a client has asked for a run, and take it."""
-    run = await house.journal.take((await house.approver.triggered.get()).id, owner="test")
+    run = await house.journal.runs.claim((await house.approver.triggered.get()).id, owner="test")
     assert run is not None
     return run
 
@@ -36,11 +36,11 @@ async def lived(
     await house.end(
         run, status, deliver=[("file", {"path": "x.md"})] if delivered else (), **changes
     )
-    for delivery in await house.journal.deliveries(run=run.id):
+    for delivery in await house.journal.outbox.find(run=run.id):
         if delivered == "delivered":
-            await house.journal.delivered(delivery.id, "/w/reports/x.md")
+            await house.journal.outbox.mark_delivered(delivery.id, "/w/reports/x.md")
         else:
-            await house.journal.delivery_failed(delivery.id, "the folder is gone", None)
+            await house.journal.outbox.mark_failed(delivery.id, "the folder is gone", None)
 
 
 # --- asking and printing
@@ -48,15 +48,15 @@ async def lived(
 
 async def test_list_is_green_only_where_run_and_delivery_are(house: House) -> None:
     await house.whole_run(deliver=[("file", {"path": "x.md"})])
-    (delivery,) = await house.journal.deliveries()
-    await house.journal.delivered(delivery.id, "/w/x.md")
+    (delivery,) = await house.journal.outbox.find()
+    await house.journal.outbox.mark_delivered(delivery.id, "/w/x.md")
     assert "✓  daily-report" in (await agentctl(house.path, "list")).out
     await house.whole_run(deliver=[("file", {"path": "x.md"})])
     pending = (await agentctl(house.path, "list")).out
     assert "»  daily-report" in pending
     assert "succeeded, being delivered" in pending
-    delivery, *_ = await house.journal.deliveries()
-    await house.journal.delivery_failed(delivery.id, "gone", None)
+    delivery, *_ = await house.journal.outbox.find()
+    await house.journal.outbox.mark_failed(delivery.id, "gone", None)
     failed = (await agentctl(house.path, "list")).out
     assert "✗  daily-report" in failed
     assert "succeeded, delivery failed" in failed
@@ -101,7 +101,7 @@ async def test_status_tells_where_everything_is(house: House) -> None:
 
 async def test_show_next_runs_slots_and_deliveries_read_like_sentences(house: House) -> None:
     run = await house.whole_run(deliver=[("file", {"path": "x.md"})])
-    await house.journal.account(
+    await house.journal.slots.account(
         "heartbeat", first=NOW, last=NOW, count=3, outcome=Outcome.MISSED, reason=Reason.DOWN
     )
     shown = (await agentctl(house.path, "show", "daily-report")).out
@@ -314,7 +314,7 @@ async def test_ctrl_c_detaches_and_says_how_to_go_on(house: House) -> None:
     assert out == b""
     assert f"detached; run {name} goes on in the daemon." in err.decode()
     assert f"agentctl inspect -f {name}" in err.decode()
-    assert not (await house.journal.get(run.id)).cancel
+    assert not (await house.journal.runs.get(run.id)).cancel
 
 
 async def test_a_daemon_that_stops_in_the_middle_is_told_and_the_run_goes_on_later(
@@ -375,7 +375,7 @@ async def test_a_lost_answer_is_asked_for_again_and_starts_nothing_twice(
     said = await agentctl(path, "run", "daily-report", "--detach")
     server.close()
     assert (said.code, seen) == (0, 2)
-    assert [run.id for run in await house.journal.runs()] == [said.out.strip()]
+    assert [run.id for run in await house.journal.runs.find()] == [said.out.strip()]
 
 
 async def test_a_refusal_names_the_run_in_the_way(house: House) -> None:
@@ -632,8 +632,8 @@ def test_the_exit_code_of_a_run_follows_from_its_status_and_deliveries() -> None
 
 async def test_a_delivery_given_up_is_shown_sent_again_and_dropped(house: House) -> None:
     await house.whole_run(deliver=[("file", {"path": "x.md"})])
-    delivery, *_ = await house.journal.deliveries()
-    await house.journal.delivery_failed(delivery.id, "no such mailbox", None)
+    delivery, *_ = await house.journal.outbox.find()
+    await house.journal.outbox.mark_failed(delivery.id, "no such mailbox", None)
     told = (await agentctl(house.path, "deliveries", "--status", "failed")).out
     assert "no such mailbox" in told and f"agentctl deliveries retry {delivery.id}" in told
     again = await agentctl(house.path, "deliveries", "retry", str(delivery.id))

@@ -76,7 +76,7 @@ async def test_next_makes_a_calendar(house: House) -> None:
 
 async def test_why_answers_in_one_line(house: House) -> None:
     slot = (NOW - timedelta(hours=9)).replace(hour=0)
-    await house.journal.account(
+    await house.journal.slots.account(
         "daily-report", first=slot, last=slot, count=1, outcome=Outcome.MISSED, reason=Reason.DOWN
     )
     said = await agentctl(house.path, "why", "daily-report", "--at", slot.isoformat())
@@ -104,9 +104,9 @@ async def test_why_tells_the_run_of_a_slot(house: House) -> None:
         goal="g",
         outcome=Outcome.RAN,
     )
-    (run,) = await house.journal.open_slots([claim])
+    (run,) = await house.journal.slots.open([claim])
     assert run
-    taken = await house.journal.take(run.id, owner="test")
+    taken = await house.journal.runs.claim(run.id, owner="test")
     assert taken
     await house.end(taken, Status.FAILED, detail="the model is gone")
     said = await agentctl(house.path, "why", "heartbeat", "--at", NOW.isoformat())
@@ -182,10 +182,10 @@ async def test_a_pause_until_is_shown_wherever_the_routine_is(house: House) -> N
 
 
 async def test_a_routine_paused_for_its_failures_says_so_in_list_and_status(house: House) -> None:
-    await house.journal.pause(
+    await house.journal.routines.pause(
         "heartbeat", why="10 runs in a row failed, the last one: the key was refused"
     )
-    house.approver.states = await house.journal.routine_states()
+    house.approver.states = await house.journal.routines.get_states()
     listed = (await agentctl(house.path, "list")).out
     assert (
         "heartbeat is paused: 10 runs in a row failed, the last one: the key was refused" in listed

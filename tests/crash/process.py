@@ -180,7 +180,10 @@ class Process:
         )
         self.outages = SimpleNamespace(failed=lambda provider, reason: None)
         self.budget_ledger = BudgetLedger(
-            self.journal, clock=self.clock, zone=lambda: self.zone, config=lambda: self.config
+            self.journal.spending,
+            clock=self.clock,
+            zone=lambda: self.zone,
+            config=lambda: self.config,
         )
         settings.seats[seat] = self
         self.registry = settings.tools_at(seat)
@@ -233,11 +236,13 @@ class Process:
         """
         await self.memory.open()
         await self.talk.open()
-        left = [run for run in await self.journal.recover(self.owner) if run.trigger != SUBAGENT]
+        left = [
+            run for run in await self.journal.runs.recover(self.owner) if run.trigger != SUBAGENT
+        ]
         run = await self.opened()
         await self.people.ask_again()
         self.executor.hold(
-            each for each in await self.journal.active() if each.status is Status.WAITING
+            each for each in await self.journal.runs.find_active() if each.status is Status.WAITING
         )
         await self.executor.submit_all(left)
         if run.status is Status.QUEUED and run.id not in {each.id for each in left}:
@@ -249,11 +254,11 @@ class Process:
     async def until_ended(self, run: Run) -> Run:
         """Answer what is asked until the run has ended."""
         journal = self.journal
-        while not (run := await journal.get(run.id)).status.ended:
+        while not (run := await journal.runs.get(run.id)).status.ended:
             if lived := self.executor.running.get(run.id):
                 await asyncio.wait([lived])
             elif run.status is Status.WAITING:
-                for asked in await journal.approvals(run=run.id):
+                for asked in await journal.approvals.find(run=run.id):
                     if asked.status == "pending":
                         # whoever is told that the disk is full asks again; somebody else may have
                         # answered already
@@ -262,7 +267,7 @@ class Process:
             elif (
                 self.alone
                 and run.status is Status.RUNNING
-                and (await journal.get(run.id)).status is run.status
+                and (await journal.runs.get(run.id)).status is run.status
             ):
                 raise AssertionError("a run that has not ended is lived by nobody")
             else:
@@ -280,7 +285,7 @@ class Process:
         run = await self._there()
         if what == "cancel":
             with suppress(Refused, NotFound):
-                await self.journal.request_cancel(run.id)
+                await self.journal.runs.request_cancel(run.id)
                 self.executor.interrupt(run.id)
         else:
             await self.talk.tell(run, f"Be quick. ({what})", event=what)
@@ -294,8 +299,8 @@ class Process:
             slot=self.slot,
             goal=self.routine.run.prompt,
         )
-        (opened,) = await self.journal.open_slots([claim])
+        (opened,) = await self.journal.slots.open([claim])
         return opened or await self._there()
 
     async def _there(self) -> Run:
-        return next(run for run in await self.journal.runs("work") if run.slot == self.slot)
+        return next(run for run in await self.journal.runs.find("work") if run.slot == self.slot)

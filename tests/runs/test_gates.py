@@ -81,13 +81,13 @@ async def test_a_gate_whose_command_says_no_closes_before_anything_is_gathered(j
         "the gate's command said no: test -s 'inbox/to do'",
     )
     assert house.provider.asked == []
-    call, result = await journal.steps(run.id)
+    call, result = await journal.runs.get_steps(run.id)
     assert (call.kind, call.iteration, call.call_id) == (StepKind.CALL, 0, "gate.command")
     assert call.body["verdict"]["effect"] == "allow"
     assert result.body["value"] == {"exit_code": 1, "output": ""}
-    (slot, *_) = await journal.slots()
+    (slot, *_) = await journal.slots.find()
     assert (slot.outcome, slot.reason) == (Outcome.SKIPPED, Reason.GATE)
-    assert await journal.deliveries() == []
+    assert await journal.outbox.find() == []
 
 
 async def test_a_gate_whose_command_says_yes_opens(journal, tmp_path):
@@ -157,21 +157,23 @@ async def test_what_the_gate_said_is_not_asked_again_when_a_run_resumes(journal,
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    commands = [step for step in await journal.steps(run.id) if step.call_id == "gate.command"]
+    commands = [
+        step for step in await journal.runs.get_steps(run.id) if step.call_id == "gate.command"
+    ]
     assert len(commands) == 2, "one call and its result"
 
 
 async def test_a_gate_that_may_have_changed_something_is_not_run_twice(journal, tmp_path):
     house = Gated(journal, tmp_path, ["touch", "seen"])
     run = await house.open()
-    taken = await journal.take(run.id, owner="dies")
+    taken = await journal.runs.claim(run.id, owner="dies")
     body = {"tool": "shell", "arguments": {"command": "touch seen"}, "repeatable": False}
     from daemon.models import Step
 
-    await journal.append(
+    await journal.runs.append(
         taken, Step(kind=StepKind.CALL, iteration=0, call_id="gate.command", body=body)
     )
-    await journal.recover("test")
+    await journal.runs.recover("test")
     ended = await supervise(run.id, house)
     assert ended.status is Status.FAILED
     assert "interrupted" in ended.detail
@@ -258,17 +260,17 @@ def greeting(**gate):
 
 async def speak(house: Ledger, delivered: bool | None = True) -> None:
     """Live what is queued; its report arrives, is lost, or is still on its way (None)."""
-    for run in await house.journal.active():
-        taken = await house.journal.take(run.id, owner="test")
+    for run in await house.journal.runs.find_active():
+        taken = await house.journal.runs.claim(run.id, owner="test")
         now = datetime.now(UTC)
-        await house.journal.end(
+        await house.journal.runs.end(
             taken.to(Status.SUCCEEDED, ended=now, report="Hello."), [("log", {})]
         )
-        for delivery in await house.journal.deliveries(run=run.id):
+        for delivery in await house.journal.outbox.find(run=run.id):
             if delivered:
-                await house.journal.delivered(delivery.id, "said")
+                await house.journal.outbox.mark_delivered(delivery.id, "said")
             elif delivered is False:
-                await house.journal.delivery_failed(delivery.id, "nobody there", None)
+                await house.journal.outbox.mark_failed(delivery.id, "nobody there", None)
 
 
 async def through_the_day(house: Ledger, day: str = "02", **how) -> list[str]:
@@ -331,9 +333,11 @@ async def test_a_silent_run_leaves_the_moment_open(house: Ledger) -> None:
     await settle_in(house)
     first, _ = drawn()
     await house.reach(f"02 {first}")
-    (run,) = [run for run in await house.journal.active() if run.slot == at(f"02 {first}")]
-    taken = await house.journal.take(run.id, owner="test")
-    await house.journal.end(
+    (run,) = [
+        run for run in await house.journal.runs.find_active() if run.slot == at(f"02 {first}")
+    ]
+    taken = await house.journal.runs.claim(run.id, owner="test")
+    await house.journal.runs.end(
         taken.to(Status.SUCCEEDED, ended=at(f"02 {first}"), silent=True), [("log", {})]
     )
     following = at(f"02 {first}") + timedelta(minutes=30)
@@ -347,7 +351,7 @@ async def test_a_busy_operator_moves_the_greeting_and_two_are_never_said_in_a_ro
     await settle_in(house, idle="4h")
     _, second = drawn()
     seen = at(f"02 {second}") - timedelta(minutes=10)
-    await house.journal.remember("operator_seen", seen.isoformat())
+    await house.journal.facts.remember("operator_seen", seen.isoformat())
     await house.reach(seen.isoformat()[:16])
     before = len(house.submitted)
     await speak(house)
@@ -415,9 +419,9 @@ async def test_silent_runs_do_not_use_up_the_day(house: Ledger) -> None:
     )
     for hour in ("01", "02"):
         await house.reach(f"02 {hour}:00")
-        (run,) = await house.journal.active()
-        taken = await house.journal.take(run.id, owner="test")
-        await house.journal.end(
+        (run,) = await house.journal.runs.find_active()
+        taken = await house.journal.runs.claim(run.id, owner="test")
+        await house.journal.runs.end(
             taken.to(Status.SUCCEEDED, ended=datetime.now(UTC), silent=hour == "01")
         )
     await house.reach("02 05:00")
@@ -428,12 +432,12 @@ async def test_the_ledger_keeps_the_key_that_closed_the_gate_whatever_the_file_s
     house: Ledger,
 ) -> None:
     await settle_in(house, idle="4h")
-    await house.journal.remember("operator_seen", at(f"02 {drawn()[0]}").isoformat())
+    await house.journal.facts.remember("operator_seen", at(f"02 {drawn()[0]}").isoformat())
     await through_the_day(house)
     await house.reload(greeting())
     rows = {
         row.rule
-        for row in await house.journal.slots("heartbeat", limit=1000)
+        for row in await house.journal.slots.find("heartbeat", limit=1000)
         if row.reason is Reason.GATE
     }
     assert rows == {"moments = 2", 'idle = "4h"'}

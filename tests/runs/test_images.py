@@ -196,16 +196,19 @@ async def test_a_run_that_is_taken_up_again_shows_the_very_same(home):
         async with home.open() as daemon:
             run = await daemon.app.engine.trigger("look", event="e")
             await daemon.app.executor.running[run.id]
-            assert (await daemon.app.journal.get(run.id)).status is Status.QUEUED
+            assert (await daemon.app.journal.runs.get(run.id)).status is Status.QUEUED
         put(home, "plots/a.png", png(5, 5))
         home.clock.turn(minutes=5)
         async with home.open() as daemon:
-            await daemon.app.executor.submit(await daemon.app.journal.get(run.id))
+            await daemon.app.executor.submit(await daemon.app.journal.runs.get(run.id))
             await daemon.app.executor.running[run.id]
-            assert (await daemon.app.journal.get(run.id)).status is Status.SUCCEEDED
+            assert (await daemon.app.journal.runs.get(run.id)).status is Status.SUCCEEDED
             from daemon.api.schemas import step_view
 
-            steps = [json.dumps(step_view(each)) for each in await daemon.app.journal.steps(run.id)]
+            steps = [
+                json.dumps(step_view(each))
+                for each in await daemon.app.journal.runs.get_steps(run.id)
+            ]
     assert shown(vendor.requests[-1])[0] == [png()]
     assert not any(base64.b64encode(png()).decode() in each for each in steps), (
         "who looks at steps is told their size"

@@ -75,7 +75,11 @@ def home(tmp_path):
 
 
 async def results(daemon, run):
-    return [step.body for step in await daemon.app.journal.steps(run.id) if step.kind == "result"]
+    return [
+        step.body
+        for step in await daemon.app.journal.runs.get_steps(run.id)
+        if step.kind == "result"
+    ]
 
 
 async def told(home, *replies, routine="planner"):

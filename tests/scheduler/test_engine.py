@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,8 @@ from daemon.models import Run, Status
 from daemon.scheduler.engine import RoutineEngine
 from daemon.store.database import Database
 from daemon.store.journal import Claim, Journal, Portion
+from daemon.store.runs import RunRepository
+from daemon.store.slots import SlotRepository
 from daemon.system.clock import SystemClock
 from tests.clockwork import HALF_HOURLY, NINE, House, at, loaded, routine
 
@@ -33,7 +36,10 @@ async def test_a_slot_starts_one_run_at_its_instant(house: House) -> None:
     assert await house.rows() == ["01 09:00 ran"]
     (run,) = house.submitted
     assert (run.trigger, run.goal, run.status) == ("cron", "say daily", Status.QUEUED)
-    assert Routine.restore(await house.journal.definition(run.definition)).run.prompt == "say daily"
+    assert (
+        Routine.restore(await house.journal.runs.get_definition(run.definition)).run.prompt
+        == "say daily"
+    )
     assert house.next_start == at("02 09:00")
 
 
@@ -59,7 +65,7 @@ async def test_after_three_days_down_the_latest_slot_runs_and_the_others_are_tol
     await house.reach("03 13:00")
     await house.boot(routine())
     assert await house.rows() == ["01 09:00 to 02 09:00, 2 missed down", "03 09:00 caught_up"]
-    (row, *_) = await house.journal.slots()
+    (row, *_) = await house.journal.slots.find()
     assert row.lateness == 4 * 3600
     await house.boot(routine())
     await house.engine.fire("daily")
@@ -90,7 +96,7 @@ async def test_three_months_of_every_second_are_told_at_once(house: House) -> No
     await house.crash()
     await house.reach("2026-04-01T08:00")
     await house.boot(routine("pulse", {"every": timedelta(seconds=1)}))
-    missed, ran = reversed(await house.journal.slots())
+    missed, ran = reversed(await house.journal.slots.find())
     assert missed.count == 90 * 86_400 - 1
     assert ran.last == at("2026-04-01T08:00")
 
@@ -175,7 +181,7 @@ class Killed(BaseException):
     """kill -9, as far as a test can bear it."""
 
 
-class DyingJournal(Journal):
+class DyingSlots(SlotRepository):
     """Dies once, before or after a write of the ledger has been committed."""
 
     dies: Sequence[str] = ()
@@ -186,15 +192,22 @@ class DyingJournal(Journal):
         self.maybe("after account")
         return new
 
-    async def open_slots(self, claims: Sequence[Claim]) -> list[Run | None]:
+    async def open(self, claims: Sequence[Claim]) -> list[Run | None]:
         self.maybe("before open")
-        runs = await super().open_slots(claims)
+        runs = await super().open(claims)
         self.maybe("after open")
         return runs
 
     def maybe(self, where: str) -> None:
         if where in self.dies:
             raise Killed(where)
+
+
+def dying_journal(database: Database, *, clock: Any, dies: Sequence[str]) -> Journal:
+    journal = Journal(database, clock=clock)
+    journal.slots = DyingSlots(database, clock=clock, runs=journal.runs)
+    journal.slots.dies = dies
+    return journal
 
 
 @pytest.mark.parametrize("where", ["before account", "after account", "before open", "after open"])
@@ -205,13 +218,13 @@ async def test_killed_between_any_two_writes_no_slot_is_lost_or_started_twice(
     await house.crash()
     await house.reach("03 13:00")
     with suppress(Killed):
-        await house.boot(routine(), journal=type("Dying", (DyingJournal,), {"dies": [where]}))
+        await house.boot(routine(), journal=partial(dying_journal, dies=[where]))
     await house.boot(routine())
     assert await house.rows() == ["01 09:00 to 02 09:00, 2 missed down", "03 09:00 caught_up"]
     (
         run,
     ) = (
-        await house.journal.active()
+        await house.journal.runs.find_active()
     )  # handed on by whoever recovers queued runs, if it was not by us
     assert run.slot == at("03 09:00")
 
@@ -248,13 +261,18 @@ async def test_one_look_serves_all_that_are_due_together_while_their_last_runs_w
 ) -> None:
     looks: list[int] = []
 
-    class Watched(Journal):
-        async def under_way(self) -> dict[str, tuple[str, ...]]:
-            found = await super().under_way()
+    class Watched(RunRepository):
+        async def get_active_ids(self) -> dict[str, tuple[str, ...]]:
+            found = await super().get_active_ids()
             looks.append(len(found))
             return found
 
-    await house.boot(*(routine(f"r{n:04}") for n in range(600)), journal=Watched)
+    def watched_journal(database: Database, *, clock: Any) -> Journal:
+        journal = Journal(database, clock=clock)
+        journal.runs = Watched(database, clock=clock, incidents=journal.incidents)
+        return journal
+
+    await house.boot(*(routine(f"r{n:04}") for n in range(600)), journal=watched_journal)
     await house.reach("01 09:00")
     await house.finish(house.submitted[0])
     looks.clear()
@@ -315,22 +333,29 @@ async def test_on_the_real_alarm_of_this_machine(tmp_path: Path) -> None:
     await db.close()
 
 
-class FullDisk(Journal):
+class FullDisk(SlotRepository):
     full = False
 
-    async def open_slots(self, claims: Sequence[Claim]) -> list[Run | None]:
+    async def open(self, claims: Sequence[Claim]) -> list[Run | None]:
         if self.full:
             raise StoreFull("the disk is full")
-        return await super().open_slots(claims)
+        return await super().open(claims)
+
+
+def journal_on_full_disk(database: Database, *, clock: Any) -> Journal:
+    journal = Journal(database, clock=clock)
+    journal.slots = FullDisk(database, clock=clock, runs=journal.runs)
+    return journal
 
 
 async def test_on_a_full_disk_the_clock_goes_on_and_the_slot_is_not_lost(house: House) -> None:
-    await house.boot(routine(), journal=FullDisk)
-    assert isinstance(house.journal, FullDisk)
-    house.journal.full = True
+    await house.boot(routine(), journal=journal_on_full_disk)
+    slots = house.journal.slots
+    assert isinstance(slots, FullDisk)
+    slots.full = True
     await house.reach("01 09:00")
     assert house.started == []
-    house.journal.full = False
+    slots.full = False
     await house.set_clock("01 09:05")
     assert await house.rows() == ["01 09:00 late"]
 
@@ -424,9 +449,9 @@ async def test_cancel_previous_cancels_what_is_under_way(house: House) -> None:
     await house.reach("01 09:00")
     first, second = house.submitted
     assert house.cancelled == [first.id]
-    assert [run.id for run in await house.journal.active()] == [second.id]
+    assert [run.id for run in await house.journal.runs.find_active()] == [second.id]
     third = await house.engine.trigger("daily")
-    assert [run.id for run in await house.journal.active()] == [third.id]
+    assert [run.id for run in await house.journal.runs.find_active()] == [third.id]
 
 
 async def test_a_gate_closed_by_a_busy_operator_costs_no_run(house: House) -> None:
@@ -438,7 +463,7 @@ async def test_a_gate_closed_by_a_busy_operator_costs_no_run(house: House) -> No
 
 async def test_an_operator_seen_in_the_future_closes_no_gate(house: House) -> None:
     await house.boot(routine(trigger=HALF_HOURLY, gate={"idle": "1h"}))
-    await house.journal.remember("operator_seen", at("2031-01-01").isoformat())
+    await house.journal.facts.remember("operator_seen", at("2031-01-01").isoformat())
     await house.reach("01 08:30")
     assert house.started == ["daily 01 08:30"]
 
@@ -448,7 +473,7 @@ async def test_so_many_runs_a_day_in_the_routines_own_day(house: House) -> None:
     await house.boot(routine(trigger=trigger, gate={"max_per_day": 2}))
     for hour in range(8, 16):
         await house.reach(f"01 {hour:02}:30")
-        await house.finish(*await house.journal.active())
+        await house.finish(*await house.journal.runs.find_active())
     assert house.started == ["daily 01 08:30", "daily 01 09:30", "daily 01 15:30"]
     assert "01 10:30 to 01 14:30, 5 skipped gate" in await house.rows()
 
@@ -517,7 +542,7 @@ async def test_loaded_only_it_runs_what_it_is_told_and_nothing_by_itself(house: 
     await engine.load(loaded(routine(first_run=True)))
     run = await engine.trigger("daily", trigger="once")
     assert house.submitted == [run]
-    assert await house.journal.recall("operator_seen") is None, "a cron job is no operator"
+    assert await house.journal.facts.recall("operator_seen") is None, "a cron job is no operator"
     await engine.stop()
 
 
@@ -537,7 +562,7 @@ async def test_on_start_runs_at_most_once_an_hour(house: House) -> None:
         await house.reach(moment)
         await house.boot(starting)
         assert len(house.submitted) == runs
-        await house.finish(*await house.journal.active())
+        await house.finish(*await house.journal.runs.find_active())
     assert house.engine.next_fires("daily") == []
 
 
@@ -558,9 +583,7 @@ async def test_on_start_is_no_slot_of_the_schedule_it_joins(house: House) -> Non
 async def test_on_start_killed_before_it_was_claimed_starts_at_the_next_start(house: House) -> None:
     starting = routine(trigger={"on_start": True})
     with suppress(Killed):
-        await house.boot(
-            starting, journal=type("Dying", (DyingJournal,), {"dies": ["before open"]})
-        )
+        await house.boot(starting, journal=partial(dying_journal, dies=["before open"]))
     await house.reach("01 08:10")
     await house.boot(starting)
     assert house.started == ["daily 01 08:00"]

@@ -429,8 +429,8 @@ async def test_what_the_engine_did_is_what_why_says(house: House) -> None:
     told = {}
     for moment in ("01 08:00", "01 08:30", "01 09:00", "01 10:00", "01 10:30", "01 10:10"):
         first = at(moment)
-        rows = await house.journal.slots_within("daily", first, first + timedelta(minutes=1))
-        after = await house.journal.slots_within(
+        rows = await house.journal.slots.find_within("daily", first, first + timedelta(minutes=1))
+        after = await house.journal.slots.find_within(
             "daily", first + timedelta(minutes=1), datetime.now(UTC)
         )
         told[moment] = explain(

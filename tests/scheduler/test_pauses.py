@@ -26,10 +26,10 @@ async def fail(
 ) -> list[Run]:
     """Let what is queued fail, and tell the engine as the executor does."""
     ended = []
-    for run in await house.journal.active():
-        taken = await house.journal.take(run.id, owner="test")
+    for run in await house.journal.runs.find_active():
+        taken = await house.journal.runs.claim(run.id, owner="test")
         assert taken
-        run = await house.journal.end(
+        run = await house.journal.runs.end(
             taken.to(Status.FAILED, ended=datetime.now(UTC), detail=detail)
         )
         await house.engine.ended(run)
@@ -38,9 +38,9 @@ async def fail(
 
 
 async def succeed(house: House) -> None:
-    for run in await house.journal.active():
+    for run in await house.journal.runs.find_active():
         await house.finish(run)
-        await house.engine.ended(await house.journal.get(run.id))
+        await house.engine.ended(await house.journal.runs.get(run.id))
 
 
 # --- a person's pause
@@ -177,8 +177,10 @@ async def test_killed_between_the_last_failure_and_the_pause_it_is_paused_at_the
     await house.boot(failing)
     await house.reach("01 08:30")
     (run,) = house.submitted
-    taken = await house.journal.take(run.id, owner="test")
-    await house.journal.end(taken.to(Status.TIMED_OUT, ended=datetime.now(UTC), detail="too slow"))
+    taken = await house.journal.runs.claim(run.id, owner="test")
+    await house.journal.runs.end(
+        taken.to(Status.TIMED_OUT, ended=datetime.now(UTC), detail="too slow")
+    )
     await house.boot(failing)
     assert (
         house.engine.states["daily"].paused_why == "1 runs in a row failed, the last one: too slow"
@@ -222,12 +224,12 @@ async def test_cancelled_and_skipped_runs_are_no_failures(house: House) -> None:
     await house.boot(routine(trigger=HALF_HOURLY, run={"retry": {"pause_after": 1}}))
     await house.reach("01 08:30")
     (run,) = house.submitted
-    taken = await house.journal.take(run.id, owner="test")
+    taken = await house.journal.runs.claim(run.id, owner="test")
     await house.engine.ended(
-        await house.journal.end(taken.to(Status.SKIPPED, ended=datetime.now(UTC)))
+        await house.journal.runs.end(taken.to(Status.SKIPPED, ended=datetime.now(UTC)))
     )
     await house.reach("01 09:00")
-    await house.engine.ended(await house.journal.request_cancel(house.submitted[-1].id))
+    await house.engine.ended(await house.journal.runs.request_cancel(house.submitted[-1].id))
     assert not house.engine.states["daily"].paused
 
 
@@ -244,7 +246,7 @@ async def test_after_a_night_down_runs_start_a_few_seconds_apart(house: House) -
     waits = sorted((run.not_before or at("01 13:00")) - at("01 13:00") for run in house.submitted)
     assert waits[:4] == [timedelta(seconds=3 * number) for number in range(4)]
     assert waits[-1] == LONGEST_APART
-    assert await house.journal.take(house.submitted[1].id, owner="early") is None
+    assert await house.journal.runs.claim(house.submitted[1].id, owner="early") is None
 
 
 async def test_runs_on_time_do_not_wait_for_each_other(house: House) -> None:

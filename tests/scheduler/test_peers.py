@@ -59,7 +59,9 @@ async def test_a_daily_job_never_jumps_over_a_day_however_long_its_run_takes(hou
         await house.reach(
             f"{half_hour // 48 + 1:02} {half_hour % 48 // 2:02}:{half_hour % 2 * 30:02}"
         )
-        await house.finish(*(run for run in await house.journal.active() if run.id != long.id))
+        await house.finish(
+            *(run for run in await house.journal.runs.find_active() if run.id != long.id)
+        )
     await house.finish(long)
     await house.reach("03 09:00")
     assert await house.rows("daily") == ["01 09:00 ran", "02 09:00 skipped overlap", "03 09:00 ran"]
@@ -101,11 +103,11 @@ async def test_a_run_that_died_with_its_process_does_not_block_its_routine(house
     await house.boot(routine())
     await house.reach("01 09:00")
     (run,) = house.submitted
-    assert await house.journal.take(run.id, owner="a process that dies now")
+    assert await house.journal.runs.claim(run.id, owner="a process that dies now")
     await house.crash()
     await house.reach("01 09:05")
     await house.boot(routine())
-    (left,) = await house.journal.recover("the next process")
+    (left,) = await house.journal.runs.recover("the next process")
     assert (left.id, left.status) == (run.id, Status.QUEUED)
     await house.finish(left)
     await house.reach("02 09:00")
@@ -120,12 +122,12 @@ async def test_a_run_that_hangs_holds_up_neither_the_clock_nor_the_others_and_ca
     lived: list[str] = []
 
     async def live(run_id: str) -> Run | None:
-        run = await house.journal.take(run_id, owner="test")
+        run = await house.journal.runs.claim(run_id, owner="test")
         assert run
         if run.routine == "daily":
             await hanging.wait()
         lived.append(run.routine)
-        return await house.journal.end(
+        return await house.journal.runs.end(
             run.to(Status.SUCCEEDED, ended=at("01 09:00"), report="said")
         )
 
@@ -138,7 +140,7 @@ async def test_a_run_that_hangs_holds_up_neither_the_clock_nor_the_others_and_ca
     async with asyncio.timeout(60):
         while lived != ["other"]:
             await asyncio.sleep(0)
-    assert (await house.journal.request_cancel(stuck.id)).cancel
+    assert (await house.journal.runs.request_cancel(stuck.id)).cancel
     assert executor.interrupt(stuck.id)
     async with asyncio.timeout(60):
         await executor.idle()
@@ -288,7 +290,7 @@ async def test_the_nights_on_which_clocks_change_lose_no_slot_and_double_none(
     while house.next_start and house.next_start < end:
         house.time.move_to(house.next_start)
         await house.ring()
-        await house.finish(*await house.journal.active())
+        await house.finish(*await house.journal.runs.find_active())
     assert [f"{run.slot.astimezone(ZoneInfo(zone)):%d %H:%M}" for run in house.submitted] == slots
     assert all(row.endswith(" ran") for row in await house.rows())
 
@@ -307,6 +309,6 @@ async def test_a_laptop_that_slept_runs_its_slot_when_it_wakes_and_not_hours_lat
     await house.boot(routine())
     await house.set_clock("01 18:57")
     assert await house.rows() == ["01 09:00 late"]
-    (row,) = await house.journal.slots()
+    (row,) = await house.journal.slots.find()
     assert row.lateness == (9 * 60 + 57) * 60
     assert house.next_start == at("02 09:00")

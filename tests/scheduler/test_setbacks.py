@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Coroutine
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -23,7 +24,9 @@ from daemon.api.schedule import why
 from daemon.definitions.schedule import EPOCH
 from daemon.scheduler.slot_ledger import SLICE
 from daemon.scheduler.slots import INSTANT
+from daemon.store.database import Database
 from daemon.store.journal import Journal
+from daemon.store.slots import SlotRepository
 from daemon.system.clock import SystemClock
 from tests.clockwork import HALF_HOURLY, House, at, routine
 
@@ -118,7 +121,7 @@ class Killed(BaseException):
     """kill -9, as far as a test can bear it."""
 
 
-class DyingJournal(Journal):
+class DyingSlots(SlotRepository):
     """Dies before or after it has taken back what was told of the time to come."""
 
     dies = ""
@@ -131,6 +134,13 @@ class DyingJournal(Journal):
             raise Killed
 
 
+def dying_journal(database: Database, *, clock: Any, dies: str) -> Journal:
+    journal = Journal(database, clock=clock)
+    journal.slots = DyingSlots(database, clock=clock, runs=journal.runs)
+    journal.slots.dies = dies
+    return journal
+
+
 @pytest.mark.parametrize("dies", ["before", "after"])
 async def test_killed_while_it_takes_back_it_loses_no_slot(house: House, dies: str) -> None:
     await house.boot(routine(trigger=NEVER))
@@ -139,9 +149,7 @@ async def test_killed_while_it_takes_back_it_loses_no_slot(house: House, dies: s
     await house.crash()
     house.time.move_to(at("01 08:40"))
     with suppress(Killed):
-        await house.boot(
-            routine(trigger=NEVER), journal=type("Dying", (DyingJournal,), {"dies": dies})
-        )
+        await house.boot(routine(trigger=NEVER), journal=partial(dying_journal, dies=dies))
     for moment in ("01 09:10", "01 10:40"):
         await house.crash()
         house.time.move_to(at(moment))
@@ -246,7 +254,7 @@ class Upheavals(RuleBasedStateMachine):
     @rule()
     def let_runs_end(self) -> None:
         async def ended() -> None:
-            await self.house.finish(*await self.house.journal.active())
+            await self.house.finish(*await self.house.journal.runs.find_active())
 
         self.do(ended())
 
@@ -273,7 +281,7 @@ class Upheavals(RuleBasedStateMachine):
     @invariant()
     def all_is_told_once(self) -> None:
         for name, due in self.due.items():
-            rows = self.runner.run(self.house.journal.slots(name, limit=10_000))
+            rows = self.runner.run(self.house.journal.slots.find(name, limit=10_000))
             told = [slot for row in rows for slot in grid(row.first - INSTANT, row.last)]
             assert len(told) == len(set(told)), "a slot stands in two rows"
             assert len(told) == sum(row.count for row in rows), "a row counts wrong"

@@ -38,7 +38,7 @@ class Workplace(House):
             return await self.came.get()
 
     async def paths(self, run: Run) -> list[str]:
-        return list((await self.journal.input_of(run.id))["paths"])
+        return list((await self.journal.runs.get_input(run.id))["paths"])
 
     def drop(self, *names: str, text: str = "x") -> None:
         for name in names:
@@ -46,10 +46,10 @@ class Workplace(House):
 
     async def end(self, run: Run, status: Status = Status.SUCCEEDED) -> Run:
         """Live a run for a minute."""
-        taken = await self.journal.take(run.id, owner="test")
+        taken = await self.journal.runs.claim(run.id, owner="test")
         self.time.tick(60)
         assert taken
-        return await self.journal.end(taken.to(status, report="said"))
+        return await self.journal.runs.end(taken.to(status, report="said"))
 
 
 @pytest.fixture
@@ -137,11 +137,11 @@ async def test_kill_9_between_claim_and_run_starts_nothing_twice(house: Workplac
     house.drop("a.csv")
     run = await house.next_run()
     await house.boot(inbox())
-    assert [left.id for left in await house.journal.recover("me")] == [run.id]
+    assert [left.id for left in await house.journal.runs.recover("me")] == [run.id]
     await house.end(run)
     house.drop("b.csv")
     assert await house.paths(await house.next_run()) == ["inbox/b.csv"]
-    assert len(await house.journal.slots()) == 2
+    assert len(await house.journal.slots.find()) == 2
 
 
 async def test_each_version_is_handled_once_and_an_edit_of_the_prompt_makes_no_new_one(
@@ -154,7 +154,7 @@ async def test_each_version_is_handled_once_and_an_edit_of_the_prompt_makes_no_n
     house.drop("a.csv", text="a newer version")
     run = await house.next_run()
     assert (await house.paths(run), run.goal) == (["inbox/a.csv"], "another")
-    assert len(await house.journal.slots()) == 2
+    assert len(await house.journal.slots.find()) == 2
 
 
 async def test_a_routine_of_another_name_has_its_own_account(house: Workplace) -> None:
@@ -268,7 +268,7 @@ async def test_files_that_are_long_gone_are_forgotten_at_start(house: Workplace)
     await house.boot(inbox())
     house.drop("new.csv")
     assert await house.paths(await house.next_run()) == ["inbox/new.csv"]
-    assert {path for path, _ in await house.journal.seen_files("inbox")} == {
+    assert {path for path, _ in await house.journal.slots.get_seen_files("inbox")} == {
         "inbox/kept.csv",
         "inbox/new.csv",
     }
@@ -291,7 +291,7 @@ async def test_a_routine_starts_after_another_and_is_told_what_that_said(house: 
         at("01 08:01"),
     )
     told = {"routine": "backup", "run": first.id, "status": "succeeded", "report": "said"}
-    assert await house.journal.input_of(second.id) == told
+    assert await house.journal.runs.get_input(second.id) == told
 
 
 @pytest.mark.parametrize(
@@ -329,7 +329,7 @@ async def test_a_run_that_is_cancelled_while_it_waits_has_ended_too(house: Workp
     await house.boot(BACKUP, after("report", "backup", on="ended"))
     run = await house.engine.trigger("backup")
     house.time.tick(60)
-    await house.journal.request_cancel(run.id)
+    await house.journal.runs.request_cancel(run.id)
     await house.quiet()
     assert [run.routine for run in house.submitted] == ["backup", "report"]
 
@@ -351,7 +351,7 @@ async def test_kill_9_between_the_end_and_the_start_of_the_next_loses_nothing(
 ) -> None:
     await house.boot(BACKUP, after("report", "backup"))
     run = await house.engine.trigger("backup")
-    house.journal.when_ended = lambda run: None  # the process dies before it could hear
+    house.journal.runs.when_ended = lambda run: None  # the process dies before it could hear
     await house.end(run)
     await house.crash()
     await house.reach("01 09:00")
@@ -429,7 +429,7 @@ async def test_a_webhook_starts_a_run_with_its_body(house: Workplace) -> None:
     await house.boot(DOOR)
     run = await house.engine.hook("door", event="m-1", body={"who": "Ada"})
     assert (run.routine, run.trigger, house.submitted) == ("door", "webhook", [run])
-    assert await house.journal.input_of(run.id) == {"who": "Ada"}
+    assert await house.journal.runs.get_input(run.id) == {"who": "Ada"}
 
 
 async def test_the_same_message_is_the_same_run_also_after_a_crash(house: Workplace) -> None:

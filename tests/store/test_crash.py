@@ -49,15 +49,15 @@ async def test_kill_9_loses_no_step_that_was_acknowledged(
         lambda connection: connection.execute("PRAGMA integrity_check").fetchall()
     ) == [("ok",)]
     journal = Ledger(db, Clock()).journal
-    kept = [step.body["number"] for step in await journal.steps(run_id)]
+    kept = [step.body["number"] for step in await journal.runs.get_steps(run_id)]
     assert kept == list(range(len(kept)))
     assert len(kept) >= len(numbers)
 
-    (left,) = await journal.recover("me")
+    (left,) = await journal.runs.recover("me")
     assert (left.id, left.status, left.attempt) == (run_id, Status.QUEUED, 1)
-    taken = await journal.take(run_id, owner="me")
+    taken = await journal.runs.claim(run_id, owner="me")
     assert taken is not None
-    await journal.end(taken.to(Status.SUCCEEDED))
+    await journal.runs.end(taken.to(Status.SUCCEEDED))
     await db.close()
 
 
@@ -74,7 +74,9 @@ async def test_a_disk_without_room_stops_a_run_where_it_is_and_lets_it_go_on(
     assert numbers == [str(number) for number in range(120)]
 
     db = await Database.open(tmp_path / "agentd.db")
-    kept = [step.body["number"] for step in await Ledger(db, Clock()).journal.steps(run_id)]
+    kept = [
+        step.body["number"] for step in await Ledger(db, Clock()).journal.runs.get_steps(run_id)
+    ]
     assert kept == list(range(120))
     await db.close()
 

@@ -53,7 +53,7 @@ class Shortage:
             return  # to make room heals no damage, which store/maintenance.py looks for
         now = self._clock()
         log.error("store.refused", detail=str(fault))
-        self._journal.lasting = Incident(
+        self._journal.incidents.lasting = Incident(
             id=0,
             subject=DATABASE,
             signature="",
@@ -67,7 +67,9 @@ class Shortage:
             closed=None,
             run=None,
         )
-        self._task = asyncio.create_task(self._until_taken(self._journal.lasting), name="shortage")
+        self._task = asyncio.create_task(
+            self._until_taken(self._journal.incidents.lasting), name="shortage"
+        )
 
     async def close(self) -> None:
         """Wait no longer."""
@@ -84,21 +86,21 @@ class Shortage:
             try:
                 if not written:
                     since = incident.opened
-                    await journal.trouble(
+                    await journal.incidents.report(
                         DATABASE, incident.detail, cause=CAUSE, advice=ADVICE, since=since
                     )
                     self._wake()
                     written = True
-                await journal.remember(ROOM, "." * ENOUGH)
-                await journal.remember(ROOM, "")
-                await journal.well(DATABASE)
+                await journal.facts.remember(ROOM, "." * ENOUGH)
+                await journal.facts.remember(ROOM, "")
+                await journal.incidents.resolve(DATABASE)
                 break
             except StoreFull as still:
                 incident = replace(
                     incident, detail=str(still), seen=self._clock(), count=incident.count + 1
                 )
-                journal.lasting = incident
+                journal.incidents.lasting = incident
             await asyncio.sleep(self._retry)
-        journal.lasting = None
+        journal.incidents.lasting = None
         log.info("store.accepted", since=incident.opened.isoformat())
         self._wake()

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 
 import structlog
 
-from daemon.store.journal import Journal
+from daemon.store.incidents import IncidentRepository
 from daemon.system.coalescing_queue import CoalescingQueue
 
 log = structlog.get_logger()
@@ -30,9 +30,9 @@ class Outages:
     """Keeps the incidents of providers; whoever tells of one waits for nothing."""
 
     def __init__(
-        self, journal: Journal, *, zone: Callable[[], str], wake: Callable[[], None]
+        self, incidents: IncidentRepository, *, zone: Callable[[], str], wake: Callable[[], None]
     ) -> None:
-        self._journal, self._zone, self._wake = journal, zone, wake
+        self._incidents, self._zone, self._wake = incidents, zone, wake
         self._reasons: dict[str, str] = {}
         self._down: set[str] | None = None
         """The subjects of open incidents; None until the journal was asked."""
@@ -55,18 +55,18 @@ class Outages:
 
     async def _settle(self, providers: Sequence[str]) -> None:
         if self._down is None:
-            known = await self._journal.incidents(limit=1000)
+            known = await self._incidents.find(limit=1000)
             self._down = {each.subject for each in known}
         for name in providers:
             reason = self._reasons.pop(name, None)
             if reason is None:
                 if OF + name in self._down:
-                    await self._journal.well(OF + name, zone=self._zone())
+                    await self._incidents.resolve(OF + name, zone=self._zone())
                     self._down.discard(OF + name)
                 continue
             self._down.add(OF + name)
             # one cause, however the failures of an outage differ: a timeout now, then a 503
-            unheard = await self._journal.trouble(
+            unheard = await self._incidents.report(
                 OF + name, reason, cause="does not answer", advice=ADVICE
             )
             if unheard:

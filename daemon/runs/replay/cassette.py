@@ -46,15 +46,15 @@ async def recorded(journal: Journal, run_id: str, *, workspace: str, language: s
 
     `workspace` and `language` are those of now, for runs that do not say themselves.
     """
-    run = await journal.get(run_id)
-    if not await journal.unharmed(run.id):
+    run = await journal.runs.get(run_id)
+    if not await journal.runs.has_intact_steps(run.id):
         raise DaemonError(
             (  # noqa: UP034
                 f"the record of run {run.id} is not as it was written: the checksums of its steps "
                 "do not fit"
             )
         )
-    steps = await journal.steps(run.id)
+    steps = await journal.runs.get_steps(run.id)
     missing: list[str] = []
     if any(step.body.get("source") == "forgotten" for step in steps):
         raise Refused(f"run {run.id} was forgotten: nothing of it is left to replay")
@@ -63,14 +63,14 @@ async def recorded(journal: Journal, run_id: str, *, workspace: str, language: s
             f"the steps of run {run.id} are gone ([keep] steps): nothing of it is left to replay"
         )
     try:
-        definition = await journal.definition(run.definition)
+        definition = await journal.runs.get_definition(run.definition)
     except NotFound:
         raise Refused(f"run {run.id} was forgotten: nothing of it is left to replay") from None
     policies: dict[str, str] = {}
     for hash_ in dict.fromkeys(
         str(step.body["policy"]) for step in steps if step.body.get("policy")
     ):
-        text = await journal.policy_text(hash_)
+        text = await journal.audit.get_policy(hash_)
         if text is None:
             missing.append(
                 f"the policy that judged its calls ({hash_[:12]}): verdicts are taken as recorded"
@@ -82,7 +82,7 @@ async def recorded(journal: Journal, run_id: str, *, workspace: str, language: s
         run=run,
         definition=definition,
         steps=steps,
-        given=await journal.input_of(run.id) if run.trigger in EVENT_TRIGGERS else None,
+        given=await journal.runs.get_input(run.id) if run.trigger in EVENT_TRIGGERS else None,
         before=await _before(journal, run, steps),
         policies=policies,
         workspace=workspace,
@@ -94,7 +94,7 @@ async def recorded(journal: Journal, run_id: str, *, workspace: str, language: s
 async def _before(journal: Journal, run: Run, steps: Sequence[Step]) -> dict[str, Any]:
     """Return what the run before it had gathered, as it looked when this one compared with it."""
     began = next((step.at for step in steps if step.at), run.ended)
-    last = await journal.last(run.about, statuses={Status.SUCCEEDED}, before=run.id)
+    last = await journal.runs.get_last(run.about, statuses={Status.SUCCEEDED}, before=run.id)
     while last is not None and began is not None and last.ended is not None and last.ended > began:
-        last = await journal.last(run.about, statuses={Status.SUCCEEDED}, before=last.id)
-    return gathered_values(await journal.steps(last.id)) if last else {}
+        last = await journal.runs.get_last(run.about, statuses={Status.SUCCEEDED}, before=last.id)
+    return gathered_values(await journal.runs.get_steps(last.id)) if last else {}

@@ -30,7 +30,7 @@ from daemon.scheduler.cluster.queue import (
     queue_of_needs,
 )
 from daemon.scheduler.cluster.requirements import lacks
-from daemon.store.leases import Worker
+from daemon.store.workers import Worker
 
 if TYPE_CHECKING:
     from daemon.agent.conversations.conversations import Conversations
@@ -158,7 +158,11 @@ class Cluster:
         """Hand a run on that we cannot live, or whose definition we cannot read; tell whether we
         did.
         """
-        if not (missing := self._lacks(await self._rooms.journal.definition(run.definition or ""))):
+        if not (
+            missing := self._lacks(
+                await self._rooms.journal.runs.get_definition(run.definition or "")
+            )
+        ):
             return False
         queue = queue_of_needs(run)
         await self._rooms.database.write(passing(run, queue))
@@ -245,14 +249,14 @@ class Cluster:
     async def _tell(self, run_id: str) -> None:
         rooms = self._rooms
         if run_id in rooms.executor.running:
-            rooms.talk.inbox.put(await rooms.journal.told(run_id))
+            rooms.talk.inbox.put(await rooms.journal.runs.find_messages(run_id))
             return
         try:
-            run = await rooms.journal.get(run_id)
+            run = await rooms.journal.runs.get(run_id)
         except NotFound:
             return
         if rooms.events.watched(run_id):
-            for step in await rooms.journal.steps(run_id):
+            for step in await rooms.journal.runs.get_steps(run_id):
                 if step.seq > self._told.get(run_id, -1):
                     self._told[run_id] = step.seq
                     if event := of_step(run, step):

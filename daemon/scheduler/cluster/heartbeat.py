@@ -21,7 +21,7 @@ from daemon.models import Json
 if TYPE_CHECKING:
     from daemon.scheduler.run_queue import LocalRunQueue
     from daemon.store.journal import Journal
-    from daemon.store.leases import Worker
+    from daemon.store.workers import Worker
 
 log = structlog.get_logger()
 
@@ -72,7 +72,7 @@ class Heartbeat:
 
     async def run(self) -> None:
         """Beat until cancelled; then take us off the list."""
-        loop, lease = asyncio.get_running_loop(), self._journal.lease.total_seconds()
+        loop, lease = asyncio.get_running_loop(), self._journal.runs.lease.total_seconds()
         pace = min(lease / 3, _SLOWEST)
         heard = loop.time()
         try:
@@ -101,15 +101,17 @@ class Heartbeat:
 
     async def leave(self) -> None:
         """Say that we are going."""
-        async with asyncio.timeout(self._journal.lease.total_seconds()):
-            await self._journal.leave(self._me.id)
+        async with asyncio.timeout(self._journal.runs.lease.total_seconds()):
+            await self._journal.workers.remove(self._me.id)
 
     async def _beat(self) -> None:
         capacity = self._executor.capacity * self._lives
         me = replace(
             self._me, running=len(self._executor.running), capacity=capacity, has=self._has()
         )
-        beat = await self._journal.beat(me, may_lead=self._lead is not None, heal=self._heal)
+        beat = await self._journal.workers.beat(
+            me, may_lead=self._lead is not None, heal=self._heal
+        )
         for run in (*beat.lost, *beat.cancelled):
             if self._executor.interrupt(run):
                 log.warning("run.lost" if run in beat.lost else "run.stopping", run=run)

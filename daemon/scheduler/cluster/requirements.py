@@ -17,7 +17,7 @@ from daemon.scheduler.routine_times import named
 
 if TYPE_CHECKING:
     from daemon.definitions.config.config import Config
-    from daemon.store.leases import Worker
+    from daemon.store.workers import Worker
 
 _BETWEEN = "__"  # SERVER__tool
 

@@ -106,7 +106,7 @@ class ClusterRunQueue(LocalRunQueue):
         @app.task(name=TASK)
         async def live(run: str) -> None:
             try:
-                found = await journal.get(run)
+                found = await journal.runs.get(run)
             except NotFound:
                 return
             if found.status is Status.QUEUED and not await passed_on(found):

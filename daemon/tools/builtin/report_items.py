@@ -5,16 +5,19 @@ Of routines with `[dedupe]` alone.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Annotated, NotRequired, Protocol
+from typing import TYPE_CHECKING, Annotated, NotRequired
 
 from pydantic import Field
 from typing_extensions import TypedDict
 
 from daemon.errors import ToolFailed
-from daemon.models import Json, Step, ToolContext, digest_of
+from daemon.models import Json, ToolContext, digest_of
 from daemon.tools.registry import FunctionRegistry
 from daemon.tools.reported_items import REPORT_ITEMS, key_of, reported
+
+if TYPE_CHECKING:
+    from daemon.store.runs import RunRepository
+    from daemon.store.seen_items import SeenItemRepository
 
 MOST = 500  # items of one call: more is a list that nobody has looked through
 
@@ -33,18 +36,10 @@ class ReportItem(TypedDict):
     date: NotRequired[Annotated[str, Field(description="When it is from, like 2026-11-20")]]
 
 
-class Seen(Protocol):
-    """Who knows what was reported before."""
-
-    async def known_items(self, routine: str, digests: Sequence[str], /) -> set[str]:
-        """Return those that were."""
-
-    async def steps(self, run_id: str, /) -> list[Step]:
-        """Return what a run did."""
-
-
-def register(registry: FunctionRegistry, journal: Seen) -> None:
-    """Offer the tool."""
+def register(
+    registry: FunctionRegistry, runs: RunRepository, seen_items: SeenItemRepository
+) -> None:
+    """Register the tool; which items are new is read from the journal."""
 
     async def report_items(
         context: ToolContext, items: Annotated[list[ReportItem], Field(max_length=MOST)]
@@ -71,10 +66,10 @@ def register(registry: FunctionRegistry, journal: Seen) -> None:
                 " told apart here. Nothing was reported: send all of them again, each with its "
                 f"{by}."
             )
-        before = reported(await journal.steps(context.run), by, before=context.call)
+        before = reported(await runs.get_steps(context.run), by, before=context.call)
         known = {each.digest for each in before.sightings} if before else set()
         digests = [digest_of(key) for key in keys]
-        known |= await journal.known_items(context.routine.rpartition("/")[2], digests)
+        known |= await seen_items.find_known(context.routine.rpartition("/")[2], digests)
         new_at = []
         for place, digest in enumerate(digests):
             if digest not in known:

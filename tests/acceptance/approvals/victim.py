@@ -69,10 +69,10 @@ async def ask(house: House) -> None:
 
 async def answer(house: House) -> None:
     """Answer what is asked, unless that has been done, and live the run to its end."""
-    await house.journal.recover("test")
-    for asked in await house.journal.approvals(status=ApprovalStatus.PENDING):
+    await house.journal.runs.recover("test")
+    for asked in await house.journal.approvals.find(status=ApprovalStatus.PENDING):
         await house.approvals.approve(asked.id, by="uid 1000")
-    (run,) = await house.journal.runs()
+    (run,) = await house.journal.runs.find()
     if not run.status.ended:
         await house.live(run)
 
@@ -83,11 +83,13 @@ def ended(folder: Path) -> dict[str, object]:
     async def look() -> tuple[Run, list[str]]:
         database = await Doomed.open(folder / "agentd.db")
         journal = Journal(database, clock=Clock().now)
-        (run,) = await journal.runs()
+        (run,) = await journal.runs.find()
         results = [
-            step.body["text"] for step in await journal.steps(run.id) if step.kind == "result"
+            step.body["text"]
+            for step in await journal.runs.get_steps(run.id)
+            if step.kind == "result"
         ]
-        proof = await journal.prove_audit()
+        proof = await journal.audit.prove()
         assert proof.broken is None
         await database.close()
         return run, results

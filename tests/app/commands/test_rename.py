@@ -8,7 +8,7 @@ import pytest
 
 from daemon.errors import Refused
 from daemon.store.database import MIGRATIONS
-from daemon.store.renaming import STAYS, TABLES
+from daemon.store.routines import STAYS, TABLES
 from tests.acceptance.story import Home
 from tests.clockwork import House, at, loaded, routine
 
@@ -37,12 +37,12 @@ async def test_its_past_goes_along_and_no_slot_is_lost_or_run_twice(house: House
     await house.boot(routine("old", every))
     for hour in ("09", "10"):
         await house.reach(f"01 {hour}:00")
-        await house.finish(*await house.journal.active())
+        await house.finish(*await house.journal.runs.find_active())
     house.time.move_to(at("01 11:00"))  # due, and nobody has rung yet
     with pytest.raises(Refused, match="a run of old is queued"):
         await house.engine.rename("old", "new", lambda: None)
     assert house.started[-1] == "old 01 11:00", "what was due was started first"
-    await house.finish(*await house.journal.active())
+    await house.finish(*await house.journal.runs.find_active())
     await house.engine.rename("old", "new", lambda: None)
     assert "old" not in house.engine.routines
     await house.engine.reload(loaded(routine("new", every)))
@@ -60,7 +60,7 @@ async def test_its_past_goes_along_and_no_slot_is_lost_or_run_twice(house: House
 async def test_a_file_that_cannot_be_moved_leaves_everything_as_it_was(house: House) -> None:
     await house.boot(routine("old", {"every": "1h", "timezone": "UTC"}))
     await house.reach("01 09:00")
-    await house.finish(*await house.journal.active())
+    await house.finish(*await house.journal.runs.find_active())
 
     def move() -> None:
         raise Refused("no")

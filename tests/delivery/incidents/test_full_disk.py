@@ -38,7 +38,7 @@ async def fill_up(database, journal):
     """Let SQLite itself say that there is no more room."""
     await limit(database, 1)  # which means: no more than there are
     with pytest.raises(StoreFull, match="the disk is full; make room"):
-        await journal.remember("filler", "x" * 1_000_000)
+        await journal.facts.remember("filler", "x" * 1_000_000)
 
 
 async def until(true):
@@ -54,8 +54,8 @@ async def test_a_full_disk_is_an_incident_while_it_lasts_and_after(database):
     shortage = Shortage(journal, clock=lambda: now[0], wake=lambda: woken.append(True), retry=0.01)
     database.when_refused = shortage.heard
     await fill_up(database, journal)
-    await until(lambda: journal.lasting and journal.lasting.count > 2)
-    (lasting,) = await journal.incidents()
+    await until(lambda: journal.incidents.lasting and journal.incidents.lasting.count > 2)
+    (lasting,) = await journal.incidents.find()
     assert (lasting.subject, lasting.opened, lasting.closed) == ("database", BEGIN, None)
     assert "the disk is full; make room" in lasting.detail
     woken.clear()
@@ -63,14 +63,14 @@ async def test_a_full_disk_is_an_incident_while_it_lasts_and_after(database):
     now[0] = BEGIN.replace(hour=9)
     await limit(database, 1_000_000)
     await until(lambda: woken)
-    assert await journal.incidents() == []
-    (over,) = await journal.incidents(closed=True)
+    assert await journal.incidents.find() == []
+    (over,) = await journal.incidents.find(closed=True)
     assert (over.subject, over.opened, over.closed) == ("database", BEGIN, now[0])
-    titles = [delivery.options["title"] for delivery in await journal.deliveries()]
+    titles = [delivery.options["title"] for delivery in await journal.outbox.find()]
     assert sorted(titles) == ["database is in trouble", "database works again"]
 
     await fill_up(database, journal)
-    await until(lambda: journal.lasting)
+    await until(lambda: journal.incidents.lasting)
     await shortage.close()
 
 
@@ -80,7 +80,7 @@ async def test_status_and_incidents_say_that_the_disk_is_full(tmp_path):
     async with home.open() as daemon:
         database = daemon.app.database
         await fill_up(database, daemon.app.journal)
-        await until(lambda: daemon.app.journal.lasting)
+        await until(lambda: daemon.app.journal.incidents.lasting)
         api = daemon.app.api()
         for told in ((await list_incidents(api))["items"], (await show_status(api))["incidents"]):
             assert [(each["subject"], each["closed"]) for each in told] == [("database", None)]

@@ -21,8 +21,9 @@ from daemon.providers.metered import MeteredProvider
 from daemon.providers.scripted import ScriptedProvider
 from daemon.scheduler.cluster.listener import NotificationListener
 from daemon.scheduler.cluster.queue import prepare
-from daemon.store.journal import Journal
+from daemon.store.database import Database
 from daemon.store.opening import open_database
+from daemon.store.spending import SpendingRepository
 from tests.postgres import Server
 from tests.store.conftest import Clock as Moments
 from tests.store.conftest import Ledger
@@ -61,26 +62,26 @@ class Slow(ScriptedProvider):
         return LLMResponse(content="Well.", usage=Usage(input=1_000, output=100))
 
 
-class Watched(Journal):
-    """A journal that tells how often it was asked for what has been spent."""
+class Watched(SpendingRepository):
+    """A repository that tells how often it was asked for what has been spent."""
 
     looks = 0
 
-    async def standing_since(self, since: datetime, routine: str = "") -> tuple[int, int, int, int]:
+    async def get_totals(self, since: datetime, routine: str = "") -> tuple[int, int, int, int]:
         self.looks += 1
-        return await super().standing_since(since, routine)
+        return await super().get_totals(since, routine)
 
 
 class Process:
     """A process with a connection of its own."""
 
     def __init__(
-        self, journal: Watched, config: Config, clock: Moments, go: asyncio.Event, look: float
+        self, db: Database, config: Config, clock: Moments, go: asyncio.Event, look: float
     ) -> None:
-        self.ledger = Ledger(journal._db, clock)
-        self.ledger.journal = self.journal = journal
+        self.ledger = Ledger(db, clock)
+        self.spending = Watched(db, clock=clock)
         self.budget_ledger = BudgetLedger(
-            journal,
+            self.spending,
             clock=Clock(clock),
             zone=lambda: UTC,
             config=lambda: config,
@@ -122,9 +123,7 @@ class Fleet:
         for each in range(number):
             db = await open_database(self.folder / f"{each}.db", self.url)
             self.stack.push_async_callback(db.close)
-            process = Process(
-                Watched(db, clock=self.clock), load_config(path), self.clock, self.go, look
-            )
+            process = Process(db, load_config(path), self.clock, self.go, look)
             found.append(process)
             if not deaf:
                 await prepare(db)
@@ -220,7 +219,7 @@ async def test_an_end_that_nobody_was_told_of_is_seen_by_looking(fleet: Fleet) -
     await fleet.begun([first], 1)
     waiting = asyncio.create_task(second.ask(await second.run("other")))
     async with asyncio.timeout(60):
-        while second.journal.looks < 3:
+        while second.spending.looks < 3:
             await asyncio.sleep(0.01)
         assert second.model.begun == 0
         fleet.go.set()

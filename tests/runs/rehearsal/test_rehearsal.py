@@ -92,8 +92,10 @@ def home(tmp_path: Path) -> Home:
 
 async def rehearse(daemon: Daemon, name: str = "tidy") -> dict[str, Any]:
     """Rehearse a routine to its end, and return what it would have done."""
-    run = await daemon.app.rehearsals.begin(name, f"event {len(await daemon.app.journal.runs())}")
-    while not (run := await daemon.app.journal.get(run.id)).status.ended:
+    run = await daemon.app.rehearsals.begin(
+        name, f"event {len(await daemon.app.journal.runs.find())}"
+    )
+    while not (run := await daemon.app.journal.runs.get(run.id)).status.ended:
         await daemon.app.executor.running[run.id]
     told: dict[str, Any] = await daemon.app.rehearsals.describe(run.id)
     return told
@@ -134,13 +136,15 @@ async def test_what_it_would_do_is_told_and_nothing_of_it_is_done(home: Home) ->
         assert (told["status"], told["routine"]) == ("succeeded", "tidy")
         steps = {
             step.call_id: step.body
-            for step in await daemon.app.journal.steps(told["run"])
+            for step in await daemon.app.journal.runs.get_steps(told["run"])
             if step.kind == "result"
         }
         assert steps["1.0"]["text"].rstrip() == "buy milk"  # what only looks is really done
         assert "denied by default" in steps["2.6"]["text"]
         assert not steps["2.7"]["ok"]
-        assert told["usd"] == pytest.approx(await daemon.app.journal.paid_for(told["run"]))
+        assert told["usd"] == pytest.approx(
+            await daemon.app.journal.spending.get_cost_of_run(told["run"])
+        )
         assert told["tokens"] > 0
 
 
@@ -159,12 +163,12 @@ async def test_no_later_run_compares_with_it_and_no_memory_keeps_it(home: Home) 
     home.routine("tidy", ROUTINE.replace("REHEARSE", ""))
     async with home.open() as daemon:
         told = await rehearse(daemon)
-        assert await daemon.app.journal.last("tidy", statuses={Status.SUCCEEDED}) is None
-        assert not await daemon.app.journal.slots("tidy")
-        assert not await daemon.app.journal.deliveries(run=told["run"])
+        assert await daemon.app.journal.runs.get_last("tidy", statuses={Status.SUCCEEDED}) is None
+        assert not await daemon.app.journal.slots.find("tidy")
+        assert not await daemon.app.journal.outbox.find(run=told["run"])
         assert not (await daemon.app.memory.retrieve("milk", 5))
-        assert not await daemon.app.journal.runs("tidy")
-        (run,) = await daemon.app.journal.runs("rehearsal:tidy")
+        assert not await daemon.app.journal.runs.find("tidy")
+        (run,) = await daemon.app.journal.runs.find("rehearsal:tidy")
         assert (run.trigger, run.about) == ("rehearsal", "tidy")
 
 
@@ -173,7 +177,7 @@ async def test_it_compares_with_the_runs_of_its_routine(home: Home) -> None:
     async with home.open() as daemon:
         first = await daemon.run("tidy")
         assert first.status is Status.WAITING  # the shell asks a person, which no rehearsal does
-        await daemon.app.journal.request_cancel(first.id)
+        await daemon.app.journal.runs.request_cancel(first.id)
         assert (await rehearse(daemon))["status"] == "succeeded"
 
 
@@ -188,10 +192,12 @@ async def test_a_routine_is_held_back_until_a_rehearsal_was_approved(home: Home)
         approved = await daemon.app.rehearsals.approve(told["run"], "uid 1000")
         assert not approved["held"]
         assert (await daemon.run("tidy")).status is Status.WAITING
-        (entry,) = [each for each in await daemon.app.journal.audit() if each.kind == "rehearsed"]
+        (entry,) = [
+            each for each in await daemon.app.journal.audit.find() if each.kind == "rehearsed"
+        ]
         assert (entry.actor, entry.routine) == ("uid 1000", "tidy")
-        for run in await daemon.app.journal.active():
-            await daemon.app.journal.request_cancel(run.id)
+        for run in await daemon.app.journal.runs.find_active():
+            await daemon.app.journal.runs.request_cancel(run.id)
 
 
 async def test_an_edit_of_what_it_does_asks_again_and_one_of_when_it_runs_does_not(
@@ -223,7 +229,7 @@ async def test_a_rehearsal_that_failed_cannot_be_approved(home: Home) -> None:
         assert told["status"] == "failed"
         with pytest.raises(Refused, match="nobody can approve"):
             await daemon.app.rehearsals.approve(told["run"], "uid 1000")
-        assert not await daemon.app.journal.incidents()
+        assert not await daemon.app.journal.incidents.find()
 
 
 async def test_what_is_no_rehearsal_says_so(home: Home) -> None:
@@ -234,13 +240,13 @@ async def test_what_is_no_rehearsal_says_so(home: Home) -> None:
         run = await daemon.run("tidy")
         with pytest.raises(NotFound, match="is no rehearsal"):
             await daemon.app.rehearsals.describe(run.id)
-        await daemon.app.journal.request_cancel(run.id)
+        await daemon.app.journal.runs.request_cancel(run.id)
 
 
 async def test_slots_of_a_routine_that_is_held_back_pass_and_say_why(house: House) -> None:
     await house.boot(routine(trigger=HALF_HOURLY, run={"rehearse_first": True}, first_run=True))
     await house.reach("01 08:30")
-    (row,) = await house.journal.slots("daily")
+    (row,) = await house.journal.slots.find("daily")
     assert (row.outcome, row.reason) == (Outcome.SKIPPED, Reason.GATE)
     assert row.rule == "rehearse_first = true, and no rehearsal of it as it is now was approved"
     assert not house.submitted

@@ -136,9 +136,9 @@ async def test_another_model_is_really_asked_and_what_was_never_called_is_refuse
         assert told["usd"] == pytest.approx(
             (told["asked"]["input"] + 2 * told["asked"]["output"]) / 1e6
         )
-        await daemon.app.journal.remember("written", "behind what nobody waited for")
+        await daemon.app.journal.facts.remember("written", "behind what nobody waited for")
         assert len(await daemon.rows("id")) == spent + 3
-        assert (await daemon.app.journal.runs())[0].id == run.id
+        assert (await daemon.app.journal.runs.find())[0].id == run.id
         assert not [line for line in daemon.log("run.finished") if line["run"] != run.id]
 
 
@@ -166,7 +166,7 @@ async def test_a_cap_holds_for_a_replay_that_asks(home: Home) -> None:
 async def test_a_byte_that_was_changed_in_the_journal_is_noticed(home: Home) -> None:
     async with home.open() as daemon:
         run = await daemon.run("shop")
-        for step in await daemon.app.journal.steps(run.id):
+        for step in await daemon.app.journal.runs.get_steps(run.id):
             where = f"WHERE run_id = '{run.id}' AND seq = {step.seq}"
             ((whole,),) = await _all(daemon, f"SELECT body FROM step {where}")
             bytewise = (

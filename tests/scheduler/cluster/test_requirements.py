@@ -8,7 +8,7 @@ from daemon.definitions.config.config import Config
 from daemon.definitions.config.tables import McpConfig
 from daemon.definitions.routines.routine import Routine
 from daemon.scheduler.cluster.requirements import having, lacks, nobody_has
-from daemon.store.leases import Worker
+from daemon.store.workers import Worker
 
 EVERYWHERE = {"tools": ["shell", "scan", "finish"], "servers": ["time"]}
 
