@@ -57,11 +57,11 @@ async def serve(app: App, announce: Callable[[App], Awaitable[None]]) -> None:
 
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, told_to_stop)
+        # before anything here starts a run or writes to one: both read what an earlier process left
+        left = await app.journal.recover(app.owner)
+        await app.talk.open()
         serving = tasks.create_task(server.serve(), name="control socket")
-        background = [
-            tasks.create_task(app.approvals.run(), name="approvals"),
-            tasks.create_task(notifier.feed_watchdog(), name="watchdog"),
-        ]
+        background = [tasks.create_task(notifier.feed_watchdog(), name="watchdog")]
         background += await _join(app, tasks)
         await app.memory.seed(app.seeds())
         reloads = Reloads(_reload_of(app, notifier), app.definition_folders, app.directory_watcher)
@@ -73,7 +73,8 @@ async def serve(app: App, announce: Callable[[App], Awaitable[None]]) -> None:
             run for run in await app.journal.active() if run.status is Status.WAITING
         )
         # what an earlier process left goes first: it has waited longest
-        await app.executor.submit_all(await _left_over(app))
+        await app.executor.submit_all(await _left_over(app, left))
+        background.append(tasks.create_task(app.approvals.run(), name="approvals"))
         await app.engine.start(loaded)
         await app.webhooks.open(tasks)
         await server.ready()
@@ -388,7 +389,9 @@ async def once(app: App, name: str) -> Run:
     watcher = clock_watcher(app.clock, app.place.env)
     watcher.start(lambda: moving.append(asyncio.create_task(move_waits(), name="clock set")))
     try:
-        left = [run for run in await _left_over(app) if run.routine == name]
+        queued = await app.journal.recover(app.owner)
+        await app.talk.open()
+        left = [run for run in await _left_over(app, queued) if run.routine == name]
         await app.executor.submit_all(left)
         for run in left:
             await _end_of(run, events, app)
@@ -402,13 +405,13 @@ async def once(app: App, name: str) -> Run:
     return await app.journal.get(run.id)
 
 
-async def _left_over(app: App) -> list[Run]:
-    """Return the runs of an earlier process that are still worth going on with; the others end as
+async def _left_over(app: App, left: list[Run]) -> list[Run]:
+    """Return the runs of an earlier process that are still worth going on with; end the others as
     interrupted.
+
+    `left` is what `recover` returned.
     """
     going_on = []
-    await app.talk.open()
-    left = await app.journal.recover(app.owner)
     if app.shared:
         return left  # others may live, and wait for their turn
     for run in left:
