@@ -50,7 +50,7 @@ from daemon.runs.approvals.request import CallDescriber
 from daemon.runs.events import Events
 from daemon.sandbox.current import SandboxDetection
 from daemon.sandbox.user import settle, tenant
-from daemon.scheduler.cluster.requirements import describe_missing_worker, having
+from daemon.scheduler.cluster.requirements import capabilities_of, describe_missing_worker
 from daemon.scheduler.engine import RoutineEngine
 from daemon.scheduler.routine_times import matches_host
 from daemon.scheduler.run_queue import ConcurrencyGroup, LocalRunQueue
@@ -303,7 +303,7 @@ class App:
 
             kind = ClusterRunQueue
         most = self.config.daemon.max_concurrent
-        return kind(self._live, max_concurrent=most, clock=self.clock.now, group_of=self._lane_of)
+        return kind(self._live, max_concurrent=most, clock=self.clock.now, group_of=self._group_of)
 
     def _talk(self) -> Conversations:
         return Conversations(
@@ -556,7 +556,7 @@ class App:
 
         return AgentRoutines(
             folder=self.place.state / MADE,
-            home=lambda: self.config.routines_path,
+            people_folder=lambda: self.config.routines_path,
             engine=self.engine,
             journal=self.journal,
             policy=lambda: self.policy,
@@ -676,14 +676,14 @@ class App:
             self,  # type: ignore[arg-type]  # shared, it has a FleetExecutor
             url,
             kind=kind,
-            lives=here,
-            has=self._has,
+            executes_runs=here,
+            capabilities=self._has,
             lead=lead,
-            when_moved=self._moved,
-            when_paused=self._paused,
+            on_run_moved=self._moved,
+            on_pauses_changed=self._paused,
             on_waits_moved=self._look_at_waits,
         )
-        await self.fleet.join()
+        await self.fleet.prepare()
         return self.fleet
 
     @cached_property
@@ -700,7 +700,7 @@ class App:
             for name, source in self._sources.items()
             if not matches_host(bound.get(source, ()), host)
         }
-        return having(self.config, self.registry.names(), absent=absent, host=host)
+        return capabilities_of(self.config, self.registry.names(), absent=absent, host=host)
 
     async def _waits_for(self, runs: Sequence[Run]) -> dict[str, str]:
         """Say of queued runs what they wait for that no process has which lives runs."""
@@ -745,7 +745,7 @@ class App:
         except DaemonError as error:  # the ends that were missed are looked up at the next start
             log.warning("cluster.end_missed", run=run.id, detail=str(error))
 
-    def _lane_of(self, run: Run) -> ConcurrencyGroup:
+    def _group_of(self, run: Run) -> ConcurrencyGroup:
         """Return which provider a run will ask first, as its routine stands now."""
         routine = (
             routine_of(self.config) if run.routine == ASK else self.engine.routines.get(run.about)
@@ -755,7 +755,7 @@ class App:
             return ConcurrencyGroup(name=name)
         settings = self.config.provider_config(name)
         return ConcurrencyGroup(
-            name=name, limit=settings.max_concurrency, asks=settings.kind != "offline"
+            name=name, limit=settings.max_concurrency, uses_model=settings.kind != "offline"
         )
 
     async def _afford(self, routine: Routine) -> str | None:
@@ -822,7 +822,7 @@ class App:
             reload=self.reload,
             rename=self._rename,
             adopt=lambda name: self.agent_routines.adopt(name),
-            remove=lambda name: self.agent_routines.removed(name),
+            remove=lambda name: self.agent_routines.remove_for_person(name),
             check=self._check,
             words=self.engine.describe_schedule,
             elsewhere=self.engine.describe_host_mismatch,
