@@ -115,7 +115,9 @@ async def test_a_cap_of_a_day_or_a_month_holds_over_restarts(
         with pytest.raises(Refused, match="may spend no more for now") as refused:
             await app.run("daily")
         assert rule in str(refused.value)
-        skip_reason = await app.daemon.engine._ledger.afford(app.daemon.engine.routines["daily"])
+        skip_reason = await app.daemon.engine._ledger.find_used_up_cap(
+            app.daemon.engine.routines["daily"]
+        )
         assert skip_reason is not None and rule in skip_reason
     app.clock.advance(days=40)
     async with app:
@@ -138,8 +140,8 @@ async def test_a_slot_passes_where_nothing_is_left_to_spend(app: ReplayedApp) ->
             )
         )
         app.clock.advance(hours=1)
-        async with app.daemon.engine._ledger.open():
-            await app.daemon.engine._ledger.settle(["daily"])
+        async with app.daemon.engine._ledger.lock():
+            await app.daemon.engine._ledger.process_due(["daily"])
         (slot,) = await app.daemon.journal.slots("daily", limit=1)
         await app.daemon.engine.stop()
     assert slot.reason is Reason.BUDGET
