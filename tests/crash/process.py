@@ -266,7 +266,7 @@ class Process:
         left = [run for run in await self.journal.recover(self.owner) if run.trigger != SUBAGENT]
         run = await self.opened()
         await self.people.ask_again()
-        self.executor.hold(
+        self.executor.hold_parked(
             each for each in await self.journal.active() if each.status is Status.WAITING
         )
         await self.executor.submit_all(left)
