@@ -178,7 +178,7 @@ class Process:
         self.providers = SimpleNamespace(
             chain=lambda routine: [Oracle(world, self.people, name) for name in names]
         )
-        self.outages = SimpleNamespace(failed=lambda provider, reason: None)
+        self.model_outages = SimpleNamespace(record_failure=lambda provider, reason: None)
         self.budget_ledger = BudgetLedger(
             self.journal, clock=self.clock, zone=lambda: self.zone, config=lambda: self.config
         )
