@@ -124,7 +124,7 @@ class House:
         """Let the process be gone; what it had committed stays."""
         if self.db:
             self.event_loop = FakeEventLoop()
-            self.engine._pending_triggers.close()
+            self.engine._triggers.close()
             await self.quiet()
             await self.db.close()
             self.db = None
@@ -145,7 +145,7 @@ class House:
     async def set_clock(self, moment: str) -> None:
         """Set the clock of the machine while the daemon runs."""
         self.time.move_to(at(moment))
-        self.engine.clock_was_set()
+        self.engine.handle_clock_change()
         await self.quiet()
 
     async def quiet(self) -> None:

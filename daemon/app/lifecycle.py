@@ -69,7 +69,9 @@ async def serve(app: App, announce: Callable[[App], Awaitable[None]]) -> None:
         loaded = await app.definitions(app.config)
         app.tell([fault for error in loaded.faults.values() for fault in error.faults])
         await app.engine.load(loaded)
-        app.executor.hold(run for run in await app.journal.active() if run.status is Status.WAITING)
+        app.executor.hold_parked(
+            run for run in await app.journal.active() if run.status is Status.WAITING
+        )
         # what an earlier process left goes first: it has waited longest
         await app.executor.submit_all(await _left_over(app))
         await app.engine.start(loaded)
@@ -85,7 +87,7 @@ async def serve(app: App, announce: Callable[[App], Awaitable[None]]) -> None:
         by_and_by = _do_when_possible("by and by", partial(_by_and_by, app))
         background.append(tasks.create_task(by_and_by, name="by and by"))
         if app.fleet:
-            app.fleet.take_from(loaded.routines.values(), app.engine.may_live_here)
+            app.fleet.take_runs(loaded.routines.values(), app.engine.is_for_this_host)
         await announce(app)
         await stop.wait()
         notifier.send("STOPPING=1")
@@ -118,7 +120,7 @@ async def _join(app: App, tasks: asyncio.TaskGroup) -> list[asyncio.Task[None]]:
 async def _drain(app: App) -> None:
     """Let the runs under way end, as far as there is time for that."""
     if app.fleet:
-        await app.fleet.take_no_more()
+        await app.fleet.stop_taking_runs()
     await app.executor.stop(app.place.config.daemon.grace.total_seconds())
 
 
@@ -157,7 +159,7 @@ async def work(app: App, announce: Callable[[App], Awaitable[None]]) -> None:
         ]
         background = [tasks.create_task(each, name=name) for name, each in work]
         await fleet.heartbeat.began.wait()
-        fleet.take_from(loaded.routines.values(), app.engine.may_live_here)
+        fleet.take_runs(loaded.routines.values(), app.engine.is_for_this_host)
         notifier.send("READY=1", "STATUS=a worker")
         await announce(app)
         await stop.wait()

@@ -42,7 +42,7 @@ class Desk:
         self.routines: dict[str, Routine] = {routine.name: routine for routine in routines}
         self.faults: dict[str, ConfigError] = {}
         self.states: dict[str, RoutineState] = {}
-        self.unrehearsed: set[str] = set()
+        self.unrehearsed_routines: set[str] = set()
         self.triggered: asyncio.Queue[Run] = asyncio.Queue()
         self.now = NOW
         """From when on its schedules fire; a client that counts the hours until then has the real

@@ -70,9 +70,9 @@ class Machine:
             machine="box",
             host="box",
             workspace=self.folder / "workspace",
-            when_waits_moved=self.executor.line_up_anew,
+            on_waits_moved=self.executor.rebuild_order,
         )
-        self.executor.hold(
+        self.executor.hold_parked(
             run for run in await self.journal.active() if run.status is Status.WAITING
         )
         await self.executor.submit_all(await self.journal.recover("me"))
@@ -103,7 +103,7 @@ class Machine:
         if self.db:
             self.event_loop = FakeEventLoop()
             await self.executor.stop(0)
-            self.engine._pending_triggers.close()
+            self.engine._triggers.close()
             await self.quiet()
             await self.db.close()
             self.db = None
@@ -135,7 +135,7 @@ class Machine:
     async def set_clock(self, moment: datetime) -> None:
         self.time.move_to(moment)
         self.executor.start_due()
-        self.engine.clock_was_set()
+        self.engine.handle_clock_change()
         await self.quiet()
         await self.ring()
 

@@ -115,7 +115,9 @@ async def test_a_cap_of_a_day_or_a_month_holds_over_restarts(
         with pytest.raises(Refused, match="may spend no more for now") as refused:
             await daemon.run("daily")
         assert rule in str(refused.value)
-        skip_reason = await daemon.app.engine._ledger.afford(daemon.app.engine.routines["daily"])
+        skip_reason = await daemon.app.engine._ledger.find_used_up_cap(
+            daemon.app.engine.routines["daily"]
+        )
         assert skip_reason is not None and rule in skip_reason
     home.clock.turn(days=40)
     async with home.open() as daemon:
@@ -136,8 +138,8 @@ async def test_a_slot_passes_where_nothing_is_left_to_spend(home: Home) -> None:
             )
         )
         home.clock.turn(hours=1)
-        async with daemon.app.engine._ledger.open():
-            await daemon.app.engine._ledger.settle(["daily"])
+        async with daemon.app.engine._ledger.lock():
+            await daemon.app.engine._ledger.process_due(["daily"])
         (slot,) = await daemon.app.journal.slots("daily", limit=1)
         await daemon.app.engine.stop()
     assert slot.reason is Reason.BUDGET

@@ -244,4 +244,4 @@ async def test_slots_of_a_routine_that_is_held_back_pass_and_say_why(house: Hous
     assert (row.outcome, row.reason) == (Outcome.SKIPPED, Reason.GATE)
     assert row.rule == "rehearse_first = true, and no rehearsal of it as it is now was approved"
     assert not house.submitted
-    assert "daily" in house.engine.unrehearsed
+    assert "daily" in house.engine.unrehearsed_routines
