@@ -152,7 +152,9 @@ def _split_heading(text: str) -> tuple[str, str]:
 
 
 def _failure_text(run: str, detail: str, text: str) -> str:
-    """Return the reason of a failure, what the run had reported, and the command that shows more."""
+    """Return the reason of a failure, what the run had reported, and the command that
+    shows more.
+    """
     paragraphs = [detail or "No reason was recorded."]
     if text and text != detail:
         paragraphs.append(f"What it had to say by then:\n\n{text}")
