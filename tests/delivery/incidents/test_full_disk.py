@@ -11,7 +11,7 @@ import pytest
 
 from daemon.api.incidents import list_incidents
 from daemon.api.routes import show_status
-from daemon.delivery.incidents.full_disk import Shortage
+from daemon.delivery.incidents.full_disk import FullDiskIncident
 from daemon.errors import StoreFull
 from daemon.store.database import Database
 from daemon.store.incidents import Alerting
@@ -51,8 +51,10 @@ async def test_a_full_disk_is_an_incident_while_it_lasts_and_after(database):
     now = [BEGIN]
     journal = Journal(database, clock=lambda: now[0], alerting=Alerting(to=("mail",)))
     woken = []
-    shortage = Shortage(journal, clock=lambda: now[0], wake=lambda: woken.append(True), retry=0.01)
-    database.when_refused = shortage.heard
+    incident = FullDiskIncident(
+        journal, clock=lambda: now[0], wake=lambda: woken.append(True), retry=0.01
+    )
+    database.when_refused = incident.record
     await fill_up(database, journal)
     await until(lambda: journal.lasting and journal.lasting.count > 2)
     (lasting,) = await journal.incidents()
@@ -71,7 +73,7 @@ async def test_a_full_disk_is_an_incident_while_it_lasts_and_after(database):
 
     await fill_up(database, journal)
     await until(lambda: journal.lasting)
-    await shortage.close()
+    await incident.close()
 
 
 async def test_status_and_incidents_say_that_the_disk_is_full(tmp_path):
