@@ -34,7 +34,7 @@ from daemon.definitions.routines.rules import against
 from daemon.definitions.skills import SkillCatalog
 from daemon.definitions.words import display
 from daemon.delivery.channels.base import Channel
-from daemon.delivery.incidents.model_outages import Outages
+from daemon.delivery.incidents.model_outages import ModelOutages
 from daemon.delivery.outbox import Outbox
 from daemon.delivery.targets import Targets
 from daemon.errors import ConfigError, DaemonError, Fault
@@ -89,7 +89,7 @@ from daemon.tools.registry import FunctionRegistry
 
 if TYPE_CHECKING:
     from daemon.definitions.config_overlay import Overlay
-    from daemon.delivery.incidents.full_disk import Shortage
+    from daemon.delivery.incidents.full_disk import FullDiskIncident
     from daemon.runs.context import ReloadableParts, RunContext, RunServices
     from daemon.runs.rehearsal.rehearsals import Rehearsals
     from daemon.runs.replay.replays import Replays
@@ -293,7 +293,7 @@ class App:
             database, clock=now, alerting=_alerting(self.config), lease=lease, in_turn=self.shared
         )
         journal.keep_policy(self.policy.hash, self.policy.text)
-        database.when_refused = lambda fault: self.shortage.heard(fault)
+        database.when_refused = lambda fault: self.full_disk_incident.record(fault)
         return journal
 
     def _executor(self) -> LocalRunQueue:
@@ -330,9 +330,9 @@ class App:
     async def _close(self) -> None:
         if self.traces:
             await self.traces.close()
-        if "shortage" in vars(self):
-            await self.shortage.close()
-        await self.outages.close()
+        if "full_disk_incident" in vars(self):
+            await self.full_disk_incident.close()
+        await self.model_outages.close()
         await self.servers.close()
         await self.sandbox_detection.close()
         self.events.close()
@@ -417,16 +417,16 @@ class App:
         )
 
     @cached_property
-    def outages(self) -> Outages:
+    def model_outages(self) -> ModelOutages:
         """Who keeps count of models that do not answer."""
-        return Outages(self.journal, zone=lambda: self.zone.key, wake=self.outbox.wake)
+        return ModelOutages(self.journal, zone=lambda: self.zone.key, wake=self.outbox.wake)
 
     @cached_property
-    def shortage(self) -> Shortage:
+    def full_disk_incident(self) -> FullDiskIncident:
         """Who knows that the database takes nothing; most never need to."""
-        from daemon.delivery.incidents.full_disk import Shortage
+        from daemon.delivery.incidents.full_disk import FullDiskIncident
 
-        return Shortage(self.journal, clock=self.clock.now, wake=self.outbox.wake)
+        return FullDiskIncident(self.journal, clock=self.clock.now, wake=self.outbox.wake)
 
     @cached_property
     def metrics(self) -> Metrics:
@@ -526,7 +526,7 @@ class App:
             mcp_servers=self.servers,
             load_skills=self.catalog,
             budget_ledger=self.budget_ledger,
-            outages=self.outages,
+            model_outages=self.model_outages,
             sandbox_detection=self.sandbox_detection,
         )
 
@@ -653,7 +653,7 @@ class App:
         if run is not None and run.status.ended:
             self.metrics.ran(run)
             if run.provider and run.status is Status.SUCCEEDED:
-                self.outages.answered(run.provider)
+                self.model_outages.record_answer(run.provider)
             if not (self.engine.note_success(run) and self.talk.owes_nothing(run)):
                 await asyncio.shield(self._after(run))
         return run
