@@ -115,7 +115,7 @@ async def _join(app: App, tasks: asyncio.TaskGroup) -> list[asyncio.Task[None]]:
             *((name, _do_when_possible(name, begin)) for name, begin in _keeping(app)),
         ],
     )
-    return [tasks.create_task(each, name=name) for name, each in fleet.work()]
+    return [tasks.create_task(each, name=name) for name, each in fleet.background_tasks()]
 
 
 async def _drain(app: App) -> None:
@@ -152,14 +152,14 @@ async def work(app: App, announce: Callable[[App], Awaitable[None]]) -> None:
         reloads.start(definition_folders)
         loop.add_signal_handler(signal.SIGHUP, reloads.ring)
         work = [
-            *fleet.work(),
+            *fleet.background_tasks(),
             ("rest of the house", _complete(app)),
             ("meanings", _know_meanings(app)),
             ("watchdog", notifier.feed_watchdog()),
             ("sandbox", app.sandbox_detection.climb()),
         ]
         background = [tasks.create_task(each, name=name) for name, each in work]
-        await fleet.heartbeat.began.wait()
+        await fleet.heartbeat.has_beaten.wait()
         fleet.take_runs(loaded.routines.values(), app.engine.is_for_this_host)
         notifier.send("READY=1", "STATUS=a worker")
         await announce(app)

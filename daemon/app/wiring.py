@@ -34,7 +34,7 @@ from daemon.definitions.routines.rules import against
 from daemon.definitions.skills import SkillCatalog
 from daemon.definitions.words import display
 from daemon.delivery.channels.base import Channel
-from daemon.delivery.incidents.model_outages import Outages
+from daemon.delivery.incidents.model_outages import ModelOutages
 from daemon.delivery.outbox import Outbox
 from daemon.delivery.targets import Targets
 from daemon.errors import ConfigError, DaemonError, Fault
@@ -50,7 +50,7 @@ from daemon.runs.approvals.request import CallDescriber
 from daemon.runs.events import Events
 from daemon.sandbox.current import SandboxDetection
 from daemon.sandbox.user import settle, tenant
-from daemon.scheduler.cluster.requirements import describe_missing_worker, having
+from daemon.scheduler.cluster.requirements import capabilities_of, describe_missing_worker
 from daemon.scheduler.engine import RoutineEngine
 from daemon.scheduler.routine_times import matches_host
 from daemon.scheduler.run_queue import ConcurrencyGroup, LocalRunQueue
@@ -89,7 +89,7 @@ from daemon.tools.registry import FunctionRegistry
 
 if TYPE_CHECKING:
     from daemon.definitions.config_overlay import Overlay
-    from daemon.delivery.incidents.full_disk import Shortage
+    from daemon.delivery.incidents.full_disk import FullDiskIncident
     from daemon.runs.context import ReloadableParts, RunContext, RunServices
     from daemon.runs.rehearsal.rehearsals import Rehearsals
     from daemon.runs.replay.replays import Replays
@@ -293,7 +293,7 @@ class App:
             database, clock=now, alerting=_alerting(self.config), lease=lease, in_turn=self.shared
         )
         journal.keep_policy(self.policy.hash, self.policy.text)
-        database.when_refused = lambda fault: self.shortage.heard(fault)
+        database.when_refused = lambda fault: self.full_disk_incident.record(fault)
         return journal
 
     def _executor(self) -> LocalRunQueue:
@@ -303,7 +303,7 @@ class App:
 
             kind = ClusterRunQueue
         most = self.config.daemon.max_concurrent
-        return kind(self._live, max_concurrent=most, clock=self.clock.now, group_of=self._lane_of)
+        return kind(self._live, max_concurrent=most, clock=self.clock.now, group_of=self._group_of)
 
     def _talk(self) -> Conversations:
         return Conversations(
@@ -330,9 +330,9 @@ class App:
     async def _close(self) -> None:
         if self.traces:
             await self.traces.close()
-        if "shortage" in vars(self):
-            await self.shortage.close()
-        await self.outages.close()
+        if "full_disk_incident" in vars(self):
+            await self.full_disk_incident.close()
+        await self.model_outages.close()
         await self.servers.close()
         await self.sandbox_detection.close()
         self.events.close()
@@ -417,16 +417,16 @@ class App:
         )
 
     @cached_property
-    def outages(self) -> Outages:
+    def model_outages(self) -> ModelOutages:
         """Who keeps count of models that do not answer."""
-        return Outages(self.journal, zone=lambda: self.zone.key, wake=self.outbox.wake)
+        return ModelOutages(self.journal, zone=lambda: self.zone.key, wake=self.outbox.wake)
 
     @cached_property
-    def shortage(self) -> Shortage:
+    def full_disk_incident(self) -> FullDiskIncident:
         """Who knows that the database takes nothing; most never need to."""
-        from daemon.delivery.incidents.full_disk import Shortage
+        from daemon.delivery.incidents.full_disk import FullDiskIncident
 
-        return Shortage(self.journal, clock=self.clock.now, wake=self.outbox.wake)
+        return FullDiskIncident(self.journal, clock=self.clock.now, wake=self.outbox.wake)
 
     @cached_property
     def metrics(self) -> Metrics:
@@ -526,7 +526,7 @@ class App:
             mcp_servers=self.servers,
             load_skills=self.catalog,
             budget_ledger=self.budget_ledger,
-            outages=self.outages,
+            model_outages=self.model_outages,
             sandbox_detection=self.sandbox_detection,
         )
 
@@ -556,7 +556,7 @@ class App:
 
         return AgentRoutines(
             folder=self.place.state / MADE,
-            home=lambda: self.config.routines_path,
+            people_folder=lambda: self.config.routines_path,
             engine=self.engine,
             journal=self.journal,
             policy=lambda: self.policy,
@@ -653,7 +653,7 @@ class App:
         if run is not None and run.status.ended:
             self.metrics.ran(run)
             if run.provider and run.status is Status.SUCCEEDED:
-                self.outages.answered(run.provider)
+                self.model_outages.record_answer(run.provider)
             if not (self.engine.note_success(run) and self.talk.owes_nothing(run)):
                 await asyncio.shield(self._after(run))
         return run
@@ -676,14 +676,14 @@ class App:
             self,  # type: ignore[arg-type]  # shared, it has a FleetExecutor
             url,
             kind=kind,
-            lives=here,
-            has=self._has,
+            executes_runs=here,
+            capabilities=self._has,
             lead=lead,
-            when_moved=self._moved,
-            when_paused=self._paused,
+            on_run_moved=self._moved,
+            on_pauses_changed=self._paused,
             on_waits_moved=self._look_at_waits,
         )
-        await self.fleet.join()
+        await self.fleet.prepare()
         return self.fleet
 
     @cached_property
@@ -700,7 +700,7 @@ class App:
             for name, source in self._sources.items()
             if not matches_host(bound.get(source, ()), host)
         }
-        return having(self.config, self.registry.names(), absent=absent, host=host)
+        return capabilities_of(self.config, self.registry.names(), absent=absent, host=host)
 
     async def _waits_for(self, runs: Sequence[Run]) -> dict[str, str]:
         """Say of queued runs what they wait for that no process has which lives runs."""
@@ -745,7 +745,7 @@ class App:
         except DaemonError as error:  # the ends that were missed are looked up at the next start
             log.warning("cluster.end_missed", run=run.id, detail=str(error))
 
-    def _lane_of(self, run: Run) -> ConcurrencyGroup:
+    def _group_of(self, run: Run) -> ConcurrencyGroup:
         """Return which provider a run will ask first, as its routine stands now."""
         routine = (
             routine_of(self.config) if run.routine == ASK else self.engine.routines.get(run.about)
@@ -755,7 +755,7 @@ class App:
             return ConcurrencyGroup(name=name)
         settings = self.config.provider_config(name)
         return ConcurrencyGroup(
-            name=name, limit=settings.max_concurrency, asks=settings.kind != "offline"
+            name=name, limit=settings.max_concurrency, uses_model=settings.kind != "offline"
         )
 
     async def _afford(self, routine: Routine) -> str | None:
@@ -822,7 +822,7 @@ class App:
             reload=self.reload,
             rename=self._rename,
             adopt=lambda name: self.agent_routines.adopt(name),
-            remove=lambda name: self.agent_routines.removed(name),
+            remove=lambda name: self.agent_routines.remove_for_person(name),
             check=self._check,
             words=self.engine.describe_schedule,
             elsewhere=self.engine.describe_host_mismatch,

@@ -21,9 +21,9 @@ from daemon.store.journal import Journal
 from daemon.tools.builtin import shell
 from daemon.tools.executor import ToolExecutor
 from daemon.tools.registry import FunctionRegistry
-from tests.blank import blank
 from tests.clockwork import House as Ledger
 from tests.clockwork import at, routine
+from tests.empty_database import copy_empty_database
 from tests.runs.test_run import START, House
 
 # --- command
@@ -65,7 +65,7 @@ class Gated(House):
 
 @pytest.fixture
 async def journal(tmp_path):
-    database = await Database.open(blank(tmp_path / "agentd.db"))
+    database = await Database.open(copy_empty_database(tmp_path / "agentd.db"))
     yield Journal(database, clock=lambda: START)
     await database.close()
 

@@ -26,8 +26,8 @@ from daemon.store.database import Database
 from daemon.store.incidents import Alerting
 from daemon.store.journal import Journal
 from daemon.system.clock import SystemClock
-from tests.blank import blank
 from tests.clockwork import OURS, FakeEventLoop, at, loaded, routine
+from tests.empty_database import copy_empty_database
 
 SHM = Path("/dev/shm")
 DAY = timedelta(days=1)
@@ -56,7 +56,7 @@ class Machine:
     async def boot(self) -> None:
         self.event_loop = FakeEventLoop()
         clock = SystemClock()
-        self.db = await Database.open(blank(self.folder / "agentd.db"))
+        self.db = await Database.open(copy_empty_database(self.folder / "agentd.db"))
         self.journal = Journal(self.db, clock=clock.now)
         await self.journal.move_waits()
         self.executor = LocalRunQueue(self.live, max_concurrent=4, clock=clock.now)
