@@ -23,7 +23,7 @@ from daemon.store.journal import Claim, Journal
 from daemon.tools.executor import ToolExecutor
 from daemon.tools.registry import FunctionRegistry
 from tests.agent.conftest import Rules, call, calls
-from tests.blank import blank
+from tests.empty_database import copy_empty_database
 from tests.runs.bare_context import BareRunContext
 
 START = datetime(2026, 11, 20, 8, 30, tzinfo=UTC)
@@ -160,7 +160,7 @@ def now():
 
 @pytest.fixture
 async def journal(tmp_path, now):
-    database = await Database.open(blank(tmp_path / "agentd.db"))
+    database = await Database.open(copy_empty_database(tmp_path / "agentd.db"))
     yield Journal(database, clock=lambda: now[0])
     await database.close()
 
