@@ -511,7 +511,7 @@ class Run:
     attempt: int = 0
     """How often it was taken up; resuming counts, a new step resets what counts against `attempts`.
     """
-    barren: int = 0
+    fruitless_attempts: int = 0
     """Attempts in a row that died without a new step."""
     fence: int = 0
     created: datetime

@@ -205,9 +205,9 @@ async def live(run: Run, context: RunContext) -> Run:
         await context.ping_started(run, routine)
         if run.cancel:
             result = RunResult.cancelled("cancelled while nobody lived it")
-        elif run.barren > routine.run.retry.attempts:
+        elif run.fruitless_attempts > routine.run.retry.attempts:
             result = RunResult.interrupted(
-                f"gave up: {run.barren - 1} attempts in a row died without a new step"
+                f"gave up: {run.fruitless_attempts - 1} attempts in a row died without a new step"
             )
         else:
             async with _deadline(routine.run.timeout, used=run.active) as deadline:
@@ -400,7 +400,7 @@ def _next_attempt(
     Only attempts in a row without a new step count.
     """
     retry = routine.run.retry
-    fruitless_attempts = 0 if recorder.has_new_steps else run.barren
+    fruitless_attempts = 0 if recorder.has_new_steps else run.fruitless_attempts
     if fruitless_attempts + 1 >= retry.attempts:
         return None
     lot = f"{run.id} {run.attempt}"

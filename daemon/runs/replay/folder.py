@@ -28,7 +28,9 @@ FORMAT = 1
 SUMS = "SHA256SUMS"
 CASE = "case.json"
 _LINE = re.compile(r"([0-9a-f]{64})  ([A-Za-z0-9][A-Za-z0-9_.-]*)")
-_MOMENTS = ("slot", "created", "started", "ended", "not_before")
+_TIMES = ("slot", "created", "started", "ended", "not_before")
+# Fields of a run that have another name in case.json, whose format stays.
+_OLD_FIELD_NAMES = {"fruitless_attempts": "barren"}
 
 _README = """\
 # {routine}, run {run}
@@ -190,32 +192,29 @@ def _json(value: Any) -> str:
 
 def _run_as_json(run: Run) -> Json:
     """Return the row of a run but for its report, which has a file of its own."""
-    told: Json = {}
-    for each in fields(run):
-        value = getattr(run, each.name)
+    row: Json = {}
+    for field in fields(run):
+        if field.name in ("report", "fence", "waits_moved"):
+            continue
+        value = getattr(run, field.name)
         match value:
             case Usage():
                 value = {part.name: getattr(value, part.name) for part in fields(value)}
             case datetime():
                 value = value.isoformat()
-        told[each.name] = value
-    return {
-        name: value
-        for name, value in told.items()
-        if name not in ("report", "fence", "waits_moved")
-    }
+        row[_OLD_FIELD_NAMES.get(field.name, field.name)] = value
+    return row
 
 
-def _run_from(told: Json, report: str | None) -> Run:
-    values: dict[str, Any] = dict(told)
-    values |= {
-        name: datetime.fromisoformat(told[name]) if told.get(name) else None for name in _MOMENTS
-    }
-    values |= {
-        "status": Status(told["status"]),
-        "taint": Taint(told["taint"]),
-        "usage": Usage(**told["usage"]),
-    }
+def _run_from(row: Json, report: str | None) -> Run:
+    values: dict[str, Any] = dict(row)
+    for field_name, old_name in _OLD_FIELD_NAMES.items():
+        values[field_name] = values.pop(old_name)
+    for name in _TIMES:
+        values[name] = datetime.fromisoformat(row[name]) if row.get(name) else None
+    values["status"] = Status(row["status"])
+    values["taint"] = Taint(row["taint"])
+    values["usage"] = Usage(**row["usage"])
     return Run(**values, report=report)
 
 
