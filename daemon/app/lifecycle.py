@@ -202,7 +202,7 @@ async def _do_when_possible(name: str, begin: Callable[[], Coroutine[Any, Any, N
             await begin()
         except (OSError, StoreFull) as error:
             if not was_logged:
-                log.warning("chore.put_off", chore=name, detail=str(error), seconds=_AGAIN)
+                log.warning("chore.retry_scheduled", chore=name, detail=str(error), seconds=_AGAIN)
             was_logged = True
             await asyncio.sleep(_AGAIN)
         else:

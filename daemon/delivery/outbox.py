@@ -153,7 +153,9 @@ class Outbox:
         again = self._clock.now() + max(wait, asked) if wait else None
         await self._journal.delivery_failed(delivery.id, error, again)
         self._count(delivery.target, "put_off" if again else "failed")
-        say, event = (log.warning, "delivery.put_off") if again else (log.error, "delivery.failed")
+        say, event = (
+            (log.warning, "delivery.retry_scheduled") if again else (log.error, "delivery.failed")
+        )
         say(
             event,
             delivery=delivery.id,

@@ -162,7 +162,7 @@ async def supervise(run_id: str, context: RunContext, *, takeover: bool = False)
                 run = await asyncio.shield(claim)  # a claim under way is never torn in two
                 break
             except StoreFull as error:
-                log.error("run.not_begun", run=run_id, detail=str(error))  # noqa: TRY400  # no traceback
+                log.error("run.claim_failed", run=run_id, detail=str(error))  # noqa: TRY400  # no traceback
                 claim = None
                 await asyncio.sleep(context.full_disk_retry)
         if run is None:
@@ -175,7 +175,7 @@ async def supervise(run_id: str, context: RunContext, *, takeover: bool = False)
                 log.warning("run.fenced")  # another process owns the run: write nothing more
                 return None
             except StoreFull as error:
-                log.error("run.stuck", detail=str(error))  # noqa: TRY400  # no traceback
+                log.error("run.write_failed", detail=str(error))  # noqa: TRY400  # no traceback
                 return await suspend_when_there_is_room(run, context)
     except asyncio.CancelledError:
         # a person's cancel ends the run; the end of the process suspends it
@@ -414,7 +414,7 @@ async def _put_off(
 ) -> Run:
     """Queue the run again; its next attempt goes on from its steps."""
     not_before, detail = context.now() + delay, context.redact(str(error))
-    log.warning("run.put_off", until=not_before.isoformat(), detail=detail)
+    log.warning("run.retry_scheduled", until=not_before.isoformat(), detail=detail)
     run = replace(run, active=recorder.active_seconds)
     return await context.journal.suspend(run, not_before=not_before, detail=detail)
 

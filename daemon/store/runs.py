@@ -487,8 +487,9 @@ class Runs(Incidents):
     ) -> Run:
         """Let go of a running run: queued again, to be resumed from its steps. Fenced.
 
-        With `not_before` because something transient stood in its way: the attempt counts as fruitless
-        unless it made a step. Without, because we were asked to stop: no run is the worse for that.
+        With `not_before` because something transient stood in its way: the attempt counts as
+        fruitless unless it made a step. Without, because we were asked to stop: no run is the
+        worse for that.
         """
         since = None if not_before is None else self._clock()
         queued = run.to(Status.QUEUED, not_before=not_before, detail=detail)

@@ -209,7 +209,8 @@ def _run_as_json(run: Run) -> Json:
 def _run_from(row: Json, report: str | None) -> Run:
     values: dict[str, Any] = dict(row)
     for field_name, old_name in _OLD_FIELD_NAMES.items():
-        values[field_name] = values.pop(old_name)
+        if old_name in values:
+            values[field_name] = values.pop(old_name)
     for name in _TIMES:
         values[name] = datetime.fromisoformat(row[name]) if row.get(name) else None
     values["status"] = Status(row["status"])
