@@ -100,6 +100,8 @@ class StepKind(StrEnum):
     RESULT = "result"
     MESSAGE = "message"
     FAILOVER = "failover"
+    LIMIT = "limit"
+    """A cap did not cover asking the model: the run ends by it."""
 
 
 class Effect(StrEnum):

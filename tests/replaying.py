@@ -7,9 +7,9 @@ from __future__ import annotations
 import tomllib
 
 from daemon.errors import Refused
-from daemon.runs.replay.cassette import recorded
+from daemon.runs.replay.cassette import load_cassette
 from daemon.runs.replay.outcome import ReplayResult
-from daemon.runs.replay.play import play
+from daemon.runs.replay.play import replay
 from daemon.store.read_only import journal_at
 
 
@@ -28,11 +28,11 @@ async def all_identical(app) -> int:
     workspace = str(app.config.workspace_path(app.place.state))
     runs = await app.journal.runs(limit=1000)
     for run in runs:
-        cassette = await recorded(
+        cassette = await load_cassette(
             app.journal, run.id, workspace=workspace, language=app.config.agent.language
         )
-        outcome = await play(cassette)
-        assert outcome.identical, told(outcome)
+        outcome = await replay(cassette)
+        assert outcome.is_identical, told(outcome)
     return len(runs)
 
 
@@ -47,8 +47,8 @@ async def all_identical_at(state, config) -> int:
     language = language_of(config)
     for run in runs:
         try:
-            outcome = await play(
-                await recorded(
+            outcome = await replay(
+                await load_cassette(
                     journal, run.id, workspace=str(state / "workspace"), language=language
                 )
             )
@@ -56,7 +56,7 @@ async def all_identical_at(state, config) -> int:
             if not any(words in str(error) for words in ("forgotten", "cannot be read")):
                 raise
             continue  # nothing is left of it, or it is a row that a test has made up
-        assert outcome.identical, told(outcome)
+        assert outcome.is_identical, told(outcome)
     return len(runs)
 
 
