@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 
 from daemon.definitions.routines.routine import Routine
-from daemon.runs.retry import back_off
+from daemon.runs.retry import backoff_delay
 from daemon.store.journal import Journal, RoutineState, Streak
 
 
@@ -47,6 +47,6 @@ class FailureBackoff:
         if (streak := self._streaks.get(routine.name)) is None:
             return None
         retry = routine.run.retry
-        until = streak.last + back_off(streak.count, retry.backoff, retry.max)
+        until = streak.last + backoff_delay(streak.count, retry.backoff, retry.max)
         # A failure of the future is one from a time when the clock was wrong.
         return until if streak.last <= now < until else None

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 
 from daemon.definitions.schedule import MOST_OPENINGS, Schedule
 from daemon.models import Outcome, Reason
-from daemon.runs.retry import draw_lot
+from daemon.runs.retry import hash_to_fraction
 from daemon.store.slot_outcomes import Portion
 
 # cron starts a minute's jobs anywhere within that minute; a busy loop or a quick restart is no
@@ -147,7 +147,7 @@ def moments(schedule: Schedule, name: str, number: int, at: datetime) -> tuple[d
     found = []
     for place in range(number):
         first = begin + place * length
-        slot = schedule.prev(first + length * draw_lot(f"{name}\0{day}\0{place}"))
+        slot = schedule.prev(first + length * hash_to_fraction(f"{name}\0{day}\0{place}"))
         if slot is None or slot < first:
             slot = schedule.next(first - INSTANT)
         if slot is not None and slot < first + length and schedule.active(slot):
