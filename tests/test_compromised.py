@@ -23,7 +23,7 @@ from daemon.models import ApprovalStatus, Run, Status, StepKind, Taint, new_id
 from daemon.telemetry.redaction import Secrets
 from tests.attacks import ATTACKS, POST
 from tests.delivery.receivers import Receiver
-from tests.replaying import all_identical
+from tests.replaying import assert_runs_replay
 
 SHIPPED = Path(__file__).parents[1] / "policy.toml"
 KEY = "canary-51ad0e7c44b29f86"
@@ -95,7 +95,7 @@ class World:
         async with App.open(place) as app:
             await app.engine.load(await app.definitions(app.config))
             yield app
-            await all_identical(app)
+            await assert_runs_replay(app)
 
     def fill(self, value: Any) -> Any:
         """Return the words of an attack with what is at hand here."""

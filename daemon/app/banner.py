@@ -82,7 +82,7 @@ NO_MODEL = " (no model is asked: reports are the gathered facts, laid out)"
 
 def _when(app: App, name: str) -> str:
     fires = app.engine.next_fires(name, 3)
-    words = app.engine.words(app.engine.routines[name])
+    words = app.engine.describe_schedule(app.engine.routines[name])
     if name in app.engine.states and app.engine.states[name].paused:
         return f"{words}; paused"
     return f"{words}: {', '.join(_local(moment, app) for moment in fires)}" if fires else words

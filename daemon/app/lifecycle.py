@@ -57,11 +57,11 @@ async def serve(app: App, announce: Callable[[App], Awaitable[None]]) -> None:
 
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, told_to_stop)
+        # before anything here starts a run or writes to one: both read what an earlier process left
+        left = await app.journal.recover(app.owner)
+        await app.talk.open()
         serving = tasks.create_task(server.serve(), name="control socket")
-        background = [
-            tasks.create_task(app.approvals.run(), name="approvals"),
-            tasks.create_task(notifier.feed_watchdog(), name="watchdog"),
-        ]
+        background = [tasks.create_task(notifier.feed_watchdog(), name="watchdog")]
         background += await _join(app, tasks)
         await app.memory.seed(app.seeds())
         reloads = Reloads(_reload_of(app, notifier), app.definition_folders, app.directory_watcher)
@@ -69,9 +69,12 @@ async def serve(app: App, announce: Callable[[App], Awaitable[None]]) -> None:
         loaded = await app.definitions(app.config)
         app.tell([fault for error in loaded.faults.values() for fault in error.faults])
         await app.engine.load(loaded)
-        app.executor.hold(run for run in await app.journal.active() if run.status is Status.WAITING)
+        app.executor.hold_parked(
+            run for run in await app.journal.active() if run.status is Status.WAITING
+        )
         # what an earlier process left goes first: it has waited longest
-        await app.executor.submit_all(await _left_over(app))
+        await app.executor.submit_all(await _left_over(app, left))
+        background.append(tasks.create_task(app.approvals.run(), name="approvals"))
         await app.engine.start(loaded)
         await app.webhooks.open(tasks)
         await server.ready()
@@ -85,7 +88,7 @@ async def serve(app: App, announce: Callable[[App], Awaitable[None]]) -> None:
         by_and_by = _do_when_possible("by and by", partial(_by_and_by, app))
         background.append(tasks.create_task(by_and_by, name="by and by"))
         if app.fleet:
-            app.fleet.take_from(loaded.routines.values(), app.engine.may_live_here)
+            app.fleet.take_runs(loaded.routines.values(), app.engine.is_for_this_host)
         await announce(app)
         await stop.wait()
         notifier.send("STOPPING=1")
@@ -112,13 +115,13 @@ async def _join(app: App, tasks: asyncio.TaskGroup) -> list[asyncio.Task[None]]:
             *((name, _do_when_possible(name, begin)) for name, begin in _keeping(app)),
         ],
     )
-    return [tasks.create_task(each, name=name) for name, each in fleet.work()]
+    return [tasks.create_task(each, name=name) for name, each in fleet.background_tasks()]
 
 
 async def _drain(app: App) -> None:
     """Let the runs under way end, as far as there is time for that."""
     if app.fleet:
-        await app.fleet.take_no_more()
+        await app.fleet.stop_taking_runs()
     await app.executor.stop(app.place.config.daemon.grace.total_seconds())
 
 
@@ -149,15 +152,15 @@ async def work(app: App, announce: Callable[[App], Awaitable[None]]) -> None:
         reloads.start(definition_folders)
         loop.add_signal_handler(signal.SIGHUP, reloads.ring)
         work = [
-            *fleet.work(),
+            *fleet.background_tasks(),
             ("rest of the house", _complete(app)),
             ("meanings", _know_meanings(app)),
             ("watchdog", notifier.feed_watchdog()),
             ("sandbox", app.sandbox_detection.climb()),
         ]
         background = [tasks.create_task(each, name=name) for name, each in work]
-        await fleet.heartbeat.began.wait()
-        fleet.take_from(loaded.routines.values(), app.engine.may_live_here)
+        await fleet.heartbeat.has_beaten.wait()
+        fleet.take_runs(loaded.routines.values(), app.engine.is_for_this_host)
         notifier.send("READY=1", "STATUS=a worker")
         await announce(app)
         await stop.wait()
@@ -386,7 +389,9 @@ async def once(app: App, name: str) -> Run:
     watcher = clock_watcher(app.clock, app.place.env)
     watcher.start(lambda: moving.append(asyncio.create_task(move_waits(), name="clock set")))
     try:
-        left = [run for run in await _left_over(app) if run.routine == name]
+        queued = await app.journal.recover(app.owner)
+        await app.talk.open()
+        left = [run for run in await _left_over(app, queued) if run.routine == name]
         await app.executor.submit_all(left)
         for run in left:
             await _end_of(run, events, app)
@@ -400,13 +405,13 @@ async def once(app: App, name: str) -> Run:
     return await app.journal.get(run.id)
 
 
-async def _left_over(app: App) -> list[Run]:
-    """Return the runs of an earlier process that are still worth going on with; the others end as
+async def _left_over(app: App, left: list[Run]) -> list[Run]:
+    """Return the runs of an earlier process that are still worth going on with; end the others as
     interrupted.
+
+    `left` is what `recover` returned.
     """
     going_on = []
-    await app.talk.open()
-    left = await app.journal.recover(app.owner)
     if app.shared:
         return left  # others may live, and wait for their turn
     for run in left:

@@ -52,7 +52,7 @@ class Webhooks:
         """Take webhooks, if a routine wants them; ConfigError or SocketBusy where their socket
         cannot be made.
         """
-        if self._server or not self._engine.hooks:
+        if self._server or not self._engine.webhook_routines:
             return
         from daemon.api.webhooks import HookServer  # few need it, and all would wait for it
 
@@ -69,7 +69,7 @@ class Webhooks:
 
         return Hooks(
             version=__version__,
-            start=self._engine.hook,
+            start=self._engine.start_by_webhook,
             secret=self._secret_now,
             redact=self._secrets.redact_json,
         )

@@ -34,7 +34,7 @@ from daemon.definitions.routines.rules import against
 from daemon.definitions.skills import SkillCatalog
 from daemon.definitions.words import display
 from daemon.delivery.channels.base import Channel
-from daemon.delivery.incidents.model_outages import Outages
+from daemon.delivery.incidents.model_outages import ModelOutages
 from daemon.delivery.outbox import Outbox
 from daemon.delivery.targets import Targets
 from daemon.errors import ConfigError, DaemonError, Fault
@@ -50,10 +50,10 @@ from daemon.runs.approvals.request import CallDescriber
 from daemon.runs.events import Events
 from daemon.sandbox.current import SandboxDetection
 from daemon.sandbox.user import settle, tenant
-from daemon.scheduler.cluster.requirements import having, nobody_has
+from daemon.scheduler.cluster.requirements import capabilities_of, describe_missing_worker
 from daemon.scheduler.engine import RoutineEngine
-from daemon.scheduler.routine_times import named
-from daemon.scheduler.run_queue import Lane, LocalRunQueue
+from daemon.scheduler.routine_times import matches_host
+from daemon.scheduler.run_queue import ConcurrencyGroup, LocalRunQueue
 from daemon.store.database import Database
 from daemon.store.incidents import Alerting
 from daemon.store.journal import Journal
@@ -89,7 +89,7 @@ from daemon.tools.registry import FunctionRegistry
 
 if TYPE_CHECKING:
     from daemon.definitions.config_overlay import Overlay
-    from daemon.delivery.incidents.full_disk import Shortage
+    from daemon.delivery.incidents.full_disk import FullDiskIncident
     from daemon.runs.context import ReloadableParts, RunContext, RunServices
     from daemon.runs.rehearsal.rehearsals import Rehearsals
     from daemon.runs.replay.replays import Replays
@@ -221,8 +221,8 @@ class App:
                     anywhere=app.shared,
                     workspace=workspace,
                     directory_watcher=app.directory_watcher,
-                    afford=app._afford,
-                    when_waits_moved=app._look_at_waits,
+                    find_used_up_cap=app._afford,
+                    on_waits_moved=app._look_at_waits,
                 )
                 app.approvals = app._approvals()
                 app.talk = app._talk()
@@ -293,7 +293,7 @@ class App:
             database, clock=now, alerting=_alerting(self.config), lease=lease, in_turn=self.shared
         )
         journal.keep_policy(self.policy.hash, self.policy.text)
-        database.when_refused = lambda fault: self.shortage.heard(fault)
+        database.when_refused = lambda fault: self.full_disk_incident.record(fault)
         return journal
 
     def _executor(self) -> LocalRunQueue:
@@ -303,7 +303,7 @@ class App:
 
             kind = ClusterRunQueue
         most = self.config.daemon.max_concurrent
-        return kind(self._live, max_concurrent=most, clock=self.clock.now, lane_of=self._lane_of)
+        return kind(self._live, max_concurrent=most, clock=self.clock.now, group_of=self._group_of)
 
     def _talk(self) -> Conversations:
         return Conversations(
@@ -330,9 +330,9 @@ class App:
     async def _close(self) -> None:
         if self.traces:
             await self.traces.close()
-        if "shortage" in vars(self):
-            await self.shortage.close()
-        await self.outages.close()
+        if "full_disk_incident" in vars(self):
+            await self.full_disk_incident.close()
+        await self.model_outages.close()
         await self.servers.close()
         await self.sandbox_detection.close()
         self.events.close()
@@ -417,16 +417,16 @@ class App:
         )
 
     @cached_property
-    def outages(self) -> Outages:
+    def model_outages(self) -> ModelOutages:
         """Who keeps count of models that do not answer."""
-        return Outages(self.journal, zone=lambda: self.zone.key, wake=self.outbox.wake)
+        return ModelOutages(self.journal, zone=lambda: self.zone.key, wake=self.outbox.wake)
 
     @cached_property
-    def shortage(self) -> Shortage:
+    def full_disk_incident(self) -> FullDiskIncident:
         """Who knows that the database takes nothing; most never need to."""
-        from daemon.delivery.incidents.full_disk import Shortage
+        from daemon.delivery.incidents.full_disk import FullDiskIncident
 
-        return Shortage(self.journal, clock=self.clock.now, wake=self.outbox.wake)
+        return FullDiskIncident(self.journal, clock=self.clock.now, wake=self.outbox.wake)
 
     @cached_property
     def metrics(self) -> Metrics:
@@ -526,7 +526,7 @@ class App:
             mcp_servers=self.servers,
             load_skills=self.catalog,
             budget_ledger=self.budget_ledger,
-            outages=self.outages,
+            model_outages=self.model_outages,
             sandbox_detection=self.sandbox_detection,
         )
 
@@ -556,7 +556,7 @@ class App:
 
         return AgentRoutines(
             folder=self.place.state / MADE,
-            home=lambda: self.config.routines_path,
+            people_folder=lambda: self.config.routines_path,
             engine=self.engine,
             journal=self.journal,
             policy=lambda: self.policy,
@@ -629,13 +629,13 @@ class App:
         self.executor.start_due()
         self.outbox.wake()
         self.approvals.wake()
-        self.engine.clock_was_set()
+        self.engine.handle_clock_change()
 
     def _look_at_waits(self) -> None:
         """Look again at what waits for an instant: the clock was set, and some of these were
         moved.
         """
-        self.executor.line_up_anew()
+        self.executor.rebuild_order()
         self.outbox.wake()
         self.approvals.wake()
 
@@ -653,13 +653,13 @@ class App:
         if run is not None and run.status.ended:
             self.metrics.ran(run)
             if run.provider and run.status is Status.SUCCEEDED:
-                self.outages.answered(run.provider)
-            if not (self.engine.is_content_with(run) and self.talk.owes_nothing(run)):
+                self.model_outages.record_answer(run.provider)
+            if not (self.engine.note_success(run) and self.talk.owes_nothing(run)):
                 await asyncio.shield(self._after(run))
         return run
 
     async def _after(self, run: Run) -> None:
-        await self.engine.ended(run)
+        await self.engine.note_end(run)
         await self.talk.ended(run)
 
     async def join(
@@ -676,14 +676,14 @@ class App:
             self,  # type: ignore[arg-type]  # shared, it has a FleetExecutor
             url,
             kind=kind,
-            lives=here,
-            has=self._has,
+            executes_runs=here,
+            capabilities=self._has,
             lead=lead,
-            when_moved=self._moved,
-            when_paused=self._paused,
-            when_waits_moved=self._look_at_waits,
+            on_run_moved=self._moved,
+            on_pauses_changed=self._paused,
+            on_waits_moved=self._look_at_waits,
         )
-        await self.fleet.join()
+        await self.fleet.prepare()
         return self.fleet
 
     @cached_property
@@ -696,9 +696,11 @@ class App:
         bound = self.config.tools.machines
         host = os.uname().nodename
         absent = {
-            name for name, source in self._sources.items() if not named(bound.get(source, ()), host)
+            name
+            for name, source in self._sources.items()
+            if not matches_host(bound.get(source, ()), host)
         }
-        return having(self.config, self.registry.names(), absent=absent, host=host)
+        return capabilities_of(self.config, self.registry.names(), absent=absent, host=host)
 
     async def _waits_for(self, runs: Sequence[Run]) -> dict[str, str]:
         """Say of queued runs what they wait for that no process has which lives runs."""
@@ -707,7 +709,7 @@ class App:
             return {}
         there = [each for each in await self.journal.workers() if each.silent < self.journal.lease]
         found = {
-            run.id: nobody_has(await self.journal.definition(run.definition), there)
+            run.id: describe_missing_worker(await self.journal.definition(run.definition), there)
             for run in queued
         }
         return {run: words for run, words in found.items() if words}
@@ -731,7 +733,7 @@ class App:
     async def _heed(self) -> None:
         try:
             await self.approvals.heed()
-            await self.engine.heed()
+            await self.engine.refresh_states()
         except (
             DaemonError
         ) as error:  # the connection that tells us comes back with the database, and we look again
@@ -743,16 +745,18 @@ class App:
         except DaemonError as error:  # the ends that were missed are looked up at the next start
             log.warning("cluster.end_missed", run=run.id, detail=str(error))
 
-    def _lane_of(self, run: Run) -> Lane:
+    def _group_of(self, run: Run) -> ConcurrencyGroup:
         """Return which provider a run will ask first, as its routine stands now."""
         routine = (
             routine_of(self.config) if run.routine == ASK else self.engine.routines.get(run.about)
         )
         name = (routine and routine.run.provider) or self.config.provider
         if name not in self.config.provider_names:  # it was taken out of the config meanwhile
-            return Lane(name=name)
+            return ConcurrencyGroup(name=name)
         settings = self.config.provider_config(name)
-        return Lane(name=name, limit=settings.max_concurrency, asks=settings.kind != "offline")
+        return ConcurrencyGroup(
+            name=name, limit=settings.max_concurrency, uses_model=settings.kind != "offline"
+        )
 
     async def _afford(self, routine: Routine) -> str | None:
         """Return the cap that leaves no room for a run of this routine; None if there is room."""
@@ -795,7 +799,7 @@ class App:
             return {}
         spec = routine.run
         return {
-            "when": self.engine.words(routine),
+            "when": self.engine.describe_schedule(routine),
             "tools": self.registry.names(spec.tools),
             "policy": self.policy.summary(
                 name, self.registry.names(spec.tools), language=self.config.agent.language
@@ -818,10 +822,10 @@ class App:
             reload=self.reload,
             rename=self._rename,
             adopt=lambda name: self.agent_routines.adopt(name),
-            remove=lambda name: self.agent_routines.removed(name),
+            remove=lambda name: self.agent_routines.remove_for_person(name),
             check=self._check,
-            words=self.engine.words,
-            elsewhere=self.engine.elsewhere,
+            words=self.engine.describe_schedule,
+            elsewhere=self.engine.describe_host_mismatch,
             wake_outbox=self.outbox.wake,
             preview=lambda routine: self.run_context.preview(routine),
             replays=lambda: self.replays,
@@ -976,7 +980,7 @@ class App:
         if config.providers != old.providers or config.provider != old.provider:
             self._retired.append(self.providers)  # runs under way still ask them
             self.providers = providers
-        self.executor.allow(config.daemon.max_concurrent)
+        self.executor.set_max_concurrent(config.daemon.max_concurrent)
         self.zone = ZoneInfo(config.timezone or host_zone())
         changes = Changes()
         if self.engine.started:
@@ -984,7 +988,7 @@ class App:
         else:  # a worker
             await self.engine.load(loaded)
         if self.fleet:
-            self.fleet.take_from(loaded.routines.values(), self.engine.may_live_here)
+            self.fleet.take_runs(loaded.routines.values(), self.engine.is_for_this_host)
         try:
             if self.engine.started:
                 await self.webhooks.open(self.tasks)

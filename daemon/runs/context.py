@@ -27,7 +27,7 @@ from daemon.agent.tool_calls import DenyApprovals, ToolCallRunner
 from daemon.definitions.config.config import Config
 from daemon.definitions.routines.routine import Routine
 from daemon.definitions.skills import SkillCatalog
-from daemon.delivery.incidents.model_outages import Outages
+from daemon.delivery.incidents.model_outages import ModelOutages
 from daemon.delivery.outbox import Outbox
 from daemon.delivery.targets import Targets
 from daemon.errors import DaemonError, OverBudget, ProviderError
@@ -129,7 +129,7 @@ class RunServices:
     load_skills: Callable[[], SkillCatalog]
     """Return the skills as they are on disk now. Blocks."""
     budget_ledger: BudgetLedger
-    outages: Outages
+    model_outages: ModelOutages
     sandbox_detection: SandboxDetection
 
 
@@ -158,8 +158,8 @@ class _CurrentPolicy:
 class _RunEvents:
     """Publishes what happens while a run is under way, to those who follow it."""
 
-    def __init__(self, run: Run, events: Events, outages: Outages) -> None:
-        self._run, self._events, self._outages = run, events, outages
+    def __init__(self, run: Run, events: Events, model_outages: ModelOutages) -> None:
+        self._run, self._events, self._model_outages = run, events, model_outages
 
     @property
     def wants_deltas(self) -> bool:
@@ -167,7 +167,7 @@ class _RunEvents:
 
     def emit(self, event: Json) -> None:
         if event["type"] == "failed_over":
-            self._outages.failed(event["from"], event["reason"])
+            self._model_outages.record_failure(event["from"], event["reason"])
         self._events.publish(self._run.id, {"routine": self._run.routine, **event})
 
 
@@ -257,7 +257,7 @@ class RunContext:
             return
         await self.journal.sure(run)
         task = asyncio.create_task(
-            self.current().targets.started(target, run), name=f"ping of {target}"
+            self.current().targets.ping_started(target, run), name=f"ping of {target}"
         )
         self._pings.add(task)
         task.add_done_callback(self._pings.discard)
@@ -392,7 +392,7 @@ class RunContext:
                 inspector=self._inspector(run),
                 messages=services.conversations.inbox,
                 skills=catalog if spec.skills == "auto" else None,
-                events=_RunEvents(run, self.events, services.outages),
+                events=_RunEvents(run, self.events, services.model_outages),
                 redact=self.redact,
                 audit_fields=self._audit_fields,
             ),

@@ -5,7 +5,7 @@ import asyncio
 from daemon.app.reload import Reloads, watch_zone
 from daemon.errors import ConfigError, Fault
 from daemon.system.watch import DirectoryWatcher
-from tests.inside import Home
+from tests.replaying import ReplayedApp
 
 
 class Definitions:
@@ -131,15 +131,15 @@ async def test_a_routine_that_is_a_link_is_read_again_when_its_file_changes(tmp_
 
 
 async def test_two_reloads_at_the_same_time_take_a_change_up_once(tmp_path):
-    home = Home(tmp_path)
-    home.write("config.toml", "")
-    async with home.open() as daemon, asyncio.TaskGroup() as tasks:
-        app = daemon.app
-        app.tasks = tasks
-        await app.engine.start(await app.definitions(app.config))
-        home.routine("bye", '[trigger]\nevery = "1h"\n[run]\nprompt = "x"\n')
-        views = await asyncio.gather(app.reload(), app.reload())
-        await app.engine.stop()
+    app = ReplayedApp(tmp_path)
+    app.write("config.toml", "")
+    async with app, asyncio.TaskGroup() as tasks:
+        daemon = app.daemon
+        daemon.tasks = tasks
+        await daemon.engine.start(await daemon.definitions(daemon.config))
+        app.write_routine("bye", '[trigger]\nevery = "1h"\n[run]\nprompt = "x"\n')
+        views = await asyncio.gather(daemon.reload(), daemon.reload())
+        await daemon.engine.stop()
     assert [view["added"] for view in views] == [["bye"], []]
 
 
