@@ -11,6 +11,7 @@ from zoneinfo import ZoneInfo
 
 import structlog
 
+from daemon.definitions.config.live import LiveConfig
 from daemon.definitions.config.tables import DigestConfig
 from daemon.store.digests import DigestTotals, RoutineDigest
 from daemon.store.journal import Journal
@@ -92,31 +93,24 @@ class Digest:
         journal: Journal,
         *,
         now: Callable[[], datetime],
-        zone: Callable[[], ZoneInfo],
-        config: Callable[[], DigestConfig],
+        settings: LiveConfig,
         wake: Callable[[], None],
     ) -> None:
-        self._journal, self._now, self._zone, self._config, self._wake = (
-            journal,
-            now,
-            zone,
-            config,
-            wake,
-        )
+        self._journal, self._now, self._settings, self._wake = journal, now, settings, wake
 
     async def run(self) -> None:
         """Sleep until the next one is due, and tell it."""
         while True:
             rest = _LOOK
-            if self._config().every is not None:
+            if self._settings.config.digest.every is not None:
                 await self.tell()
-                due = following(self._config(), self._now(), self._zone())
+                due = following(self._settings.config.digest, self._now(), self._settings.zone)
                 rest = min(rest, max(1.0, (due - self._now()).total_seconds()))
             await asyncio.sleep(rest)
 
     async def tell(self) -> None:
         """Tell what happened since the last digest, if one is due."""
-        wanted, zone = self._config(), self._zone()
+        wanted, zone = self._settings.config.digest, self._settings.zone
         until = latest(wanted, self._now(), zone)
         told = await self._journal.digest_told()
         if told is not None and told >= until:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 
 import structlog
 
+from daemon.definitions.config.live import LiveConfig
 from daemon.store.journal import Journal
 from daemon.system.coalescing_queue import CoalescingQueue
 
@@ -29,10 +30,8 @@ ADVICE = (
 class Outages:
     """Keeps the incidents of providers; whoever tells of one waits for nothing."""
 
-    def __init__(
-        self, journal: Journal, *, zone: Callable[[], str], wake: Callable[[], None]
-    ) -> None:
-        self._journal, self._zone, self._wake = journal, zone, wake
+    def __init__(self, journal: Journal, *, settings: LiveConfig, wake: Callable[[], None]) -> None:
+        self._journal, self._settings, self._wake = journal, settings, wake
         self._reasons: dict[str, str] = {}
         self._down: set[str] | None = None
         """The subjects of open incidents; None until the journal was asked."""
@@ -61,7 +60,7 @@ class Outages:
             reason = self._reasons.pop(name, None)
             if reason is None:
                 if OF + name in self._down:
-                    await self._journal.well(OF + name, zone=self._zone())
+                    await self._journal.well(OF + name, zone=self._settings.zone.key)
                     self._down.discard(OF + name)
                 continue
             self._down.add(OF + name)
