@@ -90,7 +90,7 @@ from daemon.tools.registry import FunctionRegistry
 if TYPE_CHECKING:
     from daemon.definitions.config_overlay import Overlay
     from daemon.delivery.incidents.full_disk import Shortage
-    from daemon.runs.context import RunContext
+    from daemon.runs.context import ReloadableParts, RunContext, RunServices
     from daemon.runs.rehearsal.rehearsals import Rehearsals
     from daemon.runs.replay.replays import Replays
     from daemon.runs.subagents import SubagentRunner
@@ -502,7 +502,46 @@ class App:
         """
         from daemon.runs.context import RunContext
 
-        return RunContext(self, self.config.workspace_path(self.place.state))
+        return RunContext(self.run_services)
+
+    @cached_property
+    def run_services(self) -> RunServices:
+        """What runs and replays use of the daemon."""
+        from daemon.runs.context import RunServices
+
+        return RunServices(
+            current=self.reloadable_parts,
+            workspace=self.config.workspace_path(self.place.state),
+            owner=self.owner,
+            start=self.boot,
+            clock=self.clock,
+            secrets=self.secrets,
+            journal=self.journal,
+            memory=self.memory,
+            events=self.events,
+            outbox=self.outbox,
+            approvals=self.approvals,
+            conversations=self.talk,
+            registry=self.registry,
+            mcp_servers=self.servers,
+            load_skills=self.catalog,
+            budget_ledger=self.budget_ledger,
+            outages=self.outages,
+            sandbox_detection=self.sandbox_detection,
+        )
+
+    def reloadable_parts(self) -> ReloadableParts:
+        """Return what a reload of the definitions replaces, as it is now."""
+        from daemon.runs.context import ReloadableParts
+
+        return ReloadableParts(
+            config=self.config,
+            zone=self.zone,
+            policy=self.policy,
+            providers=self.providers,
+            targets=self.targets,
+            traces=self.traces,
+        )
 
     @cached_property
     def delegation(self) -> SubagentRunner:
@@ -581,7 +620,7 @@ class App:
         """Who plays runs again."""
         from daemon.runs.replay.replays import Replays
 
-        return Replays(self, self.config.workspace_path(self.place.state))
+        return Replays(self.run_services)
 
     def clock_was_set(self) -> None:
         """Reckon anew how long to wait for each instant: the clock was set, or the machine woke

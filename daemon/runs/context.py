@@ -7,12 +7,12 @@ the application.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 from weakref import WeakValueDictionary
 from zoneinfo import ZoneInfo
 
@@ -90,41 +90,46 @@ MAX_PARSED_DEFINITIONS = 256  # kept in memory: those of the routines that run o
 log = structlog.get_logger()
 
 
-class RunServices(Protocol):
-    """The parts of the application that runs use.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ReloadableParts:
+    """The parts of the daemon that a reload of its definitions replaces."""
 
-    They are read at each use: a reload replaces config, policy and providers.
+    config: Config
+    zone: ZoneInfo
+    policy: Policy
+    providers: Providers
+    targets: Targets
+    traces: Traces | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunServices:
+    """The parts of the daemon that its runs use."""
+
+    current: Callable[[], ReloadableParts]
+    """Return the parts that are in force. Call it at each use, as a reload replaces them while runs
+    are under way.
     """
-
-    @property
-    def config(self) -> Config: ...
-    @property
-    def secrets(self) -> Secrets: ...
-    @property
-    def sandbox_detection(self) -> SandboxDetection: ...
-    @property
-    def outages(self) -> Outages: ...
-
+    workspace: Path
+    owner: str
+    """Who holds the leases of this process."""
+    start: datetime
+    """When this process started."""
+    clock: Clock
+    secrets: Secrets
     journal: Journal
     memory: Memory
     events: Events
-    clock: Clock
-    zone: ZoneInfo
-    boot: datetime
-    owner: str
-    policy: Policy
-    providers: Providers
-    budget_ledger: BudgetLedger
-    registry: FunctionRegistry
-    targets: Targets
     outbox: Outbox
     approvals: Approvals
-    talk: Conversations
-    servers: Servers
-    traces: Traces | None
-
-    def catalog(self) -> SkillCatalog:
-        """Return the skills as they are on disk now."""
+    conversations: Conversations
+    registry: FunctionRegistry
+    mcp_servers: Servers
+    load_skills: Callable[[], SkillCatalog]
+    """Return the skills as they are on disk now. Blocks."""
+    budget_ledger: BudgetLedger
+    outages: Outages
+    sandbox_detection: SandboxDetection
 
 
 class Preview(NamedTuple):
@@ -139,14 +144,14 @@ class Preview(NamedTuple):
 class _CurrentPolicy:
     """Judges each call by the policy that is in force at that moment, not when the run began."""
 
-    def __init__(self, services: RunServices) -> None:
-        self._services = services
+    def __init__(self, current: Callable[[], ReloadableParts]) -> None:
+        self._current = current
 
     def judge(self, tool: str, arguments: Json, *, routine: str, tainted: bool = False) -> Verdict:
-        return self._services.policy.judge(tool, arguments, routine=routine, tainted=tainted)
+        return self._current().policy.judge(tool, arguments, routine=routine, tainted=tainted)
 
     def is_read_only(self, tool: str, arguments: Json) -> bool:
-        return self._services.policy.is_read_only(tool, arguments)
+        return self._current().policy.is_read_only(tool, arguments)
 
 
 class _RunEvents:
@@ -168,12 +173,12 @@ class _RunEvents:
 class RunContext:
     """What the runs of this process share; see `run.py` for how it is used."""
 
-    def __init__(self, services: RunServices, workspace: Path) -> None:
-        self._services, self._workspace = services, workspace
+    def __init__(self, services: RunServices) -> None:
+        self._services = services
         self._pings: set[asyncio.Task[None]] = set()
         self._executor = ToolExecutor(services.registry)
-        self._dry_run_executor = DryRunToolExecutor(services.registry, lambda: services.policy)
-        self._policy = _CurrentPolicy(services)
+        self._dry_run_executor = DryRunToolExecutor(services.registry, self.current_policy)
+        self._policy = _CurrentPolicy(services.current)
         self._definitions: dict[str, Routine] = {}
         self._budgets = WeakValueDictionary[str, RunBudget]()
         """The budgets of the runs under way, by run."""
@@ -188,15 +193,24 @@ class RunContext:
         services, registry = self._services, FunctionRegistry()
         shell.register_for_gates(
             registry,
-            lambda: services.policy,
+            self.current_policy,
             sandbox=services.sandbox_detection.sandbox,
-            zone=services.zone.key,
+            zone=self.current().zone.key,
         )
         return ToolExecutor(registry)
 
+    def current(self) -> ReloadableParts:
+        """Return the parts that are in force now; a reload replaces them while runs are under
+        way.
+        """
+        return self._services.current()
+
+    def current_policy(self) -> Policy:
+        return self.current().policy
+
     @property
     def zone(self) -> str:
-        return self._services.zone.key
+        return self.current().zone.key
 
     def now(self) -> datetime:
         return self._services.clock.now()
@@ -242,7 +256,7 @@ class RunContext:
             return
         await self.journal.sure(run)
         task = asyncio.create_task(
-            self._services.targets.started(target, run), name=f"ping of {target}"
+            self.current().targets.started(target, run), name=f"ping of {target}"
         )
         self._pings.add(task)
         task.add_done_callback(self._pings.discard)
@@ -260,7 +274,7 @@ class RunContext:
         `[incidents] to`. A file is left out, as it would stand where the report belongs, and so is
         a dead man's switch, which no person reads.
         """
-        config = self._services.config
+        config = self.current().config
         kinds = {name: target.kind for name, target in config.targets.items()}
         names = [
             *(place.to for place in routine.deliver if "waiting" in place.on),
@@ -289,7 +303,7 @@ class RunContext:
             if len(self._definitions) >= MAX_PARSED_DEFINITIONS:
                 self._definitions.clear()
             self._definitions[run.definition] = routine
-        await self._services.servers.ready(_tools_of(routine))
+        await self._services.mcp_servers.ready(_tools_of(routine))
         return routine
 
     def call_runner_for(self, run: Run, routine: Routine) -> ToolCallRunner:
@@ -330,13 +344,17 @@ class RunContext:
         is_new = not any(step.kind is StepKind.PROMPT for step in recorder.steps)
         catalog: SkillCatalog | None = None
         if spec.mode == "agent" and (spec.skills or run.trigger == ASK):
-            catalog = await asyncio.to_thread(services.catalog)
+            catalog = await asyncio.to_thread(services.load_skills)
             if catalog.skills and "skill" not in offered:
                 offered = [*offered, "skill"]
-        past = await services.talk.history(run) if run.trigger == ASK and is_new else Past()
+        past = (
+            await self._services.conversations.history(run)
+            if run.trigger == ASK and is_new
+            else Past()
+        )
         prompt_context = await self._prompt_context(run, routine, offered, is_new=is_new)
         max_tool_calls = min(
-            spec.max_tool_calls, services.policy.limits_for(routine.under).tool_calls
+            spec.max_tool_calls, self.current().policy.limits_for(routine.under).tool_calls
         )
         return Agent(
             provider,
@@ -371,7 +389,7 @@ class RunContext:
                 executor=self._executor_for(run),
                 approver=self._approver(run),
                 inspector=self._inspector(run),
-                messages=services.talk.inbox,
+                messages=services.conversations.inbox,
                 skills=catalog if spec.skills == "auto" else None,
                 events=_RunEvents(run, self.events, services.outages),
                 redact=self.redact,
@@ -384,7 +402,7 @@ class RunContext:
         """Return the names of the tools that the model of a run is offered."""
         if routine.run.mode != "agent":
             return []
-        policy, registry = self._services.policy, self._services.registry
+        policy, registry = self.current().policy, self._services.registry
         always: list[str] = []  # tools by which a routine ends and reports, asked for or not
         if run.trigger != ASK:
             always = ["finish", REPORT_ITEMS] if routine.dedupe else ["finish"]
@@ -403,7 +421,11 @@ class RunContext:
         """Return the pictures that the routine's model is to see, as far as the policy allows."""
         landed = event_input["paths"] if run.trigger == "watch" and event_input else ()
         return await asyncio.to_thread(
-            look_at, routine.run.media, landed, policy=self._services.policy, routine=routine.under
+            look_at,
+            routine.run.media,
+            landed,
+            policy=self.current().policy,
+            routine=routine.under,
         )
 
     async def _initial_taint(self, run: Run) -> Taint:
@@ -426,7 +448,7 @@ class RunContext:
             event="preview",
             goal=routine.run.prompt,
         )
-        await self._services.servers.ready(_tools_of(routine))
+        await self._services.mcp_servers.ready(_tools_of(routine))
         recorder = StepRecorder(self.journal, run, self.events)
         agent = await self.agent_for(run, routine, recorder, asyncio.get_running_loop().time())
         return Preview(*agent.preview(), agent.provider.name, agent.provider.model_name)
@@ -442,25 +464,26 @@ class RunContext:
                 run=run.id, routine=run.routine, budget=routine.run.budget, parent=parent
             )
             self._budgets[run.id] = budget
+        traces = self.current().traces
         providers: list[LLMProvider] = []
-        for provider in services.providers.chain(routine):
+        for provider in self.current().providers.chain(routine):
             if provider.kind == "offline":
                 providers.append(provider)
                 continue
             metered: LLMProvider = MeteredProvider(
                 provider, budget_ledger=services.budget_ledger, account=budget
             )
-            if services.traces is not None:
+            if traces is not None:
                 from daemon.providers.traced import Traced
 
-                metered = Traced(metered, traces=services.traces, run=run)
+                metered = Traced(metered, traces=traces, run=run)
             providers.append(metered)
         return providers
 
     def trace(self, run: str) -> None:
         """Export the spans of a run that has ended, where `[otel]` asks for them."""
-        if self._services.traces:
-            self._services.traces.look(run)
+        if traces := self.current().traces:
+            traces.look(run)
 
     def _approver(self, run: Run) -> RunApprover | DenyApprovals | RehearsalApprover:
         if run.trigger == SUBAGENT:
@@ -470,24 +493,24 @@ class RunContext:
         return RunApprover(
             run,
             self.journal,
-            lambda: self._services.policy,
+            self.current_policy,
             self._services.approvals.calls,
             self._services.approvals.remembered,
             now=self.now,
-            language=self._services.config.agent.language,
+            language=self.current().config.agent.language,
         )
 
     def _inspector(self, run: Run) -> InjectionInspector:
         return InjectionInspector(
             run,
             self.journal,
-            lambda: self._services.policy,
-            language=self._services.config.agent.language,
+            self.current_policy,
+            language=self.current().config.agent.language,
         )
 
     def _audit_fields(self) -> Json:
         """Return what is written beside each call: the policy in force, and the sandbox."""
-        fields: Json = {"policy": self._services.policy.hash}
+        fields: Json = {"policy": self.current().policy.hash}
         if sandbox := self._services.sandbox_detection.known:
             fields["sandbox"] = sandbox.level
         return fields
@@ -498,8 +521,8 @@ class RunContext:
             run=run.id,
             # the routine's own name: a sub-agent has no more rights than whom it works for
             routine=routine.under,
-            workspace=self._workspace,
-            language=self._services.config.agent.language,
+            workspace=self._services.workspace,
+            language=self.current().config.agent.language,
             dedupe=routine.dedupe.key if routine.dedupe else "",
             programs=ProgramTime(
                 sum(body["seconds"] for body in results if body["tool"] in PROGRAMS)
@@ -513,7 +536,8 @@ class RunContext:
 
         The prompt of a resumed run is in its journal already, so memory is not read for it.
         """
-        services, agent = self._services, self._services.config.agent
+        current = self.current()
+        agent = current.config.agent
         context = PromptContext(
             persona=Persona(
                 name=agent.name,
@@ -521,9 +545,9 @@ class RunContext:
                 persona=agent.persona,
                 language=agent.language,
             ),
-            workspace=self._workspace,
+            workspace=self._services.workspace,
             now=self.now(),
-            zone=ZoneInfo(routine.trigger.timezone) if routine.trigger.timezone else services.zone,
+            zone=ZoneInfo(routine.trigger.timezone) if routine.trigger.timezone else current.zone,
             routine="" if run.trigger == ASK else routine.name,
             silent_token=routine.run.silent_token or "",
             sections=routine.run.sections,
@@ -539,7 +563,7 @@ class RunContext:
         must_look = has_previous and previous is None
         if routine.run.memory != "none":
             look = newest(run.about, {Status.SUCCEEDED}, run.id)
-            briefing = await services.memory.briefing(
+            briefing = await self._services.memory.briefing(
                 run.goal,
                 f"routine:{routine.name}:approach",
                 exclude_run=run.id,
@@ -556,8 +580,8 @@ class RunContext:
             context,
             slot=run.slot if is_scheduled else None,
             lateness=(context.now - run.slot).total_seconds() if is_scheduled else 0.0,
-            was_down=run.slot < services.boot,
-            policy=services.policy.summary(routine.under, offered, language=language)
+            was_down=run.slot < self._services.start,
+            policy=current.policy.summary(routine.under, offered, language=language)
             if offered
             else "",
             identity=self._identity(),
@@ -573,7 +597,7 @@ class RunContext:
 
     def _identity(self) -> str:
         """Return the owner's own words on who the agent is, as the files say them now."""
-        paths = self._services.config.identity_paths
+        paths = self.current().config.identity_paths
         return "\n\n".join(path.read_text("utf-8").strip() for path in paths if path.is_file())
 
     async def archive(
@@ -591,7 +615,7 @@ class RunContext:
         if self.redact(text) != text:  # seldom: steps are written without secrets
             segments = [replace(each, text=self.redact(each.text)) for each in segments]
         summary: LLMResponse | None = None
-        if self._services.config.memory.summarise:
+        if self.current().config.memory.summarise:
             summary = await self._summarise(run, routine, reply, segments)
         if summary:
             segments = with_summary(segments, self.redact(summary.content))
@@ -625,7 +649,7 @@ class RunContext:
             or len(segments) < 2
         ):
             return None
-        messages = question(run.routine, segments, self._services.config.agent.language)
+        messages = question(run.routine, segments, self.current().config.agent.language)
         budget = routine.run.budget.tokens
         if budget and reply.usage.total + estimate(messages[0].content) + ANSWER_TOKENS > budget:
             return None

@@ -29,7 +29,7 @@ from daemon.providers.budget import BudgetLedger
 from daemon.runs.approvals.approvals import Approvals
 from daemon.runs.approvals.remembered import Remembered
 from daemon.runs.approvals.request import CallDescriber
-from daemon.runs.context import RunContext
+from daemon.runs.context import ReloadableParts, RunContext, RunServices
 from daemon.runs.events import Events
 from daemon.runs.run import supervise
 from daemon.runs.subagents import SubagentRunner
@@ -144,7 +144,7 @@ class Clock:
 
 
 class Process:
-    """What `app/wiring.py` builds for runs; it stands for `context.Rooms`."""
+    """What `app/wiring.py` builds for runs."""
 
     owner, boot, zone, skills = "test", SLOT, ZoneInfo("UTC"), SkillCatalog
     traces = None
@@ -210,9 +210,39 @@ class Process:
 
     @cached_property
     def run_context(self) -> RunContext:
-        host = RunContext(self, self.world.folder)
-        host.backoff = 0.0001
-        return host
+        services = RunServices(
+            current=self.reloadable_parts,
+            workspace=self.world.folder,
+            owner=self.owner,
+            start=self.boot,
+            clock=self.clock,
+            secrets=self.secrets,
+            journal=self.journal,
+            memory=self.memory,
+            events=self.events,
+            outbox=self.outbox,
+            approvals=self.approvals,
+            conversations=self.talk,
+            registry=self.registry,
+            mcp_servers=self.servers,
+            load_skills=self.skills,
+            budget_ledger=self.budget_ledger,
+            outages=self.outages,
+            sandbox_detection=self.sandbox_detection,
+        )
+        context = RunContext(services)
+        context.backoff = 0.0001
+        return context
+
+    def reloadable_parts(self) -> ReloadableParts:
+        return ReloadableParts(
+            config=self.config,
+            zone=self.zone,
+            policy=self.policy,
+            providers=self.providers,
+            targets=self.targets,
+            traces=self.traces,
+        )
 
     @cached_property
     def delegation(self) -> SubagentRunner:

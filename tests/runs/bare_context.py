@@ -25,11 +25,10 @@ class BareRunContext:
 
     @property
     def _services(self) -> Any:
-        return SimpleNamespace(
-            outbox=SimpleNamespace(wake=self.wake),
-            approvals=self.approvals,
-            targets=SimpleNamespace(started=self.ping),
-        )
+        return SimpleNamespace(outbox=SimpleNamespace(wake=self.wake), approvals=self.approvals)
+
+    def current(self) -> Any:
+        return SimpleNamespace(targets=SimpleNamespace(started=self.ping))
 
     def wake(self) -> None:
         self.woken += 1

@@ -21,8 +21,6 @@ from daemon.runs.replay.outcome import ReplayChange, ReplayResult
 from daemon.runs.replay.play import play
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from daemon.providers import LLMProvider
     from daemon.runs.context import RunServices
 
@@ -30,8 +28,8 @@ if TYPE_CHECKING:
 class Replays:
     """Plays the runs of this daemon's journal."""
 
-    def __init__(self, services: RunServices, workspace: Path) -> None:
-        self._services, self._workspace = services, workspace
+    def __init__(self, services: RunServices) -> None:
+        self._services = services
 
     async def replay(
         self,
@@ -64,14 +62,20 @@ class Replays:
         )
 
     async def _cassette(self, run_id: str) -> Cassette:
-        language = self._services.config.agent.language
+        language = self._services.current().config.agent.language
         return await recorded(
-            self._services.journal, run_id, workspace=str(self._workspace), language=language
+            self._services.journal,
+            run_id,
+            workspace=str(self._services.workspace),
+            language=language,
         )
 
     def _policy(self, text: str) -> Policy:
         return Policy.read(
-            text, workspace=self._workspace, tools=self._services.registry.names(), name="--policy"
+            text,
+            workspace=self._services.workspace,
+            tools=self._services.registry.names(),
+            name="--policy",
         )
 
     async def _ask_models(
@@ -83,7 +87,7 @@ class Replays:
             raise Refused(f"run {cassette.run.id} never came to ask a model")
         routine = Routine.restore(cassette.definition)
         chain = (
-            services.providers.chain(routine)
+            services.current().providers.chain(routine)
             if model is None
             else [self._provider_named(model, routine)]
         )
@@ -95,7 +99,7 @@ class Replays:
             for provider in chain
         ]
         result = await play(
-            cassette, ReplayChange(models=metered, prompt=prompt, by_now=services.policy)
+            cassette, ReplayChange(models=metered, prompt=prompt, by_now=services.current().policy)
         )
         rates = await services.budget_ledger.prices.soon(chain[0].name, chain[0].model_name)
         free = chain[0].kind == "offline" or not result.asked.total
@@ -106,13 +110,14 @@ class Replays:
 
     def _provider_named(self, model: str, routine: Routine) -> LLMProvider:
         """Return a provider by its name, by `name/model`, or another model of the routine's own."""
-        config = self._services.config
+        current = self._services.current()
+        config, providers = current.config, current.providers
         name, _, rest = model.partition("/")
         try:
             if model in config.provider_names:
-                return self._services.providers.get(model)
+                return providers.get(model)
             if name in config.provider_names and rest:
-                return self._services.providers.get(name, rest)
-            return self._services.providers.get(routine.run.provider or config.provider, model)
+                return providers.get(name, rest)
+            return providers.get(routine.run.provider or config.provider, model)
         except ConfigError as error:
             raise Refused(str(error)) from None
