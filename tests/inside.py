@@ -12,7 +12,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from daemon.app.wiring import App, Installation
+from daemon.app.installation import Installation
+from daemon.app.wiring import App, open_app
 from daemon.definitions.config.loading import load_config
 from daemon.definitions.paths import socket_in
 from daemon.errors import ConfigError
@@ -66,10 +67,10 @@ class Home:
             env={},
             secrets=Secrets(),
         )
-        async with App.open(place, clock=self.clock) as app:
-            loaded = await app.definitions(app.config)
-            await app.engine.load(loaded)
-            app.run_context.backoff = 0.001
+        async with open_app(place, clock=self.clock) as app:
+            loaded = await app.reloader.load_routines()
+            await app.scheduling.engine.load(loaded)
+            app.runs.parts.context.backoff = 0.001
             yield Daemon(app, loaded.faults)
             await all_identical(app)
 
@@ -79,13 +80,15 @@ class Daemon:
 
     def __init__(self, app: App, faults: Any) -> None:
         self.app = app
+        self.journal, self.engine = app.store.journal, app.scheduling.engine
+        self.parts = app.runs.parts
         self.faults: dict[str, ConfigError] = faults
 
     async def run(self, name: str) -> Run:
         """Run a routine to its end."""
-        run = await self.app.engine.trigger(name, event=new_id())
-        while (run := await self.app.journal.get(run.id)).status in ("queued", "running"):
-            lived = self.app.executor.running.get(run.id)
+        run = await self.engine.trigger(name, event=new_id())
+        while (run := await self.journal.get(run.id)).status in ("queued", "running"):
+            lived = self.app.runs.queue.running.get(run.id)
             assert lived, f"run {run.status}: {run.detail}"
             await lived
         return run
@@ -93,14 +96,12 @@ class Daemon:
     async def rows(self, columns: str) -> list[tuple[Any, ...]]:
         """Return the ledger of calls."""
         query = f"SELECT {columns} FROM spending ORDER BY id"
-        return await self.app.journal._db.read(
-            lambda connection: connection.execute(query).fetchall()
-        )
+        return await self.journal._db.read(lambda connection: connection.execute(query).fetchall())
 
     def log(self, event: str) -> list[dict[str, Any]]:
         """Return the lines of the log that tell of this event."""
-        lines = self.app.place.log_file.read_text().splitlines()
+        lines = self.app.installation.log_file.read_text().splitlines()
         return [line for line in map(json.loads, lines) if line["event"] == event]
 
     def provider(self, name: str) -> Any:
-        return self.app.providers.get(name)
+        return self.app.settings.providers.get(name)

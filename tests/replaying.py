@@ -25,11 +25,15 @@ def told(outcome: ReplayResult) -> str:
 
 async def all_identical(app) -> int:
     """Play every run of a daemon's journal again; return how many there were."""
-    workspace = str(app.config.workspace_path(app.place.state))
-    runs = await app.journal.runs(limit=1000)
+    workspace = str(app.settings.config.workspace_path(app.installation.state))
+    language = app.settings.config.agent.language
+    runs = await app.store.journal.runs(limit=1000)
     for run in runs:
         cassette = await recorded(
-            app.journal, run.id, workspace=workspace, language=app.config.agent.language
+            app.store.journal,
+            run.id,
+            workspace=workspace,
+            language=language,
         )
         outcome = await play(cassette)
         assert outcome.identical, told(outcome)

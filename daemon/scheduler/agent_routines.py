@@ -26,15 +26,17 @@ from daemon.definitions.schedule_text import Unclear, trigger_of
 from daemon.definitions.values import format_duration
 from daemon.errors import ConfigError, NotFound, Refused, ToolFailed
 from daemon.models import Json, Run, ToolContext
+from daemon.scheduler.routine_rules import routine_rules
 from daemon.scheduler.routine_times import schedule_of
 
 if TYPE_CHECKING:
-    from daemon.definitions.reading import CrossFieldCheck
-    from daemon.definitions.routines.routine import RoutineDefinition
-    from daemon.policy.policy import Policy
+    from daemon.runs.services import RunParts
+    from daemon.runs.settings import LiveSettings
     from daemon.scheduler.engine import RoutineEngine
     from daemon.store.journal import Journal
+    from daemon.system.clock import Clock
     from daemon.tools.builtin.routine import RoutineProposal
+    from daemon.tools.registry import FunctionRegistry
 
 BY_AGENT = "agent"
 """The trigger of a run that another run has started."""
@@ -47,22 +49,18 @@ LONGEST_PROMPT = 20_000
 
 @dataclass(frozen=True, kw_only=True)
 class AgentRoutines:
-    """Makes them, removes them, hands them over to people; and steers routines for agents."""
+    """Make routines for agents, remove them, hand them over to people; and steer routines."""
 
     folder: Path
-    """Where they lie."""
-    home: Callable[[], Path]
-    """Where those of people lie."""
+    """Where the routines that agents made lie."""
+    settings: LiveSettings
     engine: RoutineEngine
     journal: Journal
-    policy: Callable[[], Policy]
-    maker_of: Callable[[Run], Awaitable[Routine]]
-    """The routine of a run, as it began it."""
-    rules: Callable[[], tuple[CrossFieldCheck[RoutineDefinition], ...]]
-    """What any routine is checked against."""
+    registry: FunctionRegistry
+    runs: RunParts
     reload: Callable[[], Awaitable[None]]
     """Take up what has changed in the folders."""
-    now: Callable[[], datetime]
+    clock: Clock
 
     # --- for agents
 
@@ -85,13 +83,17 @@ class AgentRoutines:
         with it.
         """
         run = await self.journal.get(context.run)
-        maker = await self.maker_of(run)
+        maker = await self.runs.routine_of(run)
         self._refuse_if_not_its_to_make(maker, wish.name)
         zone = maker.trigger.timezone or self.engine.zone
         data = _composed(wish, maker, run, tainted=context.tainted, zone=ZoneInfo(zone))
         path = self.folder / f"{wish.name}.toml"
         try:
-            routine = routine_of(data, path, rules=(*OF_AGENTS, *self.rules()))
+            routine = routine_of(
+                data,
+                path,
+                rules=(*OF_AGENTS, *routine_rules(self.settings.config, self.registry.names())),
+            )
         except ConfigError as error:
             raise ToolFailed("; ".join(_in_words(error))) from None
         self._refuse_if_too_often(routine, zone)
@@ -103,7 +105,7 @@ class AgentRoutines:
 
     async def remove(self, context: ToolContext, name: str) -> Json:
         """Remove a routine that the same routine has made; ToolFailed for any other."""
-        maker = await self.maker_of(await self.journal.get(context.run))
+        maker = await self.runs.routine_of(await self.journal.get(context.run))
         routine = self._known(name)
         if routine.origin is None or routine.origin.routine != maker.name:
             raise ToolFailed(f"{name} is not of your making; a person removes it, or you pause it")
@@ -122,7 +124,7 @@ class AgentRoutines:
                     f"{until} is no moment; write it like 2026-12-01T09:00:00Z"
                 ) from None
             end = end.replace(tzinfo=end.tzinfo or ZoneInfo(self.engine.zone)).astimezone(UTC)
-            if end <= self.now():
+            if end <= self.clock.now():
                 raise ToolFailed(f"{until} has passed already")
         await self.engine.pause(name, until=end)
         return {"paused": name, "until": end.isoformat() if end else "resume"}
@@ -142,7 +144,7 @@ class AgentRoutines:
         if asking.trigger == BY_AGENT:
             raise ToolFailed("this run was started by another run, and starts none itself")
         state = self.engine.states.get(name)
-        if not routine.enabled or (state and state.pausing(self.now())):
+        if not routine.enabled or (state and state.pausing(self.clock.now())):
             raise ToolFailed(f"{name} is {'paused' if routine.enabled else 'disabled'}")
         run = await self.engine.trigger(
             name, event=f"{context.run}/{context.call}", trigger=BY_AGENT
@@ -161,7 +163,7 @@ class AgentRoutines:
 
         Refused, NotFound.
         """
-        old, new = self._made(name), self.home() / f"{name}.toml"
+        old, new = self._made(name), self.settings.config.routines_path / f"{name}.toml"
         routine = self.engine.routines.get(name)
         if routine is None or routine.origin is None:
             raise Refused(f"{name} cannot be used as it is; mend {old} first, or remove it")
@@ -204,7 +206,7 @@ class AgentRoutines:
             raise ToolFailed(
                 f"there is a routine {name} already, and nothing is overwritten; take another name"
             )
-        policy, made = self.policy(), self._made_by(maker.name)
+        policy, made = self.settings.policy, self._made_by(maker.name)
         if what := policy.singles_out(name, maker.name):
             raise ToolFailed(
                 f"the policy speaks of routines of that name ({what}); take another one"
@@ -216,7 +218,7 @@ class AgentRoutines:
             )
 
     def _refuse_if_too_often(self, routine: Routine, zone: str) -> None:
-        moment, last, schedule = self.now(), None, schedule_of(routine, zone=zone)
+        moment, last, schedule = self.clock.now(), None, schedule_of(routine, zone=zone)
         for _ in range(FIRES_LOOKED_AT):
             following = schedule.next(moment)
             if following is None:
@@ -255,7 +257,7 @@ class AgentRoutines:
 
     def _brief(self, routine: Routine) -> Json:
         state = self.engine.states.get(routine.name)
-        paused = state is not None and state.pausing(self.now())
+        paused = state is not None and state.pausing(self.clock.now())
         following = self._fires(routine, 1)
         said: Json = {"name": routine.name, "runs": self.engine.words(routine)}
         said["next"] = following[0].isoformat() if following else None

@@ -18,13 +18,13 @@ async def test_the_owners_files_stand_in_the_prompt_in_their_order_and_are_read_
     home.write("USER.md", "Grace sleeps late.\n")
     home.write("AGENT.md", "Never before noon.\n")
     async with home.open() as daemon:
-        told = (await daemon.app.run_context.preview(daemon.app.engine.routines["daily"])).sections[
+        told = (await daemon.parts.context.preview(daemon.engine.routines["daily"])).sections[
             "identity"
         ]
         assert "Ada" in told and "Grace" in told and "Dry." in told
         assert "Grace sleeps late.\n\nFond of numbers.\n\nNever before noon." in told
         (home.folder / "SOUL.md").unlink()
-        told = (await daemon.app.run_context.preview(daemon.app.engine.routines["daily"])).sections[
+        told = (await daemon.parts.context.preview(daemon.engine.routines["daily"])).sections[
             "identity"
         ]
         assert "Grace sleeps late.\n\nNever before noon." in told

@@ -67,7 +67,7 @@ async def lived(
         home.routine("daily", ROUTINE.format(more=more))
         async with home.open() as daemon:
             run = await daemon.run("daily")
-            await daemon.app.outbox.flush()
+            await daemon.app.delivery.outbox.flush()
     return run, daemon, vendor
 
 
@@ -214,8 +214,8 @@ async def test_a_failover_is_a_step_of_the_run(home: Home) -> None:
             home.routine("daily", ROUTINE.format(more='fallback = ["second"]'))
             async with home.open() as daemon:
                 run = await daemon.run("daily")
-                steps = await daemon.app.journal.steps(run.id)
-                (delivery,) = await daemon.app.journal.deliveries(run=run.id)
+                steps = await daemon.journal.steps(run.id)
+                (delivery,) = await daemon.journal.deliveries(run=run.id)
     (failover,) = [step for step in steps if step.kind is StepKind.FAILOVER]
     assert (failover.body["from"], failover.body["to"]) == ("first", "second")
     assert "the key was refused" in failover.body["reason"]

@@ -194,18 +194,18 @@ async def test_a_run_that_is_taken_up_again_shows_the_very_same(home):
             "look", home_text(home).replace("attempts = 1", 'attempts = 3\nbackoff = "1s"')
         )
         async with home.open() as daemon:
-            run = await daemon.app.engine.trigger("look", event="e")
-            await daemon.app.executor.running[run.id]
-            assert (await daemon.app.journal.get(run.id)).status is Status.QUEUED
+            run = await daemon.engine.trigger("look", event="e")
+            await daemon.app.runs.queue.running[run.id]
+            assert (await daemon.journal.get(run.id)).status is Status.QUEUED
         put(home, "plots/a.png", png(5, 5))
         home.clock.turn(minutes=5)
         async with home.open() as daemon:
-            await daemon.app.executor.submit(await daemon.app.journal.get(run.id))
-            await daemon.app.executor.running[run.id]
-            assert (await daemon.app.journal.get(run.id)).status is Status.SUCCEEDED
+            await daemon.app.runs.queue.submit(await daemon.journal.get(run.id))
+            await daemon.app.runs.queue.running[run.id]
+            assert (await daemon.journal.get(run.id)).status is Status.SUCCEEDED
             from daemon.api.schemas import step_view
 
-            steps = [json.dumps(step_view(each)) for each in await daemon.app.journal.steps(run.id)]
+            steps = [json.dumps(step_view(each)) for each in await daemon.journal.steps(run.id)]
     assert shown(vendor.requests[-1])[0] == [png()]
     assert not any(base64.b64encode(png()).decode() in each for each in steps), (
         "who looks at steps is told their size"
@@ -227,7 +227,7 @@ async def test_a_run_with_pictures_is_played_again_from_its_record(home, model):
         async with home.open() as daemon:
             run = await daemon.run("look")
             (home.state / "workspace" / "plots" / "a.png").unlink()
-            told = await daemon.app.replays.replay(run.id)
+            told = await daemon.parts.replays.replay(run.id)
     assert told["identical"], told
 
 

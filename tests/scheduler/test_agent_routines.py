@@ -75,7 +75,7 @@ def home(tmp_path):
 
 
 async def results(daemon, run):
-    return [step.body for step in await daemon.app.journal.steps(run.id) if step.kind == "result"]
+    return [step.body for step in await daemon.journal.steps(run.id) if step.kind == "result"]
 
 
 async def told(home, *replies, routine="planner"):
@@ -112,7 +112,7 @@ async def test_what_an_agent_makes_has_its_makers_mark_limits_tools_and_targets(
     ]
     assert [path.name for path in (home.folder / "routines").iterdir()] == ["planner.toml"]
     async with home.open() as daemon:
-        assert daemon.app.engine.routines["tea"].origin.routine == "planner" and not daemon.faults
+        assert daemon.engine.routines["tea"].origin.routine == "planner" and not daemon.faults
 
 
 @pytest.mark.parametrize(
@@ -257,7 +257,7 @@ async def test_a_persons_file_of_the_same_name_counts_and_the_other_is_told(home
     home.routine("marked", '[run]\nprompt = "x"\n[origin]\nroutine = "a"\nrun = "b"\n')
     script(home)
     async with home.open() as daemon:
-        assert daemon.app.engine.routines["tea"].run.prompt == "Mine."
+        assert daemon.engine.routines["tea"].run.prompt == "Mine."
         assert "a routine of yours has this name" in str(daemon.faults["routines.d/tea"])
         assert "origin: is of routines that agents make" in str(daemon.faults["marked"])
 
@@ -297,7 +297,7 @@ async def test_a_routine_that_offers_every_tool_is_offered_it_only_where_the_pol
         offered = {
             each["name"]
             for each in (
-                await daemon.app.run_context.preview(daemon.app.engine.routines["all"])
+                await daemon.parts.context.preview(daemon.engine.routines["all"])
             ).functions
         }
         assert "routine" in offered and "config" not in offered

@@ -18,7 +18,7 @@ from daemon.agent.tool_calls import ApprovalDecision
 from daemon.errors import ToolFailed
 from daemon.models import Effect, FunctionCall, Json, Taint, ToolContext, ToolResult, Verdict
 from daemon.policy.lexer import Unreadable
-from daemon.policy.policy import LivePolicy
+from daemon.policy.policy import LivePolicy, Policy
 from daemon.system.safe_open import open_beneath
 from daemon.tools.builtin.subagent import SUBAGENT
 from daemon.tools.executor import ToolExecutor

@@ -6,10 +6,11 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import structlog
 
@@ -48,17 +49,20 @@ _OVERDUE = timedelta(
 )  # a run that is queued for so long, and in no queue, was lost on its way
 
 
-class ClusterServices(Protocol):
-    """The parts of the app that the fleet needs."""
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ClusterServices:
+    """The parts of the daemon that its cluster needs."""
 
     database: Database
     journal: Journal
     events: Events
-    executor: ClusterRunQueue
+    queue: ClusterRunQueue
     budget_ledger: BudgetLedger
-    talk: Conversations
+    conversations: Conversations
     owner: str
-    boot: datetime
+    """Who holds the leases of this process."""
+    start: datetime
+    """When this process started."""
 
 
 class Cluster:
@@ -66,7 +70,7 @@ class Cluster:
 
     def __init__(
         self,
-        rooms: ClusterServices,
+        services: ClusterServices,
         url: str,
         *,
         kind: str,
@@ -85,21 +89,21 @@ class Cluster:
         `when_paused` is told that somebody may have paused or resumed a routine, or allowed a call
         for good; `when_waits_moved`, that deliveries or questions end their wait at another time.
         """
-        self._rooms, self._url, self._lives, self._when_moved = rooms, url, lives, when_moved
+        self._services, self._url, self._lives, self._when_moved = services, url, lives, when_moved
         self._when_paused, self._has, self._host = when_paused, has, os.uname().nodename
         me = Worker(
-            id=rooms.owner,
+            id=services.owner,
             kind=kind,
             host=self._host,
             pid=os.getpid(),
             version=__version__,
-            started=rooms.boot,
-            seen=rooms.boot,
+            started=services.start,
+            seen=services.start,
         )
         heal = healing(_OVERDUE // _MICROSECOND)
         self.heartbeat = Heartbeat(
-            rooms.journal,
-            rooms.executor,
+            services.journal,
+            services.queue,
             me,
             lives=lives,
             heal=heal,
@@ -118,12 +122,14 @@ class Cluster:
 
     async def join(self) -> None:
         """Make the queue, and be seen."""
-        await prepare(self._rooms.database)
+        await prepare(self._services.database)
 
-    def work(self) -> Iterator[tuple[str, Any]]:
-        """Yield what goes on beside everything else, by name."""
-        yield "heart", self.heartbeat.run()
-        yield "ear", self._ear.run()
+    def tasks(self) -> list[tuple[str, Callable[[], Coroutine[Any, Any, None]]]]:
+        """Return the background tasks of a member of the cluster, by name."""
+        return [
+            ("cluster heartbeat", self.heartbeat.run),
+            ("cluster notifications", self._ear.run),
+        ]
 
     def take_from(self, routines: Iterable[Routine], is_here: Callable[[Routine], bool]) -> None:
         """Take runs that may live on any machine, and from now on those of these routines that may
@@ -139,9 +145,9 @@ class Cluster:
         self._seek()
 
     def _serve(self, queues: Iterable[str]) -> None:
-        rooms = self._rooms
+        services = self._services
         for queue in sorted(set(queues) - self._queues.keys()):
-            serving = rooms.executor.serve(rooms.journal, self._url, [queue], self._passed_on)
+            serving = services.queue.serve(services.journal, self._url, [queue], self._passed_on)
             self._queues[queue] = asyncio.create_task(serving, name=f"queue {queue}")
 
     async def take_no_more(self) -> None:
@@ -158,10 +164,12 @@ class Cluster:
         """Hand a run on that we cannot live, or whose definition we cannot read; tell whether we
         did.
         """
-        if not (missing := self._lacks(await self._rooms.journal.definition(run.definition or ""))):
+        if not (
+            missing := self._lacks(await self._services.journal.definition(run.definition or ""))
+        ):
             return False
         queue = queue_of_needs(run)
-        await self._rooms.database.write(passing(run, queue))
+        await self._services.database.write(passing(run, queue))
         log.info("run.passed_on", run=run.id, routine=run.routine, lacking=missing)
         if serving := self._queues.pop(queue, None):  # we had it once, and lost it with a reload
             serving.cancel()
@@ -186,7 +194,7 @@ class Cluster:
             with suppress(
                 DaemonError
             ):  # the connection that tells us comes back with the database, and we look again
-                found = await self._rooms.database.read(passed_on)
+                found = await self._services.database.read(passed_on)
                 self._serve(queue for queue, definition in found if not self._lacks(definition))
 
     async def leave(self) -> None:
@@ -200,9 +208,9 @@ class Cluster:
         """Something may have been said while we did not listen."""
         self.heartbeat.ring()
         self._when_paused()
-        self._rooms.budget_ledger.ring()
+        self._services.budget_ledger.ring()
         self._seek()
-        for run in self._rooms.events.followed_runs():
+        for run in self._services.events.followed_runs():
             self._look(run)
 
     def _heard(self, said: Json) -> None:
@@ -210,21 +218,21 @@ class Cluster:
             self._when_paused()
             return
         if "paid" in said:
-            self._rooms.budget_ledger.ring()
+            self._services.budget_ledger.ring()
             return
         if "passed" in said:
             self._seek()
             return
         if (run := said.get("run")) is None:
             return  # a newer version says more than we know of
-        mine = run in self._rooms.executor.running
+        mine = run in self._services.queue.running
         if said.get("cancel") and mine:
-            self._rooms.executor.interrupt(run)
+            self._services.queue.interrupt(run)
         if "told" in said:
             if mine:
                 self._look(run)
         elif not mine and (
-            said["status"] not in ("queued", "running") or self._rooms.events.watched(run)
+            said["status"] not in ("queued", "running") or self._services.events.watched(run)
         ):
             self._look(run)
 
@@ -243,23 +251,23 @@ class Cluster:
             self._look(run)
 
     async def _tell(self, run_id: str) -> None:
-        rooms = self._rooms
-        if run_id in rooms.executor.running:
-            rooms.talk.inbox.put(await rooms.journal.told(run_id))
+        services = self._services
+        if run_id in services.queue.running:
+            services.conversations.inbox.put(await services.journal.told(run_id))
             return
         try:
-            run = await rooms.journal.get(run_id)
+            run = await services.journal.get(run_id)
         except NotFound:
             return
-        if rooms.events.watched(run_id):
-            for step in await rooms.journal.steps(run_id):
+        if services.events.watched(run_id):
+            for step in await services.journal.steps(run_id):
                 if step.seq > self._told.get(run_id, -1):
                     self._told[run_id] = step.seq
                     if event := of_step(run, step):
-                        rooms.events.publish(run_id, event)
+                        services.events.publish(run_id, event)
         if run.status.ended:
             self._told.pop(run_id, None)
-            rooms.events.publish(run_id, end_of(run))
+            services.events.publish(run_id, end_of(run))
         elif run.status is Status.WAITING:
-            rooms.events.publish(run_id, waiting_of(run))
+            services.events.publish(run_id, waiting_of(run))
         self._when_moved(run)

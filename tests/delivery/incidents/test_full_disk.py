@@ -11,6 +11,7 @@ import pytest
 
 from daemon.api.incidents import list_incidents
 from daemon.api.routes import show_status
+from daemon.app.api_context import api_context
 from daemon.delivery.incidents.full_disk import Shortage
 from daemon.errors import StoreFull
 from daemon.store.database import Database
@@ -78,10 +79,10 @@ async def test_status_and_incidents_say_that_the_disk_is_full(tmp_path):
     home = Home(tmp_path)
     home.write("config.toml", "")
     async with home.open() as daemon:
-        database = daemon.app.database
-        await fill_up(database, daemon.app.journal)
-        await until(lambda: daemon.app.journal.lasting)
-        api = daemon.app.api()
+        database = daemon.app.store.database
+        await fill_up(database, daemon.journal)
+        await until(lambda: daemon.journal.lasting)
+        api = api_context(daemon.app)
         for told in ((await list_incidents(api))["items"], (await show_status(api))["incidents"]):
             assert [(each["subject"], each["closed"]) for each in told] == [("database", None)]
             assert "the disk is full" in told[0]["detail"]

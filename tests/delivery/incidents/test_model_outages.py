@@ -56,7 +56,7 @@ async def test_however_many_runs_notice_an_outage_it_is_one_incident_and_over_wh
                 run = await daemon.run(name)
                 assert (run.status, run.provider) == (Status.SUCCEEDED, "near")
         async with home.open() as daemon:  # another process knows of it
-            journal = daemon.app.journal
+            journal = daemon.journal
             (incident,) = await journal.incidents()
             assert (incident.subject, incident.count, incident.targets) == (
                 "provider far",
@@ -67,7 +67,7 @@ async def test_however_many_runs_notice_an_outage_it_is_one_incident_and_over_wh
             assert run.provider == "far"
             await daemon.run("two")
         async with home.open() as daemon:
-            journal = daemon.app.journal
+            journal = daemon.journal
             assert await journal.incidents() == []
             sent = [
                 each.options["notice"]
@@ -90,9 +90,9 @@ async def test_whoever_watches_a_run_sees_that_another_model_is_asked(home: Home
     async with FakeVendor([{"error": 401}]) as far, FakeVendor(["A"]) as near:
         home.write("config.toml", CONFIG.format(far=far.url, near=near.url))
         async with home.open() as daemon:
-            events = daemon.app.events.follow()
+            events = daemon.app.runs.events.follow()
             run = await daemon.run("one")
-            daemon.app.events.close()
+            daemon.app.runs.events.close()
             told = [event async for event in events if event["type"] == "failed_over"]
             assert [(each["run"], each["from"], each["to"]) for each in told] == [
                 (run.id, "far", "near")

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from daemon.app.api_context import api_context
 from daemon.errors import Refused
 from daemon.models import Reason, Status
 from daemon.providers.budget import LEAST
@@ -57,7 +58,7 @@ async def test_every_call_is_written_down_with_what_it_cost(home: Home) -> None:
             ("answered", "scripted", 1000, 0, 100, 0, 2_000_000),
             ("answered", "scripted", 500, 400, 10, 4, 600_000),
         ]
-        assert await daemon.app.journal.paid_for(first.id) == 0.002
+        assert await daemon.journal.paid_for(first.id) == 0.002
 
 
 async def test_a_run_ends_where_its_cap_does_not_cover_another_call(home: Home) -> None:
@@ -115,7 +116,7 @@ async def test_a_cap_of_a_day_or_a_month_holds_over_restarts(
         with pytest.raises(Refused, match="may spend no more for now") as refused:
             await daemon.run("daily")
         assert rule in str(refused.value)
-        skip_reason = await daemon.app.engine._ledger.afford(daemon.app.engine.routines["daily"])
+        skip_reason = await daemon.engine._ledger.afford(daemon.engine.routines["daily"])
         assert skip_reason is not None and rule in skip_reason
     home.clock.turn(days=40)
     async with home.open() as daemon:
@@ -126,8 +127,8 @@ async def test_a_slot_passes_where_nothing_is_left_to_spend(home: Home) -> None:
     script(home, [USED], "[budget]\nday = 0.002")
     home.routine("daily", '[trigger]\ncron = "0 * * * *"\n[run]\nprompt = "x"\nmemory = "none"')
     async with home.open() as daemon:
-        await daemon.app.engine.start(await daemon.app.definitions(daemon.app.config))
-        await daemon.app.journal._db.write(
+        await daemon.engine.start(await daemon.app.reloader.load_routines())
+        await daemon.journal._db.write(
             lambda connection: connection.execute(
                 "INSERT INTO spending (at, run_id, routine, provider, model, outcome, cost) VALUES "
                 "(?, 'r', 'other',"
@@ -136,10 +137,10 @@ async def test_a_slot_passes_where_nothing_is_left_to_spend(home: Home) -> None:
             )
         )
         home.clock.turn(hours=1)
-        async with daemon.app.engine._ledger.open():
-            await daemon.app.engine._ledger.settle(["daily"])
-        (slot,) = await daemon.app.journal.slots("daily", limit=1)
-        await daemon.app.engine.stop()
+        async with daemon.engine._ledger.open():
+            await daemon.engine._ledger.settle(["daily"])
+        (slot,) = await daemon.journal.slots("daily", limit=1)
+        await daemon.engine.stop()
     assert slot.reason is Reason.BUDGET
     assert slot.rule == "[budget] day = 0.002, $0.0000 left"
 
@@ -189,7 +190,7 @@ async def test_a_daemon_that_died_in_a_call_has_spent_it(home: Home) -> None:
     script(home, [USED], "[budget]\nday = 0.012")
     routine(home, run="max_tokens = 1100")
     async with home.open() as daemon:
-        await daemon.app.journal._db.write(
+        await daemon.journal._db.write(
             lambda connection: connection.execute(
                 "INSERT INTO spending (at, run_id, routine, provider, model, outcome, cost) VALUES "
                 "(?, 'r', 'daily',"
@@ -246,7 +247,7 @@ async def test_what_was_spent_is_told_by_routine_model_and_day(home: Home) -> No
         home.clock.turn(hours=11, minutes=30)  # past midnight in Berlin, not in London
         await daemon.run("daily")
         await daemon.run("other")
-        api = daemon.app.api()
+        api = api_context(daemon.app)
         told = {by: await show_usage(api, by=by) for by in By}
     assert [(each["key"], each["calls"], each["usd"]) for each in told[By.ROUTINE]["items"]] == [
         ("daily", 2, 0.004),
@@ -290,7 +291,7 @@ async def test_a_call_that_the_tokens_of_its_run_do_not_cover_is_not_made(home: 
     async with home.open() as daemon:
         run = await daemon.run("daily")
         assert len(daemon.provider("script").asked) == 1
-        assert (await daemon.app.replays.replay(run.id))["identical"]
+        assert (await daemon.parts.replays.replay(run.id))["identical"]
     assert (
         run.status is Status.FAILED
         and "the budget of 3000 tokens does not cover another call" in str(run.detail)
@@ -312,7 +313,7 @@ async def test_a_sub_agent_spends_from_the_tokens_of_the_run_that_began_it(home:
     async with home.open() as daemon:
         assert (await daemon.run("daily")).status is Status.SUCCEEDED
         rooms = [each.options["max_tokens"] for each in daemon.provider("script").asked]
-        (run,) = await daemon.app.journal.runs("daily")
-        cost, tokens = await daemon.app.journal.spent_by_run(run.id)
+        (run,) = await daemon.journal.runs("daily")
+        cost, tokens = await daemon.journal.spent_by_run(run.id)
     assert cost >= 11_500_000 and tokens >= 6550, "both runs are in it"
     assert rooms[2] < 20_000 - 1000 - 50 - 5500, "what the sub-agent took is gone"

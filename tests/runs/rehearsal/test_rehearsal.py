@@ -92,10 +92,10 @@ def home(tmp_path: Path) -> Home:
 
 async def rehearse(daemon: Daemon, name: str = "tidy") -> dict[str, Any]:
     """Rehearse a routine to its end, and return what it would have done."""
-    run = await daemon.app.rehearsals.begin(name, f"event {len(await daemon.app.journal.runs())}")
-    while not (run := await daemon.app.journal.get(run.id)).status.ended:
-        await daemon.app.executor.running[run.id]
-    told: dict[str, Any] = await daemon.app.rehearsals.describe(run.id)
+    run = await daemon.parts.rehearsals.begin(name, f"event {len(await daemon.journal.runs())}")
+    while not (run := await daemon.journal.get(run.id)).status.ended:
+        await daemon.app.runs.queue.running[run.id]
+    told: dict[str, Any] = await daemon.parts.rehearsals.describe(run.id)
     return told
 
 
@@ -134,13 +134,13 @@ async def test_what_it_would_do_is_told_and_nothing_of_it_is_done(home: Home) ->
         assert (told["status"], told["routine"]) == ("succeeded", "tidy")
         steps = {
             step.call_id: step.body
-            for step in await daemon.app.journal.steps(told["run"])
+            for step in await daemon.journal.steps(told["run"])
             if step.kind == "result"
         }
         assert steps["1.0"]["text"].rstrip() == "buy milk"  # what only looks is really done
         assert "denied by default" in steps["2.6"]["text"]
         assert not steps["2.7"]["ok"]
-        assert told["usd"] == pytest.approx(await daemon.app.journal.paid_for(told["run"]))
+        assert told["usd"] == pytest.approx(await daemon.journal.paid_for(told["run"]))
         assert told["tokens"] > 0
 
 
@@ -159,12 +159,12 @@ async def test_no_later_run_compares_with_it_and_no_memory_keeps_it(home: Home) 
     home.routine("tidy", ROUTINE.replace("REHEARSE", ""))
     async with home.open() as daemon:
         told = await rehearse(daemon)
-        assert await daemon.app.journal.last("tidy", statuses={Status.SUCCEEDED}) is None
-        assert not await daemon.app.journal.slots("tidy")
-        assert not await daemon.app.journal.deliveries(run=told["run"])
+        assert await daemon.journal.last("tidy", statuses={Status.SUCCEEDED}) is None
+        assert not await daemon.journal.slots("tidy")
+        assert not await daemon.journal.deliveries(run=told["run"])
         assert not (await daemon.app.memory.retrieve("milk", 5))
-        assert not await daemon.app.journal.runs("tidy")
-        (run,) = await daemon.app.journal.runs("rehearsal:tidy")
+        assert not await daemon.journal.runs("tidy")
+        (run,) = await daemon.journal.runs("rehearsal:tidy")
         assert (run.trigger, run.about) == ("rehearsal", "tidy")
 
 
@@ -173,7 +173,7 @@ async def test_it_compares_with_the_runs_of_its_routine(home: Home) -> None:
     async with home.open() as daemon:
         first = await daemon.run("tidy")
         assert first.status is Status.WAITING  # the shell asks a person, which no rehearsal does
-        await daemon.app.journal.request_cancel(first.id)
+        await daemon.journal.request_cancel(first.id)
         assert (await rehearse(daemon))["status"] == "succeeded"
 
 
@@ -182,16 +182,16 @@ async def test_a_routine_is_held_back_until_a_rehearsal_was_approved(home: Home)
         with pytest.raises(
             Refused, match="held back until a rehearsal of it was approved: agentctl rehearse tidy"
         ):
-            await daemon.app.engine.trigger("tidy")
+            await daemon.engine.trigger("tidy")
         told = await rehearse(daemon)
         assert (told["held"], told["current"]) == (True, True)
-        approved = await daemon.app.rehearsals.approve(told["run"], "uid 1000")
+        approved = await daemon.parts.rehearsals.approve(told["run"], "uid 1000")
         assert not approved["held"]
         assert (await daemon.run("tidy")).status is Status.WAITING
-        (entry,) = [each for each in await daemon.app.journal.audit() if each.kind == "rehearsed"]
+        (entry,) = [each for each in await daemon.journal.audit() if each.kind == "rehearsed"]
         assert (entry.actor, entry.routine) == ("uid 1000", "tidy")
-        for run in await daemon.app.journal.active():
-            await daemon.app.journal.request_cancel(run.id)
+        for run in await daemon.journal.active():
+            await daemon.journal.request_cancel(run.id)
 
 
 async def test_an_edit_of_what_it_does_asks_again_and_one_of_when_it_runs_does_not(
@@ -199,19 +199,19 @@ async def test_an_edit_of_what_it_does_asks_again_and_one_of_when_it_runs_does_n
 ) -> None:
     async with home.open() as daemon:
         told = await rehearse(daemon)
-        await daemon.app.rehearsals.approve(told["run"], "uid 1000")
+        await daemon.parts.rehearsals.approve(told["run"], "uid 1000")
     text = ROUTINE.replace("REHEARSE", "rehearse_first = true")
     home.routine("tidy", 'description = "x"\n[trigger]\nevery = "2h"\n' + text)
     async with home.open() as daemon:
-        assert not (await daemon.app.rehearsals.describe(told["run"]))["held"]
+        assert not (await daemon.parts.rehearsals.describe(told["run"]))["held"]
     home.routine("tidy", text.replace("Keep the list.", "Burn the list."))
     async with home.open() as daemon:
-        now = await daemon.app.rehearsals.describe(told["run"])
+        now = await daemon.parts.rehearsals.describe(told["run"])
         assert (now["held"], now["current"]) == (True, False)
         with pytest.raises(Refused, match="was edited since"):
-            await daemon.app.rehearsals.approve(told["run"], "uid 1000")
+            await daemon.parts.rehearsals.approve(told["run"], "uid 1000")
         with pytest.raises(Refused, match="held back"):
-            await daemon.app.engine.trigger("tidy")
+            await daemon.engine.trigger("tidy")
 
 
 async def test_a_rehearsal_that_failed_cannot_be_approved(home: Home) -> None:
@@ -222,19 +222,19 @@ async def test_a_rehearsal_that_failed_cannot_be_approved(home: Home) -> None:
         told = await rehearse(daemon)
         assert told["status"] == "failed"
         with pytest.raises(Refused, match="nobody can approve"):
-            await daemon.app.rehearsals.approve(told["run"], "uid 1000")
-        assert not await daemon.app.journal.incidents()
+            await daemon.parts.rehearsals.approve(told["run"], "uid 1000")
+        assert not await daemon.journal.incidents()
 
 
 async def test_what_is_no_rehearsal_says_so(home: Home) -> None:
     home.routine("tidy", ROUTINE.replace("REHEARSE", ""))
     async with home.open() as daemon:
         with pytest.raises(NotFound, match="no routine 'nothere' to rehearse"):
-            await daemon.app.rehearsals.begin("nothere", "x")
+            await daemon.parts.rehearsals.begin("nothere", "x")
         run = await daemon.run("tidy")
         with pytest.raises(NotFound, match="is no rehearsal"):
-            await daemon.app.rehearsals.describe(run.id)
-        await daemon.app.journal.request_cancel(run.id)
+            await daemon.parts.rehearsals.describe(run.id)
+        await daemon.journal.request_cancel(run.id)
 
 
 async def test_slots_of_a_routine_that_is_held_back_pass_and_say_why(house: House) -> None:

@@ -42,17 +42,17 @@ def case(tmp_path_factory: pytest.TempPathFactory) -> Path:
     async def freeze() -> None:
         async with home.open() as daemon:
             run = await daemon.run("shop")
-            daemon.app.secrets.add(SECRET)
-            files = await daemon.app.replays.freeze(run.id, "shop-case")
+            daemon.app.installation.secrets.add(SECRET)
+            files = await daemon.parts.replays.freeze(run.id, "shop-case")
             told = {"run": run.id, "files": files}
             assert (
                 write_frozen_run(stdout_stream(), stderr_stream(), told, str(folder / "case"))
                 == DONE
             )
-            await daemon.app.journal._db.write(
+            await daemon.journal._db.write(
                 lambda connection: connection.execute("DELETE FROM step").rowcount
             )
-            await daemon.app.journal._db.write(
+            await daemon.journal._db.write(
                 lambda connection: connection.execute("DELETE FROM run").rowcount
             )
 

@@ -35,15 +35,15 @@ async def everything(daemon: Daemon) -> dict[str, list[Any]]:
             if "fts" not in name
         }
 
-    return await daemon.app.journal._db.read(work)
+    return await daemon.journal._db.read(work)
 
 
 async def changed_by(daemon: Daemon, run: Run, statement: str, *values: Any) -> dict[str, Any]:
     """Change the record of a run behind its back, and return what its replay says then."""
-    await daemon.app.journal._db.write(
+    await daemon.journal._db.write(
         lambda connection: connection.execute(statement, values).rowcount
     )
-    told: dict[str, Any] = await daemon.app.replays.replay(run.id)
+    told: dict[str, Any] = await daemon.parts.replays.replay(run.id)
     return told
 
 
@@ -55,7 +55,7 @@ async def test_a_run_comes_out_as_it_did_without_a_model_a_tool_or_a_word_in_the
         (home.state / "workspace" / "notes.txt").unlink()
         (home.state / "workspace" / "reports" / "out.md").unlink()
         before, asked = await everything(daemon), len(daemon.provider("fake").asked)
-        told = await daemon.app.replays.replay(run.id)
+        told = await daemon.parts.replays.replay(run.id)
         assert told["identical"]
         assert told["played"]["report"] == run.report == "Buy milk."
         assert told["played"]["status"] == "succeeded"
@@ -80,7 +80,7 @@ async def test_what_is_not_as_it_was_is_told_with_its_step_and_a_diff(home: Home
 async def test_a_verdict_that_the_policy_of_then_would_not_give_is_told(home: Home) -> None:
     async with home.open() as daemon:
         run = await daemon.run("shop")
-        cassette = await recorded(daemon.app.journal, run.id, workspace="/nowhere", language="en")
+        cassette = await recorded(daemon.journal, run.id, workspace="/nowhere", language="en")
         (hash_,) = cassette.policies
         other = {hash_: STRICT}
         outcome = await play(type(cassette)(**{**_fields(cassette), "policies": other}))
@@ -101,14 +101,14 @@ def _fields(cassette: Any) -> dict[str, Any]:
 async def test_another_policy_shows_which_verdicts_would_differ(home: Home) -> None:
     async with home.open() as daemon:
         run = await daemon.run("shop")
-        told = await daemon.app.replays.replay(run.id, policy=ASKING)
+        told = await daemon.parts.replays.replay(run.id, policy=ASKING)
         assert told["changed"] == "policy"
         assert told["would_ask"] == ["2.0: rule 2 (file_write)"]
         assert "→ ask by rule 2 (file_write), ok" in told["differences"][0]["diff"]
-        denied = await daemon.app.replays.replay(run.id, policy=STRICT)
+        denied = await daemon.parts.replays.replay(run.id, policy=STRICT)
         assert "→ deny by default, failed" in denied["differences"][0]["diff"]
         assert (
-            await daemon.app.replays.replay(
+            await daemon.parts.replays.replay(
                 run.id, policy=home.folder.joinpath("policy.toml").read_text()
             )
         )["identical"]
@@ -120,7 +120,7 @@ async def test_another_model_is_really_asked_and_what_was_never_called_is_refuse
     async with home.open() as daemon:
         run = await daemon.run("shop")
         spent = len(await daemon.rows("id"))
-        told = await daemon.app.replays.replay(run.id, model="other")
+        told = await daemon.parts.replays.replay(run.id, model="other")
         other = daemon.provider("other")
         assert len(other.asked) == 3
         answers = [
@@ -136,16 +136,16 @@ async def test_another_model_is_really_asked_and_what_was_never_called_is_refuse
         assert told["usd"] == pytest.approx(
             (told["asked"]["input"] + 2 * told["asked"]["output"]) / 1e6
         )
-        await daemon.app.journal.remember("written", "behind what nobody waited for")
+        await daemon.journal.remember("written", "behind what nobody waited for")
         assert len(await daemon.rows("id")) == spent + 3
-        assert (await daemon.app.journal.runs())[0].id == run.id
+        assert (await daemon.journal.runs())[0].id == run.id
         assert not [line for line in daemon.log("run.finished") if line["run"] != run.id]
 
 
 async def test_another_prompt_asks_the_same_model_again(home: Home) -> None:
     async with home.open() as daemon:
         run = await daemon.run("shop")
-        told = await daemon.app.replays.replay(run.id, prompt="What is missing?")
+        told = await daemon.parts.replays.replay(run.id, prompt="What is missing?")
         assert daemon.provider("fake").asked[-1].messages[1].content == "What is missing?"
         assert told["differences"][0]["what"] == "the prompt differs"
         assert "+What is missing?" in told["differences"][0]["diff"]
@@ -158,7 +158,7 @@ async def test_a_cap_holds_for_a_replay_that_asks(home: Home) -> None:
     config = home.folder / "config.toml"
     home.write("config.toml", f"{config.read_text()}\n[budget]\nday = 0.0000001\n")
     async with home.open() as daemon:
-        told = await daemon.app.replays.replay(run.id, model="other")
+        told = await daemon.parts.replays.replay(run.id, model="other")
         assert not daemon.provider("other").asked
         assert "cap on spending" in told["played"]["detail"]
 
@@ -166,7 +166,7 @@ async def test_a_cap_holds_for_a_replay_that_asks(home: Home) -> None:
 async def test_a_byte_that_was_changed_in_the_journal_is_noticed(home: Home) -> None:
     async with home.open() as daemon:
         run = await daemon.run("shop")
-        for step in await daemon.app.journal.steps(run.id):
+        for step in await daemon.journal.steps(run.id):
             where = f"WHERE run_id = '{run.id}' AND seq = {step.seq}"
             ((whole,),) = await _all(daemon, f"SELECT body FROM step {where}")
             bytewise = (
@@ -176,19 +176,17 @@ async def test_a_byte_that_was_changed_in_the_journal_is_noticed(home: Home) -> 
             for other in (*bytewise, "a text, as sqlite3's shell would write"):
                 await _change(daemon, f"UPDATE step SET body = ? {where}", other)
                 with pytest.raises(DaemonError, match="is not as it was written"):
-                    await daemon.app.replays.replay(run.id)
+                    await daemon.parts.replays.replay(run.id)
             await _change(daemon, f"UPDATE step SET body = ? {where}", whole)
-        assert (await daemon.app.replays.replay(run.id))["identical"]
+        assert (await daemon.parts.replays.replay(run.id))["identical"]
 
 
 async def _all(daemon: Daemon, query: str) -> list[tuple[Any, ...]]:
-    return await daemon.app.journal._db.read(
-        lambda connection: connection.execute(query).fetchall()
-    )
+    return await daemon.journal._db.read(lambda connection: connection.execute(query).fetchall())
 
 
 async def _change(daemon: Daemon, statement: str, *values: Any) -> None:
-    await daemon.app.journal._db.write(
+    await daemon.journal._db.write(
         lambda connection: connection.execute(statement, values).rowcount
     )
 
@@ -197,20 +195,20 @@ async def test_one_thing_is_changed_at_a_time(home: Home) -> None:
     async with home.open() as daemon:
         run = await daemon.run("shop")
         with pytest.raises(Refused, match="one thing at a time"):
-            await daemon.app.replays.replay(run.id, model="other", prompt="x")
+            await daemon.parts.replays.replay(run.id, model="other", prompt="x")
 
 
 async def test_a_forgotten_run_says_that_nothing_is_left(home: Home) -> None:
     async with home.open() as daemon:
         run = await daemon.run("shop")
-        await daemon.app.journal._db.write(
+        await daemon.journal._db.write(
             lambda connection: (
                 connection.execute("DELETE FROM step WHERE run_id = ?", (run.id,)).rowcount
             )
         )
         with pytest.raises(Refused, match="nothing of it is left"):
-            await daemon.app.replays.replay(run.id)
-        await daemon.app.journal._db.write(
+            await daemon.parts.replays.replay(run.id)
+        await daemon.journal._db.write(
             lambda connection: connection.execute("DELETE FROM run").rowcount
         )
 

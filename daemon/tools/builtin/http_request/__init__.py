@@ -11,7 +11,6 @@ import asyncio
 import json
 import re
 import ssl
-from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 from urllib.parse import urljoin
