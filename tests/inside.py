@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from daemon.app.installation import Installation
-from daemon.app.wiring import App, open_app
+from daemon.app.parts import App
+from daemon.app.wiring import open_app
 from daemon.definitions.config.loading import load_config
 from daemon.definitions.paths import socket_in
 from daemon.errors import ConfigError

@@ -17,7 +17,8 @@ from typing import Any
 import pytest
 
 from daemon.app.installation import Installation
-from daemon.app.wiring import App, open_app
+from daemon.app.parts import App
+from daemon.app.wiring import open_app
 from daemon.definitions.config.loading import load_config
 from daemon.definitions.paths import socket_in
 from daemon.models import ApprovalStatus, Run, Status, StepKind, Taint, new_id

@@ -15,7 +15,7 @@ from daemon.models import Run, Status
 from daemon.scheduler.cluster.requirements import nobody_has
 
 if TYPE_CHECKING:
-    from daemon.app.wiring import App
+    from daemon.app.parts import App
 
 
 def api_context(app: App) -> ApiContext:

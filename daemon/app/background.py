@@ -17,13 +17,14 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
+from daemon.app.definition_watcher import watch_zone
 from daemon.app.memory import retention_of
 from daemon.errors import DaemonError, StoreFull
 from daemon.system.notify import Notifier
 
 if TYPE_CHECKING:
     from daemon.app.installation import Installation
-    from daemon.app.wiring import App, Delivery, Store
+    from daemon.app.parts import App, Delivery, Store
     from daemon.definitions.config.config import Config
     from daemon.runs.settings import LiveSettings
     from daemon.scheduler.run_queue import LocalRunQueue
@@ -77,8 +78,8 @@ def tasks_from_start(app: App) -> list[BackgroundTask]:
     return tasks
 
 
-def tasks_once_ready(app: App) -> list[BackgroundTask]:
-    """Return the tasks that wait until the daemon is ready. What they need is imported here: that
+def tasks_once_ready(app: App, reload_now: Callable[[], None]) -> list[BackgroundTask]:
+    """Return the tasks that wait until the process is ready. What they need is imported here: that
     may fail before the first of them has begun, not after.
     """
     tasks = [
@@ -89,6 +90,8 @@ def tasks_once_ready(app: App) -> list[BackgroundTask]:
         tasks.append(BackgroundTask(name="loading of embeddings", run=partial(_load_meanings, app)))
     if app.role == "worker":
         return tasks
+    zone_watch = partial(watch_zone, reload_now, env=app.installation.env)
+    tasks.append(BackgroundTask(name="time zone", run=zone_watch))
     if not app.cluster:
         tasks += maintenance_tasks(
             app.installation, app.settings, app.clock, app.store, app.delivery, app.runs.queue
@@ -165,13 +168,21 @@ def _keep_of(config: Config) -> Keep:
     return Keep(runs=keep.runs, steps=keep.steps, reports=keep.reports, max_bytes=max_bytes)
 
 
-async def start_when_ready(app: App, background: BackgroundTasks) -> None:
-    """Start the tasks that wait until the daemon is ready."""
+async def start_late_tasks(
+    app: App, background: BackgroundTasks, reload_now: Callable[[], None]
+) -> None:
+    """Start the tasks that wait until the daemon is ready; `reload_now` is called when the time
+    zone of the host has changed.
+    """
+
+    async def start() -> None:
+        background.start(
+            BackgroundTask(name=task.name, run=partial(retry_when_possible, task))
+            for task in tasks_once_ready(app, reload_now)
+        )
+
     await asyncio.sleep(PAUSE_AFTER_READY)
-    background.start(
-        BackgroundTask(name=task.name, run=partial(retry_when_possible, task))
-        for task in tasks_once_ready(app)
-    )
+    await retry_when_possible(BackgroundTask(name="start of the late tasks", run=start))
 
 
 async def retry_when_possible(task: BackgroundTask) -> None:

@@ -9,7 +9,7 @@ from daemon.sandbox.user import in_the_way
 from daemon.system.clock import dated
 
 if TYPE_CHECKING:
-    from daemon.app.wiring import App
+    from daemon.app.parts import App
 
 # routines; beyond that they are counted, as a banner of a thousand lines is read by nobody
 MAX_ROUTINES = 30

@@ -19,14 +19,13 @@ from daemon.app.api_context import api_context
 from daemon.app.background import (
     BackgroundTask,
     BackgroundTasks,
-    retry_when_possible,
-    start_when_ready,
+    start_late_tasks,
     tasks_from_start,
     tasks_once_ready,
 )
-from daemon.app.definition_watcher import DefinitionWatcher, watch_zone
+from daemon.app.definition_watcher import DefinitionWatcher
+from daemon.app.parts import App
 from daemon.app.self_description import memory_seeds
-from daemon.app.wiring import App
 from daemon.definitions.routines.folder import Loaded
 from daemon.errors import DaemonError
 from daemon.models import Json, Run, Status, new_id
@@ -65,59 +64,50 @@ async def serve(app: App, announce: Callable[[App], Awaitable[None]]) -> None:
             app.tasks.create_task(queue.stop(0), name="stop without grace")
         stop.set()
 
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, request_stop)
-    serving = app.tasks.create_task(server.serve(), name="control socket")
-    background = BackgroundTasks(app.tasks)
-    if app.cluster:
-        await app.cluster.join()
-    background.start(tasks_from_start(app))
-    await app.store.memory.seed(
-        memory_seeds(app.installation, config, app.store.database, app.tools.registry)
-    )
-    watcher = _definition_watcher(app, notifier)
-    definition_folders = await watcher.note_files()
-    loaded = await _load_routines(app)
-    waiting = [run for run in await app.store.journal.active() if run.status is Status.WAITING]
-    queue.hold(waiting)
-    # runs of an earlier process go first: they have waited longest
-    await queue.submit_all(await _runs_to_resume(app))
-    await engine.start(loaded)
-    await app.scheduling.webhooks.open()
-    await server.ready()
-    public = await _open_public_port(app, api)
-    watcher.start(definition_folders)
-    loop.add_signal_handler(signal.SIGHUP, watcher.reload_now)
-    notifier.send("READY=1", f"STATUS={len(engine.routines)} routines")
-    start_others = BackgroundTask(
-        name="start of the other tasks", run=partial(start_when_ready, app, background)
-    )
-    background.start(
-        [
-            BackgroundTask(
-                name="time zone",
-                run=partial(watch_zone, watcher.reload_now, env=app.installation.env),
-            ),
-            BackgroundTask(name=start_others.name, run=partial(retry_when_possible, start_others)),
-        ]
-    )
-    if app.cluster:
-        app.cluster.take_from(loaded.routines.values(), engine.may_live_here)
-    await announce(app)
-    await stop.wait()
-    notifier.send("STOPPING=1")
-    log.info("daemon.stopping", runs=len(queue.running))
-    watcher.close()
-    app.scheduling.webhooks.stop()
-    if public:
-        public.stop()
-    await engine.stop()
-    await _drain(app)
-    server.stop()
-    await serving
-    background.stop()
-    if app.cluster:
-        await app.cluster.leave()
+    async with app.tasks:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, request_stop)
+        serving = app.tasks.create_task(server.serve(), name="control socket")
+        background = BackgroundTasks(app.tasks)
+        if app.cluster:
+            await app.cluster.join()
+        background.start(tasks_from_start(app))
+        await app.store.memory.seed(
+            memory_seeds(app.installation, config, app.store.database, app.tools.registry)
+        )
+        watcher = _definition_watcher(app, notifier)
+        definition_folders = await watcher.note_files()
+        loaded = await _load_routines(app)
+        waiting = [run for run in await app.store.journal.active() if run.status is Status.WAITING]
+        queue.hold(waiting)
+        # runs of an earlier process go first: they have waited longest
+        await queue.submit_all(await _runs_to_resume(app))
+        await engine.start(loaded)
+        await app.scheduling.webhooks.open()
+        await server.ready()
+        public = await _open_public_port(app, api)
+        watcher.start(definition_folders)
+        loop.add_signal_handler(signal.SIGHUP, watcher.reload_now)
+        notifier.send("READY=1", f"STATUS={len(engine.routines)} routines")
+        late_tasks = partial(start_late_tasks, app, background, watcher.reload_now)
+        background.start([BackgroundTask(name="start of the late tasks", run=late_tasks)])
+        if app.cluster:
+            app.cluster.take_from(loaded.routines.values(), engine.may_live_here)
+        await announce(app)
+        await stop.wait()
+        notifier.send("STOPPING=1")
+        log.info("daemon.stopping", runs=len(queue.running))
+        watcher.close()
+        app.scheduling.webhooks.stop()
+        if public:
+            public.stop()
+        await engine.stop()
+        await _drain(app)
+        server.stop()
+        await serving
+        background.stop()
+        if app.cluster:
+            await app.cluster.leave()
 
 
 async def work(app: App, announce: Callable[[App], Awaitable[None]]) -> None:
@@ -130,26 +120,27 @@ async def work(app: App, announce: Callable[[App], Awaitable[None]]) -> None:
     assert cluster is not None  # noqa: S101  main.py refuses a worker without a shared database
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    await cluster.join()
-    await app.store.journal.recover(app.store.owner)
-    watcher = _definition_watcher(app, notifier)
-    definition_folders = await watcher.note_files()
-    loaded = await _load_routines(app)
-    watcher.start(definition_folders)
-    loop.add_signal_handler(signal.SIGHUP, watcher.reload_now)
-    background = BackgroundTasks(app.tasks)
-    background.start([*tasks_from_start(app), *tasks_once_ready(app)])
-    await cluster.heartbeat.began.wait()
-    cluster.take_from(loaded.routines.values(), app.scheduling.engine.may_live_here)
-    notifier.send("READY=1", "STATUS=a worker")
-    await announce(app)
-    await stop.wait()
-    notifier.send("STOPPING=1")
-    log.info("daemon.stopping", runs=len(app.runs.queue.running))
-    watcher.close()
-    await _drain(app)
-    background.stop()
-    await cluster.leave()
+    async with app.tasks:
+        await cluster.join()
+        await app.store.journal.recover(app.store.owner)
+        watcher = _definition_watcher(app, notifier)
+        definition_folders = await watcher.note_files()
+        loaded = await _load_routines(app)
+        watcher.start(definition_folders)
+        loop.add_signal_handler(signal.SIGHUP, watcher.reload_now)
+        background = BackgroundTasks(app.tasks)
+        background.start([*tasks_from_start(app), *tasks_once_ready(app, watcher.reload_now)])
+        await cluster.heartbeat.began.wait()
+        cluster.take_from(loaded.routines.values(), app.scheduling.engine.may_live_here)
+        notifier.send("READY=1", "STATUS=a worker")
+        await announce(app)
+        await stop.wait()
+        notifier.send("STOPPING=1")
+        log.info("daemon.stopping", runs=len(app.runs.queue.running))
+        watcher.close()
+        await _drain(app)
+        background.stop()
+        await cluster.leave()
 
 
 async def once(app: App, name: str) -> Run:

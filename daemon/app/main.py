@@ -26,7 +26,7 @@ from daemon.errors import ConfigError, DaemonError, DatabaseAway, NotFound, Refu
 
 if TYPE_CHECKING:
     from daemon.app.installation import Installation
-    from daemon.app.wiring import App
+    from daemon.app.parts import App
     from daemon.cli.parser import Parser
     from daemon.definitions.config.config import Config
 

@@ -15,7 +15,7 @@ from daemon.scheduler.run_queue import Lane
 if TYPE_CHECKING:
     from daemon.agent.conversations.conversations import Conversations
     from daemon.delivery.incidents.model_outages import Outages
-    from daemon.runs.services import RunParts
+    from daemon.runs.parts import RunParts
     from daemon.runs.settings import LiveSettings
     from daemon.scheduler.engine import RoutineEngine
     from daemon.store.journal import Journal

@@ -9,10 +9,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
-from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import structlog
 
@@ -28,6 +26,7 @@ from daemon.app.installation import (
     store_url,
 )
 from daemon.app.memory import open_memory
+from daemon.app.parts import App, Delivery, Role, Runs, Scheduling, Store, Tools
 from daemon.app.reload import Reloader
 from daemon.app.run_supervisor import RunSupervisor
 from daemon.app.self_description import SelfDescription
@@ -42,14 +41,14 @@ from daemon.delivery.incidents.full_disk import Shortage
 from daemon.delivery.incidents.model_outages import Outages
 from daemon.delivery.outbox import Outbox
 from daemon.errors import ConfigError, Fault
-from daemon.memory.memory import Memory
 from daemon.models import Run
 from daemon.providers.budget import BudgetLedger
 from daemon.runs.approvals.approvals import Approvals
 from daemon.runs.approvals.remembered import Remembered
 from daemon.runs.approvals.request import CallDescriber
 from daemon.runs.events import Events
-from daemon.runs.services import RunParts, RunServices
+from daemon.runs.parts import RunParts
+from daemon.runs.services import RunServices
 from daemon.runs.settings import LiveSettings
 from daemon.sandbox.current import SandboxDetection
 from daemon.sandbox.user import tenant
@@ -89,92 +88,6 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
-Role = Literal["daemon", "worker", "once"]
-"""How a process lives: `once` runs one routine, and neither hands runs on nor takes others'."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Store:
-    """The database, and what is read and written through it."""
-
-    database: Database
-    journal: Journal
-    memory: Memory
-    owner: str
-    """Who holds the leases of this process."""
-    shared: bool
-    """Whether runs are handed to whichever process on the database is free."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Delivery:
-    """What people are told: reports, and incidents."""
-
-    outbox: Outbox
-    outages: Outages
-    full_disk: Shortage
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Tools:
-    """What models may call."""
-
-    registry: FunctionRegistry
-    """All tools; it is filled once the parts that tools use are there."""
-    own: FunctionRegistry
-    """The tools of the user's own."""
-    sources: dict[str, str]
-    """The file or package of each tool of the user's own, by tool."""
-    mcp_servers: Servers
-    sandbox_detection: SandboxDetection
-    skills: SkillFolder
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Runs:
-    """Runs, and those who take part in them."""
-
-    queue: LocalRunQueue
-    events: Events
-    budget_ledger: BudgetLedger
-    approvals: Approvals
-    conversations: Conversations
-    parts: RunParts
-    supervisor: RunSupervisor
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Scheduling:
-    """What starts runs."""
-
-    engine: RoutineEngine
-    agent_routines: AgentRoutines
-    webhooks: Webhooks
-    directory_watcher: DirectoryWatcher
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class App:
-    """The daemon, built; lifecycle.py says how it lives."""
-
-    installation: Installation
-    clock: Clock
-    start: datetime
-    """When this process started."""
-    settings: LiveSettings
-    metrics: Metrics
-    store: Store
-    delivery: Delivery
-    tools: Tools
-    runs: Runs
-    scheduling: Scheduling
-    role: Role
-    cluster: Cluster | None
-    """What this process is to others, where several share the database."""
-    reloader: Reloader
-    tasks: asyncio.TaskGroup
-    """The tasks beside the caller's own; they end before the parts are closed."""
-
 
 @asynccontextmanager
 async def open_app(
@@ -207,8 +120,7 @@ async def open_app(
             watcher = clock_watcher(app.clock, installation.env)
             watcher.start(partial(handle_clock_change, app))
             try:
-                async with app.tasks:
-                    yield app
+                yield app
             finally:
                 watcher.stop()
                 await _close(app)

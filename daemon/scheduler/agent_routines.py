@@ -30,7 +30,7 @@ from daemon.scheduler.routine_rules import routine_rules
 from daemon.scheduler.routine_times import schedule_of
 
 if TYPE_CHECKING:
-    from daemon.runs.services import RunParts
+    from daemon.runs.parts import RunParts
     from daemon.runs.settings import LiveSettings
     from daemon.scheduler.engine import RoutineEngine
     from daemon.store.journal import Journal

@@ -133,7 +133,7 @@ async def test_a_routine_that_is_a_link_is_read_again_when_its_file_changes(tmp_
 async def test_two_reloads_at_the_same_time_take_a_change_up_once(tmp_path):
     home = Home(tmp_path)
     home.write("config.toml", "")
-    async with home.open() as daemon:
+    async with home.open() as daemon, daemon.app.tasks:
         app = daemon.app
         await app.scheduling.engine.start(await app.reloader.load_routines())
         home.routine("bye", '[trigger]\nevery = "1h"\n[run]\nprompt = "x"\n')

@@ -162,7 +162,7 @@ async def test_no_later_run_compares_with_it_and_no_memory_keeps_it(home: Home) 
         assert await daemon.journal.last("tidy", statuses={Status.SUCCEEDED}) is None
         assert not await daemon.journal.slots("tidy")
         assert not await daemon.journal.deliveries(run=told["run"])
-        assert not (await daemon.app.memory.retrieve("milk", 5))
+        assert not (await daemon.app.store.memory.retrieve("milk", 5))
         assert not await daemon.journal.runs("tidy")
         (run,) = await daemon.journal.runs("rehearsal:tidy")
         assert (run.trigger, run.about) == ("rehearsal", "tidy")
