@@ -19,6 +19,7 @@ api/          the HTTP API over the Unix socket
 web/          the page that `agentctl ui` serves
 cli/          agentctl
 app/          agentd: wiring, lifecycle, doctor, commands
+testing.py    for tests, yours too: a fake clock, a scripted model, the daemon in the test's process
 
 A package imports only what stands above it, and no sibling: policy, sandbox and injection are
 siblings, and so are providers, memory and delivery. cli/ stands beside them all, see

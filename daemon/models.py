@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import os
 import time
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from hashlib import blake2b
@@ -208,7 +209,7 @@ def utc(moment: datetime) -> datetime:
 # --- talking to a model -------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class FunctionCall:
     """One call a model asked for."""
 
@@ -216,6 +217,7 @@ class FunctionCall:
     arguments: Json
     id: str | None = None
     """`call_…` or `toolu_…`: ties the result to the call."""
+    _: KW_ONLY
     invalid: str | None = None
     """Why the arguments could not be read, if so; such a call is never executed and its `arguments`
     are `{}`.
@@ -246,7 +248,7 @@ class Fact:
     """What differs from the last report, in words."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class LLMMessage:
     """One message of a conversation, in no vendor's dialect."""
 
@@ -255,18 +257,25 @@ class LLMMessage:
     content: str = ""
     name: str | None = None
     """The function's name, on a tool message."""
-    tool_calls: tuple[FunctionCall, ...] = ()
+    tool_calls: Sequence[FunctionCall] = ()
     tool_call_id: str | None = None
+    provider_extras: Any = None
+    """The vendor's own payload, JSON only: what `LLMResponse.provider_extras` of the answer was.
+
+    Opaque to all but its provider. Those of agentd write `{"vendor", "model", "api", "blocks"}`,
+    replay it byte for byte when vendor and api match, and else drop it.
+    """
+    _: KW_ONLY
     ok: bool = True
     """False on a tool message that reports a failure."""
     images: tuple[Image, ...] = ()
     """Shown before the text, on a user message."""
     facts: tuple[Fact, ...] = ()
     """What was gathered for it; its text holds them, too, so no vendor is sent them twice."""
-    provider_extras: Json | None = None
-    """`{"vendor", "model", "api", "blocks"}`: the vendor's own payload, JSON only; opaque to all
-    but its provider, replayed byte for byte when vendor and api match, else dropped.
-    """
+
+    def __post_init__(self) -> None:
+        if type(self.tool_calls) is not tuple:  # a list or None, as programs write it
+            object.__setattr__(self, "tool_calls", tuple(self.tool_calls or ()))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -296,32 +305,83 @@ class Usage:
         return self.input + self.output
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+_TOKEN_COUNTS = frozenset({"input", "cache_read", "cache_write", "output", "reasoning"})
+
+
+@dataclass(frozen=True, slots=True, init=False)
 class LLMResponse:
     """What a model answered."""
 
     content: str
-    function_calls: tuple[FunctionCall, ...] = ()
-    finish_reason: str = "stop"
+    function_calls: tuple[FunctionCall, ...]
+    finish_reason: str
     """One vocabulary for all vendors: stop | tool_calls | length | refusal | content_filter | pause
     | context.
     """
-    usage: Usage = Usage()
-    reasoning: str = ""
+    usage: Usage
+    reasoning: str
     """Readable thinking, if the vendor shows it."""
-    provider_extras: Json | None = None
-    """Goes into the assistant message's `provider_extras`."""
-    model: str = ""
-    request_id: str | None = None
-    note: str = ""
+    provider_extras: Any
+    """Goes into the assistant message's `provider_extras`; JSON only."""
+    model: str
+    request_id: str | None
+    note: str
     """What a person should know of this answer, such as that the server has read only a part of the
     question.
     """
+    other_metadata: Json
+    """What else its provider says of it; not kept in the journal."""
+
+    def __init__(
+        self,
+        content: str,
+        function_calls: Iterable[FunctionCall] | None = None,
+        finish_reason: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        raw_response: Any = None,
+        *,
+        usage: Usage | None = None,
+        reasoning: str = "",
+        provider_extras: Any = None,
+        model: str = "",
+        request_id: str | None = None,
+        note: str = "",
+        other_metadata: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Take the fields by their names, or as the properties `metadata` and `raw_response` return
+        them.
+
+        Of `metadata`, `thinking` is the reasoning and `usage` the fields of a Usage, unless these
+        are given by name. `raw_response` is another name of `provider_extras`. Without
+        `finish_reason` it is "tool_calls" where there are calls, else "stop".
+        """
+        others = {**(metadata or {}), **(other_metadata or {})}
+        counts = others.get("usage")
+        if isinstance(counts, Mapping) and _TOKEN_COUNTS.issuperset(counts):
+            usage = usage or Usage(**counts)
+            del others["usage"]
+        thinking, named_model = others.pop("thinking", ""), others.pop("model", "")
+        named_request, named_note = others.pop("request_id", None), others.pop("note", "")
+        calls = tuple(function_calls or ())
+        values = {
+            "content": content,
+            "function_calls": calls,
+            "finish_reason": finish_reason or ("tool_calls" if calls else "stop"),
+            "usage": usage or Usage(),
+            "reasoning": reasoning or thinking,
+            "provider_extras": raw_response if provider_extras is None else provider_extras,
+            "model": model or named_model,
+            "request_id": request_id or named_request,
+            "note": note or named_note,
+            "other_metadata": others,
+        }
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
 
     @property
     def metadata(self) -> Json:
         """What is known of the answer besides its text, in one table."""
-        known = {
+        fields = {
             "thinking": self.reasoning,
             "model": self.model,
             "request_id": self.request_id,
@@ -331,10 +391,11 @@ class LLMResponse:
             name: getattr(self.usage, name)
             for name in ("input", "cache_read", "cache_write", "output", "reasoning")
         }
-        return {**{key: value for key, value in known.items() if value}, "usage": tokens}
+        texts = {key: value for key, value in fields.items() if value}
+        return {"usage": tokens, **self.other_metadata, **texts}
 
     @property
-    def raw_response(self) -> Json | None:
+    def raw_response(self) -> Any:
         """What the vendor wants to see again as it sent it: the message's `provider_extras`."""
         return self.provider_extras
 

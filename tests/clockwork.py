@@ -22,7 +22,7 @@ from daemon.scheduler.routine_times import schedule_of
 from daemon.store.database import Database
 from daemon.store.journal import Journal
 from daemon.system.clock import SystemClock
-from tests.blank import blank
+from tests.empty_database import copy_empty_database
 
 NINE = {"cron": "0 9 * * *"}
 OURS = ("slot claims", "file claims", "chain claims", "clock set")
@@ -92,7 +92,7 @@ class House:
     ) -> None:
         """Start a daemon, after whatever became of the last one."""
         await self.crash()
-        self.db = await Database.open(blank(self.folder / "agentd.db"))
+        self.db = await Database.open(copy_empty_database(self.folder / "agentd.db"))
         self.journal = journal(self.db, clock=SystemClock().now)
         self.engine = RoutineEngine(
             journal=self.journal,
@@ -124,7 +124,7 @@ class House:
         """Let the process be gone; what it had committed stays."""
         if self.db:
             self.event_loop = FakeEventLoop()
-            self.engine._pending_triggers.close()
+            self.engine._triggers.close()
             await self.quiet()
             await self.db.close()
             self.db = None
@@ -145,7 +145,7 @@ class House:
     async def set_clock(self, moment: str) -> None:
         """Set the clock of the machine while the daemon runs."""
         self.time.move_to(at(moment))
-        self.engine.clock_was_set()
+        self.engine.handle_clock_change()
         await self.quiet()
 
     async def quiet(self) -> None:

@@ -16,7 +16,7 @@ from freezegun import freeze_time
 from tests.acceptance.story import Home
 from tests.clockwork import House
 from tests.postgres import Server, make_template
-from tests.replaying import all_identical_at
+from tests.replaying import assert_runs_replay_in
 
 # Four thousand modules that ask for no time: to look through them takes half of what it takes to
 # freeze it. What pytest and its plugins measure tests with stays real (`--durations`, the junit
@@ -149,7 +149,7 @@ async def put_away(made):
         except TimeoutError:
             await made.kill()
             raise
-    await all_identical_at(made.state, made.folder / "config.toml")
+    await assert_runs_replay_in(made.state, made.folder / "config.toml")
 
 
 @pytest.fixture

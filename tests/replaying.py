@@ -1,30 +1,67 @@
-"""Every run that a test makes is played again when the test is over, and must come out
-identical.
-"""
+"""Every run that a test makes is replayed when the test is over, and must come out identical."""
 
 from __future__ import annotations
 
 import tomllib
+from pathlib import Path
+from typing import Any, Self
 
+from daemon.app.parts import App
 from daemon.errors import Refused
+from daemon.runs.parts import RunParts
 from daemon.runs.replay.cassette import recorded
 from daemon.runs.replay.outcome import ReplayResult
 from daemon.runs.replay.play import play
+from daemon.scheduler.engine import RoutineEngine
+from daemon.store.journal import Journal
 from daemon.store.read_only import journal_at
+from daemon.testing import TestApp
+from tests.empty_database import copy_empty_database
 
 
-def told(outcome: ReplayResult) -> str:
-    """Return in what a run differs when it is played again."""
-    lines = [
-        f"run {outcome.run} of {outcome.routine} is not what was recorded when it is replayed:"
-    ]
-    for each in outcome.differences:
-        lines += [f"  {each.at}: {each.what}", each.diff]
+class ReplayedApp(TestApp):
+    """A TestApp whose runs are all replayed when it is closed."""
+
+    async def __aenter__(self) -> Self:
+        self.state.mkdir(mode=0o700, exist_ok=True)
+        copy_empty_database(self.state / "agentd.db")
+        return await super().__aenter__()
+
+    async def __aexit__(self, kind: type[BaseException] | None, *error: object) -> None:
+        try:
+            if kind is None:
+                await assert_runs_replay(self.daemon)
+        finally:
+            await super().__aexit__(kind, *error)
+
+    @property
+    def journal(self) -> Journal:
+        return self.daemon.store.journal
+
+    @property
+    def engine(self) -> RoutineEngine:
+        return self.daemon.scheduling.engine
+
+    @property
+    def parts(self) -> RunParts:
+        return self.daemon.runs.parts
+
+    async def spending(self, columns: str) -> list[tuple[Any, ...]]:
+        """Return these columns of the ledger of model calls, oldest call first."""
+        query = f"SELECT {columns} FROM spending ORDER BY id"
+        return await self.journal._db.read(lambda connection: connection.execute(query).fetchall())
+
+
+def describe_differences(result: ReplayResult) -> str:
+    """Return in what a run differs when it is replayed."""
+    lines = [f"run {result.run} of {result.routine} is not what was recorded when it is replayed:"]
+    for difference in result.differences:
+        lines += [f"  {difference.at}: {difference.what}", difference.diff]
     return "\n".join(lines)
 
 
-async def all_identical(app) -> int:
-    """Play every run of a daemon's journal again; return how many there were."""
+async def assert_runs_replay(app: App) -> int:
+    """Replay every run of a daemon's journal; return how many there were."""
     workspace = str(app.settings.config.workspace_path(app.installation.state))
     language = app.settings.config.agent.language
     runs = await app.store.journal.runs(limit=1000)
@@ -35,23 +72,23 @@ async def all_identical(app) -> int:
             workspace=workspace,
             language=language,
         )
-        outcome = await play(cassette)
-        assert outcome.identical, told(outcome)
+        result = await play(cassette)
+        assert result.identical, describe_differences(result)
     return len(runs)
 
 
-async def all_identical_at(state, config) -> int:
-    """Play every run of a state folder that nobody uses any more again; return how many there
+async def assert_runs_replay_in(state: Path, config: Path) -> int:
+    """Replay every run of a state folder that no daemon uses any more; return how many there
     were.
     """
     if not (state / "agentd.db").is_file():
         return 0
     journal = journal_at(state)
     runs = await journal.runs(limit=1000)
-    language = language_of(config)
+    language = read_language(config)
     for run in runs:
         try:
-            outcome = await play(
+            result = await play(
                 await recorded(
                     journal, run.id, workspace=str(state / "workspace"), language=language
                 )
@@ -60,13 +97,15 @@ async def all_identical_at(state, config) -> int:
             if not any(words in str(error) for words in ("forgotten", "cannot be read")):
                 raise
             continue  # nothing is left of it, or it is a row that a test has made up
-        assert outcome.identical, told(outcome)
+        assert result.identical, describe_differences(result)
     return len(runs)
 
 
-def language_of(config) -> str:
+def read_language(config: Path) -> str:
     """Return the language that agents think in by a config; English where it cannot be read."""
     try:
-        return tomllib.loads(config.read_text()).get("agent", {}).get("language", "en")
+        agent = tomllib.loads(config.read_text()).get("agent", {})
     except (OSError, ValueError):
         return "en"
+    language: str = agent.get("language", "en")
+    return language

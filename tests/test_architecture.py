@@ -32,7 +32,8 @@ FLOORS = (
     "runs",
     "scheduler",
     "api",
-    "web app testing",
+    "web app",
+    "testing",
 )
 
 # The command line stands beside the floors: it is a client of the socket. These it may import

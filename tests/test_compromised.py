@@ -25,7 +25,7 @@ from daemon.models import ApprovalStatus, Run, Status, StepKind, Taint, new_id
 from daemon.telemetry.redaction import Secrets
 from tests.attacks import ATTACKS, POST
 from tests.delivery.receivers import Receiver
-from tests.replaying import all_identical
+from tests.replaying import assert_runs_replay
 
 SHIPPED = Path(__file__).parents[1] / "policy.toml"
 KEY = "canary-51ad0e7c44b29f86"
@@ -97,7 +97,7 @@ class World:
         async with open_app(place) as app:
             await app.scheduling.engine.load(await app.reloader.load_routines())
             yield app
-            await all_identical(app)
+            await assert_runs_replay(app)
 
     def fill(self, value: Any) -> Any:
         """Return the words of an attack with what is at hand here."""

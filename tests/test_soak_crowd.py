@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.fakes.vendor import VendorProcess
-from tests.inside import Home
+from tests.replaying import ReplayedApp
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(1800)]
 
@@ -49,24 +49,24 @@ def resident() -> float:
 @pytest.mark.parametrize("way", WAYS)
 async def test_a_thousand_runs_at_once_leave_nothing_behind(way: str, tmp_path: Path) -> None:
     kind, model, path = WAYS[way]
-    home = Home(tmp_path)
-    home.write("policy.toml", POLICY)
+    app = ReplayedApp(tmp_path)
+    app.write("policy.toml", POLICY)
     for number in range(RUNS):
-        home.routine(f"r{number}", ROUTINE)
+        app.write_routine(f"r{number}", ROUTINE)
     with VendorProcess(TURNS, by="conversation", latency=0.2, strict=False) as vendor:
-        home.write(
+        app.write(
             "config.toml",
             CONFIG.format(kind=kind, model=model, url=vendor.url, path=path, runs=RUNS),
         )
-        async with home.open() as daemon:
+        async with app:
             held = []
             for _ in range(3):
-                runs = await asyncio.gather(*(daemon.run(f"r{number}") for number in range(RUNS)))
+                runs = await asyncio.gather(*(app.run(f"r{number}") for number in range(RUNS)))
                 assert Counter(run.status.value for run in runs) == {"succeeded": RUNS}
                 del runs
                 held.append(resident())
-            assert not daemon.app.runs.queue.running
-            rows = await daemon.rows("outcome")
+            assert not app.daemon.runs.queue.running
+            rows = await app.spending("outcome")
     # each call was answered once; a few connections may have been slow to open on a busy machine,
     # and were opened again
     assert Counter(rows)["answered",] == 2 * RUNS * len(held)

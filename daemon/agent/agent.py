@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import structlog
 
+from daemon.agent.call_events import call_event
 from daemon.agent.loop import LoopLimits, converse
 from daemon.agent.prompt import Persona, PromptContext, join, render
 from daemon.agent.tool_calls import (
@@ -184,19 +185,20 @@ class Agent:
     """Answer messages by asking a model and running the tools that it calls.
 
     `memory`, `policy` and `limits` stand beside `options` and `services` for programs that need no
-    more than these. `confirm` is asked about each call for which the policy wants a person: a
-    program with a user returns whether the user allows it. `function_registry` is another name of
-    `tools`. `steps` are those of an earlier attempt: the next `process_message` goes on from there.
+    more than these. Without a policy every registered tool may run, and a warning is logged.
+    `confirm` is asked about each call for which the policy wants a person: a program with a user
+    returns whether the user allows it. `function_registry` is another name of `tools`. `steps` are
+    those of an earlier attempt: the next `process_message` goes on from there.
     """
 
     def __init__(
         self,
         provider: LLMProvider,
         tools: FunctionRegistry | None = None,
+        system_prompt: str = "",
         *,
         memory: Memory | None = None,
         policy: PolicyEngine | None = None,
-        system_prompt: str = "",
         limits: LoopLimits | None = None,
         confirm: Callable[[FunctionCall, Verdict], bool | Awaitable[bool]] | None = None,
         function_registry: FunctionRegistry | None = None,
@@ -237,6 +239,10 @@ class Agent:
         self._providers = [provider, *services.fallback]
         self._executor = services.executor or ToolExecutor(self.registry)
         self._events: EventSink = services.events
+        self._is_streaming = False
+        """Whether a program follows, so that calls and thoughts are emitted here. In a daemon the
+        recorder publishes calls once they are committed.
+        """
         self._redact = services.redact
         self._is_resumed = self.transcript.frozen is not None
         self._unwritten: list[Step] = []
@@ -287,12 +293,19 @@ class Agent:
             return Reply(content=question, status=Status.FAILED, detail=detail)
         return Reply(content=question, usage=self.transcript.usage)
 
-    async def chat(self, text: str) -> Json:
+    async def chat(self, text: str, max_iterations: int | None = None) -> Json:
         """Answer the message like `process_message`, as a dict.
 
-        Its keys are `content`, `function_calls` and `iterations`.
+        Its keys are `content`, `function_calls` and `iterations`. `max_iterations` goes before
+        `limits` for this message.
         """
-        reply = await self.process_message(text)
+        limits = self.limits
+        if max_iterations is not None:
+            self.limits = replace(limits, max_iterations=max_iterations)
+        try:
+            reply = await self.process_message(text)
+        finally:
+            self.limits = limits
         return {
             "content": reply.content,
             "function_calls": list(reply.function_calls),
@@ -309,14 +322,17 @@ class Agent:
     ) -> Reply:
         """Answer like `process_message`, and hand over what happens while it happens.
 
-        Each event has a `type`: `thinking`, `delta`, `failed_over`.
+        Each event has a `type`: `thinking` when a provider is asked, and with `text` for each piece
+        of what it thinks; `delta` with each piece of its `text`; `tool_started` with `tool` and
+        `args`; `tool_finished` with `tool`, `ok` and `preview`; `failed_over` with `from`, `to` and
+        `reason`.
         """
-        before = self._events
-        self._events = _EventCallback(events)
+        before = self._events, self._is_streaming
+        self._events, self._is_streaming = _EventCallback(events), True
         try:
             return await self.process_message(text, about=about, media=media)
         finally:
-            self._events = before
+            self._events, self._is_streaming = before
 
     async def parse_message(
         self, sender: str, timestamp: datetime | str, content: str
@@ -355,6 +371,27 @@ class Agent:
     def history(self) -> list[LLMMessage]:
         """The conversation so far, the system prompt first."""
         return list(self.transcript.messages)
+
+    @property
+    def conversation_history(self) -> list[LLMMessage]:
+        """Another name of `history`."""
+        return self.history
+
+    @property
+    def function_registry(self) -> FunctionRegistry:
+        """Another name of `registry`."""
+        return self.registry
+
+    @property
+    def tool_executor(self) -> ToolExecutor:
+        """What runs the calls."""
+        return self._executor
+
+    @property
+    def system_prompt(self) -> str:
+        """The system prompt: the rendered one, or before the first message the one given."""
+        frozen = self.transcript.frozen
+        return self._system_prompt if frozen is None else str(frozen["system"])
 
     def set_history(self, messages: Sequence[LLMMessage]) -> None:
         """Replace the conversation so far; its first message may be a system prompt."""
@@ -673,6 +710,8 @@ class Agent:
 
     def _emit_delta(self, chunk: Chunk) -> None:
         # a secret that comes in two pieces cannot be seen yet: the whole answer is redacted again
+        if chunk.thinking and self._is_streaming:
+            self._emit({"type": "thinking", "text": self._redact(chunk.thinking)})
         if chunk.delta:
             self._emit({"type": "delta", "text": self._redact(chunk.delta)})
 
@@ -721,6 +760,8 @@ class Agent:
     def _add_step(self, step: Step) -> None:
         self.transcript.add(step)
         self._unwritten.append(step)
+        if self._is_streaming and (event := call_event(step)):
+            self._emit(event)
         if step.kind is not StepKind.RESULT:
             self._must_commit = True
 

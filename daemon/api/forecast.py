@@ -11,7 +11,7 @@ from daemon.api.binding import Between
 from daemon.api.context import ApiContext
 from daemon.api.schedule import by_and_by
 from daemon.api.schemas import ForecastView, NeedView, RangeView, iso
-from daemon.scheduler.forecast import Need, Range, Took, forecast
+from daemon.scheduler.forecast import ExpectedUsage, RunUsage, UsageRange, forecast
 
 Days = Annotated[int, Between(1, 366)]
 # A routine that starts more often than that in the time asked for is counted so far.
@@ -28,7 +28,7 @@ async def show_forecast(api: ApiContext, *, days: Days = 30) -> ForecastView:
     took = await api.journal.took([name for name, moments in starts.items() if moments])
     history = {
         name: [
-            Took(tokens=tokens, seconds=seconds, dollars=dollars)
+            RunUsage(tokens=tokens, seconds=seconds, dollars=dollars)
             for tokens, seconds, dollars in runs
         ]
         for name, runs in took.items()
@@ -58,11 +58,13 @@ def _breaches(api: ApiContext, days: Any) -> list[dict[str, Any]]:
     """Return the caps of config.toml that are likely to be reached, and when."""
     caps = api.caps()
     found: list[dict[str, Any]] = []
-    months: dict[str, Range] = {}
+    months: dict[str, UsageRange] = {}
     for day, need in days.items():
         month = day.isoformat()[:7]
-        so_far = months.get(month, Range(p50=0, p95=0))
-        months[month] = Range(p50=so_far.p50 + need.dollars.p50, p95=so_far.p95 + need.dollars.p95)
+        so_far = months.get(month, UsageRange(p50=0, p95=0))
+        months[month] = UsageRange(
+            p50=so_far.p50 + need.dollars.p50, p95=so_far.p95 + need.dollars.p95
+        )
         for cap, limit, reached in (
             ("day", caps[0], need.dollars),
             ("month", caps[1], months[month]),
@@ -77,7 +79,7 @@ def _breaches(api: ApiContext, days: Any) -> list[dict[str, Any]]:
     return found
 
 
-def _need(key: str, need: Need) -> NeedView:
+def _need(key: str, need: ExpectedUsage) -> NeedView:
     return NeedView(
         key=key,
         starts=need.starts,
@@ -87,7 +89,7 @@ def _need(key: str, need: Need) -> NeedView:
     )
 
 
-def _range(found: Range) -> RangeView:
+def _range(found: UsageRange) -> RangeView:
     return RangeView(p50=round(found.p50, 6), p95=round(found.p95, 6))
 
 

@@ -15,7 +15,7 @@ from daemon.api.context import ApiContext
 from daemon.api.problems import InvalidRequest
 from daemon.api.schemas import FireView, Page, PausedView, WhyView, iso, iso_or_none
 from daemon.errors import NotFound, Refused
-from daemon.scheduler.explain import Question, asked_about, explain
+from daemon.scheduler.explain import SlotQuery, default_slot, explain
 from daemon.store.journal import RoutineState
 
 Days = Annotated[int, Between(1, 3660)]
@@ -62,7 +62,7 @@ async def why(api: ApiContext, *, name: str, at: str | None = None) -> WhyView:
         timed = schedule.cron or schedule.every or schedule.at
         known = [slot for slot in await journal.slots(name, now=now, limit=20) if slot.first <= now]
         latest = next((slot for slot in known if slot.event is None or not timed), None)
-        first = asked_about(schedule, state, now, latest)
+        first = default_slot(schedule, state, now, latest)
     until = first + (
         timedelta(seconds=1) if first.second or first.microsecond else timedelta(minutes=1)
     )
@@ -74,7 +74,7 @@ async def why(api: ApiContext, *, name: str, at: str | None = None) -> WhyView:
         row for row in await journal.slots_within(name, until, now, limit=20) if row.event is None
     ]
     because = explain(
-        Question(
+        SlotQuery(
             routine=routine,
             schedule=schedule,
             state=state,
@@ -86,7 +86,7 @@ async def why(api: ApiContext, *, name: str, at: str | None = None) -> WhyView:
             run=run,
             waits_for=waits_for.get(run_id or "", ""),
             elsewhere=api.elsewhere(routine),
-            held=name in api.engine.unrehearsed,
+            held=name in api.engine.unrehearsed_routines,
         )
     )
     return WhyView(
@@ -170,7 +170,7 @@ def state_of(api: ApiContext, name: str) -> str:
     state = api.engine.states.get(name)
     if state and state.pausing(api.clock()):
         return "paused"
-    return "held" if name in api.engine.unrehearsed else "on"
+    return "held" if name in api.engine.unrehearsed_routines else "on"
 
 
 def fires_of(

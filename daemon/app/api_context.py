@@ -12,7 +12,7 @@ from daemon.api.context import Access, ApiContext
 from daemon.api.schemas import CheckView, ProcessView, iso
 from daemon.memory.erasure.erasure import Forgetting
 from daemon.models import Run, Status
-from daemon.scheduler.cluster.requirements import nobody_has
+from daemon.scheduler.cluster.requirements import describe_missing_worker
 
 if TYPE_CHECKING:
     from daemon.app.parts import App
@@ -72,7 +72,8 @@ def api_context(app: App) -> ApiContext:
         journal = store.journal
         workers = [worker for worker in await journal.workers() if worker.silent < journal.lease]
         reasons = {
-            run.id: nobody_has(await journal.definition(run.definition), workers) for run in queued
+            run.id: describe_missing_worker(await journal.definition(run.definition), workers)
+            for run in queued
         }
         return {run: reason for run, reason in reasons.items() if reason}
 
@@ -89,8 +90,8 @@ def api_context(app: App) -> ApiContext:
         adopt=app.scheduling.agent_routines.adopt,
         remove=app.scheduling.agent_routines.removed,
         check=check,
-        words=engine.words,
-        elsewhere=engine.elsewhere,
+        words=engine.describe_schedule,
+        elsewhere=engine.describe_host_mismatch,
         wake_outbox=app.delivery.outbox.wake,
         preview=runs.parts.preview,
         replays=lambda: runs.parts.replays,

@@ -68,7 +68,7 @@ def _root_lines(app: App) -> list[str]:
 
 def _next_runs(app: App, name: str) -> str:
     engine, now, zone = app.scheduling.engine, app.clock.now(), app.settings.zone
-    words = engine.words(engine.routines[name])
+    words = engine.describe_schedule(engine.routines[name])
     if name in engine.states and engine.states[name].paused:
         return f"{words}; paused"
     starts = [dated(start.astimezone(zone), now) for start in engine.next_fires(name, 3)]

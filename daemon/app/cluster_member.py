@@ -15,7 +15,7 @@ import structlog
 from daemon.errors import DaemonError
 from daemon.models import Json, Run, Status
 from daemon.scheduler.cluster.requirements import having
-from daemon.scheduler.routine_times import named
+from daemon.scheduler.routine_times import matches_host
 
 if TYPE_CHECKING:
     from daemon.app.run_supervisor import RunSupervisor
@@ -45,7 +45,7 @@ class Capabilities:
         absent = {
             tool
             for tool, source in self.sources.items()
-            if not named(machines.get(source, ()), host)
+            if not matches_host(machines.get(source, ()), host)
         }
         return having(self.settings.config, self.registry.names(), absent=absent, host=host)
 
@@ -87,7 +87,7 @@ class PeerEvents:
     async def _read_pauses(self) -> None:
         try:
             await self.approvals.heed()
-            await self.engine.heed()
+            await self.engine.refresh_states()
         except DaemonError as error:
             # the connection that reports changes comes back with the database, and then they are
             # read again

@@ -79,7 +79,7 @@ async def serve(app: App, announce: Callable[[App], Awaitable[None]]) -> None:
         definition_folders = await watcher.note_files()
         loaded = await _load_routines(app)
         waiting = [run for run in await app.store.journal.active() if run.status is Status.WAITING]
-        queue.hold(waiting)
+        queue.hold_parked(waiting)
         # runs of an earlier process go first: they have waited longest
         await queue.submit_all(await _runs_to_resume(app))
         await engine.start(loaded)
@@ -92,7 +92,7 @@ async def serve(app: App, announce: Callable[[App], Awaitable[None]]) -> None:
         late_tasks = partial(start_late_tasks, app, background, watcher.reload_now)
         background.start([BackgroundTask(name="start of the late tasks", run=late_tasks)])
         if app.cluster:
-            app.cluster.take_from(loaded.routines.values(), engine.may_live_here)
+            app.cluster.take_runs(loaded.routines.values(), engine.is_for_this_host)
         await announce(app)
         await stop.wait()
         notifier.send("STOPPING=1")
@@ -131,7 +131,7 @@ async def work(app: App, announce: Callable[[App], Awaitable[None]]) -> None:
         background = BackgroundTasks(app.tasks)
         background.start([*tasks_from_start(app), *tasks_once_ready(app, watcher.reload_now)])
         await cluster.heartbeat.began.wait()
-        cluster.take_from(loaded.routines.values(), app.scheduling.engine.may_live_here)
+        cluster.take_runs(loaded.routines.values(), app.scheduling.engine.is_for_this_host)
         notifier.send("READY=1", "STATUS=a worker")
         await announce(app)
         await stop.wait()
@@ -220,7 +220,7 @@ async def _open_public_port(app: App, api: ApiContext) -> PublicServer | None:
 async def _drain(app: App) -> None:
     """Let the runs under way end, as far as there is time for that."""
     if app.cluster:
-        await app.cluster.take_no_more()
+        await app.cluster.stop_taking_runs()
     await app.runs.queue.stop(app.settings.config.daemon.grace.total_seconds())
 
 

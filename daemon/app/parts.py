@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from daemon.app.run_supervisor import RunSupervisor
     from daemon.app.skills import SkillFolder
     from daemon.app.webhooks import Webhooks
-    from daemon.delivery.incidents.full_disk import Shortage
-    from daemon.delivery.incidents.model_outages import Outages
+    from daemon.delivery.incidents.full_disk import FullDiskIncident
+    from daemon.delivery.incidents.model_outages import ModelOutages
     from daemon.delivery.outbox import Outbox
     from daemon.memory.memory import Memory
     from daemon.providers.budget import BudgetLedger
@@ -58,8 +58,8 @@ class Delivery:
     """What people are told: reports, and incidents."""
 
     outbox: Outbox
-    outages: Outages
-    full_disk: Shortage
+    model_outages: ModelOutages
+    full_disk: FullDiskIncident
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

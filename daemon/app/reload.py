@@ -139,7 +139,7 @@ class Reloader:
             earlier_traces, settings.traces = settings.traces, traces
             if earlier_traces:
                 await earlier_traces.close()
-        self._queue.allow(config.daemon.max_concurrent)
+        self._queue.set_max_concurrent(config.daemon.max_concurrent)
         changes = await self._take_up(loaded)
         if changes or config != old.config:
             log.info(
@@ -165,7 +165,7 @@ class Reloader:
         else:  # a worker
             await engine.load(loaded)
         if self._cluster:
-            self._cluster.take_from(loaded.routines.values(), engine.may_live_here)
+            self._cluster.take_runs(loaded.routines.values(), engine.is_for_this_host)
         try:
             if engine.started:
                 await self._webhooks.open()

@@ -10,11 +10,11 @@ import structlog
 
 from daemon.agent.conversations.conversations import ASK, routine_of
 from daemon.models import Run, Status
-from daemon.scheduler.run_queue import Lane
+from daemon.scheduler.run_queue import ConcurrencyGroup
 
 if TYPE_CHECKING:
     from daemon.agent.conversations.conversations import Conversations
-    from daemon.delivery.incidents.model_outages import Outages
+    from daemon.delivery.incidents.model_outages import ModelOutages
     from daemon.runs.parts import RunParts
     from daemon.runs.settings import LiveSettings
     from daemon.scheduler.engine import RoutineEngine
@@ -33,7 +33,7 @@ class RunSupervisor:
     journal: Journal
     engine: RoutineEngine
     conversations: Conversations
-    outages: Outages
+    model_outages: ModelOutages
     metrics: Metrics
     shared: bool
     """Whether other processes take runs from the same database."""
@@ -53,24 +53,26 @@ class RunSupervisor:
         if run is not None and run.status.ended:
             self.metrics.ran(run)
             if run.provider and run.status is Status.SUCCEEDED:
-                self.outages.answered(run.provider)
-            is_settled = self.engine.is_content_with(run) and self.conversations.owes_nothing(run)
+                self.model_outages.record_answer(run.provider)
+            is_settled = self.engine.note_success(run) and self.conversations.owes_nothing(run)
             if not is_settled:
                 await asyncio.shield(self.follow_up(run))
         return run
 
     async def follow_up(self, run: Run) -> None:
         """Do what the end of a run brings: retries, chained routines, messages it did not read."""
-        await self.engine.ended(run)
+        await self.engine.note_end(run)
         await self.conversations.ended(run)
 
-    def lane_of(self, run: Run) -> Lane:
+    def group_of(self, run: Run) -> ConcurrencyGroup:
         """Return which provider a run asks first, as its routine stands now."""
         config = self.settings.config
         routines = self.engine.routines
         routine = routine_of(config) if run.routine == ASK else routines.get(run.about)
         name = (routine and routine.run.provider) or config.provider
         if name not in config.provider_names:  # it was taken out of the config meanwhile
-            return Lane(name=name)
+            return ConcurrencyGroup(name=name)
         provider = config.provider_config(name)
-        return Lane(name=name, limit=provider.max_concurrency, asks=provider.kind != "offline")
+        return ConcurrencyGroup(
+            name=name, limit=provider.max_concurrency, asks=provider.kind != "offline"
+        )

@@ -48,7 +48,7 @@ class SelfDescription:
         spec, settings = routine.run, self.settings
         tools = self.registry.names(spec.tools)
         return {
-            "when": self.engine.words(routine),
+            "when": self.engine.describe_schedule(routine),
             "tools": tools,
             "policy": settings.policy.summary(name, tools, language=settings.config.agent.language),
             "max_iterations": spec.max_iterations,

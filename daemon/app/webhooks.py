@@ -44,7 +44,7 @@ class Webhooks:
         """Open the socket if a routine needs it; ConfigError or SocketBusy where it cannot be
         made.
         """
-        if self._server or not self._engine.hooks:
+        if self._server or not self._engine.webhook_routines:
             return
         from daemon.api.webhooks import HookServer  # few need it, and all would wait for it
 
@@ -66,7 +66,7 @@ class Webhooks:
 
         return Hooks(
             version=__version__,
-            start=self._engine.hook,
+            start=self._engine.start_by_webhook,
             settings=self._settings,
             secrets=self._installation.secrets,
         )

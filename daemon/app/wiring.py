@@ -37,8 +37,8 @@ from daemon.definitions.config_overlay import Overlay
 from daemon.definitions.paths import OVERLAY
 from daemon.definitions.routines.folder import MADE
 from daemon.definitions.words import display
-from daemon.delivery.incidents.full_disk import Shortage
-from daemon.delivery.incidents.model_outages import Outages
+from daemon.delivery.incidents.full_disk import FullDiskIncident
+from daemon.delivery.incidents.model_outages import ModelOutages
 from daemon.delivery.outbox import Outbox
 from daemon.errors import ConfigError, Fault
 from daemon.models import Run
@@ -54,7 +54,7 @@ from daemon.sandbox.current import SandboxDetection
 from daemon.sandbox.user import tenant
 from daemon.scheduler.agent_routines import AgentRoutines
 from daemon.scheduler.engine import RoutineEngine
-from daemon.scheduler.run_queue import Lane, LocalRunQueue
+from daemon.scheduler.run_queue import ConcurrencyGroup, LocalRunQueue
 from daemon.store.database import Database
 from daemon.store.journal import Journal
 from daemon.store.lock import lock_state
@@ -164,10 +164,10 @@ async def _build(
     )
     delivery = Delivery(
         outbox=outbox,
-        outages=Outages(journal, settings=settings, wake=outbox.wake),
-        full_disk=Shortage(journal, clock=clock.now, wake=outbox.wake),
+        model_outages=ModelOutages(journal, settings=settings, wake=outbox.wake),
+        full_disk=FullDiskIncident(journal, clock=clock.now, wake=outbox.wake),
     )
-    database.when_refused = delivery.full_disk.heard
+    database.when_refused = delivery.full_disk.record
     journal.keep_policy(settings.policy.hash, settings.policy.text)
     await journal.move_waits()  # before anything that waits is read
     memory = await open_memory(database, config, installation, clock=clock, settings=settings)
@@ -197,11 +197,11 @@ async def _build(
     async def run(run_id: str) -> Run | None:
         return await supervisor.run(run_id)
 
-    def lane_of(run: Run) -> Lane:
-        return supervisor.lane_of(run)
+    def group_of(run: Run) -> ConcurrencyGroup:
+        return supervisor.group_of(run)
 
     queue = _queue_class(shared=shared)(
-        run, max_concurrent=config.daemon.max_concurrent, clock=clock.now, lane_of=lane_of
+        run, max_concurrent=config.daemon.max_concurrent, clock=clock.now, group_of=group_of
     )
     approvals = Approvals(
         journal,
@@ -217,7 +217,7 @@ async def _build(
 
     def wake_waits() -> None:
         """Look again at what waits for an instant: the clock was set, and some of these moved."""
-        queue.line_up_anew()
+        queue.rebuild_order()
         outbox.wake()
         approvals.wake()
 
@@ -232,8 +232,8 @@ async def _build(
         anywhere=shared,
         workspace=workspace,
         directory_watcher=directory_watcher,
-        afford=budget_ledger.exhausted_cap,
-        when_waits_moved=wake_waits,
+        find_used_up_cap=budget_ledger.exhausted_cap,
+        on_waits_moved=wake_waits,
     )
     conversations = Conversations(
         journal, memory, settings=settings, submit=queue.submit, clock=clock.now
@@ -257,7 +257,7 @@ async def _build(
             mcp_servers=tools.mcp_servers,
             load_skills=tools.skills.load,
             budget_ledger=budget_ledger,
-            outages=delivery.outages,
+            model_outages=delivery.model_outages,
             sandbox_detection=tools.sandbox_detection,
         ),
         engine=engine,
@@ -269,7 +269,7 @@ async def _build(
         journal=journal,
         engine=engine,
         conversations=conversations,
-        outages=delivery.outages,
+        model_outages=delivery.model_outages,
         metrics=metrics,
         shared=shared,
     )
@@ -316,7 +316,7 @@ async def _build(
             lead=lead if role == "daemon" else None,
             when_moved=peer_events.run_moved,
             when_paused=peer_events.pauses_changed,
-            when_waits_moved=wake_waits,
+            on_waits_moved=wake_waits,
         )
     reloader = Reloader(
         installation=installation,
@@ -423,12 +423,12 @@ def handle_clock_change(app: App) -> None:
     app.runs.queue.start_due()
     app.delivery.outbox.wake()
     app.runs.approvals.wake()
-    app.scheduling.engine.clock_was_set()
+    app.scheduling.engine.handle_clock_change()
 
 
 async def _close(app: App) -> None:
     await app.delivery.full_disk.close()
-    await app.delivery.outages.close()
+    await app.delivery.model_outages.close()
     await app.tools.mcp_servers.close()
     await app.tools.sandbox_detection.close()
     app.runs.events.close()

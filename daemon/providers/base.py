@@ -47,6 +47,7 @@ class LLMProvider(ABC):
         self,
         messages: Sequence[LLMMessage],
         functions: Sequence[Json] | None = None,
+        *,
         temperature: float | None = None,
         **kw: Any,
     ) -> LLMResponse:
@@ -54,7 +55,7 @@ class LLMProvider(ABC):
 
         `functions` are `{"name", "description", "parameters"}`. `kw` may hold `max_tokens` and
         `routine` (a stable key for the vendor's prompt cache); a provider ignores what it has no
-        use for.
+        use for. A provider may take `temperature` in its `**kw`, as it is handed on by name.
         """
 
     async def chat_stream(
@@ -65,7 +66,7 @@ class LLMProvider(ABC):
         **kw: Any,
     ) -> AsyncIterator[Chunk]:
         """Ask once and yield the answer in pieces; the last piece carries the whole response."""
-        response = await self.chat(messages, functions, temperature, **kw)
+        response = await self.chat(messages, functions, temperature=temperature, **kw)
         yield Chunk(delta=response.content, thinking=response.reasoning, response=response)
 
     @abstractmethod

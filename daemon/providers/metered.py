@@ -71,7 +71,7 @@ class MeteredProvider(DelegatingProvider):
     ) -> LLMResponse:
         call, kw = await self._begin(messages, functions, kw)
         try:
-            response = await self.inner.chat(messages, functions, temperature, **kw)
+            response = await self.inner.chat(messages, functions, temperature=temperature, **kw)
         except BaseException as error:
             self._failed(call, error, messages, functions)
             raise
@@ -89,7 +89,7 @@ class MeteredProvider(DelegatingProvider):
         response: LLMResponse | None = None
         try:
             async with aclosing(
-                self.inner.chat_stream(messages, functions, temperature, **kw)
+                self.inner.chat_stream(messages, functions, temperature=temperature, **kw)
             ) as stream:  # type: ignore[type-var]
                 async for chunk in stream:
                     if chunk.response is not None:

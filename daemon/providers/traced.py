@@ -55,7 +55,7 @@ class Traced(DelegatingProvider):
     ) -> LLMResponse:
         tell = self._begin(messages, functions, temperature, kw)
         try:
-            response = await self.inner.chat(messages, functions, temperature, **kw)
+            response = await self.inner.chat(messages, functions, temperature=temperature, **kw)
         except OverBudget:
             raise
         except BaseException as error:
@@ -77,7 +77,7 @@ class Traced(DelegatingProvider):
         begin = asyncio.get_running_loop().time()
         try:
             async with aclosing(
-                self.inner.chat_stream(messages, functions, temperature, **kw)
+                self.inner.chat_stream(messages, functions, temperature=temperature, **kw)
             ) as stream:  # type: ignore[type-var]
                 async for chunk in stream:
                     if first is None:

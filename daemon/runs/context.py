@@ -25,7 +25,7 @@ from daemon.agent.prompt import Persona, PromptContext
 from daemon.agent.tool_calls import DenyApprovals, ToolCallRunner
 from daemon.definitions.routines.routine import Routine
 from daemon.definitions.skills import SkillCatalog
-from daemon.delivery.incidents.model_outages import Outages
+from daemon.delivery.incidents.model_outages import ModelOutages
 from daemon.errors import DaemonError, OverBudget, ProviderError
 from daemon.injection.inspector import InjectionInspector
 from daemon.memory import archive
@@ -112,8 +112,8 @@ class _PolicyInForce:
 class _RunEvents:
     """Publishes what happens while a run is under way, to those who follow it."""
 
-    def __init__(self, run: Run, events: Events, outages: Outages) -> None:
-        self._run, self._events, self._outages = run, events, outages
+    def __init__(self, run: Run, events: Events, model_outages: ModelOutages) -> None:
+        self._run, self._events, self._model_outages = run, events, model_outages
 
     @property
     def wants_deltas(self) -> bool:
@@ -121,7 +121,7 @@ class _RunEvents:
 
     def emit(self, event: Json) -> None:
         if event["type"] == "failed_over":
-            self._outages.failed(event["from"], event["reason"])
+            self._model_outages.record_failure(event["from"], event["reason"])
         self._events.publish(self._run.id, {"routine": self._run.routine, **event})
 
 
@@ -202,7 +202,7 @@ class RunContext:
             return
         await self.journal.sure(run)
         task = asyncio.create_task(
-            self.settings.targets.started(target, run), name=f"ping of {target}"
+            self.settings.targets.ping_started(target, run), name=f"ping of {target}"
         )
         self._pings.add(task)
         task.add_done_callback(self._pings.discard)
@@ -337,7 +337,7 @@ class RunContext:
                 inspector=self._inspector(run),
                 messages=services.conversations.inbox,
                 skills=catalog if spec.skills == "auto" else None,
-                events=_RunEvents(run, self.events, services.outages),
+                events=_RunEvents(run, self.events, services.model_outages),
                 redact=self.redact,
                 audit_fields=self._audit_fields,
             ),

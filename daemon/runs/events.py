@@ -23,6 +23,7 @@ from datetime import UTC, datetime
 from typing import Self
 from weakref import ReferenceType, ref
 
+from daemon.agent.call_events import call_event
 from daemon.models import Json, Run, Step, StepKind
 
 # A follower that does not keep up loses the oldest events beyond these: memory stays bounded, and
@@ -138,29 +139,13 @@ def begin_of(run: Run) -> Json:
 
 def of_step(run: Run, step: Step) -> Json | None:
     """Return the event that a step stands for, if it stands for one."""
-    stamp, body = {"id": step.seq, **_stamp(run, step.at)}, step.body
-    match step.kind:
-        case StepKind.CALL:
-            event = {
-                "type": "tool_started",
-                **stamp,
-                "tool": body["tool"],
-                "args": body.get("arguments", {}),
-            }
-            return {**event, "call": step.call_id, "iteration": step.iteration}
-        case StepKind.RESULT:
-            event = {"type": "tool_finished", **stamp, "tool": body["tool"], "ok": body["ok"]}
-            event |= {"preview": preview(body["ok"], body["text"]), "seconds": body.get("seconds")}
-            return {**event, "call": step.call_id, "iteration": step.iteration}
-        case StepKind.LLM if body["content"].strip():
-            return {
-                "type": "message",
-                **stamp,
-                "text": body["content"],
-                "iteration": step.iteration,
-            }
-        case _:
-            return None
+    stamp = {"id": step.seq, **_stamp(run, step.at)}
+    if event := call_event(step):
+        return {"type": event["type"], **stamp, **event}
+    text = str(step.body.get("content", ""))
+    if step.kind is StepKind.LLM and text.strip():
+        return {"type": "message", **stamp, "text": text, "iteration": step.iteration}
+    return None
 
 
 def end_of(run: Run) -> Json:
@@ -173,11 +158,6 @@ def waiting_of(run: Run) -> Json:
     """Return the event of a run that is parked until somebody approves of what it wants to do."""
     parked = {"type": "run_waiting", **_stamp(run, run.started or run.created)}
     return {**parked, "status": run.status.value, "detail": run.detail}
-
-
-def preview(ok: bool, text: str) -> str:
-    """Return the first line of a result, or the first three of an error."""
-    return "\n".join(text.strip().splitlines()[: 1 if ok else 3])
 
 
 def _stamp(run: Run, at: datetime | None) -> Json:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from daemon.agent.conversations.conversations import Conversations
     from daemon.definitions.skills import SkillCatalog
-    from daemon.delivery.incidents.model_outages import Outages
+    from daemon.delivery.incidents.model_outages import ModelOutages
     from daemon.delivery.outbox import Outbox
     from daemon.memory.memory import Memory
     from daemon.providers.budget import BudgetLedger
@@ -50,5 +50,5 @@ class RunServices:
     load_skills: Callable[[], SkillCatalog]
     """Return the skills as they are on disk now. Blocks."""
     budget_ledger: BudgetLedger
-    outages: Outages
+    model_outages: ModelOutages
     sandbox_detection: SandboxDetection

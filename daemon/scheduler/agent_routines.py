@@ -259,7 +259,7 @@ class AgentRoutines:
         state = self.engine.states.get(routine.name)
         paused = state is not None and state.pausing(self.clock.now())
         following = self._fires(routine, 1)
-        said: Json = {"name": routine.name, "runs": self.engine.words(routine)}
+        said: Json = {"name": routine.name, "runs": self.engine.describe_schedule(routine)}
         said["next"] = following[0].isoformat() if following else None
         said["state"] = "paused" if paused else "on" if routine.enabled else "disabled"
         if routine.description:

@@ -1,6 +1,4 @@
-"""Routines that keep failing: how long they rest, and when there is no hope for them without a
-person.
-"""
+"""Routines that keep failing: how long they are not started, and when they are paused."""
 
 from __future__ import annotations
 
@@ -13,18 +11,19 @@ from daemon.store.journal import Journal, RoutineState, Streak
 
 
 class FailureBackoff:
-    """Remembers the routines whose last runs failed; the journal knows them after a restart."""
+    """Count the failures in a row of each routine; the journal has them after a restart."""
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
         self._streaks: dict[str, Streak] = {}
+        """By routine; only those whose last run failed."""
 
     def forget(self, name: str) -> None:
-        """Hold nothing against a routine any more."""
+        """Forget the failures of a routine: its next slot may start."""
         self._streaks.pop(name, None)
 
     async def read(self, names: Iterable[str], states: Mapping[str, RoutineState]) -> None:
-        """Ask the journal which of these routines fail at present, and how often in a row."""
+        """Read from the journal how often in a row each of these routines has failed."""
         failing = await self._journal.failing(names)
         for name in names:
             self.forget(name)
@@ -32,21 +31,27 @@ class FailureBackoff:
             await self._journal.streaks({name: states[name].forgiven for name in failing})
         )
 
-    def lost_with(self, routine: Routine) -> str | None:
-        """Return why a routine is to be paused; None as long as it may try again."""
-        streak, after = self._streaks.get(routine.name), routine.run.retry.pause_after
-        if streak is None or not after or streak.count < after:
+    def pause_reason(self, routine: Routine) -> str | None:
+        """Return why a routine is to be paused; None as long as it has failed less often in a row
+        than its `pause_after`.
+        """
+        streak = self._streaks.get(routine.name)
+        pause_after = routine.run.retry.pause_after
+        if streak is None or not pause_after or streak.count < pause_after:
             return None
         return (
             f"{streak.count} runs in a row failed, the last one: "
             f"{streak.detail or 'it did not say why'}"
         )
 
-    def rests_until(self, routine: Routine, now: datetime) -> datetime | None:
-        """Return until when a routine is not to be started that has failed of late."""
-        if (streak := self._streaks.get(routine.name)) is None:
+    def backoff_until(self, routine: Routine, now: datetime) -> datetime | None:
+        """Return until when a routine is not started because its last runs failed; None if it may
+        start.
+        """
+        streak = self._streaks.get(routine.name)
+        if streak is None:
             return None
         retry = routine.run.retry
         until = streak.last + back_off(streak.count, retry.backoff, retry.max)
-        # A failure of the future is one from a time when the clock was wrong.
+        # A failure in the future was written while the clock was wrong.
         return until if streak.last <= now < until else None

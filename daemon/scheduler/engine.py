@@ -1,15 +1,15 @@
-"""The engine of routines: APScheduler rings when one is due, and the ledger settles its slots.
+"""The routine engine: APScheduler fires when a routine is due, and the slot ledger starts its run.
 
-Each routine that starts by itself is a job of APScheduler's. Its trigger asks our schedule for the
-next start, and the job does nothing but note the routine's name, so that it never holds up the
-loop. What is due is asked of the schedule and of the ledger each time, so a ring, a start, a
-resume, a clock that was set and a `fire` called twice all do the same thing, and none of them can
-start a slot again. APScheduler therefore lets every job run however late it is
-(`misfire_grace_time=None`), once for all starts that have passed (`coalesce=True`).
+Each routine with a schedule is one job of APScheduler. Its trigger asks our schedule for the next
+start, and the job only queues the routine's name, so it never holds up the event loop. What is due
+is then read from the schedule and the ledger, so a job that fires, the start of the daemon, a
+resume, a clock that was set and a second `fire` all lead to the same result, and none of them can
+start a slot twice. APScheduler therefore runs every job however late it is
+(`misfire_grace_time=None`), and once for all fire times that have passed (`coalesce=True`).
 
-APScheduler sleeps on a timer of the event loop, which takes no notice of the wall clock. So after a
-jump of that clock each job is given its next start anew (`clock_was_set`). To wake APScheduler is
-not enough: after a step back the next starts are too far ahead.
+APScheduler sleeps on a timer of the event loop, which does not follow the wall clock. So after the
+clock was set each job gets its next fire time anew (`handle_clock_change`). To wake APScheduler is
+not enough: after a step back the fire times it has are too far ahead.
 """
 
 from __future__ import annotations
@@ -41,12 +41,11 @@ from daemon.definitions.routines.routine import Routine
 from daemon.definitions.schedule import Schedule
 from daemon.errors import ConfigError, DaemonError, NotFound, Refused
 from daemon.models import Run, new_id
-from daemon.scheduler.pending_triggers import RETRY, PendingTriggers
-from daemon.scheduler.routine_times import named
-from daemon.scheduler.skip_reasons import Afford, anything
-from daemon.scheduler.slot_ledger import AHEAD, SLICE, Ledger, sliced
-from daemon.scheduler.slots import next_moment
-from daemon.scheduler.triggers import Triggers
+from daemon.scheduler.routine_times import matches_host
+from daemon.scheduler.skip_reasons import CapCheck, no_cap
+from daemon.scheduler.slot_ledger import BATCH_SIZE, MAX_BATCHES_IN_FLIGHT, SlotLedger, in_batches
+from daemon.scheduler.slots import next_random_moment
+from daemon.scheduler.triggers import RETRY, EventTriggers
 from daemon.store.journal import Journal, RoutineState
 from daemon.system.clock import Clock, machine_id
 from daemon.system.coalescing_queue import CoalescingQueue
@@ -57,7 +56,7 @@ log = structlog.get_logger()
 
 
 class RoutineEngine:
-    """Knows the routines and when they are due, and starts each slot once."""
+    """Know the routines and when they are due, and start each slot once."""
 
     def __init__(
         self,
@@ -73,18 +72,22 @@ class RoutineEngine:
         anywhere: bool = False,
         workspace: Path = Path(),
         directory_watcher: DirectoryWatcher | None = None,
-        afford: Afford = anything,
-        when_waits_moved: Callable[[], None] = lambda: None,
+        find_used_up_cap: CapCheck = no_cap,
+        on_waits_moved: Callable[[], None] = lambda: None,
     ) -> None:
-        """Make an engine that does nothing yet.
+        """Make an engine without routines; `load` or `start` brings them.
 
+        `submit` hands a run that was started to the run queue; `cancel` stops a run by its id.
         `event_loop`: whose timers APScheduler sleeps on; None: the loop that runs at the start.
-        `when_waits_moved` is called after the clock was set and what waits for an instant was moved
-        accordingly.
+        `zone` is the time zone of routines that name none. `machine` is the machine id and `host`
+        the host name; None: of this machine. `anywhere`: several machines share the journal.
+        `find_used_up_cap` returns the cap that leaves no room for a run of a routine.
+        `on_waits_moved` is called after the clock was set and the journal has moved the instants
+        that deliveries and approvals wait for.
         """
         self._clock, self._journal, self._submit = clock, journal, submit
-        self._when_waits_moved = when_waits_moved
-        self._ledger = Ledger(
+        self._on_waits_moved = on_waits_moved
+        self._ledger = SlotLedger(
             journal=journal,
             submit=submit,
             cancel=cancel,
@@ -93,230 +96,235 @@ class RoutineEngine:
             machine=machine_id() if machine is None else machine,
             host=platform.node() if host is None else host,
             anywhere=anywhere,
-            afford=afford,
+            find_used_up_cap=find_used_up_cap,
         )
-        self._triggers = Triggers(self._ledger, journal, clock)
-        self._pending_triggers = PendingTriggers(
+        self._triggers = EventTriggers(
             self._ledger,
-            self._triggers,
             journal,
+            clock,
             workspace,
             directory_watcher or DirectoryWatcher(),
-            look_again=self._look_again,
+            schedule_scan=self._schedule_scan,
         )
         self._event_loop = event_loop
         self._scheduler: AsyncIOScheduler | None = None
         self._faults: Mapping[str, ConfigError] = {}
-        self._slots = CoalescingQueue(
+        self._due_queue = CoalescingQueue(
             "slot claims",
-            self._ledger.settle,
+            self._ledger.process_due,
             retry=RETRY,
-            session=self._ledger.open,
-            at_once=2 * AHEAD * SLICE,
+            session=self._ledger.lock,
+            at_once=2 * MAX_BATCHES_IN_FLIGHT * BATCH_SIZE,
         )
-        self._realigning: asyncio.Task[None] | None = None
+        self._realign_task: asyncio.Task[None] | None = None
         self._clock_changes = 0
         """How often the clock was set."""
 
-    # --- life
+    # --- start, reload, stop
 
     async def load(self, loaded: Loaded) -> None:
-        """Take up definitions only: `trigger` works, nothing starts by itself."""
+        """Take the routines only: `trigger` works, nothing starts by itself."""
         self._ledger.routines, self._faults = dict(loaded.routines), dict(loaded.faults)
 
     async def start(self, loaded: Loaded) -> None:
-        """Take up the routines, settle what came while nobody was there, and ring from now on."""
+        """Take the routines, process what became due while no daemon ran, and schedule the rest."""
         ledger, self._faults = self._ledger, dict(loaded.faults)
         self._scheduler = AsyncIOScheduler(
             event_loop=self._event_loop,
             timezone=UTC,
-            jobstores={"default": SlicedJobStore()},
+            jobstores={"default": BatchedJobStore()},
             executors={"default": DebugExecutor()},
             job_defaults={"misfire_grace_time": None, "coalesce": True},
         )
         self._scheduler.start(paused=True)
-        async with ledger.open():
+        async with ledger.lock():
             ledger.up_since = self._clock.now()
-            await self._take_up(dict(loaded.routines), fresh=loaded.routines)
+            await self._set_routines(dict(loaded.routines), fresh=loaded.routines)
             await self._schedule_next_starts(ledger.schedules)
-            await ledger.settle(ledger.schedules)
-            await self._triggers.start_of_daemon()
-            await self._triggers.first_runs(ledger.routines)
-            self._journal.when_ended = self._pending_triggers.heard_end
-            await self._triggers.missed_ends(ledger.schedules)
-        self._pending_triggers.watch()
+            await ledger.process_due(ledger.schedules)
+            await self._triggers.start_on_start()
+            await self._triggers.start_first_runs(ledger.routines)
+            # From here on ends are queued; those before are found by start_after_missed_ends.
+            self._journal.when_ended = self._triggers.queue_end
+            await self._triggers.start_after_missed_ends(ledger.schedules)
+        self._triggers.watch()
         log.info("engine.started", routines=len(ledger.routines), zone=self.zone)
 
     async def reload(self, loaded: Loaded, *, zone: str | None = None) -> Changes:
-        """Go over to new definitions; a file that can no longer be read keeps what it said
-        before.
+        """Replace the routines; return what has changed.
+
+        A routine whose file has faults now keeps its old definition. `zone`: the new time zone of
+        routines that name none; None: as before.
         """
         ledger, old = self._ledger, self._ledger.routines
-        async with ledger.open():
-            # Not on the loop: to compare ten thousand takes 0.1 s.
+        async with ledger.lock():
+            # In a thread: to compare ten thousand takes 0.1 s.
             new, faults, changes = await asyncio.to_thread(compared, old, loaded)
-            moved = zone is not None and zone != self.zone
-            # What is due by the old definition is settled by it.
-            await ledger.settle(ledger.schedules if moved else [*changes.changed, *changes.removed])
-            fresh = list(new) if moved else [*changes.added, *changes.changed]
+            zone_changes = zone is not None and zone != self.zone
+            # What is due by the old definitions is processed by them.
+            await ledger.process_due(
+                ledger.schedules if zone_changes else [*changes.changed, *changes.removed]
+            )
+            fresh = list(new) if zone_changes else [*changes.added, *changes.changed]
             ledger.zone, self._faults = zone or ledger.zone, faults
-            await self._take_up(new, fresh=fresh)
+            await self._set_routines(new, fresh=fresh)
             await self._schedule_next_starts([*fresh, *changes.removed])
-            await self._triggers.first_runs([*changes.added, *changes.changed])
-            await self._triggers.missed_ends([*changes.added, *changes.changed])
-        self._pending_triggers.watch()
-        self._ring(*self._triggers.watches.keys() & set(fresh))  # what hindered them may be gone
+            await self._triggers.start_first_runs([*changes.added, *changes.changed])
+            await self._triggers.start_after_missed_ends([*changes.added, *changes.changed])
+        self._triggers.watch()
+        # What kept a routine from starting for its files may be gone.
+        self._queue_due(*self._triggers.watches.keys() & set(fresh))
         log.info(
             "engine.reloaded", added=changes.added, changed=changes.changed, removed=changes.removed
         )
         return changes
 
-    async def _take_up(self, routines: Mapping[str, Routine], *, fresh: Iterable[str]) -> None:
-        await self._ledger.take_up(routines, fresh=fresh, unread=self._faults)
-        self._triggers.take_up()
+    async def _set_routines(self, routines: Mapping[str, Routine], *, fresh: Iterable[str]) -> None:
+        await self._ledger.set_routines(routines, fresh=fresh, unreadable=self._faults)
+        self._triggers.read_routines()
 
     async def stop(self) -> None:
-        """Ring no more; a claim under way is finished."""
-        self._pending_triggers.close()
-        if self._realigning:
-            await asyncio.wait([self._realigning])
+        """Start nothing more; claims under way are finished."""
+        self._triggers.close()
+        if self._realign_task:
+            await asyncio.wait([self._realign_task])
         if self._scheduler and self._scheduler.running:
             self._scheduler.shutdown(wait=False)
             await asyncio.sleep(0)  # it stops in the loop's next turn
-        await self._slots.stop()
-        await self._pending_triggers.stop()
+        await self._due_queue.stop()
+        await self._triggers.stop()
 
-    # --- what others ask
+    # --- what API and app ask
 
     @property
     def started(self) -> bool:
-        """Whether it rings by itself, or only answers."""
+        """Whether routines start by themselves; False after `load`."""
         return self._scheduler is not None
 
     @property
     def zone(self) -> str:
-        """The time zone of routines that name none."""
+        """The name of the time zone of routines that name none."""
         return self._ledger.zone
 
     @property
     def routines(self) -> Mapping[str, Routine]:
+        """The routines in force, by name."""
         return self._ledger.routines
 
     @property
     def faults(self) -> Mapping[str, ConfigError]:
+        """What is wrong with routine files that cannot be used, by name."""
         return self._faults
 
     @property
     def states(self) -> Mapping[str, RoutineState]:
+        """What the journal has of each routine besides its file, by name."""
         return self._ledger.states
 
     async def fire(self, name: str) -> Run | None:
-        """Settle what is due of one routine; return its run if that started one."""
-        async with self._ledger.open():
-            runs = await self._ledger.settle([name])
+        """Process the due slots of one routine; return its run if that started one."""
+        async with self._ledger.lock():
+            runs = await self._ledger.process_due([name])
         return runs[0] if runs else None
 
     async def trigger(self, name: str, *, event: str | None = None, trigger: str = "manual") -> Run:
         """Run a routine now, whatever its hours, pause and gate say; the same event gets the same
         run.
 
-        NotFound; Refused if the routine cannot be used or a run of it is under way.
+        Raises NotFound; Refused if the routine cannot be used or a run of it is under way.
         """
-        self._known(name)
+        self._require_routine(name)
         return await self._triggers.run_now(name, event=event or new_id(), trigger=trigger)
 
     async def pause(
         self, name: str, *, until: datetime | None = None, length: timedelta | None = None
     ) -> None:
-        """Let the slots of a routine pass from now on, up to a moment, for a while, or until it is
-        resumed.
+        """Skip the slots of a routine from now on, until a moment, for a length of time, or until
+        it is resumed.
         """
-        self._known(name)
-        async with self._ledger.open():
+        self._require_routine(name)
+        async with self._ledger.lock():
             await self._ledger.pause(name, until=until, length=length)
 
     async def resume(self, name: str) -> None:
-        """Let a routine run again; what was due meanwhile stays past, and its failures are
-        forgiven.
-        """
-        self._known(name)
-        async with self._ledger.open():
+        """Let a routine start again and forget its failures; slots of the pause stay skipped."""
+        self._require_routine(name)
+        async with self._ledger.lock():
             await self._ledger.resume(name)
-        self._ring(name)
+        self._queue_due(name)
 
-    async def heed(self) -> None:
-        """Take note of what was paused or resumed through another daemon on the same database."""
+    async def refresh_states(self) -> None:
+        """Read what was paused or resumed through another daemon on the same database."""
         if not self.started:
             return
-        async with self._ledger.open():
-            again = await self._ledger.heed()
-        self._ring(*again)
+        async with self._ledger.lock():
+            resumed_names = await self._ledger.refresh_states()
+        self._queue_due(*resumed_names)
 
-    async def rehearsed(self, name: str) -> None:
-        """Let a routine run whose rehearsal was approved; what wants to run at first sight does so
-        now.
-        """
-        async with self._ledger.open():
-            await self._ledger.is_held_back(name)
+    async def recheck_rehearsal(self, name: str) -> None:
+        """Let a routine start whose rehearsal was approved, at once if it has `first_run`."""
+        async with self._ledger.lock():
+            await self._ledger.needs_rehearsal(name)
             if self.started:
-                await self._triggers.first_runs([name])
+                await self._triggers.start_first_runs([name])
         if self.started:
-            self._ring(name)
+            self._queue_due(name)
 
     @property
-    def unrehearsed(self) -> Collection[str]:
-        """The routines that are held back until a rehearsal was approved."""
-        return self._ledger.unrehearsed
+    def unrehearsed_routines(self) -> Collection[str]:
+        """The routines that do not start until a rehearsal of them was approved."""
+        return self._ledger.unrehearsed_routines
 
     async def rename(self, old: str, new: str, move: Callable[[], None]) -> None:
-        """Give a routine another name; it is taken up by the next reload.
+        """Rename a routine with its history; `move` renames its file, the next reload reads it.
 
-        NotFound; Refused; what `move` raises.
+        Raises NotFound, Refused, and what `move` raises.
         """
-        self._known(old)
-        async with self._ledger.open():
+        self._require_routine(old)
+        async with self._ledger.lock():
             await self._ledger.rename(old, new, move)
-            self._triggers.take_up()
+            self._triggers.read_routines()
             if self._scheduler:
                 self._schedule_next_start(old, self._clock.now())
-        self._pending_triggers.watch()
+        self._triggers.watch()
 
-    async def hook(self, name: str, *, event: str, body: Any) -> Run:
+    async def start_by_webhook(self, name: str, *, event: str, body: Any) -> Run:
         """Start a routine by a webhook; the same event gets the same run.
 
-        NotFound; Refused while the routine may not run: nothing is kept then, the sender is to come
-        again.
+        Raises NotFound; Refused while the routine may not run: the event is not kept then, its
+        sender has to send it again.
         """
-        async with self._ledger.open():
-            return await self._triggers.hook(name, event=event, body=body)
+        async with self._ledger.lock():
+            return await self._triggers.start_by_webhook(name, event=event, body=body)
 
     @property
-    def hooks(self) -> list[str]:
+    def webhook_routines(self) -> list[str]:
         """The routines that a webhook starts."""
         return [name for name in self._ledger.schedules if self.routines[name].trigger.webhook]
 
-    def is_content_with(self, run: Run) -> bool:
-        """Tell whether there is nothing to be done about a run's end, and take note of it then."""
-        return self._ledger.is_content_with(run)
+    def note_success(self, run: Run) -> bool:
+        """Forget the failures of a routine if `run` succeeded; return whether it did."""
+        return self._ledger.note_success(run)
 
-    async def ended(self, run: Run) -> None:
-        """Take note of a run's end."""
-        await self._ledger.ended(run)
+    async def note_end(self, run: Run) -> None:
+        """Count the failure of a routine, or forget its failures if `run` succeeded."""
+        await self._ledger.note_end(run)
 
     def next_fires(
         self, name: str, count: int = 3, *, after: datetime | None = None
     ) -> list[datetime]:
-        """Return the next slots within the routine's hours, from now on or after a moment."""
-        self._known(name)
+        """Return up to `count` next slots within the routine's hours, after a moment or from now
+        on.
+        """
+        self._require_routine(name)
         schedule, moment = self._ledger.schedules.get(name), after or self._clock.now()
-        number = self.routines[name].gate.moments
+        number_of_moments = self.routines[name].gate.moments
         fires: list[datetime] = []
         while schedule and len(fires) < count:
-            slot = (
-                next_moment(schedule, name, number, moment)
-                if number
-                else schedule.next_active(moment)
-            )
+            if number_of_moments:
+                slot = next_random_moment(schedule, name, number_of_moments, moment)
+            else:
+                slot = schedule.next_active(moment)
             if slot is None:
                 break
             fires.append(slot)
@@ -324,24 +332,19 @@ class RoutineEngine:
         return fires
 
     def schedule(self, routine: Routine) -> Schedule:
-        """Return when a routine runs, whether it is enabled or not."""
+        """Return the schedule of a routine on this machine, whether it is enabled or not."""
         return self._ledger.schedule(routine)
 
-    def words(self, routine: Routine) -> str:
+    def describe_schedule(self, routine: Routine) -> str:
         """Return in English when a routine runs."""
-        words, number = (
-            self.schedule(routine).words(routine.trigger.event_words),
-            routine.gate.moments,
-        )
-        if number:
-            words = (
-                f"at {f'{number} random moments' if number > 1 else 'a random moment'} of a day "
-                f"({words})"
-            )
-        elsewhere = self.elsewhere(routine)
-        return f"{words}; {elsewhere}" if elsewhere else words
+        text = self.schedule(routine).words(routine.trigger.event_words)
+        if number := routine.gate.moments:
+            moments = f"{number} random moments" if number > 1 else "a random moment"
+            text = f"at {moments} of a day ({text})"
+        mismatch = self.describe_host_mismatch(routine)
+        return f"{text}; {mismatch}" if mismatch else text
 
-    def elsewhere(self, routine: Routine) -> str:
+    def describe_host_mismatch(self, routine: Routine) -> str:
         """Return why a routine is not started by this host; empty if it is."""
         if self._ledger.is_started_here(routine):
             return ""
@@ -350,27 +353,27 @@ class RoutineEngine:
             f"{', '.join(routine.trigger.machines)}"
         )
 
-    def may_live_here(self, routine: Routine) -> bool:
-        """Tell whether a routine is for this host, whoever starts it."""
-        return named(routine.trigger.machines, self._ledger.host)
+    def is_for_this_host(self, routine: Routine) -> bool:
+        """Tell whether runs of a routine may be executed on this host, whoever starts them."""
+        return matches_host(routine.trigger.machines, self._ledger.host)
 
-    def _known(self, name: str) -> None:
+    def _require_routine(self, name: str) -> None:
         if name in self.routines:
             return
         if fault := self._faults.get(name):
             raise Refused(f"{name} cannot be used: {fault.faults[0]}")
         raise NotFound(f"there is no routine {name!r}; agentctl list shows those there are")
 
-    # --- ringing
+    # --- jobs
 
     async def _schedule_next_starts(self, names: Iterable[str]) -> None:
-        """Give each routine's job its next start anew."""
+        """Give each routine's job its next fire time anew."""
         assert self._scheduler  # noqa: S101  started
         self._scheduler.pause()  # else each change would wake it
         try:
-            for some in sliced(names):
+            for batch in in_batches(names):
                 now = self._clock.now()
-                for name in some:
+                for name in batch:
                     self._schedule_next_start(name, now)
                 await asyncio.sleep(0)
         finally:
@@ -378,9 +381,7 @@ class RoutineEngine:
                 self._scheduler.resume()
 
     def _schedule_next_start(self, name: str, now: datetime) -> None:
-        """Give a routine's job its next start anew; a routine that does not start by itself has no
-        job.
-        """
+        """Give a routine's job its next fire time anew; remove the job if there is none."""
         schedule = self._ledger.schedules.get(name)
         trigger = StartTrigger(name, schedule) if schedule else None
         if trigger and (start := trigger.get_next_fire_time(None, now)):
@@ -391,7 +392,7 @@ class RoutineEngine:
     def _add_job(self, name: str, trigger: BaseTrigger, start: datetime) -> None:
         if self._scheduler:
             self._scheduler.add_job(
-                self._ring,
+                self._queue_due,
                 trigger,
                 args=(name,),
                 id=name,
@@ -400,51 +401,50 @@ class RoutineEngine:
                 replace_existing=True,
             )
 
-    def _ring(self, *names: str) -> None:
+    def _queue_due(self, *names: str) -> None:
+        """Queue routines whose slots, or watched files, may be due."""
         watches = self._triggers.watches
-        self._slots.add(*(name for name in names if name not in watches))
+        self._due_queue.add(*(name for name in names if name not in watches))
         for name in watches.keys() & set(names):
-            self._pending_triggers.look(name)
+            self._triggers.scan_files(name)
 
-    def _look_again(self, name: str, at: datetime) -> None:
+    def _schedule_scan(self, name: str, at: datetime) -> None:
+        """Have the files of a routine that has no schedule of its own looked at again at `at`."""
         self._add_job(name, DateTrigger(at, timezone=UTC), at)
 
-    def clock_was_set(self) -> None:
-        """Reckon everything anew, in a task of its own: the clock was set, or the machine woke from
-        suspend.
+    def handle_clock_change(self) -> None:
+        """Compute all fire times anew, in a task: the clock was set, or the machine was suspended.
+
+        May be called again while the task runs.
         """
         if self._scheduler is None or not self._scheduler.running:
             return
         self._clock_changes += 1
-        if self._realigning is None or self._realigning.done():
-            self._realigning = asyncio.create_task(self._realign(), name="clock set")
+        if self._realign_task is None or self._realign_task.done():
+            self._realign_task = asyncio.create_task(self._realign(), name="clock set")
 
     async def _realign(self) -> None:
-        """Ask for everything anew: after a step of the clock no next start, and no floor in the
-        future, is true.
-        """
+        """Correct waits, baselines, floors and fire times, then process what is due."""
         try:
             changes = 0
-            while changes != self._clock_changes:  # it may be set once more before this is done
+            while changes != self._clock_changes:  # the clock may be set again meanwhile
                 changes = self._clock_changes
                 log.info("engine.clock_set", now=self._clock.now().isoformat())
                 try:
                     for run in (await self._journal.move_waits()).runs:
-                        if run.trigger != SUBAGENT:  # its parent takes it up
+                        if run.trigger != SUBAGENT:  # those are submitted by their parent run
                             await self._submit(run)
-                    self._when_waits_moved()
-                except (
-                    DaemonError
-                ) as error:  # no room, or no database: slots are put right all the same
+                    self._on_waits_moved()
+                except DaemonError as error:
+                    # No room, or no database. Slots are corrected all the same.
                     log.warning("clock.waits_not_moved", detail=str(error))
-                async with self._ledger.open():
+                async with self._ledger.lock():
                     await self._ledger.realign()
                     await self._schedule_next_starts(self._ledger.schedules)
-        except (
-            Exception
-        ):  # the rings below find what is due; the next one of each routine stands where it stood
+        except Exception:
+            # A background task: what is due is found below, and jobs keep their old fire times.
             log.exception("engine.realign_failed")
-        self._ring(*self._ledger.schedules)
+        self._queue_due(*self._ledger.schedules)
 
 
 # --- APScheduler
@@ -452,7 +452,7 @@ class RoutineEngine:
 
 
 class StartTrigger(BaseTrigger):  # type: ignore[misc]
-    """Ask a routine's schedule when its next run is to start."""
+    """The fire times of a job: when the next run of a routine is to start."""
 
     __slots__ = ("_routine", "_schedule")
 
@@ -462,19 +462,19 @@ class StartTrigger(BaseTrigger):  # type: ignore[misc]
     def get_next_fire_time(
         self, previous_fire_time: datetime | None, now: datetime
     ) -> datetime | None:
-        # From the later of the two, so that APScheduler does not go through every start of an
+        # After the later of the two, so that APScheduler does not go through every fire time of an
         # outage one by one.
         after = max(previous_fire_time or now, now)
         try:
             return self._schedule.next_start(after)
-        except Exception:  # raised, it would end APScheduler's loop, and with it all other routines
+        except Exception:  # it would end APScheduler's loop, and with it all other routines
             log.exception("routine.start_unknown", routine=self._routine, retry=RETRY)
             return after + timedelta(seconds=RETRY)
 
 
-class SlicedJobStore(BaseJobStore):  # type: ignore[misc]
-    """Keep jobs in memory, and hand out so many due ones at a time that the event loop is not held
-    up.
+class BatchedJobStore(BaseJobStore):  # type: ignore[misc]
+    """Keep jobs in memory, and hand out at most BATCH_SIZE due jobs at a time, so that the event
+    loop is not held up.
 
     The others stay due, so APScheduler asks for them in one of the loop's next turns.
     """
@@ -482,16 +482,16 @@ class SlicedJobStore(BaseJobStore):  # type: ignore[misc]
     def __init__(self) -> None:
         super().__init__()
         self._jobs: dict[str, tuple[float, Job]] = {}
-        """By id, each with the instant at which it is due; a paused job at infinity."""
+        """By id, each with its fire time in seconds since the epoch; infinity: paused."""
         self._order: list[tuple[float, str]] = []
-        """These instants and ids, the earliest first."""
+        """Fire times and ids, the earliest first."""
 
     def lookup_job(self, job_id: str) -> Job | None:
         return self._jobs[job_id][1] if job_id in self._jobs else None
 
     def get_due_jobs(self, now: datetime) -> list[Job]:
         count = bisect_right(self._order, now.timestamp(), key=itemgetter(0))
-        return [self._jobs[job_id][1] for _, job_id in self._order[: min(count, SLICE)]]
+        return [self._jobs[job_id][1] for _, job_id in self._order[: min(count, BATCH_SIZE)]]
 
     def get_next_run_time(self) -> datetime | None:
         return self._jobs[self._order[0][1]][1].next_run_time if self._order else None

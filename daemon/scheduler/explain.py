@@ -16,7 +16,7 @@ from daemon.definitions.schedule import Schedule, span
 from daemon.definitions.values import format_duration
 from daemon.models import WAIT_MOVED, Outcome, Reason, Run, Status
 from daemon.scheduler.skip_reasons import UNREHEARSED, moments_rule, rule_of
-from daemon.scheduler.slots import INSTANT, moments
+from daemon.scheduler.slots import INSTANT, random_moments
 from daemon.store.journal import RoutineState, SlotRow
 
 # How a run that no slot started is told, by its trigger.
@@ -34,7 +34,7 @@ MINUTE = timedelta(minutes=1)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Because:
+class SlotExplanation:
     """What became of a slot, and why."""
 
     slot: datetime | None
@@ -49,7 +49,7 @@ class Because:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Question:
+class SlotQuery:
     """All that is known when somebody asks about the moments from `first` until before `until`."""
 
     routine: Routine
@@ -83,7 +83,7 @@ class Question:
         return local.strftime(f"%a %d %b{year} %H:%M{seconds} %Z")
 
 
-def asked_about(
+def default_slot(
     schedule: Schedule, state: RoutineState, now: datetime, latest: SlotRow | None
 ) -> datetime:
     """Return the slot that is meant by somebody who names none: the last one that counted, else the
@@ -97,7 +97,7 @@ def asked_about(
     return schedule.next(now) or now
 
 
-def explain(question: Question) -> Because:
+def explain(question: SlotQuery) -> SlotExplanation:
     """Say what became of a slot, or why there is none."""
     scheduled = [row for row in question.rows if row.event is None]
     if scheduled:
@@ -115,7 +115,7 @@ def explain(question: Question) -> Because:
 # --------------------------------------------------------------------------
 
 
-def _from_row(q: Question, row: SlotRow) -> Because:
+def _from_row(q: SlotQuery, row: SlotRow) -> SlotExplanation:
     # A row of several slots tells of each; the one asked about is where the schedule has it.
     slot = row.first if row.first == row.last else max(row.first, min(row.last, _slot_in(q)))
     match row.outcome:
@@ -126,7 +126,7 @@ def _from_row(q: Question, row: SlotRow) -> Because:
         case Outcome.MISSED:
             rule, text = _missed(q, row, slot)
     run = f"; {_told(q.run, q.waits_for)}" if q.run and row.outcome is not Outcome.SKIPPED else ""
-    return Because(
+    return SlotExplanation(
         slot=slot,
         outcome=row.outcome.value,
         reason=row.reason,
@@ -136,7 +136,7 @@ def _from_row(q: Question, row: SlotRow) -> Because:
     )
 
 
-def _slot_in(q: Question) -> datetime:
+def _slot_in(q: SlotQuery) -> datetime:
     slot = q.schedule.next(q.first - INSTANT)
     return slot if slot and slot < q.until else q.first
 
@@ -162,7 +162,7 @@ def _told(run: Run, waits_for: str) -> str:
     return f"{text} ({run.detail.rstrip('.')})" if status.ended and run.detail else text
 
 
-def _started(q: Question, row: SlotRow, slot: datetime) -> tuple[str, str]:
+def _started(q: SlotQuery, row: SlotRow, slot: datetime) -> tuple[str, str]:
     rule = _trigger(q.routine) if q.schedule.prev(slot) == slot else "the schedule it had then"
     if row.outcome is Outcome.RAN:
         return rule, f"started on time for {q.at(slot)}, by {rule}"
@@ -180,7 +180,7 @@ def _started(q: Question, row: SlotRow, slot: datetime) -> tuple[str, str]:
     )
 
 
-def _catch_up(q: Question, slot: datetime) -> str:
+def _catch_up(q: SlotQuery, slot: datetime) -> str:
     """Return the rule of what may come late, as far as it is one that lets something start."""
     rule = q.schedule.catch_up
     if isinstance(rule, timedelta):
@@ -197,7 +197,7 @@ def _catch_up(q: Question, slot: datetime) -> str:
     return f'catch_up = "once" starts the latest missed slot {half}'
 
 
-def _missed(q: Question, row: SlotRow, slot: datetime) -> tuple[str, str]:
+def _missed(q: SlotQuery, row: SlotRow, slot: datetime) -> tuple[str, str]:
     stretch = ""
     if row.count > 1:
         stretch = f", as {row.count} slots in a row were ({q.at(row.first)} to {q.at(row.last)})"
@@ -220,12 +220,12 @@ def _missed(q: Question, row: SlotRow, slot: datetime) -> tuple[str, str]:
     )
 
 
-def _skipped(q: Question, row: SlotRow, slot: datetime) -> tuple[str, str]:
+def _skipped(q: SlotQuery, row: SlotRow, slot: datetime) -> tuple[str, str]:
     rule = _hindrance(q, row, slot)
     return rule, f"skipped {q.at(slot)}: {rule}"
 
 
-def _hindrance(q: Question, row: SlotRow, slot: datetime) -> str:
+def _hindrance(q: SlotQuery, row: SlotRow, slot: datetime) -> str:
     if row.reason is None:
         return "nobody wrote down why"
     rule = row.rule or rule_of(row.reason, q.routine, q.state)
@@ -250,18 +250,18 @@ def _hindrance(q: Question, row: SlotRow, slot: datetime) -> str:
     return f"its gate was closed before anything was asked: {rule or '[gate]'}"
 
 
-def _drawn(q: Question, number: int, slot: datetime) -> str:
-    found = moments(q.schedule, q.name, number, slot)
+def _drawn(q: SlotQuery, number: int, slot: datetime) -> str:
+    found = random_moments(q.schedule, q.name, number, slot)
     return " and ".join(f"{each.astimezone(q.schedule.zone):%H:%M}" for each in found) or "none"
 
 
-def _from_event(q: Question, row: SlotRow) -> Because:
+def _from_event(q: SlotQuery, row: SlotRow) -> SlotExplanation:
     trigger = q.run.trigger if q.run else ""
     by = STARTED_BY.get(trigger, f"by its trigger {trigger}" if trigger else "by an event")
     told = f"; {_told(q.run, q.waits_for)}" if q.run else ""
     schedule = q.schedule
     apart = ", not by its schedule" if schedule.cron or schedule.every or schedule.at else ""
-    return Because(
+    return SlotExplanation(
         slot=None,
         outcome=row.outcome.value,
         reason=row.reason,
@@ -275,7 +275,7 @@ def _from_event(q: Question, row: SlotRow) -> Because:
 # ----------------------------------------------------------------------
 
 
-def _never_due(q: Question) -> Because:
+def _never_due(q: SlotQuery) -> SlotExplanation:
     words = q.schedule.words(q.routine.trigger.event_words)
     before, after = q.schedule.prev(q.first), q.schedule.next(q.first)
     around = " and ".join(q.at(each) for each in (before, after) if each)
@@ -290,12 +290,14 @@ def _never_due(q: Question) -> Because:
         f"; besides, it is held back ({UNREHEARSED}); agentctl rehearse {q.name}" if q.held else ""
     )
     sentence = f"{q.name} is never due at {q.at(q.first)}: it runs {words}{near}{held}."
-    return Because(slot=None, outcome="never_due", rule=words, sentence=sentence)
+    return SlotExplanation(slot=None, outcome="never_due", rule=words, sentence=sentence)
 
 
-def _from_schedule(q: Question, slot: datetime) -> Because:
-    def because(outcome: str, rule: str, text: str, reason: Reason | None = None) -> Because:
-        return Because(
+def _from_schedule(q: SlotQuery, slot: datetime) -> SlotExplanation:
+    def because(
+        outcome: str, rule: str, text: str, reason: Reason | None = None
+    ) -> SlotExplanation:
+        return SlotExplanation(
             slot=slot, outcome=outcome, reason=reason, rule=rule, sentence=f"{q.name} {text}."
         )
 
@@ -327,7 +329,7 @@ def _from_schedule(q: Question, slot: datetime) -> Because:
     )
 
 
-def _foreseen(q: Question, slot: datetime) -> tuple[str, str]:
+def _foreseen(q: SlotQuery, slot: datetime) -> tuple[str, str]:
     """Return the rule by which a slot to come will start or be skipped, and how to say the
     latter.
     """
@@ -358,7 +360,7 @@ def _foreseen(q: Question, slot: datetime) -> tuple[str, str]:
             f", and will be skipped then: it is held back ({UNREHEARSED}); {rehearse}",
         )
     number = q.routine.gate.moments
-    if number and slot not in moments(q.schedule, q.name, number, slot):
+    if number and slot not in random_moments(q.schedule, q.name, number, slot):
         rule = f"{moments_rule(number)} (drawn for that day: {_drawn(q, number, slot)})"
         return rule, f", and speaks only if a moment is open then: {rule}"
     rule = _trigger(q.routine)

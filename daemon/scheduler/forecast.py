@@ -22,7 +22,7 @@ MOST_NAMED = 10
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Took:
+class RunUsage:
     """What one run took."""
 
     tokens: float
@@ -31,7 +31,7 @@ class Took:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Range:
+class UsageRange:
     """What is as likely to be exceeded as not, and what one time in twenty is."""
 
     p50: float
@@ -39,21 +39,21 @@ class Range:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Need:
+class ExpectedUsage:
     """Tokens, dollars and seconds."""
 
     starts: int
-    tokens: Range
-    dollars: Range
-    seconds: Range
+    tokens: UsageRange
+    dollars: UsageRange
+    seconds: UsageRange
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Forecast:
     """The coming days."""
 
-    days: Mapping[date, Need]
-    routines: Mapping[str, Need]
+    days: Mapping[date, ExpectedUsage]
+    routines: Mapping[str, ExpectedUsage]
     """Over all days."""
     unknown: tuple[str, ...]
     """Routines without a run to judge by; they are not in the sums."""
@@ -61,11 +61,13 @@ class Forecast:
     collided: int
     nights: tuple[tuple[date, timedelta, tuple[str, ...]], ...]
     """Nights in which clocks change: by how much, and what starts in them."""
-    total: Need
+    total: ExpectedUsage
 
 
 def forecast(
-    starts: Mapping[str, Sequence[datetime]], history: Mapping[str, Sequence[Took]], zone: ZoneInfo
+    starts: Mapping[str, Sequence[datetime]],
+    history: Mapping[str, Sequence[RunUsage]],
+    zone: ZoneInfo,
 ) -> Forecast:
     """Return what these starts will take."""
     by_day: dict[date, Counter[str]] = defaultdict(Counter)
@@ -89,15 +91,15 @@ def forecast(
     )
 
 
-def _need(counts: Mapping[str, int], history: Mapping[str, Sequence[Took]]) -> Need:
+def _need(counts: Mapping[str, int], history: Mapping[str, Sequence[RunUsage]]) -> ExpectedUsage:
     known = [(count, history[name]) for name, count in counts.items() if history.get(name)]
 
-    def of(what: str) -> Range:
+    def of(what: str) -> UsageRange:
         return _sum_of(
             [(count, sorted(getattr(took, what) for took in sample)) for count, sample in known]
         )
 
-    return Need(
+    return ExpectedUsage(
         starts=sum(counts.values()),
         tokens=of("tokens"),
         dollars=of("dollars"),
@@ -105,17 +107,17 @@ def _need(counts: Mapping[str, int], history: Mapping[str, Sequence[Took]]) -> N
     )
 
 
-def _sum_of(parts: Sequence[tuple[int, Sequence[float]]]) -> Range:
+def _sum_of(parts: Sequence[tuple[int, Sequence[float]]]) -> UsageRange:
     """Return the range of a sum of so many draws from each of these samples, which are sorted."""
     if len(parts) == 1 and parts[0][0] == 1:
         sample = parts[0][1]
-        return Range(p50=_quantile(sample, 0.5), p95=_quantile(sample, 0.95))
+        return UsageRange(p50=_quantile(sample, 0.5), p95=_quantile(sample, 0.95))
     mean = variance = 0.0
     for count, sample in parts:
         middle = sum(sample) / len(sample)
         mean += count * middle
         variance += count * sum((each - middle) ** 2 for each in sample) / len(sample)
-    return Range(p50=mean, p95=mean + _Z95 * sqrt(variance))
+    return UsageRange(p50=mean, p95=mean + _Z95 * sqrt(variance))
 
 
 def _quantile(sample: Sequence[float], share: float) -> float:

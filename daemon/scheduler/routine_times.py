@@ -1,4 +1,4 @@
-"""When a routine runs, and whether a host is named for it."""
+"""The schedule of a routine, and whether a host may run it."""
 
 from __future__ import annotations
 
@@ -11,16 +11,23 @@ from daemon.definitions.schedule import CatchUp, Schedule, spread_offset
 from daemon.definitions.values import parse_duration
 
 
-def named(globs: Collection[str], host: str) -> bool:
-    """Tell whether these globs name a host, by its full name or by the name before the first dot;
-    none name all.
+def matches_host(globs: Collection[str], host: str) -> bool:
+    """Tell whether any of these globs (`machines`) matches a host: its full name, or the part
+    before the first dot. No globs match every host.
     """
-    names = {host.lower(), host.lower().partition(".")[0]}
-    return not globs or any(fnmatchcase(name, glob.lower()) for glob in globs for name in names)
+    host = host.lower()
+    host_names = {host, host.partition(".")[0]}
+    return not globs or any(
+        fnmatchcase(name, glob.lower()) for glob in globs for name in host_names
+    )
 
 
 def schedule_of(routine: Routine, *, zone: str, machine: str = "") -> Schedule:
-    """Return the schedule of a routine; `zone` is the one it has if it names none."""
+    """Return the schedule of a routine.
+
+    `zone` is for routines that name no time zone; `machine` is the machine id, which `spread`
+    depends on.
+    """
     trigger = routine.trigger
     catch_up: CatchUp = "once" if trigger.catch_up == "once" else "none"
     if trigger.catch_up not in ("once", "none"):
@@ -38,6 +45,6 @@ def schedule_of(routine: Routine, *, zone: str, machine: str = "") -> Schedule:
     )
 
 
-def starts_by_itself(routine: Routine) -> bool:
+def starts_unattended(routine: Routine) -> bool:
     """Tell whether anything but a person starts a routine."""
     return routine.trigger.on_start or any(getattr(routine.trigger, kind) for kind in KINDS)

@@ -38,7 +38,7 @@ class RunQueue(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Lane:
+class ConcurrencyGroup:
     """The provider a run will ask."""
 
     name: str = ""
@@ -49,14 +49,14 @@ class Lane:
 
 
 # When it fell due, its id, its lane.
-_Waiting: TypeAlias = tuple[datetime, str, Lane]
+_Waiting: TypeAlias = tuple[datetime, str, ConcurrencyGroup]
 # Since when the routine's turn has been waited for, the run's id, the routine.
 _Head: TypeAlias = tuple[datetime, str, str]
 
 
-def one_lane(_run: Run) -> Lane:
+def single_group(_run: Run) -> ConcurrencyGroup:
     """Return the lane of everything, where providers do not matter."""
-    return Lane()
+    return ConcurrencyGroup()
 
 
 class LocalRunQueue:
@@ -72,9 +72,9 @@ class LocalRunQueue:
         *,
         max_concurrent: int,
         clock: Callable[[], datetime],
-        lane_of: Callable[[Run], Lane] = one_lane,
+        group_of: Callable[[Run], ConcurrencyGroup] = single_group,
     ) -> None:
-        self._live, self._max, self._clock, self._lane_of = live, max_concurrent, clock, lane_of
+        self._live, self._max, self._clock, self._lane_of = live, max_concurrent, clock, group_of
         self.running: dict[str, asyncio.Task[Run | None]] = {}
         self._waiting: dict[str, list[_Waiting]] = {}
         """By routine, each a heap."""
@@ -83,7 +83,7 @@ class LocalRunQueue:
         self._heads: dict[str, list[_Head]] = {}
         """By lane, each a heap of the runs that could be next; some have been overtaken by events.
         """
-        self._lanes: dict[str, Lane] = {}
+        self._lanes: dict[str, ConcurrencyGroup] = {}
         self._served: dict[str, datetime] = {}
         """When the last run of a routine was started."""
         self._lively: set[str] = set()
@@ -121,7 +121,7 @@ class LocalRunQueue:
         for run in runs:
             await self.submit(run)
 
-    def hold(self, runs: Iterable[Run]) -> None:
+    def hold_parked(self, runs: Iterable[Run]) -> None:
         """Let nothing pass these runs, which wait for a person since before this process began."""
         for run in runs:
             self._park(run.id, run.routine)
@@ -131,7 +131,7 @@ class LocalRunQueue:
         """How many runs that ask a model may live at a time."""
         return self._max
 
-    def allow(self, max_concurrent: int) -> None:
+    def set_max_concurrent(self, max_concurrent: int) -> None:
         """Let so many runs live at a time from now on; those under way go on."""
         self._max = max_concurrent
         self._next()
@@ -170,7 +170,7 @@ class LocalRunQueue:
         task = self.running.get(run_id)
         return task.cancel() if task else False
 
-    async def idle(self) -> None:
+    async def wait_until_idle(self) -> None:
         """Wait until no run is lived."""
         await self._idle.wait()
 
@@ -256,7 +256,7 @@ class LocalRunQueue:
         waiting = self._waiting.get(routine)
         return waiting is not None and routine not in self._lively and waiting[0][1] == run_id
 
-    def _has_room(self, lane: Lane) -> bool:
+    def _has_room(self, lane: ConcurrencyGroup) -> bool:
         if lane.limit is not None and self._busy[lane.name] >= lane.limit:
             return False
         beside = (
@@ -282,7 +282,9 @@ class LocalRunQueue:
             log.exception("run.crashed", run=run_id)
             return None
 
-    def _done(self, run_id: str, routine: str, lane: Lane, task: asyncio.Task[Run | None]) -> None:
+    def _done(
+        self, run_id: str, routine: str, lane: ConcurrencyGroup, task: asyncio.Task[Run | None]
+    ) -> None:
         self.running.pop(run_id, None)
         self._lively.discard(routine)
         self._busy[lane.name] -= 1
@@ -328,7 +330,7 @@ class LocalRunQueue:
             seconds = max(0.0, (self._later[0][0] - self._clock()).total_seconds())
             self._alarm = asyncio.get_running_loop().call_later(seconds, self.start_due)
 
-    def line_up_anew(self) -> None:
+    def rebuild_order(self) -> None:
         """Let runs that stood in line while the clock was ahead stand there as of now, else all new
         ones pass them.
         """
@@ -350,7 +352,7 @@ class LocalRunQueue:
         self._set_alarm()
 
 
-def _waiting(run: Run, lane: Lane) -> _Waiting:
+def _waiting(run: Run, lane: ConcurrencyGroup) -> _Waiting:
     return run.slot, run.id, lane
 
 

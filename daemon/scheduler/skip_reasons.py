@@ -1,7 +1,7 @@
-"""What keeps a slot from starting though its time has come, each with the key that decides it.
+"""Why a slot that is due does not start, with the key of the routine that decides it.
 
-Everything here is told without a tool and without a model: pause, hours, rest after failures, gate,
-overlap and budget.
+All reasons here are found without a tool and without a model: pause, active hours, backoff after
+failures, gate, overlap and budget. What of a gate needs a tool is checked by the run.
 """
 
 from __future__ import annotations
@@ -15,12 +15,13 @@ from daemon.definitions.routines.routine import Routine
 from daemon.definitions.schedule import Schedule
 from daemon.definitions.values import format_duration
 from daemon.models import Reason
-from daemon.scheduler.slots import moments
+from daemon.scheduler.slots import random_moments
 from daemon.store.journal import Journal, RoutineState
 from daemon.system.clock import midnight
 
+# The key of the journal's `meta` table that holds when a person last used agentctl.
 OPERATOR_SEEN = "operator_seen"
-# The key that holds a routine back which nobody has seen at work yet.
+# The rule by which a routine is skipped until a person has approved a rehearsal of it.
 UNREHEARSED = "rehearse_first = true, and no rehearsal of it as it is now was approved"
 
 
@@ -30,11 +31,13 @@ class SkipReason:
 
     reason: Reason
     rule: str | None = None
-    """The key that decided, with its value."""
+    """The key of the routine that decided it, with its value."""
 
 
 def rule_of(reason: Reason, routine: Routine, state: RoutineState) -> str | None:
-    """Return the key that decides where the reason alone tells which one it is."""
+    """Return the key behind a reason, with its value; None for a reason that several keys can
+    have, such as GATE.
+    """
     trigger, run = routine.trigger, routine.run
     match reason:
         case Reason.OVERLAP:
@@ -46,38 +49,37 @@ def rule_of(reason: Reason, routine: Routine, state: RoutineState) -> str | None
         case Reason.PAUSED:
             return state.paused_why
         case Reason.NOT_BEFORE:
-            first, most = format_duration(run.retry.backoff), format_duration(run.retry.max)
-            return f'backoff = "{first}", doubling up to max = "{most}"'
+            first, longest = format_duration(run.retry.backoff), format_duration(run.retry.max)
+            return f'backoff = "{first}", doubling up to max = "{longest}"'
     return None
 
 
 def moments_rule(number: int) -> str:
-    """Return the key by which a slot waits for one of so many moments of its day, with its
-    value.
-    """
+    """Return the rule of a gate that is open at `number` random moments a day."""
     return f"moments = {number}"
 
 
-Afford: TypeAlias = Callable[[Routine], Awaitable[str | None]]
-"""Asks which cap on money leaves no room for a run of a routine; None if there is room."""
+CapCheck: TypeAlias = Callable[[Routine], Awaitable[str | None]]
+"""Return the cap on money or tokens that leaves no room for a run of a routine; None if none."""
 
 
-async def anything(_routine: Routine) -> str | None:
-    """Cap nothing."""
+async def no_cap(_routine: Routine) -> str | None:
+    """Return None: where no caps are configured, none is ever used up."""
     return None
 
 
-class Gates:
-    """What of `[gate]` needs only the clock and the journal."""
+class GateChecks:
+    """The conditions of `[gate]` that need only the clock and the journal."""
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
 
-    async def closed_by(
+    async def find_closed_key(
         self, routine: Routine, schedule: Schedule, state: RoutineState, now: datetime
     ) -> str | None:
-        """Return the key that keeps the gate closed; None if it is open, as far as can be told by
-        now.
+        """Return the key that keeps the gate closed, with its value; None if none does.
+
+        A gate that is open here may still be closed by its command or by `changed`.
         """
         gate = routine.gate
         if gate.moments is not None and not await self._moment_has_come(
@@ -85,9 +87,12 @@ class Gates:
         ):
             return moments_rule(gate.moments)
         if gate.idle is not None:
-            seen = await self._journal.recall(OPERATOR_SEEN)
-            # Seen in the future: the clock was wrong, then or now.
-            if seen and timedelta(0) <= now - datetime.fromisoformat(seen) < gate.idle:
+            operator_seen = await self._journal.recall(OPERATOR_SEEN)
+            # A moment in the future was written while the clock was wrong.
+            if (
+                operator_seen
+                and timedelta(0) <= now - datetime.fromisoformat(operator_seen) < gate.idle
+            ):
                 return f'idle = "{format_duration(gate.idle)}"'
         if gate.max_per_day is not None:
             begin = midnight(now, schedule.zone).astimezone(UTC)
@@ -98,11 +103,15 @@ class Gates:
     async def _moment_has_come(
         self, routine: Routine, schedule: Schedule, state: RoutineState, now: datetime
     ) -> bool:
-        """Tell whether one of the routine's moments has come that no report has used up."""
+        """Tell whether a random moment of the routine has come that no report was made for yet."""
         number = routine.gate.moments or 0
-        passed = [each for each in moments(schedule, routine.name, number, now) if each <= now]
-        # Only the last one is open: who was away or busy for hours is not greeted twice in a row
-        # for that.
-        if not passed or passed[-1] <= state.baseline:
+        past_moments = [
+            moment
+            for moment in random_moments(schedule, routine.name, number, now)
+            if moment <= now
+        ]
+        # Only the last moment is open: after hours of downtime the routine speaks once, not once
+        # for each moment that it missed.
+        if not past_moments or past_moments[-1] <= state.baseline:
             return False
-        return await self._journal.heard_since(routine.name, passed[-1]) == 0
+        return await self._journal.heard_since(routine.name, past_moments[-1]) == 0

@@ -1,8 +1,8 @@
-"""The routines as the ledger of slots knows them: what is settled, and what becomes of the rest.
+"""The slot ledger: accounts for each slot exactly once, and starts the runs.
 
-Identity is the slot. Whoever finds a slot above a routine's floor claims it in SQLite before
-anybody runs it, and only one claim can succeed; so everything here may be asked again at any
-moment, after any crash.
+A slot is identified by routine and instant. A slot above its routine's floor is claimed in the
+journal before its run starts, and only one claim can succeed. So everything here may be called
+again at any moment, after any crash, without starting a slot twice.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from collections.abc import (
     Sequence,
 )
 from contextlib import asynccontextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
 from itertools import islice
-from typing import Any, TypeAlias
+from typing import Any
 
 import structlog
 
@@ -32,42 +32,62 @@ from daemon.errors import NotFound, Refused
 from daemon.models import Outcome, Reason, Run, Status
 from daemon.runs.rehearsal.approved import approved
 from daemon.scheduler.backoff import FailureBackoff
-from daemon.scheduler.routine_times import named, schedule_of, starts_by_itself
-from daemon.scheduler.skip_reasons import UNREHEARSED, Afford, Gates, SkipReason, anything, rule_of
+from daemon.scheduler.routine_times import matches_host, schedule_of, starts_unattended
+from daemon.scheduler.skip_reasons import (
+    UNREHEARSED,
+    CapCheck,
+    GateChecks,
+    SkipReason,
+    no_cap,
+    rule_of,
+)
 from daemon.scheduler.slots import (
     SkippedSlots,
     SlotDecision,
-    apart,
-    between,
-    settle,
+    classify_slots,
+    late_start_delay,
+    remaining_slots,
     skipped,
-    still_told,
+    slots_between,
 )
 from daemon.store.journal import Claim, Journal, Portion, RoutineState, SlotRow
 from daemon.system.clock import Clock
 
 log = structlog.get_logger()
 
-# So many at a time: 10,000 at once would stall the loop.
-SLICE = 250
-# So many slices may be on their way to the disk: they share a commit, and the loop is not a second
-# ahead of it.
-AHEAD = 8
-# A schedule key that no routine has: who comes back from it gets a new baseline.
+# Routines that are processed before the event loop has its turn: 10,000 at once would stall it.
+BATCH_SIZE = 250
+# Batches that may be on their way to the disk at a time: they share a commit, and decisions are
+# never more than about a second ahead of what is written.
+MAX_BATCHES_IN_FLIGHT = 8
+# A schedule key that no routine has: the next real key starts a new baseline.
 FORGOTTEN = ""
+# How many unended runs of a routine another run may join, by its `overlap`; None: any number.
+MAX_OTHER_RUNS: Mapping[str, int | None] = {"skip": 0, "queue_one": 1, "cancel_previous": None}
 
 
-def sliced(names: Iterable[str]) -> Iterator[list[str]]:
-    """Return names in portions that the event loop can bear."""
-    rest = iter(list(names))
-    while some := list(islice(rest, SLICE)):
-        yield some
+def in_batches(names: Iterable[str]) -> Iterator[list[str]]:
+    """Yield names in lists of at most BATCH_SIZE."""
+    iterator = iter(list(names))
+    while batch := list(islice(iterator, BATCH_SIZE)):
+        yield batch
 
 
-class Ledger:
-    """Settles slots and starts runs.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BatchDecision:
+    """What was decided about the due slots of a batch of routines, before it is written."""
 
-    Everything but looking needs `open()`, or `beside()` for a single run.
+    skipped: list[tuple[str, SkippedSlots]]
+    """With the name of their routine."""
+    claims: list[Claim]
+    floors: dict[str, datetime]
+    """The new floor of each routine that was due."""
+
+
+class SlotLedger:
+    """Account for the slots of all routines, and start runs.
+
+    Whatever writes needs `lock()` held; a start of a single run may hold `lock_shared()` instead.
     """
 
     def __init__(
@@ -81,184 +101,207 @@ class Ledger:
         machine: str,
         host: str,
         anywhere: bool = False,
-        afford: Afford = anything,
+        find_used_up_cap: CapCheck = no_cap,
     ) -> None:
-        """Make a ledger of no routines yet.
+        """Make a ledger without routines.
 
-        `zone` is that of routines that name none; `machine` tells this machine from others, `host`
-        is its name. `anywhere`: what is started here may live on any machine of several.
+        `submit` hands a run that was started to the run queue; `cancel` stops a run by its id.
+        `zone` is the time zone of routines that name none, `machine` the machine id, `host` the
+        host name. `anywhere`: several machines share the journal, so runs started here may be
+        executed on any of them and `machines` of a routine does not limit where it is started.
         """
-        self._journal, self._submit, self._cancel, self.afford = journal, submit, cancel, afford
+        self._journal, self._submit, self._cancel = journal, submit, cancel
+        self.find_used_up_cap = find_used_up_cap
         self._clock = clock
         self.zone, self._machine, self.host, self._anywhere = zone, machine, host, anywhere
         self.up_since = clock.now()
         self.routines: Mapping[str, Routine] = {}
         self.schedules: dict[str, Schedule] = {}
-        """Of the routines that start by themselves."""
+        """Of the enabled routines that this host starts unattended."""
         self.states: Mapping[str, RoutineState] = {}
-        self._keys: dict[str, str] = {}
-        self._unread: frozenset[str] = frozenset()
+        self._schedule_keys: dict[str, str] = {}
+        self._unreadable: frozenset[str] = frozenset()
         self._floors: dict[str, datetime] = {}
         self._definitions: dict[str, str] = {}
-        self._lock, self._door = asyncio.Lock(), asyncio.Lock()
-        self._beside = 0
-        """How many share the lock."""
-        self._occupied: dict[str, tuple[str, ...]] | None = None
-        """The runs under way, by routine, as they were seen since the ledger was opened."""
-        self._patience, self._gates = FailureBackoff(journal), Gates(journal)
-        self.unrehearsed: set[str] = set()
-        """Routines that are held back until a rehearsal was approved."""
-        self._late = 0
-        """Runs that come late and were started since the ledger was opened."""
-        self._seen = self.up_since
-        """The latest moment that the clock has shown since it was last put back."""
+        self._lock = asyncio.Lock()
+        self._sharing_lock = asyncio.Lock()
+        """Held while somebody joins the holders of `lock_shared()`."""
+        self._sharers = 0
+        """Holders of `lock_shared()`."""
+        self._active_runs: dict[str, tuple[str, ...]] | None = None
+        """Ids of the unended runs, by routine; None: not read since the lock was taken."""
+        self._failure_backoff, self._gate_checks = FailureBackoff(journal), GateChecks(journal)
+        self.unrehearsed_routines: set[str] = set()
+        """Routines that do not start until a rehearsal of them was approved."""
+        self._late_starts = 0
+        """Runs that start late and were claimed since the lock was taken."""
+        self._latest_time = self.up_since
+        """The latest time that the clock has shown since it was last put back."""
 
     @asynccontextmanager
-    async def open(self) -> AsyncIterator[None]:
-        """Let nobody else claim meanwhile, so that overlap is judged by what is really there."""
+    async def lock(self) -> AsyncIterator[None]:
+        """Exclude all other claims meanwhile, so that overlap is judged by what is really there."""
         async with self._lock:
             try:
                 yield
             finally:
-                self._occupied, self._late = None, 0
+                self._active_runs, self._late_starts = None, 0
 
     @asynccontextmanager
-    async def beside(self) -> AsyncIterator[None]:
-        """Let nobody settle slots meanwhile, but others who start single runs: their claims then
-        share a commit.
+    async def lock_shared(self) -> AsyncIterator[None]:
+        """Exclude holders of `lock()` meanwhile, but not other holders of `lock_shared()`: their
+        claims share a commit.
         """
-        async with self._door:
-            if not self._beside:
+        async with self._sharing_lock:
+            if not self._sharers:
                 await self._lock.acquire()
-            self._beside += 1
+            self._sharers += 1
         try:
             yield
         finally:
-            self._beside -= 1
-            if not self._beside:
+            self._sharers -= 1
+            if not self._sharers:
                 self._lock.release()
 
     # --- definitions, baselines and floors
 
-    async def take_up(
-        self, routines: Mapping[str, Routine], *, fresh: Iterable[str], unread: Iterable[str]
+    async def set_routines(
+        self, routines: Mapping[str, Routine], *, fresh: Iterable[str], unreadable: Iterable[str]
     ) -> None:
-        """Go over to these routines, of which `fresh` are new or changed.
+        """Replace the routines; `fresh` names those that are new or changed.
 
-        `unread` are those whose files say nothing at present, and which are not forgotten for that.
+        `unreadable` names those whose files have faults: their state is kept all the same.
         """
-        read = {name: routines[name] for name in fresh}
-        keys, schedules, definitions = await asyncio.to_thread(
-            self._read, read
-        )  # half a second for 10,000
-        keys = {name: keys.get(name) or self._keys[name] for name in routines}
-        self._unread = frozenset(unread)
-        self.states = await self._set_baselines(keys)
-        await self._take_back(routines)
-        self._keys, self.routines = keys, routines
-        kept = routines.keys() - read.keys()
-        for known in (self._floors, self._definitions, self.schedules):
-            for name in known.keys() - kept:
-                del known[name]
+        fresh_routines = {name: routines[name] for name in fresh}
+        # In a thread: it takes half a second for 10,000 routines.
+        schedule_keys, schedules, definitions = await asyncio.to_thread(
+            self._derive, fresh_routines
+        )
+        schedule_keys = {
+            name: schedule_keys.get(name) or self._schedule_keys[name] for name in routines
+        }
+        self._unreadable = frozenset(unreadable)
+        self.states = await self._set_baselines(schedule_keys)
+        await self._drop_future_records(routines)
+        self._schedule_keys, self.routines = schedule_keys, routines
+        unchanged = routines.keys() - fresh_routines.keys()
+        for by_name in (self._floors, self._definitions, self.schedules):
+            for name in by_name.keys() - unchanged:
+                del by_name[name]
         self.schedules.update(schedules)
         self._definitions.update(definitions)
-        self.unrehearsed -= read.keys() | (self.unrehearsed - routines.keys())
-        for name in [name for name, routine in read.items() if routine.run.rehearse_first]:
-            await self.is_held_back(name)
+        self.unrehearsed_routines &= unchanged
+        for name, routine in fresh_routines.items():
+            if routine.run.rehearse_first:
+                await self.needs_rehearsal(name)
         await self.read_floors(schedules)
-        await self._read_failures(read)
+        await self._read_failures(fresh_routines)
 
-    async def is_held_back(self, name: str) -> bool:
-        """Tell whether a routine has to be rehearsed, and approved of, before it may run."""
+    async def needs_rehearsal(self, name: str) -> bool:
+        """Tell whether a rehearsal of a routine must be approved before it may run."""
         routine = self.routines[name]
         if not routine.run.rehearse_first or await approved(self._journal, routine):
-            self.unrehearsed.discard(name)
+            self.unrehearsed_routines.discard(name)
             return False
-        self.unrehearsed.add(name)
+        self.unrehearsed_routines.add(name)
         return True
 
-    def _read(
+    def _derive(
         self, routines: Mapping[str, Routine]
     ) -> tuple[dict[str, str], dict[str, Schedule], dict[str, str]]:
-        keys: dict[str, str] = {}
+        """Return the schedule keys, schedules and definitions as JSON text, each by routine."""
+        schedule_keys: dict[str, str] = {}
         schedules: dict[str, Schedule] = {}
         for name, routine in routines.items():
-            keys[name] = f"{routine.schedule_key} {routine.trigger.timezone or self.zone}"
-            if routine.enabled and starts_by_itself(routine) and self.is_started_here(routine):
+            zone = routine.trigger.timezone or self.zone
+            schedule_keys[name] = f"{routine.schedule_key} {zone}"
+            if routine.enabled and starts_unattended(routine) and self.is_started_here(routine):
                 schedules[name] = self.schedule(routine)
-        return keys, schedules, {name: routine.dump() for name, routine in routines.items()}
+        definitions = {name: routine.dump() for name, routine in routines.items()}
+        return schedule_keys, schedules, definitions
 
     def schedule(self, routine: Routine) -> Schedule:
-        """Return when a routine runs on this machine, whether it is enabled or not."""
+        """Return the schedule of a routine on this machine, whether it is enabled or not."""
         return schedule_of(routine, zone=self.zone, machine=self._machine)
 
     def is_started_here(self, routine: Routine) -> bool:
-        """Tell whether a routine is started by this host."""
-        return self._anywhere or named(routine.trigger.machines, self.host)
+        """Tell whether this host starts a routine."""
+        return self._anywhere or matches_host(routine.trigger.machines, self.host)
 
-    def wants_first_run(self, name: str) -> bool:
-        """Tell whether a routine is to run as soon as it is seen for the first time."""
+    def is_due_for_first_run(self, name: str) -> bool:
+        """Tell whether a routine is to run as soon as it is read for the first time."""
         routine = self.routines[name]
-        held = (
-            self.states[name].paused_why is not None
-        )  # it never ran: only a restore can have done that
-        held = held or name in self.unrehearsed
-        return routine.first_run and routine.enabled and self.is_started_here(routine) and not held
+        if not (routine.first_run and routine.enabled and self.is_started_here(routine)):
+            return False
+        if name in self.unrehearsed_routines:
+            return False
+        # A routine that never ran has failed at nothing: only a restored backup paused it.
+        return self.states[name].paused_why is None
 
-    async def _set_baselines(self, keys: Mapping[str, str]) -> dict[str, RoutineState]:
+    async def _set_baselines(self, schedule_keys: Mapping[str, str]) -> dict[str, RoutineState]:
         """Start a new baseline where trigger, zone or enabling changed, and where the old one
         cannot be true.
         """
-        states = await self._journal.set_baselines(keys)
+        states = await self._journal.set_baselines(schedule_keys)
         now = self._clock.now()
-        # Of the future is what was written while the clock was wrong; it would mute the routine
-        # until then.
-        untrue = [name for name in keys if states[name].baseline > now]
-        gone = states.keys() - keys.keys() - self._unread
-        gone = {name for name in gone if states[name].schedule_key != FORGOTTEN}
-        if untrue or gone:
-            await self._journal.set_baselines(dict.fromkeys([*untrue, *gone], FORGOTTEN))
-            states = await self._journal.set_baselines(keys)
-        return {name: states[name] for name in keys}
+        # A baseline in the future was written while the clock was wrong; it would keep the routine
+        # from starting until then.
+        untrue = [name for name in schedule_keys if states[name].baseline > now]
+        removed = [
+            name
+            for name in states.keys() - schedule_keys.keys() - self._unreadable
+            if states[name].schedule_key != FORGOTTEN
+        ]
+        if untrue or removed:
+            await self._journal.set_baselines(dict.fromkeys([*untrue, *removed], FORGOTTEN))
+            states = await self._journal.set_baselines(schedule_keys)
+        return {name: states[name] for name in schedule_keys}
 
     async def realign(self) -> None:
-        """Trust no baseline, no floor and no account of the future: the clock was set."""
+        """Correct baselines, floors and records that lie in the future: the clock was set."""
         self.up_since = min(self.up_since, self._clock.now())
-        self.states = await self._set_baselines(self._keys)
-        await self._take_back(self.routines)
+        self.states = await self._set_baselines(self._schedule_keys)
+        await self._drop_future_records(self.routines)
         await self.read_floors(self.schedules)
 
-    async def _take_back(self, routines: Mapping[str, Routine]) -> None:
-        """Leave nothing told of slots that are still to come by the clock as it now is."""
-        now = self._seen = self._clock.now()
+    async def _drop_future_records(self, routines: Mapping[str, Routine]) -> None:
+        """Drop the records of skipped slots that are still to come by the clock as it now is."""
+        now = self._latest_time = self._clock.now()
 
-        def kept(row: SlotRow, baseline: datetime) -> Portion | None:
-            told = Portion(first=row.first, last=row.last, count=row.count)
-            routine = routines.get(row.routine)  # turned off, it has slots of the past all the same
+        def past_part(row: SlotRow, baseline: datetime) -> Portion | None:
+            recorded = Portion(first=row.first, last=row.last, count=row.count)
+            # A routine that is disabled by now still has slots of the past.
+            routine = routines.get(row.routine)
             schedule = self.schedule(routine) if routine else None
-            return still_told(schedule, told, now=now, baseline=baseline)
+            return remaining_slots(schedule, recorded, now=now, baseline=baseline)
 
-        await self._journal.take_back(kept)
+        await self._journal.take_back(past_part)
 
     async def read_floors(self, names: Iterable[str]) -> None:
-        """Ask the ledger up to where these routines are settled."""
+        """Read from the journal up to where the slots of these routines are accounted for."""
         now = self._clock.now()
-        for some in sliced(names):
-            due = {name: self.schedules[name].due(now) for name in some}
-            self._floors.update({name: self.states[name].baseline for name in some})
-            asked = [name for name, slot in due.items() if slot and slot > self._floors[name]]
-            settled = await asyncio.gather(*map(self._journal.accounted_until, asked))
-            for name, until in zip(asked, settled, strict=True):
-                if until and until > self._floors[name]:
-                    self._floors[name] = until
+        for batch in in_batches(names):
+            for name in batch:
+                self._floors[name] = self.states[name].baseline
+            # Only of routines with a slot since their baseline can the journal know any.
+            due_names = [
+                name
+                for name in batch
+                if (slot := self.schedules[name].due(now)) and slot > self._floors[name]
+            ]
+            latest_slots = await asyncio.gather(*map(self._journal.accounted_until, due_names))
+            for name, slot in zip(due_names, latest_slots, strict=True):
+                if slot and slot > self._floors[name]:
+                    self._floors[name] = slot
             await asyncio.sleep(0)
 
     async def rename(self, old: str, new: str, move: Callable[[], None]) -> None:
-        """Give a routine another name with its history; `move` renames its file.
+        """Rename a routine with its history; `move` renames its file.
 
-        Refused while a run is under way.
+        Raises Refused while a run of it is under way, and what `move` raises, after the history has
+        its old name again.
         """
-        await self.settle([old])
+        await self.process_due([old])
         if active := await self._journal.active(old):
             raise Refused(f"a run of {old} is {active[0].status} (run {active[0].id}); wait for it")
         await self._journal.rename(old, new)
@@ -267,12 +310,11 @@ class Ledger:
         except BaseException:
             await self._journal.rename(new, old)
             raise
-        # Nothing is due under the old name any more; the new one is taken up when the files are
-        # read again.
+        # Nothing is due under the old name any more. The new name comes in with the next reload.
         self.routines = {name: routine for name, routine in self.routines.items() if name != old}
         self.states = {name: state for name, state in self.states.items() if name != old}
-        for known in (self.schedules, self._keys, self._floors, self._definitions):
-            known.pop(old, None)
+        for by_name in (self.schedules, self._schedule_keys, self._floors, self._definitions):
+            by_name.pop(old, None)
 
     async def pause(
         self,
@@ -282,10 +324,12 @@ class Ledger:
         length: timedelta | None = None,
         why: str | None = None,
     ) -> None:
-        """Pause a routine until a moment, or for a while, after what is due has been settled as
-        things stood.
+        """Pause a routine until a moment, or for a length of time, or until it is resumed.
+
+        Slots that are due already are processed first. `why` is set where not a person but the
+        ledger pauses.
         """
-        await self.settle([name])
+        await self.process_due([name])
         if length is None:
             await self._journal.pause(name, until=until, why=why)
         else:
@@ -294,42 +338,44 @@ class Ledger:
         await self._read_states()
 
     async def resume(self, name: str) -> None:
-        """Let a routine go on from now, its failures forgiven."""
-        await self.settle([name])
+        """Let a routine start again from now on, and forget its failures."""
+        await self.process_due([name])
         await self._resume(name, self._clock.now())
 
     async def _resume(self, name: str, since: datetime) -> None:
         schedule = self.schedules.get(name)
         slot = schedule.prev(since) if schedule and self.states[name].paused else None
         if schedule and slot and slot > self._floors[name]:
-            # among them those that `spread` would start after the pause: they lie before the new
-            # baseline
+            # Among them are slots that `spread` would start after the pause: the new baseline comes
+            # after them, so they are recorded now.
             first = schedule.next(self._floors[name])
-            await self._account([(name, skipped(slot, Reason.PAUSED, since=first))])
+            await self._record_skipped([(name, skipped(slot, Reason.PAUSED, since=first))])
         await self._journal.resume(name, since=since)
         await self._read_states()
-        self._patience.forget(name)
+        self._failure_backoff.forget(name)
         if name in self._floors:
             self._floors[name] = max(self._floors[name], self.states[name].baseline)
 
-    async def heed(self) -> list[str]:
-        """Read what another daemon on the database may have changed; return what goes on that was
-        paused.
+    async def refresh_states(self) -> list[str]:
+        """Read what another daemon on the same database may have changed; return the routines that
+        were paused and are not any more.
         """
-        before = self.states
+        old_states = self.states
         await self._read_states()
         for name in self.states.keys() & self._floors.keys():
             self._floors[name] = max(self._floors[name], self.states[name].baseline)
         return [
-            name for name, state in self.states.items() if before[name].paused and not state.paused
+            name
+            for name, state in self.states.items()
+            if old_states[name].paused and not state.paused
         ]
 
     async def _read_states(self) -> None:
         states = await self._journal.routine_states()
-        self.states = {name: states[name] for name in self._keys}
+        self.states = {name: states[name] for name in self._schedule_keys}
 
     async def _end_pauses(self, names: Iterable[str], now: datetime) -> None:
-        """Resume what was paused until a moment that has come, as of that moment."""
+        """Resume those of these routines whose pause has ended, as of the end of the pause."""
         for name in names:
             state = self.states[name]
             if state.paused and state.paused_until and not state.pausing(now):
@@ -340,203 +386,207 @@ class Ledger:
 
     # --- routines that keep failing
 
-    async def ended(self, run: Run) -> None:
-        """Take note of how a run ended: a routine that keeps failing rests longer and longer, then
-        it is paused.
+    async def note_end(self, run: Run) -> None:
+        """Count a failed run: its routine backs off for longer and longer, and is paused at last.
 
-        It opens the ledger where it has to look into it: a hundred that end well do not wait for
-        each other.
+        Takes the lock itself, and only for a failure: runs that end well do not wait for each
+        other.
         """
-        if self.is_content_with(run):
+        if self.note_success(run):
             return
-        async with self.open():
+        async with self.lock():
             if run.routine in self.states:
                 await self._read_failures([run.routine])
 
-    def is_content_with(self, run: Run) -> bool:
-        """Tell whether a run ended well; its routine's failures are forgotten then."""
+    def note_success(self, run: Run) -> bool:
+        """Forget the failures of a routine if `run` succeeded; return whether it did."""
         if run.status is Status.SUCCEEDED:
-            self._patience.forget(run.routine)
+            self._failure_backoff.forget(run.routine)
         return run.status is Status.SUCCEEDED
 
     async def _read_failures(self, names: Iterable[str]) -> None:
-        await self._patience.read(names, self.states)
+        """Read the failures in a row of these routines, and pause those that failed too often."""
+        await self._failure_backoff.read(names, self.states)
         for name in names:
-            if not self.states[name].paused and (
-                why := self._patience.lost_with(self.routines[name])
-            ):
+            if self.states[name].paused:
+                continue
+            if why := self._failure_backoff.pause_reason(self.routines[name]):
                 await self.pause(name, why=why)
                 log.warning("routine.paused", routine=name, why=why, hint=f"agentctl resume {name}")
 
-    def rests_until(self, name: str, now: datetime) -> datetime | None:
-        """Return until when a routine is not to be started that has failed of late."""
-        return self._patience.rests_until(self.routines[name], now)
+    def backoff_until(self, name: str, now: datetime) -> datetime | None:
+        """Return until when a routine is not started because its last runs failed."""
+        return self._failure_backoff.backoff_until(self.routines[name], now)
 
-    # --- settling slots
+    # --- due slots
 
-    async def settle(self, names: Iterable[str]) -> list[Run]:
-        """Decide about everything due of these routines, write it down, and hand on the runs."""
-        first, *rest = [*sliced(names)] or [[]]
-        if not rest:
-            return await self._write(await self._decide(first))
+    async def process_due(self, names: Iterable[str]) -> list[Run]:
+        """Account for every due slot of these routines, and start the runs; return the runs.
+
+        The next batches are decided about while earlier ones are being written.
+        """
+        first_batch, *other_batches = [*in_batches(names)] or [[]]
+        if not other_batches:
+            return await self._write(await self._decide(first_batch))
         runs: list[Run] = []
-        writing: list[asyncio.Task[list[Run]]] = []
+        writes: list[asyncio.Task[list[Run]]] = []
         try:
-            for some in (
-                first,
-                *rest,
-            ):  # the next ones are decided about while these are written down
-                writing.append(asyncio.create_task(self._write(await self._decide(some))))
+            for batch in (first_batch, *other_batches):
+                writes.append(asyncio.create_task(self._write(await self._decide(batch))))
                 await asyncio.sleep(0)
-                if len(writing) == AHEAD:
-                    runs += await writing.pop(0)
+                if len(writes) == MAX_BATCHES_IN_FLIGHT:
+                    runs += await writes.pop(0)
         finally:
-            await asyncio.gather(*writing, return_exceptions=True)
-        return [*runs, *(run for task in writing for run in task.result())]
+            await asyncio.gather(*writes, return_exceptions=True)
+        return [*runs, *(run for write in writes for run in write.result())]
 
-    async def _decide(self, names: Sequence[str]) -> _Decided:
-        if self._clock.now() < self._seen:  # put back, and nobody has told us yet
+    async def _decide(self, names: Sequence[str]) -> BatchDecision:
+        if self._clock.now() < self._latest_time:  # put back, and nobody has called realign() yet
             await self.realign()
-        now = self._seen = self._clock.now()
-        stretches: list[tuple[str, SkippedSlots]] = []
-        claims: list[Claim] = []
-        floors: dict[str, datetime] = {}
+        now = self._latest_time = self._clock.now()
         await self._end_pauses(names, now)
-        await self._look(names)
-        known: _Known = {}
+        await self._read_active_runs(names)
+        batch = BatchDecision(skipped=[], claims=[], floors={})
+        # Routines that share schedule, floor and pause share the decision: of 10,000 hourly
+        # routines it is made once.
+        shared_decisions: dict[tuple[int, datetime, bool], SlotDecision | None] = {}
         for name in names:
-            settled = self._settled(name, now, known)
-            if settled is None:
+            schedule = self.schedules.get(name)
+            if schedule is None:
                 continue
-            floors[name] = settled.slot
-            stretches += [(name, stretch) for stretch in settled.stretches]
-            if settled.start is None:
+            floor, paused = self._floors[name], self.states[name].pausing(now)
+            key = (id(schedule), floor, paused)
+            if key not in shared_decisions:
+                shared_decisions[key] = classify_slots(
+                    schedule, floor=floor, now=now, up_since=self.up_since, paused=paused
+                )
+            decision = shared_decisions[key]
+            if decision is None:
                 continue
-            if found := await self._hindrance(name, now):
-                stretches.append((name, skipped(settled.slot, found.reason, rule=found.rule)))
+            batch.floors[name] = decision.slot
+            batch.skipped.extend((name, slots) for slots in decision.skipped)
+            if decision.start is None:
+                continue
+            if skip := await self._skip_reason(name, now):
+                slots = skipped(decision.slot, skip.reason, rule=skip.rule)
+                batch.skipped.append((name, slots))
             else:
-                claims.append(self._claim_of(name, settled, settled.start))
-        return stretches, claims, floors
+                batch.claims.append(self._claim_due_slot(name, decision, decision.start))
+        return batch
 
-    async def _write(self, decided: _Decided) -> list[Run]:
-        stretches, claims, floors = decided
-        await self._account(stretches)
-        runs = await self.start(claims)
-        self._floors.update(floors)
+    async def _write(self, batch: BatchDecision) -> list[Run]:
+        await self._record_skipped(batch.skipped)
+        runs = await self.start(batch.claims)
+        self._floors.update(batch.floors)
         return runs
 
-    def _settled(self, name: str, now: datetime, known: _Known) -> SlotDecision | None:
-        schedule = self.schedules.get(name)
-        if schedule is None:
-            return None
-        floor, paused = self._floors[name], self.states[name].pausing(now)
-        like = id(schedule), floor, paused
-        if like not in known:
-            known[like] = settle(
-                schedule, floor=floor, now=now, up_since=self.up_since, paused=paused
-            )
-        return known[like]
-
-    async def _account(self, stretches: Sequence[tuple[str, SkippedSlots]]) -> None:
-        if not stretches:
+    async def _record_skipped(self, entries: Sequence[tuple[str, SkippedSlots]]) -> None:
+        """Write slots that are not started, each with the name of its routine, and log the new
+        ones.
+        """
+        if not entries:
             return
-        # Years of slots are counted day by day: not on the loop.
-        counts = await asyncio.to_thread(
-            lambda: [self._count(name, stretch) for name, stretch in stretches]
-        )
-        written = [
+
+        def counts_of_slots() -> list[int]:
+            return [
+                1 + self.schedules[name].count(slots.first, slots.last) for name, slots in entries
+            ]
+
+        # In a thread: years of slots are counted day by day.
+        counts = await asyncio.to_thread(counts_of_slots)
+        writes = [
             self._journal.account(
                 name,
-                first=stretch.first,
-                last=stretch.last,
+                first=slots.first,
+                last=slots.last,
                 count=count,
-                outcome=stretch.outcome,
-                reason=stretch.reason,
-                rule=stretch.rule
-                or rule_of(stretch.reason, self.routines[name], self.states[name]),
-                between=partial(between, self.schedules[name]),
+                outcome=slots.outcome,
+                reason=slots.reason,
+                rule=slots.rule or rule_of(slots.reason, self.routines[name], self.states[name]),
+                between=partial(slots_between, self.schedules[name]),
             )
-            for (name, stretch), count in zip(stretches, counts, strict=True)
+            for (name, slots), count in zip(entries, counts, strict=True)
         ]
-        for (name, stretch), new in zip(stretches, await asyncio.gather(*written), strict=True):
-            tell = log.warning if stretch.outcome is Outcome.MISSED else log.info
-            for portion in new:
-                tell(
-                    f"slot.{stretch.outcome}",
+        for (name, slots), portions in zip(entries, await asyncio.gather(*writes), strict=True):
+            write_line = log.warning if slots.outcome is Outcome.MISSED else log.info
+            for portion in portions:
+                write_line(
+                    f"slot.{slots.outcome}",
                     routine=name,
-                    reason=stretch.reason.value,
+                    reason=slots.reason.value,
                     first=portion.first.isoformat(),
                     last=portion.last.isoformat(),
                     count=portion.count,
                 )
 
-    def _count(self, name: str, stretch: SkippedSlots) -> int:
-        return 1 + self.schedules[name].count(stretch.first, stretch.last)
-
-    async def _hindrance(self, name: str, now: datetime) -> SkipReason | None:
-        """Return why a slot that may start must not, as far as no tool and no model is needed to
-        tell.
+    async def _skip_reason(self, name: str, now: datetime) -> SkipReason | None:
+        """Return why a slot that the schedule would start must be skipped; None if nothing that is
+        known without a tool or a model speaks against it.
         """
         routine = self.routines[name]
-        if name in self.unrehearsed:
+        if name in self.unrehearsed_routines:
             return SkipReason(reason=Reason.GATE, rule=UNREHEARSED)
-        if self.rests_until(name, now):
-            return self._hindered(name, Reason.NOT_BEFORE)
-        if key := await self._gates.closed_by(
+        if self.backoff_until(name, now):
+            return self._skip_reason_by_rule(name, Reason.NOT_BEFORE)
+        if key := await self._gate_checks.find_closed_key(
             routine, self.schedules[name], self.states[name], now
         ):
             return SkipReason(reason=Reason.GATE, rule=key)
-        active = self._occupied.get(name) if self._occupied else None
+        active = self._active_runs.get(name) if self._active_runs else None
         if active and overlaps(routine, active):
-            return self._hindered(name, Reason.OVERLAP)
-        cap = await self.afford(routine)
+            return self._skip_reason_by_rule(name, Reason.OVERLAP)
+        cap = await self.find_used_up_cap(routine)
         return SkipReason(reason=Reason.BUDGET, rule=cap) if cap else None
 
-    def _hindered(self, name: str, reason: Reason) -> SkipReason:
+    def _skip_reason_by_rule(self, name: str, reason: Reason) -> SkipReason:
         return SkipReason(
             reason=reason, rule=rule_of(reason, self.routines[name], self.states[name])
         )
 
-    async def hindrance_now(self, name: str) -> SkipReason | None:
-        """Return why an event may not start a routine at this moment."""
+    async def skip_reason_now(self, name: str) -> SkipReason | None:
+        """Return why an event may not start a routine now; None if it may."""
         now = self._clock.now()
         await self._end_pauses([name], now)
         if self.states[name].pausing(now):
-            return self._hindered(name, Reason.PAUSED)
+            return self._skip_reason_by_rule(name, Reason.PAUSED)
         if not self.schedules[name].active(now):
-            return self._hindered(name, Reason.QUIET_HOURS)
-        await self._look([name])
-        return await self._hindrance(name, now)
+            return self._skip_reason_by_rule(name, Reason.QUIET_HOURS)
+        await self._read_active_runs([name])
+        return await self._skip_reason(name, now)
 
-    async def _look(self, names: Iterable[str]) -> None:
-        """See which runs are under way.
+    async def _read_active_runs(self, names: Iterable[str]) -> None:
+        """Read which runs are under way, unless it is known since the lock was taken.
 
-        One look serves all that are due together. What it shows of these routines may have ended
-        since: look again.
+        One query serves all routines that are due together. Runs that it showed for one of `names`
+        may have ended since, so then it is asked again.
         """
-        if self._occupied is None or not self._occupied.keys().isdisjoint(names):
-            self._occupied = await self._journal.under_way()
+        if self._active_runs is None or not self._active_runs.keys().isdisjoint(names):
+            self._active_runs = await self._journal.under_way()
 
-    async def look_alone(self, name: str) -> None:
-        """Do so where nothing else is started with a routine: of a hundred others it has nothing to
-        know.
+    async def read_active_runs_of(self, name: str) -> None:
+        """Read which runs of one routine are under way, where no other routine is started under
+        this lock.
         """
-        self._occupied = {name: tuple(run.id for run in await self._journal.active(name))}
+        self._active_runs = {name: tuple(run.id for run in await self._journal.active(name))}
 
-    async def let_pass(self, name: str, slot: datetime, skip_reason: SkipReason) -> None:
-        """Account for a moment at which a run was not started."""
-        await self._account([(name, skipped(slot, skip_reason.reason, rule=skip_reason.rule))])
+    async def record_skip(self, name: str, slot: datetime, skip_reason: SkipReason) -> None:
+        """Record a moment at which a run was not started."""
+        slots = skipped(slot, skip_reason.reason, rule=skip_reason.rule)
+        await self._record_skipped([(name, slots)])
 
     # --- starting runs
 
-    def _claim_of(self, name: str, settled: SlotDecision, outcome: Outcome) -> Claim:
+    def _claim_due_slot(self, name: str, decision: SlotDecision, outcome: Outcome) -> Claim:
         trigger = self.routines[name].trigger
         kind = "cron" if trigger.cron else "every" if trigger.every else "at"
-        claim = self.claim(name, kind, settled.slot, outcome=outcome, lateness=settled.lateness)
+        claim = self.claim(name, kind, decision.slot, outcome=outcome, lateness=decision.lateness)
         if outcome is Outcome.RAN:
             return claim
-        place, self._late = self._late, self._late + 1
-        return replace(claim, not_before=self._clock.now() + apart(place)) if place else claim
+        index = self._late_starts
+        self._late_starts += 1
+        if index == 0:
+            return claim
+        return replace(claim, not_before=self._clock.now() + late_start_delay(index))
 
     def claim(
         self,
@@ -547,11 +597,15 @@ class Ledger:
         event: str | None = None,
         outcome: Outcome = Outcome.RAN,
         lateness: float = 0.0,
-        input: Any = None,  # noqa: A002  the word for it
+        input: Any = None,  # noqa: A002  the name that routines and the API use
         files: Mapping[str, str] | None = None,
         beside: int | None = None,
     ) -> Claim:
-        """Return what a run of the routine as it stands now needs to be written down."""
+        """Return the claim of a slot, with the routine as it is defined now.
+
+        `event` identifies the slot instead of its instant. `files` maps paths to versions.
+        `beside`: how many unended runs of the routine there may be; None: any number.
+        """
         return Claim(
             routine=name,
             definition=self._definitions.get(name) or self.routines[name].dump(),
@@ -567,46 +621,40 @@ class Ledger:
         )
 
     async def start(self, claims: Sequence[Claim]) -> list[Run]:
-        """Claim slots in one durable transaction and hand on the runs of those that were free."""
+        """Claim slots in one durable transaction, and submit the runs of those that were free.
+
+        Returns these runs, in the order of their claims.
+        """
         if not claims:
             return []
-        opened = zip(claims, await self._journal.open_slots(claims), strict=True)
-        started = [(claim, run) for claim, run in opened if run]
+        runs = await self._journal.open_slots(claims)
+        started = [(claim, run) for claim, run in zip(claims, runs, strict=True) if run]
         for claim, run in started:
             if claim.outcome is not Outcome.RAN:
-                slot = claim.slot.isoformat()
                 log.info(
                     f"slot.{claim.outcome}",
                     routine=claim.routine,
-                    slot=slot,
+                    slot=claim.slot.isoformat(),
                     lateness=claim.lateness,
                 )
-            occupied = {} if self._occupied is None else self._occupied
-            active = occupied.get(run.routine, ())
+            active_runs = {} if self._active_runs is None else self._active_runs
+            active = active_runs.get(run.routine, ())
             if active and self.routines[run.routine].run.overlap == "cancel_previous":
                 for previous in active:
-                    with suppress(Refused, NotFound):  # it has ended in between
+                    with suppress(Refused, NotFound):  # it has ended meanwhile
                         await self._cancel(previous)
-            if run.id not in active:  # a look in between has seen it
-                occupied[run.routine] = (*active, run.id)
+            if run.id not in active:  # else it was read after the claim
+                active_runs[run.routine] = (*active, run.id)
             await self._submit(run)
         return [run for _, run in started]
 
 
-# What is to be written down: slots without a run, slots with one, and how far that settles each
-# routine.
-_Decided: TypeAlias = tuple[list[tuple[str, SkippedSlots]], list[Claim], dict[str, datetime]]
-# What is due at one moment, by schedule, floor and pause: those who share them share the answer.
-_Known: TypeAlias = dict[tuple[int, datetime, bool], SlotDecision | None]
-MOST_BESIDE: Mapping[str, int | None] = {"skip": 0, "queue_one": 1, "cancel_previous": None}
-
-
-def most_beside(routine: Routine) -> int | None:
-    """Return beside how many runs of a routine one more may be started; None: beside any."""
-    return MOST_BESIDE[routine.run.overlap]
+def max_other_runs(routine: Routine) -> int | None:
+    """Return how many unended runs of a routine another run may join; None: any number."""
+    return MAX_OTHER_RUNS[routine.run.overlap]
 
 
 def overlaps(routine: Routine, active: Sequence[str]) -> bool:
-    """Tell whether one run more would be too many."""
-    most = most_beside(routine)
-    return most is not None and len(active) > most
+    """Tell whether another run of a routine is one too many, with these active run ids."""
+    limit = max_other_runs(routine)
+    return limit is not None and len(active) > limit

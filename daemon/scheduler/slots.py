@@ -1,8 +1,10 @@
-"""What is due, and what becomes of it: decided from values, acted upon elsewhere.
+"""Which slots are due, and whether they start: decided from values; slot_ledger.py acts on it.
 
-A routine has a floor: the latest slot that is settled, or the baseline before which nothing counts.
-Whatever lies above it up to now is settled in one go, whether a second or a month has passed: the
-latest slot may still start, by the rules of the schedule, and the ones before it did not happen.
+A slot is one moment at which a routine is due. A routine's floor is its latest slot that is
+accounted for, or its baseline if that is later: no slot at or before the floor is looked at again.
+All slots above the floor up to now are classified in one go, whether a second or a month has
+passed: the latest one may still start, by the rules of the schedule, and the earlier ones are
+missed or skipped.
 """
 
 from __future__ import annotations
@@ -15,171 +17,175 @@ from daemon.models import Outcome, Reason
 from daemon.runs.retry import draw_lot
 from daemon.store.slot_outcomes import Portion
 
-# cron starts a minute's jobs anywhere within that minute; a busy loop or a quick restart is no
-# lateness.
-ON_TIME = timedelta(seconds=60)
+# cron starts a minute's jobs anywhere within that minute; a busy event loop or a quick restart of
+# the daemon does not make a slot late.
+PUNCTUALITY = timedelta(seconds=60)
 INSTANT = timedelta(microseconds=1)
-# Runs that come late start so far apart: after a night down, forty at once are a storm for the
+# Runs that start late are spaced by this much: after a night down, forty at once would overrun the
 # vendor and the machine.
-APART = timedelta(seconds=3)
-# What would start later than that starts together; by then the limits on runs at a time have it in
-# hand.
-LONGEST_APART = timedelta(minutes=2)
+LATE_START_INTERVAL = timedelta(seconds=3)
+# Runs that would be delayed for longer than this start together: by then the limit on concurrent
+# runs spaces them.
+MAX_LATE_START_DELAY = timedelta(minutes=2)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SkippedSlots:
-    """Slots in a row that are not started, all for one reason."""
+    """Consecutive slots of one routine that are not started, all for one reason."""
 
     first: datetime
     last: datetime
     outcome: Outcome
+    """SKIPPED or MISSED."""
     reason: Reason
     rule: str | None = None
-    """The key that decided it, with its value."""
+    """The key of the routine that decided it, with its value."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SlotDecision:
-    """What becomes of the slots of one routine up to now."""
+    """What becomes of the slots of one routine between its floor and now."""
 
     slot: datetime
-    """The latest one: the next floor."""
-    stretches: tuple[SkippedSlots, ...] = ()
+    """The latest of them: the next floor."""
+    skipped: tuple[SkippedSlots, ...] = ()
+    """In order of time."""
     start: Outcome | None = None
-    """How the latest slot starts, if it may: on time, late or caught up."""
+    """How `slot` starts: RAN (on time), LATE or CAUGHT_UP; None if it does not."""
     lateness: float = 0.0
-    """Seconds."""
+    """Seconds by which `slot` starts late."""
 
 
-def settle(
+def classify_slots(
     schedule: Schedule, *, floor: datetime, now: datetime, up_since: datetime, paused: bool = False
 ) -> SlotDecision | None:
-    """Decide about every slot after `floor` whose start has come; None if there is none.
+    """Classify all slots in (floor, now]: the latest may start, earlier ones are missed or skipped.
 
-    `up_since` tells a slot that came while the daemon was down from one that a sleeping machine let
-    pass.
+    Returns None if no slot of that time is due. `up_since` tells a slot that came while the daemon
+    was down (CAUGHT_UP) from one that a suspended machine let pass (LATE). Datetimes are aware, in
+    UTC.
     """
     slot = schedule.due(now)
     if slot is None or slot <= floor:
         return None
     first = schedule.next(floor) or slot
-    late = schedule.lateness(slot, now)
-    on_time = late <= ON_TIME
+    lateness = schedule.lateness(slot, now)
+    on_time = lateness <= PUNCTUALITY
     if paused:
-        return SlotDecision(slot=slot, stretches=(skipped(slot, Reason.PAUSED, since=first),))
+        return SlotDecision(slot=slot, skipped=(skipped(slot, Reason.PAUSED, since=first),))
     if not on_time and not schedule.may_catch_up(slot, now):
-        return SlotDecision(
-            slot=slot, stretches=(_stretch(first, slot, Outcome.MISSED, Reason.DOWN),)
-        )
+        return SlotDecision(slot=slot, skipped=(_missed(first, slot),))
     earlier: tuple[SkippedSlots, ...] = ()
     if first < slot:
-        earlier = (
-            _stretch(first, schedule.prev(slot - INSTANT) or first, Outcome.MISSED, Reason.DOWN),
-        )
+        earlier = (_missed(first, schedule.prev(slot - INSTANT) or first),)
     # A slot on time is judged by its own instant, so that the last one before 22:00 may start a
     # moment after it.
     if not schedule.active(slot if on_time else now):
-        return SlotDecision(slot=slot, stretches=(*earlier, skipped(slot, Reason.QUIET_HOURS)))
-    start = (
-        Outcome.RAN
-        if on_time
-        else Outcome.CAUGHT_UP
-        if slot + schedule.delay < up_since
-        else Outcome.LATE
-    )
-    return SlotDecision(slot=slot, stretches=earlier, start=start, lateness=late.total_seconds())
+        return SlotDecision(slot=slot, skipped=(*earlier, skipped(slot, Reason.QUIET_HOURS)))
+    if on_time:
+        start = Outcome.RAN
+    elif slot + schedule.delay < up_since:
+        start = Outcome.CAUGHT_UP
+    else:
+        start = Outcome.LATE
+    return SlotDecision(slot=slot, skipped=earlier, start=start, lateness=lateness.total_seconds())
 
 
-def between(schedule: Schedule, after: datetime, before: datetime) -> Portion | None:
-    """Return the slots strictly between two moments, if there are any."""
+def slots_between(schedule: Schedule, after: datetime, before: datetime) -> Portion | None:
+    """Return the slots strictly between two moments; None if there are none."""
     first, last = schedule.next(after), schedule.prev(before - INSTANT)
     if first is None or last is None or first > last:
         return None
     return Portion(first=first, last=last, count=1 + schedule.count(first, last))
 
 
-def still_told(
-    schedule: Schedule | None, told: Portion, *, now: datetime, baseline: datetime
+def remaining_slots(
+    schedule: Schedule | None, recorded: Portion, *, now: datetime, baseline: datetime
 ) -> Portion | None:
-    """Return what remains of slots that were told of as past, when the clock has been put back to
-    among them.
+    """Return those of `recorded` slots that are past at `now`, which lies among them.
 
-    The latest slot up to now is judged anew, if it lies above the baseline and thus can be.
+    For use after the clock was put back: slots that are still to come are not accounted for any
+    more. Nor is the latest slot up to now, if it lies above the baseline: it is classified anew.
+    None if nothing remains.
     """
-    first, last = told.first, told.last
-    if schedule and between(schedule, first - INSTANT, last + INSTANT) == told:
+    first, last = recorded.first, recorded.last
+    if schedule and slots_between(schedule, first - INSTANT, last + INSTANT) == recorded:
         due = schedule.due(now)
-        return between(schedule, first - INSTANT, due if due and due > baseline else now + INSTANT)
-    # They were slots of another schedule, of which nothing is known any more but that they were
-    # evenly spread.
+        return slots_between(
+            schedule, first - INSTANT, due if due and due > baseline else now + INSTANT
+        )
+    # These were slots of an earlier schedule, of which only their number and range is known: count
+    # as if they had been evenly spread.
     return Portion(
-        first=first, last=now, count=1 + (told.count - 1) * (now - first) // (last - first)
+        first=first, last=now, count=1 + (recorded.count - 1) * (now - first) // (last - first)
     )
 
 
-def may_resume(schedule: Schedule, slot: datetime, down: timedelta) -> bool:
-    """Tell whether a run that broke off is worth going on with, after the daemon was down for so
-    long.
+def may_resume(schedule: Schedule, slot: datetime, downtime: timedelta) -> bool:
+    """Tell whether an interrupted run is worth going on with after the daemon was down.
 
-    Only the time down counts: a run that had been under way for an hour is no staler for that.
+    Only the downtime counts as lateness: a run that had been under way for an hour before is no
+    staler for that.
     """
-    return down <= ON_TIME or schedule.may_catch_up(slot, slot + schedule.delay + down)
+    return downtime <= PUNCTUALITY or schedule.may_catch_up(slot, slot + schedule.delay + downtime)
 
 
-def apart(place: int) -> timedelta:
-    """Return how long the late run at this place in the line waits, so that they do not all start
-    at once.
-    """
-    return min(place * APART, LONGEST_APART)
+def late_start_delay(index: int) -> timedelta:
+    """Return how long the run at `index` (from 0) of those that start late together is delayed."""
+    return min(index * LATE_START_INTERVAL, MAX_LATE_START_DELAY)
 
 
-def moments(schedule: Schedule, name: str, number: int, at: datetime) -> tuple[datetime, ...]:
-    """Return the slots of the active hours around a moment at which a routine may speak that does
-    so `number` times.
+def random_moments(
+    schedule: Schedule, name: str, number: int, at: datetime
+) -> tuple[datetime, ...]:
+    """Return the slots at which a routine with `moments = number` may speak in the active hours
+    around `at`, in order.
 
-    One in each of so many equal parts of those hours, at random, but always the same for one name
-    on one day: a restart draws no new lots. A part without a slot has none.
+    The active hours are cut into `number` equal parts, and one slot is drawn from each; a part
+    without a slot has none. The draw depends on name and day only, so a restart changes nothing.
     """
     begin, end = schedule.window(at)
     length = (end - begin) / number
     day = begin.astimezone(schedule.zone).date()
-    found = []
-    for place in range(number):
-        first = begin + place * length
-        slot = schedule.prev(first + length * draw_lot(f"{name}\0{day}\0{place}"))
+    drawn_slots = []
+    for index in range(number):
+        first = begin + index * length
+        slot = schedule.prev(first + length * draw_lot(f"{name}\0{day}\0{index}"))
         if slot is None or slot < first:
             slot = schedule.next(first - INSTANT)
         if slot is not None and slot < first + length and schedule.active(slot):
-            found.append(slot)
-    return tuple(found)
+            drawn_slots.append(slot)
+    return tuple(drawn_slots)
 
 
-def next_moment(schedule: Schedule, name: str, number: int, after: datetime) -> datetime | None:
-    """Return the first of these moments strictly after another one; None if there is none within
-    reach.
+def next_random_moment(
+    schedule: Schedule, name: str, number: int, after: datetime
+) -> datetime | None:
+    """Return the first of a routine's random moments strictly after `after`.
+
+    None if the schedule has no slot left, or none of them falls into the next 400 active times.
     """
     day = after
     for _ in range(MOST_OPENINGS):
-        for moment in moments(schedule, name, number, day):
+        for moment in random_moments(schedule, name, number, day):
             if moment > after:
                 return moment
         _, end = schedule.window(day)
-        following = schedule.opening.next(end - INSTANT, schedule.zone) if schedule.opening else end
-        if following is None or schedule.next(day) is None:
+        next_day = schedule.opening.next(end - INSTANT, schedule.zone) if schedule.opening else end
+        if next_day is None or schedule.next(day) is None:
             return None
-        day = following
+        day = next_day
     return None
 
 
 def skipped(
     slot: datetime, reason: Reason, *, since: datetime | None = None, rule: str | None = None
 ) -> SkippedSlots:
-    """Return the account of a slot that was let pass, or of all from `since` to it."""
+    """Return the record of a skipped slot, or of all slots from `since` to it."""
     return SkippedSlots(
         first=since or slot, last=slot, outcome=Outcome.SKIPPED, reason=reason, rule=rule
     )
 
 
-def _stretch(first: datetime, last: datetime, outcome: Outcome, reason: Reason) -> SkippedSlots:
-    return SkippedSlots(first=first, last=last, outcome=outcome, reason=reason)
+def _missed(first: datetime, last: datetime) -> SkippedSlots:
+    return SkippedSlots(first=first, last=last, outcome=Outcome.MISSED, reason=Reason.DOWN)

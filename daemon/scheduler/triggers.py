@@ -1,17 +1,22 @@
-"""What starts runs besides the clock: files that came to rest, webhooks, and runs of other routines
-that ended.
+"""What starts runs besides the clock: a person, files, webhooks, ended runs, the daemon's start.
 
-Each event has an id that is unique for its routine in the ledger (file versions, the sender's id,
-the run before), so that everything here may be asked again after any crash. What may not start now
-is treated by its nature: files wait, as they still lie there; the end of another run passes like a
-slot, with its reason; a webhook is refused, as its sender can come again.
+Each event has an id that is unique for its routine in the ledger (the versions of files, the id of
+a webhook's sender, the run that ended), so everything here may be repeated after any crash without
+starting a second run. What happens to an event whose routine may not start now depends on its kind:
+files wait, as they still lie there; the end of another run is recorded as a skipped slot; a webhook
+is refused, as its sender can send it again.
+
+Files and ended runs are queued the moment they are noticed and processed when the ledger's lock is
+free.
 """
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import structlog
@@ -19,27 +24,35 @@ import structlog
 from daemon.errors import NotFound, Refused
 from daemon.models import Reason, Run, Status
 from daemon.scheduler.skip_reasons import OPERATOR_SEEN
-from daemon.scheduler.slot_ledger import Ledger, most_beside
+from daemon.scheduler.slot_ledger import SlotLedger, max_other_runs
 from daemon.store.journal import Journal
 from daemon.system.clock import Clock
-from daemon.system.settled_files import Watch
+from daemon.system.coalescing_queue import CoalescingQueue
+from daemon.system.settled_files import Watch, Watcher
+from daemon.system.watch import DirectoryWatcher
 
 log = structlog.get_logger()
 
 FAILED = frozenset({Status.FAILED, Status.TIMED_OUT, Status.INTERRUPTED})
-# What `on` of a trigger means. A skipped run has done nothing that somebody could come after.
-ENDS = {
+# Which ends of a run the trigger `after` waits for, by its key `on`. A skipped run has done nothing
+# that another routine could follow on.
+STATUSES_BY_ON = {
     "succeeded": frozenset({Status.SUCCEEDED}),
     "failed": FAILED,
     "ended": FAILED | {Status.SUCCEEDED, Status.CANCELLED},
 }
-# A report may be a book; whoever wants all of it finds the run by its id.
-LONGEST_REPORT = 20_000
-ON_START_AT_MOST = timedelta(hours=1)
-# How long the version of a file that is gone is remembered, in case it comes back.
-REMEMBERED = timedelta(days=90)
+# Characters of a report that are passed on to the next routine: a report may be as long as a book,
+# and all of it can be read by the id of its run.
+MAX_REPORT_LENGTH = 20_000
+MIN_TIME_BETWEEN_ON_STARTS = timedelta(hours=1)
+# How long the version of a file that is gone is remembered, in case the file comes back.
+FILE_MEMORY = timedelta(days=90)
+SECONDS_PER_DAY = 86_400.0
+# Seconds until a write to the ledger that failed (the disk was full) is tried again.
+RETRY = 60.0
 
-WHY_NOT = {
+# Why a webhook is refused, in the answer to its sender.
+REFUSALS = {
     Reason.PAUSED: "it is paused",
     Reason.QUIET_HOURS: "it is outside its active hours",
     Reason.NOT_BEFORE: "it rests after a failure",
@@ -49,65 +62,99 @@ WHY_NOT = {
 }
 
 
-class Triggers:
-    """Starts runs by events. Everything but looking needs the ledger open."""
+class EventTriggers:
+    """Start runs by events.
 
-    def __init__(self, ledger: Ledger, journal: Journal, clock: Clock) -> None:
+    Unless said otherwise, the caller of a method that starts runs holds the ledger's lock.
+    """
+
+    def __init__(
+        self,
+        ledger: SlotLedger,
+        journal: Journal,
+        clock: Clock,
+        workspace: Path,
+        directory_watcher: DirectoryWatcher,
+        *,
+        schedule_scan: Callable[[str, datetime], None],
+    ) -> None:
+        """`schedule_scan` has `scan_files` called for a routine at a moment."""
         self._ledger, self._journal, self._clock = ledger, journal, clock
+        self._schedule_scan = schedule_scan
+        self._watcher = Watcher(workspace, self.scan_files, directory_watcher)
+        self._file_queue = CoalescingQueue("file claims", self._start_for_files, retry=RETRY)
+        self._end_queue = CoalescingQueue(
+            "chain claims", self._start_after_ends, retry=RETRY, session=ledger.lock
+        )
+        self._ended_runs: dict[str, Run] = {}
+        """Those in the queue, by id."""
+        self._forgotten_at: dict[str, float] = {}
+        """When the files that are gone were last forgotten, in seconds of the event loop, by
+        routine.
+        """
         self.watches: dict[str, Watch] = {}
         """By routine."""
-        self.children: dict[str, list[str]] = {}
-        """Those that come after a routine."""
+        self.followers: dict[str, list[str]] = {}
+        """The routines that start after a routine (`after`)."""
 
-    def take_up(self) -> None:
-        """Go over to the routines that the ledger has now."""
-        self.watches, self.children = {}, {}
+    def read_routines(self) -> None:
+        """Take the watches and followers from the routines that the ledger has now."""
+        self.watches, self.followers = {}, {}
         for name in self._ledger.schedules:
             trigger = self._ledger.routines[name].trigger
             if trigger.watch:
-                self.watches[name] = Watch(
-                    globs=trigger.watch, settle=trigger.settle.total_seconds()
-                )
+                settle = trigger.settle.total_seconds()
+                self.watches[name] = Watch(globs=trigger.watch, settle=settle)
             for parent in trigger.after:
-                self.children.setdefault(parent, []).append(name)
+                self.followers.setdefault(parent, []).append(name)
+
+    def close(self) -> None:
+        """Watch no files any more."""
+        self._watcher.close()
+
+    async def stop(self) -> None:
+        """Finish the claims under way."""
+        await self._file_queue.stop()
+        await self._end_queue.stop()
 
     # --- by hand, at first sight, at the start of the daemon
 
     async def run_now(self, name: str, *, event: str, trigger: str) -> Run:
-        """Start a run by an event, which gets the same run however often it comes.
+        """Start a run whatever schedule, pause and active hours say; the same event gets the same
+        run.
 
-        Refused where a run of it is under way, or where it may spend no more. Unlike all the rest
-        here, it opens the ledger itself.
+        Raises Refused while a run of the routine is under way, unless its `overlap` allows for
+        that, and where a cap is used up. Takes the ledger's lock itself.
         """
-        if self._ledger.routines[name].run.rehearse_first and await self._ledger.is_held_back(name):
+        routine = self._ledger.routines[name]
+        if routine.run.rehearse_first and await self._ledger.needs_rehearsal(name):
             raise Refused(
-                (  # noqa: UP034
-                    f"{name} is held back until a rehearsal of it was approved: agentctl rehearse "
-                    f"{name}"
-                )
+                f"{name} is held back until a rehearsal of it was approved: "
+                f"agentctl rehearse {name}"
             )
-        if cap := await self._ledger.afford(self._ledger.routines[name]):
-            if earlier := await self._journal.run_of_event(name, event):
-                return earlier
+        if cap := await self._ledger.find_used_up_cap(routine):
+            if earlier_run := await self._journal.run_of_event(name, event):
+                return earlier_run
             raise Refused(
                 f"{name} may spend no more for now: {cap}; agentctl usage shows what was spent"
             )
-        most, now = most_beside(self._ledger.routines[name]), self._clock.now()
-        async with self._ledger.beside() if most is not None else self._ledger.open():
-            if most is None:  # those under way are to be cancelled
-                await self._ledger.look_alone(name)
+        other_runs, now = max_other_runs(routine), self._clock.now()
+        # Only a start that cancels other runs has to know them; all others share the lock.
+        cancels_others = other_runs is None
+        async with self._ledger.lock() if cancels_others else self._ledger.lock_shared():
+            if cancels_others:
+                await self._ledger.read_active_runs_of(name)
             if trigger == "manual":
-                # in one commit with the claim
-                seen = self._journal.remember(OPERATOR_SEEN, now.isoformat(), lazily=True)
-            runs = await self._ledger.start(
-                [self._ledger.claim(name, trigger, now, event=event, beside=most)]
-            )
+                # Queued first, so that it is in one commit with the claim.
+                operator_seen = self._journal.remember(OPERATOR_SEEN, now.isoformat(), lazily=True)
+            claim = self._ledger.claim(name, trigger, now, event=event, beside=other_runs)
+            runs = await self._ledger.start([claim])
             if trigger == "manual":
-                await seen
+                await operator_seen
         if runs:
             return runs[0]
-        if earlier := await self._journal.run_of_event(name, event):
-            return earlier
+        if earlier_run := await self._journal.run_of_event(name, event):
+            return earlier_run
         for active in await self._journal.active(name):
             raise Refused(
                 f"{name} is {active.status} already (run {active.id}); wait for it,"
@@ -115,63 +162,91 @@ class Triggers:
             )
         raise Refused(f"a run of {name} has ended at this very moment; ask again")
 
-    async def start_of_daemon(self) -> None:
+    async def start_on_start(self) -> None:
         """Start what runs when the daemon starts, unless it did so less than an hour ago."""
         ledger = self._ledger
         for name in [name for name, schedule in ledger.schedules.items() if schedule.on_start]:
+            # The value is the instant of the latest such slot, and ` done` once it is accounted
+            # for: if the process dies in between, the next start goes on with the same slot.
             key = f"on_start:{name}"
-            slot, done = _remembered(await self._journal.recall(key))
-            if slot is None or not ledger.up_since - ON_START_AT_MOST < slot <= ledger.up_since:
-                slot, done = ledger.up_since, False
+            slot, is_done = _read_on_start(await self._journal.recall(key))
+            earliest = ledger.up_since - MIN_TIME_BETWEEN_ON_STARTS
+            if slot is None or not earliest < slot <= ledger.up_since:
+                slot, is_done = ledger.up_since, False
                 await self._journal.remember(key, slot.isoformat())
-            if done:
+            if is_done:
                 continue
-            # Not done: this is the hour's first start, or the one before died between these lines.
-            if skip_reason := await ledger.hindrance_now(name):
-                await ledger.let_pass(name, slot, skip_reason)
+            if skip_reason := await ledger.skip_reason_now(name):
+                await ledger.record_skip(name, slot, skip_reason)
             else:
-                await ledger.start(
-                    [ledger.claim(name, "on_start", slot, event=f"on_start {slot.isoformat()}")]
-                )
+                event = f"on_start {slot.isoformat()}"
+                await ledger.start([ledger.claim(name, "on_start", slot, event=event)])
             await self._journal.remember(key, f"{slot.isoformat()} done")
 
-    async def first_runs(self, names: Iterable[str]) -> None:
-        """Run once what wants that and has never run."""
+    async def start_first_runs(self, names: Iterable[str]) -> None:
+        """Start those of these routines that have `first_run = true` and never ran."""
         ledger = self._ledger
-        wanting = [name for name in names if ledger.wants_first_run(name)]
-        if wanting:
-            ran, now = await self._journal.last_runs(), self._clock.now()
-            fresh = [name for name in wanting if name not in ran]
+        candidates = [name for name in names if ledger.is_due_for_first_run(name)]
+        if candidates:
+            last_runs, now = await self._journal.last_runs(), self._clock.now()
             await ledger.start(
-                [ledger.claim(name, "first_run", now, event="first_run") for name in fresh]
+                [
+                    ledger.claim(name, "first_run", now, event="first_run")
+                    for name in candidates
+                    if name not in last_runs
+                ]
             )
 
     # --- files
 
-    async def files(self, name: str, versions: Mapping[str, str]) -> datetime | None:
-        """Start one run for files that have come to rest; else return when to try again, None if
-        that will be told.
+    def watch(self) -> None:
+        """Watch the folders of the routines that `read_routines` has read."""
+        self._watcher.watch(self.watches)
+
+    def scan_files(self, name: str) -> None:
+        """Queue a look at the files that a routine watches, and its start if there are any."""
+        self._file_queue.add(name)
+
+    async def _start_for_files(self, names: Sequence[str]) -> None:
+        """Start a run of each routine for its files that have settled; take the ledger's lock."""
+        for name in names:
+            await self._forget_old_files(name)
+            files = await self._watcher.look(name, await self._journal.seen_files(name))
+            if not files:
+                continue
+            retry_at = None
+            async with self._ledger.lock():
+                if name in self.watches:  # else it was changed while we waited for the lock
+                    retry_at = await self._start_or_wait(name, files)
+            if retry_at:
+                self._schedule_scan(name, retry_at)
+
+    async def _start_or_wait(self, name: str, files: Mapping[str, str]) -> datetime | None:
+        """Start one run for settled files, by path with their versions; if it may not start now,
+        return when to try again.
+
+        Also None where an event will tell when to try again.
         """
         now = self._clock.now()
-        if skip_reason := await self._ledger.hindrance_now(name):
-            again = await self._opens(name, skip_reason.reason, now)
-            waiting = {"routine": name, "files": len(versions), "reason": skip_reason.reason.value}
-            log.info("files.waiting", **waiting, rule=skip_reason.rule, until=_iso(again))
-            return again
-        event, told = _event_of(versions), {"paths": list(versions)}
-        await self._ledger.start(
-            [self._ledger.claim(name, "watch", now, event=event, input=told, files=versions)]
+        if skip_reason := await self._ledger.skip_reason_now(name):
+            retry_at = await self._end_of(skip_reason.reason, name, now)
+            log.info(
+                "files.waiting",
+                routine=name,
+                files=len(files),
+                reason=skip_reason.reason.value,
+                rule=skip_reason.rule,
+                until=retry_at.isoformat() if retry_at else None,
+            )
+            return retry_at
+        claim = self._ledger.claim(
+            name, "watch", now, event=_event_of(files), input={"paths": list(files)}, files=files
         )
+        await self._ledger.start([claim])
         return None
 
-    async def forget_files(self, name: str, present: Iterable[str]) -> None:
-        """Forget versions of files that are long gone."""
-        await self._journal.forget_files(
-            name, present=set(present), before=self._clock.now() - REMEMBERED
-        )
-
-    async def _opens(self, name: str, reason: Reason, now: datetime) -> datetime | None:
-        """Return when what stands in the way may be gone, where no event will tell."""
+    async def _end_of(self, reason: Reason, name: str, now: datetime) -> datetime | None:
+        """Return when a reason not to start may be gone; None where an event will tell."""
         schedule, gate = self._ledger.schedules[name], self._ledger.routines[name].gate
         match reason:
             case Reason.PAUSED:
@@ -179,88 +254,122 @@ class Triggers:
             case Reason.QUIET_HOURS:
                 return schedule.opening.next(now, schedule.zone) if schedule.opening else None
             case Reason.NOT_BEFORE:
-                return self._ledger.rests_until(name, now)
-            case Reason.GATE if gate.idle and (seen := await self._journal.recall(OPERATOR_SEEN)):
-                idle = datetime.fromisoformat(seen) + gate.idle
-                return idle if idle > now else _midnight(now, schedule.zone)
+                return self._ledger.backoff_until(name, now)
             case Reason.OVERLAP:
-                return None
-        return _midnight(now, schedule.zone)
+                return None  # the end of the other run
+            case Reason.GATE if gate.idle:
+                operator_seen = await self._journal.recall(OPERATOR_SEEN)
+                if operator_seen:
+                    idle_at = datetime.fromisoformat(operator_seen) + gate.idle
+                    if idle_at > now:
+                        return idle_at
+        # Budgets and the other conditions of a gate count by the day.
+        return _next_midnight(now, schedule.zone)
+
+    async def _forget_old_files(self, name: str) -> None:
+        """Once a day, forget the versions of files that are long gone."""
+        now = asyncio.get_running_loop().time()
+        if now - self._forgotten_at.get(name, -SECONDS_PER_DAY) >= SECONDS_PER_DAY:
+            self._forgotten_at[name] = now
+            await self._journal.forget_files(
+                name,
+                present=await self._watcher.present(name),
+                before=self._clock.now() - FILE_MEMORY,
+            )
 
     # --- ends of other runs
 
-    async def ended(self, run: Run) -> None:
-        """Start what comes after a run that has ended."""
-        for name in self.children.get(run.routine, ()):
-            if run.status in ENDS[self._ledger.routines[name].trigger.on]:
-                await self._answer(name, run)
+    def queue_end(self, run: Run) -> None:
+        """Queue the end of a run, for the routines that follow it and for its own files that wait.
 
-    async def missed_ends(self, names: Iterable[str]) -> None:
-        """Answer the ends that nobody has answered, because the process died before it could."""
+        Called by the journal as soon as the end is written.
+        """
+        if run.routine in self.followers:
+            self._ended_runs[run.id] = run
+            self._end_queue.add(run.id)
+        if run.routine in self.watches:  # they may have waited for this run to end
+            self._file_queue.add(run.routine)
+
+    async def _start_after_ends(self, run_ids: Sequence[str]) -> None:
+        """Start the followers of runs that have ended; the queue holds the ledger's lock."""
+        for run_id in run_ids:
+            run = self._ended_runs.get(run_id)
+            if run is None:
+                continue
+            for name in self.followers.get(run.routine, ()):
+                if run.status in STATUSES_BY_ON[self._ledger.routines[name].trigger.on]:
+                    await self._start_after(name, run)
+            del self._ended_runs[run_id]
+
+    async def start_after_missed_ends(self, names: Iterable[str]) -> None:
+        """Start those of these routines whose turn came while no process was there to notice."""
         now = self._clock.now()
         for name in names:
-            schedule, trigger = (
-                self._ledger.schedules.get(name),
-                self._ledger.routines[name].trigger,
-            )
+            schedule = self._ledger.schedules.get(name)
+            trigger = self._ledger.routines[name].trigger
             if schedule is None or not trigger.after:
                 continue
             key = f"after:{name}"
             answered = await self._journal.recall(key)
             since = self._ledger.states[name].baseline
-            # Of the future: the clock was wrong then, or is now.
+            # A moment in the future was written while the clock was wrong.
             if answered and since < (until := datetime.fromisoformat(answered)) <= now:
                 since = until
-            parents, statuses = trigger.after, ENDS[trigger.on]
-            for run in await self._journal.unanswered(
-                name, parents=parents, statuses=statuses, since=since
-            ):
-                await self._answer(name, run)
+            missed_runs = await self._journal.unanswered(
+                name, parents=trigger.after, statuses=STATUSES_BY_ON[trigger.on], since=since
+            )
+            for run in missed_runs:
+                await self._start_after(name, run)
             await self._journal.remember(key, now.isoformat())
 
-    async def _answer(self, name: str, run: Run) -> None:
+    async def _start_after(self, name: str, run: Run) -> None:
+        """Start a routine because `run` has ended, or record that it was skipped; once only."""
         slot = run.ended or self._clock.now()
-        if slot <= self._ledger.states[name].baseline or await self._journal.run_of_event(
-            name, run.id
-        ):
+        if slot <= self._ledger.states[name].baseline:
             return
-        if found := await self._ledger.hindrance_now(name):
+        if await self._journal.run_of_event(name, run.id):
+            return
+        if skip := await self._ledger.skip_reason_now(name):
             log.info(
                 "slot.skipped",
                 routine=name,
                 after=run.id,
-                reason=found.reason.value,
-                rule=found.rule,
+                reason=skip.reason.value,
+                rule=skip.rule,
             )
             await self._journal.let_pass(
-                name, run.id, slot=slot, reason=found.reason, rule=found.rule
+                name, run.id, slot=slot, reason=skip.reason, rule=skip.rule
             )
             return
-        report = (run.report or "")[:LONGEST_REPORT]
-        told = {"routine": run.routine, "run": run.id, "status": run.status.value, "report": report}
+        event_input = {
+            "routine": run.routine,
+            "run": run.id,
+            "status": run.status.value,
+            "report": (run.report or "")[:MAX_REPORT_LENGTH],
+        }
         await self._ledger.start(
-            [self._ledger.claim(name, "after", slot, event=run.id, input=told)]
+            [self._ledger.claim(name, "after", slot, event=run.id, input=event_input)]
         )
 
     # --- webhooks
 
-    async def hook(self, name: str, *, event: str, body: Any) -> Run:
-        """Start a run by a webhook, or return the one that this event has started.
+    async def start_by_webhook(self, name: str, *, event: str, body: Any) -> Run:
+        """Start a run by a webhook, or return the run that the same event has started.
 
-        NotFound, Refused.
+        Raises NotFound if no webhook starts the routine, Refused if it may not start now.
         """
         ledger = self._ledger
         if name not in ledger.schedules or not ledger.routines[name].trigger.webhook:
             raise NotFound(f"there is no webhook {name!r} here")
-        # a name space of its own: a stranger must not get hold of other events' runs
+        # A name space of its own: a stranger must not get hold of the runs of other events.
         event = f"webhook {event}"
-        if earlier := await self._journal.run_of_event(name, event):
-            return earlier
+        if earlier_run := await self._journal.run_of_event(name, event):
+            return earlier_run
         now = self._clock.now()
-        if skip_reason := await ledger.hindrance_now(name):
-            await ledger.let_pass(name, now, skip_reason)
+        if skip_reason := await ledger.skip_reason_now(name):
+            await ledger.record_skip(name, now, skip_reason)
             raise Refused(
-                f"{name} does not run now: {WHY_NOT[skip_reason.reason]}; send it again later"
+                f"{name} does not run now: {REFUSALS[skip_reason.reason]}; send it again later"
             )
         runs = await ledger.start([ledger.claim(name, "webhook", now, event=event, input=body)])
         if not runs:
@@ -269,27 +378,25 @@ class Triggers:
 
 
 def _event_of(versions: Mapping[str, str]) -> str:
-    """Return an id for these versions of files that a person can read."""
-    first, more = next(iter(versions)), len(versions) - 1
+    """Return an event id for versions of files, by path, that a person can read."""
+    first_path, other_count = next(iter(versions)), len(versions) - 1
     digest = hashlib.blake2b(
         "\0".join(f"{path}\0{version}" for path, version in versions.items()).encode()
     )
-    return f"{first[:80]}{f' and {more} more' if more else ''} ({digest.hexdigest()[:16]})"
+    others = f" and {other_count} more" if other_count else ""
+    return f"{first_path[:80]}{others} ({digest.hexdigest()[:16]})"
 
 
-def _midnight(now: datetime, zone: Any) -> datetime:
+def _next_midnight(now: datetime, zone: Any) -> datetime:
     tomorrow = (now.astimezone(zone) + timedelta(days=1)).replace(
         hour=0, minute=0, second=0, microsecond=0
     )
     return tomorrow.astimezone(now.tzinfo)
 
 
-def _iso(moment: datetime | None) -> str | None:
-    return moment.isoformat() if moment else None
-
-
-def _remembered(value: str | None) -> tuple[datetime | None, bool]:
+def _read_on_start(value: str | None) -> tuple[datetime | None, bool]:
+    """Return the slot that a value of `meta` names, and whether it is accounted for."""
     if value is None:
         return None, False
-    instant, _, done = value.partition(" ")
-    return datetime.fromisoformat(instant), done == "done"
+    instant, _, note = value.partition(" ")
+    return datetime.fromisoformat(instant), note == "done"

@@ -2,29 +2,25 @@
 
 import pytest
 
-from tests.inside import Home
+from tests.replaying import ReplayedApp
 
 
 @pytest.fixture
-def home(tmp_path):
-    made = Home(tmp_path)
-    made.write("config.toml", '[agent]\nname = "Ada"\nuser_name = "Grace"\npersona = "Dry."\n')
-    made.routine("daily", '[run]\nprompt = "Report."\n')
-    return made
+def app(tmp_path):
+    app = ReplayedApp(tmp_path)
+    app.write("config.toml", '[agent]\nname = "Ada"\nuser_name = "Grace"\npersona = "Dry."\n')
+    app.write_routine("daily", '[run]\nprompt = "Report."\n')
+    return app
 
 
-async def test_the_owners_files_stand_in_the_prompt_in_their_order_and_are_read_anew(home):
-    home.write("SOUL.md", "Fond of numbers.\n")
-    home.write("USER.md", "Grace sleeps late.\n")
-    home.write("AGENT.md", "Never before noon.\n")
-    async with home.open() as daemon:
-        told = (await daemon.parts.context.preview(daemon.engine.routines["daily"])).sections[
-            "identity"
-        ]
+async def test_the_owners_files_stand_in_the_prompt_in_their_order_and_are_read_anew(app):
+    app.write("SOUL.md", "Fond of numbers.\n")
+    app.write("USER.md", "Grace sleeps late.\n")
+    app.write("AGENT.md", "Never before noon.\n")
+    async with app:
+        told = (await app.parts.context.preview(app.engine.routines["daily"])).sections["identity"]
         assert "Ada" in told and "Grace" in told and "Dry." in told
         assert "Grace sleeps late.\n\nFond of numbers.\n\nNever before noon." in told
-        (home.folder / "SOUL.md").unlink()
-        told = (await daemon.parts.context.preview(daemon.engine.routines["daily"])).sections[
-            "identity"
-        ]
+        (app.folder / "SOUL.md").unlink()
+        told = (await app.parts.context.preview(app.engine.routines["daily"])).sections["identity"]
         assert "Grace sleeps late.\n\nNever before noon." in told

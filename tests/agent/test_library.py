@@ -100,8 +100,27 @@ async def test_whoever_streams_hears_what_happens_in_order():
     agent.register_function("clock", "The time.", lambda: "16:00")
     reply = await agent.process_message_stream("What time is it?", heard.append)
     assert reply.content == "Four o'clock."
-    assert [event["type"] for event in heard] == ["thinking", "delta", "thinking", "delta"]
+    assert [event["type"] for event in heard] == [
+        "thinking",
+        "delta",
+        "tool_started",
+        "tool_finished",
+        "thinking",
+        "delta",
+    ]
     assert "".join(event.get("text", "") for event in heard) == "I look.Four o'clock."
+    started, finished = heard[2], heard[3]
+    assert (started["tool"], started["args"]) == ("clock", {})
+    assert (finished["tool"], finished["ok"], finished["preview"]) == ("clock", True, "16:00")
+    assert started["call"] == finished["call"]
+
+
+async def test_whoever_streams_reads_what_the_model_thinks():
+    heard = []
+    await Agent(scripted({"text": "4", "reasoning": "2 + 2"})).process_message_stream(
+        "2 + 2?", heard.append
+    )
+    assert [event.get("text") for event in heard if event["type"] == "thinking"] == [None, "2 + 2"]
 
 
 async def test_a_passing_fault_of_what_only_looks_is_tried_again_and_nothing_else_is():

@@ -26,7 +26,7 @@ from daemon.runs.events import Events, end_of, of_step
 from daemon.scheduler.routine_times import schedule_of
 from daemon.store.database import Database
 from daemon.store.journal import Claim, Journal, RoutineState
-from tests.blank import blank
+from tests.empty_database import copy_empty_database
 
 NOW = datetime(2026, 11, 20, 9, 0, tzinfo=UTC)
 
@@ -43,7 +43,7 @@ class Desk:
         self.routines: dict[str, Routine] = {routine.name: routine for routine in routines}
         self.faults: dict[str, ConfigError] = {}
         self.states: dict[str, RoutineState] = {}
-        self.unrehearsed: set[str] = set()
+        self.unrehearsed_routines: set[str] = set()
         self.triggered: asyncio.Queue[Run] = asyncio.Queue()
         self.now = NOW
         """From when on its schedules fire; a client that counts the hours until then has the real
@@ -263,7 +263,7 @@ async def built(
     **changes: Any,
 ) -> AsyncIterator[House]:
     """Open a house in a folder and serve its API until the block ends."""
-    database = await Database.open(blank(folder / "agentd.db"))
+    database = await Database.open(copy_empty_database(folder / "agentd.db"))
     journal = Journal(database, clock=clock)
     daily = routine(
         "daily-report",

@@ -5,7 +5,7 @@ import asyncio
 from daemon.app.definition_watcher import DefinitionWatcher, watch_zone
 from daemon.errors import ConfigError, Fault
 from daemon.system.watch import DirectoryWatcher
-from tests.inside import Home
+from tests.replaying import ReplayedApp
 
 
 class Definitions:
@@ -131,14 +131,14 @@ async def test_a_routine_that_is_a_link_is_read_again_when_its_file_changes(tmp_
 
 
 async def test_two_reloads_at_the_same_time_take_a_change_up_once(tmp_path):
-    home = Home(tmp_path)
-    home.write("config.toml", "")
-    async with home.open() as daemon, daemon.app.tasks:
-        app = daemon.app
-        await app.scheduling.engine.start(await app.reloader.load_routines())
-        home.routine("bye", '[trigger]\nevery = "1h"\n[run]\nprompt = "x"\n')
-        views = await asyncio.gather(app.reloader.reload(), app.reloader.reload())
-        await app.scheduling.engine.stop()
+    app = ReplayedApp(tmp_path)
+    app.write("config.toml", "")
+    async with app, app.daemon.tasks:
+        daemon = app.daemon
+        await daemon.scheduling.engine.start(await daemon.reloader.load_routines())
+        app.write_routine("bye", '[trigger]\nevery = "1h"\n[run]\nprompt = "x"\n')
+        views = await asyncio.gather(daemon.reloader.reload(), daemon.reloader.reload())
+        await daemon.scheduling.engine.stop()
     assert [view["added"] for view in views] == [["bye"], []]
 
 

@@ -248,7 +248,7 @@ async def overtaken(
             await _either(other, takeover.stopped)
             paused.may_go_on.set()
             await paused.settled()
-            await one.executor.idle()
+            await one.executor.wait_until_idle()
             takeover.may_go_on.set()
             await life
             return await other

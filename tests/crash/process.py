@@ -188,7 +188,7 @@ class Process:
         self.providers = SimpleNamespace(
             chain=lambda routine: [Oracle(world, self.people, name) for name in names]
         )
-        self.outages = SimpleNamespace(failed=lambda provider, reason: None)
+        self.model_outages = SimpleNamespace(record_failure=lambda provider, reason: None)
         self.targets: Any = SimpleNamespace()
         self.settings = live.LiveSettings(
             live.Settings(
@@ -241,7 +241,7 @@ class Process:
             mcp_servers=self.servers,
             load_skills=self.skills,
             budget_ledger=self.budget_ledger,
-            outages=self.outages,
+            model_outages=self.model_outages,
             sandbox_detection=self.sandbox_detection,
         )
         context = RunContext(services)
@@ -270,7 +270,7 @@ class Process:
         left = [run for run in await self.journal.recover(self.owner) if run.trigger != SUBAGENT]
         run = await self.opened()
         await self.people.ask_again()
-        self.executor.hold(
+        self.executor.hold_parked(
             each for each in await self.journal.active() if each.status is Status.WAITING
         )
         await self.executor.submit_all(left)

@@ -7,7 +7,7 @@ import pytest
 from daemon.models import Delivery, DeliveryStatus, Report, Run, Status, new_id
 from daemon.store.database import Database
 from daemon.store.journal import Claim, Journal
-from tests.blank import blank
+from tests.empty_database import copy_empty_database
 
 SLOT = datetime(2026, 11, 20, 7, 30, tzinfo=UTC)
 
@@ -32,7 +32,7 @@ def clock():
 
 @pytest.fixture
 async def journal(tmp_path, clock):
-    database = await Database.open(blank(tmp_path / "agentd.db"))
+    database = await Database.open(copy_empty_database(tmp_path / "agentd.db"))
     yield Journal(database, clock=clock.now)
     await database.close()
 

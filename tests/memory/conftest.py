@@ -16,7 +16,7 @@ from daemon.memory.segments import Segment
 from daemon.models import SegmentType
 from daemon.store.database import Database
 from daemon.store.opening import open_database
-from tests.blank import blank
+from tests.empty_database import copy_empty_database
 from tests.postgres import Server, make_template
 
 START = datetime(2026, 3, 2, 8, 0, tzinfo=UTC)  # a Monday
@@ -151,7 +151,7 @@ async def library(
     request: pytest.FixtureRequest, tmp_path: Path, clock: Clock
 ) -> AsyncIterator[Library]:
     url = request.getfixturevalue(PLACES[request.param]) if request.param in PLACES else ""
-    database = await open_database(blank(tmp_path / "agentd.db"), url)
+    database = await open_database(copy_empty_database(tmp_path / "agentd.db"), url)
     library = Library(database, clock)
     await library.memory.open()
     yield library

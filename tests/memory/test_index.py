@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from daemon.memory import index, rows
 from daemon.store.database import Database
 from daemon.tokens import VERSION
-from tests.blank import blank
+from tests.empty_database import copy_empty_database
 from tests.memory.conftest import START, Clock, Library, in_a_file
 
 
@@ -200,7 +200,7 @@ def in_a_library(story: Any) -> None:
     """Tell a story in a library of its own: hypothesis shares no fixture between examples."""
 
     async def told(folder: Path) -> None:
-        database = await Database.open(blank(folder / "agentd.db"))
+        database = await Database.open(copy_empty_database(folder / "agentd.db"))
         try:
             await story(Library(database, Clock(START + timedelta(0))))
         finally:

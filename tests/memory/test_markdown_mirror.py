@@ -16,7 +16,7 @@ from daemon.memory.markdown_mirror import NAME, Mirror, parse, render
 from daemon.memory.memory import Memory, MemoryItem
 from daemon.store.database import Database
 from daemon.store.journal import Journal
-from tests.blank import blank
+from tests.empty_database import copy_empty_database
 from tests.memory.conftest import START, Clock
 
 
@@ -46,7 +46,7 @@ class Desk:
 
 @pytest.fixture
 async def desk(tmp_path: Path) -> AsyncIterator[Desk]:
-    database = await Database.open(blank(tmp_path / "agentd.db"))
+    database = await Database.open(copy_empty_database(tmp_path / "agentd.db"))
     made = Desk(database, tmp_path)
     await made.memory.open()
     await made.memory.store("user:editor", "Prefers helix")

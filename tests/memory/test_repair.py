@@ -18,14 +18,14 @@ from daemon.memory.fulltext import fts5
 from daemon.memory.memory import MAX_ITEM, Memory
 from daemon.store.database import MIGRATIONS, Database
 from daemon.store.lock import lock_state
-from tests.blank import blank
+from tests.empty_database import copy_empty_database
 from tests.memory.conftest import Clock, Library
 
 
 @pytest.fixture
 async def library(tmp_path: Path, clock: Clock) -> AsyncIterator[Library]:
     """In a file alone, which can be damaged; a server looks after its own."""
-    database = await Database.open(blank(tmp_path / "agentd.db"))
+    database = await Database.open(copy_empty_database(tmp_path / "agentd.db"))
     library = Library(database, clock)
     await library.memory.open()
     yield library

@@ -13,7 +13,7 @@ import pytest
 
 from daemon.models import DeliveryStatus, Status, StepKind
 from tests.fakes.vendor import FakeVendor
-from tests.inside import Daemon, Home
+from tests.replaying import ReplayedApp
 
 CONFIG = """
 provider = "first"
@@ -49,13 +49,19 @@ WAYS = {
 
 
 @pytest.fixture
-def home(tmp_path: Path) -> Home:
-    return Home(tmp_path)
+def app(tmp_path: Path) -> ReplayedApp:
+    return ReplayedApp(tmp_path)
 
 
 async def lived(
-    home: Home, way: str, turns: list[Any], *, other: str = "", more: str = "", timeout: str = "1m"
-) -> tuple[Any, Daemon, Any]:
+    app: ReplayedApp,
+    way: str,
+    turns: list[Any],
+    *,
+    other: str = "",
+    more: str = "",
+    timeout: str = "1m",
+) -> tuple[Any, ReplayedApp, Any]:
     """Run a routine against this vendor to its end; the daemon is closed then."""
     kind, model, path = WAYS[way]
     async with FakeVendor(turns) as vendor:
@@ -63,12 +69,12 @@ async def lived(
         text = CONFIG.format(
             kind=kind, model=model, url=vendor.url, path=path, other=other, timeout=timeout
         )
-        home.write("config.toml", text)
-        home.routine("daily", ROUTINE.format(more=more))
-        async with home.open() as daemon:
-            run = await daemon.run("daily")
-            await daemon.app.delivery.outbox.flush()
-    return run, daemon, vendor
+        app.write("config.toml", text)
+        app.write_routine("daily", ROUTINE.format(more=more))
+        async with app:
+            run = await app.run("daily")
+            await app.daemon.delivery.outbox.flush()
+    return run, app, vendor
 
 
 # What the vendor does, what the line in the log and the run's detail say of it, and how often it
@@ -103,7 +109,7 @@ FAULTS: dict[str, tuple[dict[str, Any], str, int]] = {
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("fault", FAULTS)
 async def test_a_vendor_that_fails_is_a_failed_run_that_says_why(
-    home: Home, way: str, fault: str
+    app: ReplayedApp, way: str, fault: str
 ) -> None:
     turn, saying, asked = FAULTS[fault]
     if fault == "no answer in it" and way == "messages":
@@ -117,44 +123,44 @@ async def test_a_vendor_that_fails_is_a_failed_run_that_says_why(
         # what a call loads at first would take a part of that, and on a busy machine all of it
         await asyncio.to_thread(lambda: [import_module(sdk) for sdk in ("anthropic", "openai")])
         asked = 3 if way == "local" else 2
-    run, daemon, vendor = await lived(home, way, [{**turn, "repeat": 4}], timeout=timeout)
+    run, app, vendor = await lived(app, way, [{**turn, "repeat": 4}], timeout=timeout)
     assert run.status is Status.FAILED
     assert saying in str(run.detail)
     assert asked <= len(vendor.requests) <= 3
-    (ended,) = daemon.log("run.finished")
+    (ended,) = app.log("run.finished")
     assert (ended["status"], ended["detail"]) == ("failed", run.detail)
-    retried = [line["error"] for line in daemon.log("provider.retry_scheduled")]
+    retried = [line["error"] for line in app.log("provider.retry_scheduled")]
     if way != "messages" or fault != "no answer in it":
         assert len(retried) == (2 if asked > 1 else 0)
         assert all(saying in line for line in retried)
-    report = (home.state / "workspace" / "report.md").read_text()
+    report = (app.state / "workspace" / "report.md").read_text()
     assert saying in report
 
 
-async def test_a_storm_that_passes_is_ridden_out(home: Home) -> None:
+async def test_a_storm_that_passes_is_ridden_out(app: ReplayedApp) -> None:
     storm = [
         {"error": 529, "message": "Overloaded"},
         {"error": 529, "message": "Overloaded"},
         "All is well.",
     ]
-    run, daemon, _ = await lived(home, "messages", storm)
+    run, app, _ = await lived(app, "messages", storm)
     assert (run.status, run.report, run.detail) == (Status.SUCCEEDED, "All is well.", None)
-    assert [line["attempt"] for line in daemon.log("provider.retry_scheduled")] == [1, 2]
+    assert [line["attempt"] for line in app.log("provider.retry_scheduled")] == [1, 2]
 
 
-async def test_an_answer_that_breaks_off_in_the_middle_is_asked_for_again(home: Home) -> None:
+async def test_an_answer_that_breaks_off_in_the_middle_is_asked_for_again(app: ReplayedApp) -> None:
     turns = [{"text": "All is well, all is w", "stream_error": True}, "All is well."]
-    run, daemon, vendor = await lived(home, "messages", turns, more="max_tokens = 30000")
+    run, app, vendor = await lived(app, "messages", turns, more="max_tokens = 30000")
     assert (run.status, run.report) == (Status.SUCCEEDED, "All is well.")
-    (line,) = daemon.log("provider.retry_scheduled")
+    (line,) = app.log("provider.retry_scheduled")
     assert "the vendor is busy" in line["error"]
     assert all(request.body["stream"] for request in vendor.requests)
 
 
-async def test_a_call_that_cannot_be_read_is_told_to_the_model(home: Home) -> None:
+async def test_a_call_that_cannot_be_read_is_told_to_the_model(app: ReplayedApp) -> None:
     broken = {"tool_calls": [{"name": "finish", "arguments": '{"report": "all'}]}
     for way in WAYS:
-        run, _, vendor = await lived(home, way, [broken, "Never mind."], more='mode = "agent"')
+        run, _, vendor = await lived(app, way, [broken, "Never mind."], more='mode = "agent"')
         assert (run.status, run.report) == (Status.SUCCEEDED, "Never mind.")
         assert (
             "could not be read" in vendor.requests[1].raw.decode()
@@ -166,56 +172,60 @@ async def test_a_call_that_cannot_be_read_is_told_to_the_model(home: Home) -> No
 # --- going on with somebody else ---
 
 
-async def test_a_vendor_that_stays_away_is_replaced_for_the_rest_of_the_run(home: Home) -> None:
+async def test_a_vendor_that_stays_away_is_replaced_for_the_rest_of_the_run(
+    app: ReplayedApp,
+) -> None:
     called = {"tool_calls": [{"name": "self_info", "arguments": {}}]}
     async with FakeVendor([called, "From the second."]) as other:
         turns = [{"error": 500, "repeat": 3}, "From the first."]
         more = 'mode = "agent"\ntools = ["self_info"]\nfallback = ["second"]'
-        run, daemon, vendor = await lived(home, "messages", turns, other=other.url, more=more)
+        run, app, vendor = await lived(app, "messages", turns, other=other.url, more=more)
     assert (run.status, run.report, run.provider) == (
         Status.SUCCEEDED,
         "From the second.",
         "second",
     )
     assert (len(vendor.requests), len(other.requests)) == (3, 2)
-    (line,) = daemon.log("run.failed_over")
+    (line,) = app.log("run.failed_over")
     assert (line["from"], line["to"]) == ("first", "second")
     assert "a fault of its own (500" in line["reason"]
 
 
 @pytest.mark.parametrize(("on_rate_limit", "asked"), [("wait", 3), ("fallback", 1)])
 async def test_a_busy_vendor_is_waited_for_or_left_as_the_routine_says(
-    home: Home, on_rate_limit: str, asked: int
+    app: ReplayedApp, on_rate_limit: str, asked: int
 ) -> None:
     turns = [{"error": 429, "retry_after": 0.01, "repeat": 3}]
     async with FakeVendor(["From the second."]) as other:
         more = f'fallback = ["second"]\non_rate_limit = "{on_rate_limit}"'
-        run, _, vendor = await lived(home, "local", turns, other=other.url, more=more)
+        run, _, vendor = await lived(app, "local", turns, other=other.url, more=more)
     assert (run.status, run.provider) == (Status.SUCCEEDED, "second")
     assert len(vendor.requests) == asked
 
 
-async def test_other_faults_are_tried_again_even_where_a_busy_vendor_is_left(home: Home) -> None:
+async def test_other_faults_are_tried_again_even_where_a_busy_vendor_is_left(
+    app: ReplayedApp,
+) -> None:
     async with FakeVendor(["From the second."]) as other:
         more = 'fallback = ["second"]\non_rate_limit = "fallback"'
         turns = [{"error": 500}, "From the first."]
-        run, _, _ = await lived(home, "local", turns, other=other.url, more=more)
+        run, _, _ = await lived(app, "local", turns, other=other.url, more=more)
     assert (run.report, run.provider) == ("From the first.", "first")
 
 
-async def test_a_failover_is_a_step_of_the_run(home: Home) -> None:
+async def test_a_failover_is_a_step_of_the_run(app: ReplayedApp) -> None:
     async with FakeVendor(["From the second."]) as other:
         kind, model, path = WAYS["chat"]
         async with FakeVendor([{"error": 401}]) as vendor:
             text = CONFIG.format(
                 kind=kind, model=model, url=vendor.url, path=path, other=other.url, timeout="1m"
             )
-            home.write("config.toml", text)
-            home.routine("daily", ROUTINE.format(more='fallback = ["second"]'))
-            async with home.open() as daemon:
-                run = await daemon.run("daily")
-                steps = await daemon.journal.steps(run.id)
-                (delivery,) = await daemon.journal.deliveries(run=run.id)
+            app.write("config.toml", text)
+            app.write_routine("daily", ROUTINE.format(more='fallback = ["second"]'))
+            async with app:
+                run = await app.run("daily")
+                steps = await app.journal.steps(run.id)
+                (delivery,) = await app.journal.deliveries(run=run.id)
     (failover,) = [step for step in steps if step.kind is StepKind.FAILOVER]
     assert (failover.body["from"], failover.body["to"]) == ("first", "second")
     assert "the key was refused" in failover.body["reason"]
@@ -248,7 +258,7 @@ LONG = (
     ],
 )
 async def test_a_question_that_the_server_cut_is_said_to_be(
-    home: Home, loaded: list[Any] | None, read: int, said: str
+    app: ReplayedApp, loaded: list[Any] | None, read: int, said: str
 ) -> None:
     turn = {"text": "All is well.", "usage": {"prompt_tokens": read}}
     async with FakeVendor([turn]) as vendor:
@@ -261,11 +271,11 @@ async def test_a_question_that_the_server_cut_is_said_to_be(
             other=vendor.url,
             timeout="1m",
         )
-        home.write("config.toml", text)
-        home.routine("daily", ROUTINE.format(more="").replace("Report.", LONG))
-        async with home.open() as daemon:
-            run = await daemon.run("daily")
-            warnings = daemon.log("provider.context_cut")
+        app.write("config.toml", text)
+        app.write_routine("daily", ROUTINE.format(more="").replace("Report.", LONG))
+        async with app:
+            run = await app.run("daily")
+            warnings = app.log("provider.context_cut")
     assert run.status is Status.SUCCEEDED
     assert bool(warnings) is bool(said)
     assert said in (run.detail or "")

@@ -21,7 +21,7 @@ from daemon.runs.run import supervise
 from daemon.store.database import Database
 from daemon.store.journal import Journal
 from tests.agent.conftest import call, calls
-from tests.blank import blank
+from tests.empty_database import copy_empty_database
 from tests.runs.test_run import House
 
 START = datetime(2026, 11, 20, 8, 30, tzinfo=UTC)
@@ -77,7 +77,7 @@ class HinderedJournal(Journal):
 
 @pytest.fixture
 async def journal(tmp_path):
-    database = await Database.open(blank(tmp_path / "agentd.db"))
+    database = await Database.open(copy_empty_database(tmp_path / "agentd.db"))
     yield HinderedJournal(database, clock=lambda: START)
     await database.close()
 

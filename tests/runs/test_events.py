@@ -5,8 +5,9 @@ import gc
 from datetime import UTC, datetime
 from typing import Any
 
+from daemon.agent.call_events import preview
 from daemon.models import Run, Status, Step, StepKind
-from daemon.runs.events import BACKLOG, Events, begin_of, from_steps, of_step, preview
+from daemon.runs.events import BACKLOG, Events, begin_of, from_steps, of_step
 
 AT = datetime(2026, 11, 20, 8, 30, tzinfo=UTC)
 RUN = Run(

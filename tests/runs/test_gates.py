@@ -15,15 +15,15 @@ from daemon.definitions.schedule import Schedule
 from daemon.models import Outcome, Reason, Status, StepKind, ToolContext
 from daemon.policy.policy import Policy
 from daemon.runs.run import supervise
-from daemon.scheduler.slots import moments, next_moment
+from daemon.scheduler.slots import next_random_moment, random_moments
 from daemon.store.database import Database
 from daemon.store.journal import Journal
 from daemon.tools.builtin import shell
 from daemon.tools.executor import ToolExecutor
 from daemon.tools.registry import FunctionRegistry
-from tests.blank import blank
 from tests.clockwork import House as Ledger
 from tests.clockwork import at, routine
+from tests.empty_database import copy_empty_database
 from tests.runs.test_run import START, House
 
 # --- command
@@ -65,7 +65,7 @@ class Gated(House):
 
 @pytest.fixture
 async def journal(tmp_path):
-    database = await Database.open(blank(tmp_path / "agentd.db"))
+    database = await Database.open(copy_empty_database(tmp_path / "agentd.db"))
     yield Journal(database, clock=lambda: START)
     await database.close()
 
@@ -205,7 +205,7 @@ def test_moments_are_slots_of_the_active_hours_one_in_each_part_of_them(
 ):
     schedule = Schedule.of(timezone=zone, active_hours=hours, **trigger)
     begin, end = schedule.window(now)
-    found = moments(schedule, "heartbeat", number, now)
+    found = random_moments(schedule, "heartbeat", number, now)
     assert begin <= now
     assert now < end or not schedule.active(now)
     assert len(found) <= number
@@ -217,7 +217,7 @@ def test_moments_are_slots_of_the_active_hours_one_in_each_part_of_them(
     parts = [int((slot - begin) / ((end - begin) / number)) for slot in found]
     assert len(set(parts)) == len(parts)
     inside = begin + (end - begin) / 2
-    assert moments(schedule, "heartbeat", number, inside) == found, (
+    assert random_moments(schedule, "heartbeat", number, inside) == found, (
         "the whole day long they are the same"
     )
 
@@ -230,20 +230,22 @@ def test_moments_differ_from_day_to_day_and_from_routine_to_routine():
     drawn = [
         [
             f"{slot.astimezone(ZoneInfo('Europe/Berlin')):%H:%M}"
-            for slot in moments(schedule, "a", 2, day)
+            for slot in random_moments(schedule, "a", 2, day)
         ]
         for day in days
     ]
     assert all(len(each) == 2 for each in drawn)
     assert len({tuple(each) for each in drawn}) > 20
-    assert moments(schedule, "a", 2, days[0]) != moments(schedule, "b", 2, days[0])
+    assert random_moments(schedule, "a", 2, days[0]) != random_moments(schedule, "b", 2, days[0])
 
 
 def test_a_night_counts_as_the_day_on_which_it_began():
     schedule = Schedule.of(timezone="UTC", every=timedelta(minutes=30), active_hours="21:00-08:00")
     evening, morning = datetime(2026, 1, 1, 22, tzinfo=UTC), datetime(2026, 1, 2, 7, tzinfo=UTC)
     assert schedule.window(evening) == schedule.window(morning)
-    assert moments(schedule, "owl", 3, evening) == moments(schedule, "owl", 3, morning)
+    assert random_moments(schedule, "owl", 3, evening) == random_moments(
+        schedule, "owl", 3, morning
+    )
     assert schedule.window(evening)[0].date() == date(2026, 1, 1)
 
 
@@ -280,7 +282,9 @@ async def through_the_day(house: Ledger, day: str = "02", **how) -> list[str]:
 
 def drawn(day: str = "02") -> list[str]:
     schedule = Schedule.of(timezone="UTC", every=timedelta(minutes=30), active_hours="08:00-21:00")
-    return [f"{slot:%H:%M}" for slot in moments(schedule, "heartbeat", 2, at(f"{day} 12:00"))]
+    return [
+        f"{slot:%H:%M}" for slot in random_moments(schedule, "heartbeat", 2, at(f"{day} 12:00"))
+    ]
 
 
 async def settle_in(house: Ledger, **gate) -> None:
@@ -365,8 +369,11 @@ async def test_a_moment_before_the_routine_was_there_is_past(house: Ledger) -> N
 async def test_its_words_say_that_it_speaks_at_moments_only(house: Ledger) -> None:
     await settle_in(house)
     slots = "every 30 minutes within 08:00-21:00, UTC"
-    assert house.engine.words(greeting()) == f"at 2 random moments of a day ({slots})"
-    assert house.engine.words(greeting(moments=1)) == f"at a random moment of a day ({slots})"
+    assert house.engine.describe_schedule(greeting()) == f"at 2 random moments of a day ({slots})"
+    assert (
+        house.engine.describe_schedule(greeting(moments=1))
+        == f"at a random moment of a day ({slots})"
+    )
 
 
 async def test_next_shows_the_moments_and_none_of_the_other_slots(house: Ledger) -> None:
@@ -386,9 +393,9 @@ def test_the_moments_of_weekdays_go_on_after_the_weekend() -> None:
     )
     moment, found = datetime(2026, 3, 1, tzinfo=UTC), []
     while len(found) < 50:
-        moment = next_moment(schedule, "owl", 3, moment)
+        moment = next_random_moment(schedule, "owl", 3, moment)
         assert moment is not None
-        assert moment in moments(schedule, "owl", 3, moment)
+        assert moment in random_moments(schedule, "owl", 3, moment)
         found.append(moment)
     assert found == sorted(set(found))
     nights = {schedule.window(each)[0].astimezone(schedule.zone) for each in found}
@@ -397,7 +404,7 @@ def test_the_moments_of_weekdays_go_on_after_the_weekend() -> None:
 
 def test_what_happens_only_once_has_no_moments_after_it() -> None:
     schedule = Schedule.of(timezone="UTC", at=at("02 09:00"))
-    assert next_moment(schedule, "once", 1, at("02 10:00")) is None
+    assert next_random_moment(schedule, "once", 1, at("02 10:00")) is None
 
 
 # --- the others

@@ -14,7 +14,7 @@ from daemon.policy.policy import Policy
 from daemon.providers.wire.images import image_of
 from daemon.runs.images import look_at
 from tests.fakes.vendor import FakeVendor
-from tests.inside import Home
+from tests.replaying import ReplayedApp
 
 READ = 'version = 1\n[[rule]]\ntool = "file_read"\neffect = "allow"\n'
 
@@ -33,27 +33,27 @@ def png(width=1, height=1):
 
 
 @pytest.fixture
-def home(tmp_path):
-    made = Home(tmp_path)
-    made.write("policy.toml", READ)
-    (made.state / "workspace" / "plots").mkdir(parents=True)
-    return made
+def app(tmp_path):
+    app = ReplayedApp(tmp_path)
+    app.write("policy.toml", READ)
+    (app.state / "workspace" / "plots").mkdir(parents=True)
+    return app
 
 
-def put(home, name, data):
-    (home.state / "workspace" / name).write_bytes(data)
+def put(app, name, data):
+    (app.state / "workspace" / name).write_bytes(data)
 
 
 def configured(
-    home, vendor, kind="claude", model="claude-opus-5-5", path="", more="", media='"plots/*"'
+    app, vendor, kind="claude", model="claude-opus-5-5", path="", more="", media='"plots/*"'
 ):
-    home.write(
+    app.write(
         "config.toml",
         f'provider = "m"\n[providers.m]\nkind = "{kind}"\nmodel = "{model}"\nbase_url = '
         f'"{vendor.url}{path}"\n'
         f'api_key = "sk-0123456789"\n{more}',
     )
-    home.routine(
+    app.write_routine(
         "look",
         (
             '[run]\nprompt = "What do you see?"\nmemory = "none"\nmedia = '
@@ -85,11 +85,11 @@ def shown(request):
     return found, text
 
 
-async def looked(home, vendor, **how):
-    configured(home, vendor, **how)
-    async with home.open() as daemon:
-        assert not daemon.faults, daemon.faults
-        run = await daemon.run("look")
+async def looked(app, vendor, **how):
+    configured(app, vendor, **how)
+    async with app:
+        assert not app.faults, app.faults
+        run = await app.run("look")
         assert not vendor.refusals
         return run
 
@@ -104,27 +104,27 @@ async def looked(home, vendor, **how):
         ("open_source", "qwen3-vl", "/v1", "[providers.m.capabilities]\nimages = true\n"),
     ],
 )
-async def test_a_model_sees_the_pictures_of_its_routine(home, monkeypatch, kind, model, path, more):
-    put(home, "plots/b.png", png(2, 2))
-    put(home, "plots/a.png", png())
+async def test_a_model_sees_the_pictures_of_its_routine(app, monkeypatch, kind, model, path, more):
+    put(app, "plots/b.png", png(2, 2))
+    put(app, "plots/a.png", png())
     async with FakeVendor(["Two black squares."]) as vendor:
-        run = await looked(home, vendor, kind=kind, model=model, path=path, more=more)
+        run = await looked(app, vendor, kind=kind, model=model, path=path, more=more)
     images, text = shown(vendor.requests[0])
     assert images == [png(), png(2, 2)] and "1. plots/a.png\n2. plots/b.png" in text
     assert run.status is Status.SUCCEEDED and run.detail is None
     assert run.taint is Taint.TAINTED, "anybody may have written into a picture"
 
 
-async def test_what_cannot_be_shown_is_named_in_the_run_and_in_the_prompt(home):
-    put(home, "plots/fine.png", png())
-    put(home, "plots/heavy.png", png() + b"\0" * 6_000_000)
-    put(home, "plots/notes.txt", b"no picture")
-    put(home, "plots/wide.png", png(9000, 1))
-    (home.state / "workspace" / "plots" / "link.png").symlink_to("/etc/passwd")
-    home.write("policy.toml", READ + '[[rule]]\ntool = "*"\neffect = "deny"\npaths = ["*.key"]\n')
-    put(home, "plots/secret.key", png())
+async def test_what_cannot_be_shown_is_named_in_the_run_and_in_the_prompt(app):
+    put(app, "plots/fine.png", png())
+    put(app, "plots/heavy.png", png() + b"\0" * 6_000_000)
+    put(app, "plots/notes.txt", b"no picture")
+    put(app, "plots/wide.png", png(9000, 1))
+    (app.state / "workspace" / "plots" / "link.png").symlink_to("/etc/passwd")
+    app.write("policy.toml", READ + '[[rule]]\ntool = "*"\neffect = "deny"\npaths = ["*.key"]\n')
+    put(app, "plots/secret.key", png())
     async with FakeVendor(["One."]) as vendor:
-        run = await looked(home, vendor, media='"plots/*", "nowhere/*.png"')
+        run = await looked(app, vendor, media='"plots/*", "nowhere/*.png"')
     images, text = shown(vendor.requests[0])
     assert images == [png()] and run.status is Status.SUCCEEDED
     for said in (
@@ -138,14 +138,14 @@ async def test_what_cannot_be_shown_is_named_in_the_run_and_in_the_prompt(home):
     assert "link.png" not in text
 
 
-async def test_of_too_many_the_newest_are_shown(home):
+async def test_of_too_many_the_newest_are_shown(app):
     import os
 
     for number in range(23):
-        put(home, f"plots/{number:02}.png", png())
-        os.utime(home.state / "workspace" / "plots" / f"{number:02}.png", (number, number))
+        put(app, f"plots/{number:02}.png", png())
+        os.utime(app.state / "workspace" / "plots" / f"{number:02}.png", (number, number))
     async with FakeVendor(["Many."]) as vendor:
-        run = await looked(home, vendor)
+        run = await looked(app, vendor)
     images, text = shown(vendor.requests[0])
     assert len(images) == 20 and "1. plots/03.png" in text
     assert (
@@ -154,10 +154,10 @@ async def test_of_too_many_the_newest_are_shown(home):
     )
 
 
-async def test_a_model_that_sees_none_is_asked_all_the_same_and_the_run_says_so(home):
-    put(home, "plots/a.png", png())
+async def test_a_model_that_sees_none_is_asked_all_the_same_and_the_run_says_so(app):
+    put(app, "plots/a.png", png())
     async with FakeVendor(["I see nothing."]) as vendor:
-        run = await looked(home, vendor, kind="open_source", model="deepseek-v4-pro", path="/v1")
+        run = await looked(app, vendor, kind="open_source", model="deepseek-v4-pro", path="/v1")
     images, text = shown(vendor.requests[0])
     assert not images and "1 image was left out: this model sees none" in text
     assert (
@@ -166,46 +166,46 @@ async def test_a_model_that_sees_none_is_asked_all_the_same_and_the_run_says_so(
     )
 
 
-async def test_the_pictures_of_a_batch_that_landed_are_shown(home):
-    put(home, "plots/a.png", png())
-    put(home, "plots/b.png", png(3, 3))
-    policy = Policy.load(home.folder / "policy.toml", workspace=home.state / "workspace")
+async def test_the_pictures_of_a_batch_that_landed_are_shown(app):
+    put(app, "plots/a.png", png())
+    put(app, "plots/b.png", png(3, 3))
+    policy = Policy.load(app.folder / "policy.toml", workspace=app.state / "workspace")
     seen = look_at(["{path}"], ["plots/b.png"], policy=policy, routine="look")
     assert seen.images == (image_of(png(3, 3)),) and not seen.notes
     assert look_at(["{path}"], [], policy=policy, routine="look").notes == ("no file has landed",)
 
 
-async def test_folders_that_the_policy_lets_it_read_may_hold_them(home, tmp_path):
+async def test_folders_that_the_policy_lets_it_read_may_hold_them(app, tmp_path):
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "elsewhere" / "x.png").write_bytes(png())
     glob = f"{tmp_path}/elsewhere/*.png"
-    policy = Policy.load(home.folder / "policy.toml", workspace=home.state / "workspace")
+    policy = Policy.load(app.folder / "policy.toml", workspace=app.state / "workspace")
     assert "lies outside" in look_at([glob], [], policy=policy, routine="look").notes[0]
-    home.write("policy.toml", READ + f'[paths]\nread = ["{tmp_path}/elsewhere"]\n')
-    policy = Policy.load(home.folder / "policy.toml", workspace=home.state / "workspace")
+    app.write("policy.toml", READ + f'[paths]\nread = ["{tmp_path}/elsewhere"]\n')
+    policy = Policy.load(app.folder / "policy.toml", workspace=app.state / "workspace")
     assert look_at([glob], [], policy=policy, routine="look").images == (image_of(png()),)
 
 
-async def test_a_run_that_is_taken_up_again_shows_the_very_same(home):
-    put(home, "plots/a.png", png())
+async def test_a_run_that_is_taken_up_again_shows_the_very_same(app):
+    put(app, "plots/a.png", png())
     async with FakeVendor([{"error": 529, "message": "busy"}] * 3 + ["One."]) as vendor:
-        configured(home, vendor)
-        home.routine(
-            "look", home_text(home).replace("attempts = 1", 'attempts = 3\nbackoff = "1s"')
+        configured(app, vendor)
+        app.write_routine(
+            "look", home_text(app).replace("attempts = 1", 'attempts = 3\nbackoff = "1s"')
         )
-        async with home.open() as daemon:
-            run = await daemon.engine.trigger("look", event="e")
-            await daemon.app.runs.queue.running[run.id]
-            assert (await daemon.journal.get(run.id)).status is Status.QUEUED
-        put(home, "plots/a.png", png(5, 5))
-        home.clock.turn(minutes=5)
-        async with home.open() as daemon:
-            await daemon.app.runs.queue.submit(await daemon.journal.get(run.id))
-            await daemon.app.runs.queue.running[run.id]
-            assert (await daemon.journal.get(run.id)).status is Status.SUCCEEDED
+        async with app:
+            run = await app.engine.trigger("look", event="e")
+            await app.daemon.runs.queue.running[run.id]
+            assert (await app.journal.get(run.id)).status is Status.QUEUED
+        put(app, "plots/a.png", png(5, 5))
+        app.clock.advance(minutes=5)
+        async with app:
+            await app.daemon.runs.queue.submit(await app.journal.get(run.id))
+            await app.daemon.runs.queue.running[run.id]
+            assert (await app.journal.get(run.id)).status is Status.SUCCEEDED
             from daemon.api.schemas import step_view
 
-            steps = [json.dumps(step_view(each)) for each in await daemon.journal.steps(run.id)]
+            steps = [json.dumps(step_view(each)) for each in await app.journal.steps(run.id)]
     assert shown(vendor.requests[-1])[0] == [png()]
     assert not any(base64.b64encode(png()).decode() in each for each in steps), (
         "who looks at steps is told their size"
@@ -213,21 +213,21 @@ async def test_a_run_that_is_taken_up_again_shows_the_very_same(home):
     assert any(f'"bytes": {len(png())}' in each for each in steps)
 
 
-def home_text(home):
-    return (home.folder / "routines" / "look.toml").read_text()
+def home_text(app):
+    return (app.folder / "routines" / "look.toml").read_text()
 
 
 @pytest.mark.parametrize("model", ["claude-opus-5-5", "claude-blind"])
-async def test_a_run_with_pictures_is_played_again_from_its_record(home, model):
-    put(home, "plots/a.png", png())
-    put(home, "plots/b.txt", b"none")
+async def test_a_run_with_pictures_is_played_again_from_its_record(app, model):
+    put(app, "plots/a.png", png())
+    put(app, "plots/b.txt", b"none")
     blind = "[providers.m.capabilities]\nimages = false\n" if model == "claude-blind" else ""
     async with FakeVendor(["One."]) as vendor:
-        configured(home, vendor, model=model, more=blind)
-        async with home.open() as daemon:
-            run = await daemon.run("look")
-            (home.state / "workspace" / "plots" / "a.png").unlink()
-            told = await daemon.parts.replays.replay(run.id)
+        configured(app, vendor, model=model, more=blind)
+        async with app:
+            run = await app.run("look")
+            (app.state / "workspace" / "plots" / "a.png").unlink()
+            told = await app.parts.replays.replay(run.id)
     assert told["identical"], told
 
 
@@ -240,11 +240,11 @@ async def test_a_run_with_pictures_is_played_again_from_its_record(home, model):
         ("/srv/../etc/*", "leaves the workspace"),
     ],
 )
-async def test_a_glob_that_cannot_be_used_is_a_fault_of_the_file(home, media, said):
-    home.write("config.toml", "")
-    home.routine("look", f'[run]\nprompt = "Look."\nmedia = ["{media}"]\n')
-    async with home.open() as daemon:
-        assert said in str(daemon.faults["look"])
+async def test_a_glob_that_cannot_be_used_is_a_fault_of_the_file(app, media, said):
+    app.write("config.toml", "")
+    app.write_routine("look", f'[run]\nprompt = "Look."\nmedia = ["{media}"]\n')
+    async with app:
+        assert said in str(app.faults["look"])
 
 
 @pytest.mark.parametrize(
@@ -263,7 +263,7 @@ def test_the_size_of_every_kind_is_read_from_its_own_head(data):
         image_of(data)
 
 
-async def test_a_program_shows_pictures_to_the_agent_itself(home, tmp_path):
+async def test_a_program_shows_pictures_to_the_agent_itself(app, tmp_path):
     from daemon.agent.agent import Agent
     from tests.providers import calls
 
@@ -272,6 +272,6 @@ async def test_a_program_shows_pictures_to_the_agent_itself(home, tmp_path):
         provider = calls.provider("claude opus", vendor)
         reply = await Agent(provider).process_message("What is this?", media=[tmp_path / "a.png"])
         with pytest.raises(ValueError, match="is no PNG"):
-            await Agent(provider).process_message("And this?", media=[home.folder / "policy.toml"])
+            await Agent(provider).process_message("And this?", media=[app.folder / "policy.toml"])
         await provider.close()
     assert reply.content == "A square." and shown(vendor.requests[0])[0] == [png()]

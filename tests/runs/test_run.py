@@ -23,7 +23,7 @@ from daemon.store.journal import Claim, Journal
 from daemon.tools.executor import ToolExecutor
 from daemon.tools.registry import FunctionRegistry
 from tests.agent.conftest import Rules, call, calls
-from tests.blank import blank
+from tests.empty_database import copy_empty_database
 from tests.runs.bare_context import BareRunContext
 
 START = datetime(2026, 11, 20, 8, 30, tzinfo=UTC)
@@ -155,7 +155,7 @@ class House(BareRunContext):
 @pytest.fixture
 async def journal(tmp_path):
     clock = [START]
-    database = await Database.open(blank(tmp_path / "agentd.db"))
+    database = await Database.open(copy_empty_database(tmp_path / "agentd.db"))
     yield Journal(database, clock=lambda: clock[0])
     await database.close()
 

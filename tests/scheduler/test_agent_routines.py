@@ -9,7 +9,7 @@ import tomli_w
 
 from daemon.models import Effect, Taint
 from daemon.policy.policy import Policy
-from tests.inside import Home
+from tests.replaying import ReplayedApp
 
 RULES = """
 version = 1
@@ -59,42 +59,42 @@ def call(**arguments):
     return {"name": "routine", "arguments": arguments}
 
 
-def script(home, *replies):
+def script(app, *replies):
     """Have the model call these one after another, then say that it is done."""
     lines = [reply if isinstance(reply, str) else {"tool_calls": [reply]} for reply in replies]
     model = {"kind": "scripted", "replies": [*lines, "Done."]}
-    home.write("config.toml", tomli_w.dumps({"provider": "s", "providers": {"s": model}}))
+    app.write("config.toml", tomli_w.dumps({"provider": "s", "providers": {"s": model}}))
 
 
 @pytest.fixture
-def home(tmp_path):
-    made = Home(tmp_path)
-    made.write("policy.toml", RULES)
-    made.routine("planner", PLANNER)
-    return made
+def app(tmp_path):
+    app = ReplayedApp(tmp_path)
+    app.write("policy.toml", RULES)
+    app.write_routine("planner", PLANNER)
+    return app
 
 
-async def results(daemon, run):
-    return [step.body for step in await daemon.journal.steps(run.id) if step.kind == "result"]
+async def results(app, run):
+    return [step.body for step in await app.journal.steps(run.id) if step.kind == "result"]
 
 
-async def told(home, *replies, routine="planner"):
+async def told(app, *replies, routine="planner"):
     """Live one run in which the model makes these calls; return what it was told of each."""
-    script(home, *replies)
-    async with home.open() as daemon:
-        run = await daemon.run(routine)
-        return [(body["ok"], body["text"]) for body in await results(daemon, run)]
+    script(app, *replies)
+    async with app:
+        run = await app.run(routine)
+        return [(body["ok"], body["text"]) for body in await results(app, run)]
 
 
-def made(home, name="tea"):
-    path = home.state / "routines.d" / f"{name}.toml"
+def made_routine(app, name="tea"):
+    path = app.state / "routines.d" / f"{name}.toml"
     return tomllib.loads(path.read_text()) if path.exists() else None
 
 
-async def test_what_an_agent_makes_has_its_makers_mark_limits_tools_and_targets(home):
-    ((ok, text),) = await told(home, call(**TEA))
+async def test_what_an_agent_makes_has_its_makers_mark_limits_tools_and_targets(app):
+    ((ok, text),) = await told(app, call(**TEA))
     assert ok, text
-    file = made(home)
+    file = made_routine(app)
     assert file["trigger"] == {"cron": "0 16 * * *", "timezone": "Europe/Berlin"}
     assert file["origin"]["routine"] == "planner" and len(file["origin"]["run"]) == 26
     assert file["run"]["tools"] == ["file_read", "self_info"], (
@@ -110,9 +110,9 @@ async def test_what_an_agent_makes_has_its_makers_mark_limits_tools_and_targets(
         {"to": "file", "path": "plans/{routine}/{slot:%Y}.md"},
         {"to": "log"},
     ]
-    assert [path.name for path in (home.folder / "routines").iterdir()] == ["planner.toml"]
-    async with home.open() as daemon:
-        assert daemon.engine.routines["tea"].origin.routine == "planner" and not daemon.faults
+    assert [path.name for path in (app.folder / "routines").iterdir()] == ["planner.toml"]
+    async with app:
+        assert app.engine.routines["tea"].origin.routine == "planner" and not app.faults
 
 
 @pytest.mark.parametrize(
@@ -135,41 +135,41 @@ async def test_what_an_agent_makes_has_its_makers_mark_limits_tools_and_targets(
         ({"tools": ["memory_stor"]}, "no such tool"),
     ],
 )
-async def test_what_may_not_be_made_is_refused_and_leaves_no_file(home, change, said):
-    ((ok, text),) = await told(home, call(**(TEA | change)))
+async def test_what_may_not_be_made_is_refused_and_leaves_no_file(app, change, said):
+    ((ok, text),) = await told(app, call(**(TEA | change)))
     assert not ok and said in text
     assert (
-        not list((home.state / "routines.d").glob("*"))
-        if (home.state / "routines.d").exists()
+        not list((app.state / "routines.d").glob("*"))
+        if (app.state / "routines.d").exists()
         else True
     )
 
 
-async def test_nothing_is_overwritten_and_no_more_are_made_than_the_policy_lets(home):
-    home.write("policy.toml", RULES + "[limits]\nroutines = 1\n")
-    await told(home, call(**TEA))
-    before = made(home)
+async def test_nothing_is_overwritten_and_no_more_are_made_than_the_policy_lets(app):
+    app.write("policy.toml", RULES + "[limits]\nroutines = 1\n")
+    await told(app, call(**TEA))
+    before = made_routine(app)
     again, another = await told(
-        home, call(**TEA | {"prompt": "Coffee."}), call(**TEA | {"name": "coffee"})
+        app, call(**TEA | {"prompt": "Coffee."}), call(**TEA | {"name": "coffee"})
     )
     assert not again[0] and "nothing is overwritten" in again[1]
     assert not another[0] and "may keep 1 routines of its own making: tea" in another[1]
-    assert made(home) == before and made(home, "coffee") is None
+    assert made_routine(app) == before and made_routine(app, "coffee") is None
 
 
-async def test_it_has_no_rights_that_its_maker_has_not(home):
+async def test_it_has_no_rights_that_its_maker_has_not(app):
     """The maker may not use sysinfo; what it made may not either, whatever the policy grants to
     everybody else.
     """
-    home.write(
+    app.write(
         "policy.toml",
         RULES.replace('routines = ["other"]', "")
         + '[[rule]]\ntool = "file_read"\neffect = "deny"\npaths = ["k*"]\n'
         'routines = ["planner"]\n[routine.planner]\ntools = ["file_*", "routine"]\nlimits = { '
         "tool_calls = 3 }\n",
     )
-    await told(home, call(**TEA))
-    policy = Policy.load(home.folder / "policy.toml", workspace=home.state / "workspace")
+    await told(app, call(**TEA))
+    policy = Policy.load(app.folder / "policy.toml", workspace=app.state / "workspace")
     under = "planner/tea"
     assert (
         policy.judge("sysinfo", {}, routine="tea").allows
@@ -179,87 +179,87 @@ async def test_it_has_no_rights_that_its_maker_has_not(home):
     assert policy.judge("file_read", {"path": "notes"}, routine=under).allows
     assert policy.limits_for(under).tool_calls == 3
     look = {"name": "self_info", "arguments": {}}
-    ((ok, text),) = await told(home, look, routine="tea")
+    ((ok, text),) = await told(app, look, routine="tea")
     assert not ok and "planner may not use self_info" in text
 
 
-async def test_a_rule_for_its_own_name_alone_gives_it_nothing_and_one_that_forbids_counts(home):
-    home.write(
+async def test_a_rule_for_its_own_name_alone_gives_it_nothing_and_one_that_forbids_counts(app):
+    app.write(
         "policy.toml",
         RULES + '[[rule]]\ntool = "shell"\nargv = ["df"]\neffect = "allow"\nroutines = ["te*"]\n'
         '[[rule]]\ntool = "file_read"\neffect = "deny"\npaths = ["n*"]\nroutines = ["te*"]\n',
     )
-    policy = Policy.load(home.folder / "policy.toml", workspace=home.state / "workspace")
+    policy = Policy.load(app.folder / "policy.toml", workspace=app.state / "workspace")
     assert not policy.judge("shell", {"command": "df"}, routine="planner/tea").allows
     assert not policy.judge("file_read", {"path": "notes"}, routine="planner/tea").allows
-    ((ok, text),) = await told(home, call(**TEA))
+    ((ok, text),) = await told(app, call(**TEA))
     assert not ok and "the policy speaks of routines of that name (rule 5 (shell: df))" in text
 
 
-async def test_what_an_agent_made_makes_nothing_itself(home):
-    await told(home, call(**TEA))
-    path = home.state / "routines.d" / "tea.toml"
+async def test_what_an_agent_made_makes_nothing_itself(app):
+    await told(app, call(**TEA))
+    path = app.state / "routines.d" / "tea.toml"
     path.write_text(path.read_text().replace('"self_info"', '"routine"'))
-    script(home)
-    async with home.open() as daemon:
-        assert "run.tools" in str(daemon.faults["tea"])
+    script(app)
+    async with app:
+        assert "run.tools" in str(app.faults["tea"])
 
 
-async def test_the_words_of_strangers_stay_with_what_was_made_of_them(home):
-    home.write("policy.toml", RULES + '[routine.planner]\ntainted_tools = ["routine"]\n')
-    (home.state / "workspace").mkdir(parents=True)
-    (home.state / "workspace" / "letter").write_text("Dear agent")
+async def test_the_words_of_strangers_stay_with_what_was_made_of_them(app):
+    app.write("policy.toml", RULES + '[routine.planner]\ntainted_tools = ["routine"]\n')
+    (app.state / "workspace").mkdir(parents=True)
+    (app.state / "workspace" / "letter").write_text("Dear agent")
     read, create = await told(
-        home, {"name": "file_read", "arguments": {"path": "letter"}}, call(**TEA)
+        app, {"name": "file_read", "arguments": {"path": "letter"}}, call(**TEA)
     )
     assert read[0] and create[0], create
-    assert made(home)["origin"]["tainted"] is True
-    script(home)
-    async with home.open() as daemon:
-        assert (await daemon.run("tea")).taint is Taint.TAINTED
+    assert made_routine(app)["origin"]["tainted"] is True
+    script(app)
+    async with app:
+        assert (await app.run("tea")).taint is Taint.TAINTED
 
 
-async def test_a_run_that_has_read_strangers_words_asks_before_it_makes_one(home):
-    (home.state / "workspace").mkdir(parents=True)
-    (home.state / "workspace" / "letter").write_text("Dear agent")
-    script(home, {"name": "file_read", "arguments": {"path": "letter"}}, call(**TEA))
-    async with home.open() as daemon:
-        assert (await daemon.run("planner")).status == "waiting"
-    assert made(home) is None
+async def test_a_run_that_has_read_strangers_words_asks_before_it_makes_one(app):
+    (app.state / "workspace").mkdir(parents=True)
+    (app.state / "workspace" / "letter").write_text("Dear agent")
+    script(app, {"name": "file_read", "arguments": {"path": "letter"}}, call(**TEA))
+    async with app:
+        assert (await app.run("planner")).status == "waiting"
+    assert made_routine(app) is None
 
 
-async def test_only_its_maker_removes_it(home):
-    home.routine("other", PLANNER.replace("Plan.", "Meddle."))
-    await told(home, call(**TEA))
-    ((ok, text),) = await told(home, call(action="remove", name="tea"), routine="other")
-    assert not ok and "not of your making" in text and made(home)
+async def test_only_its_maker_removes_it(app):
+    app.write_routine("other", PLANNER.replace("Plan.", "Meddle."))
+    await told(app, call(**TEA))
+    ((ok, text),) = await told(app, call(action="remove", name="tea"), routine="other")
+    assert not ok and "not of your making" in text and made_routine(app)
     listed, shown, gone, other = await told(
-        home,
+        app,
         call(action="list"),
         call(action="show", name="tea"),
         call(action="remove", name="tea"),
         call(action="remove", name="other"),
     )
     assert '"made_by": "planner"' in listed[1] and "Say that it is time for tea." in shown[1]
-    assert gone[0] and made(home) is None
-    assert not other[0] and (home.folder / "routines" / "other.toml").exists()
+    assert gone[0] and made_routine(app) is None
+    assert not other[0] and (app.folder / "routines" / "other.toml").exists()
 
 
-async def test_without_a_daemon_nothing_is_steered(home):
+async def test_without_a_daemon_nothing_is_steered(app):
     for action in ("pause", "resume", "run"):
-        ((ok, text),) = await told(home, call(action=action, name="planner"))
+        ((ok, text),) = await told(app, call(action=action, name="planner"))
         assert not ok and "no daemon is at work here" in text
 
 
-async def test_a_persons_file_of_the_same_name_counts_and_the_other_is_told(home):
-    await told(home, call(**TEA))
-    home.routine("tea", '[run]\nprompt = "Mine."\n')
-    home.routine("marked", '[run]\nprompt = "x"\n[origin]\nroutine = "a"\nrun = "b"\n')
-    script(home)
-    async with home.open() as daemon:
-        assert daemon.engine.routines["tea"].run.prompt == "Mine."
-        assert "a routine of yours has this name" in str(daemon.faults["routines.d/tea"])
-        assert "origin: is of routines that agents make" in str(daemon.faults["marked"])
+async def test_a_persons_file_of_the_same_name_counts_and_the_other_is_told(app):
+    await told(app, call(**TEA))
+    app.write_routine("tea", '[run]\nprompt = "Mine."\n')
+    app.write_routine("marked", '[run]\nprompt = "x"\n[origin]\nroutine = "a"\nrun = "b"\n')
+    script(app)
+    async with app:
+        assert app.engine.routines["tea"].run.prompt == "Mine."
+        assert "a routine of yours has this name" in str(app.faults["routines.d/tea"])
+        assert "origin: is of routines that agents make" in str(app.faults["marked"])
 
 
 @pytest.mark.parametrize("pattern", ['"rout*"', '"*"', '"r*"'])
@@ -285,20 +285,18 @@ def test_no_pattern_and_no_default_grants_it(tmp_path, pattern):
     assert not named.judge("routine", {"action": "pause", "name": "r"}, routine="r").allows
 
 
-async def test_a_routine_that_offers_every_tool_is_offered_it_only_where_the_policy_names_it(home):
-    home.routine(
+async def test_a_routine_that_offers_every_tool_is_offered_it_only_where_the_policy_names_it(app):
+    app.write_routine(
         "all",
         PLANNER.replace(
             'tools = ["routine", "file_read", "self_info", "memory_*"]', 'tools = ["*"]'
         ),
     )
-    script(home)
-    async with home.open() as daemon:
+    script(app)
+    async with app:
         offered = {
             each["name"]
-            for each in (
-                await daemon.parts.context.preview(daemon.engine.routines["all"])
-            ).functions
+            for each in (await app.parts.context.preview(app.engine.routines["all"])).functions
         }
         assert "routine" in offered and "config" not in offered
 

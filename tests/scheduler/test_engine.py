@@ -653,7 +653,7 @@ async def test_a_host_that_moves_takes_its_routines_along_with_a_new_baseline(ho
     await house.reload(routine(), here, zone="America/New_York")
     assert house.engine.next_fires("daily", 1) == [at("01 14:00")]
     assert house.engine.next_fires("fixed", 1) == [at("01 09:00")]
-    assert house.engine.words(routine()) == "at 09:00, America/New_York"
+    assert house.engine.describe_schedule(routine()) == "at 09:00, America/New_York"
     await house.reach("01 14:00")
     assert house.started == ["fixed 01 09:00", "daily 01 14:00"]
 

@@ -17,8 +17,8 @@ from apscheduler.schedulers.asyncio import AsyncIOScheduler
 from structlog.testing import capture_logs
 
 from daemon.definitions.schedule import Schedule
-from daemon.scheduler.engine import SlicedJobStore, StartTrigger
-from daemon.scheduler.slot_ledger import SLICE
+from daemon.scheduler.engine import BatchedJobStore, StartTrigger
+from daemon.scheduler.slot_ledger import BATCH_SIZE
 from tests.clockwork import House, at, routine
 
 MINUTE = timedelta(minutes=1)
@@ -31,7 +31,7 @@ class BrokenSchedule(Schedule):
         raise OverflowError("date value out of range")
 
 
-@pytest.mark.parametrize("ours", [StartTrigger, SlicedJobStore])
+@pytest.mark.parametrize("ours", [StartTrigger, BatchedJobStore])
 def test_nothing_private_of_apscheduler_is_overridden(ours: type) -> None:
     theirs = {name for base in ours.__mro__[1:-1] for name in vars(base)}
     shared = {name for name in theirs & vars(ours).keys() if not name.startswith(("__", "_abc_"))}
@@ -40,7 +40,7 @@ def test_nothing_private_of_apscheduler_is_overridden(ours: type) -> None:
 
 
 async def test_apscheduler_executes_a_job_for_each_routine_that_is_due(house: House) -> None:
-    names = [f"r{number}" for number in range(SLICE + 1)]
+    names = [f"r{number}" for number in range(BATCH_SIZE + 1)]
     await house.boot(*map(routine, names))
     executed: list[JobExecutionEvent] = []
     house.engine._scheduler.add_listener(executed.append, EVENT_JOB_EXECUTED)
@@ -83,7 +83,7 @@ async def test_a_schedule_that_cannot_be_reckoned_with_is_asked_again_and_keeps_
 
     scheduler = AsyncIOScheduler(
         timezone=UTC,
-        jobstores={"default": SlicedJobStore()},
+        jobstores={"default": BatchedJobStore()},
         executors={"default": DebugExecutor()},
     )
     broken = StartTrigger("broken", BrokenSchedule.of(timezone="UTC"))
@@ -110,7 +110,7 @@ async def test_a_schedule_that_cannot_be_reckoned_with_is_asked_again_and_keeps_
 
 def test_the_job_store_answers_like_the_one_of_apscheduler_but_in_slices() -> None:
     rng = random.Random(7)
-    ours, theirs = SlicedJobStore(), MemoryJobStore()
+    ours, theirs = BatchedJobStore(), MemoryJobStore()
     scheduler = AsyncIOScheduler(timezone=UTC)
     start = at("01 08:00")
 
@@ -121,7 +121,7 @@ def test_the_job_store_answers_like_the_one_of_apscheduler_but_in_slices() -> No
 
     there: dict[int, object] = {}
     for _ in range(3000):
-        number = rng.randrange(2 * SLICE)
+        number = rng.randrange(2 * BATCH_SIZE)
         if number not in there:
             there[number] = job(number)
             for store in (ours, theirs):
@@ -138,8 +138,8 @@ def test_the_job_store_answers_like_the_one_of_apscheduler_but_in_slices() -> No
     assert ours.get_next_run_time() == theirs.get_next_run_time()
     for minutes in range(-1, 9):
         due = theirs.get_due_jobs(start + minutes * MINUTE)
-        assert ours.get_due_jobs(start + minutes * MINUTE) == due[:SLICE]
-    assert len(due) > SLICE
+        assert ours.get_due_jobs(start + minutes * MINUTE) == due[:BATCH_SIZE]
+    assert len(due) > BATCH_SIZE
     (some, *_) = there
     assert ours.lookup_job(f"job {some}") is there[some]
     assert ours.lookup_job("none") is None

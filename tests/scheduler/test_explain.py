@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from daemon.definitions.schedule import spread_offset
 from daemon.models import Outcome, Reason, Run, Status
-from daemon.scheduler.explain import Because, Question, asked_about, explain
+from daemon.scheduler.explain import SlotExplanation, SlotQuery, default_slot, explain
 from daemon.scheduler.skip_reasons import UNREHEARSED
 from daemon.store.journal import RoutineState, SlotRow
 from tests.clockwork import HALF_HOURLY, House, at, routine
@@ -47,7 +47,7 @@ def asked(
     elsewhere: str = "",
     held: bool = False,
     **words: Any,
-) -> Because:
+) -> SlotExplanation:
     """Ask why about a minute of January; by default about a routine that runs at nine each day, in
     UTC.
     """
@@ -60,7 +60,7 @@ def asked(
         **(state or {}),
     }
     return explain(
-        Question(
+        SlotQuery(
             routine=made,
             schedule=schedule_of(made),
             state=RoutineState(**kept),
@@ -378,10 +378,10 @@ def test_a_heartbeat_shows_the_moments_drawn_for_the_day() -> None:
 def test_without_a_time_the_last_slot_is_meant_and_before_the_first_one_the_next() -> None:
     daily = schedule_of(routine(trigger={"cron": "0 9 * * *", "timezone": "UTC"}))
     state = RoutineState(name="daily", schedule_key="k", baseline=at("01 00:00"), paused=False)
-    assert asked_about(daily, state, at("05 12:00"), None) == at("05 09:00")
-    assert asked_about(daily, state, at("01 08:00"), None) == at("01 09:00")
+    assert default_slot(daily, state, at("05 12:00"), None) == at("05 09:00")
+    assert default_slot(daily, state, at("01 08:00"), None) == at("01 09:00")
     resumed = RoutineState(name="daily", schedule_key="k", baseline=at("05 10:00"), paused=False)
-    assert asked_about(daily, resumed, at("05 12:00"), row("04 09:00", Outcome.MISSED)) == at(
+    assert default_slot(daily, resumed, at("05 12:00"), row("04 09:00", Outcome.MISSED)) == at(
         "04 09:00"
     )
 
@@ -434,7 +434,7 @@ async def test_what_the_engine_did_is_what_why_says(house: House) -> None:
             "daily", first + timedelta(minutes=1), datetime.now(UTC)
         )
         told[moment] = explain(
-            Question(
+            SlotQuery(
                 routine=daily,
                 schedule=house.engine.schedule(daily),
                 state=house.engine.states["daily"],

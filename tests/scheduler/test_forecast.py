@@ -3,7 +3,7 @@
 from datetime import UTC, date, datetime, timedelta
 from zoneinfo import ZoneInfo
 
-from daemon.scheduler.forecast import Took, forecast
+from daemon.scheduler.forecast import RunUsage, forecast
 from tests.api.house import built
 from tests.cli.agentctl import agentctl
 
@@ -11,7 +11,7 @@ BERLIN = ZoneInfo("Europe/Berlin")
 
 
 def took(*tokens):
-    return [Took(tokens=each, dollars=each / 1000, seconds=each / 10) for each in tokens]
+    return [RunUsage(tokens=each, dollars=each / 1000, seconds=each / 10) for each in tokens]
 
 
 def daily(first, days, hour):

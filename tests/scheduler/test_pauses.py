@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from daemon.models import Run, Status
 from daemon.runs.retry import back_off, put_off
-from daemon.scheduler.slots import LONGEST_APART, apart
+from daemon.scheduler.slots import MAX_LATE_START_DELAY, late_start_delay
 from tests.acceptance.story import Home, Vendor
 from tests.clockwork import HALF_HOURLY, House, at, routine
 
@@ -32,7 +32,7 @@ async def fail(
         run = await house.journal.end(
             taken.to(Status.FAILED, ended=datetime.now(UTC), detail=detail)
         )
-        await house.engine.ended(run)
+        await house.engine.note_end(run)
         ended.append(run)
     return ended
 
@@ -40,7 +40,7 @@ async def fail(
 async def succeed(house: House) -> None:
     for run in await house.journal.active():
         await house.finish(run)
-        await house.engine.ended(await house.journal.get(run.id))
+        await house.engine.note_end(await house.journal.get(run.id))
 
 
 # --- a person's pause
@@ -223,11 +223,11 @@ async def test_cancelled_and_skipped_runs_are_no_failures(house: House) -> None:
     await house.reach("01 08:30")
     (run,) = house.submitted
     taken = await house.journal.take(run.id, owner="test")
-    await house.engine.ended(
+    await house.engine.note_end(
         await house.journal.end(taken.to(Status.SKIPPED, ended=datetime.now(UTC)))
     )
     await house.reach("01 09:00")
-    await house.engine.ended(await house.journal.request_cancel(house.submitted[-1].id))
+    await house.engine.note_end(await house.journal.request_cancel(house.submitted[-1].id))
     assert not house.engine.states["daily"].paused
 
 
@@ -243,7 +243,7 @@ async def test_after_a_night_down_runs_start_a_few_seconds_apart(house: House) -
     await house.boot(*crowd)
     waits = sorted((run.not_before or at("01 13:00")) - at("01 13:00") for run in house.submitted)
     assert waits[:4] == [timedelta(seconds=3 * number) for number in range(4)]
-    assert waits[-1] == LONGEST_APART
+    assert waits[-1] == MAX_LATE_START_DELAY
     assert await house.journal.take(house.submitted[1].id, owner="early") is None
 
 
@@ -289,7 +289,14 @@ def test_lots_fall_all_over_the_back_off() -> None:
 
 
 def test_late_runs_never_wait_longer_than_there_is_sense_in() -> None:
-    assert [apart(n).total_seconds() for n in (0, 1, 2, 39, 40, 10_000)] == [0, 3, 6, 117, 120, 120]
+    assert [late_start_delay(n).total_seconds() for n in (0, 1, 2, 39, 40, 10_000)] == [
+        0,
+        3,
+        6,
+        117,
+        120,
+        120,
+    ]
 
 
 # --- on the real process

@@ -15,7 +15,7 @@ import pytest
 
 from daemon.models import Run, Status
 from daemon.scheduler.engine import RoutineEngine
-from daemon.scheduler.run_queue import Lane, LocalRunQueue
+from daemon.scheduler.run_queue import ConcurrencyGroup, LocalRunQueue
 from tests.acceptance.story import Home, Vendor
 from tests.clockwork import HALF_HOURLY, FakeEventLoop, House, at, loaded, routine
 
@@ -141,7 +141,7 @@ async def test_a_run_that_hangs_holds_up_neither_the_clock_nor_the_others_and_ca
     assert (await house.journal.request_cancel(stuck.id)).cancel
     assert executor.interrupt(stuck.id)
     async with asyncio.timeout(60):
-        await executor.idle()
+        await executor.wait_until_idle()
     assert lived == ["other"]
 
 
@@ -242,13 +242,16 @@ async def test_a_thousand_at_nine_are_a_line_and_no_herd() -> None:
 
     nine = at("01 09:00")
     executor = LocalRunQueue(
-        live, max_concurrent=4, clock=lambda: nine, lane_of=lambda _: Lane(name="m", limit=3)
+        live,
+        max_concurrent=4,
+        clock=lambda: nine,
+        group_of=lambda _: ConcurrencyGroup(name="m", limit=3),
     )
     for number in range(1000):
         name = f"{number:04}"
         fields = {"definition": "d", "trigger": "cron", "slot": nine, "created": nine}
         await executor.submit(Run(id=name, routine=name, **fields))
-    await executor.idle()
+    await executor.wait_until_idle()
     assert most == 3
     assert ended == sorted(ended)
 

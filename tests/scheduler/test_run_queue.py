@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from daemon.models import Run, Status
-from daemon.scheduler.run_queue import Lane, LocalRunQueue
+from daemon.scheduler.run_queue import ConcurrencyGroup, LocalRunQueue
 
 NOW = datetime(2026, 11, 20, 8, 30, tzinfo=UTC)
 
@@ -57,7 +57,7 @@ async def test_so_many_runs_are_lived_at_once_and_the_others_wait_in_order():
     assert lives.begun == ["a", "b"]
     assert [executor.queue_position(name) for name in "abcd"] == [None, None, 0, 1]
     lives.go.set()
-    await executor.idle()
+    await executor.wait_until_idle()
     assert lives.begun == ["a", "b", "c", "d"]
 
 
@@ -67,7 +67,7 @@ async def test_being_told_twice_lives_a_run_once():
     for name in ("a", "a", "b", "b"):
         await executor.submit(run(name))
     lives.go.set()
-    await executor.idle()
+    await executor.wait_until_idle()
     assert lives.begun == ["a", "b"]
 
 
@@ -91,10 +91,10 @@ async def test_nothing_of_its_routine_passes_a_run_that_waits_for_a_person():
     for name in ("a", "b"):
         await executor.submit(run(name, routine="r"))
     await executor.submit(run("other"))
-    await executor.idle()
+    await executor.wait_until_idle()
     assert lives.begun == ["a", "other"]
     await executor.submit(run("a", routine="r"))  # it was answered
-    await executor.idle()
+    await executor.wait_until_idle()
     assert lives.begun == ["a", "other", "a", "b"]
 
 
@@ -110,19 +110,19 @@ async def test_a_run_that_is_answered_while_it_lets_go_is_not_forgotten():
     lives.meanwhile = answer
     await executor.submit(run("a", routine="r"))
     await turns()
-    await executor.idle()
+    await executor.wait_until_idle()
     assert lives.begun == ["a", "a"]
 
 
 async def test_a_run_that_is_cancelled_while_it_waits_lets_the_next_one_pass():
     lives = Parking()
     executor = LocalRunQueue(lives, max_concurrent=1, clock=lambda: NOW)
-    executor.hold([run("old", routine="r")])  # since before this process began
+    executor.hold_parked([run("old", routine="r")])  # since before this process began
     await executor.submit(run("new", routine="r"))
     await turns()
     assert lives.begun == []
     executor.interrupt("old")
-    await executor.idle()
+    await executor.wait_until_idle()
     assert lives.begun == ["new"]
 
 
@@ -152,7 +152,7 @@ async def test_a_run_that_was_put_off_is_tried_again():
     moment = [NOW]
     executor = LocalRunQueue(live, max_concurrent=1, clock=lambda: moment[0])
     await executor.submit(run("a"))
-    await executor.idle()
+    await executor.wait_until_idle()
     assert tries == ["a"]
     executor.start_due()
     moment[0] = NOW + timedelta(days=1)
@@ -174,7 +174,7 @@ async def test_a_crash_of_one_run_does_not_stop_the_others():
     executor = LocalRunQueue(live, max_concurrent=1, clock=lambda: NOW)
     await executor.submit(run("bad"))
     await executor.submit(run("good"))
-    await executor.idle()
+    await executor.wait_until_idle()
     assert begun == ["bad", "good"]
 
 
@@ -208,7 +208,7 @@ async def test_one_run_can_be_interrupted_alone():
     assert executor.interrupt("a")
     assert not executor.interrupt("unknown")
     lives.go.set()
-    await executor.idle()
+    await executor.wait_until_idle()
     assert lives.stopped == ["a"]
 
 
@@ -220,7 +220,7 @@ async def test_runs_of_one_routine_wait_for_each_other_while_others_pass():
     await turns()
     assert lives.begun == ["a1", "b1"]
     lives.go.set()
-    await executor.idle()
+    await executor.wait_until_idle()
     assert lives.begun == ["a1", "b1", "a2"]
 
 
@@ -232,11 +232,11 @@ def lanes(**limits):
     model.
     """
 
-    def lane_of(run):
+    def group_of(run):
         name = run.routine.split()[0]
-        return Lane(name=name, limit=limits.get(name), asks=name != "offline")
+        return ConcurrencyGroup(name=name, limit=limits.get(name), asks=name != "offline")
 
-    return lane_of
+    return group_of
 
 
 class OneByOne:
@@ -293,7 +293,7 @@ async def test_a_routine_with_many_runs_does_not_keep_another_waiting():
 
 async def test_what_waits_for_its_provider_takes_no_place():
     lives = OneByOne()
-    executor = LocalRunQueue(lives, max_concurrent=2, clock=lives.clock, lane_of=lanes(slow=1))
+    executor = LocalRunQueue(lives, max_concurrent=2, clock=lives.clock, group_of=lanes(slow=1))
     for name in ("slow a", "slow b", "slow c", "fast d"):
         await executor.submit(run(name, routine=name))
     await turns()
@@ -306,7 +306,7 @@ async def test_what_waits_for_its_provider_takes_no_place():
 
 async def test_a_routine_without_a_model_is_never_starved_by_those_with_one():
     lives = OneByOne()
-    executor = LocalRunQueue(lives, max_concurrent=1, clock=lives.clock, lane_of=lanes())
+    executor = LocalRunQueue(lives, max_concurrent=1, clock=lives.clock, group_of=lanes())
     for name in ("claude a", "claude b", "offline c", "offline d"):
         await executor.submit(run(name, routine=name))
     await turns()
@@ -333,7 +333,7 @@ async def test_more_room_is_used_at_once():
     executor = LocalRunQueue(lives, max_concurrent=1, clock=lives.clock)
     for name in "abc":
         await executor.submit(run(name))
-    executor.allow(2)
+    executor.set_max_concurrent(2)
     await turns()
     assert lives.begun == ["a", "b"]
 
@@ -348,12 +348,12 @@ async def test_more_room_is_used_at_once():
 )
 async def test_everything_that_is_due_is_lived_once_within_all_limits(asked, most):
     limits = {"a": 1, "b": 2}
-    lane_of = lanes(**limits)
+    group_of = lanes(**limits)
     lives, lively = OneByOne(), []
 
     async def live(run_id):
         lively.append(runs[run_id])
-        beside = [lane_of(each) for each in lively]
+        beside = [group_of(each) for each in lively]
         assert len({each.routine for each in lively}) == len(lively)
         assert sum(lane.asks for lane in beside) <= most
         assert sum(not lane.asks for lane in beside) <= most
@@ -370,9 +370,9 @@ async def test_everything_that_is_due_is_lived_once_within_all_limits(asked, mos
         )
         for number, (routine, minutes, lane) in enumerate(asked)
     }
-    executor = LocalRunQueue(live, max_concurrent=most, clock=lives.clock, lane_of=lane_of)
+    executor = LocalRunQueue(live, max_concurrent=most, clock=lives.clock, group_of=group_of)
     for each in runs.values():
         await executor.submit(each)
     assert sorted(executor.positions()) == sorted(set(runs) - set(executor.running))
-    await executor.idle()
+    await executor.wait_until_idle()
     assert sorted(lives.begun) == sorted(runs)

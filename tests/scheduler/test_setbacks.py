@@ -21,7 +21,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_stat
 
 from daemon.api.schedule import why
 from daemon.definitions.schedule import EPOCH
-from daemon.scheduler.slot_ledger import SLICE
+from daemon.scheduler.slot_ledger import BATCH_SIZE
 from daemon.scheduler.slots import INSTANT
 from daemon.store.journal import Journal
 from daemon.system.clock import SystemClock
@@ -104,9 +104,9 @@ async def test_a_step_of_which_no_timer_told_is_noticed_with_the_next_slot(house
 async def test_a_clock_that_is_set_again_while_the_alarms_are_set_anew_leaves_none_at_the_wrong_time(  # noqa: E501
     house: House,
 ) -> None:
-    await house.boot(*(routine(f"r{number}") for number in range(SLICE + 1)))
+    await house.boot(*(routine(f"r{number}") for number in range(BATCH_SIZE + 1)))
     house.time.move_to(at("2031-05-05T08:00"))
-    house.engine.clock_was_set()
+    house.engine.handle_clock_change()
     scheduler = house.engine._scheduler
     while scheduler.state != STATE_PAUSED:  # between the first slice and the next
         await asyncio.sleep(0)

@@ -9,7 +9,7 @@ import pytest
 
 from daemon.definitions.schedule import CatchUp, Schedule
 from daemon.models import Outcome
-from daemon.scheduler.slots import SlotDecision, may_resume, settle
+from daemon.scheduler.slots import SlotDecision, classify_slots, may_resume
 
 
 def at(text: str) -> datetime:
@@ -21,13 +21,15 @@ def decide(
 ) -> Any:
     words = words or {"cron": "0 9 * * *"}
     schedule = Schedule.of(timezone="UTC", **words)
-    return settle(schedule, floor=at(floor), now=at(now), up_since=at(up_since), paused=paused)
+    return classify_slots(
+        schedule, floor=at(floor), now=at(now), up_since=at(up_since), paused=paused
+    )
 
 
 def told(settled: SlotDecision) -> list[str]:
     """Return what is written down, one line per row."""
     lines = [
-        f"{s.first:%d %H:%M}-{s.last:%d %H:%M} {s.outcome}/{s.reason}" for s in settled.stretches
+        f"{s.first:%d %H:%M}-{s.last:%d %H:%M} {s.outcome}/{s.reason}" for s in settled.skipped
     ]
     return [*lines, *([f"{settled.slot:%d %H:%M} {settled.start}"] if settled.start else [])]
 

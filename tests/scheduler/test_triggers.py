@@ -427,16 +427,16 @@ DOOR = routine("door", {"webhook": True})
 
 async def test_a_webhook_starts_a_run_with_its_body(house: Workplace) -> None:
     await house.boot(DOOR)
-    run = await house.engine.hook("door", event="m-1", body={"who": "Ada"})
+    run = await house.engine.start_by_webhook("door", event="m-1", body={"who": "Ada"})
     assert (run.routine, run.trigger, house.submitted) == ("door", "webhook", [run])
     assert await house.journal.input_of(run.id) == {"who": "Ada"}
 
 
 async def test_the_same_message_is_the_same_run_also_after_a_crash(house: Workplace) -> None:
     await house.boot(DOOR)
-    run = await house.engine.hook("door", event="m-1", body={})
+    run = await house.engine.start_by_webhook("door", event="m-1", body={})
     await house.boot(DOOR)
-    assert (await house.engine.hook("door", event="m-1", body={})).id == run.id
+    assert (await house.engine.start_by_webhook("door", event="m-1", body={})).id == run.id
     assert len(house.submitted) == 1
 
 
@@ -444,15 +444,15 @@ async def test_only_what_says_so_is_started_by_a_webhook(house: Workplace) -> No
     await house.boot(DOOR, BACKUP, routine("off", {"webhook": True}, enabled=False))
     for name in ("backup", "off", "nothing"):
         with pytest.raises(NotFound, match="there is no webhook"):
-            await house.engine.hook(name, event="m-1", body={})
-    assert house.engine.hooks == ["door"]
+            await house.engine.start_by_webhook(name, event="m-1", body={})
+    assert house.engine.webhook_routines == ["door"]
 
 
 async def test_a_stranger_gets_hold_of_no_other_run(house: Workplace) -> None:
     await house.boot(routine("door", {"webhook": True}, first_run=True))
     (first,) = house.submitted
     await house.end(first)
-    assert (await house.engine.hook("door", event="first_run", body={})).id != first.id
+    assert (await house.engine.start_by_webhook("door", event="first_run", body={})).id != first.id
 
 
 async def test_what_may_not_run_refuses_says_why_and_takes_the_message_when_it_comes_again(
@@ -462,12 +462,12 @@ async def test_what_may_not_run_refuses_says_why_and_takes_the_message_when_it_c
     await house.engine.pause("door")
     house.time.tick(60)
     with pytest.raises(Refused, match="door does not run now: it is paused; send it again later"):
-        await house.engine.hook("door", event="m-1", body={})
+        await house.engine.start_by_webhook("door", event="m-1", body={})
     assert await house.rows() == ["01 08:01 skipped paused"]
     await house.engine.resume("door")
-    run = await house.engine.hook("door", event="m-1", body={})
+    run = await house.engine.start_by_webhook("door", event="m-1", body={})
     with pytest.raises(Refused, match="a run of it is under way"):
-        await house.engine.hook("door", event="m-2", body={})
+        await house.engine.start_by_webhook("door", event="m-2", body={})
     assert house.submitted == [run]
 
 
@@ -481,7 +481,7 @@ async def test_a_routine_starts_on_the_machines_it_names(
 ) -> None:
     named = routine("daily", {"cron": "0 9 * * *", "machines": globs})
     await house.boot(named)
-    assert house.engine.elsewhere(named) == ""
+    assert house.engine.describe_host_mismatch(named) == ""
     await house.reach("01 09:00")
     assert house.started == ["daily 01 09:00"]
 
@@ -502,11 +502,11 @@ async def test_elsewhere_it_is_listed_with_the_reason_and_starts_by_hand_only(
     await house.end(await house.engine.trigger("by-hand"))
     await house.reach("01 12:00")
     with pytest.raises(NotFound):
-        await house.engine.hook("door", event="m", body={})
+        await house.engine.start_by_webhook("door", event="m", body={})
     assert [run.routine for run in house.submitted] == ["by-hand"]
     assert await house.rows("daily") == []
     assert house.engine.next_fires("daily") == []
-    assert house.engine.words(routines[0]) == (
+    assert house.engine.describe_schedule(routines[0]) == (
         "at 09:00, UTC; not on this machine: box-1.example.org is none of laptop, box-2"
     )
     assert (await house.engine.trigger("daily")).routine == "daily"
@@ -536,4 +536,4 @@ async def test_what_starts_a_routine_is_said_in_words(
     house: Workplace, trigger: dict[str, Any], words: str
 ) -> None:
     await house.boot()
-    assert house.engine.words(routine("x", trigger)) == words
+    assert house.engine.describe_schedule(routine("x", trigger)) == words

@@ -26,8 +26,8 @@ from daemon.store.database import Database
 from daemon.store.incidents import Alerting
 from daemon.store.journal import Journal
 from daemon.system.clock import SystemClock
-from tests.blank import blank
 from tests.clockwork import OURS, FakeEventLoop, at, loaded, routine
+from tests.empty_database import copy_empty_database
 
 SHM = Path("/dev/shm")
 DAY = timedelta(days=1)
@@ -56,7 +56,7 @@ class Machine:
     async def boot(self) -> None:
         self.event_loop = FakeEventLoop()
         clock = SystemClock()
-        self.db = await Database.open(blank(self.folder / "agentd.db"))
+        self.db = await Database.open(copy_empty_database(self.folder / "agentd.db"))
         self.journal = Journal(self.db, clock=clock.now)
         await self.journal.move_waits()
         self.executor = LocalRunQueue(self.live, max_concurrent=4, clock=clock.now)
@@ -70,9 +70,9 @@ class Machine:
             machine="box",
             host="box",
             workspace=self.folder / "workspace",
-            when_waits_moved=self.executor.line_up_anew,
+            on_waits_moved=self.executor.rebuild_order,
         )
-        self.executor.hold(
+        self.executor.hold_parked(
             run for run in await self.journal.active() if run.status is Status.WAITING
         )
         await self.executor.submit_all(await self.journal.recover("me"))
@@ -103,7 +103,7 @@ class Machine:
         if self.db:
             self.event_loop = FakeEventLoop()
             await self.executor.stop(0)
-            self.engine._pending_triggers.close()
+            self.engine._triggers.close()
             await self.quiet()
             await self.db.close()
             self.db = None
@@ -135,7 +135,7 @@ class Machine:
     async def set_clock(self, moment: datetime) -> None:
         self.time.move_to(moment)
         self.executor.start_due()
-        self.engine.clock_was_set()
+        self.engine.handle_clock_change()
         await self.quiet()
         await self.ring()
 

@@ -13,7 +13,7 @@ from daemon.models import Run, Step, StepKind
 from daemon.store.database import Database
 from daemon.store.journal import Claim, Journal
 from daemon.store.opening import open_database
-from tests.blank import blank
+from tests.empty_database import copy_empty_database
 
 START = datetime(2026, 3, 2, 8, 0, tzinfo=UTC)
 
@@ -110,7 +110,7 @@ in_a_file = pytest.mark.parametrize("db", ["sqlite"], indirect=True)
 @pytest.fixture(params=STORES)
 async def db(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Database]:
     url = "" if request.param == "sqlite" else request.getfixturevalue("postgres_url")
-    database = await open_database(blank(tmp_path / "agentd.db"), url)
+    database = await open_database(copy_empty_database(tmp_path / "agentd.db"), url)
     yield database
     await database.close()
 

@@ -26,7 +26,7 @@ from daemon.errors import Fenced, Refused
 from daemon.models import Outcome, Reason, Run, Status
 from daemon.store.database import Database
 from daemon.store.journal import Journal
-from tests.blank import blank
+from tests.empty_database import copy_empty_database
 from tests.store.conftest import START, Clock, Ledger, step
 
 T = TypeVar("T")
@@ -68,7 +68,7 @@ class JournalMachine(RuleBasedStateMachine):
         self.lives += 1
         path = self.folder / str(self.lives) / "agentd.db"
         path.parent.mkdir(exist_ok=True)
-        self.db = self.wait(lambda: Database.open(blank(path)))
+        self.db = self.wait(lambda: Database.open(copy_empty_database(path)))
         self.journal = Journal(self.db, clock=CLOCK)
 
     def wait(self, call: Callable[[], Awaitable[T]]) -> T:

@@ -22,7 +22,7 @@ from daemon.telemetry.spans import Span, of_run, span_id, trace_of
 from tests.acceptance.story import Home as Story
 from tests.acceptance.story import Vendor
 from tests.fakes.vendor import FakeVendor
-from tests.inside import Home
+from tests.replaying import ReplayedApp
 from tests.telemetry.receiver import Collector
 
 pytest.importorskip("opentelemetry.exporter.otlp.proto.http", reason="needs the extra otel")
@@ -57,38 +57,40 @@ RUN = {"tool_calls": [{"name": "shell", "arguments": {"command": "rm secret-plan
 
 
 @pytest.fixture
-def home(tmp_path: Path) -> Home:
-    made = Home(tmp_path)
-    made.write("policy.toml", POLICY.format("self_info"))
-    made.routine("look", ROUTINE)
-    return made
+def app(tmp_path: Path) -> ReplayedApp:
+    app = ReplayedApp(tmp_path)
+    app.write("policy.toml", POLICY.format("self_info"))
+    app.write_routine("look", ROUTINE)
+    return app
 
 
 @pytest.fixture
 async def story(tmp_path: Path) -> Any:
     """A home with a real daemon in it."""
-    made = Story(tmp_path)
-    yield made
-    if made.process and made.process.returncode is None:
-        await made.kill()
+    app = Story(tmp_path)
+    yield app
+    if app.process and app.process.returncode is None:
+        await app.kill()
 
 
-def told(home: Home, vendor: str, receiver: str, *, content: bool = False, more: str = "") -> None:
+def told(
+    app: ReplayedApp, vendor: str, receiver: str, *, content: bool = False, more: str = ""
+) -> None:
     text = CONFIG.format(url=vendor, receiver=receiver, content=str(content).lower(), more=more)
-    home.write("config.toml", text)
+    app.write("config.toml", text)
 
 
 async def lived(
-    home: Home, turns: list[Any], *, content: bool = False
+    app: ReplayedApp, turns: list[Any], *, content: bool = False
 ) -> tuple[Any, list[Any], Any]:
     """Live one run and close the daemon; return the run, its spans as a collector got them, and the
     vendor.
     """
     with Collector() as collector:
         async with FakeVendor(turns) as vendor:
-            told(home, vendor.url, collector.url, content=content)
-            async with home.open() as daemon:
-                run = await daemon.run("look")
+            told(app, vendor.url, collector.url, content=content)
+            async with app:
+                run = await app.run("look")
                 # a stop waits for 3 s only; the span of the run is the last one
                 await asyncio.to_thread(
                     collector.wait,
@@ -103,8 +105,10 @@ def named(spans: list[Any], name: str) -> Any:
     return found
 
 
-async def test_a_run_is_a_tree_of_an_agent_its_calls_to_models_and_its_tools(home: Home) -> None:
-    run, spans, vendor = await lived(home, [LOOK, RUN, "All is well."])
+async def test_a_run_is_a_tree_of_an_agent_its_calls_to_models_and_its_tools(
+    app: ReplayedApp,
+) -> None:
+    run, spans, vendor = await lived(app, [LOOK, RUN, "All is well."])
     assert sorted(span.name for span in spans) == [
         "chat llama", "chat llama", "chat llama", "execute_tool self_info", "execute_tool shell", (
             "invoke_agent look"
@@ -130,8 +134,10 @@ async def test_a_run_is_a_tree_of_an_agent_its_calls_to_models_and_its_tools(hom
     assert sum(chat.attributes["gen_ai.usage.output_tokens"] for chat in chats) == run.usage.output
 
 
-async def test_a_call_of_a_tool_says_whose_it_was_and_what_the_policy_said(home: Home) -> None:
-    _, spans, _ = await lived(home, [LOOK, RUN, "All is well."])
+async def test_a_call_of_a_tool_says_whose_it_was_and_what_the_policy_said(
+    app: ReplayedApp,
+) -> None:
+    _, spans, _ = await lived(app, [LOOK, RUN, "All is well."])
     good, bad = named(spans, "execute_tool self_info"), named(spans, "execute_tool shell")
     assert (
         good.attributes["gen_ai.tool.call.id"] == "call_7"
@@ -145,17 +151,17 @@ async def test_a_call_of_a_tool_says_whose_it_was_and_what_the_policy_said(home:
     )
 
 
-async def test_nothing_of_what_was_said_goes_along_unless_that_is_wanted(home: Home) -> None:
-    _, spans, _ = await lived(home, [LOOK, RUN, "All is well."])
+async def test_nothing_of_what_was_said_goes_along_unless_that_is_wanted(app: ReplayedApp) -> None:
+    _, spans, _ = await lived(app, [LOOK, RUN, "All is well."])
     everything = json.dumps([[span.attributes, span.said] for span in spans])
     for word in ("sesame", "secret-plans", "All is well"):
         assert word not in everything
 
 
 async def test_with_content_messages_and_results_are_there_in_the_form_of_the_conventions(
-    home: Home,
+    app: ReplayedApp,
 ) -> None:
-    _, spans, _ = await lived(home, [LOOK, "All is well."], content=True)
+    _, spans, _ = await lived(app, [LOOK, "All is well."], content=True)
     last = [span for span in spans if span.name == "chat llama"][-1]
     asked = json.loads(last.attributes["gen_ai.input.messages"])
     assert [each["role"] for each in asked] == ["user", "assistant", "tool"]
@@ -176,18 +182,18 @@ async def test_with_content_messages_and_results_are_there_in_the_form_of_the_co
     assert named(spans, "execute_tool self_info").attributes["gen_ai.tool.call.result"]
 
 
-async def test_a_vendor_that_fails_is_a_call_with_an_error(home: Home) -> None:
-    run, spans, _ = await lived(home, [{"error": 401}])
+async def test_a_vendor_that_fails_is_a_call_with_an_error(app: ReplayedApp) -> None:
+    run, spans, _ = await lived(app, [{"error": 401}])
     assert run.status is Status.FAILED
     call, root = named(spans, "chat llama"), named(spans, "invoke_agent look")
     assert (call.attributes["error.type"], call.status, call.said) == ("BadKey", 2, "")
     assert (root.attributes["error.type"], root.status) == ("failed", 2)
 
 
-async def test_a_sub_agents_run_hangs_below_the_call_that_began_it(home: Home) -> None:
-    home.write("policy.toml", POLICY.format("subagent"))
+async def test_a_sub_agents_run_hangs_below_the_call_that_began_it(app: ReplayedApp) -> None:
+    app.write("policy.toml", POLICY.format("subagent"))
     call = {"tool_calls": [{"name": "subagent", "arguments": {"task": "Count."}}]}
-    run, spans, _ = await lived(home, [call, "Three.", "All is well."])
+    run, spans, _ = await lived(app, [call, "Three.", "All is well."])
     assert {span.trace for span in spans} == {f"{trace_of(run.id):032x}"}
     child = named(spans, "invoke_agent subagent")
     assert child.parent == named(spans, "execute_tool subagent").id
@@ -196,7 +202,7 @@ async def test_a_sub_agents_run_hangs_below_the_call_that_began_it(home: Home) -
 
 @pytest.mark.parametrize("answer", [500, 400, 200])
 async def test_a_receiver_that_refuses_or_is_gone_costs_spans_and_nothing_else(
-    home: Home, answer: int
+    app: ReplayedApp, answer: int
 ) -> None:
     for thread in threading.enumerate():
         if thread.name in (
@@ -207,13 +213,13 @@ async def test_a_receiver_that_refuses_or_is_gone_costs_spans_and_nothing_else(
     with Collector(answer) as collector:
         receiver = collector.url if answer != 200 else "http://127.0.0.1:9"
         async with FakeVendor([LOOK, "All is well."]) as vendor:
-            told(home, vendor.url, receiver)
-            async with home.open() as daemon:
-                run = await daemon.run("look")
+            told(app, vendor.url, receiver)
+            async with app:
+                run = await app.run("look")
                 assert run.status is Status.SUCCEEDED
                 begin = time.monotonic()
             assert time.monotonic() - begin < 30, "a stop waits for nobody who does not answer"
-            assert len(daemon.log("traces.lost")) <= 2 and not daemon.log("library.spoke")
+            assert len(app.log("traces.lost")) <= 2 and not app.log("library.spoke")
 
 
 def remembering() -> Any:
@@ -455,7 +461,7 @@ async def test_a_cancelled_run_is_told_too(story: Story) -> None:
             assert errors == {"chat llama": "CancelledError", "invoke_agent look": "cancelled"}
 
 
-def test_what_an_unended_call_leaves_is_told_as_interrupted(home: Home) -> None:
+def test_what_an_unended_call_leaves_is_told_as_interrupted(app: ReplayedApp) -> None:
     from datetime import UTC, datetime
 
     from daemon.models import Run, Step, StepKind

@@ -28,7 +28,7 @@ from daemon.tools.builtin import report_items
 from daemon.tools.executor import ToolExecutor
 from daemon.tools.registry import FunctionRegistry
 from daemon.tools.reported_items import judged, key_of, normal_url, reported
-from tests.blank import blank
+from tests.empty_database import copy_empty_database
 
 SETTINGS = settings(deadline=None, derandomize=True, max_examples=300)
 NOW = datetime(2026, 11, 20, 8, 30, tzinfo=UTC)
@@ -123,7 +123,7 @@ def test_these_may_be_two_and_stay_two(one, other):
 
 @pytest.fixture
 async def journal(tmp_path):
-    database = await Database.open(blank(tmp_path / "agentd.db"))
+    database = await Database.open(copy_empty_database(tmp_path / "agentd.db"))
     yield Journal(database, clock=lambda: NOW)
     await database.close()
 
@@ -259,7 +259,7 @@ async def test_what_no_run_has_found_for_long_is_forgotten_and_what_is_still_lis
     tmp_path,
 ):
     moments = [NOW]
-    database = await Database.open(blank(tmp_path / "agentd.db"))
+    database = await Database.open(copy_empty_database(tmp_path / "agentd.db"))
     journal = Journal(database, clock=lambda: moments[0])
     for day, names in ((0, "ab"), (80, "a"), (120, "c")):
         moments[0] = NOW + timedelta(days=day)

@@ -110,7 +110,9 @@ def told(message: LLMMessage, question: ChatRequest) -> str:
 def own_blocks(message: LLMMessage, question: ChatRequest, api: str) -> list[Json] | None:
     """Return what this vendor itself sent for that message, or None if somebody else did."""
     extras = message.provider_extras
-    if not extras or extras.get("vendor") != question.vendor or extras.get("api") != api:
+    if not isinstance(extras, dict):  # nothing, or the payload of a provider that is not ours
+        return None
+    if extras.get("vendor") != question.vendor or extras.get("api") != api:
         return None
     blocks: list[Json] = extras["blocks"]
     return blocks

@@ -38,7 +38,7 @@ class RoutineCatalog(Protocol):
 
     @property
     def routines(self) -> Mapping[str, Routine]: ...
-    async def rehearsed(self, name: str) -> None:
+    async def recheck_rehearsal(self, name: str) -> None:
         """A rehearsal of the routine was approved: it need not be held back any more."""
 
 
@@ -135,7 +135,7 @@ class Rehearsals:
             key_of(name), json.dumps({"key": routine.rehearsal_key, "run": run.id, "by": by})
         )
         await self._journal.write_audit("rehearsed", actor=by, routine=name, body={"run": run.id})
-        await self._engine.rehearsed(name)
+        await self._engine.recheck_rehearsal(name)
         log.info("routine.rehearsed", routine=name, run=run.id, by=by)
         return await self.describe(run.id)
 

@@ -79,7 +79,7 @@ class Cluster:
         lead: Callable[[], Sequence[tuple[str, Any]]] | None = None,
         when_moved: Callable[[Run], None] = lambda run: None,
         when_paused: Callable[[], None] = lambda: None,
-        when_waits_moved: Callable[[], None] = lambda: None,
+        on_waits_moved: Callable[[], None] = lambda: None,
     ) -> None:
         """`lives`: it lives runs itself; `has`: what runs may need that it has, as
         `requirements.having` tells it.
@@ -109,7 +109,7 @@ class Cluster:
             heal=heal,
             lead=lead,
             has=has,
-            when_waits_moved=when_waits_moved,
+            on_waits_moved=on_waits_moved,
         )
         self._ear = NotificationListener(url, self._heard, self._missed)
         self._looking: dict[str, asyncio.Task[None]] = {}
@@ -131,7 +131,7 @@ class Cluster:
             ("cluster notifications", self._ear.run),
         ]
 
-    def take_from(self, routines: Iterable[Routine], is_here: Callable[[Routine], bool]) -> None:
+    def take_runs(self, routines: Iterable[Routine], is_here: Callable[[Routine], bool]) -> None:
         """Take runs that may live on any machine, and from now on those of these routines that may
         live on this one.
         """
@@ -150,7 +150,7 @@ class Cluster:
             serving = services.queue.serve(services.journal, self._url, [queue], self._passed_on)
             self._queues[queue] = asyncio.create_task(serving, name=f"queue {queue}")
 
-    async def take_no_more(self) -> None:
+    async def stop_taking_runs(self) -> None:
         """Take nothing from the queues any more; what has been taken goes on."""
         self._lives = False
         tasks = [*self._queues.values(), *filter(None, [self._seeking])]

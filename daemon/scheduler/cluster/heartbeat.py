@@ -43,12 +43,12 @@ class Heartbeat:
         heal: Any = None,
         lead: Callable[[], Sequence[tuple[str, Any]]] | None = None,
         has: Callable[[], Json] = dict,
-        when_waits_moved: Callable[[], None] = lambda: None,
+        on_waits_moved: Callable[[], None] = lambda: None,
     ) -> None:
         """`when_waits_moved`: told when a beat has moved the end of deliveries or questions to
         another time.
         """
-        self._has, self._when_waits_moved = has, when_waits_moved
+        self._has, self._when_waits_moved = has, on_waits_moved
         self._journal, self._executor, self._me, self._heal, self._lead = (
             journal,
             executor,

@@ -124,7 +124,7 @@ def healing(overdue: int) -> Any:
     return heal
 
 
-def procrastination(url: str) -> Procrastinate:
+def open_procrastinate(url: str) -> Procrastinate:
     """Return procrastinate on our database."""
     from procrastinate import App, PsycopgConnector
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from daemon.definitions.routines.routine import Routine
 from daemon.models import Json
-from daemon.scheduler.routine_times import named
+from daemon.scheduler.routine_times import matches_host
 
 if TYPE_CHECKING:
     from daemon.definitions.config.config import Config
@@ -29,7 +29,7 @@ def having(config: Config, tools: Iterable[str], *, absent: Collection[str], hos
     return {
         "tools": sorted(name for name in tools if name not in absent and _BETWEEN not in name),
         "servers": sorted(
-            name for name, server in config.mcp.items() if named(server.machines, host)
+            name for name, server in config.mcp.items() if matches_host(server.machines, host)
         ),
     }
 
@@ -43,7 +43,7 @@ def lacks(routine: Routine, has: Json, host: str) -> list[str]:
 
 def _lacks(routine: Routine, has: Json, host: str) -> Iterator[str]:
     globs = routine.trigger.machines
-    if not named(globs, host):
+    if not matches_host(globs, host):
         yield f"the name {' or '.join(globs)}"
     if not has:
         return  # of a version that does not say
@@ -64,7 +64,7 @@ def _lacks(routine: Routine, has: Json, host: str) -> Iterator[str]:
     yield from sorted(told)
 
 
-def nobody_has(definition: str, workers: Sequence[Worker]) -> str:
+def describe_missing_worker(definition: str, workers: Sequence[Worker]) -> str:
     """Say what a run with this definition waits for that none of these processes has; empty if one
     may have it.
     """

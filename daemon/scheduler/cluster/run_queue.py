@@ -11,7 +11,7 @@ import structlog
 
 from daemon.errors import DaemonError, NotFound
 from daemon.models import Run, Status
-from daemon.scheduler.cluster.queue import TASK, procrastination
+from daemon.scheduler.cluster.queue import TASK, open_procrastinate
 from daemon.scheduler.run_queue import LocalRunQueue
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class ClusterRunQueue(LocalRunQueue):
     async def submit_all(self, runs: Iterable[Run]) -> None:
         """Leave them to the queue, which has them already."""
 
-    def hold(self, runs: Iterable[Run]) -> None:
+    def hold_parked(self, runs: Iterable[Run]) -> None:
         """Nothing: the journal lets nothing pass a run that waits for a person."""
 
     def _park(self, run_id: str, routine: str) -> None:
@@ -101,7 +101,7 @@ class ClusterRunQueue(LocalRunQueue):
         queues: list[str],
         passed_on: Callable[[Run], Awaitable[bool]],
     ) -> None:
-        app = procrastination(url)
+        app = open_procrastinate(url)
 
         @app.task(name=TASK)
         async def live(run: str) -> None:

@@ -8,7 +8,7 @@ from daemon.models import Status, Taint
 from daemon.providers import create_provider
 from daemon.store.database import Database
 from daemon.store.journal import Claim, Journal
-from tests.blank import blank
+from tests.empty_database import copy_empty_database
 from tests.store.conftest import Clock
 
 
@@ -62,7 +62,7 @@ class Chat:
 
 @pytest.fixture
 async def chat(tmp_path):
-    database = await Database.open(blank(tmp_path / "agentd.db"))
+    database = await Database.open(copy_empty_database(tmp_path / "agentd.db"))
     yield Chat(database)
     await database.close()
 

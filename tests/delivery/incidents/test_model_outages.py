@@ -11,7 +11,7 @@ import pytest
 
 from daemon.models import Status
 from tests.fakes.vendor import FakeVendor
-from tests.inside import Home
+from tests.replaying import ReplayedApp
 
 CONFIG = """
 provider = "far"
@@ -35,39 +35,39 @@ ROUTINE = (
 
 
 @pytest.fixture
-def home(tmp_path: Path) -> Home:
-    made = Home(tmp_path)
+def app(tmp_path: Path) -> ReplayedApp:
+    app = ReplayedApp(tmp_path)
     for name in ("one", "two"):
-        made.routine(name, ROUTINE)
-    return made
+        app.write_routine(name, ROUTINE)
+    return app
 
 
 async def test_however_many_runs_notice_an_outage_it_is_one_incident_and_over_when_the_vendor_answers(  # noqa: E501
-    home: Home,
+    app: ReplayedApp,
 ) -> None:
     down: list[Any] = [{"error": 401}, {"error": 503}, {"error": 400}]
     async with (
         FakeVendor([*down, "I am back.", "Still here."]) as far,
         FakeVendor(["A"] * 3) as near,
     ):
-        home.write("config.toml", CONFIG.format(far=far.url, near=near.url))
-        async with home.open() as daemon:
+        app.write("config.toml", CONFIG.format(far=far.url, near=near.url))
+        async with app:
             for name in ("one", "two"):
-                run = await daemon.run(name)
+                run = await app.run(name)
                 assert (run.status, run.provider) == (Status.SUCCEEDED, "near")
-        async with home.open() as daemon:  # another process knows of it
-            journal = daemon.journal
+        async with app:  # another process knows of it
+            journal = app.journal
             (incident,) = await journal.incidents()
             assert (incident.subject, incident.count, incident.targets) == (
                 "provider far",
                 2,
                 ("phone",),
             )
-            run = await daemon.run("one")
+            run = await app.run("one")
             assert run.provider == "far"
-            await daemon.run("two")
-        async with home.open() as daemon:
-            journal = daemon.journal
+            await app.run("two")
+        async with app:
+            journal = app.journal
             assert await journal.incidents() == []
             sent = [
                 each.options["notice"]
@@ -86,13 +86,13 @@ async def test_however_many_runs_notice_an_outage_it_is_one_incident_and_over_wh
             )
 
 
-async def test_whoever_watches_a_run_sees_that_another_model_is_asked(home: Home) -> None:
+async def test_whoever_watches_a_run_sees_that_another_model_is_asked(app: ReplayedApp) -> None:
     async with FakeVendor([{"error": 401}]) as far, FakeVendor(["A"]) as near:
-        home.write("config.toml", CONFIG.format(far=far.url, near=near.url))
-        async with home.open() as daemon:
-            events = daemon.app.runs.events.follow()
-            run = await daemon.run("one")
-            daemon.app.runs.events.close()
+        app.write("config.toml", CONFIG.format(far=far.url, near=near.url))
+        async with app:
+            events = app.daemon.runs.events.follow()
+            run = await app.run("one")
+            app.daemon.runs.events.close()
             told = [event async for event in events if event["type"] == "failed_over"]
             assert [(each["run"], each["from"], each["to"]) for each in told] == [
                 (run.id, "far", "near")

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.inside import Home
+from tests.replaying import ReplayedApp
 
 
 @pytest.fixture
-def home(tmp_path: Path) -> Home:
-    return Home(tmp_path)
+def app(tmp_path: Path) -> ReplayedApp:
+    return ReplayedApp(tmp_path)

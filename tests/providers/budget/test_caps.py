@@ -12,7 +12,7 @@ from daemon.errors import Refused
 from daemon.models import Reason, Status
 from daemon.providers.budget import LEAST
 from tests.fakes.vendor import FakeVendor
-from tests.inside import Home
+from tests.replaying import ReplayedApp
 
 MODEL = """
 provider = "script"
@@ -27,22 +27,22 @@ replies = {replies}
 USED = {"text": "All is well.", "usage": {"input": 1000, "output": 100}}
 
 
-def script(home: Home, replies: list[Any], more: str = "") -> None:
+def script(app: ReplayedApp, replies: list[Any], more: str = "") -> None:
     import tomli_w
 
     text = tomli_w.dumps({"replies": replies}).removeprefix("replies = ")
-    home.write("config.toml", MODEL.format(replies=text, more=more))
+    app.write("config.toml", MODEL.format(replies=text, more=more))
 
 
-def routine(home: Home, name: str = "daily", budget: str = "", run: str = "") -> None:
-    home.routine(
+def routine(app: ReplayedApp, name: str = "daily", budget: str = "", run: str = "") -> None:
+    app.write_routine(
         name, f'[run]\nprompt = "Report."\nmemory = "none"\n{run}\n[run.budget]\n{budget}\n'
     )
 
 
-async def test_every_call_is_written_down_with_what_it_cost(home: Home) -> None:
+async def test_every_call_is_written_down_with_what_it_cost(app: ReplayedApp) -> None:
     script(
-        home,
+        app,
         [
             USED,
             {
@@ -51,25 +51,25 @@ async def test_every_call_is_written_down_with_what_it_cost(home: Home) -> None:
             },
         ],
     )
-    routine(home)
-    async with home.open() as daemon:
-        first, _ = await daemon.run("daily"), await daemon.run("daily")
-        assert await daemon.rows("outcome, model, input, cache_read, output, reasoning, cost") == [
+    routine(app)
+    async with app:
+        first, _ = await app.run("daily"), await app.run("daily")
+        assert await app.spending("outcome, model, input, cache_read, output, reasoning, cost") == [
             ("answered", "scripted", 1000, 0, 100, 0, 2_000_000),
             ("answered", "scripted", 500, 400, 10, 4, 600_000),
         ]
-        assert await daemon.journal.paid_for(first.id) == 0.002
+        assert await app.journal.paid_for(first.id) == 0.002
 
 
-async def test_a_run_ends_where_its_cap_does_not_cover_another_call(home: Home) -> None:
+async def test_a_run_ends_where_its_cap_does_not_cover_another_call(app: ReplayedApp) -> None:
     turn = {"text": "I look.", "tool_calls": [{"name": "finish", "arguments": {"report": 1}}]}
-    script(home, [{**turn, "usage": {"input": 3000, "output": 700}}, "never asked"])
+    script(app, [{**turn, "usage": {"input": 3000, "output": 700}}, "never asked"])
     # $0.010 for the first call leaves less than an answer of LEAST tokens
-    routine(home, budget="usd = 0.02", run='mode = "agent"\nmax_tokens = 1500')
-    async with home.open() as daemon:
-        run = await daemon.run("daily")
-        assert daemon.provider("script").left == 1
-        (asked,) = daemon.provider("script").asked
+    routine(app, budget="usd = 0.02", run='mode = "agent"\nmax_tokens = 1500')
+    async with app:
+        run = await app.run("daily")
+        assert app.model_named("script").left == 1
+        (asked,) = app.model_named("script").asked
     assert run.status is Status.FAILED
     assert run.report is not None
     assert run.report.startswith(
@@ -80,12 +80,12 @@ async def test_a_run_ends_where_its_cap_does_not_cover_another_call(home: Home) 
     assert asked.options["max_tokens"] == 1500
 
 
-async def test_an_answer_is_made_shorter_rather_than_refused(home: Home) -> None:
-    script(home, ["short"])
-    routine(home, budget="usd = 0.05")
-    async with home.open() as daemon:
-        assert (await daemon.run("daily")).status is Status.SUCCEEDED
-        (asked,) = daemon.provider("script").asked
+async def test_an_answer_is_made_shorter_rather_than_refused(app: ReplayedApp) -> None:
+    script(app, ["short"])
+    routine(app, budget="usd = 0.05")
+    async with app:
+        assert (await app.run("daily")).status is Status.SUCCEEDED
+        (asked,) = app.model_named("script").asked
     # at $10 a million, 5 cents are 5,000 tokens, and the input wants its share
     assert LEAST < asked.options["max_tokens"] < 5000
 
@@ -102,50 +102,52 @@ async def test_an_answer_is_made_shorter_rather_than_refused(home: Home) -> None
     ],
 )
 async def test_a_cap_of_a_day_or_a_month_holds_over_restarts(
-    home: Home, budget: str, more: str, rule: str
+    app: ReplayedApp, budget: str, more: str, rule: str
 ) -> None:
-    script(home, [USED, USED, USED], more)
-    routine(home, budget=budget, run="max_tokens = 1030")
-    async with home.open() as daemon:
-        assert (await daemon.run("daily")).status is Status.SUCCEEDED
+    script(app, [USED, USED, USED], more)
+    routine(app, budget=budget, run="max_tokens = 1030")
+    async with app:
+        assert (await app.run("daily")).status is Status.SUCCEEDED
     if "tokens" not in more:  # $0.004 of $0.015 are left after this one: no room for an answer
-        async with home.open() as daemon:
+        async with app:
             for _ in range(2):
-                assert (await daemon.run("daily")).status is Status.SUCCEEDED
-    async with home.open() as daemon:
+                assert (await app.run("daily")).status is Status.SUCCEEDED
+    async with app:
         with pytest.raises(Refused, match="may spend no more for now") as refused:
-            await daemon.run("daily")
+            await app.run("daily")
         assert rule in str(refused.value)
-        skip_reason = await daemon.engine._ledger.afford(daemon.engine.routines["daily"])
+        skip_reason = await app.engine._ledger.find_used_up_cap(app.engine.routines["daily"])
         assert skip_reason is not None and rule in skip_reason
-    home.clock.turn(days=40)
-    async with home.open() as daemon:
-        assert (await daemon.run("daily")).status is Status.SUCCEEDED
+    app.clock.advance(days=40)
+    async with app:
+        assert (await app.run("daily")).status is Status.SUCCEEDED
 
 
-async def test_a_slot_passes_where_nothing_is_left_to_spend(home: Home) -> None:
-    script(home, [USED], "[budget]\nday = 0.002")
-    home.routine("daily", '[trigger]\ncron = "0 * * * *"\n[run]\nprompt = "x"\nmemory = "none"')
-    async with home.open() as daemon:
-        await daemon.engine.start(await daemon.app.reloader.load_routines())
-        await daemon.journal._db.write(
+async def test_a_slot_passes_where_nothing_is_left_to_spend(app: ReplayedApp) -> None:
+    script(app, [USED], "[budget]\nday = 0.002")
+    app.write_routine(
+        "daily", '[trigger]\ncron = "0 * * * *"\n[run]\nprompt = "x"\nmemory = "none"'
+    )
+    async with app:
+        await app.engine.start(await app.daemon.reloader.load_routines())
+        await app.journal._db.write(
             lambda connection: connection.execute(
                 "INSERT INTO spending (at, run_id, routine, provider, model, outcome, cost) VALUES "
                 "(?, 'r', 'other',"
                 " 'script', 'm', 'answered', 3000000)",
-                (int(home.clock.now().timestamp() * 1e6),),
+                (int(app.clock.now().timestamp() * 1e6),),
             )
         )
-        home.clock.turn(hours=1)
-        async with daemon.engine._ledger.open():
-            await daemon.engine._ledger.settle(["daily"])
-        (slot,) = await daemon.journal.slots("daily", limit=1)
-        await daemon.engine.stop()
+        app.clock.advance(hours=1)
+        async with app.engine._ledger.lock():
+            await app.engine._ledger.process_due(["daily"])
+        (slot,) = await app.journal.slots("daily", limit=1)
+        await app.engine.stop()
     assert slot.reason is Reason.BUDGET
     assert slot.rule == "[budget] day = 0.002, $0.0000 left"
 
 
-async def test_runs_beside_each_other_cannot_spend_the_same_dollar(home: Home) -> None:
+async def test_runs_beside_each_other_cannot_spend_the_same_dollar(app: ReplayedApp) -> None:
     """Each call may come to 1.1 cents and there are 2.3: two at a time; as they come to less, all
     get their turn.
     """
@@ -154,100 +156,100 @@ async def test_runs_beside_each_other_cannot_spend_the_same_dollar(home: Home) -
         "usage": {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15},
     }
     async with FakeVendor([{**turn, "together": 2, "latency": 0.5, "repeat": 4}]) as vendor:
-        home.write(
+        app.write(
             "config.toml",
             'provider = "local"\n[providers.local]\nkind = "open_source"\nmodel = "m"\nbase_url = '
             f'"{vendor.url}/v1"\n'
             "price = { input = 0, output = 10.0 }\n[budget]\nday = 0.023",
         )
         for number in range(4):
-            routine(home, f"r{number}", run="max_tokens = 1100")
-        async with home.open() as daemon:
-            runs = await asyncio.gather(*(daemon.run(f"r{number}") for number in range(4)))
-            assert await daemon.rows("outcome, cost") == [("answered", 50_000)] * 4
+            routine(app, f"r{number}", run="max_tokens = 1100")
+        async with app:
+            runs = await asyncio.gather(*(app.run(f"r{number}") for number in range(4)))
+            assert await app.spending("outcome, cost") == [("answered", 50_000)] * 4
         assert vendor.most_at_once == 2
     assert {run.status for run in runs} == {Status.SUCCEEDED}
 
 
-async def test_a_call_that_broke_off_counts_for_what_it_may_have_come_to(home: Home) -> None:
+async def test_a_call_that_broke_off_counts_for_what_it_may_have_come_to(app: ReplayedApp) -> None:
     turns = [{"reset": True}, {"error": 400, "message": "no"}, "fine"]
     async with FakeVendor(turns) as vendor:
-        home.write(
+        app.write(
             "config.toml",
             'provider = "local"\n[providers.local]\nkind = "open_source"\nmodel = "m"\nbase_url = '
             f'"{vendor.url}/v1"\n'
             "price = { input = 0, output = 10.0 }\n[budget]\nday = 0.05",
         )
-        routine(home, run="max_tokens = 2000")
-        async with home.open() as daemon:
-            await daemon.run("daily")  # asked again after the reset, and refused for its form
-            assert await daemon.rows("outcome, cost") == [("unknown", 20_000_001), ("failed", 0)]
-            run = await daemon.run("daily")
+        routine(app, run="max_tokens = 2000")
+        async with app:
+            await app.run("daily")  # asked again after the reset, and refused for its form
+            assert await app.spending("outcome, cost") == [("unknown", 20_000_001), ("failed", 0)]
+            run = await app.run("daily")
             assert run.status is Status.SUCCEEDED
 
 
-async def test_a_daemon_that_died_in_a_call_has_spent_it(home: Home) -> None:
-    script(home, [USED], "[budget]\nday = 0.012")
-    routine(home, run="max_tokens = 1100")
-    async with home.open() as daemon:
-        await daemon.journal._db.write(
+async def test_a_daemon_that_died_in_a_call_has_spent_it(app: ReplayedApp) -> None:
+    script(app, [USED], "[budget]\nday = 0.012")
+    routine(app, run="max_tokens = 1100")
+    async with app:
+        await app.journal._db.write(
             lambda connection: connection.execute(
                 "INSERT INTO spending (at, run_id, routine, provider, model, outcome, cost) VALUES "
                 "(?, 'r', 'daily',"
                 " 'script', 'm', 'asked', 11000000)",
-                (int(home.clock.now().timestamp() * 1e6),),
+                (int(app.clock.now().timestamp() * 1e6),),
             )
         )
         with pytest.raises(Refused, match=r"\$0.0010 left"):
-            await daemon.run("daily")
+            await app.run("daily")
 
 
-async def test_dollars_cannot_be_capped_without_a_price(home: Home) -> None:
-    home.write(
+async def test_dollars_cannot_be_capped_without_a_price(app: ReplayedApp) -> None:
+    app.write(
         "config.toml",
         'provider = "local"\n[providers.local]\nkind = "open_source"\nmodel = "llama"\n'
         'base_url = "http://127.0.0.1:1/v1"\n',
     )
-    routine(home, "capped", budget="usd = 0.2")
-    routine(home, "counted", budget="tokens = 5000")
-    routine(home, "falls-back", budget="day = 1", run='provider = "offline"\nfallback = ["local"]')
-    async with home.open() as daemon:
-        assert set(daemon.faults) == {"capped", "falls-back"}
-        text = str(daemon.faults["capped"])
+    routine(app, "capped", budget="usd = 0.2")
+    routine(app, "counted", budget="tokens = 5000")
+    routine(app, "falls-back", budget="day = 1", run='provider = "offline"\nfallback = ["local"]')
+    async with app:
+        assert set(app.faults) == {"capped", "falls-back"}
+        text = str(app.faults["capped"])
     assert "run.budget.usd: no price is known for llama of provider local" in text
     assert "providers.local.price = { input = 3.0, output = 15.0 }" in text
     assert "cap tokens only" in text
 
 
-async def test_a_cap_for_all_wants_a_price_of_every_model_that_is_asked(home: Home) -> None:
-    home.write(
+async def test_a_cap_for_all_wants_a_price_of_every_model_that_is_asked(app: ReplayedApp) -> None:
+    app.write(
         "config.toml",
         'provider = "offline"\n[providers.local]\nkind = "open_source"\nmodel = "llama"\n'
         'base_url = "http://127.0.0.1:1/v1"\n[budget]\nmonth = 30',
     )
-    routine(home, "quiet")
-    routine(home, "asks", run='provider = "local"')
-    async with home.open() as daemon:
-        assert set(daemon.faults) == {"asks"}
-    assert "budget.month of config.toml caps dollars" in str(daemon.faults["asks"])
+    routine(app, "quiet")
+    routine(app, "asks", run='provider = "local"')
+    async with app:
+        assert set(app.faults) == {"asks"}
+    assert "budget.month of config.toml caps dollars" in str(app.faults["asks"])
 
 
-async def test_what_was_spent_is_told_by_routine_model_and_day(home: Home) -> None:
+async def test_what_was_spent_is_told_by_routine_model_and_day(app: ReplayedApp) -> None:
     from daemon.api.usage import By, show_usage
 
     script(
-        home,
+        app,
         [USED, USED, {"text": "x", "usage": {"input": 10, "output": 1}}],
         "[budget]\nday = 1\nday_tokens = 9999",
     )
-    routine(home, "daily", budget="month = 2")
-    routine(home, "other")
-    async with home.open() as daemon:
-        await daemon.run("daily")
-        home.clock.turn(hours=11, minutes=30)  # past midnight in Berlin, not in London
-        await daemon.run("daily")
-        await daemon.run("other")
-        api = api_context(daemon.app)
+    routine(app, "daily", budget="month = 2")
+    routine(app, "other")
+    async with app:
+        await app.run("daily")
+        app.clock.advance(hours=11, minutes=30)  # past midnight in Berlin, not in London
+        await app.run("daily")
+        await app.run("other")
+        api = api_context(app.daemon)
         told = {by: await show_usage(api, by=by) for by in By}
     assert [(each["key"], each["calls"], each["usd"]) for each in told[By.ROUTINE]["items"]] == [
         ("daily", 2, 0.004),
@@ -271,49 +273,51 @@ async def test_what_was_spent_is_told_by_routine_model_and_day(home: Home) -> No
     ]
 
 
-async def test_the_tokens_of_a_run_are_set_aside_before_each_call(home: Home) -> None:
-    script(home, [{"text": "Short.", "usage": {"input": 800, "output": 90}}])
-    routine(home, budget="tokens = 4000")
-    async with home.open() as daemon:
-        assert (await daemon.run("daily")).status is Status.SUCCEEDED
-        (asked,) = daemon.provider("script").asked
+async def test_the_tokens_of_a_run_are_set_aside_before_each_call(app: ReplayedApp) -> None:
+    script(app, [{"text": "Short.", "usage": {"input": 800, "output": 90}}])
+    routine(app, budget="tokens = 4000")
+    async with app:
+        assert (await app.run("daily")).status is Status.SUCCEEDED
+        (asked,) = app.model_named("script").asked
         assert 64 <= asked.options["max_tokens"] < 4000, "what is asked takes its share"
-        assert await daemon.rows("outcome, input, output") == [("answered", 800, 90)]
+        assert await app.spending("outcome, input, output") == [("answered", 800, 90)]
 
 
-async def test_a_call_that_the_tokens_of_its_run_do_not_cover_is_not_made(home: Home) -> None:
+async def test_a_call_that_the_tokens_of_its_run_do_not_cover_is_not_made(app: ReplayedApp) -> None:
     look = {
         "tool_calls": [{"name": "self_info", "arguments": {}}],
         "usage": {"input": 2900, "output": 50},
     }
-    script(home, [look, "never asked"])
-    routine(home, budget="tokens = 3000", run='mode = "agent"\ntools = ["self_info"]')
-    async with home.open() as daemon:
-        run = await daemon.run("daily")
-        assert len(daemon.provider("script").asked) == 1
-        assert (await daemon.parts.replays.replay(run.id))["identical"]
+    script(app, [look, "never asked"])
+    routine(app, budget="tokens = 3000", run='mode = "agent"\ntools = ["self_info"]')
+    async with app:
+        run = await app.run("daily")
+        assert len(app.model_named("script").asked) == 1
+        assert (await app.parts.replays.replay(run.id))["identical"]
     assert (
         run.status is Status.FAILED
         and "the budget of 3000 tokens does not cover another call" in str(run.detail)
     )
 
 
-async def test_a_sub_agent_spends_from_the_tokens_of_the_run_that_began_it(home: Home) -> None:
-    home.write("policy.toml", 'version = 1\n[[rule]]\ntool = "subagent"\neffect = "allow"\n')
+async def test_a_sub_agent_spends_from_the_tokens_of_the_run_that_began_it(
+    app: ReplayedApp,
+) -> None:
+    app.write("policy.toml", 'version = 1\n[[rule]]\ntool = "subagent"\neffect = "allow"\n')
     begin = {"tool_calls": [{"name": "subagent", "arguments": {"task": "Count."}}]}
     script(
-        home,
+        app,
         [
             {**begin, "usage": {"input": 1000, "output": 50}},
             {"text": "Counted.", "usage": {"input": 5000, "output": 500}},
             "Done.",
         ],
     )
-    routine(home, budget="tokens = 20000", run='mode = "agent"\ntools = ["subagent"]')
-    async with home.open() as daemon:
-        assert (await daemon.run("daily")).status is Status.SUCCEEDED
-        rooms = [each.options["max_tokens"] for each in daemon.provider("script").asked]
-        (run,) = await daemon.journal.runs("daily")
-        cost, tokens = await daemon.journal.spent_by_run(run.id)
+    routine(app, budget="tokens = 20000", run='mode = "agent"\ntools = ["subagent"]')
+    async with app:
+        assert (await app.run("daily")).status is Status.SUCCEEDED
+        rooms = [each.options["max_tokens"] for each in app.model_named("script").asked]
+        (run,) = await app.journal.runs("daily")
+        cost, tokens = await app.journal.spent_by_run(run.id)
     assert cost >= 11_500_000 and tokens >= 6550, "both runs are in it"
     assert rooms[2] < 20_000 - 1000 - 50 - 5500, "what the sub-agent took is gone"

@@ -32,7 +32,7 @@ from daemon.store.journal import Claim, Journal
 from daemon.tools.builtin import files, finish, shell
 from daemon.tools.executor import ToolExecutor
 from daemon.tools.registry import FunctionRegistry
-from tests.blank import blank
+from tests.empty_database import copy_empty_database
 from tests.runs.bare_context import BareRunContext
 
 START = datetime(2026, 11, 20, 8, 30, tzinfo=UTC)
@@ -249,7 +249,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 async def journal(tmp_path: Path, clock: Clock) -> Any:
-    database = await Database.open(blank(tmp_path / "agentd.db"))
+    database = await Database.open(copy_empty_database(tmp_path / "agentd.db"))
     yield Journal(database, clock=clock.now)
     await database.close()
 

@@ -12,7 +12,7 @@ import pytest
 from daemon.errors import NotFound, Refused
 from daemon.models import Outcome, Reason, Status
 from tests.clockwork import HALF_HOURLY, House, routine
-from tests.inside import Daemon, Home
+from tests.replaying import ReplayedApp
 
 POLICY = """
 version = 1
@@ -74,28 +74,28 @@ CALLS = """
 
 
 @pytest.fixture
-def home(tmp_path: Path) -> Home:
-    home = Home(tmp_path)
-    home.write(
+def app(tmp_path: Path) -> ReplayedApp:
+    app = ReplayedApp(tmp_path)
+    app.write(
         "config.toml",
         f'provider = "fake"\n[providers.fake]\nkind = "scripted"\nreplies = [{CALLS * 4}]\n'
         "price = { input = 1.0, output = 2.0 }\n",
     )
-    home.write("policy.toml", POLICY)
-    home.routine("tidy", ROUTINE.replace("REHEARSE", "rehearse_first = true"))
-    workspace = home.state / "workspace"
+    app.write("policy.toml", POLICY)
+    app.write_routine("tidy", ROUTINE.replace("REHEARSE", "rehearse_first = true"))
+    workspace = app.state / "workspace"
     (workspace / "reports").mkdir(parents=True, mode=0o700)
     (workspace / "notes.txt").write_text("buy milk\n")
     (workspace / "reports" / "out.md").write_text("milk\n")
-    return home
+    return app
 
 
-async def rehearse(daemon: Daemon, name: str = "tidy") -> dict[str, Any]:
+async def rehearse(app: ReplayedApp, name: str = "tidy") -> dict[str, Any]:
     """Rehearse a routine to its end, and return what it would have done."""
-    run = await daemon.parts.rehearsals.begin(name, f"event {len(await daemon.journal.runs())}")
-    while not (run := await daemon.journal.get(run.id)).status.ended:
-        await daemon.app.runs.queue.running[run.id]
-    told: dict[str, Any] = await daemon.parts.rehearsals.describe(run.id)
+    run = await app.parts.rehearsals.begin(name, f"event {len(await app.journal.runs())}")
+    while not (run := await app.journal.get(run.id)).status.ended:
+        await app.daemon.runs.queue.running[run.id]
+    told: dict[str, Any] = await app.parts.rehearsals.describe(run.id)
     return told
 
 
@@ -107,11 +107,11 @@ def everything_in(folder: Path) -> dict[str, bytes]:
     }
 
 
-async def test_what_it_would_do_is_told_and_nothing_of_it_is_done(home: Home) -> None:
-    workspace = home.state / "workspace"
+async def test_what_it_would_do_is_told_and_nothing_of_it_is_done(app: ReplayedApp) -> None:
+    workspace = app.state / "workspace"
     before = everything_in(workspace)
-    async with home.open() as daemon:
-        told = await rehearse(daemon)
+    async with app:
+        told = await rehearse(app)
         assert everything_in(workspace) == before
         texts = {each["call"]: each["text"] for each in told["effects"]}
         assert (
@@ -134,20 +134,20 @@ async def test_what_it_would_do_is_told_and_nothing_of_it_is_done(home: Home) ->
         assert (told["status"], told["routine"]) == ("succeeded", "tidy")
         steps = {
             step.call_id: step.body
-            for step in await daemon.journal.steps(told["run"])
+            for step in await app.journal.steps(told["run"])
             if step.kind == "result"
         }
         assert steps["1.0"]["text"].rstrip() == "buy milk"  # what only looks is really done
         assert "denied by default" in steps["2.6"]["text"]
         assert not steps["2.7"]["ok"]
-        assert told["usd"] == pytest.approx(await daemon.journal.paid_for(told["run"]))
+        assert told["usd"] == pytest.approx(await app.journal.paid_for(told["run"]))
         assert told["tokens"] > 0
 
 
-async def test_the_model_hears_that_it_was_not_done_and_goes_on(home: Home) -> None:
-    async with home.open() as daemon:
-        await rehearse(daemon)
-        last = daemon.provider("fake").asked[-1].messages
+async def test_the_model_hears_that_it_was_not_done_and_goes_on(app: ReplayedApp) -> None:
+    async with app:
+        await rehearse(app)
+        last = app.model_named("fake").asked[-1].messages
         heard = [message.content for message in last if message.role == "tool"]
         assert (
             "[rehearsal: this was not done; go on as if it had been] would write reports/out.md"
@@ -155,86 +155,86 @@ async def test_the_model_hears_that_it_was_not_done_and_goes_on(home: Home) -> N
         )
 
 
-async def test_no_later_run_compares_with_it_and_no_memory_keeps_it(home: Home) -> None:
-    home.routine("tidy", ROUTINE.replace("REHEARSE", ""))
-    async with home.open() as daemon:
-        told = await rehearse(daemon)
-        assert await daemon.journal.last("tidy", statuses={Status.SUCCEEDED}) is None
-        assert not await daemon.journal.slots("tidy")
-        assert not await daemon.journal.deliveries(run=told["run"])
-        assert not (await daemon.app.store.memory.retrieve("milk", 5))
-        assert not await daemon.journal.runs("tidy")
-        (run,) = await daemon.journal.runs("rehearsal:tidy")
+async def test_no_later_run_compares_with_it_and_no_memory_keeps_it(app: ReplayedApp) -> None:
+    app.write_routine("tidy", ROUTINE.replace("REHEARSE", ""))
+    async with app:
+        told = await rehearse(app)
+        assert await app.journal.last("tidy", statuses={Status.SUCCEEDED}) is None
+        assert not await app.journal.slots("tidy")
+        assert not await app.journal.deliveries(run=told["run"])
+        assert not (await app.daemon.store.memory.retrieve("milk", 5))
+        assert not await app.journal.runs("tidy")
+        (run,) = await app.journal.runs("rehearsal:tidy")
         assert (run.trigger, run.about) == ("rehearsal", "tidy")
 
 
-async def test_it_compares_with_the_runs_of_its_routine(home: Home) -> None:
-    home.routine("tidy", ROUTINE.replace("REHEARSE", ""))
-    async with home.open() as daemon:
-        first = await daemon.run("tidy")
+async def test_it_compares_with_the_runs_of_its_routine(app: ReplayedApp) -> None:
+    app.write_routine("tidy", ROUTINE.replace("REHEARSE", ""))
+    async with app:
+        first = await app.run("tidy")
         assert first.status is Status.WAITING  # the shell asks a person, which no rehearsal does
-        await daemon.journal.request_cancel(first.id)
-        assert (await rehearse(daemon))["status"] == "succeeded"
+        await app.journal.request_cancel(first.id)
+        assert (await rehearse(app))["status"] == "succeeded"
 
 
-async def test_a_routine_is_held_back_until_a_rehearsal_was_approved(home: Home) -> None:
-    async with home.open() as daemon:
+async def test_a_routine_is_held_back_until_a_rehearsal_was_approved(app: ReplayedApp) -> None:
+    async with app:
         with pytest.raises(
             Refused, match="held back until a rehearsal of it was approved: agentctl rehearse tidy"
         ):
-            await daemon.engine.trigger("tidy")
-        told = await rehearse(daemon)
+            await app.engine.trigger("tidy")
+        told = await rehearse(app)
         assert (told["held"], told["current"]) == (True, True)
-        approved = await daemon.parts.rehearsals.approve(told["run"], "uid 1000")
+        approved = await app.parts.rehearsals.approve(told["run"], "uid 1000")
         assert not approved["held"]
-        assert (await daemon.run("tidy")).status is Status.WAITING
-        (entry,) = [each for each in await daemon.journal.audit() if each.kind == "rehearsed"]
+        assert (await app.run("tidy")).status is Status.WAITING
+        (entry,) = [each for each in await app.journal.audit() if each.kind == "rehearsed"]
         assert (entry.actor, entry.routine) == ("uid 1000", "tidy")
-        for run in await daemon.journal.active():
-            await daemon.journal.request_cancel(run.id)
+        for run in await app.journal.active():
+            await app.journal.request_cancel(run.id)
 
 
 async def test_an_edit_of_what_it_does_asks_again_and_one_of_when_it_runs_does_not(
-    home: Home,
+    app: ReplayedApp,
 ) -> None:
-    async with home.open() as daemon:
-        told = await rehearse(daemon)
-        await daemon.parts.rehearsals.approve(told["run"], "uid 1000")
+    async with app:
+        told = await rehearse(app)
+        await app.parts.rehearsals.approve(told["run"], "uid 1000")
     text = ROUTINE.replace("REHEARSE", "rehearse_first = true")
-    home.routine("tidy", 'description = "x"\n[trigger]\nevery = "2h"\n' + text)
-    async with home.open() as daemon:
-        assert not (await daemon.parts.rehearsals.describe(told["run"]))["held"]
-    home.routine("tidy", text.replace("Keep the list.", "Burn the list."))
-    async with home.open() as daemon:
-        now = await daemon.parts.rehearsals.describe(told["run"])
+    app.write_routine("tidy", 'description = "x"\n[trigger]\nevery = "2h"\n' + text)
+    async with app:
+        assert not (await app.parts.rehearsals.describe(told["run"]))["held"]
+    app.write_routine("tidy", text.replace("Keep the list.", "Burn the list."))
+    async with app:
+        now = await app.parts.rehearsals.describe(told["run"])
         assert (now["held"], now["current"]) == (True, False)
         with pytest.raises(Refused, match="was edited since"):
-            await daemon.parts.rehearsals.approve(told["run"], "uid 1000")
+            await app.parts.rehearsals.approve(told["run"], "uid 1000")
         with pytest.raises(Refused, match="held back"):
-            await daemon.engine.trigger("tidy")
+            await app.engine.trigger("tidy")
 
 
-async def test_a_rehearsal_that_failed_cannot_be_approved(home: Home) -> None:
-    home.write(
+async def test_a_rehearsal_that_failed_cannot_be_approved(app: ReplayedApp) -> None:
+    app.write(
         "config.toml", 'provider = "fake"\n[providers.fake]\nkind = "scripted"\nreplies = []\n'
     )
-    async with home.open() as daemon:
-        told = await rehearse(daemon)
+    async with app:
+        told = await rehearse(app)
         assert told["status"] == "failed"
         with pytest.raises(Refused, match="nobody can approve"):
-            await daemon.parts.rehearsals.approve(told["run"], "uid 1000")
-        assert not await daemon.journal.incidents()
+            await app.parts.rehearsals.approve(told["run"], "uid 1000")
+        assert not await app.journal.incidents()
 
 
-async def test_what_is_no_rehearsal_says_so(home: Home) -> None:
-    home.routine("tidy", ROUTINE.replace("REHEARSE", ""))
-    async with home.open() as daemon:
+async def test_what_is_no_rehearsal_says_so(app: ReplayedApp) -> None:
+    app.write_routine("tidy", ROUTINE.replace("REHEARSE", ""))
+    async with app:
         with pytest.raises(NotFound, match="no routine 'nothere' to rehearse"):
-            await daemon.parts.rehearsals.begin("nothere", "x")
-        run = await daemon.run("tidy")
+            await app.parts.rehearsals.begin("nothere", "x")
+        run = await app.run("tidy")
         with pytest.raises(NotFound, match="is no rehearsal"):
-            await daemon.parts.rehearsals.describe(run.id)
-        await daemon.journal.request_cancel(run.id)
+            await app.parts.rehearsals.describe(run.id)
+        await app.journal.request_cancel(run.id)
 
 
 async def test_slots_of_a_routine_that_is_held_back_pass_and_say_why(house: House) -> None:
@@ -244,4 +244,4 @@ async def test_slots_of_a_routine_that_is_held_back_pass_and_say_why(house: Hous
     assert (row.outcome, row.reason) == (Outcome.SKIPPED, Reason.GATE)
     assert row.rule == "rehearse_first = true, and no rehearsal of it as it is now was approved"
     assert not house.submitted
-    assert "daily" in house.engine.unrehearsed
+    assert "daily" in house.engine.unrehearsed_routines

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import structlog
 
-from tests.inside import Home
+from tests.replaying import ReplayedApp
 
 POLICY = """
 version = 1
@@ -50,19 +50,19 @@ def log_as_before() -> Iterator[None]:
 
 
 @pytest.fixture
-def home(tmp_path: Path) -> Home:
+def app(tmp_path: Path) -> ReplayedApp:
     """A home whose routine reads, writes and is denied something; `other` is a model that does
     otherwise.
     """
-    home = Home(tmp_path)
-    home.write(
+    app = ReplayedApp(tmp_path)
+    app.write(
         "config.toml",
         f'provider = "fake"\n[providers.fake]\nkind = "scripted"\nreplies = [{REPLIES}{OTHER}]\n'
         f'[providers.other]\nkind = "scripted"\nmodel = "other-1"\nreplies = [{OTHER}]\n'
         "price = { input = 1.0, output = 2.0 }\n",
     )
-    home.write("policy.toml", POLICY)
-    home.routine("shop", ROUTINE)
-    (home.state / "workspace").mkdir(parents=True, mode=0o700)
-    (home.state / "workspace" / "notes.txt").write_text("buy milk\n")
-    return home
+    app.write("policy.toml", POLICY)
+    app.write_routine("shop", ROUTINE)
+    (app.state / "workspace").mkdir(parents=True, mode=0o700)
+    (app.state / "workspace" / "notes.txt").write_text("buy milk\n")
+    return app

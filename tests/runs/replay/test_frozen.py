@@ -18,7 +18,7 @@ from daemon.cli.replay import write_frozen_run
 from daemon.errors import DaemonError, NotFound, Refused
 from daemon.runs.replay.folder import FORMAT, SUMS, _sums, read_case
 from daemon.runs.replay.play import play
-from tests.inside import Home
+from tests.replaying import ReplayedApp
 
 SECRET = "hunter2-is-a-long-secret"
 
@@ -29,35 +29,35 @@ def case(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from tests.runs.replay.conftest import POLICY, REPLIES, ROUTINE
 
     folder = tmp_path_factory.mktemp("frozen")
-    home = Home(folder)
-    home.write(
+    app = ReplayedApp(folder)
+    app.write(
         "config.toml",
         f'provider = "fake"\n[providers.fake]\nkind = "scripted"\nreplies = [{REPLIES}]\n',
     )
-    home.write("policy.toml", POLICY)
-    home.routine("shop", ROUTINE.replace("what to buy", f"what to buy with {SECRET}"))
-    (home.state / "workspace").mkdir(parents=True, mode=0o700)
-    (home.state / "workspace" / "notes.txt").write_text("buy milk\n")
+    app.write("policy.toml", POLICY)
+    app.write_routine("shop", ROUTINE.replace("what to buy", f"what to buy with {SECRET}"))
+    (app.state / "workspace").mkdir(parents=True, mode=0o700)
+    (app.state / "workspace" / "notes.txt").write_text("buy milk\n")
 
     async def freeze() -> None:
-        async with home.open() as daemon:
-            run = await daemon.run("shop")
-            daemon.app.installation.secrets.add(SECRET)
-            files = await daemon.parts.replays.freeze(run.id, "shop-case")
+        async with app:
+            run = await app.run("shop")
+            app.daemon.installation.secrets.add(SECRET)
+            files = await app.parts.replays.freeze(run.id, "shop-case")
             told = {"run": run.id, "files": files}
             assert (
                 write_frozen_run(stdout_stream(), stderr_stream(), told, str(folder / "case"))
                 == DONE
             )
-            await daemon.journal._db.write(
+            await app.journal._db.write(
                 lambda connection: connection.execute("DELETE FROM step").rowcount
             )
-            await daemon.journal._db.write(
+            await app.journal._db.write(
                 lambda connection: connection.execute("DELETE FROM run").rowcount
             )
 
     asyncio.run(freeze())
-    shutil.rmtree(home.state)
+    shutil.rmtree(app.state)
     return folder / "case"
 
 

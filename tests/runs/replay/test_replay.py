@@ -15,13 +15,13 @@ from daemon.errors import DaemonError, Refused
 from daemon.models import Run
 from daemon.runs.replay.cassette import recorded
 from daemon.runs.replay.play import play
-from tests.inside import Daemon, Home
+from tests.replaying import ReplayedApp
 
 STRICT = 'version = 1\n[[rule]]\ntool = "file_read"\neffect = "allow"\n'
 ASKING = STRICT + '[[rule]]\ntool = "file_write"\neffect = "ask"\n'
 
 
-async def everything(daemon: Daemon) -> dict[str, list[Any]]:
+async def everything(app: ReplayedApp) -> dict[str, list[Any]]:
     """Return every row of every table."""
 
     def work(connection: Any) -> dict[str, list[Any]]:
@@ -35,52 +35,50 @@ async def everything(daemon: Daemon) -> dict[str, list[Any]]:
             if "fts" not in name
         }
 
-    return await daemon.journal._db.read(work)
+    return await app.journal._db.read(work)
 
 
-async def changed_by(daemon: Daemon, run: Run, statement: str, *values: Any) -> dict[str, Any]:
+async def changed_by(app: ReplayedApp, run: Run, statement: str, *values: Any) -> dict[str, Any]:
     """Change the record of a run behind its back, and return what its replay says then."""
-    await daemon.journal._db.write(
-        lambda connection: connection.execute(statement, values).rowcount
-    )
-    told: dict[str, Any] = await daemon.parts.replays.replay(run.id)
+    await app.journal._db.write(lambda connection: connection.execute(statement, values).rowcount)
+    told: dict[str, Any] = await app.parts.replays.replay(run.id)
     return told
 
 
 async def test_a_run_comes_out_as_it_did_without_a_model_a_tool_or_a_word_in_the_journal(
-    home: Home,
+    app: ReplayedApp,
 ) -> None:
-    async with home.open() as daemon:
-        run = await daemon.run("shop")
-        (home.state / "workspace" / "notes.txt").unlink()
-        (home.state / "workspace" / "reports" / "out.md").unlink()
-        before, asked = await everything(daemon), len(daemon.provider("fake").asked)
-        told = await daemon.parts.replays.replay(run.id)
+    async with app:
+        run = await app.run("shop")
+        (app.state / "workspace" / "notes.txt").unlink()
+        (app.state / "workspace" / "reports" / "out.md").unlink()
+        before, asked = await everything(app), len(app.model_named("fake").asked)
+        told = await app.parts.replays.replay(run.id)
         assert told["identical"]
         assert told["played"]["report"] == run.report == "Buy milk."
         assert told["played"]["status"] == "succeeded"
         assert (told["asked"], told["usd"]) == ({"input": 0, "output": 0}, 0.0)
-        assert await everything(daemon) == before
-        assert len(daemon.provider("fake").asked) == asked
-        assert not (home.state / "workspace" / "reports" / "out.md").exists()
+        assert await everything(app) == before
+        assert len(app.model_named("fake").asked) == asked
+        assert not (app.state / "workspace" / "reports" / "out.md").exists()
 
 
-async def test_what_is_not_as_it_was_is_told_with_its_step_and_a_diff(home: Home) -> None:
-    async with home.open() as daemon:
-        run = await daemon.run("shop")
+async def test_what_is_not_as_it_was_is_told_with_its_step_and_a_diff(app: ReplayedApp) -> None:
+    async with app:
+        run = await app.run("shop")
         told = await changed_by(
-            daemon, run, "UPDATE run SET report = 'Buy beer.' WHERE id = ?", run.id
+            app, run, "UPDATE run SET report = 'Buy beer.' WHERE id = ?", run.id
         )
         assert not told["identical"]
         assert [each["what"] for each in told["differences"]] == ["the report differs"]
         assert "-Buy beer.\n+Buy milk." in told["differences"][0]["diff"]
-        await changed_by(daemon, run, "UPDATE run SET report = 'Buy milk.' WHERE id = ?", run.id)
+        await changed_by(app, run, "UPDATE run SET report = 'Buy milk.' WHERE id = ?", run.id)
 
 
-async def test_a_verdict_that_the_policy_of_then_would_not_give_is_told(home: Home) -> None:
-    async with home.open() as daemon:
-        run = await daemon.run("shop")
-        cassette = await recorded(daemon.journal, run.id, workspace="/nowhere", language="en")
+async def test_a_verdict_that_the_policy_of_then_would_not_give_is_told(app: ReplayedApp) -> None:
+    async with app:
+        run = await app.run("shop")
+        cassette = await recorded(app.journal, run.id, workspace="/nowhere", language="en")
         (hash_,) = cassette.policies
         other = {hash_: STRICT}
         outcome = await play(type(cassette)(**{**_fields(cassette), "policies": other}))
@@ -98,30 +96,30 @@ def _fields(cassette: Any) -> dict[str, Any]:
     return {name: getattr(cassette, name) for name in type(cassette).__dataclass_fields__}
 
 
-async def test_another_policy_shows_which_verdicts_would_differ(home: Home) -> None:
-    async with home.open() as daemon:
-        run = await daemon.run("shop")
-        told = await daemon.parts.replays.replay(run.id, policy=ASKING)
+async def test_another_policy_shows_which_verdicts_would_differ(app: ReplayedApp) -> None:
+    async with app:
+        run = await app.run("shop")
+        told = await app.parts.replays.replay(run.id, policy=ASKING)
         assert told["changed"] == "policy"
         assert told["would_ask"] == ["2.0: rule 2 (file_write)"]
         assert "→ ask by rule 2 (file_write), ok" in told["differences"][0]["diff"]
-        denied = await daemon.parts.replays.replay(run.id, policy=STRICT)
+        denied = await app.parts.replays.replay(run.id, policy=STRICT)
         assert "→ deny by default, failed" in denied["differences"][0]["diff"]
         assert (
-            await daemon.parts.replays.replay(
-                run.id, policy=home.folder.joinpath("policy.toml").read_text()
+            await app.parts.replays.replay(
+                run.id, policy=app.folder.joinpath("policy.toml").read_text()
             )
         )["identical"]
 
 
 async def test_another_model_is_really_asked_and_what_was_never_called_is_refused(
-    home: Home,
+    app: ReplayedApp,
 ) -> None:
-    async with home.open() as daemon:
-        run = await daemon.run("shop")
-        spent = len(await daemon.rows("id"))
-        told = await daemon.parts.replays.replay(run.id, model="other")
-        other = daemon.provider("other")
+    async with app:
+        run = await app.run("shop")
+        spent = len(await app.spending("id"))
+        told = await app.parts.replays.replay(run.id, model="other")
+        other = app.model_named("other")
         assert len(other.asked) == 3
         answers = [
             message.content for message in other.asked[-1].messages if message.role == "tool"
@@ -136,94 +134,92 @@ async def test_another_model_is_really_asked_and_what_was_never_called_is_refuse
         assert told["usd"] == pytest.approx(
             (told["asked"]["input"] + 2 * told["asked"]["output"]) / 1e6
         )
-        await daemon.journal.remember("written", "behind what nobody waited for")
-        assert len(await daemon.rows("id")) == spent + 3
-        assert (await daemon.journal.runs())[0].id == run.id
-        assert not [line for line in daemon.log("run.finished") if line["run"] != run.id]
+        await app.journal.remember("written", "behind what nobody waited for")
+        assert len(await app.spending("id")) == spent + 3
+        assert (await app.journal.runs())[0].id == run.id
+        assert not [line for line in app.log("run.finished") if line["run"] != run.id]
 
 
-async def test_another_prompt_asks_the_same_model_again(home: Home) -> None:
-    async with home.open() as daemon:
-        run = await daemon.run("shop")
-        told = await daemon.parts.replays.replay(run.id, prompt="What is missing?")
-        assert daemon.provider("fake").asked[-1].messages[1].content == "What is missing?"
+async def test_another_prompt_asks_the_same_model_again(app: ReplayedApp) -> None:
+    async with app:
+        run = await app.run("shop")
+        told = await app.parts.replays.replay(run.id, prompt="What is missing?")
+        assert app.model_named("fake").asked[-1].messages[1].content == "What is missing?"
         assert told["differences"][0]["what"] == "the prompt differs"
         assert "+What is missing?" in told["differences"][0]["diff"]
         assert told["changed"] == "prompt"
 
 
-async def test_a_cap_holds_for_a_replay_that_asks(home: Home) -> None:
-    async with home.open() as daemon:
-        run = await daemon.run("shop")
-    config = home.folder / "config.toml"
-    home.write("config.toml", f"{config.read_text()}\n[budget]\nday = 0.0000001\n")
-    async with home.open() as daemon:
-        told = await daemon.parts.replays.replay(run.id, model="other")
-        assert not daemon.provider("other").asked
+async def test_a_cap_holds_for_a_replay_that_asks(app: ReplayedApp) -> None:
+    async with app:
+        run = await app.run("shop")
+    config = app.folder / "config.toml"
+    app.write("config.toml", f"{config.read_text()}\n[budget]\nday = 0.0000001\n")
+    async with app:
+        told = await app.parts.replays.replay(run.id, model="other")
+        assert not app.model_named("other").asked
         assert "cap on spending" in told["played"]["detail"]
 
 
-async def test_a_byte_that_was_changed_in_the_journal_is_noticed(home: Home) -> None:
-    async with home.open() as daemon:
-        run = await daemon.run("shop")
-        for step in await daemon.journal.steps(run.id):
+async def test_a_byte_that_was_changed_in_the_journal_is_noticed(app: ReplayedApp) -> None:
+    async with app:
+        run = await app.run("shop")
+        for step in await app.journal.steps(run.id):
             where = f"WHERE run_id = '{run.id}' AND seq = {step.seq}"
-            ((whole,),) = await _all(daemon, f"SELECT body FROM step {where}")
+            ((whole,),) = await _all(app, f"SELECT body FROM step {where}")
             bytewise = (
                 whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :]
                 for at in range(0, len(whole), 7)
             )
             for other in (*bytewise, "a text, as sqlite3's shell would write"):
-                await _change(daemon, f"UPDATE step SET body = ? {where}", other)
+                await _change(app, f"UPDATE step SET body = ? {where}", other)
                 with pytest.raises(DaemonError, match="is not as it was written"):
-                    await daemon.parts.replays.replay(run.id)
-            await _change(daemon, f"UPDATE step SET body = ? {where}", whole)
-        assert (await daemon.parts.replays.replay(run.id))["identical"]
+                    await app.parts.replays.replay(run.id)
+            await _change(app, f"UPDATE step SET body = ? {where}", whole)
+        assert (await app.parts.replays.replay(run.id))["identical"]
 
 
-async def _all(daemon: Daemon, query: str) -> list[tuple[Any, ...]]:
-    return await daemon.journal._db.read(lambda connection: connection.execute(query).fetchall())
+async def _all(app: ReplayedApp, query: str) -> list[tuple[Any, ...]]:
+    return await app.journal._db.read(lambda connection: connection.execute(query).fetchall())
 
 
-async def _change(daemon: Daemon, statement: str, *values: Any) -> None:
-    await daemon.journal._db.write(
-        lambda connection: connection.execute(statement, values).rowcount
-    )
+async def _change(app: ReplayedApp, statement: str, *values: Any) -> None:
+    await app.journal._db.write(lambda connection: connection.execute(statement, values).rowcount)
 
 
-async def test_one_thing_is_changed_at_a_time(home: Home) -> None:
-    async with home.open() as daemon:
-        run = await daemon.run("shop")
+async def test_one_thing_is_changed_at_a_time(app: ReplayedApp) -> None:
+    async with app:
+        run = await app.run("shop")
         with pytest.raises(Refused, match="one thing at a time"):
-            await daemon.parts.replays.replay(run.id, model="other", prompt="x")
+            await app.parts.replays.replay(run.id, model="other", prompt="x")
 
 
-async def test_a_forgotten_run_says_that_nothing_is_left(home: Home) -> None:
-    async with home.open() as daemon:
-        run = await daemon.run("shop")
-        await daemon.journal._db.write(
+async def test_a_forgotten_run_says_that_nothing_is_left(app: ReplayedApp) -> None:
+    async with app:
+        run = await app.run("shop")
+        await app.journal._db.write(
             lambda connection: (
                 connection.execute("DELETE FROM step WHERE run_id = ?", (run.id,)).rowcount
             )
         )
         with pytest.raises(Refused, match="nothing of it is left"):
-            await daemon.parts.replays.replay(run.id)
-        await daemon.journal._db.write(
+            await app.parts.replays.replay(run.id)
+        await app.journal._db.write(
             lambda connection: connection.execute("DELETE FROM run").rowcount
         )
 
 
 async def test_without_a_daemon_the_record_is_enough(
-    home: Home, capsys: pytest.CaptureFixture[str]
+    app: ReplayedApp, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    async with home.open() as daemon:
-        run = await daemon.run("shop")
-    places = ["--config", str(home.folder / "config.toml"), "--state", str(home.state)]
+    async with app:
+        run = await app.run("shop")
+    places = ["--config", str(app.folder / "config.toml"), "--state", str(app.state)]
     assert await asyncio.to_thread(main, ["replay", run.id[-8:], *places]) == 0
     assert capsys.readouterr().out.startswith(
         f"identical: shop run {run.id}, 11 steps; no model was asked"
     )
-    other = home.folder / "other.toml"
+    other = app.folder / "other.toml"
     other.write_text(STRICT)
     assert (
         await asyncio.to_thread(main, ["replay", run.id, "--policy", str(other), "--json", *places])

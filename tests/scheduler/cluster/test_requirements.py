@@ -7,7 +7,7 @@ import pytest
 from daemon.definitions.config.config import Config
 from daemon.definitions.config.tables import McpConfig
 from daemon.definitions.routines.routine import Routine
-from daemon.scheduler.cluster.requirements import having, lacks, nobody_has
+from daemon.scheduler.cluster.requirements import describe_missing_worker, having, lacks
 from daemon.store.leases import Worker
 
 EVERYWHERE = {"tools": ["shell", "scan", "finish"], "servers": ["time"]}
@@ -80,15 +80,18 @@ def test_what_is_bound_to_other_hosts_is_not_had():
 def test_people_are_told_what_a_run_waits_for_and_who_lacks_it():
     asked = routine("print", machines=("gpu-*",))
     box, gpu = worker("box", EVERYWHERE), worker("gpu-1", EVERYWHERE)
-    assert nobody_has(asked.dump(), [box, gpu]) == (
+    assert describe_missing_worker(asked.dump(), [box, gpu]) == (
         "waits for a machine with the name gpu-* and the tool print:"
         " worker box:7 lacks the name gpu-* and the tool print; worker gpu-1:7 lacks the tool print"
     )
     assert (
-        nobody_has(asked.dump(), [box, worker("gpu-2", {**EVERYWHERE, "tools": ["print"]})]) == ""
+        describe_missing_worker(
+            asked.dump(), [box, worker("gpu-2", {**EVERYWHERE, "tools": ["print"]})]
+        )
+        == ""
     )
-    assert nobody_has('{"name": "later", "mood": "of a newer version"}', [box]) == ""
+    assert describe_missing_worker('{"name": "later", "mood": "of a newer version"}', [box]) == ""
     assert (
-        nobody_has(asked.dump(), [worker("gpu-1", {}, capacity=0)])
+        describe_missing_worker(asked.dump(), [worker("gpu-1", {}, capacity=0)])
         == "waits for a worker: nobody who lives runs is there"
     )

@@ -17,7 +17,7 @@ from daemon.store.database import Database
 from daemon.tools.builtin import memory as memory_tools
 from daemon.tools.executor import ToolExecutor
 from daemon.tools.registry import FunctionRegistry
-from tests.blank import blank
+from tests.empty_database import copy_empty_database
 
 NOW = datetime(2026, 3, 2, 8, 0, tzinfo=UTC)
 
@@ -38,7 +38,7 @@ class Desk:
 
 @pytest.fixture
 async def desk(tmp_path: Path) -> AsyncIterator[Desk]:
-    database = await Database.open(blank(tmp_path / "agentd.db"))
+    database = await Database.open(copy_empty_database(tmp_path / "agentd.db"))
     yield Desk(database)
     await database.close()
 

@@ -12,17 +12,17 @@ from daemon.store.connection import open_writer
 from daemon.store.database import MIGRATIONS
 
 
-def blank(path: Path) -> Path:
-    """Put one there, unless there is a database already; return its path."""
+def copy_empty_database(path: Path) -> Path:
+    """Write an empty database to a path, unless there is a database already; return the path."""
     if not path.exists():
         path.touch(mode=0o600)
-        path.write_bytes(_body())
+        path.write_bytes(_empty_database())
     return path
 
 
 @cache
-def _body() -> bytes:
-    """Return what a daemon finds after its first start; made once by each process of tests."""
+def _empty_database() -> bytes:
+    """Return the file that a daemon leaves at its first start; made once by each process."""
     with TemporaryDirectory() as folder:
         path = Path(folder) / "agentd.db"
         open_writer(path, MIGRATIONS).close()
