@@ -88,7 +88,7 @@ def api_context(app: App) -> ApiContext:
         reload=app.reloader.reload,
         rename=rename,
         adopt=app.scheduling.agent_routines.adopt,
-        remove=app.scheduling.agent_routines.removed,
+        remove=app.scheduling.agent_routines.remove_for_person,
         check=check,
         words=engine.describe_schedule,
         elsewhere=engine.describe_host_mismatch,

@@ -72,7 +72,9 @@ def tasks_from_start(app: App) -> list[BackgroundTask]:
     if app.role == "daemon":
         tasks.append(BackgroundTask(name="expiry of approvals", run=app.runs.approvals.run))
     if app.cluster:
-        tasks += [BackgroundTask(name=name, run=run) for name, run in app.cluster.tasks()]
+        tasks += [
+            BackgroundTask(name=name, run=run) for name, run in app.cluster.background_tasks()
+        ]
     else:
         tasks.append(BackgroundTask(name="outbox", run=app.delivery.outbox.run))
     return tasks

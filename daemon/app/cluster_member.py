@@ -14,7 +14,7 @@ import structlog
 
 from daemon.errors import DaemonError
 from daemon.models import Json, Run, Status
-from daemon.scheduler.cluster.requirements import having
+from daemon.scheduler.cluster.requirements import capabilities_of
 from daemon.scheduler.routine_times import matches_host
 
 if TYPE_CHECKING:
@@ -47,7 +47,9 @@ class Capabilities:
             for tool, source in self.sources.items()
             if not matches_host(machines.get(source, ()), host)
         }
-        return having(self.settings.config, self.registry.names(), absent=absent, host=host)
+        return capabilities_of(
+            self.settings.config, self.registry.names(), absent=absent, host=host
+        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -70,7 +70,7 @@ async def serve(app: App, announce: Callable[[App], Awaitable[None]]) -> None:
         serving = app.tasks.create_task(server.serve(), name="control socket")
         background = BackgroundTasks(app.tasks)
         if app.cluster:
-            await app.cluster.join()
+            await app.cluster.prepare()
         background.start(tasks_from_start(app))
         await app.store.memory.seed(
             memory_seeds(app.installation, config, app.store.database, app.tools.registry)
@@ -121,7 +121,7 @@ async def work(app: App, announce: Callable[[App], Awaitable[None]]) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     async with app.tasks:
-        await cluster.join()
+        await cluster.prepare()
         await app.store.journal.recover(app.store.owner)
         watcher = _definition_watcher(app, notifier)
         definition_folders = await watcher.note_files()
@@ -130,7 +130,7 @@ async def work(app: App, announce: Callable[[App], Awaitable[None]]) -> None:
         loop.add_signal_handler(signal.SIGHUP, watcher.reload_now)
         background = BackgroundTasks(app.tasks)
         background.start([*tasks_from_start(app), *tasks_once_ready(app, watcher.reload_now)])
-        await cluster.heartbeat.began.wait()
+        await cluster.heartbeat.has_beaten.wait()
         cluster.take_runs(loaded.routines.values(), app.scheduling.engine.is_for_this_host)
         notifier.send("READY=1", "STATUS=a worker")
         await announce(app)

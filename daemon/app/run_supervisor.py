@@ -74,5 +74,5 @@ class RunSupervisor:
             return ConcurrencyGroup(name=name)
         provider = config.provider_config(name)
         return ConcurrencyGroup(
-            name=name, limit=provider.max_concurrency, asks=provider.kind != "offline"
+            name=name, limit=provider.max_concurrency, uses_model=provider.kind != "offline"
         )

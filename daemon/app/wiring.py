@@ -311,11 +311,11 @@ async def _build(
             ),
             store_url(installation),
             kind=role,
-            lives=role == "worker" or config.executor.here,
-            has=Capabilities(settings=settings, registry=registry, sources=sources).list,
+            executes_runs=role == "worker" or config.executor.here,
+            capabilities=Capabilities(settings=settings, registry=registry, sources=sources).list,
             lead=lead if role == "daemon" else None,
-            when_moved=peer_events.run_moved,
-            when_paused=peer_events.pauses_changed,
+            on_run_moved=peer_events.run_moved,
+            on_pauses_changed=peer_events.pauses_changed,
             on_waits_moved=wake_waits,
         )
     reloader = Reloader(

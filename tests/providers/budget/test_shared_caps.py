@@ -21,7 +21,7 @@ from daemon.providers.budget import BudgetLedger, RunBudget
 from daemon.providers.metered import MeteredProvider
 from daemon.providers.scripted import ScriptedProvider
 from daemon.scheduler.cluster.listener import NotificationListener
-from daemon.scheduler.cluster.queue import prepare
+from daemon.scheduler.cluster.queue import prepare_database
 from daemon.store.journal import Journal
 from daemon.store.opening import open_database
 from tests.postgres import Server
@@ -127,7 +127,7 @@ class Fleet:
             )
             found.append(process)
             if not deaf:
-                await prepare(db)
+                await prepare_database(db)
                 listening = asyncio.create_task(process.listen(self.url))
                 self.stack.push_async_callback(asyncio.wait, [listening])
                 self.stack.callback(listening.cancel)
