@@ -24,7 +24,7 @@ from daemon.system.notify import Notifier
 
 if TYPE_CHECKING:
     from daemon.app.installation import Installation
-    from daemon.app.parts import App, Delivery, Store
+    from daemon.app.parts import App, DeliveryServices, Store
     from daemon.definitions.config.config import Config
     from daemon.runs.settings import LiveSettings
     from daemon.scheduler.run_queue import LocalRunQueue
@@ -118,7 +118,7 @@ def leader_tasks(
     settings: LiveSettings,
     clock: Clock,
     store: Store,
-    delivery: Delivery,
+    delivery: DeliveryServices,
     queue: LocalRunQueue,
 ) -> list[tuple[str, Coroutine[Any, Any, None]]]:
     """Return what one daemon of a cluster does for all of them."""
@@ -134,7 +134,7 @@ def maintenance_tasks(
     settings: LiveSettings,
     clock: Clock,
     store: Store,
-    delivery: Delivery,
+    delivery: DeliveryServices,
     queue: LocalRunQueue,
 ) -> list[BackgroundTask]:
     """Return the tasks that keep memory and the journal in order, and send the digest."""

@@ -31,7 +31,7 @@ log = structlog.get_logger()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Capabilities:
+class MachineCapabilities:
     """What runs may need that this process has."""
 
     settings: LiveSettings

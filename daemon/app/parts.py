@@ -54,7 +54,7 @@ class Store:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Delivery:
+class DeliveryServices:
     """What people are told: reports, and incidents."""
 
     outbox: Outbox
@@ -78,7 +78,7 @@ class Tools:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Runs:
+class RunExecution:
     """Runs, and those who take part in them."""
 
     queue: LocalRunQueue
@@ -111,9 +111,9 @@ class App:
     settings: LiveSettings
     metrics: Metrics
     store: Store
-    delivery: Delivery
+    delivery: DeliveryServices
     tools: Tools
-    runs: Runs
+    runs: RunExecution
     scheduling: Scheduling
     role: Role
     cluster: Cluster | None

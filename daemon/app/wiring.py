@@ -16,7 +16,7 @@ import structlog
 
 from daemon.agent.conversations.conversations import Conversations
 from daemon.app.background import leader_tasks
-from daemon.app.cluster_member import Capabilities, PeerEvents
+from daemon.app.cluster_member import MachineCapabilities, PeerEvents
 from daemon.app.installation import (
     Installation,
     lease_owner,
@@ -26,7 +26,7 @@ from daemon.app.installation import (
     store_url,
 )
 from daemon.app.memory import open_memory
-from daemon.app.parts import App, Delivery, Role, Runs, Scheduling, Store, Tools
+from daemon.app.parts import App, DeliveryServices, Role, RunExecution, Scheduling, Store, Tools
 from daemon.app.reload import Reloader
 from daemon.app.run_supervisor import RunSupervisor
 from daemon.app.self_description import SelfDescription
@@ -162,7 +162,7 @@ async def _build(
         redact=secrets.redact,
         count=metrics.sent,
     )
-    delivery = Delivery(
+    delivery = DeliveryServices(
         outbox=outbox,
         model_outages=ModelOutages(journal, settings=settings, wake=outbox.wake),
         full_disk=FullDiskIncident(journal, clock=clock.now, wake=outbox.wake),
@@ -273,7 +273,7 @@ async def _build(
         metrics=metrics,
         shared=shared,
     )
-    runs = Runs(
+    runs = RunExecution(
         queue=queue,
         events=events,
         budget_ledger=budget_ledger,
@@ -297,6 +297,7 @@ async def _build(
             memory=memory,
             tasks=tasks,
         )
+        capabilities = MachineCapabilities(settings=settings, registry=registry, sources=sources)
         lead = partial(leader_tasks, installation, settings, clock, store, delivery, queue)
         cluster = Cluster(
             ClusterServices(
@@ -312,7 +313,9 @@ async def _build(
             store_url(installation),
             kind=role,
             executes_runs=role == "worker" or config.executor.here,
-            capabilities=Capabilities(settings=settings, registry=registry, sources=sources).list,
+            capabilities=MachineCapabilities(
+                settings=settings, registry=registry, sources=sources
+            ).list,
             lead=lead if role == "daemon" else None,
             on_run_moved=peer_events.run_moved,
             on_pauses_changed=peer_events.pauses_changed,

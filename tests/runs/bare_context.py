@@ -29,7 +29,7 @@ class BareRunContext:
 
     @property
     def settings(self) -> Any:
-        return SimpleNamespace(targets=SimpleNamespace(started=self.ping))
+        return SimpleNamespace(targets=SimpleNamespace(ping_started=self.ping))
 
     def wake(self) -> None:
         self.woken += 1
