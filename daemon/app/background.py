@@ -69,8 +69,6 @@ class BackgroundTasks:
 def tasks_from_start(app: App) -> list[BackgroundTask]:
     """Return the tasks that begin before the routines are read."""
     tasks = [BackgroundTask(name="watchdog", run=Notifier(app.installation.env).feed_watchdog)]
-    if app.role == "daemon":
-        tasks.append(BackgroundTask(name="expiry of approvals", run=app.runs.approvals.run))
     if app.cluster:
         tasks += [
             BackgroundTask(name=name, run=run) for name, run in app.cluster.background_tasks()

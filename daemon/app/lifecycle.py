@@ -67,6 +67,9 @@ async def serve(app: App, announce: Callable[[App], Awaitable[None]]) -> None:
     async with app.tasks:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, request_stop)
+        # before anything here starts a run or writes to one: both read what an earlier process left
+        earlier_runs = await app.store.journal.recover(app.store.owner)
+        await app.runs.conversations.open()
         serving = app.tasks.create_task(server.serve(), name="control socket")
         background = BackgroundTasks(app.tasks)
         if app.cluster:
@@ -81,7 +84,8 @@ async def serve(app: App, announce: Callable[[App], Awaitable[None]]) -> None:
         waiting = [run for run in await app.store.journal.active() if run.status is Status.WAITING]
         queue.hold_parked(waiting)
         # runs of an earlier process go first: they have waited longest
-        await queue.submit_all(await _runs_to_resume(app))
+        await queue.submit_all(await _runs_to_resume(app, earlier_runs))
+        background.start([BackgroundTask(name="expiry of approvals", run=app.runs.approvals.run)])
         await engine.start(loaded)
         await app.scheduling.webhooks.open()
         await server.ready()
@@ -165,7 +169,11 @@ async def once(app: App, name: str) -> Run:
     watcher = clock_watcher(app.clock, app.installation.env)
     watcher.start(lambda: moves.append(asyncio.create_task(move_waits(), name="clock was set")))
     try:
-        earlier_runs = [run for run in await _runs_to_resume(app) if run.routine == name]
+        earlier_runs = await journal.recover(app.store.owner)
+        await app.runs.conversations.open()
+        earlier_runs = [
+            run for run in await _runs_to_resume(app, earlier_runs) if run.routine == name
+        ]
         await queue.submit_all(earlier_runs)
         for run in earlier_runs:
             await _wait_for_end(run, events, app)
@@ -224,13 +232,13 @@ async def _drain(app: App) -> None:
     await app.runs.queue.stop(app.settings.config.daemon.grace.total_seconds())
 
 
-async def _runs_to_resume(app: App) -> list[Run]:
+async def _runs_to_resume(app: App, earlier_runs: list[Run]) -> list[Run]:
     """Return the runs of an earlier process that are still worth resuming; end the others as
     interrupted.
+
+    `earlier_runs` is what `Journal.recover` returned.
     """
     journal = app.store.journal
-    await app.runs.conversations.open()
-    earlier_runs = await journal.recover(app.store.owner)
     if app.store.shared:
         return earlier_runs  # other processes may have them, and they wait for their turn
     runs = []

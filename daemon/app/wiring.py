@@ -313,9 +313,7 @@ async def _build(
             store_url(installation),
             kind=role,
             executes_runs=role == "worker" or config.executor.here,
-            capabilities=MachineCapabilities(
-                settings=settings, registry=registry, sources=sources
-            ).list,
+            capabilities=capabilities.list,
             lead=lead if role == "daemon" else None,
             on_run_moved=peer_events.run_moved,
             on_pauses_changed=peer_events.pauses_changed,
