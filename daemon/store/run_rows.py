@@ -113,7 +113,7 @@ class PendingSteps:
                 stamp_or_none(run.started),
                 run.fence,
                 run.attempt,
-                0 if rows else run.barren,
+                0 if rows else run.fruitless_attempts,
             )
             if connection.execute(_BEGIN, (*begun, *grown, run.fence - 1)).rowcount != 1:
                 raise fenced(run)

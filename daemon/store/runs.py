@@ -199,7 +199,7 @@ class RunRepository(Repository):
             not_before=None,
             fence=queued.fence + 1,
             attempt=queued.attempt + 1,
-            barren=queued.barren + 1,
+            fruitless_attempts=queued.fruitless_attempts + 1,
         )
         begun = self._begun[run.id] = self._send(
             PendingSteps(run, 0, owner, stamp(now)), lazily=True
@@ -415,8 +415,9 @@ class RunRepository(Repository):
     ) -> Run:
         """Let go of a running run: queued again, to be resumed from its steps. Fenced.
 
-        With `not_before` because something transient stood in its way: the attempt counts as barren
-        unless it made a step. Without, because we were asked to stop: no run is the worse for that.
+        With `not_before` because something transient stood in its way: the attempt counts as
+        fruitless unless it made a step. Without, because we were asked to stop: no run is the
+        worse for that.
         """
         since = None if not_before is None else self._clock()
         queued = run.to(Status.QUEUED, not_before=not_before, detail=detail)

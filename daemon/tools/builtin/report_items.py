@@ -13,13 +13,13 @@ from typing_extensions import TypedDict
 from daemon.errors import ToolFailed
 from daemon.models import Json, ToolContext, digest_of
 from daemon.tools.registry import FunctionRegistry
-from daemon.tools.reported_items import REPORT_ITEMS, key_of, reported
+from daemon.tools.reported_items import REPORT_ITEMS, collect_items, item_key
 
 if TYPE_CHECKING:
     from daemon.store.runs import RunRepository
     from daemon.store.seen_items import SeenItemRepository
 
-MOST = 500  # items of one call: more is a list that nobody has looked through
+MAX_ITEMS = 500  # of one call: a longer list is one that nobody has looked through
 
 
 class ReportItem(TypedDict):
@@ -39,10 +39,10 @@ class ReportItem(TypedDict):
 def register(
     registry: FunctionRegistry, runs: RunRepository, seen_items: SeenItemRepository
 ) -> None:
-    """Register the tool; which items are new is read from the journal."""
+    """Register the tool."""
 
     async def report_items(
-        context: ToolContext, items: Annotated[list[ReportItem], Field(max_length=MOST)]
+        context: ToolContext, items: Annotated[list[ReportItem], Field(max_length=MAX_ITEMS)]
     ) -> Json:
         """Report what you found; this is the only way into the report, which is made of the new
         items alone.
@@ -54,32 +54,33 @@ def register(
         Args:
             items: What you found, each on its own.
         """
-        by = context.dedupe
-        if not by:
+        key_field = context.dedupe
+        if not key_field:
             raise ToolFailed("this routine has no [dedupe] in its file: write a report instead")
-        keys = [key_of(dict(item), by) for item in items]
-        if nameless := [str(place + 1) for place, key in enumerate(keys) if not key]:
-            one = len(nameless) == 1
+        keys = [item_key(dict(item), key_field) for item in items]
+        keyless = [str(number) for number, key in enumerate(keys, 1) if not key]
+        if keyless:
+            verb = "item {} has" if len(keyless) == 1 else "items {} have"
             raise ToolFailed(
-                f"item{'' if one else 's'} {', '.join(nameless)} {'has' if one else 'have'} no "
-                f"{by}, by which items are"
-                " told apart here. Nothing was reported: send all of them again, each with its "
-                f"{by}."
+                f"{verb.format(', '.join(keyless))} no {key_field}, by which items are told apart "
+                "here. Nothing was reported: send all of them again, each with its "
+                f"{key_field}."
             )
-        before = reported(await runs.get_steps(context.run), by, before=context.call)
-        known = {each.digest for each in before.sightings} if before else set()
+        earlier_steps = await runs.get_steps(context.run)
+        earlier_items = collect_items(earlier_steps, key_field, before=context.call)
+        known = {item.digest for item in earlier_items.sightings} if earlier_items else set()
         digests = [digest_of(key) for key in keys]
         known |= await seen_items.find_known(context.routine.rpartition("/")[2], digests)
-        new_at = []
-        for place, digest in enumerate(digests):
+        new_indexes = []
+        for index, digest in enumerate(digests):
             if digest not in known:
                 known.add(digest)
-                new_at.append(place)
+                new_indexes.append(index)
         return {
             "items": len(items),
-            "new": len(new_at),
-            "seen": len(items) - len(new_at),
-            "new_at": new_at,
+            "new": len(new_indexes),
+            "seen": len(items) - len(new_indexes),
+            "new_at": new_indexes,
         }
 
     registry.register(REPORT_ITEMS, None, report_items, read_only=True)
