@@ -11,7 +11,7 @@ import structlog
 from pydantic import SecretStr
 
 from daemon import __version__
-from daemon.definitions.paths import hooks_beside
+from daemon.definitions.paths import hooks_socket_for
 from daemon.scheduler.engine import RoutineEngine
 from daemon.telemetry.redaction import Secrets
 
@@ -57,7 +57,7 @@ class Webhooks:
         from daemon.api.webhooks import HookServer  # few need it, and all would wait for it
 
         self._server = HookServer(
-            self.touched(), hooks_beside(self._control), self._env, group=self._group
+            self.touched(), hooks_socket_for(self._control), self._env, group=self._group
         )
         tasks.create_task(self._server.serve(), name="webhook socket")
         await self._server.ready()

@@ -28,9 +28,9 @@ from daemon.definitions.config.config import Config
 from daemon.definitions.config.loading import load_config
 from daemon.definitions.paths import OVERLAY
 from daemon.definitions.reading import CrossFieldCheck
-from daemon.definitions.routines.folder import MADE, Changes, Loaded, load_folder
+from daemon.definitions.routines.folder import AGENT_FOLDER, Changes, Loaded, load_folder
 from daemon.definitions.routines.routine import Routine, RoutineDefinition
-from daemon.definitions.routines.rules import against
+from daemon.definitions.routines.rules import reference_checks
 from daemon.definitions.skills import SkillCatalog
 from daemon.definitions.words import display
 from daemon.delivery.channels.base import Channel
@@ -373,9 +373,9 @@ class App:
 
     def catalog(self) -> SkillCatalog:
         """Read the skills beside the config."""
-        from daemon.definitions.skills import load
+        from daemon.definitions.skills import load_skills
 
-        found = load(self.config.folder / "skills")
+        found = load_skills(self.config.folder / "skills")
         for fault in {str(fault) for fault in found.faults.values()} - self._broken_skills:
             log.warning("skill.invalid", fault=fault)
             self._broken_skills.add(fault)
@@ -555,7 +555,7 @@ class App:
         from daemon.scheduler.agent_routines import AgentRoutines
 
         return AgentRoutines(
-            folder=self.place.state / MADE,
+            folder=self.place.state / AGENT_FOLDER,
             people_folder=lambda: self.config.routines_path,
             engine=self.engine,
             journal=self.journal,
@@ -889,12 +889,16 @@ class App:
         """Read the routines; one that names an unknown provider or tool is as invalid as one that
         is misspelt.
         """
-        made, rules = self.place.state / MADE, self._routine_rules(config)
-        return await asyncio.to_thread(load_folder, config.routines_path, made=made, rules=rules)
+        agent_folder, rules = self.place.state / AGENT_FOLDER, self._routine_rules(config)
+        return await asyncio.to_thread(
+            load_folder, config.routines_path, agent_folder=agent_folder, rules=rules
+        )
 
     def _routine_rules(self, config: Config) -> tuple[CrossFieldCheck[RoutineDefinition], ...]:
         return (
-            *against(config.provider_names, self.registry.names(), targets=config.target_names),
+            *reference_checks(
+                config.provider_names, self.registry.names(), targets=config.target_names
+            ),
             *priced(config),
         )
 
@@ -929,7 +933,7 @@ class App:
 
     def definition_folders(self) -> list[Path]:
         config = self.place.config
-        made = self.place.state / MADE
+        made = self.place.state / AGENT_FOLDER
         folders = [
             config.folder,
             config.routines_path,

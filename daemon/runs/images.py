@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
-from daemon.definitions.routines.rules import PATH
+from daemon.definitions.routines.rules import PATH_PLACEHOLDER
 from daemon.models import Fact, Image, Taint
 from daemon.policy.lexer import Unreadable
 from daemon.providers.wire.images import LARGEST, image_of
@@ -58,9 +58,11 @@ def look_at(
     workspace = Path(policy.reach.workspace)
     wanted, notes = list[str](), list[str]()
     for glob in globs:
-        found = list(landed) if glob == PATH else _matching(glob, workspace)
+        found = list(landed) if glob == PATH_PLACEHOLDER else _matching(glob, workspace)
         if not found:
-            notes.append(f"no file fits {glob}" if glob != PATH else "no file has landed")
+            notes.append(
+                f"no file fits {glob}" if glob != PATH_PLACEHOLDER else "no file has landed"
+            )
         wanted += found
     wanted = list(dict.fromkeys(wanted))
     images, shown, room = list[Image](), list[str](), TOGETHER

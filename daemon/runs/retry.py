@@ -22,7 +22,7 @@ def back_off(failures: int, first: timedelta, most: timedelta) -> timedelta:
 
 
 def put_off(
-    attempt: int, first: timedelta, most: timedelta, *, by: str, at_least: float | None
+    attempt: int, first: timedelta, most: timedelta, *, by: str, bounded_below: float | None
 ) -> timedelta:
     """Return how long to wait after a vendor's fault: anywhere up to the back-off of this attempt,
     drawn by lot.
@@ -31,7 +31,7 @@ def put_off(
     that it can be told again. What the vendor itself asked for, in seconds, is waited for in any
     case, but no longer than a day.
     """
-    asked = timedelta(seconds=min(at_least or 0.0, LONGEST_ASKED.total_seconds()))
+    asked = timedelta(seconds=min(bounded_below or 0.0, LONGEST_ASKED.total_seconds()))
     return max(asked, back_off(attempt, first, most) * draw_lot(by))
 
 

@@ -405,7 +405,7 @@ def _next_attempt(
         return None
     lot = f"{run.id} {run.attempt}"
     return put_off(
-        fruitless_attempts + 1, retry.backoff, retry.max, by=lot, at_least=error.retry_after
+        fruitless_attempts + 1, retry.backoff, retry.max, by=lot, bounded_below=error.retry_after
     )
 
 

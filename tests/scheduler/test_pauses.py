@@ -274,15 +274,17 @@ def test_a_rest_doubles_up_to_its_limit(failures: int, first: timedelta, most: t
 def test_what_is_put_off_waits_as_long_as_the_vendor_asked_and_else_by_lot(
     attempt: int, first: timedelta, most: timedelta, lot: str, asked: float | None
 ) -> None:
-    wait = put_off(attempt, first, most, by=lot, at_least=asked)
+    wait = put_off(attempt, first, most, by=lot, bounded_below=asked)
     least = min(timedelta(seconds=asked or 0), timedelta(days=1))
     assert least <= wait <= max(least, back_off(attempt, first, most))
-    assert wait == put_off(attempt, first, most, by=lot, at_least=asked)
+    assert wait == put_off(attempt, first, most, by=lot, bounded_below=asked)
 
 
 def test_lots_fall_all_over_the_back_off() -> None:
     minute = timedelta(minutes=1)
-    waits = sorted(put_off(1, minute, minute, by=f"run {n}", at_least=None) for n in range(1000))
+    waits = sorted(
+        put_off(1, minute, minute, by=f"run {n}", bounded_below=None) for n in range(1000)
+    )
     assert waits[0] < timedelta(seconds=2)
     assert waits[-1] > timedelta(seconds=58)
     assert timedelta(seconds=27) < waits[500] < timedelta(seconds=33)
