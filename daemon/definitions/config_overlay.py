@@ -13,6 +13,7 @@ from typing import Any
 import tomli_w
 
 from daemon.definitions.config.config import Config
+from daemon.definitions.config.live import LiveConfig
 from daemon.definitions.config.loading import load_config
 from daemon.definitions.config.tables import is_settable
 from daemon.definitions.reading import read_toml
@@ -62,7 +63,7 @@ class Overlay:
     """Read and write settings for agents."""
 
     file: Path
-    config: Callable[[], Config]
+    settings: LiveConfig
     reload: Callable[[], Awaitable[None]]
     """Apply the files as they are now. Raises ConfigError, and then nothing is changed."""
 
@@ -71,7 +72,7 @@ class Overlay:
 
         Raises ToolFailed for a key that is not set or that agents may not read.
         """
-        value: Any = readable_settings(self.config())
+        value: Any = readable_settings(self.settings.config)
         for part in key.split(".") if key else ():
             if not isinstance(value, Mapping) or part not in value:
                 raise ToolFailed(f"{key} is not set, or not for agents to read")
@@ -128,7 +129,7 @@ class Overlay:
         old_text = self.file.read_bytes() if self.file.exists() else None
         _write(self.file, tomli_w.dumps(data).encode())
         try:
-            fault = load_config(self.config().file, self.file).overlay_fault
+            fault = load_config(self.settings.config.file, self.file).overlay_fault
             if fault is None:
                 await self.reload()
         except ConfigError as error:
