@@ -155,7 +155,7 @@ async def test_a_second_daemon_goes_away_and_names_the_first(home: Home) -> None
     await home.start()
     second = await home.agentd()
     assert second.code == 75
-    assert f"process {home.process.pid}" in second.err
+    assert f"process {home.pid}" in second.err
 
 
 async def test_two_schedulers_on_one_ledger_start_a_slot_once(house: House) -> None:
