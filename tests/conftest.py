@@ -12,7 +12,7 @@ import pytest
 from freezegun import freeze_time
 
 from tests.acceptance.story import InProcessHome, ProcessHome
-from tests.clockwork import House
+from tests.engine_harness import EngineHarness
 from tests.postgres import Server, make_template
 from tests.replaying import assert_runs_replay_in
 
@@ -157,9 +157,9 @@ def time():
 
 
 @pytest.fixture
-async def house(tmp_path, time):
+async def harness(tmp_path, time):
     """A state folder for engines that live one after another."""
-    made = House(tmp_path, time)
+    made = EngineHarness(tmp_path, time)
     yield made
     if made.db:
         await made.engine.stop()

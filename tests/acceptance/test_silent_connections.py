@@ -11,7 +11,7 @@ import socket
 
 import pytest
 
-from tests.api.house import ask, parse
+from tests.api.harness import ask, parse
 
 DESCRIPTORS = 256
 CLIENTS = 400  # on each of three listeners

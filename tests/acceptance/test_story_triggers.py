@@ -12,7 +12,7 @@ from standardwebhooks import Webhook
 
 from daemon.definitions.paths import hooks_beside
 from tests.acceptance.story import Vendor
-from tests.api.house import ask
+from tests.api.harness import ask
 
 INBOX = """
 [trigger]
