@@ -87,7 +87,9 @@ def call_command(
 
 
 def _text_file(text: str = "") -> IO[str]:
-    file = tempfile.TemporaryFile("w+", encoding="utf-8", errors="surrogateescape")  # noqa: SIM115
+    file = tempfile.TemporaryFile(  # noqa: SIM115  its user closes it
+        "w+", encoding="utf-8", errors="surrogateescape", newline=""
+    )
     file.write(text)
     file.seek(0)
     return file
