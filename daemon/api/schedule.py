@@ -73,7 +73,7 @@ async def why(api: ApiContext, *, name: str, at: str | None = None) -> WhyView:
     after = [
         row for row in await journal.slots_within(name, until, now, limit=20) if row.event is None
     ]
-    because = explain(
+    explanation = explain(
         SlotQuery(
             routine=routine,
             schedule=schedule,
@@ -91,12 +91,12 @@ async def why(api: ApiContext, *, name: str, at: str | None = None) -> WhyView:
     )
     return WhyView(
         routine=name,
-        slot=iso(because.slot) if because.slot else None,
-        outcome=because.outcome,
-        reason=because.reason.value if because.reason else None,
-        rule=because.rule,
-        sentence=because.sentence,
-        run=because.run,
+        slot=iso(explanation.slot) if explanation.slot else None,
+        outcome=explanation.outcome,
+        reason=explanation.reason.value if explanation.reason else None,
+        rule=explanation.rule,
+        sentence=explanation.sentence,
+        run=explanation.run,
     )
 
 

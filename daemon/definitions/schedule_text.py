@@ -1,8 +1,8 @@
-"""Schedules in plain words, the common ones: `weekdays at 9am`, `every 2 hours`, `on the last day
-of the month`.
+"""Read common schedules in plain words: `weekdays at 9am`, `every 2 hours`, `on the last day of the
+month`.
 
-What is not certain is not guessed: it raises Unclear, which shows what can be written. A day
-without a time begins at 00:00, as with @daily.
+An ambiguous text is not guessed at: it raises UnclearSchedule, which shows what can be written. A
+day without a time means 00:00, as with @daily.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ _OF_THE_MONTH = rf"(?: (?:day )?{_MONTH})?"
 _DATE = r"\d{1,2}(?:st|nd|rd|th)"
 
 
-class Unclear(ValueError):
+class UnclearSchedule(ValueError):
     """A text that is none of the schedules understood here."""
 
     def __init__(self, text: str, why: str = "") -> None:
@@ -77,20 +77,20 @@ class Unclear(ValueError):
 
 
 def trigger_of(text: str, zone: ZoneInfo) -> Trigger:
-    """Return what the [trigger] of a routine says for a schedule in words; Unclear."""
+    """Return what the [trigger] of a routine says for a schedule in words; UnclearSchedule."""
     if re.fullmatch(r"@[a-z]+|[\d*].*", text.strip()) and len(text.split()) in (1, 5):
         try:
             return {"cron": cron.parse(text).expr}
         except cron.CronError:
             if len(text.split()) == 5 and "*" in text:
-                raise Unclear(text, "it looks like a crontab line, but is none") from None
+                raise UnclearSchedule(text, "it looks like a crontab line, but is none") from None
     words = _plain(text)
     if re.fullmatch(r"@reboot|(?:on|at|when) (?:the )?(?:daemon )?(?:starts?|startup)", words):
         return {"on_start": True}
     for read in (_interval, _once, _days_and_times):
         if found := read(words, text, zone):
             return found
-    raise Unclear(text)
+    raise UnclearSchedule(text)
 
 
 def _plain(text: str) -> str:
@@ -115,12 +115,12 @@ def _interval(words: str, text: str, _zone: ZoneInfo) -> Trigger | None:
         return None
     count = NUMBERS.index(match[1]) if match[1] in NUMBERS else int(match[1] or 1)
     if count < 1:
-        raise Unclear(text, "every 0 is no distance")
+        raise UnclearSchedule(text, "every 0 is no distance")
     trigger: Trigger = {"every": f"{count}{UNITS[match[2]]}"}
     rest = match[3].strip()
     if minute := re.fullmatch(r"at (?:minute |:)(\d{1,2})", rest):
         if count != 1 or match[2] != "hour" or int(minute[1]) > 59:
-            raise Unclear(text, "only every hour has a minute, which is 0-59")
+            raise UnclearSchedule(text, "only every hour has a minute, which is 0-59")
         return {"cron": f"{int(minute[1])} * * * *"}
     hours = re.search(rf"\b(?:between ({_BARE}) and|from ({_BARE}) (?:to|until)) ({_BARE})\b", rest)
     if hours:
@@ -130,7 +130,7 @@ def _interval(words: str, text: str, _zone: ZoneInfo) -> Trigger | None:
     if rest:
         days = _weekdays(rest.removeprefix("on "))
         if days is None:
-            raise Unclear(text, f"{rest!r} goes with no such distance")
+            raise UnclearSchedule(text, f"{rest!r} goes with no such distance")
         trigger["active_days"] = days
     return trigger
 
@@ -153,7 +153,7 @@ def _days_and_times(words: str, text: str, _zone: ZoneInfo) -> Trigger | None:
         return None
     minutes = {minute for _, minute in times}
     if len(minutes) > 1:
-        raise Unclear(text, "times at different minutes need a routine each")
+        raise UnclearSchedule(text, "times at different minutes need a routine each")
     hours = ",".join(str(hour) for hour in sorted({hour for hour, _ in times}))
     return {"cron": f"{minutes.pop()} {hours} {days}"}
 
@@ -161,9 +161,9 @@ def _days_and_times(words: str, text: str, _zone: ZoneInfo) -> Trigger | None:
 def _days(words: str, text: str, *, timed: bool) -> str | None:
     """Return the last three fields of a crontab line."""
     if not words and timed:
-        raise Unclear(text, "on which days?")
+        raise UnclearSchedule(text, "on which days?")
     if words in ("weekly", "monthly", "yearly", "every week", "every month", "every year"):
-        raise Unclear(text, "on which day?")
+        raise UnclearSchedule(text, "on which day?")
     if words in ("daily", "every day", "each day", "everyday"):
         return "* * *"
     if match := re.fullmatch(
@@ -205,7 +205,7 @@ def _dates(words: str, text: str) -> str | None:
     if re.fullmatch(rf"{_DATE}(?:{_AND}(?:the )?{_DATE})*{_OF_THE_MONTH}", words):
         days = sorted({int(number) for number in re.findall(r"\d+", words)})
         if days[-1] > 31 or days[0] < 1:
-            raise Unclear(text, "a month has the days 1 to 31")
+            raise UnclearSchedule(text, "a month has the days 1 to 31")
         return f"{','.join(map(str, days))} * *"
     month = "|".join(f"{name}|{name[:3]}" for name in MONTHS)
     match = re.fullmatch(rf"(\d{{1,2}})(?:st|nd|rd|th)?(?: of)? ({month})", words)
@@ -219,7 +219,7 @@ def _dates(words: str, text: str) -> str | None:
     try:
         cron.parse(f"0 0 {int(day)} {number} *")
     except cron.CronError:
-        raise Unclear(text, "there is no such day") from None
+        raise UnclearSchedule(text, "there is no such day") from None
     return f"{int(day)} {number} *"
 
 
@@ -255,11 +255,11 @@ def _clock(word: str, text: str) -> tuple[int, int]:
     hour, _, minute = word.removesuffix(half).partition(":")
     number, minutes = int(hour), int(minute or 0)
     if half and not 1 <= number <= 12:
-        raise Unclear(text, f"{word!r} is no time: am and pm go with 1 to 12")
+        raise UnclearSchedule(text, f"{word!r} is no time: am and pm go with 1 to 12")
     if half:
         number = number % 12 + (12 if half == "pm" else 0)
     if number > 23 or minutes > 59:
-        raise Unclear(text, f"{word!r} is no time of the day")
+        raise UnclearSchedule(text, f"{word!r} is no time of the day")
     return number, minutes
 
 
@@ -275,5 +275,5 @@ def _once(words: str, text: str, zone: ZoneInfo) -> Trigger | None:
     try:
         day = datetime.fromisoformat(match[1])
     except ValueError:
-        raise Unclear(text, f"{match[1]} is no date") from None
+        raise UnclearSchedule(text, f"{match[1]} is no date") from None
     return {"at": day.replace(hour=hour, minute=minute, tzinfo=zone)}

@@ -1,7 +1,7 @@
-"""Reports on their way to their targets: which ends are delivered where, in what words, and until
-when it is tried.
+"""Deliver reports to their targets: how a report is worded, through which channel, and when it is
+tried again.
 
-outbox.py sends, targets.py knows the targets, channels/ has one file for each kind of target,
-incidents/ tells people what is wrong. Not here: the outbox's rows, which the journal commits
-together with the end of a run.
+outbox.py sends what is due; targets.py makes the channel of each target; channels/ has one file
+for each kind of channel; incidents/ reports faults of the daemon's own surroundings. Not here: the
+rows of the outbox, which the journal commits together with the end of a run (store/outbox.py).
 """

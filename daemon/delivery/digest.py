@@ -1,5 +1,5 @@
-"""The ledger in a line, by day or by week, without a model: "47 checks, 46 quiet, 1 alert, 0
-missed, $0.03".
+"""The digest: what all routines did in a day or a week, in one line and without a model: "47
+checks, 46 quiet, 1 alert, 0 missed, $0.03".
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from zoneinfo import ZoneInfo
 
 import structlog
 
+from daemon.definitions.config.live import LiveConfig
 from daemon.definitions.config.tables import DigestConfig
 from daemon.store.digests import DigestTotals, RoutineDigest
 from daemon.store.journal import Journal
@@ -18,73 +19,89 @@ from daemon.store.journal import Journal
 log = structlog.get_logger()
 
 _DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
-# A machine that slept has lost none of its clock, but timers count only what it was awake: look
-# again at times.
-_LOOK = 3600.0
+# Timers stand still while a machine sleeps, the wall clock does not: so the wall clock is read
+# again at least this often (seconds).
+_LONGEST_SLEEP = 3600.0
 
 
-def latest(wanted: DigestConfig, now: datetime, zone: ZoneInfo) -> datetime:
-    """Return the last moment up to now at which a digest is due; at the same hour by the wall,
-    whatever summer does.
+def last_due(config: DigestConfig, now: datetime, zone: ZoneInfo) -> datetime:
+    """Return the last moment up to `now` at which a digest is due: always at the same wall-clock
+    time, also across changes to summer time.
     """
-    hour, minute = map(int, wanted.at.split(":"))
+    hour, minute = map(int, config.at.split(":"))
     day = now.astimezone(zone).date()
     while True:
-        due = datetime.combine(day, time(hour, minute), zone)
-        if due <= now and (wanted.every == "day" or day.weekday() == _DAYS.index(wanted.day)):
-            return due
+        moment = datetime.combine(day, time(hour, minute), zone)
+        if moment <= now and (config.every == "day" or day.weekday() == _DAYS.index(config.day)):
+            return moment
         day -= timedelta(days=1)
 
 
-def following(wanted: DigestConfig, now: datetime, zone: ZoneInfo) -> datetime:
-    """Return the next moment at which a digest is due."""
-    step = timedelta(days=1 if wanted.every == "day" else 7)
-    last = latest(wanted, now, zone)
-    return datetime.combine((last + step).date(), last.timetz(), zone)
+def next_due(config: DigestConfig, now: datetime, zone: ZoneInfo) -> datetime:
+    """Return the first moment after `now` at which a digest is due."""
+    previous = last_due(config, now, zone)
+    return datetime.combine((previous + _period(config)).date(), previous.timetz(), zone)
 
 
-def line(found: DigestTotals) -> str:
-    """Return what happened in one line."""
-    runs = sum(each.runs for each in found.routines)
-    told = [
-        _counted(runs, "check"),
-        f"{sum(each.quiet for each in found.routines)} quiet",
-        _counted(sum(each.alerts for each in found.routines), "alert"),
-        f"{sum(each.missed for each in found.routines)} missed",
+def _period(config: DigestConfig) -> timedelta:
+    return timedelta(days=1 if config.every == "day" else 7)
+
+
+def digest_line(totals: DigestTotals) -> str:
+    """Return the totals of all routines in one line."""
+    routines = totals.routines
+    counts = [
+        _count(sum(routine.runs for routine in routines), "check"),
+        f"{sum(routine.quiet for routine in routines)} quiet",
+        _count(sum(routine.alerts for routine in routines), "alert"),
+        f"{sum(routine.missed for routine in routines)} missed",
     ]
-    if found.undelivered:
-        told.append(f"{_counted(found.undelivered, 'report')} not delivered")
-    return ", ".join([*told, f"${found.dollars:.2f}"])
+    if totals.undelivered:
+        counts.append(f"{_count(totals.undelivered, 'report')} not delivered")
+    return ", ".join([*counts, f"${totals.dollars:.2f}"])
 
 
-def body(found: DigestTotals, since: datetime, until: datetime) -> str:
-    """Return a line per routine; those that were only quiet share one."""
-    dull = [each for each in found.routines if each.runs == each.quiet and not each.missed]
-    lines = [f"- {_of(each)}" for each in found.routines if each not in dull]
-    if dull:
-        lines.append(f"- quiet: {', '.join(each.routine for each in dull)}")
-    span = f"{since:%Y-%m-%d %H:%M} to {until:%Y-%m-%d %H:%M %Z}"
-    return "\n".join([line(found), "", span, "", *(lines or ["- nothing ran"])])
+def digest_body(totals: DigestTotals, start: datetime, end: datetime) -> str:
+    """Return the line of all routines, then a line per routine; routines of which every run was
+    quiet share one.
+    """
+    quiet_routines = [
+        routine
+        for routine in totals.routines
+        if routine.runs == routine.quiet and not routine.missed
+    ]
+    lines = [
+        f"- {_routine_line(routine)}"
+        for routine in totals.routines
+        if routine not in quiet_routines
+    ]
+    if quiet_routines:
+        lines.append(f"- quiet: {', '.join(routine.routine for routine in quiet_routines)}")
+    period = f"{start:%Y-%m-%d %H:%M} to {end:%Y-%m-%d %H:%M %Z}"
+    return "\n".join([digest_line(totals), "", period, "", *(lines or ["- nothing ran"])])
 
 
-def _of(each: RoutineDigest) -> str:
-    parts = [(each.runs, "run"), (each.alerts, "alert")]
-    told = [_counted(number, thing) for number, thing in parts if number]
-    told += [
-        f"{number} {word}"
-        for number, word in ((each.quiet, "quiet"), (each.missed, "missed"))
+def _routine_line(routine: RoutineDigest) -> str:
+    counts = [
+        _count(number, noun)
+        for number, noun in ((routine.runs, "run"), (routine.alerts, "alert"))
         if number
     ]
-    return f"{each.routine}: {', '.join(told)}"
+    counts += [
+        f"{number} {adjective}"
+        for number, adjective in ((routine.quiet, "quiet"), (routine.missed, "missed"))
+        if number
+    ]
+    return f"{routine.routine}: {', '.join(counts)}"
 
 
-def _counted(number: int, thing: str) -> str:
-    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 class Digest:
-    """Tells the digest when it is due; one that came due while nobody was there is told at the next
-    start.
+    """Sends the digest when it is due. One that was due while the daemon did not run is sent at the
+    next start.
     """
 
     def __init__(
@@ -92,41 +109,40 @@ class Digest:
         journal: Journal,
         *,
         now: Callable[[], datetime],
-        zone: Callable[[], ZoneInfo],
-        config: Callable[[], DigestConfig],
+        settings: LiveConfig,
         wake: Callable[[], None],
     ) -> None:
-        self._journal, self._now, self._zone, self._config, self._wake = (
-            journal,
-            now,
-            zone,
-            config,
-            wake,
-        )
+        """`wake` wakes the outbox."""
+        self._journal = journal
+        self._now = now
+        self._settings = settings
+        self._wake = wake
 
     async def run(self) -> None:
-        """Sleep until the next one is due, and tell it."""
+        """Send each digest when it is due, until cancelled."""
         while True:
-            rest = _LOOK
-            if self._config().every is not None:
-                await self.tell()
-                due = following(self._config(), self._now(), self._zone())
-                rest = min(rest, max(1.0, (due - self._now()).total_seconds()))
-            await asyncio.sleep(rest)
+            delay = _LONGEST_SLEEP
+            if self._settings.config.digest.every is not None:
+                await self.send_if_due()
+                moment = next_due(self._settings.config.digest, self._now(), self._settings.zone)
+                delay = min(delay, max(1.0, (moment - self._now()).total_seconds()))
+            await asyncio.sleep(delay)
 
-    async def tell(self) -> None:
-        """Tell what happened since the last digest, if one is due."""
-        wanted, zone = self._config(), self._zone()
-        until = latest(wanted, self._now(), zone)
-        told = await self._journal.digest_told()
-        if told is not None and told >= until:
+    async def send_if_due(self) -> None:
+        """Put a digest of all that happened since the previous one into the outbox, if one is
+        due.
+        """
+        config, zone = self._settings.config.digest, self._settings.zone
+        end = last_due(config, self._now(), zone)
+        previous = await self._journal.digest_told()
+        if previous is not None and previous >= end:
             return
-        step = timedelta(days=1 if wanted.every == "day" else 7)
-        since = told or until - step
-        found = await self._journal.stretch(since, until)
-        text = body(found, since.astimezone(zone), until.astimezone(zone))
-        # of a time before there was a daemon there is nothing to tell
-        targets = wanted.to if told or found.routines else ()
-        await self._journal.tell_digest(targets, line(found), text, until=until, zone=zone.key)
-        log.info("digest.told", line=line(found), to=list(targets))
+        start = previous or end - _period(config)
+        totals = await self._journal.stretch(start, end)
+        text = digest_body(totals, start.astimezone(zone), end.astimezone(zone))
+        # A first digest would report on the time before the daemon was installed.
+        targets = config.to if previous or totals.routines else ()
+        line = digest_line(totals)
+        await self._journal.tell_digest(targets, line, text, until=end, zone=zone.key)
+        log.info("digest.sent", line=line, to=list(targets))
         self._wake()

@@ -1,8 +1,8 @@
-"""The outbox: takes deliveries from the journal, hands them to their channels, writes down how it
-went.
+"""The outbox: take due deliveries from the journal, send them through their channels, and write the
+result.
 
-It sleeps until the next delivery is due or `wake` is called. Each target has a queue of its own, so
-that one that hangs holds up nobody else; within a target reports go one by one, the oldest first.
+It sleeps until the next delivery is due or `wake` is called. Each target has a task of its own, so
+a target that hangs delays no other; within a target reports are sent one by one, the oldest first.
 """
 
 from __future__ import annotations
@@ -27,30 +27,29 @@ log = structlog.get_logger()
 
 _FIRST_WAIT = timedelta(seconds=30)
 _LONGEST_WAIT = timedelta(hours=1)
-_PATIENCE = timedelta(hours=24)
-# So many attempts in a row, within some four minutes, are no hiccup any more.
-_IN_TROUBLE = 3
-# A channel that says nothing for so long is taken to have failed; what it knows of its own limits
-# is shorter.
+_RETRY_PERIOD = timedelta(hours=24)
+# An incident is opened after this many failures in a row, about four minutes after the first.
+_ATTEMPTS_BEFORE_INCIDENT = 3
+# Seconds. A channel that has not returned by then has failed; channels have shorter timeouts.
 _SEND_LIMIT = 120.0
 
 
 def wait_after(attempts: int) -> timedelta | None:
-    """Return how long to wait after so many failed attempts; None once a day has been spent on it.
+    """Return how long to wait after `attempts` failures; None once the waits amount to a day.
 
-    The wait doubles from 30 s to 1 h. It counts attempts, not the clock, so that a machine that was
-    off for a week still gives a report its full day. No jitter: nobody else has this target at the
-    same second.
+    The wait doubles from 30 s to 1 h. Attempts count, not the clock, so that a report still gets
+    its full day of retries on a machine that was off for a week. No jitter: no other client retries
+    this target in the same second.
     """
-    waits, spent = _FIRST_WAIT, timedelta()
+    wait, total = _FIRST_WAIT, timedelta()
     for _ in range(attempts - 1):
-        spent += waits
-        waits = min(waits * 2, _LONGEST_WAIT)
-    return waits if spent + waits <= _PATIENCE else None
+        total += wait
+        wait = min(wait * 2, _LONGEST_WAIT)
+    return wait if total + wait <= _RETRY_PERIOD else None
 
 
 class Outbox:
-    """Sends what is due; `run` is the background task, `flush` one round of it."""
+    """Sends due deliveries. `run` is the background task; `flush` sends once, for `agentd once`."""
 
     def __init__(
         self,
@@ -61,44 +60,49 @@ class Outbox:
         redact: Callable[[str], str] = str,
         count: Callable[[str, str], None] = lambda target, outcome: None,
     ) -> None:
-        """`channel` finds the way to a target, or raises DeliveryFailed; `count` is told of each
-        attempt.
+        """`channel` returns the channel of a target by its name, or raises DeliveryFailed. `count`
+        counts an attempt: (target, "delivered", "put_off" or "failed").
         """
+        self._journal = journal
+        self._channel = channel
+        self._clock = clock
+        self._redact = redact
         self._count = count
-        self._journal, self._clock, self._channel, self._redact = journal, clock, channel, redact
-        self._bell = asyncio.Event()
+        self._wake_event = asyncio.Event()
         self._busy: set[str] = set()
 
     def wake(self) -> None:
-        """Look at once: something was put in, or the clock was set."""
-        self._bell.set()
+        """Check for due deliveries at once: one was added, or the clock was set."""
+        self._wake_event.set()
 
     async def run(self) -> None:
-        """Send until cancelled; a delivery cut off by that is sent again at the next start."""
+        """Send until cancelled. A delivery that the cancellation interrupts is sent again at the
+        next start.
+        """
         async with asyncio.TaskGroup() as queues:
             while True:
-                self._bell.clear()
-                upcoming = await self._journal.next_delivery()
+                self._wake_event.clear()
+                next_due = await self._journal.next_delivery()
                 now = self._clock.now()
                 await self._start_due(queues, now)
-                # what is due already is under way, and its queue rings when it is done
-                is_to_come = upcoming is not None and (upcoming > now or not self._busy)
-                await wait_until(upcoming if is_to_come else None, self._bell, self._clock)
+                # Deliveries that are due already are being sent; their task wakes this one.
+                is_to_come = next_due is not None and (next_due > now or not self._busy)
+                await wait_until(next_due if is_to_come else None, self._wake_event, self._clock)
 
     async def flush(self) -> None:
-        """Try everything that is due now, once."""
+        """Send everything that is due now, once, and wait for it."""
         async with asyncio.TaskGroup() as queues:
             await self._start_due(queues, self._clock.now())
 
     async def _start_due(self, queues: asyncio.TaskGroup, now: datetime) -> None:
-        due: dict[str, list[Delivery]] = {}
-        # as it was before we ask: a queue that ends meanwhile may have sent what the answer still
-        # calls due
+        by_target: dict[str, list[Delivery]] = {}
+        # Copied before the journal is asked: a task that ends meanwhile may have sent a delivery
+        # that the answer still has as due.
         busy = frozenset(self._busy)
         for delivery in await self._journal.due_deliveries(now):
             if delivery.target not in busy:
-                due.setdefault(delivery.target, []).append(delivery)
-        for target, deliveries in due.items():
+                by_target.setdefault(delivery.target, []).append(delivery)
+        for target, deliveries in by_target.items():
             self._busy.add(target)
             queues.create_task(self._send_all(target, deliveries), name=f"deliveries to {target}")
 
@@ -107,8 +111,8 @@ class Outbox:
             for delivery in deliveries:
                 await self._send(delivery)
         except DaemonError as error:
-            # it could not be written down, so it is still due; not at once, or a full disk would
-            # keep us running hot
+            # The result was not written, so the delivery is still due. Wait, or a full disk would
+            # make this a busy loop.
             log.error("delivery.unrecorded", target=target, error=str(error))  # noqa: TRY400 - no traceback helps here
             await asyncio.sleep(_FIRST_WAIT.total_seconds())
         finally:
@@ -120,17 +124,19 @@ class Outbox:
             async with asyncio.timeout(_SEND_LIMIT):
                 receipt = await self._channel(delivery.target).send(delivery)
         except TimeoutError:
-            await self._failed(delivery, f"no answer within {_SEND_LIMIT:g} s")
+            await self._record_failure(delivery, f"no answer within {_SEND_LIMIT:g} s")
         except DeliveryFailed as error:
-            await self._failed(delivery, str(error), retry=error.retry, after=error.after or 0)
+            await self._record_failure(
+                delivery, str(error), retry=error.retry, retry_after=error.after or 0
+            )
         except Exception as error:
             log.exception(
                 "delivery.crashed", delivery=delivery.id, run=delivery.run, target=delivery.target
             )
-            await self._failed(delivery, f"{type(error).__name__}: {error}")
+            await self._record_failure(delivery, f"{type(error).__name__}: {error}")
         else:
-            # shielded: what has arrived must not be sent again because we were told to stop in this
-            # moment
+            # Shielded, or a report that has arrived would be sent again after a stop in this
+            # moment.
             await asyncio.shield(self._journal.delivered(delivery.id, receipt.detail))
             self._count(delivery.target, "delivered")
             log.info(
@@ -142,48 +148,50 @@ class Outbox:
                 receipt=receipt.detail,
             )
 
-    async def _failed(
-        self, delivery: Delivery, error: str, *, retry: bool = True, after: float = 0
+    async def _record_failure(
+        self, delivery: Delivery, error: str, *, retry: bool = True, retry_after: float = 0
     ) -> None:
-        """Write down that it did not arrive, and when to try again, if ever; not sooner than the
-        target wants it.
+        """Write a failure and when to retry, if at all; `retry_after` is the shortest wait in
+        seconds that the target asked for.
         """
-        wait, error = wait_after(delivery.attempts + 1) if retry else None, self._redact(error)
-        asked = timedelta(seconds=min(after, _PATIENCE.total_seconds()))
-        again = self._clock.now() + max(wait, asked) if wait else None
-        await self._journal.delivery_failed(delivery.id, error, again)
-        self._count(delivery.target, "put_off" if again else "failed")
-        say, event = (log.warning, "delivery.put_off") if again else (log.error, "delivery.failed")
-        say(
-            event,
+        error = self._redact(error)
+        next_attempt = None
+        if retry and (wait := wait_after(delivery.attempts + 1)):
+            requested_wait = timedelta(seconds=min(retry_after, _RETRY_PERIOD.total_seconds()))
+            next_attempt = self._clock.now() + max(wait, requested_wait)
+        await self._journal.delivery_failed(delivery.id, error, next_attempt)
+        self._count(delivery.target, "put_off" if next_attempt else "failed")
+        write = log.warning if next_attempt else log.error
+        write(
+            "delivery.retry_scheduled" if next_attempt else "delivery.failed",
             delivery=delivery.id,
             run=delivery.run,
             routine=delivery.routine,
             target=delivery.target,
             error=error,
             attempts=delivery.attempts + 1,
-            again=again and again.isoformat(),
+            again=next_attempt and next_attempt.isoformat(),
         )
-        if not again or delivery.attempts + 1 >= _IN_TROUBLE:
-            await self._raise_alarm(delivery, error)
+        if not next_attempt or delivery.attempts + 1 >= _ATTEMPTS_BEFORE_INCIDENT:
+            await self._open_incident(delivery, error)
 
-    async def _raise_alarm(self, delivery: Delivery, error: str) -> None:
-        """Say elsewhere that this target takes nothing; where there is no elsewhere, the log and
-        `status` say it.
+    async def _open_incident(self, delivery: Delivery, error: str) -> None:
+        """Open the incident of a target that accepts nothing, which alerts people through another
+        target. If there is none, only the log and `agentctl status` show it.
         """
         advice = (
             "What goes there is kept and tried again for a day. `agentctl deliveries` shows it."
         )
-        # one cause, however the failures of an outage differ: a timeout now, then a reset
+        # A fixed cause, so that a timeout and then a reset of one outage are one incident.
         cause, subject = "takes nothing", f"target {delivery.target}"
-        unheard = await self._journal.trouble(
+        undeliverable = await self._journal.trouble(
             subject, error, delivery=delivery.id, cause=cause, advice=advice
         )
-        if unheard:
+        if undeliverable:
             log.error(
                 "incident.undeliverable",
-                incident=unheard.id,
-                subject=unheard.subject,
-                error=unheard.detail,
+                incident=undeliverable.id,
+                subject=undeliverable.subject,
+                error=undeliverable.detail,
             )
         self.wake()

@@ -1,4 +1,4 @@
-"""Every place a report may go to: the channels that are simply there, and the named targets of
+"""Targets of reports: the built-in ones (`file`, `log`, `desktop`), and those of `[targets]` in
 config.toml.
 """
 
@@ -24,18 +24,22 @@ if TYPE_CHECKING:
 
 
 class Targets:
-    """Knows the targets by name; their secrets are known to `secrets` from the beginning."""
+    """Makes the channel of each target, the first time that a report goes there.
+
+    The targets' URLs and secrets are added to `secrets` in the constructor, so that no log shows
+    them.
+    """
 
     def __init__(
         self, config: Config, *, workspace: Path, env: Mapping[str, str], secrets: Secrets
     ) -> None:
-        """Raise ConfigError if a target's address or secret is missing, or the extra that its kind
-        needs.
+        """Raise ConfigError if a target's URL or secret is missing, or the extra that its kind
+        needs is not installed.
         """
         self._workspace, self._env, self._secrets = workspace, env, secrets
         self._tables: dict[str, TargetConfig] = dict(config.targets)
         self._urls: dict[str, str] = {}
-        self._signing: dict[str, str] = {}
+        self._signing_secrets: dict[str, str] = {}
         self._channels: dict[str, Channel] = {}
         for name, table in self._tables.items():
             if url := config.target_url(name, env):
@@ -47,32 +51,32 @@ class Targets:
                     Fault(file=display(config.file), key=key, found=table.kind, problem=problem)
                 )
             if table.kind == "webhook" and (secret := config.target_secret(name, env)):
-                self._signing[name] = secret.get_secret_value()
-                secrets.add(self._signing[name])
+                self._signing_secrets[name] = secret.get_secret_value()
+                secrets.add(self._signing_secrets[name])
 
     def channel(self, name: str) -> Channel:
-        """Return the way to a target; DeliveryFailed if there is none of that name (any more)."""
+        """Return the channel of a target. Raises DeliveryFailed if no target has this name."""
         if name not in self._channels:
             table = self._tables.get(name)
             kind = table.kind if table else name
             if kind not in KINDS or (
                 table is None and kind in ("webhook", "mail", "apprise", "ping")
             ):
-                known = ", ".join(sorted({*self._tables, "desktop", "file", "log"}))
-                raise DeliveryFailed(f"there is no target {name!r}; known are {known}")
+                names = ", ".join(sorted({*self._tables, "desktop", "file", "log"}))
+                raise DeliveryFailed(f"there is no target {name!r}; known are {names}")
             self._channels[name] = KINDS[kind](self, name)
         return self._channels[name]
 
-    async def started(self, name: str, run: Run) -> None:
-        """Tell a dead man's switch that a run starts; if that fails, so be it: its end is told with
-        care.
+    async def ping_started(self, name: str, run: Run) -> None:
+        """Ping a dead man's switch at the start of a run. A failure is ignored: only the ping of
+        the end is retried.
         """
         from daemon.delivery.ping import PingChannel
 
         with suppress(DeliveryFailed):
             channel = self.channel(name)
             if isinstance(channel, PingChannel):
-                await channel.tell("start", run.id)
+                await channel.ping("start", run.id)
 
     def _file(self, name: str) -> Channel:
         from daemon.delivery.channels.file import FileChannel
@@ -97,7 +101,7 @@ class Targets:
         table = self._tables[name]
         return WebhookChannel(
             self._urls[name],
-            secret=self._signing.get(name),
+            secret=self._signing_secrets.get(name),
             timeout=table.timeout.total_seconds(),
             limit=table.limit,
         )
@@ -130,12 +134,12 @@ KINDS: Mapping[str, Callable[[Targets, str], Channel]] = {
     "apprise": Targets._apprise,
     "ping": Targets._ping,
 }
-"""How each kind of target is made, the first time that something goes there."""
+"""The constructor of a channel, by the kind of its target."""
 
 
 def missing_extra(kind: str, url: str = "") -> str:
-    """Return which extra a target of this kind and address still needs, as a sentence; empty if it
-    needs none.
+    """Return which extra is missing for a target of this kind and URL, as a sentence; empty if
+    none is.
     """
     if kind == "apprise":
         from daemon.delivery.channels.mail import is_mail
@@ -148,7 +152,7 @@ def missing_extra(kind: str, url: str = "") -> str:
 
 
 class _AtPath:
-    """A file target with a path of its own, for deliveries that name none."""
+    """A file channel with a default path, for deliveries that have none."""
 
     def __init__(self, channel: Channel, path: str) -> None:
         self._channel, self._path = channel, path

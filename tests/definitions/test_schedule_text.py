@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from daemon.definitions.reading import parse
 from daemon.definitions.routines.routine import Trigger
 from daemon.definitions.schedule import Schedule
-from daemon.definitions.schedule_text import DAYS, EXAMPLES, MONTHS, Unclear, trigger_of
+from daemon.definitions.schedule_text import DAYS, EXAMPLES, MONTHS, UnclearSchedule, trigger_of
 
 BERLIN = ZoneInfo("Europe/Berlin")
 
@@ -129,7 +129,7 @@ def test_common_forms_are_understood(text: str, trigger: dict[str, object]) -> N
     ],
 )
 def test_what_is_not_certain_is_refused_with_examples(text: str, why: str) -> None:
-    with pytest.raises(Unclear) as caught:
+    with pytest.raises(UnclearSchedule) as caught:
         trigger_of(text, BERLIN)
     told = str(caught.value)
     assert why in told
@@ -239,6 +239,6 @@ def test_a_distance_is_that_distance(count: int, unit: str) -> None:
 def test_whatever_is_said_is_a_trigger_a_routine_may_have_or_refused(words: list[str]) -> None:
     try:
         trigger = trigger_of(" ".join(words), BERLIN)
-    except Unclear:
+    except UnclearSchedule:
         return
     assert parse(dict(trigger), Trigger, file="x.toml").model_fields_set == set(trigger)

@@ -1,12 +1,13 @@
 """The ledger in a line, when it is due, once; and the dead man's switch."""
 
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 from zoneinfo import ZoneInfo
 
 import pytest
 
 from daemon.definitions.config.tables import DigestConfig
-from daemon.delivery.digest import Digest, body, following, latest, line
+from daemon.delivery.digest import Digest, digest_body, digest_line, last_due, next_due
 from daemon.delivery.ping import PingChannel
 from daemon.errors import DeliveryFailed
 from daemon.models import Status
@@ -38,7 +39,7 @@ def at(text):
     ],
 )
 def test_it_is_due_at_the_same_hour_by_the_wall(wanted, now, last, next_):
-    assert (latest(wanted, at(now), BERLIN), following(wanted, at(now), BERLIN)) == (
+    assert (last_due(wanted, at(now), BERLIN), next_due(wanted, at(now), BERLIN)) == (
         at(last),
         at(next_),
     )
@@ -53,8 +54,11 @@ def test_it_says_in_a_line_what_happened():
         undelivered=1,
         dollars=0.0251,
     )
-    assert line(found) == "47 checks, 46 quiet, 1 alert, 2 missed, 1 report not delivered, $0.03"
-    text = body(found, at("2026-11-19 08:00"), at("2026-11-20 08:00"))
+    assert (
+        digest_line(found)
+        == "47 checks, 46 quiet, 1 alert, 2 missed, 1 report not delivered, $0.03"
+    )
+    text = digest_body(found, at("2026-11-19 08:00"), at("2026-11-20 08:00"))
     assert "- report: 1 run, 1 alert, 2 missed" in text and "- quiet: heartbeat" in text
     assert "2026-11-19 08:00 to 2026-11-20 08:00 CET" in text
 
@@ -69,8 +73,7 @@ def digest(ledger, clock, *, to=("log",)):  # noqa: F811
     return Digest(
         ledger.journal,
         now=lambda: clock.now,
-        zone=lambda: BERLIN,
-        config=lambda: wanted,
+        settings=SimpleNamespace(zone=BERLIN, config=SimpleNamespace(digest=wanted)),
         wake=lambda: None,
     )
 
@@ -81,7 +84,7 @@ async def test_it_is_told_once_for_each_day_and_one_that_was_missed_is_told_late
         await ledger.journal.end(run.to(status, silent=silent, detail="x"))
     clock.now += timedelta(hours=2)  # 09:02 in Berlin
     for _ in range(3):
-        await digest(ledger, clock).tell()
+        await digest(ledger, clock).send_if_due()
     [told] = await ledger.journal.deliveries()
     assert (told.options["notice"], told.options["title"]) == (
         "digest",
@@ -90,12 +93,12 @@ async def test_it_is_told_once_for_each_day_and_one_that_was_missed_is_told_late
     assert (told.run, told.target) == ("", "log")
     clock.now += timedelta(days=3)
     for _ in range(2):
-        await digest(ledger, clock).tell()
+        await digest(ledger, clock).send_if_due()
     assert len(await ledger.journal.deliveries()) == 2, "one for the days nobody was there"
 
 
 async def test_before_there_was_a_daemon_there_is_nothing_to_tell(ledger, clock):  # noqa: F811
-    await digest(ledger, clock).tell()
+    await digest(ledger, clock).send_if_due()
     assert (
         await ledger.journal.deliveries() == [] and await ledger.journal.digest_told() is not None
     )

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from daemon.delivery.sanitize import neutral, printable
+from daemon.delivery.sanitize import neutralize, strip_controls
 
 ADDRESSES = [
     "![x](https://evil.example/a.png?d=SECRET)",
@@ -48,7 +48,7 @@ LIVE = re.compile(
 
 @pytest.mark.parametrize("text", ADDRESSES)
 def test_no_address_is_one_any_more(text):
-    assert not LIVE.search(neutral(text))
+    assert not LIVE.search(neutralize(text))
 
 
 @pytest.mark.parametrize(
@@ -62,11 +62,13 @@ def test_no_address_is_one_any_more(text):
     ],
 )
 def test_ordinary_reports_stay_as_they_are(text):
-    assert neutral(text) == text
+    assert neutralize(text) == text
 
 
 def test_a_terminal_is_told_nothing_and_an_open_sequence_swallows_one_line_at_most():
-    assert printable("\x1b[31mred\x1b[0m \x1b]0;title\nthe rest\u202e\u2066") == "red \nthe rest"
+    assert (
+        strip_controls("\x1b[31mred\x1b[0m \x1b]0;title\nthe rest\u202e\u2066") == "red \nthe rest"
+    )
 
 
 bits = ["&#58;", "&amp;", "\\", "<", "]", "(", "](", "://", ":", "/", "//", ".", "a", " ", "\n"]
@@ -76,6 +78,6 @@ pieces = st.sampled_from([*ADDRESSES, *bits])
 @settings(deadline=None, derandomize=True, max_examples=300)
 @given(st.lists(pieces, max_size=12).map("".join))
 def test_once_is_enough(text):
-    once = neutral(text)
-    assert neutral(once) == once
+    once = neutralize(text)
+    assert neutralize(once) == once
     assert not re.search(r"(?i)\bhttps?:\\?//|\]\(|<[a-z/!?]", once)

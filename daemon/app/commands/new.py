@@ -17,7 +17,7 @@ from daemon.definitions.routines.folder import routine_of, write_new
 from daemon.definitions.routines.routine import Routine
 from daemon.definitions.routines.rules import against
 from daemon.definitions.schedule import Schedule
-from daemon.definitions.schedule_text import Unclear, trigger_of
+from daemon.definitions.schedule_text import UnclearSchedule, trigger_of
 from daemon.definitions.words import display
 from daemon.errors import ConfigError, Refused
 from daemon.scheduler.routine_times import schedule_of
@@ -60,7 +60,7 @@ def compose(
     zone = ZoneInfo(config.timezone or host_zone())
     try:
         trigger = trigger_of(schedule, zone)
-    except Unclear as error:
+    except UnclearSchedule as error:
         raise Refused(str(error)) from None
     task = prompt.strip() if prompt else NOT_WRITTEN_YET.format(file=display(path)).strip()
     data: dict[str, Any] = {"trigger": trigger, "run": {"prompt": task}}

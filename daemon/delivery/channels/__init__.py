@@ -1,3 +1,3 @@
-"""One file for each kind of target: how a report gets there, and which failures are worth another
-attempt.
+"""Channels: one file for each way to reach a target, which also knows what failures are worth a
+retry there. base.py has what they share.
 """

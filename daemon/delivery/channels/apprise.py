@@ -1,10 +1,10 @@
-"""To chats and phones, by the library apprise: one URL per target
+"""Send reports to chats and phones with the library apprise: one URL per target
 (https://github.com/caronc/apprise/wiki).
 
-The library says only whether it worked; why not, it tells its log, which is read along here. It
-blocks, so each message is sent in a thread of its own. What the service takes decides what it gets:
-HTML without images, Markdown or words; a report that is too long comes as an attachment, or else in
-parts. Mail goes by mail.py, unless PGP encrypts it.
+The library returns only whether a message was sent. The reason of a failure goes to the library's
+log, so this module reads that log. The library blocks, so each message is sent in a thread. A
+service gets what it can show: HTML without images, Markdown or plain text; a report that is too
+long is attached, or else sent in parts. Mail is sent by mail.py, unless PGP encrypts it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from daemon.delivery.channels.base import DeliveryProgress
-from daemon.delivery.markup import beginning, html, plain, some_parts
+from daemon.delivery.markup import render_html, render_text, split_up_to_max_parts, take_opening
 from daemon.delivery.message import Message, compose
 from daemon.errors import DeliveryFailed
 from daemon.models import Delivery, Receipt, Status
@@ -27,23 +27,22 @@ from daemon.telemetry.redaction import is_ordinary
 if TYPE_CHECKING:
     from daemon.telemetry.redaction import Secrets
 
-# Below that, a service's limit is an oversight of the library rather than a limit.
-_SHORTEST = 100
-_LONGEST_REASON = 300
-# Of a report that comes as an attachment: how much of it stands in the message itself.
-_BEGINNING = 2_000
+# Characters. A smaller limit of a service is a mistake in the library rather than a limit.
+_MIN_LIMIT = 100
+_MAX_REASON = 300  # characters of a debug message that may be the reason of a failure
+_OPENING = 2_000  # characters in the message itself, of a report that is attached
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Message:
     title: str
     body: str
-    attached: str = ""
-    """The whole report, where the body is only its beginning."""
+    attachment: str = ""
+    """The whole report as Markdown, if the body is only its beginning."""
 
 
 class AppriseChannel:
-    """Sends reports to what an apprise URL stands for."""
+    """Sends reports to the service of an apprise URL."""
 
     def __init__(self, url: str, *, secrets: Secrets) -> None:
         self._url, self._secrets = url, secrets
@@ -51,55 +50,58 @@ class AppriseChannel:
         self._progress = DeliveryProgress()
 
     async def send(self, delivery: Delivery) -> Receipt:
-        """Send the report; the receipt says which service took it."""
+        """Send the report; the receipt names the service."""
         if self._plugin is None:
             self._plugin = await asyncio.to_thread(service, self._url)
-            for part in private_parts(self._plugin):
-                self._secrets.add_word(part)
-        letter, form = compose(delivery), _form(self._plugin)
-        messages = _messages(letter, delivery.run, self._plugin, form)
-        for message in self._progress.left(delivery, messages):
-            await asyncio.to_thread(self._send, message, form, delivery)
-        many = f" in {len(messages)} parts" if len(messages) > 1 else ""
-        return Receipt(detail=f"{self._plugin.service_name} took it{many}")
+            for value in private_values(self._plugin):
+                self._secrets.add_word(value)
+        format_ = _format_for(self._plugin)
+        messages = _messages(compose(delivery), delivery.run, self._plugin, format_)
+        for number, message in self._progress.unsent(delivery, messages):
+            await asyncio.to_thread(self._send, message, format_, delivery)
+            self._progress.mark_sent(delivery, number)
+        self._progress.forget(delivery)
+        split_text = f" in {len(messages)} parts" if len(messages) > 1 else ""
+        return Receipt(detail=f"{self._plugin.service_name} took it{split_text}")
 
-    def _send(self, message: _Message, form: str, delivery: Delivery) -> None:
+    def _send(self, message: _Message, format_: str, delivery: Delivery) -> None:
         import apprise
         from apprise.attachment.memory import AttachMemory
 
-        attached = None
-        if message.attached:
+        attachment = None
+        if message.attachment:
             memory: Any = AttachMemory
             name = f"{delivery.routine or 'report'}.md"
-            attached = apprise.AppriseAttachment(
-                memory(message.attached, name=name, mimetype="text/markdown")
+            attachment = apprise.AppriseAttachment(
+                memory(message.attachment, name=name, mimetype="text/markdown")
             )
         kind = (
             apprise.NotifyType.INFO
             if delivery.report.status is Status.SUCCEEDED
             else apprise.NotifyType.WARNING
         )
-        with _listening() as said:
+        with _collect_log() as messages:
             try:
-                sent = self._plugin.notify(
+                is_sent = self._plugin.notify(
                     title=message.title,
                     body=message.body,
                     notify_type=kind,
-                    attach=attached,
-                    body_format=apprise.NotifyFormat(form),
+                    attach=attachment,
+                    body_format=apprise.NotifyFormat(format_),
                 )
-            except TypeError as error:  # how the library refuses what it cannot send at all
+            except TypeError as error:  # the library raises it for what it cannot send at all
                 raise DeliveryFailed(
                     self._secrets.redact(f"{self._plugin.service_name}: {error}"), retry=False
                 ) from None
-        if not sent:
-            why = " ".join(" ".join(said[-2:]).split()) or "it did not say why"
-            raise DeliveryFailed(self._secrets.redact(f"{self._plugin.service_name}: {why}"))
+        if not is_sent:
+            reason = " ".join(" ".join(messages[-2:]).split()) or "it did not say why"
+            raise DeliveryFailed(self._secrets.redact(f"{self._plugin.service_name}: {reason}"))
 
 
 def service(url: str) -> Any:
-    """Return the plugin that a URL stands for; DeliveryFailed if there is none, without the URL, as
-    it is a secret.
+    """Return the library's plugin for a URL.
+
+    Raises DeliveryFailed if there is none; its text leaves out the URL, which is a secret.
     """
     try:
         import apprise
@@ -108,108 +110,116 @@ def service(url: str) -> Any:
             f"the package {error.name} is not installed: pip install 'agentd-routines[notify]'"
         )
         raise DeliveryFailed(problem, retry=False) from None
-    with _listening() as said:
+    with _collect_log() as messages:
         plugin = apprise.Apprise.instantiate(url, suppress_exceptions=True)
     if plugin is None:
         scheme = url.partition(":")[0]
-        why = f" ({' '.join(said[-1].split())})" if said and url not in said[-1] else ""
+        reason = (
+            f" ({' '.join(messages[-1].split())})" if messages and url not in messages[-1] else ""
+        )
         raise DeliveryFailed(
-            f"apprise knows no service by this {scheme}: URL, or it lacks a part{why}", retry=False
+            f"apprise knows no service by this {scheme}: URL, or it lacks a part{reason}",
+            retry=False,
         )
     return plugin
 
 
-def private_parts(plugin: Any) -> list[str]:
-    """Return the parts of its URL that a plugin itself declares private, such as a token in place
+def private_values(plugin: Any) -> list[str]:
+    """Return the parts of a plugin's URL that the plugin declares private, such as a token in place
     of the host.
     """
-    declared = {**plugin.template_tokens, **plugin.template_args}
-    names = [table.get("map_to", name) for name, table in declared.items() if table.get("private")]
+    fields = {**plugin.template_tokens, **plugin.template_args}
+    names = [table.get("map_to", name) for name, table in fields.items() if table.get("private")]
     values = [getattr(plugin, name, None) for name in names]
     return [value for value in values if isinstance(value, str) and not is_ordinary(value)]
 
 
-def _form(plugin: Any) -> str:
-    """Return what a service is sent: html, markdown or text; a `format=` in its URL decides."""
-    told = plugin.notify_format
-    first = told[0] if isinstance(told, tuple) else told
-    return str(plugin.resolve_format("html" if first.value == "html" else "markdown").value)
+def _format_for(plugin: Any) -> str:
+    """Return the format for a service: html, markdown or text. `format=` in its URL decides."""
+    formats = plugin.notify_format
+    preferred = formats[0] if isinstance(formats, tuple) else formats
+    return str(plugin.resolve_format("html" if preferred.value == "html" else "markdown").value)
 
 
-def _messages(letter: Message, run: str, plugin: Any, form: str) -> list[_Message]:
-    """Return the report as the messages that its service takes."""
-    rendered = _RENDERED[form]
-    title, above = _title(letter.title, plugin.title_maxlen)
+def _messages(message: Message, run: str, plugin: Any, format_: str) -> list[_Message]:
+    """Return the report as messages that its service accepts: one, or the parts of a long one."""
+    render = _RENDERERS[format_]
+    title, heading = _title(message.title, plugin.title_maxlen)
     source = (
-        f"{above}*{letter.about}*\n\n{letter.body}" if letter.about else f"{above}{letter.body}"
+        f"{heading}*{message.about}*\n\n{message.body}"
+        if message.about
+        else f"{heading}{message.body}"
     )
-    limit = max(plugin.body_maxlen - (0 if title else len(letter.title)), _SHORTEST)
+    limit = max(plugin.body_maxlen - (0 if title else len(message.title)), _MIN_LIMIT)
 
     def size(text: str) -> int:
-        return len(rendered(text))
+        return len(render(text))
 
     if len(source) <= 2 * limit and size(source) <= limit:
-        return [_Message(title=title, body=rendered(source))]
+        return [_Message(title=title, body=render(source))]
     if plugin.attachment_support:
-        told = "\n\n*(The whole report is attached.)*"
-        room = min(_BEGINNING, limit - len(told))
-        begin = beginning(source, room, size=size)
-        return [_Message(title=title, body=rendered(begin + told), attached=letter.markdown)]
-    pieces = some_parts(source, limit - len(_numbered(99, 99)), size=size, run=run)
+        note = "\n\n*(The whole report is attached.)*"
+        room = min(_OPENING, limit - len(note))
+        opening = take_opening(source, room, size=size)
+        return [_Message(title=title, body=render(opening + note), attachment=message.markdown)]
+    pieces = split_up_to_max_parts(source, limit - len(_part_note(99, 99)), size=size, run=run)
     return [
-        _Message(title=title, body=rendered(piece + _numbered(number, len(pieces))))
+        _Message(title=title, body=render(piece + _part_note(number, len(pieces))))
         for number, piece in enumerate(pieces, 1)
     ]
 
 
-def _numbered(number: int, all_: int) -> str:
-    return f"\n\n*({number} of {all_})*"
+def _part_note(number: int, count: int) -> str:
+    return f"\n\n*({number} of {count})*"
 
 
 def _title(title: str, most: int) -> tuple[str, str]:
-    """Return the title, or where the service has none, what stands above the body instead of it."""
+    """Return (title, heading): a service without titles gets the title as a heading of the body."""
     if not most:
         return "", f"**{title}**\n\n"
     return (title if len(title) <= most else f"{title[: most - 1]}…"), ""
 
 
-def _same(markdown: str) -> str:
+def _unchanged(markdown: str) -> str:
     return markdown
 
 
-_RENDERED: dict[str, Callable[[str], str]] = {"html": html, "markdown": _same, "text": plain}
+_RENDERERS: dict[str, Callable[[str], str]] = {
+    "html": render_html,
+    "markdown": _unchanged,
+    "text": render_text,
+}
 
 
-class _Ear(logging.Handler):
-    """Keeps what is said in the thread that made it."""
+class _LogCollector(logging.Handler):
+    """Collects log messages of the thread that made the handler."""
 
     def __init__(self) -> None:
         super().__init__(logging.DEBUG)
-        self.said: list[str] = []
+        self.messages: list[str] = []
         self._thread = threading.get_ident()
 
     def emit(self, record: logging.LogRecord) -> None:
         if record.thread != self._thread:
             return
         text = record.getMessage()
-        # that a mail server said 451 is, to the library, a detail for debugging; so is the whole of
-        # every message
-        if record.levelno >= logging.WARNING or (
-            "xception" in text and len(text) < _LONGEST_REASON
-        ):
-            self.said.append(text)
+        # The library logs the answer of a mail server at level debug, like the text of each
+        # message.
+        if record.levelno >= logging.WARNING or ("xception" in text and len(text) < _MAX_REASON):
+            self.messages.append(text)
 
 
 @contextmanager
-def _listening() -> Iterator[list[str]]:
-    """Collect what apprise warns of while the block runs; none of it goes to our log, as it may
-    name a secret.
+def _collect_log() -> Iterator[list[str]]:
+    """Collect apprise's log messages of this thread while the block runs.
+
+    They are kept out of the daemon's log, as they may name a secret.
     """
-    logger, listener = logging.getLogger("apprise"), _Ear()
+    logger, listener = logging.getLogger("apprise"), _LogCollector()
     logger.propagate = False
     logger.setLevel(logging.DEBUG)
     logger.addHandler(listener)
     try:
-        yield listener.said
+        yield listener.messages
     finally:
         logger.removeHandler(listener)

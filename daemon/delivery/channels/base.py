@@ -1,4 +1,6 @@
-"""What a channel is, and which deliveries the end of a run asks for."""
+"""What a channel is, how far it has come with a delivery, and which deliveries the end of a run
+asks for.
+"""
 
 from __future__ import annotations
 
@@ -14,38 +16,42 @@ class Channel(Protocol):
     """One way to reach people."""
 
     async def send(self, delivery: Delivery) -> Receipt:
-        """Bring a report to its target and return the proof, or raise DeliveryFailed.
+        """Bring a report to its target and return what the target answered.
 
-        May be called again for a delivery that did arrive, if we died before that was written down:
-        `delivery.id` is the same then, and the second time must do no harm.
+        Raises DeliveryFailed. May be called again for a delivery that did arrive, if the process
+        died before the receipt was written: `delivery.id` is the same then, and the second call
+        must do no harm.
         """
 
 
 class DeliveryProgress:
-    """How far deliveries that take several messages have come, so that a retry does not repeat what
-    arrived.
+    """Which messages of a delivery have been sent, so that a retry sends only the others.
 
-    Kept by the process only: after a crash in between the first parts come again, which is better
-    than never.
+    For deliveries that take several messages: parts of a long report, one mail per recipient. In
+    memory only: after a crash messages that had arrived are sent again, which is better than never.
     """
 
     def __init__(self) -> None:
-        self._sent: dict[int, int] = {}
+        self._sent: dict[int, set[int]] = {}
+        """Numbers of messages, by the id of their delivery."""
 
-    def left(self, delivery: Delivery, messages: Sequence[T]) -> Iterator[T]:
-        """Yield what is still to be sent; to ask for the next one says that this one has
-        arrived.
-        """
+    def unsent(self, delivery: Delivery, messages: Sequence[T]) -> Iterator[tuple[int, T]]:
+        """Yield (number, message) for each message that is still to be sent, in order."""
         for number, message in enumerate(messages):
-            if number < self._sent.get(delivery.id, 0):
-                continue
-            yield message
-            self._sent[delivery.id] = number + 1
+            if number not in self._sent.get(delivery.id, ()):
+                yield number, message
+
+    def mark_sent(self, delivery: Delivery, number: int) -> None:
+        """Skip the message of this number from now on."""
+        self._sent.setdefault(delivery.id, set()).add(number)
+
+    def forget(self, delivery: Delivery) -> None:
+        """Drop the progress of a delivery that is not tried again."""
         self._sent.pop(delivery.id, None)
 
 
 class DeliveryRule(Protocol):
-    """What a routine's `[[deliver]]` says."""
+    """A `[[deliver]]` table of a routine file."""
 
     @property
     def to(self) -> str: ...
@@ -55,18 +61,19 @@ class DeliveryRule(Protocol):
     def on(self) -> Collection[str]: ...
 
 
-# What a dead man's switch is told of each end; whoever cancels a run knows. A closed gate is a sign
-# of life.
+# What a dead man's switch is sent for each status; "fail" for every other one. Nothing if a person
+# cancelled the run, as that person knows. A closed gate (skipped) is a sign of life.
 _PINGS = {Status.SUCCEEDED: "success", Status.SKIPPED: "success", Status.CANCELLED: None}
 
 
 def deliveries_for(
-    run: Run, wanted: Iterable[DeliveryRule], *, ping: str | None = None
+    run: Run, rules: Iterable[DeliveryRule], *, ping: str | None = None
 ) -> list[tuple[str, Json]]:
-    """Return (target, options) for every place that is to hear of this end.
+    """Return (target, options) for each delivery that the end of `run` asks for.
 
-    The options freeze what the report's reader wants to know of the run. Whether a silent run is
-    sent is the outbox's.
+    `ping` is the target of the routine's dead man's switch. The options hold the facts of the run
+    that the report's reader is told, as they are now. Deliveries of a quiet run are asked for as
+    well: the journal marks them as not to be sent.
     """
     facts = {
         "trigger": run.trigger,
@@ -74,12 +81,12 @@ def deliveries_for(
         "ended": run.ended and run.ended.isoformat(),
         "detail": run.detail,
     }
-    known = {key: fact for key, fact in facts.items() if fact}
-    pings = (
-        [(ping, {"ping": how} | known)] if ping and (how := _PINGS.get(run.status, "fail")) else []
-    )
-    return pings + [
-        (place.to, ({"path": place.path} if place.path else {}) | known)
-        for place in wanted
-        if run.status.value in place.on
-    ]
+    shared_options = {key: fact for key, fact in facts.items() if fact}
+    deliveries: list[tuple[str, Json]] = []
+    if ping and (outcome := _PINGS.get(run.status, "fail")):
+        deliveries.append((ping, {"ping": outcome, **shared_options}))
+    for rule in rules:
+        if run.status.value in rule.on:
+            path = {"path": rule.path} if rule.path else {}
+            deliveries.append((rule.to, {**path, **shared_options}))
+    return deliveries

@@ -1,5 +1,5 @@
-"""To the person at the screen, as a notification: the title, how the report begins, and where the
-rest is.
+"""Show reports as desktop notifications: the title, the beginning of the report, and the command
+that shows all of it.
 """
 
 from __future__ import annotations
@@ -11,23 +11,24 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from daemon.delivery.markup import plain
+from daemon.delivery.markup import render_text
 from daemon.delivery.message import Message, compose
 from daemon.errors import DeliveryFailed
 from daemon.models import Delivery, Receipt, Status
 
 _NAME, _PATH = "org.freedesktop.Notifications", "/org/freedesktop/Notifications"
-# What a notification shows without being a page; the whole report is in the journal.
-_LONGEST = 400
-# How urgent: 1 goes away by itself, 2 stays until it is seen.
+# Characters: more would fill the screen, and the whole report is in the journal.
+_MAX_TEXT = 400
+# Levels of urgency, https://specifications.freedesktop.org/notification-spec: a normal notification
+# disappears by itself, a critical one stays until it is closed.
 _NORMAL, _CRITICAL = 1, 2
-_ITS_OWN_TIME = -1
-_PATIENCE = 10.0  # seconds for all of it
+_SERVER_DECIDES = -1  # how long a notification is shown
+_TIMEOUT = 10.0  # seconds from connecting to the answer
 
 
 class DesktopChannel:
-    """Shows notifications by the session bus of the daemon's user, on macOS by the system's own
-    script.
+    """Shows notifications: on macOS with osascript, elsewhere over the D-Bus session bus of the
+    daemon's user.
     """
 
     def __init__(
@@ -36,17 +37,17 @@ class DesktopChannel:
         *,
         uid: int | None = None,
         platform: str = sys.platform,
-        patience: float = _PATIENCE,
+        timeout: float = _TIMEOUT,
     ) -> None:
         self._env, self._uid, self._platform = env, os.getuid() if uid is None else uid, platform
-        self._patience = patience
+        self._timeout = timeout
 
     async def send(self, delivery: Delivery) -> Receipt:
-        """Show it; the receipt is the number its server gave it."""
-        letter = compose(delivery)
-        body = _beginning(letter, delivery.run)
+        """Show the report; the receipt is the notification's number on its server."""
+        message = compose(delivery)
+        body = _notification_text(message, delivery.run)
         if self._platform == "darwin":
-            return await _on_macos(letter.title, body)
+            return await _on_macos(message.title, body)
         try:
             import dbus_fast  # noqa: F401
         except ModuleNotFoundError:
@@ -56,22 +57,20 @@ class DesktopChannel:
         if address is None:
             raise DeliveryFailed("no desktop session of this user is there (no session bus)")
         try:
-            async with asyncio.timeout(self._patience):
+            async with asyncio.timeout(self._timeout):
                 return await _show(
-                    address, letter.title, body, delivery.report.status is not Status.SUCCEEDED
+                    address, message.title, body, delivery.report.status is not Status.SUCCEEDED
                 )
         except TimeoutError:
-            raise DeliveryFailed(f"no notification was shown within {self._patience:g} s") from None
+            raise DeliveryFailed(f"no notification was shown within {self._timeout:g} s") from None
         except Exception as error:
             raise DeliveryFailed(
                 f"no notification was shown: {error or type(error).__name__}"
             ) from error
 
 
-async def _show(address: str, title: str, body: str, urgent: bool) -> Receipt:
-    """Show a notification by the session bus at an address; the connection is there for this one
-    only.
-    """
+async def _show(address: str, title: str, body: str, is_urgent: bool) -> Receipt:
+    """Show a notification over the session bus at `address`, on a connection of its own."""
     from dbus_fast import Message, MessageType, Variant
     from dbus_fast.aio import MessageBus
 
@@ -90,11 +89,11 @@ async def _show(address: str, title: str, body: str, urgent: bool) -> Receipt:
         if "body-markup" in await call("GetCapabilities"):
             body = body.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
         hints = {
-            "urgency": Variant("y", _CRITICAL if urgent else _NORMAL),
+            "urgency": Variant("y", _CRITICAL if is_urgent else _NORMAL),
             "desktop-entry": Variant("s", "agentd"),
         }
         number = await call(
-            "Notify", "susssasa{sv}i", "agentd", 0, "", title, body, [], hints, _ITS_OWN_TIME
+            "Notify", "susssasa{sv}i", "agentd", 0, "", title, body, [], hints, _SERVER_DECIDES
         )
     finally:
         bus.disconnect()
@@ -102,24 +101,22 @@ async def _show(address: str, title: str, body: str, urgent: bool) -> Receipt:
 
 
 def _session_address(env: Mapping[str, str], uid: int) -> str | None:
-    """Return where the session bus of a user listens, if there is a sign of one."""
+    """Return the address of a user's session bus; None if there seems to be none."""
     if address := env.get("DBUS_SESSION_BUS_ADDRESS"):
         return address
     folder = env.get("XDG_RUNTIME_DIR") or f"/run/user/{uid}"
     return f"unix:path={folder}/bus" if os.path.exists(f"{folder}/bus") else None  # noqa: PTH110 - no Path for a probe
 
 
-def _beginning(letter: Message, run: str) -> str:
-    """Return how the report begins, in words."""
-    begins = letter.body[: 10 * _LONGEST]
-    text = "\n".join(line.rstrip() for line in plain(begins).splitlines() if line.strip())
-    if len(text) <= _LONGEST:
+def _notification_text(message: Message, run: str) -> str:
+    """Return the beginning of a report as plain text, cut between lines or else between words."""
+    opening = message.body[: 10 * _MAX_TEXT]  # before Markdown is parsed, which takes time
+    text = "\n".join(line.rstrip() for line in render_text(opening).splitlines() if line.strip())
+    if len(text) <= _MAX_TEXT:
         return text
-    cut = (
-        text[:_LONGEST].rpartition("\n" if "\n" in text[_LONGEST // 2 : _LONGEST] else " ")[0]
-        or text[:_LONGEST]
-    )
-    return f"{cut} …" + (f"\nagentctl inspect {run[-8:]} shows the rest" if run else "")
+    separator = "\n" if "\n" in text[_MAX_TEXT // 2 : _MAX_TEXT] else " "
+    shortened = text[:_MAX_TEXT].rpartition(separator)[0] or text[:_MAX_TEXT]
+    return f"{shortened} …" + (f"\nagentctl inspect {run[-8:]} shows the rest" if run else "")
 
 
 # The texts are arguments, not part of the script: nothing in a report can be read as AppleScript.
@@ -130,7 +127,7 @@ async def _on_macos(title: str, body: str) -> Receipt:
     program = shutil.which("osascript")
     if program is None:
         raise DeliveryFailed("osascript is not there", retry=False)
-    lines = [word for line in _SCRIPT for word in ("-e", line)]
+    lines = [argument for line in _SCRIPT for argument in ("-e", line)]
     process = await asyncio.create_subprocess_exec(
         program,
         *lines,
@@ -139,7 +136,7 @@ async def _on_macos(title: str, body: str) -> Receipt:
         stdout=asyncio.subprocess.DEVNULL,
         stderr=asyncio.subprocess.PIPE,
     )
-    _, said = await process.communicate()
+    _, errors = await process.communicate()
     if process.returncode:
-        raise DeliveryFailed(f"osascript: {said.decode(errors='replace').strip()}")
+        raise DeliveryFailed(f"osascript: {errors.decode(errors='replace').strip()}")
     return Receipt(detail="osascript")

@@ -1,9 +1,10 @@
-"""Into a Markdown file beneath the workspace.
+"""Deliver reports as Markdown files beneath the workspace.
 
-A report never destroys another run's report: where a path with {slot} or {run} is taken, the newer
-one goes beside it as `name-2.md`, `name-3.md`. A path without them, such as `reports/latest.md`,
-can only mean "the latest", and there the newer report takes the place of the older. The same run's
-own file is always replaced, so a delivery that is repeated after a crash leaves one file.
+A report never destroys another run's report: where a path with {slot} or {run} exists already, the
+newer report is written as `name-2.md`, `name-3.md` and so on. A path without these fields, such as
+`reports/latest.md`, can only mean "the latest", and there the newer report replaces the older one.
+The file of the same run is always replaced, so a delivery that is repeated after a crash leaves one
+file.
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ import errno
 import os
 import re
 import stat
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from zoneinfo import ZoneInfo
@@ -24,42 +24,49 @@ from daemon.models import Delivery, Receipt, Report
 from daemon.system.safe_folder import folder_beneath, take_after
 
 _FIELD = re.compile(r"\{(?P<name>[^{}:]*)(?::(?P<format>[^{}]*))?\}")
-_MOST_BESIDE = 1000
-# The title and the line that names the run are well within this.
-_HEAD = 4096
+_MAX_SAME_NAME = 1000  # files whose names differ only in their number
+# Bytes. The title and the line that names the run are well within this.
+_HEAD_SIZE = 4096
 # Links cannot be made there (vfat, some network and FUSE file systems).
 _NO_LINKS = frozenset([errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK])
-# The path itself is at fault; all else may be mended within the day that the outbox keeps trying.
+# The path itself is at fault. Any other fault may be mended within the day in which the outbox
+# retries.
 _HOPELESS = frozenset([errno.ENAMETOOLONG, errno.EINVAL, errno.EILSEQ])
 
 
 class FileChannel:
-    """Writes reports beneath a folder, whole or not at all."""
+    """Writes reports beneath a folder, complete or not at all."""
 
     def __init__(self, workspace: Path) -> None:
         self._workspace = workspace
 
     async def send(self, delivery: Delivery) -> Receipt:
-        """Write the report and return its path; it is on the disk by then, not only in a cache."""
+        """Write the report and return its path. By then file and folder are synced to the disk."""
         template = str(delivery.options.get("path") or "")
         path = report_path(template, delivery.report)
         text = compose(delivery).markdown
-        keep = any(found["name"] in ("slot", "run") for found in _FIELD.finditer(template))
+        keeps_others = any(field["name"] in ("slot", "run") for field in _FIELD.finditer(template))
         try:
-            place = await asyncio.to_thread(self._write, path, text.encode(), delivery, keep)
+            written_path = await asyncio.to_thread(
+                self._write, path, text.encode(), delivery, keeps_others
+            )
         except OSError as error:
             raise DeliveryFailed(
                 self._explain(path, error), retry=error.errno not in _HOPELESS
             ) from error
-        return Receipt(detail=str(place))
+        return Receipt(detail=str(written_path))
 
-    def _write(self, path: PurePosixPath, text: bytes, delivery: Delivery, keep: bool) -> Path:
+    def _write(
+        self, path: PurePosixPath, text: bytes, delivery: Delivery, keeps_others: bool
+    ) -> Path:
         with folder_beneath(self._workspace, path.parent.parts, create=True) as folder:
-            # the same at every attempt: a crash leaves at most one behind
+            # The same name at every attempt, so that crashes leave at most one draft.
             draft = f".agentd-{delivery.id}.part"
             try:
                 _write_draft(folder, draft, text)
-                name = _settle(folder, draft, path.name, f"*Run `{delivery.run}`", keep)
+                name = _publish_draft(
+                    folder, draft, path.name, f"*Run `{delivery.run}`", keeps_others
+                )
                 os.fsync(folder)
             finally:
                 with suppress(FileNotFoundError):
@@ -67,29 +74,30 @@ class FileChannel:
         return self._workspace / path.parent / name
 
     def _explain(self, path: PurePosixPath, error: OSError) -> str:
-        place = self._workspace / path
+        full_path = self._workspace / path
         if error.errno in (errno.ELOOP, errno.ENOTDIR):
             return (
-                f"{place}: one of its folders is a symbolic link or a file; reports go only to real "  # noqa: E501
+                f"{full_path}: one of its folders is a symbolic link or a file; reports go only to real "  # noqa: E501
                 "folders beneath the workspace (`workspace` in config.toml moves it)"
             )
-        return f"{place}: {error.strerror or error}"
+        return f"{full_path}: {error.strerror or error}"
 
 
 def report_path(template: str, report: Report) -> PurePosixPath:
-    """Fill a path's fields in; DeliveryFailed if it has unknown ones or would leave the
-    workspace.
+    """Fill in the fields of a path.
+
+    Raises DeliveryFailed for an unknown field and for a path that leads out of the workspace.
     """
 
-    def fill(found: re.Match[str]) -> str:
-        if found["name"] == "slot":
+    def fill(field: re.Match[str]) -> str:
+        if field["name"] == "slot":
             slot = report.slot.astimezone(ZoneInfo(report.scheduled_zone))
-            value = slot.strftime(found["format"] or "%Y-%m-%d-%H%M")
-        elif found["name"] in ("routine", "run") and not found["format"]:
-            value = str(getattr(report, found["name"]))
+            value = slot.strftime(field["format"] or "%Y-%m-%d-%H%M")
+        elif field["name"] in ("routine", "run") and not field["format"]:
+            value = str(getattr(report, field["name"]))
         else:
             msg = (
-                f"path {template!r}: no field {found[0]}; known are {{routine}}, {{run}} and "
+                f"path {template!r}: no field {field[0]}; known are {{routine}}, {{run}} and "
                 f"{{slot:%Y-%m-%d}}"
             )
             raise DeliveryFailed(msg, retry=False)
@@ -111,32 +119,32 @@ def _write_draft(folder: int, draft: str, text: bytes) -> None:
         os.fsync(file.fileno())
 
 
-def _settle(folder: int, draft: str, name: str, mark: str, keep: bool) -> str:
-    """Give the draft its name, or with `keep` the first beside it that no other run's file has."""
-    if not keep:
+def _publish_draft(folder: int, draft: str, name: str, run_mark: str, keeps_others: bool) -> str:
+    """Rename the draft to `name` and return the name it got.
+
+    With `keeps_others` the name is the first of `name`, `name-2` ... that no other run's file has;
+    `run_mark` begins the line by which a file of this run is told.
+    """
+    if not keeps_others:
         os.replace(draft, name, src_dir_fd=folder, dst_dir_fd=folder)
         return name
-    for candidate in _beside(name):
-        if _name(folder, draft, candidate):
+    path = PurePosixPath(name)
+    numbered_names = (f"{path.stem}-{number}{path.suffix}" for number in range(2, _MAX_SAME_NAME))
+    for candidate in (name, *numbered_names):
+        if _link_draft(folder, draft, candidate):
             return candidate
-        if _is_ours(folder, candidate, mark):
+        if _is_file_of_run(folder, candidate, run_mark):
             os.replace(draft, candidate, src_dir_fd=folder, dst_dir_fd=folder)
             return candidate
     raise FileExistsError(
-        errno.EEXIST, f"{_MOST_BESIDE} reports of that name are there already", name
+        errno.EEXIST, f"{_MAX_SAME_NAME} reports of that name are there already", name
     )
 
 
-def _beside(name: str) -> Iterator[str]:
-    path = PurePosixPath(name)
-    yield name
-    yield from (f"{path.stem}-{number}{path.suffix}" for number in range(2, _MOST_BESIDE))
+def _link_draft(folder: int, draft: str, name: str) -> bool:
+    """Rename the draft to `name`, or return False if a file has that name.
 
-
-def _name(folder: int, draft: str, name: str) -> bool:
-    """Give the draft a name that nobody has; False if somebody has it.
-
-    A link can do that in one step, a rename not.
+    A hard link does that atomically; a rename would replace the file.
     """
     try:
         os.link(draft, name, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
@@ -151,9 +159,9 @@ def _name(folder: int, draft: str, name: str) -> bool:
     return True
 
 
-def _is_ours(folder: int, name: str, mark: str) -> bool:
-    """Return whether this file is the same run's: delivered before a crash, and not written
-    down.
+def _is_file_of_run(folder: int, name: str, run_mark: str) -> bool:
+    """Return whether a file holds the report of this run: written before a crash, so that the
+    journal does not know of it.
     """
     try:
         file = os.open(
@@ -164,7 +172,7 @@ def _is_ours(folder: int, name: str, mark: str) -> bool:
     try:
         if not stat.S_ISREG(os.fstat(file).st_mode):
             return False
-        head = os.read(file, _HEAD).decode(errors="replace")
+        head = os.read(file, _HEAD_SIZE).decode(errors="replace")
     finally:
         os.close(file)
-    return any(line.startswith(mark) for line in head.splitlines())
+    return any(line.startswith(run_mark) for line in head.splitlines())

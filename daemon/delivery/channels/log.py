@@ -1,4 +1,4 @@
-"""Into the daemon's own log, where `agentctl logs` and journald show it."""
+"""Deliver reports to the daemon's own log, where `agentctl logs` and journald show them."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ log = structlog.get_logger()
 
 
 class LogChannel:
-    """One event per report; one that tells of trouble is a warning."""
+    """Logs one event per report: at level info for a success, else as a warning."""
 
     async def send(self, delivery: Delivery) -> Receipt:
-        letter, report = compose(delivery), delivery.report
-        say = log.info if report.status is Status.SUCCEEDED else log.warning
-        say(
+        message, report = compose(delivery), delivery.report
+        write = log.info if report.status is Status.SUCCEEDED else log.warning
+        write(
             "report.written",
             delivery=delivery.id,
             run=report.run,
             routine=report.routine,
             slot=report.slot.isoformat(),
             status=report.status.value,
-            title=letter.title,
-            text=letter.body,
+            title=message.title,
+            text=message.body,
         )
         return Receipt(detail="the daemon's log")

@@ -1,9 +1,9 @@
-"""To an address of one's own, as JSON, signed by Standard Webhooks
+"""Post reports as JSON to a URL, signed as Standard Webhooks asks
 (https://www.standardwebhooks.com).
 
-The id of a message is that of its delivery: a receiver that sees it again has it already. Only 2xx
-is a receipt, and only an answer that came whole: redirects are not followed, since a login page
-answers 200 as well.
+The id of a message is made from that of its delivery, so a receiver can drop a message that comes
+twice. Only a status 2xx with a complete answer counts as a receipt. Redirects are not followed, as
+the login page that they may lead to answers 200 as well.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING
 
 from daemon.delivery.channels.base import DeliveryProgress
-from daemon.delivery.markup import some_parts
+from daemon.delivery.markup import split_up_to_max_parts
 from daemon.delivery.message import Message, compose
-from daemon.delivery.sanitize import neutral, printable
+from daemon.delivery.sanitize import neutralize, strip_controls
 from daemon.errors import DeliveryFailed
 from daemon.models import Delivery, Json, Receipt
 from daemon.system.http_client import connection_settings
@@ -26,45 +26,51 @@ from daemon.system.http_client import connection_settings
 if TYPE_CHECKING:
     import httpx
 
-# The receiver will say the same of the same bytes.
+# Statuses that the same bytes would get again.
 _HOPELESS = frozenset([400, 405, 410, 411, 413, 414, 415, 422])
-# More of an answer is not read: we want its status, and that it came to its end.
-_MOST_READ = 65_536
+# Bytes of an answer that are read: all that matters is its status, and that it was not cut off.
+_MAX_READ = 65_536
 
 
 class WebhookChannel:
-    """Posts reports; `secret` signs them, `limit` is how many bytes a message may have."""
+    """Posts reports. `secret` signs them; `limit` is the largest body in bytes."""
 
     def __init__(
         self, url: str, *, secret: str | None, timeout: float, limit: int | None = None
     ) -> None:
-        self._url, self._secret, self._timeout, self._limit = url, secret, timeout, limit
+        self._url = url
+        self._secret = secret
+        self._timeout = timeout
+        self._limit = limit
         self._progress = DeliveryProgress()
 
     async def send(self, delivery: Delivery) -> Receipt:
-        """Post the report; the receipt is the status of the answer."""
+        """Post the report; the receipt is the status of the last answer."""
         import httpx
 
-        messages, receipt = _messages(delivery, self._limit), ""
+        messages = _messages(delivery, self._limit)
+        receipt = ""
         settings = await asyncio.to_thread(connection_settings, self._url)
         async with httpx.AsyncClient(**settings, timeout=self._timeout) as client:
-            for message, body in self._progress.left(delivery, messages):
-                receipt = await self._post(client, message, body)
+            for number, (message_id, body) in self._progress.unsent(delivery, messages):
+                receipt = await self._post(client, message_id, body)
+                self._progress.mark_sent(delivery, number)
+        self._progress.forget(delivery)
         return Receipt(
             detail=f"{receipt}, in {len(messages)} parts" if len(messages) > 1 else receipt
         )
 
-    async def _post(self, client: httpx.AsyncClient, message: str, body: bytes) -> str:
+    async def _post(self, client: httpx.AsyncClient, message_id: str, body: bytes) -> str:
         import httpx
 
         try:
             async with asyncio.timeout(self._timeout):
                 request = client.build_request(
-                    "POST", self._url, content=body, headers=self._headers(message, body)
+                    "POST", self._url, content=body, headers=self._headers(message_id, body)
                 )
                 answer = await client.send(request, stream=True, follow_redirects=False)
                 try:
-                    said = await _said(answer)
+                    text = await _read_answer(answer)
                 finally:
                     await answer.aclose()
         except TimeoutError:
@@ -76,47 +82,48 @@ class WebhookChannel:
                 f"{type(error).__name__}: {error or 'the connection broke'}"
             ) from error
         if not 200 <= answer.status_code < 300:
-            raise _refusal(answer, said)
-        return f"{answer.status_code} {answer.reason_phrase}".strip() + f" for {message}"
+            raise _failure_of(answer, text)
+        return f"{answer.status_code} {answer.reason_phrase}".strip() + f" for {message_id}"
 
-    def _headers(self, message: str, body: bytes) -> dict[str, str]:
-        now = datetime.now(UTC)
+    def _headers(self, message_id: str, body: bytes) -> dict[str, str]:
+        timestamp = datetime.now(UTC)
         headers = {
             "content-type": "application/json",
             "user-agent": "agentd",
-            # an answer that unpacks to gigabytes is none of our business
+            # a compressed answer might unpack to gigabytes
             "accept-encoding": "identity",
-            "webhook-id": message,
-            "webhook-timestamp": str(int(now.timestamp())),
+            "webhook-id": message_id,
+            "webhook-timestamp": str(int(timestamp.timestamp())),
         }
         if self._secret:
             from standardwebhooks import Webhook
 
-            headers["webhook-signature"] = Webhook(self._secret).sign(message, now, body.decode())
+            headers["webhook-signature"] = Webhook(self._secret).sign(
+                message_id, timestamp, body.decode()
+            )
         return headers
 
 
 def _messages(delivery: Delivery, limit: int | None) -> list[tuple[str, bytes]]:
-    """Return (id, body) of what is to be posted: one message, or with a `limit` in bytes as many as
-    it takes.
-    """
-    letter, name = compose(delivery), f"{delivery.run or 'notice'}-{delivery.id}"
-    whole = _body(delivery, letter, letter.body, 1, 1)
-    if limit is None or len(whole) <= limit:
-        return [(name, whole)]
-    pieces = some_parts(
-        letter.body,
+    """Return (id, body) of each message to post: one, or as many as a `limit` in bytes takes."""
+    message = compose(delivery)
+    message_id = f"{delivery.run or 'notice'}-{delivery.id}"
+    body = _body(delivery, message, message.body, 1, 1)
+    if limit is None or len(body) <= limit:
+        return [(message_id, body)]
+    pieces = split_up_to_max_parts(
+        message.body,
         limit,
-        size=lambda text: len(_body(delivery, letter, text, 99, 99)),
+        size=lambda text: len(_body(delivery, message, text, 99, 99)),
         run=delivery.run,
     )
     return [
-        (f"{name}-{number}", _body(delivery, letter, piece, number, len(pieces)))
+        (f"{message_id}-{number}", _body(delivery, message, piece, number, len(pieces)))
         for number, piece in enumerate(pieces, 1)
     ]
 
 
-def _body(delivery: Delivery, letter: Message, text: str, part: int, parts: int) -> bytes:
+def _body(delivery: Delivery, message: Message, text: str, number: int, count: int) -> bytes:
     report, options = delivery.report, delivery.options
     data: Json = {
         "delivery": delivery.id,
@@ -124,53 +131,53 @@ def _body(delivery: Delivery, letter: Message, text: str, part: int, parts: int)
         "routine": delivery.routine or None,
         "slot": report.slot.astimezone(UTC).isoformat(),
         "status": report.status.value,
-        "title": letter.title,
-        "about": letter.about,
+        "title": message.title,
+        "about": message.about,
         "report": text,
-        "part": part,
-        "parts": parts,
+        "part": number,
+        "parts": count,
         **{key: options.get(key) for key in ("trigger", "started", "ended")},
         "detail": options.get("detail")
-        and (neutral if report.taint else printable)(str(options["detail"])),
+        and (neutralize if report.taint else strip_controls)(str(options["detail"])),
     }
-    kind = options.get("notice") or f"run.{report.status.value}"
-    sent = {
-        "type": kind,
+    event = options.get("notice") or f"run.{report.status.value}"
+    payload = {
+        "type": event,
         "timestamp": (delivery.created or report.slot).astimezone(UTC).isoformat(),
         "data": data,
     }
-    return json.dumps(sent, ensure_ascii=False).encode(errors="replace")
+    return json.dumps(payload, ensure_ascii=False).encode(errors="replace")
 
 
-async def _said(answer: httpx.Response) -> str:
-    """Read the answer to its end, or as much of it as matters."""
-    read = b""
-    async for some in answer.aiter_raw():
-        read += some
-        if len(read) >= _MOST_READ:
+async def _read_answer(answer: httpx.Response) -> str:
+    """Read an answer to its end, or up to _MAX_READ bytes; return its first words."""
+    body = b""
+    async for chunk in answer.aiter_raw():
+        body += chunk
+        if len(body) >= _MAX_READ:
             break
-    return " ".join(read.decode(errors="replace").split())[:200]
+    return " ".join(body.decode(errors="replace").split())[:200]
 
 
-def _refusal(answer: httpx.Response, said: str) -> DeliveryFailed:
+def _failure_of(answer: httpx.Response, text: str) -> DeliveryFailed:
     status = answer.status_code
-    what = f"{status} {answer.reason_phrase}".strip()
+    problem = f"{status} {answer.reason_phrase}".strip()
     if 300 <= status < 400:
-        what += " (redirects are not followed: name the address it leads to)"
-    elif said and not said.startswith("<"):
-        what += f": {said}"
+        problem += " (redirects are not followed: name the address it leads to)"
+    elif text and not text.startswith("<"):
+        problem += f": {text}"
     return DeliveryFailed(
-        f"it answered {what}", retry=status not in _HOPELESS, after=_retry_after(answer.headers)
+        f"it answered {problem}", retry=status not in _HOPELESS, after=_retry_after(answer.headers)
     )
 
 
 def _retry_after(headers: Mapping[str, str]) -> float | None:
-    """Return how many seconds the receiver wants to be left alone."""
-    told = headers.get("retry-after", "").strip()
-    if told.isdecimal():
-        return float(told)
+    """Return the header Retry-After in seconds, given as such or as a date (RFC 9110, 10.2.3)."""
+    value = headers.get("retry-after", "").strip()
+    if value.isdecimal():
+        return float(value)
     try:
-        moment = parsedate_to_datetime(told)
+        moment = parsedate_to_datetime(value)
     except ValueError:
         return None
     return max(

@@ -1,3 +1,3 @@
-"""Incidents that are noticed beside the runs: a model that does not answer, a database that takes
-nothing.
+"""Incidents that no run reports: a model that does not answer, a database that accepts no
+writes.
 """

@@ -1,10 +1,9 @@
-"""A database that takes nothing, as its disk is full say: an incident that may not be written down
-while it lasts.
+"""The incident of a database that accepts no writes, usually because its disk is full.
 
-Until then it stands in the journal's list of what is wrong without being in the journal. A disk
-that is full for a long step may still take a short one: so the incident is written as soon as that
-can be done, and people are told; but it is over only when there is room again for what a run may
-want to write.
+It may be impossible to write such an incident while it lasts. Until then the journal has it in
+memory only (`Journal.lasting`), where `agentctl status` reads it. A disk that is too full for a
+long step may still have room for a short row: so the incident is written as soon as that succeeds,
+and people are alerted. It is closed only when there is room again for any step of a run.
 """
 
 from __future__ import annotations
@@ -22,19 +21,19 @@ from daemon.store.journal import Journal
 
 log = structlog.get_logger()
 
-DATABASE = "database"
-CAUSE = "takes nothing"
-ROOM = "room"  # the small fact that is written to see whether there is any
-ENOUGH = 256 * 1024  # bytes: more than nearly every step has
-_RETRY = 15.0  # seconds between looks: nothing tells us when somebody has made room
-ADVICE = (
+_DATABASE = "database"
+_CAUSE = "takes nothing"
+_PROBE_KEY = "room"  # of the fact that is written to see whether there is room
+_PROBE_SIZE = 256 * 1024  # bytes: more than nearly every step has
+_RETRY_INTERVAL = 15.0  # seconds: nothing notifies us when somebody has made room
+_ADVICE = (
     "Runs waited meanwhile where they were, and no tool was started whose call could not be written "  # noqa: E501
     "down first."
 )
 
 
-class Shortage:
-    """Keeps the incident of a database that takes nothing."""
+class FullDiskIncident:
+    """Opens and closes the incident of a database that accepts no writes."""
 
     def __init__(
         self,
@@ -42,20 +41,24 @@ class Shortage:
         *,
         clock: Callable[[], datetime],
         wake: Callable[[], None],
-        retry: float = _RETRY,
+        retry: float = _RETRY_INTERVAL,
     ) -> None:
-        self._journal, self._clock, self._wake, self._retry = journal, clock, wake, retry
+        """`wake` wakes the outbox; `retry` is in seconds."""
+        self._journal = journal
+        self._clock = clock
+        self._wake = wake
+        self._retry = retry
         self._task: asyncio.Task[None] | None = None
 
-    def heard(self, fault: StoreFull) -> None:
-        """Take note that a write was refused; whoever tells of it waits for nothing."""
+    def record(self, fault: StoreFull) -> None:
+        """Open the incident if it is not open yet. Returns at once; a task writes it."""
         if isinstance(fault, StoreDamaged) or (self._task and not self._task.done()):
-            return  # to make room heals no damage, which store/maintenance.py looks for
+            return  # room does not repair a damaged file, which store/maintenance.py reports
         now = self._clock()
         log.error("store.refused", detail=str(fault))
         self._journal.lasting = Incident(
             id=0,
-            subject=DATABASE,
+            subject=_DATABASE,
             signature="",
             detail=str(fault),
             opened=now,
@@ -67,35 +70,36 @@ class Shortage:
             closed=None,
             run=None,
         )
-        self._task = asyncio.create_task(self._until_taken(self._journal.lasting), name="shortage")
+        self._task = asyncio.create_task(
+            self._write_until_recovered(self._journal.lasting), name="incident of a full disk"
+        )
 
     async def close(self) -> None:
-        """Wait no longer."""
+        """Stop the task; an incident that was not written is lost with the process."""
         if self._task:
             self._task.cancel()
             await asyncio.wait([self._task])
 
-    async def _until_taken(self, incident: Incident) -> None:
-        """Write the incident down as soon as that can be done, and that it is over when there is
-        room again.
-        """
-        journal, written = self._journal, False
+    async def _write_until_recovered(self, incident: Incident) -> None:
+        """Write the incident as soon as that succeeds, and its end when a probe fits again."""
+        journal = self._journal
+        is_written = False
         while True:
             try:
-                if not written:
-                    since = incident.opened
+                if not is_written:
+                    start = incident.opened
                     await journal.trouble(
-                        DATABASE, incident.detail, cause=CAUSE, advice=ADVICE, since=since
+                        _DATABASE, incident.detail, cause=_CAUSE, advice=_ADVICE, since=start
                     )
                     self._wake()
-                    written = True
-                await journal.remember(ROOM, "." * ENOUGH)
-                await journal.remember(ROOM, "")
-                await journal.well(DATABASE)
+                    is_written = True
+                await journal.remember(_PROBE_KEY, "." * _PROBE_SIZE)
+                await journal.remember(_PROBE_KEY, "")
+                await journal.well(_DATABASE)
                 break
-            except StoreFull as still:
+            except StoreFull as error:
                 incident = replace(
-                    incident, detail=str(still), seen=self._clock(), count=incident.count + 1
+                    incident, detail=str(error), seen=self._clock(), count=incident.count + 1
                 )
                 journal.lasting = incident
             await asyncio.sleep(self._retry)

@@ -1,9 +1,8 @@
-"""Models that do not answer, though runs go on without them: an incident each, however many runs
-notice.
+"""One incident per provider that does not answer, however many runs notice it.
 
-A run whose vendor fails is answered by the next of its chain, or lays out facts only. That is no
-failure of the run, so nobody would hear of it; here it becomes an incident of the provider, which
-is over when it answers a run again.
+When a vendor fails, a run goes on with the next provider of its chain, or reports gathered facts
+without a model. The run does not fail, so nobody would be alerted; the incident alerts people. It
+is closed when the provider answers a run again.
 """
 
 from __future__ import annotations
@@ -12,68 +11,73 @@ from collections.abc import Callable, Sequence
 
 import structlog
 
+from daemon.definitions.config.live import LiveConfig
 from daemon.store.journal import Journal
 from daemon.system.coalescing_queue import CoalescingQueue
 
 log = structlog.get_logger()
 
-OF = "provider "
-_RETRY = 30.0  # seconds, after a journal that could not be written
-ADVICE = (
+_SUBJECT_PREFIX = "provider "
+_RETRY = 30.0  # seconds, after a write that the journal refused
+_ADVICE = (
     "Runs go on meanwhile with what stands behind it in their chain: another model, or `offline`, "
     "which lays the facts "
     "out. `agentctl runs` shows who answered each."
 )
 
 
-class Outages:
-    """Keeps the incidents of providers; whoever tells of one waits for nothing."""
+class ModelOutages:
+    """Opens and closes the incidents of providers. Its methods return at once; a queue writes."""
 
-    def __init__(
-        self, journal: Journal, *, zone: Callable[[], str], wake: Callable[[], None]
-    ) -> None:
-        self._journal, self._zone, self._wake = journal, zone, wake
+    def __init__(self, journal: Journal, *, settings: LiveConfig, wake: Callable[[], None]) -> None:
+        """`wake` wakes the outbox."""
+        self._journal = journal
+        self._settings = settings
+        self._wake = wake
         self._reasons: dict[str, str] = {}
-        self._down: set[str] | None = None
-        """The subjects of open incidents; None until the journal was asked."""
-        self._errands = CoalescingQueue("outages", self._settle, retry=_RETRY)
+        """Why a provider failed, by its name; dropped once its incident is written."""
+        self._open_subjects: set[str] | None = None
+        """The subjects of open incidents; None until they were read."""
+        self._queue = CoalescingQueue("model outages", self._write, retry=_RETRY)
 
-    def failed(self, provider: str, reason: str) -> None:
-        """Take note that a run had to go on without a provider."""
+    def record_failure(self, provider: str, reason: str) -> None:
+        """Open an incident, as a run had to go on without this provider."""
         self._reasons[provider] = reason
-        self._errands.add(provider)
+        self._queue.add(provider)
 
-    def answered(self, provider: str) -> None:
-        """Take note that a provider has answered a run."""
-        if self._down is None or OF + provider in self._down or provider in self._reasons:
+    def record_answer(self, provider: str) -> None:
+        """Close the incident of a provider, if it has one, as it has answered a run."""
+        is_open = self._open_subjects is None or _SUBJECT_PREFIX + provider in self._open_subjects
+        if is_open or provider in self._reasons:
             self._reasons.pop(provider, None)
-            self._errands.add(provider)
+            self._queue.add(provider)
 
     async def close(self) -> None:
-        """Write down what is still to be written."""
-        await self._errands.finish()
+        """Write what is still in the queue."""
+        await self._queue.finish()
 
-    async def _settle(self, providers: Sequence[str]) -> None:
-        if self._down is None:
-            known = await self._journal.incidents(limit=1000)
-            self._down = {each.subject for each in known}
-        for name in providers:
-            reason = self._reasons.pop(name, None)
+    async def _write(self, providers: Sequence[str]) -> None:
+        if self._open_subjects is None:
+            incidents = await self._journal.incidents(limit=1000)
+            self._open_subjects = {incident.subject for incident in incidents}
+        for provider in providers:
+            subject = _SUBJECT_PREFIX + provider
+            reason = self._reasons.pop(provider, None)
             if reason is None:
-                if OF + name in self._down:
-                    await self._journal.well(OF + name, zone=self._zone())
-                    self._down.discard(OF + name)
+                if subject in self._open_subjects:
+                    await self._journal.well(subject, zone=self._settings.zone.key)
+                    self._open_subjects.discard(subject)
                 continue
-            self._down.add(OF + name)
-            # one cause, however the failures of an outage differ: a timeout now, then a 503
-            unheard = await self._journal.trouble(
-                OF + name, reason, cause="does not answer", advice=ADVICE
+            self._open_subjects.add(subject)
+            # A fixed cause, so that a timeout and then a 503 of one outage are one incident.
+            undeliverable = await self._journal.trouble(
+                subject, reason, cause="does not answer", advice=_ADVICE
             )
-            if unheard:
+            if undeliverable:
                 log.error(
                     "incident.undeliverable",
-                    incident=unheard.id,
-                    subject=unheard.subject,
-                    error=unheard.detail,
+                    incident=undeliverable.id,
+                    subject=undeliverable.subject,
+                    error=undeliverable.detail,
                 )
         self._wake()

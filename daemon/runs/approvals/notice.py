@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable, Sequence
 from datetime import datetime
 
-from daemon.delivery.sanitize import neutral, printable
+from daemon.delivery.sanitize import neutralize, strip_controls
 from daemon.models import ApprovalRequest, Run, WaitingNotice, new_id
 from daemon.runs.approvals.request import in_words
 
@@ -53,7 +53,7 @@ def waiting_notice(
 def _question(
     approval_request: ApprovalRequest, id_: str, until: datetime, redact: Callable[[str], str]
 ) -> str:
-    make_harmless = neutral if approval_request.taint else printable
+    make_harmless = neutralize if approval_request.taint else strip_controls
 
     def clean(text: str) -> str:
         return make_harmless(

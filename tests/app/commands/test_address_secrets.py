@@ -197,16 +197,16 @@ def test_headers_and_variables_that_are_called_like_a_secret_are_known() -> None
 
 def test_what_a_plugin_of_apprise_declares_private_is_private_here() -> None:
     apprise = pytest.importorskip("apprise")
-    from daemon.delivery.channels.apprise import private_parts
+    from daemon.delivery.channels.apprise import private_values
 
     plugin = apprise.Apprise.instantiate(
         "slack://T1JJ3T3L2/A1BRTD4JD/TIiajkdnlazkcOXrIdevi7FQ/#general"
     )
-    assert set(private_parts(plugin)) == {"T1JJ3T3L2", "A1BRTD4JD", "TIiajkdnlazkcOXrIdevi7FQ"}
+    assert set(private_values(plugin)) == {"T1JJ3T3L2", "A1BRTD4JD", "TIiajkdnlazkcOXrIdevi7FQ"}
     plugin = apprise.Apprise.instantiate(
         "mailtos://ada:Sup3r%21S3cret@example.org?to=ada.lovelace@example.org"
     )
-    assert private_parts(plugin) == ["Sup3r!S3cret"]
+    assert private_values(plugin) == ["Sup3r!S3cret"]
 
 
 def test_secrets_are_counted_and_passwords_that_are_words_are_named(tmp_path: Path) -> None:

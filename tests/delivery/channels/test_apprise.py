@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("apprise", reason="needs apprise: pip install 'agentd-routines[notify]'")
 
-from daemon.delivery.channels.apprise import AppriseChannel, _form, _messages, service
+from daemon.delivery.channels.apprise import AppriseChannel, _format_for, _messages, service
 from daemon.delivery.message import Message
 from daemon.errors import DeliveryFailed
 from daemon.models import Status
@@ -38,10 +38,10 @@ def test_no_message_is_longer_than_its_service_takes(url, attaches):
     plugin = service(url)
     plugin.attachment_support = attaches
     letter = Message(title="T" * 300, about="Run `01J`", body="**word** <b> & \n\n" * 4000)
-    messages = _messages(letter, "01J", plugin, _form(plugin))
+    messages = _messages(letter, "01J", plugin, _format_for(plugin))
     assert all(len(message.body) <= plugin.body_maxlen for message in messages)
     assert all(len(message.title) <= plugin.title_maxlen for message in messages)
-    assert [bool(message.attached) for message in messages] == (
+    assert [bool(message.attachment) for message in messages] == (
         [True] if attaches else [False] * len(messages)
     )
 

@@ -132,7 +132,7 @@ async def test_a_bus_that_says_nothing_is_given_up_and_tried_again(tmp_path, del
     server = await asyncio.start_unix_server(listen, tmp_path / "bus")
     env = {"XDG_RUNTIME_DIR": str(tmp_path)}
     with pytest.raises(DeliveryFailed, match="no notification was shown within") as caught:
-        await DesktopChannel(env, platform="linux", patience=0.2).send(delivery())
+        await DesktopChannel(env, platform="linux", timeout=0.2).send(delivery())
     await asyncio.wait_for(gone.wait(), 30)
     assert caught.value.retry
     server.close()

@@ -11,7 +11,8 @@ import pytest
 
 from daemon.api.incidents import list_incidents
 from daemon.api.routes import show_status
-from daemon.delivery.incidents.full_disk import Shortage
+from daemon.app.api_context import api_context
+from daemon.delivery.incidents.full_disk import FullDiskIncident
 from daemon.errors import StoreFull
 from daemon.store.database import Database
 from daemon.store.incidents import Alerting
@@ -51,8 +52,10 @@ async def test_a_full_disk_is_an_incident_while_it_lasts_and_after(database):
     now = [BEGIN]
     journal = Journal(database, clock=lambda: now[0], alerting=Alerting(to=("mail",)))
     woken = []
-    shortage = Shortage(journal, clock=lambda: now[0], wake=lambda: woken.append(True), retry=0.01)
-    database.when_refused = shortage.heard
+    incident = FullDiskIncident(
+        journal, clock=lambda: now[0], wake=lambda: woken.append(True), retry=0.01
+    )
+    database.when_refused = incident.record
     await fill_up(database, journal)
     await until(lambda: journal.lasting and journal.lasting.count > 2)
     (lasting,) = await journal.incidents()
@@ -71,17 +74,17 @@ async def test_a_full_disk_is_an_incident_while_it_lasts_and_after(database):
 
     await fill_up(database, journal)
     await until(lambda: journal.lasting)
-    await shortage.close()
+    await incident.close()
 
 
 async def test_status_and_incidents_say_that_the_disk_is_full(tmp_path):
     app = ReplayedApp(tmp_path)
     app.write("config.toml", "")
     async with app:
-        database = app.daemon.database
-        await fill_up(database, app.daemon.journal)
-        await until(lambda: app.daemon.journal.lasting)
-        api = app.daemon.api()
+        database = app.daemon.store.database
+        await fill_up(database, app.journal)
+        await until(lambda: app.journal.lasting)
+        api = api_context(app.daemon)
         for told in ((await list_incidents(api))["items"], (await show_status(api))["incidents"]):
             assert [(each["subject"], each["closed"]) for each in told] == [("database", None)]
             assert "the disk is full" in told[0]["detail"]

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,7 +21,7 @@ from daemon.providers.budget import BudgetLedger, RunBudget
 from daemon.providers.metered import MeteredProvider
 from daemon.providers.scripted import ScriptedProvider
 from daemon.scheduler.cluster.listener import NotificationListener
-from daemon.scheduler.cluster.queue import prepare
+from daemon.scheduler.cluster.queue import prepare_database
 from daemon.store.journal import Journal
 from daemon.store.opening import open_database
 from tests.postgres import Server
@@ -82,8 +83,7 @@ class Process:
         self.budget_ledger = BudgetLedger(
             journal,
             clock=Clock(clock),
-            zone=lambda: UTC,
-            config=lambda: config,
+            settings=SimpleNamespace(config=config, zone=UTC),
             shared=True,
             look=look,
         )  # type: ignore[arg-type, return-value]
@@ -127,7 +127,7 @@ class Fleet:
             )
             found.append(process)
             if not deaf:
-                await prepare(db)
+                await prepare_database(db)
                 listening = asyncio.create_task(process.listen(self.url))
                 self.stack.push_async_callback(asyncio.wait, [listening])
                 self.stack.callback(listening.cancel)
