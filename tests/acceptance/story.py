@@ -12,8 +12,9 @@ import sys
 from pathlib import Path
 
 from daemon.app.banner import banner
+from daemon.app.installation import Installation
 from daemon.app.lifecycle import serve
-from daemon.app.wiring import App, Installation
+from daemon.app.wiring import open_app
 from daemon.definitions.config.loading import load_config
 from daemon.definitions.paths import OVERLAY, socket_in
 from daemon.telemetry.redaction import Secrets
@@ -203,7 +204,7 @@ class InProcessHome(Home):
                 env=dict(self.env),
                 secrets=Secrets(),
             )
-            async with App.open(installation) as app:
+            async with open_app(installation) as app:
                 await serve(app, announce)
 
         with process_state(self.env, self.folder):
