@@ -10,14 +10,16 @@ from heapq import heapify, heappop, heapreplace
 from http import HTTPStatus
 from typing import Annotated
 
-from daemon.api.binding import Between, Limit
+from pydantic import Field
+
+from daemon.api.binding import Limit, WholeNumber
 from daemon.api.context import ApiContext
 from daemon.api.problems import InvalidRequest
 from daemon.api.schemas import FireView, Page, PausedView, WhyView, iso, iso_or_none
 from daemon.errors import NotFound, Refused
 from daemon.store.journal import RoutineState
 
-Days = Annotated[int, Between(1, 3660)]
+Days = Annotated[int, Field(ge=1, le=3660), WholeNumber]
 
 FIRES_SHOWN = 3
 AT_ONCE = 100  # routines, before others get the loop: some 3 ms

@@ -78,6 +78,11 @@ class Call:
             self._client = open_first(socket_candidates(self.socket, os.environ), named=named)
         return self._client
 
+    def close(self) -> None:
+        """Close the connection to the daemon, if there is one."""
+        if self._client is not None:
+            self._client.close()
+
     def request(self, method: str, target: str, body: dict[str, Any] | None = None) -> Any:
         """Return the answer, or with --json print the answer as it came and return None."""
         if not self.json:
@@ -111,9 +116,9 @@ def socket_candidates(named: str | None, env: Mapping[str, str]) -> Iterator[str
     likeliest = named or env.get("AGENTD_SOCKET") or f"{env.get('XDG_RUNTIME_DIR', '')}/agentd.sock"
     if likeliest != "/agentd.sock":
         yield likeliest
-    from daemon.definitions.paths import socket_places, user_home
+    from daemon.definitions.paths import socket_paths, user_home
 
-    for path in map(os.fspath, socket_places(named, env, user_home(), uid=os.getuid())):
+    for path in map(os.fspath, socket_paths(named, env, user_home(), uid=os.getuid())):
         if path != likeliest:
             yield path
 

@@ -25,7 +25,10 @@ from tests.delivery.receivers import Receiver
 
 LIBRARY = next(iter(sorted(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"))), None)
 
-pytestmark = pytest.mark.skipif(LIBRARY is None, reason="needs libfaketime: apt install faketime")
+pytestmark = [
+    pytest.mark.process,
+    pytest.mark.skipif(LIBRARY is None, reason="needs libfaketime: apt install faketime"),
+]
 
 DAILY = """
 [trigger]
@@ -236,8 +239,8 @@ class Waiting:
         home = self.home
         self.runs = {}
         for name, event in (
-            ("again", "run.put_off"),
-            ("says", "delivery.put_off"),
+            ("again", "run.retry_scheduled"),
+            ("says", "delivery.retry_scheduled"),
             ("asks", "run.waiting"),
         ):
             self.runs[name] = (await home.agentctl("run", name, "--detach")).out.strip()
