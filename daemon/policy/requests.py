@@ -1,8 +1,7 @@
-"""Find out what a call would do, before any rule is asked: its words, its files, and exactly what
-would run.
+"""Analyze a call before it is judged: its words, the files it touches, and exactly what would run.
 
-The line that is judged is the line that runs: both are this module's `Planned`, and the shell tool
-runs nothing else.
+The command line that is judged is the one that runs: both are the `PlannedPipeline`s of this
+module, and the shell tool runs nothing else.
 """
 
 from __future__ import annotations

@@ -64,8 +64,8 @@ def parse_target(url: str, method: str = "GET") -> Target:
     if len(url) > _MAX_URL_LENGTH or not url.isprintable() or " " in url or "\\" in url:
         raise Unreadable(
             (
-                f"the URL is longer than {_MAX_URL_LENGTH} characters, or holds blanks, backslashes or "
-                "control characters"
+                f"the URL is longer than {_MAX_URL_LENGTH} characters, or holds blanks, "
+                "backslashes or control characters"
             ),
             "write it percent-encoded",
         )

@@ -128,7 +128,7 @@ ORDER = [Effect.ALLOW, Effect.ASK, Effect.DENY]
 
 @given(
     effect=st.sampled_from(ORDER),
-    restraint=st.builds(
+    restriction=st.builds(
         Restriction,
         routine=st.just("x"),
         autonomy=st.sampled_from(PRESETS),
@@ -139,15 +139,15 @@ ORDER = [Effect.ALLOW, Effect.ASK, Effect.DENY]
     sends=st.booleans(),
     tainted=st.booleans(),
 )
-def test_no_restraint_ever_makes_a_verdict_milder(
-    effect: Effect, restraint: Restriction, looks: bool, sends: bool, tainted: bool
+def test_no_restriction_ever_makes_a_verdict_milder(
+    effect: Effect, restriction: Restriction, looks: bool, sends: bool, tainted: bool
 ) -> None:
     verdict = Verdict(effect=effect, rule="rule 1")
-    lowered = restraint.lower(
-        verdict, CallTraits(tool="shell", looks=looks, sends=sends), tainted=tainted
+    lowered = restriction.lower(
+        verdict, CallTraits(tool="shell", is_read_only=looks, sends=sends), tainted=tainted
     )
     assert ORDER.index(lowered.effect) >= ORDER.index(effect)
-    if not restraint.concerns(verdict, tainted=tainted):
+    if not restriction.may_lower(verdict, tainted=tainted):
         assert lowered == verdict
 
 
