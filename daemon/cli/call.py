@@ -75,6 +75,11 @@ class Call:
             self._client = open_first(socket_candidates(self.socket, os.environ), named=named)
         return self._client
 
+    def close(self) -> None:
+        """Close the connection to the daemon, if there is one."""
+        if self._client is not None:
+            self._client.close()
+
     def request(self, method: str, target: str, body: dict[str, Any] | None = None) -> Any:
         """Return the answer, or with --json print the answer as it came and return None."""
         if not self.json:

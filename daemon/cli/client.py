@@ -136,6 +136,9 @@ class Client:
         A thread that waits for an answer gets ConnectionLost.
         """
         self._is_closed = True
+        if self._idle_connection is not None:
+            self._idle_connection.close()
+            self._idle_connection = None
         if self._connection is not None:
             with suppress(OSError):  # it has been closed
                 self._connection.shutdown(socket.SHUT_RDWR)

@@ -89,7 +89,11 @@ def _run_verb(arguments: list[str]) -> int:
         return report_unknown_verb(name)
     verb = VERBS[name]
     options = verb.parse(name, ["--json", *rest] if json else rest)
-    code = verb.run(Call(options.pop("socket", None) or socket, options))
+    call = Call(options.pop("socket", None) or socket, options)
+    try:
+        code = verb.run(call)
+    finally:
+        call.close()
     sys.stdout.flush()  # a reader that has gone away is noticed here, not while Python ends
     return code
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import sqlite3
 
+import pytest
+
 from daemon.agent.prompt import PREVIOUS_REPORT_CHARACTERS
 from daemon.memory.erasure.erasure import REPORT_CHARACTERS
 
@@ -73,6 +75,7 @@ def traces(home, *texts: str) -> list[str]:
     ]
 
 
+@pytest.mark.process
 async def test_what_a_run_kept_is_found_with_its_anchor_and_its_reasons(home) -> None:
     await daily(home, storing("shed:lock", SECRET), '"All is well in the shed."')
     run = await lived(home)

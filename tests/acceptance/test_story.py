@@ -70,6 +70,7 @@ def effects(home):
     return path.read_text().splitlines() if path.exists() else []
 
 
+@pytest.mark.process
 async def test_a_newcomer_gets_a_real_report_of_this_machine(shipped):
     await shipped.start()
     assert "daily-report" in shipped.said
@@ -107,6 +108,7 @@ async def test_the_list_shows_when_routines_run_next_and_how_they_went(shipped):
     assert "heartbeat" in listed.out
 
 
+@pytest.mark.process
 async def test_kill_9_after_a_side_effect_repeats_nothing_and_the_run_goes_on(working):
     async with Vendor(
         [EFFECT, {"text": "never arrives", "hang": True}, "The line is there."]
@@ -127,6 +129,7 @@ async def test_kill_9_after_a_side_effect_repeats_nothing_and_the_run_goes_on(wo
         assert len(first) < len(second)
 
 
+@pytest.mark.process
 async def test_kill_9_during_a_side_effect_is_reported_to_the_model_and_not_repeated(working):
     slow = {
         "tool_calls": [
@@ -149,6 +152,7 @@ async def test_kill_9_during_a_side_effect_is_reported_to_the_model_and_not_repe
         assert len(effects(working)) <= 1
 
 
+@pytest.mark.process
 async def test_sigterm_during_a_run_suspends_it_and_the_next_start_goes_on(working):
     async with Vendor([EFFECT, {"text": "never arrives", "hang": True}, "Done."]) as vendor:
         working.write("config.toml", config(vendor, '[daemon]\ngrace = "1s"\n'))
@@ -161,6 +165,7 @@ async def test_sigterm_during_a_run_suspends_it_and_the_next_start_goes_on(worki
         assert effects(working) == ["once"]
 
 
+@pytest.mark.process
 async def test_ctrl_c_stops_the_daemon_cleanly(working):
     async with Vendor([]) as vendor:
         working.write("config.toml", config(vendor))
@@ -192,7 +197,7 @@ async def test_a_second_daemon_on_the_same_state_is_told_whose_it_is(shipped):
     await shipped.start()
     second = await shipped.agentd()
     assert second.code == 75
-    assert str(shipped.process.pid) in second.err
+    assert str(shipped.pid) in second.err
     assert second.err.count("\n") == 1
 
 
@@ -272,6 +277,7 @@ async def test_an_edited_routine_is_taken_up_on_reload_and_a_bad_config_keeps_th
     assert (await home.agentctl("run", "bye")).code == 0
 
 
+@pytest.mark.process
 async def test_a_key_appears_nowhere_that_is_kept_or_shown(working):
     canary = "canary-7f3a9c51e2d84b60"
     leak = {"tool_calls": [{"name": "shell", "arguments": {"command": f"echo {canary}"}}]}
@@ -293,6 +299,7 @@ async def test_a_key_appears_nowhere_that_is_kept_or_shown(working):
                 assert canary.encode() not in path.read_bytes(), path
 
 
+@pytest.mark.process
 async def test_an_idle_daemon_has_loaded_no_sdk(home):
     home.routine("hello", '[trigger]\ncron = "0 5 * * *"\n[run]\nprompt = "Say hello."\n')
     home.env["PYTHONPROFILEIMPORTTIME"] = "1"
@@ -346,6 +353,7 @@ async def test_status_inspect_and_the_record_tell_how_programs_were_confined(hom
     assert level in told or "none on this machine" in told
 
 
+@pytest.mark.process
 async def test_the_daemons_memory_and_environment_are_closed_to_others_of_its_user(home):
     home.env["CANARY"] = "canary-in-the-environment"
     await home.start()
