@@ -73,7 +73,7 @@ async def answer(house: House) -> None:
     for asked in await house.journal.approvals(status=ApprovalStatus.PENDING):
         await house.approvals.approve(asked.id, by="uid 1000")
     (run,) = await house.journal.runs()
-    if not run.status.ended:
+    if not run.status.has_ended:
         await house.live(run)
 
 
