@@ -8,7 +8,7 @@ from typing import Any
 
 from typing_extensions import TypedDict
 
-from daemon.api.binding import Limit, Offset
+from daemon.api.binding import Limit, Number, Offset
 from daemon.api.context import ApiContext
 from daemon.api.problems import InvalidRequest
 from daemon.api.schedule import check_known
@@ -71,7 +71,7 @@ async def forget_seen(
     *,
     name: str,
     key: str | None = None,
-    all: int = 0,  # noqa: A002
+    all: Number = 0,  # noqa: A002
 ) -> ForgottenView:
     """Forget that an item was reported, or with `all` = 1 that any was: it is new again when it is
     found again.

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from daemon.agent.texts import paragraph
 from daemon.agent.tool_calls import ToolCallRunner
 from daemon.agent.transcript import PendingCall, Transcript
-from daemon.definitions.routines.rules import PATH
+from daemon.definitions.routines.rules import PATH_PLACEHOLDER
 from daemon.errors import ToolFailed
 from daemon.models import Effect, Fact, FunctionCall, Step, StepKind, Taint, ToolResult, max_taint
 from daemon.providers.facts import lay_out, wrap
@@ -190,7 +190,7 @@ def expand_paths(gather_steps: Sequence[Gather], trigger: str, event_input: Any)
     paths = event_input["paths"][:MAX_FILES] if trigger == "watch" and event_input else []
     expanded: list[Gather] = []
     for step in gather_steps:
-        names = [name for name, value in step.args.items() if value == PATH]
+        names = [name for name, value in step.args.items() if value == PATH_PLACEHOLDER]
         if not names:
             expanded.append(step)
             continue

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
-from daemon.definitions.routines.rules import PATH
+from daemon.definitions.routines.rules import PATH_PLACEHOLDER
 from daemon.models import Fact, Image, Taint
 from daemon.policy.lexer import Unreadable
 from daemon.providers.wire.images import LARGEST, image_of
@@ -62,9 +62,11 @@ def load_images(
     candidates: list[str] = []
     notes: list[str] = []
     for glob in globs:
-        paths = list(new_files) if glob == PATH else _match(glob, workspace)
+        paths = list(new_files) if glob == PATH_PLACEHOLDER else _match(glob, workspace)
         if not paths:
-            notes.append(f"no file fits {glob}" if glob != PATH else "no file has landed")
+            notes.append(
+                f"no file fits {glob}" if glob != PATH_PLACEHOLDER else "no file has landed"
+            )
         candidates += paths
     images: list[Image] = []
     lines: list[str] = []
