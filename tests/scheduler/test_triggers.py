@@ -315,7 +315,7 @@ async def test_how_the_other_ended_decides(house: Workplace, on: str, starts: se
     retry = {"run": {"prompt": "x", "retry": {"pause_after": 0}}}
     await house.boot(BACKUP, routine("report", {"after": ["backup"], "on": on}, **retry))
     started = set()
-    for status in (each for each in Status if each.ended):
+    for status in (each for each in Status if each.has_ended):
         before = len(house.submitted)
         await house.end(await house.engine.trigger("backup"), status)
         await house.quiet()
