@@ -134,7 +134,7 @@ class Terminal:
             fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
         self.process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "daemon.app.main", *map(str, self.home._places)),
+            *(sys.executable, "-m", "daemon.app.main", *map(str, self.home.places)),
             env=self.home.env,
             cwd=self.home.folder,
             stdin=self._slave,

@@ -14,7 +14,7 @@ from daemon.models import DeliveryStatus, Status, Step, StepKind
 from daemon.store.database import Database
 from daemon.store.journal import Journal
 from daemon.store.lock import lock_state
-from tests.acceptance.story import Home
+from tests.acceptance.story import InProcessHome
 from tests.store.conftest import Clock, Ledger
 
 MORNING = '[trigger]\ncron = "30 8 * * *"\n[run]\nprompt = "Say good morning."\n'
@@ -146,7 +146,7 @@ async def test_a_routine_moves_with_its_history_and_twice_is_once(home, config, 
     await lived(home.state, "morning", "evening")
     assert export(home.state, tmp_path / "x", config, ["morning"], progress=QUIET) == 1
     (tmp_path / "second").mkdir()
-    second = Home(tmp_path / "second")
+    second = InProcessHome(tmp_path / "second")
     second.state.mkdir()
     there = load_config(second.folder / "config.toml")
     told = take_in(tmp_path / "x", second.state, there, progress=QUIET)
@@ -226,7 +226,7 @@ async def test_a_person_backs_up_a_living_daemon_restores_it_and_lets_it_go_on(h
     told = await home.agentctl("backup", tmp_path / "b")
     assert (told.code, told.err) == (0, "") and "puts it back" in told.out
     busy = await home.agentctl("restore", tmp_path / "b")
-    assert busy.code == 75 and str(home.process.pid) in busy.err
+    assert busy.code == 75 and str(home.pid) in busy.err
     await home.stop()
     back = await home.agentd("restore", tmp_path / "b")
     assert back.code == 0 and "agentctl resume --all" in back.out
