@@ -320,7 +320,7 @@ async def test_the_client_says_where_it_looked_when_nobody_is_there(home):
     assert "agentd" in ended.err
 
 
-LOOKING = """
+SAFE_METHODS = """
 [run]
 prompt = "look"
 [[gather]]
@@ -340,7 +340,7 @@ argv = ["id"]
 
 async def test_status_inspect_and_the_record_tell_how_programs_were_confined(home):
     home.write("policy.toml", MAY_LOOK)
-    home.routine("look", LOOKING)
+    home.routine("look", SAFE_METHODS)
     await home.start()
     done = await home.agentctl("run", "look", "--json")
     run = (await home.agentctl("inspect", done.json["id"], "--json")).json
@@ -365,7 +365,7 @@ async def test_the_daemons_memory_and_environment_are_closed_to_others_of_its_us
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
 async def test_a_daemon_of_roots_says_so_and_runs_no_program_as_root(home):
     home.write("policy.toml", MAY_LOOK)
-    home.routine("look", LOOKING)
+    home.routine("look", SAFE_METHODS)
     await home.start()
     assert "this daemon is root's" in home.said
     owner = home.workspace.stat().st_uid
