@@ -57,7 +57,7 @@ def test_it_is_written_again_and_removed_but_a_strangers_unit_is_not_touched(wan
 
 @needs_systemctl
 async def test_nobody_at_the_terminal_is_a_no(home):
-    told = await home._run(
+    told = await home.run(
         "agentd", "service", "install", "--user", "--config", home.folder / "config.toml"
     )
     assert told.code == 5 and "--yes" in told.err and "[Service]" in told.out
