@@ -69,21 +69,12 @@ async def ask(harness: ApprovalHarness) -> None:
 
 async def answer(harness: ApprovalHarness) -> None:
     """Answer what is asked, unless that has been done, and live the run to its end."""
-<<<<<<< HEAD
-    await house.journal.recover("test")
-    for asked in await house.journal.approvals(status=ApprovalStatus.PENDING):
-        await house.approvals.approve(asked.id, by="uid 1000")
-    (run,) = await house.journal.runs()
-    if not run.status.has_ended:
-        await house.live(run)
-=======
     await harness.journal.recover("test")
     for asked in await harness.journal.approvals(status=ApprovalStatus.PENDING):
         await harness.approvals.approve(asked.id, by="uid 1000")
     (run,) = await harness.journal.runs()
-    if not run.status.ended:
+    if not run.status.has_ended:
         await harness.live(run)
->>>>>>> main
 
 
 def ended(folder: Path) -> dict[str, object]:
