@@ -42,7 +42,7 @@ from daemon.memory.erasure.erasure import Forgetting
 from daemon.memory.memory import Memory
 from daemon.models import Json, Run, Status, new_id
 from daemon.policy.policy import Policy
-from daemon.providers.budget import BudgetLedger, priced
+from daemon.providers.budget import BudgetLedger, price_checks
 from daemon.providers.pool import Providers
 from daemon.runs.approvals.approvals import Approvals
 from daemon.runs.approvals.remembered import Remembered
@@ -264,7 +264,7 @@ class App:
             clock=self.clock,
             zone=lambda: self.zone,
             config=lambda: self.config,
-            shared=self.shared,
+            is_shared=self.shared,
         )
 
     def _traces(self, config: Config) -> Traces | None:
@@ -766,8 +766,8 @@ class App:
             or self.config.provider_config(name).kind == "offline"
         ):
             return None
-        return await self.budget_ledger.exhausted(
-            routine, lambda: self.budget_ledger.prices.soon(name, routine.run.model)
+        return await self.budget_ledger.find_exhausted_cap(
+            routine, lambda: self.budget_ledger.prices.load(name, routine.run.model)
         )
 
     # --- what the control API and self_info ask ---
@@ -895,7 +895,7 @@ class App:
     def _routine_rules(self, config: Config) -> tuple[CrossFieldCheck[RoutineDefinition], ...]:
         return (
             *against(config.provider_names, self.registry.names(), targets=config.target_names),
-            *priced(config),
+            *price_checks(config),
         )
 
     async def _check(self) -> Sequence[CheckView]:

@@ -97,7 +97,7 @@ def _definitions(file: Path) -> _Definitions:
     from daemon.definitions.routines.folder import load_folder
     from daemon.definitions.routines.rules import against
     from daemon.policy.policy import Policy
-    from daemon.providers.budget import priced
+    from daemon.providers.budget import price_checks
 
     try:
         config = load_config(file)
@@ -109,7 +109,10 @@ def _definitions(file: Path) -> _Definitions:
     except ConfigError as error:
         faults = error.faults
     try:
-        rules = (*against(config.provider_names, targets=config.target_names), *priced(config))
+        rules = (
+            *against(config.provider_names, targets=config.target_names),
+            *price_checks(config),
+        )
         loaded = load_folder(config.routines_path, rules=rules)
     except ConfigError as error:
         return _Definitions(

@@ -101,7 +101,7 @@ class Replays:
         result = await play(
             cassette, ReplayChange(models=metered, prompt=prompt, by_now=services.current().policy)
         )
-        rates = await services.budget_ledger.prices.soon(chain[0].name, chain[0].model_name)
+        rates = await services.budget_ledger.prices.load(chain[0].name, chain[0].model_name)
         free = chain[0].kind == "offline" or not result.asked.total
         cost: float | None = 0.0
         if not free:

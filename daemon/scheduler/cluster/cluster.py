@@ -200,7 +200,7 @@ class Cluster:
         """Something may have been said while we did not listen."""
         self.heartbeat.ring()
         self._when_paused()
-        self._rooms.budget_ledger.ring()
+        self._rooms.budget_ledger.notify_waiters()
         self._seek()
         for run in self._rooms.events.followed_runs():
             self._look(run)
@@ -210,7 +210,7 @@ class Cluster:
             self._when_paused()
             return
         if "paid" in said:
-            self._rooms.budget_ledger.ring()
+            self._rooms.budget_ledger.notify_waiters()
             return
         if "passed" in said:
             self._seek()

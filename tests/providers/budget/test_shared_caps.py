@@ -84,8 +84,8 @@ class Process:
             clock=Clock(clock),
             zone=lambda: UTC,
             config=lambda: config,
-            shared=True,
-            look=look,
+            is_shared=True,
+            poll_interval=look,
         )  # type: ignore[arg-type, return-value]
         self.model = Slow(go)
         self.listens = asyncio.Event()
@@ -97,7 +97,7 @@ class Process:
         """Hear of the ends of calls, as a daemon of a fleet does, until cancelled."""
         await NotificationListener(
             url,
-            lambda said: self.budget_ledger.ring() if "paid" in said else None,
+            lambda said: self.budget_ledger.notify_waiters() if "paid" in said else None,
             self.listens.set,
         ).run()
 
@@ -200,13 +200,13 @@ async def test_what_a_dead_process_had_under_way_counts_for_all_it_may_have_come
     first, second = await fleet.processes(2, "day = 0.15")
     lost = asyncio.create_task(first.ask(await first.run("work")))
     await fleet.begun([first], 1)
-    ((_, cap),) = await second.budget_ledger.standing(())
-    assert (cap.left, cap.held > 100_000_000) == (150_000_000, True)
+    ((_, cap),) = await second.budget_ledger.list_caps(())
+    assert (cap.remaining, cap.reserved > 100_000_000) == (150_000_000, True)
     await second.ledger.db.write(
         lambda connection: connection.execute("UPDATE run SET status = 'interrupted'")
     )
-    ((_, cap),) = await second.budget_ledger.standing(())
-    assert (cap.left < 50_000_000, cap.held) == (True, 0)
+    ((_, cap),) = await second.budget_ledger.list_caps(())
+    assert (cap.remaining < 50_000_000, cap.reserved) == (True, 0)
     second.model.go = asyncio.Event()
     second.model.go.set()
     await second.ask(await second.run("other"))  # a shorter answer is within what is left
