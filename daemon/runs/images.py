@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from daemon.definitions.routines.rules import PATH
 from daemon.models import Fact, Image, Taint
 from daemon.policy.lexer import Unreadable
-from daemon.providers.wire.images import LARGEST, image_of
+from daemon.providers.wire.images import MAX_BYTES, parse_image
 from daemon.system.file_scan import look
 from daemon.system.patterns import Patterns
 from daemon.system.safe_open import open_beneath
@@ -68,7 +68,7 @@ def look_at(
         try:
             if len(images) == MOST:
                 raise ValueError(f"{MOST} pictures are shown at most")
-            image = image_of(_read(path, policy, routine))
+            image = parse_image(_read(path, policy, routine))
             if len(image.data) > room:
                 raise ValueError(f"all together would have more than {TOGETHER / 1e6:g} MB")
         except (ValueError, OSError, Unreadable) as problem:
@@ -117,11 +117,11 @@ def _read(path: str, policy: Policy, routine: str) -> bytes:
         about = os.fstat(opened.fileno())
         if not stat.S_ISREG(about.st_mode):
             raise ValueError("is no file")
-        if about.st_size > LARGEST:
+        if about.st_size > MAX_BYTES:
             raise ValueError(
-                f"has {about.st_size / 1e6:.1f} MB; vendors take {LARGEST / 1e6:g} MB at most"
+                f"has {about.st_size / 1e6:.1f} MB; vendors take {MAX_BYTES / 1e6:g} MB at most"
             )
-        return opened.read(LARGEST + 1)
+        return opened.read(MAX_BYTES + 1)
 
 
 def _verdicts(names: Sequence[str], policy: Policy, routine: str) -> Iterator[str]:
