@@ -28,7 +28,7 @@ class BareRunContext:
         return SimpleNamespace(outbox=SimpleNamespace(wake=self.wake), approvals=self.approvals)
 
     def current(self) -> Any:
-        return SimpleNamespace(targets=SimpleNamespace(started=self.ping))
+        return SimpleNamespace(targets=SimpleNamespace(ping_started=self.ping))
 
     def wake(self) -> None:
         self.woken += 1

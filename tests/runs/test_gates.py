@@ -80,7 +80,7 @@ async def test_a_gate_whose_command_says_no_closes_before_anything_is_gathered(j
         Status.SKIPPED,
         "the gate's command said no: test -s 'inbox/to do'",
     )
-    assert house.provider.asked == []
+    assert house.provider.calls == []
     call, result = await journal.steps(run.id)
     assert (call.kind, call.iteration, call.call_id) == (StepKind.CALL, 0, "gate.command")
     assert call.body["verdict"]["effect"] == "allow"
@@ -96,7 +96,7 @@ async def test_a_gate_whose_command_says_yes_opens(journal, tmp_path):
     (house.workspace / "inbox/to do").write_text("water the plants")
     run = await house.one()
     assert (run.status, run.report) == (Status.SUCCEEDED, "I looked.")
-    assert "exit_code" not in house.provider.asked[-1].messages[-1].content, (
+    assert "exit_code" not in house.provider.calls[-1].messages[-1].content, (
         "the model is not told of the gate"
     )
 
@@ -121,7 +121,7 @@ async def test_a_gate_that_cannot_tell_is_a_failure_that_says_why(
     assert run.status is Status.FAILED
     assert run.detail.startswith(detail)
     assert "\n" not in run.detail
-    assert house.provider.asked == []
+    assert house.provider.calls == []
 
 
 @pytest.mark.parametrize("trigger", ["manual", "first_run", "once"])

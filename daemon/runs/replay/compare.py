@@ -68,9 +68,9 @@ def _shown(step: Step) -> Json:
 
 def _with_marks_of(then: str, now: str) -> str:
     """Return a message with the marks of the other one: they are drawn anew for each run."""
-    from daemon.providers.facts import boundary_of
+    from daemon.providers.facts import find_boundary
 
-    old, new = boundary_of(then), boundary_of(now)
+    old, new = find_boundary(then), find_boundary(now)
     return now.replace(new, old) if old and new else now
 
 

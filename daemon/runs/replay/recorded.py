@@ -178,7 +178,7 @@ class RecordedModel(LLMProvider):
         return True
 
     @property
-    def sees(self) -> bool:
+    def accepts_images(self) -> bool:
         return True  # what the model then said of that stands in its answers
 
     async def chat(
