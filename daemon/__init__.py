@@ -31,26 +31,77 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from daemon.agent.agent import Agent, AgentOptions, AgentServices
     from daemon.agent.loop import LoopLimits
-    from daemon.models import FunctionCall, LLMMessage, LLMResponse, Reply
+    from daemon.agent.tool_calls import AllowAll
+    from daemon.errors import ProviderError, ToolFailed
+    from daemon.memory.memory import Memory
+    from daemon.models import (
+        Chunk,
+        Effect,
+        FunctionCall,
+        Image,
+        LLMMessage,
+        LLMResponse,
+        Reply,
+        Status,
+        ToolContext,
+        Usage,
+        Verdict,
+    )
+    from daemon.policy.policy import Policy
     from daemon.providers import LLMProvider, create_provider
-    from daemon.tools.discovery import agent_callable
+    from daemon.providers.anthropic_base import AnthropicBaseProvider
+    from daemon.providers.claude import ClaudeProvider
+    from daemon.providers.minimax import MiniMaxProvider
+    from daemon.providers.open_source import OpenSourceProvider
+    from daemon.providers.openai import OpenAIProvider
+    from daemon.store.database import Database
+    from daemon.tools.discovery import (
+        agent_callable,
+        auto_discover_and_register,
+        register_class_methods,
+        register_instance_methods,
+        register_module_functions,
+    )
     from daemon.tools.executor import ToolExecutor
-    from daemon.tools.registry import FunctionRegistry
+    from daemon.tools.registry import FunctionDefinition, FunctionRegistry
 
 __all__ = [
     "Agent",
     "AgentOptions",
     "AgentServices",
+    "AllowAll",
+    "AnthropicBaseProvider",
+    "Chunk",
+    "ClaudeProvider",
+    "Database",
+    "Effect",
     "FunctionCall",
+    "FunctionDefinition",
     "FunctionRegistry",
+    "Image",
     "LLMMessage",
     "LLMProvider",
     "LLMResponse",
     "LoopLimits",
+    "Memory",
+    "MiniMaxProvider",
+    "OpenAIProvider",
+    "OpenSourceProvider",
+    "Policy",
+    "ProviderError",
     "Reply",
+    "Status",
+    "ToolContext",
     "ToolExecutor",
+    "ToolFailed",
+    "Usage",
+    "Verdict",
     "agent_callable",
+    "auto_discover_and_register",
     "create_provider",
+    "register_class_methods",
+    "register_instance_methods",
+    "register_module_functions",
 ]
 __version__ = "0.1.0"
 
@@ -59,16 +110,39 @@ _PUBLIC = {
     "Agent": "daemon.agent.agent",
     "AgentOptions": "daemon.agent.agent",
     "AgentServices": "daemon.agent.agent",
+    "AllowAll": "daemon.agent.tool_calls",
+    "AnthropicBaseProvider": "daemon.providers.anthropic_base",
+    "Chunk": "daemon.models",
+    "ClaudeProvider": "daemon.providers.claude",
+    "Database": "daemon.store.database",
+    "Effect": "daemon.models",
     "FunctionCall": "daemon.models",
+    "FunctionDefinition": "daemon.tools.registry",
     "FunctionRegistry": "daemon.tools.registry",
+    "Image": "daemon.models",
     "LLMMessage": "daemon.models",
     "LLMProvider": "daemon.providers",
     "LLMResponse": "daemon.models",
     "LoopLimits": "daemon.agent.loop",
+    "Memory": "daemon.memory.memory",
+    "MiniMaxProvider": "daemon.providers.minimax",
+    "OpenAIProvider": "daemon.providers.openai",
+    "OpenSourceProvider": "daemon.providers.open_source",
+    "Policy": "daemon.policy.policy",
+    "ProviderError": "daemon.errors",
     "Reply": "daemon.models",
+    "Status": "daemon.models",
+    "ToolContext": "daemon.models",
     "ToolExecutor": "daemon.tools.executor",
+    "ToolFailed": "daemon.errors",
+    "Usage": "daemon.models",
+    "Verdict": "daemon.models",
     "agent_callable": "daemon.tools.discovery",
+    "auto_discover_and_register": "daemon.tools.discovery",
     "create_provider": "daemon.providers",
+    "register_class_methods": "daemon.tools.discovery",
+    "register_instance_methods": "daemon.tools.discovery",
+    "register_module_functions": "daemon.tools.discovery",
 }
 
 

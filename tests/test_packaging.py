@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import email
 import importlib.util
 import os
 import re
 import subprocess
 import sys
+import textwrap
 import tomllib
+import venv
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -20,8 +23,9 @@ from daemon.definitions.config.config import Config
 from daemon.definitions.config.loading import load_config
 from daemon.definitions.config.tables import ProviderConfig
 from daemon.definitions.routines.folder import load_folder
-from daemon.definitions.routines.rules import against
+from daemon.definitions.routines.rules import reference_checks
 from daemon.errors import Refused
+from tests.library import examples
 
 ROOT = Path(__file__).parents[1]
 # Their versions are dates, and the newest is what one wants.
@@ -85,7 +89,9 @@ def test_the_shipped_routines_need_no_model_no_key_and_no_network() -> None:
     config = load_config(shipped() / "config.toml")
     assert config.provider == "offline"
     tools = {"sysinfo", "file_list", "file_read", "git"}
-    loaded = load_folder(shipped() / "routines", rules=against(config.provider_names, tools))
+    loaded = load_folder(
+        shipped() / "routines", rules=reference_checks(config.provider_names, tools)
+    )
     assert tuple(sorted(loaded.routines)) == ROUTINES
     assert not loaded.faults
     assert all(routine.deliver for routine in loaded.routines.values())
@@ -164,27 +170,23 @@ def test_init_where_nothing_can_be_written_is_one_clear_line(tmp_path: Path) -> 
 # --- the wheel
 
 
-@pytest.mark.skipif(
-    not all(map(importlib.util.find_spec, ("pip", "hatchling"))),
-    reason="needs pip and hatchling to build a wheel: python -m ensurepip; pip install hatchling",
-)
-def test_a_wheel_brings_the_shipped_files_and_they_are_found_there(tmp_path: Path) -> None:
-    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
-    build = [
-        *pip,
-        "wheel",
-        "-q",
-        "--no-deps",
-        "--no-build-isolation",
-        "-w",
-        str(tmp_path),
-        str(ROOT),
-    ]
-    subprocess.run(build, check=True, capture_output=True)
-    (wheel,) = tmp_path.glob("*.whl")
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Build the wheel and return the folder that it was installed into."""
+    if not all(map(importlib.util.find_spec, ("pip", "hatchling"))):
+        pytest.skip("needs pip and hatchling: python -m ensurepip; pip install hatchling")
+    folder = tmp_path_factory.mktemp("wheel")
+    command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "wheel", "-q"]
+    command += ["--no-deps", "--no-build-isolation", "-w", str(folder), str(ROOT)]
+    subprocess.run(command, check=True, capture_output=True)
+    (wheel,) = folder.glob("*.whl")
     with zipfile.ZipFile(wheel) as opened:
-        names = opened.namelist()
-        opened.extractall(tmp_path / "site")
+        opened.extractall(folder / "site")
+    return folder / "site"
+
+
+def test_a_wheel_brings_the_shipped_files_and_they_are_found_there(site: Path) -> None:
+    names = [path.relative_to(site).as_posix() for path in site.rglob("*") if path.is_file()]
     assert {f"daemon/_shipped/{name}" for name in (*FILES, UNIT, "systemd/agentd.service")} <= set(
         names
     )
@@ -192,8 +194,42 @@ def test_a_wheel_brings_the_shipped_files_and_they_are_found_there(tmp_path: Pat
     assert {str(path.relative_to(ROOT)) for path in data} <= set(names)
     assert not [name for name in names if name.startswith(("tests/", ".ci/"))]
     code = "from daemon.app.commands.init import shipped; print(shipped())"
-    env = {**os.environ, "PYTHONPATH": str(tmp_path / "site")}
+    env = {**os.environ, "PYTHONPATH": str(site)}
     found = subprocess.run(
         [sys.executable, "-c", code], cwd="/", env=env, check=True, capture_output=True, text=True
     )
-    assert found.stdout.strip() == str(tmp_path / "site/daemon/_shipped")
+    assert found.stdout.strip() == str(site / "daemon/_shipped")
+
+
+def test_the_metadata_of_a_wheel_says_what_an_index_shows(site: Path) -> None:
+    (file,) = site.glob("*.dist-info/METADATA")
+    metadata = email.message_from_string(file.read_text("utf-8"))
+    assert metadata["Name"] == PROJECT["name"]
+    assert metadata["Author"] == "agentd contributors"
+    assert {"cron", "agents", "daemon"} <= set(metadata["Keywords"].split(","))
+    assert "Typing :: Typed" in metadata.get_all("Classifier", [])
+    assert metadata.get_payload().startswith("# agentd")
+
+
+def test_a_program_that_uses_the_wheel_is_type_checked_strictly(site: Path, tmp_path: Path) -> None:
+    """The examples of docs/library.md have no fault, and mypy sees one that is put in."""
+    venv.create(tmp_path / "venv", with_pip=False, symlinks=True)
+    python = tmp_path / "venv" / "bin" / "python"
+    (packages,) = (tmp_path / "venv" / "lib").glob("python3*/site-packages")
+    # the wheel alone: reading the types of all that it needs takes half a minute
+    (packages / "wheel.pth").write_text(str(site))
+    program = "\n".join(
+        f"async def example_{number}() -> None:\n{textwrap.indent(text, '    ')}\n"
+        for number, text in enumerate(examples().values())
+        if "from pydantic" not in text
+    )
+    (tmp_path / "program.py").write_text(program)
+    wrong = "from daemon import Agent, LLMMessage\nAgent(3)\nLLMMessage(role=4)\n"
+    (tmp_path / "wrong.py").write_text(wrong)
+    command = [sys.executable, "-m", "mypy", "--strict", "--python-executable", str(python)]
+    command += ["--cache-dir", str(tmp_path / "cache"), "program.py", "wrong.py"]
+    checked = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    lines = [line for line in checked.stdout.splitlines() if ": error: " in line]
+    assert [line.partition(" error: ")[0] for line in lines] == ["wrong.py:2:", "wrong.py:3:"], (
+        checked.stdout + checked.stderr
+    )

@@ -10,7 +10,9 @@ from heapq import heapify, heappop, heapreplace
 from http import HTTPStatus
 from typing import Annotated
 
-from daemon.api.binding import Between, Limit
+from pydantic import Field
+
+from daemon.api.binding import Limit, WholeNumber
 from daemon.api.context import ApiContext
 from daemon.api.problems import InvalidRequest
 from daemon.api.schemas import FireView, Page, PausedView, WhyView, iso, iso_or_none
@@ -18,7 +20,7 @@ from daemon.errors import NotFound, Refused
 from daemon.scheduler.explain import SlotQuery, default_slot, explain
 from daemon.store.journal import RoutineState
 
-Days = Annotated[int, Between(1, 3660)]
+Days = Annotated[int, Field(ge=1, le=3660), WholeNumber]
 
 FIRES_SHOWN = 3
 AT_ONCE = 100  # routines, before others get the loop: some 3 ms
@@ -73,7 +75,7 @@ async def why(api: ApiContext, *, name: str, at: str | None = None) -> WhyView:
     after = [
         row for row in await journal.slots_within(name, until, now, limit=20) if row.event is None
     ]
-    because = explain(
+    explanation = explain(
         SlotQuery(
             routine=routine,
             schedule=schedule,
@@ -91,12 +93,12 @@ async def why(api: ApiContext, *, name: str, at: str | None = None) -> WhyView:
     )
     return WhyView(
         routine=name,
-        slot=iso(because.slot) if because.slot else None,
-        outcome=because.outcome,
-        reason=because.reason.value if because.reason else None,
-        rule=because.rule,
-        sentence=because.sentence,
-        run=because.run,
+        slot=iso(explanation.slot) if explanation.slot else None,
+        outcome=explanation.outcome,
+        reason=explanation.reason.value if explanation.reason else None,
+        rule=explanation.rule,
+        sentence=explanation.sentence,
+        run=explanation.run,
     )
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from ipaddress import IPv4Network, IPv6Network
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Protocol
 
 from daemon.definitions.reading import Conflict, CrossFieldCheck, load_toml, parse
 from daemon.definitions.words import display
@@ -112,7 +112,7 @@ class Policy:
         `tools` are the names of tools that did not ship with us; `private` the files and folders of
         the daemon's own, which no tool may ever reach.
         """
-        refuse_if_open(path)
+        refuse_if_shared(path)
         known = frozenset({*TOOLS, *tools})
         file = load_toml(path, PolicyFile, (*checks(known), *_proofs(workspace, (path, *private))))
         text = path.read_bytes()
@@ -520,7 +520,7 @@ def _proofs(workspace: Path, private: Collection[Path]) -> tuple[CrossFieldCheck
     return (CrossFieldCheck(("rule",), examples), CrossFieldCheck(("paths.read",), kept_apart))
 
 
-def refuse_if_open(path: Path) -> None:
+def refuse_if_shared(path: Path) -> None:
     """Raise ConfigError if anybody but this user and root could have written the policy, or
     replaced it.
     """
@@ -573,3 +573,10 @@ def _others(gid: int, uid: int) -> str:
         if members
         else ""
     )
+
+
+class LivePolicy(Protocol):
+    """Give the policy in force. Do not keep it: a reload replaces it."""
+
+    @property
+    def policy(self) -> Policy: ...

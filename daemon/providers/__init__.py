@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
+from dataclasses import replace
 from importlib import import_module
 from typing import Any
 
@@ -63,6 +64,11 @@ def create_provider(
     accepted = {key: value for key, value in settings.items() if key in _accepted_settings(cls)}
     try:
         provider = cls(**accepted, **(options or {}))
+    except ConfigError as error:
+        if name is not None:
+            raise
+        program = f'create_provider("{kind}")'  # called by a program, which has no config.toml
+        raise ConfigError(*(replace(fault, file=program) for fault in error.faults)) from None
     except (TypeError, ValueError) as error:
         if kind in KINDS:
             raise
@@ -95,10 +101,8 @@ def _class_of(kind: str, name: str | None) -> type[LLMProvider]:
 
 
 def _kind_error(kind: str, name: str | None, problem: str, *, hint: str = "") -> ConfigError:
-    key = f"providers.{name}.kind" if name else "kind"
-    return ConfigError(
-        Fault(file="config.toml", key=key, found=repr(kind), problem=problem, hint=hint)
-    )
+    file, key = ("config.toml", f"providers.{name}.kind") if name else ("create_provider", "kind")
+    return ConfigError(Fault(file=file, key=key, found=repr(kind), problem=problem, hint=hint))
 
 
 def _accepted_settings(provider: type[LLMProvider]) -> set[str]:

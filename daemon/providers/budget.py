@@ -13,12 +13,11 @@ reservations of others waits until these are settled.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING
-from zoneinfo import ZoneInfo
 
 from daemon.definitions.config.config import Config
 from daemon.definitions.config.tables import BudgetConfig
@@ -30,6 +29,7 @@ from daemon.store.spending import SpendingLimit
 from daemon.system.clock import Clock
 
 if TYPE_CHECKING:
+    from daemon.definitions.config.live import LiveConfig
     from daemon.store.journal import Journal
 
 # Tokens. A call is refused rather than made with room for a shorter answer than this.
@@ -153,21 +153,17 @@ class BudgetLedger:
         journal: Journal,
         *,
         clock: Clock,
-        zone: Callable[[], ZoneInfo],
-        config: Callable[[], Config],
+        settings: LiveConfig,
         is_shared: bool = False,
         poll_interval: float = POLL_INTERVAL,
     ) -> None:
-        """`is_shared`: other processes spend under the same caps. `zone` and `config` are asked
-        each time, as both may be reloaded.
-        """
+        """`is_shared`: other processes spend under the same caps."""
         self.journal = journal
         self.clock = clock
-        self._zone = zone
-        self._config = config
+        self._settings = settings
         self._is_shared = is_shared
         self._poll_interval = poll_interval
-        self._prices = (config(), Prices(config()))
+        self._prices = (settings.config, Prices(settings.config))
         self._totals: dict[tuple[_Period, str], RunningTotal] = {}
         self._settlement_event: asyncio.Event | None = None
         """Set at the next settlement; None while nobody waits for one."""
@@ -176,15 +172,15 @@ class BudgetLedger:
     def prices(self) -> Prices:
         """The prices by the current config."""
         config, prices = self._prices
-        if self._config() is not config:
-            config = self._config()
+        if self._settings.config is not config:
+            config = self._settings.config
             prices = Prices(config)
             self._prices = config, prices
         return prices
 
     @property
     def _budget(self) -> BudgetConfig:
-        return self._config().budget
+        return self._settings.config.budget
 
     def has_caps(self, account: RunBudget, *, include_tokens: bool = False) -> bool:
         """Return whether a cap on a day, on a month or on dollars applies; with `include_tokens`,
@@ -304,7 +300,7 @@ class BudgetLedger:
         """
         totals = [payer.total for payer in account.chain() if payer.total]
         if self._totals:
-            local = at.astimezone(self._zone())
+            local = at.astimezone(self._settings.zone)
             periods: tuple[_Period, ...] = (
                 (local.year, local.month),
                 (local.year, local.month, local.day),
@@ -313,16 +309,20 @@ class BudgetLedger:
             totals += [self._totals[key] for key in keys if key in self._totals]
         return totals
 
-    async def find_exhausted_cap(
-        self, routine: Routine, rates: Callable[[], Awaitable[Rates | None]]
-    ) -> str | None:
-        """Return the cap that leaves no room for a run of this routine, described for a person;
-        None if there is room. `rates` is called only where a cap applies.
+    async def find_exhausted_cap(self, routine: Routine) -> str | None:
+        """Return the cap that leaves no room for a run of `routine`, described for a person;
+        None if there is room.
         """
+        config = self._settings.config
+        provider = routine.run.provider or config.provider
+        if provider not in config.provider_names:
+            return None  # the config names it no more; the run says so
+        if config.provider_config(provider).kind == "offline":
+            return None
         account = RunBudget(run="", routine=routine.name, budget=routine.run.budget)
         if not self.has_caps(account):
             return None
-        known_rates = await rates()
+        known_rates = await self.prices.load(provider, routine.run.model)
         for cap in await self._caps_of_periods(account):
             if cap.remaining <= 0:
                 return cap.describe()
@@ -374,7 +374,7 @@ class BudgetLedger:
         return caps
 
     async def _caps_of_periods(self, account: RunBudget) -> list[Cap]:
-        local = self.clock.now().astimezone(self._zone())
+        local = self.clock.now().astimezone(self._settings.zone)
         day: _Period = (local.year, local.month, local.day)
         caps = []
         limits, own_limits = self._budget, account.budget
@@ -400,7 +400,7 @@ class BudgetLedger:
     async def _total(self, period: _Period, routine: str) -> tuple[RunningTotal, datetime]:
         """Return (total, start) of a day or month; `routine` is empty for all routines."""
         year, month, day = (*period, 1)[:3]
-        start = datetime(year, month, day, tzinfo=self._zone())
+        start = datetime(year, month, day, tzinfo=self._settings.zone)
         if self._is_shared:
             cost, tokens, reserved_cost, reserved_tokens = await self.journal.standing_since(
                 start, routine

@@ -1,9 +1,10 @@
-"""Routines that agents made: each a file of the state folder, with its maker's name in it.
+"""Routines that agents made with the tool `routine`: files in the state folder.
 
-Such a routine has at most the rights of its maker, whatever it is called: the policy judges it as
-both (`maker/name`). It has its maker's model and, at most, its limits, caps, tools and targets; a
-clock starts it and nothing else; and it makes no routines itself. Where its maker had read what
-strangers wrote, all its runs begin as if they had, too.
+The routine whose run made another one is its maker, and its file names it (`[origin]`). A routine
+that was made has at most the rights of its maker, whatever its own name: the policy judges its
+calls for both names (`maker/name`). It has the maker's model and at most the maker's limits, caps,
+tools and targets; only a clock starts it; and it makes no routines itself. If the maker's run was
+tainted, all runs of the routine begin tainted.
 """
 
 from __future__ import annotations
@@ -21,98 +22,106 @@ import tomli_w
 from daemon.definitions.routines.folder import name_faults, routine_of, write_new
 from daemon.definitions.routines.routine import Routine
 from daemon.definitions.routines.rules import OF_AGENTS
-from daemon.definitions.schedule import span
-from daemon.definitions.schedule_text import Unclear, trigger_of
+from daemon.definitions.schedule import interval_in_words
+from daemon.definitions.schedule_text import UnclearSchedule, parse_schedule_text
 from daemon.definitions.values import format_duration
 from daemon.errors import ConfigError, NotFound, Refused, ToolFailed
 from daemon.models import Json, Run, ToolContext
+from daemon.scheduler.routine_rules import routine_rules
 from daemon.scheduler.routine_times import schedule_of
 
 if TYPE_CHECKING:
-    from daemon.definitions.reading import CrossFieldCheck
-    from daemon.definitions.routines.routine import RoutineDefinition
-    from daemon.policy.policy import Policy
+    from daemon.runs.parts import RunParts
+    from daemon.runs.settings import LiveSettings
     from daemon.scheduler.engine import RoutineEngine
     from daemon.store.journal import Journal
+    from daemon.system.clock import Clock
     from daemon.tools.builtin.routine import RoutineProposal
+    from daemon.tools.registry import FunctionRegistry
 
-BY_AGENT = "agent"
+AGENT_TRIGGER = "agent"
 """The trigger of a run that another run has started."""
-# Who is to be woken more often than that wants a watch, which is a person's to write: each run
-# costs.
-LEAST_PERIOD = timedelta(minutes=10)
-FIRES_LOOKED_AT = 50
-LONGEST_PROMPT = 20_000
+# A routine of an agent may not run more often, as each run costs: what has to be noticed sooner
+# needs `watch`, which only people write.
+MIN_PERIOD = timedelta(minutes=10)
+MAX_FIRES_CHECKED = 50
+MAX_PROMPT_LENGTH = 20_000
 
 
 @dataclass(frozen=True, kw_only=True)
 class AgentRoutines:
-    """Makes them, removes them, hands them over to people; and steers routines for agents."""
+    """Create, remove and adopt routines of agents; list, pause and start routines for agents."""
 
     folder: Path
-    """Where they lie."""
-    home: Callable[[], Path]
-    """Where those of people lie."""
+    """The folder of the files that agents made."""
+    settings: LiveSettings
     engine: RoutineEngine
     journal: Journal
-    policy: Callable[[], Policy]
-    maker_of: Callable[[Run], Awaitable[Routine]]
-    """The routine of a run, as it began it."""
-    rules: Callable[[], tuple[CrossFieldCheck[RoutineDefinition], ...]]
-    """What any routine is checked against."""
+    registry: FunctionRegistry
+    runs: RunParts
     reload: Callable[[], Awaitable[None]]
-    """Take up what has changed in the folders."""
-    now: Callable[[], datetime]
+    """Read the files of all routines that have changed."""
+    clock: Clock
 
     # --- for agents
 
-    def every(self) -> list[Json]:
-        """Return every routine in a few words."""
-        return [self._brief(routine) for _, routine in sorted(self.engine.routines.items())]
+    def list_routines(self) -> list[Json]:
+        """Return a summary of each routine, ordered by name."""
+        return [self._summarize(routine) for _, routine in sorted(self.engine.routines.items())]
 
     def show(self, name: str) -> Json:
-        """Return a routine in full; NotFound."""
-        routine = self._known(name)
-        fires = [each.isoformat() for each in self._fires(routine, 3)]
+        """Return a summary of a routine with its definition. Raises NotFound."""
+        routine = self._get(name)
+        fires = [slot.isoformat() for slot in self._fires(routine, 3)]
         return {
-            **self._brief(routine),
+            **self._summarize(routine),
             "next": fires,
             "definition": routine.model_dump(mode="json", exclude_none=True),
         }
 
-    async def create(self, context: ToolContext, wish: RoutineProposal) -> Json:
-        """Write a routine as an agent wants it and take it up; ToolFailed, with all that is wrong
-        with it.
+    async def create(self, context: ToolContext, proposal: RoutineProposal) -> Json:
+        """Write the file of a routine that an agent proposes, and load it; return its summary.
+
+        Raises ToolFailed with all faults of the proposal.
         """
         run = await self.journal.get(context.run)
-        maker = await self.maker_of(run)
-        self._refuse_if_not_its_to_make(maker, wish.name)
+        maker = await self.runs.routine_of(run)
+        self._refuse_creation(maker, proposal.name)
         zone = maker.trigger.timezone or self.engine.zone
-        data = _composed(wish, maker, run, tainted=context.tainted, zone=ZoneInfo(zone))
-        path = self.folder / f"{wish.name}.toml"
+        data = _compose(proposal, maker, run, tainted=context.tainted, zone=ZoneInfo(zone))
+        path = self.folder / f"{proposal.name}.toml"
         try:
-            routine = routine_of(data, path, rules=(*OF_AGENTS, *self.rules()))
+            rules = routine_rules(self.settings.config, self.registry.names())
+            routine = routine_of(data, path, rules=(*OF_AGENTS, *rules))
         except ConfigError as error:
-            raise ToolFailed("; ".join(_in_words(error))) from None
+            raise ToolFailed("; ".join(_describe_faults(error))) from None
         self._refuse_if_too_often(routine, zone)
-        said = f"# Made by a run of {maker.name}; `agentctl adopt {wish.name}` makes it yours.\n"
+        comment = (
+            f"# Made by a run of {maker.name}; `agentctl adopt {proposal.name}` makes it yours.\n"
+        )
         self.folder.mkdir(mode=0o700, exist_ok=True)
-        write_new(path, said + tomli_w.dumps(data, multiline_strings=True))
+        write_new(path, comment + tomli_w.dumps(data, multiline_strings=True))
         await self.reload()
-        return {"made": wish.name, **self._brief(routine)}
+        return {"made": proposal.name, **self._summarize(routine)}
 
     async def remove(self, context: ToolContext, name: str) -> Json:
-        """Remove a routine that the same routine has made; ToolFailed for any other."""
-        maker = await self.maker_of(await self.journal.get(context.run))
-        routine = self._known(name)
+        """Remove a routine that a run of the caller's routine has made.
+
+        Raises NotFound, and ToolFailed for a routine that others have made.
+        """
+        maker = await self.runs.routine_of(await self.journal.get(context.run))
+        routine = self._get(name)
         if routine.origin is None or routine.origin.routine != maker.name:
             raise ToolFailed(f"{name} is not of your making; a person removes it, or you pause it")
-        await self.removed(name)
+        await self.remove_for_person(name)
         return {"removed": name}
 
     async def pause(self, name: str, until: str) -> Json:
-        """Pause a routine; ToolFailed for a moment that is none."""
-        self._steered(name)
+        """Pause a routine until a moment (ISO 8601), or until it is resumed if `until` is empty.
+
+        Raises NotFound, and ToolFailed for an unreadable or past moment.
+        """
+        self._get_running_here(name)
         end = None
         if until:
             try:
@@ -122,46 +131,50 @@ class AgentRoutines:
                     f"{until} is no moment; write it like 2026-12-01T09:00:00Z"
                 ) from None
             end = end.replace(tzinfo=end.tzinfo or ZoneInfo(self.engine.zone)).astimezone(UTC)
-            if end <= self.now():
+            if end <= self.clock.now():
                 raise ToolFailed(f"{until} has passed already")
         await self.engine.pause(name, until=end)
         return {"paused": name, "until": end.isoformat() if end else "resume"}
 
     async def resume(self, name: str) -> Json:
-        """Let a paused routine go on."""
-        routine = self._steered(name)
+        """Let a paused routine start again. Raises NotFound."""
+        routine = self._get_running_here(name)
         await self.engine.resume(name)
-        return {"resumed": name, "next": [each.isoformat() for each in self._fires(routine, 1)]}
+        return {"resumed": name, "next": [slot.isoformat() for slot in self._fires(routine, 1)]}
 
     async def run(self, context: ToolContext, name: str) -> Json:
-        """Start a run of a routine; asked again after a crash it is the same run.
+        """Start a run of a routine; the same call gets the same run, also after a crash.
 
-        ToolFailed where it may not start.
+        Raises NotFound, and ToolFailed if the routine may not start.
         """
-        asking, routine = await self.journal.get(context.run), self._steered(name)
-        if asking.trigger == BY_AGENT:
+        asking_run, routine = await self.journal.get(context.run), self._get_running_here(name)
+        if asking_run.trigger == AGENT_TRIGGER:
             raise ToolFailed("this run was started by another run, and starts none itself")
         state = self.engine.states.get(name)
-        if not routine.enabled or (state and state.pausing(self.now())):
+        if not routine.enabled or (state and state.pausing(self.clock.now())):
             raise ToolFailed(f"{name} is {'paused' if routine.enabled else 'disabled'}")
         run = await self.engine.trigger(
-            name, event=f"{context.run}/{context.call}", trigger=BY_AGENT
+            name, event=f"{context.run}/{context.call}", trigger=AGENT_TRIGGER
         )
         return {"run": run.id, "routine": name, "status": run.status.value}
 
     # --- for people
 
-    async def removed(self, name: str) -> None:
-        """Remove what an agent made; Refused for a person's own, NotFound."""
-        self._made(name).unlink(missing_ok=True)
+    async def remove_for_person(self, name: str) -> None:
+        """Remove a routine that an agent made.
+
+        Raises NotFound; Refused for a routine that a person wrote.
+        """
+        self._agent_file(name).unlink(missing_ok=True)
         await self.reload()
 
     async def adopt(self, name: str) -> Path:
-        """Make what an agent made a person's own: its file, without the origin, in their folder.
+        """Move a routine that an agent made into the folder of people, without its origin, and load
+        it; return the new file.
 
-        Refused, NotFound.
+        Raises NotFound; Refused for a routine that a person wrote, or that has faults.
         """
-        old, new = self._made(name), self.home() / f"{name}.toml"
+        old, new = self._agent_file(name), self.settings.config.routines_path / f"{name}.toml"
         routine = self.engine.routines.get(name)
         if routine is None or routine.origin is None:
             raise Refused(f"{name} cannot be used as it is; mend {old} first, or remove it")
@@ -170,191 +183,211 @@ class AgentRoutines:
         )
         if routine.trigger.at:
             data["trigger"]["at"] = routine.trigger.at
-        said = f"# Made by a run of {routine.origin.routine} ({routine.origin.run}), and adopted.\n"
-        write_new(new, said + tomli_w.dumps(data, multiline_strings=True))
+        comment = (
+            f"# Made by a run of {routine.origin.routine} ({routine.origin.run}), and adopted.\n"
+        )
+        write_new(new, comment + tomli_w.dumps(data, multiline_strings=True))
         old.unlink()
         await self.reload()
         return new
 
-    def _made(self, name: str) -> Path:
-        """Return the file of what an agent made."""
+    def _agent_file(self, name: str) -> Path:
+        """Return the file of a routine that an agent made; `name` may be `maker/name`."""
         name = name.rpartition("/")[2]
         path = self.folder / f"{name}.toml"
         if not path.is_file() or path.name != f"{name}.toml":
             if name in self.engine.routines:
                 raise Refused(
-                    (  # noqa: UP034
-                        f"{name} is a person's, not an agent's: its file is "
-                        f"{self.engine.routines[name].path}"
-                    )
+                    f"{name} is a person's, not an agent's: its file is "
+                    f"{self.engine.routines[name].path}"
                 )
             raise NotFound(
                 f"no agent has made a routine {name!r}; agentctl list shows those there are"
             )
         return path
 
-    # --- what must hold
+    # --- checks of a proposal
 
-    def _refuse_if_not_its_to_make(self, maker: Routine, name: str) -> None:
+    def _refuse_creation(self, maker: Routine, name: str) -> None:
+        """Raise ToolFailed if `maker` may not make a routine of this name."""
         if maker.origin is not None:
             raise ToolFailed("a routine that an agent made makes none itself")
-        if faults := [fault.problem for fault in name_faults(name, self.folder / f"{name}.toml")]:
-            raise ToolFailed("; ".join(faults))
+        if problems := [fault.problem for fault in name_faults(name, self.folder / f"{name}.toml")]:
+            raise ToolFailed("; ".join(problems))
         if name in self.engine.routines or name in self.engine.faults:
             raise ToolFailed(
                 f"there is a routine {name} already, and nothing is overwritten; take another name"
             )
-        policy, made = self.policy(), self._made_by(maker.name)
-        if what := policy.singles_out(name, maker.name):
+        policy, routines = self.settings.policy, self._routines_made_by(maker.name)
+        if section := policy.singles_out(name, maker.name):
             raise ToolFailed(
-                f"the policy speaks of routines of that name ({what}); take another one"
+                f"the policy speaks of routines of that name ({section}); take another one"
             )
-        if len(made) >= (most := policy.limits_for(maker.name).routines):
-            kept = f": {', '.join(made)}" if made else ""
+        limit = policy.limits_for(maker.name).routines
+        if len(routines) >= limit:
+            listing = f": {', '.join(routines)}" if routines else ""
             raise ToolFailed(
-                f"{maker.name} may keep {most} routines of its own making{kept}; remove one first"
+                f"{maker.name} may keep {limit} routines of its own making{listing}; "
+                "remove one first"
             )
 
     def _refuse_if_too_often(self, routine: Routine, zone: str) -> None:
-        moment, last, schedule = self.now(), None, schedule_of(routine, zone=zone)
-        for _ in range(FIRES_LOOKED_AT):
-            following = schedule.next(moment)
-            if following is None:
+        """Raise ToolFailed if two of the next slots lie too close together, or there is none."""
+        schedule = schedule_of(routine, zone=zone)
+        moment, previous_slot = self.clock.now(), None
+        for _ in range(MAX_FIRES_CHECKED):
+            slot = schedule.next(moment)
+            if slot is None:
                 break
-            if last is not None and following - last < LEAST_PERIOD:
+            if previous_slot is not None and slot - previous_slot < MIN_PERIOD:
+                period = interval_in_words(MIN_PERIOD)
                 raise ToolFailed(
-                    f"runs too often: at least {span(LEAST_PERIOD)} must lie between two runs of it"
+                    f"runs too often: at least {period} must lie between two runs of it"
                 )
-            last = moment = following
-        if last is None:
+            previous_slot = moment = slot
+        if previous_slot is None:
             raise ToolFailed("would never run: that moment has passed")
 
-    def _made_by(self, maker: str) -> list[str]:
+    def _routines_made_by(self, maker: str) -> list[str]:
         return [
             name
-            for name, each in self.engine.routines.items()
-            if each.origin and each.origin.routine == maker
+            for name, routine in self.engine.routines.items()
+            if routine.origin and routine.origin.routine == maker
         ]
 
-    # --- in words
+    # --- what is told of routines
 
-    def _known(self, name: str) -> Routine:
+    def _get(self, name: str) -> Routine:
         if name not in self.engine.routines:
             raise NotFound(
                 f"there is no routine {name!r}; there are {', '.join(sorted(self.engine.routines))}"
             )
         return self.engine.routines[name]
 
-    def _steered(self, name: str) -> Routine:
-        """Return a routine that a daemon lets run; ToolFailed where none is there to do that."""
+    def _get_running_here(self, name: str) -> Routine:
+        """Return a routine. Raises NotFound, and ToolFailed where routines do not start by
+        themselves.
+        """
         if not self.engine.started:
             raise ToolFailed(
                 "no daemon is at work here (this is `agentd once`), so nothing is paused or started"
             )
-        return self._known(name)
+        return self._get(name)
 
-    def _brief(self, routine: Routine) -> Json:
+    def _summarize(self, routine: Routine) -> Json:
         state = self.engine.states.get(routine.name)
-        paused = state is not None and state.pausing(self.now())
-        following = self._fires(routine, 1)
-        said: Json = {"name": routine.name, "runs": self.engine.describe_schedule(routine)}
-        said["next"] = following[0].isoformat() if following else None
-        said["state"] = "paused" if paused else "on" if routine.enabled else "disabled"
+        is_paused = state is not None and state.pausing(self.clock.now())
+        fires = self._fires(routine, 1)
+        summary: Json = {
+            "name": routine.name,
+            "runs": self.engine.describe_schedule(routine),
+            "next": fires[0].isoformat() if fires else None,
+            "state": "paused" if is_paused else "on" if routine.enabled else "disabled",
+        }
         if routine.description:
-            said["description"] = routine.description
+            summary["description"] = routine.description
         if routine.origin:
-            said["made_by"] = routine.origin.routine
-        return said
+            summary["made_by"] = routine.origin.routine
+        return summary
 
     def _fires(self, routine: Routine, count: int) -> list[datetime]:
-        return (
-            self.engine.next_fires(routine.name, count)
-            if routine.name in self.engine.routines
-            else []
-        )
+        """Return the next slots; none of a routine that is not loaded, as it has faults."""
+        if routine.name not in self.engine.routines:
+            return []
+        return self.engine.next_fires(routine.name, count)
 
 
-def _composed(
-    wish: RoutineProposal, maker: Routine, run: Run, *, tainted: bool, zone: ZoneInfo
+def _compose(
+    proposal: RoutineProposal, maker: Routine, run: Run, *, tainted: bool, zone: ZoneInfo
 ) -> dict[str, Any]:
-    """Return the file of a routine: what is wished for, as far as its maker has it."""
-    if not wish.prompt.strip() or not wish.when.strip():
+    """Return the keys of the proposed routine's file, with at most what its maker has.
+
+    Raises ToolFailed for what the maker cannot pass on, and for an unclear schedule.
+    """
+    if not proposal.prompt.strip() or not proposal.when.strip():
         raise ToolFailed("a new routine needs a prompt, and a schedule in `when`")
-    if len(wish.prompt) > LONGEST_PROMPT:
+    if len(proposal.prompt) > MAX_PROMPT_LENGTH:
         raise ToolFailed(
-            f"the prompt has {len(wish.prompt)} characters; {LONGEST_PROMPT} are the most"
+            f"the prompt has {len(proposal.prompt)} characters; {MAX_PROMPT_LENGTH} are the most"
         )
     try:
-        trigger = trigger_of(wish.when, zone)
-    except Unclear as error:
+        trigger = parse_schedule_text(proposal.when, zone)
+    except UnclearSchedule as error:
         raise ToolFailed(str(error)) from None
-    spec = maker.run
+    maker_settings = maker.run
     inherited = {
-        "provider": spec.provider,
-        "model": spec.model,
-        "fallback": list(spec.fallback),
-        "on_rate_limit": spec.on_rate_limit,
-        "memory": spec.memory,
-        "timeout": format_duration(spec.timeout),
-        "max_iterations": spec.max_iterations,
-        "max_tool_calls": spec.max_tool_calls,
-        "temperature": spec.temperature,
-        "max_tokens": spec.max_tokens,
-        "budget": spec.budget.model_dump(exclude_none=True),
-        "retry": {"attempts": spec.retry.attempts},
+        "provider": maker_settings.provider,
+        "model": maker_settings.model,
+        "fallback": list(maker_settings.fallback),
+        "on_rate_limit": maker_settings.on_rate_limit,
+        "memory": maker_settings.memory,
+        "timeout": format_duration(maker_settings.timeout),
+        "max_iterations": maker_settings.max_iterations,
+        "max_tool_calls": maker_settings.max_tool_calls,
+        "temperature": maker_settings.temperature,
+        "max_tokens": maker_settings.max_tokens,
+        "budget": maker_settings.budget.model_dump(exclude_none=True),
+        "retry": {"attempts": maker_settings.retry.attempts},
     }
     data: dict[str, Any] = {
-        "description": wish.description or f"made by {maker.name}",
+        "description": proposal.description or f"made by {maker.name}",
         "trigger": {**trigger, "timezone": zone.key},
         "run": {
             "mode": "agent",
-            "prompt": wish.prompt.strip(),
-            "tools": list(_tools(wish, spec.tools)),
+            "prompt": proposal.prompt.strip(),
+            "tools": list(_tools(proposal, maker_settings.tools)),
             **{key: value for key, value in inherited.items() if value not in (None, [], {})},
         },
         "origin": {"routine": maker.name, "run": run.id, **({"tainted": True} if tainted else {})},
     }
-    if deliver := list(_targets(wish, maker)):
+    if deliver := list(_targets(proposal, maker)):
         data["deliver"] = deliver
     return data
 
 
-def _tools(wish: RoutineProposal, mine: tuple[str, ...]) -> Iterator[str]:
-    """Yield the tools of a new routine: of its maker's those that are wished for, but never what
-    makes routines.
+def _tools(proposal: RoutineProposal, maker_tools: tuple[str, ...]) -> Iterator[str]:
+    """Yield the tools of a new routine: those of its maker that are proposed, by default all, but
+    never a tool that makes routines or changes settings.
     """
-    own = [tool for tool in mine if tool not in ("routine", "config")]
-    for tool in dict.fromkeys(own if wish.tools is None else wish.tools):
-        if set(tool) & set("*?[") and wish.tools is None:
+    allowed_tools = [tool for tool in maker_tools if tool not in ("routine", "config")]
+    for tool in dict.fromkeys(allowed_tools if proposal.tools is None else proposal.tools):
+        if set(tool) & set("*?[") and proposal.tools is None:
             continue  # a pattern would come to stand for more as tools are added
-        if tool in ("routine", "config") or not any(fnmatchcase(tool, each) for each in own):
-            raise ToolFailed(f"you have no {tool} to pass on; yours: {', '.join(own) or 'none'}")
+        is_allowed = any(fnmatchcase(tool, pattern) for pattern in allowed_tools)
+        if tool in ("routine", "config") or not is_allowed:
+            raise ToolFailed(
+                f"you have no {tool} to pass on; yours: {', '.join(allowed_tools) or 'none'}"
+            )
         yield tool
 
 
-def _targets(wish: RoutineProposal, maker: Routine) -> Iterator[Json]:
-    """Yield where the reports of a new routine go: to its maker's own targets, in files of their
-    own.
+def _targets(proposal: RoutineProposal, maker: Routine) -> Iterator[Json]:
+    """Yield the `[[deliver]]` tables of a new routine: its maker's own, by default all of them.
+
+    A path gets the routine's name into it, so that reports of two routines do not mix.
     """
-    mine = {each.to: each for each in maker.deliver}
-    if strange := [name for name in wish.deliver or () if name not in mine]:
+    maker_targets = list(dict.fromkeys(delivery.to for delivery in maker.deliver))
+    unknown_targets = [name for name in proposal.deliver or () if name not in maker_targets]
+    if unknown_targets:
         raise ToolFailed(
-            f"you have no target {', '.join(strange)}; yours: {', '.join(mine) or 'none'}"
+            f"you have no target {', '.join(unknown_targets)}; "
+            f"yours: {', '.join(maker_targets) or 'none'}"
         )
-    for place in maker.deliver:
-        if wish.deliver is not None and place.to not in wish.deliver:
+    for delivery in maker.deliver:
+        if proposal.deliver is not None and delivery.to not in proposal.deliver:
             continue
-        target: Json = {"to": place.to}
-        if place.path:
-            path = PurePosixPath(place.path)
-            target["path"] = str(
-                path if "{routine}" in place.path else path.parent / "{routine}" / path.name
-            )
-        yield target
+        table: Json = {"to": delivery.to}
+        if delivery.path:
+            path = PurePosixPath(delivery.path)
+            if "{routine}" not in delivery.path:
+                path = path.parent / "{routine}" / path.name
+            table["path"] = str(path)
+        yield table
 
 
-def _in_words(error: ConfigError) -> Iterator[str]:
-    """Yield what is wrong, without the name of a file that is not there."""
+def _describe_faults(error: ConfigError) -> Iterator[str]:
+    """Yield each fault in words, without the name of the file, which was not written."""
     for fault in error.faults:
-        found = f" (found {fault.found})" if fault.found else ""
-        yield f"{fault.key}: {fault.problem}{found}" + (f"; {fault.hint}" if fault.hint else "")
+        value = f" (found {fault.found})" if fault.found else ""
+        hint = f"; {fault.hint}" if fault.hint else ""
+        yield f"{fault.key}: {fault.problem}{value}{hint}"

@@ -1,8 +1,7 @@
-"""Why a slot ran or did not, in one sentence that names the rule: from the ledger's row and the
-schedule, as values.
+"""Explain in one sentence why a slot ran or did not, with the rule that decided it.
 
-What is written down decides. Only where nothing is, the schedule and the baseline say why there is
-nothing.
+The ledger's rows come first. Where there is none, schedule and baseline explain why. Everything is
+computed from values; nothing here reads the journal.
 """
 
 from __future__ import annotations
@@ -12,14 +11,14 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from daemon.definitions.routines.routine import Routine
-from daemon.definitions.schedule import Schedule, span
+from daemon.definitions.schedule import Schedule, interval_in_words
 from daemon.definitions.values import format_duration
 from daemon.models import WAIT_MOVED, Outcome, Reason, Run, Status
 from daemon.scheduler.skip_reasons import UNREHEARSED, moments_rule, rule_of
 from daemon.scheduler.slots import INSTANT, random_moments
 from daemon.store.journal import RoutineState, SlotRow
 
-# How a run that no slot started is told, by its trigger.
+# How the sentence names what started a run that its schedule did not start, by `Run.trigger`.
 STARTED_BY = {
     "manual": "by hand",
     "agent": "by another run, with the tool routine",
@@ -38,19 +37,20 @@ class SlotExplanation:
     """What became of a slot, and why."""
 
     slot: datetime | None
-    """None where the moment is none of the routine's."""
+    """None if the schedule has no slot at the moment that was asked about."""
     outcome: str
     """An Outcome, or: not_yet, undecided, before_baseline, disabled, elsewhere, never_due."""
     reason: Reason | None = None
     rule: str
-    """The key or the fact that decided it."""
+    """The key, with its value, or the fact that decided it."""
     sentence: str
     run: str | None = None
+    """The id of the run that the slot started."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SlotQuery:
-    """All that is known when somebody asks about the moments from `first` until before `until`."""
+    """The moments from `first` until before `until`, and all that is known of them."""
 
     routine: Routine
     schedule: Schedule
@@ -59,24 +59,24 @@ class SlotQuery:
     until: datetime
     now: datetime
     rows: Sequence[SlotRow]
-    """Of these moments."""
+    """What the ledger has of these moments, oldest first."""
     following: SlotRow | None
-    """The scheduled row after them."""
+    """The first row of a scheduled slot after them."""
     run: Run | None
-    """Of the row that has one."""
+    """The run of the first row that has one."""
     held: bool = False
-    """It is held back until a rehearsal was approved."""
+    """Whether the routine does not start until a rehearsal was approved."""
     waits_for: str = ""
     """What the run waits for that no machine has, in words."""
     elsewhere: str = ""
-    """Why the routine is not for this machine, if it is not."""
+    """Why the routine is not started by this host; empty if it is."""
 
     @property
     def name(self) -> str:
         return self.routine.name
 
     def at(self, moment: datetime) -> str:
-        """Return a moment as the routine's zone has it."""
+        """Return a moment in the routine's time zone, as text."""
         local = moment.astimezone(self.schedule.zone)
         year = "" if local.year == self.now.astimezone(self.schedule.zone).year else " %Y"
         seconds = ":%S" if local.second else ""
@@ -86,8 +86,8 @@ class SlotQuery:
 def default_slot(
     schedule: Schedule, state: RoutineState, now: datetime, latest: SlotRow | None
 ) -> datetime:
-    """Return the slot that is meant by somebody who names none: the last one that counted, else the
-    next one.
+    """Return the slot to explain if none was named: the last one after the baseline, else that of
+    the ledger's latest row, else the next one.
     """
     slot = schedule.prev(now)
     if slot is not None and slot > state.baseline:
@@ -98,7 +98,7 @@ def default_slot(
 
 
 def explain(question: SlotQuery) -> SlotExplanation:
-    """Say what became of a slot, or why there is none."""
+    """Explain what became of a slot, or why there is none."""
     scheduled = [row for row in question.rows if row.event is None]
     if scheduled:
         return _from_row(question, scheduled[0])
@@ -111,78 +111,80 @@ def explain(question: SlotQuery) -> SlotExplanation:
     return _from_schedule(question, slot)
 
 
-# --- what is written down
-# --------------------------------------------------------------------------
+# --- what the ledger has
 
 
-def _from_row(q: SlotQuery, row: SlotRow) -> SlotExplanation:
-    # A row of several slots tells of each; the one asked about is where the schedule has it.
-    slot = row.first if row.first == row.last else max(row.first, min(row.last, _slot_in(q)))
+def _from_row(query: SlotQuery, row: SlotRow) -> SlotExplanation:
+    # A row may stand for several slots; the one in question is where the schedule has it.
+    slot = row.first if row.first == row.last else max(row.first, min(row.last, _slot_in(query)))
     match row.outcome:
         case Outcome.RAN | Outcome.LATE | Outcome.CAUGHT_UP:
-            rule, text = _started(q, row, slot)
+            rule, text = _explain_start(query, row, slot)
         case Outcome.SKIPPED:
-            rule, text = _skipped(q, row, slot)
+            rule, text = _explain_skip(query, row, slot)
         case Outcome.MISSED:
-            rule, text = _missed(q, row, slot)
-    run = f"; {_told(q.run, q.waits_for)}" if q.run and row.outcome is not Outcome.SKIPPED else ""
+            rule, text = _explain_miss(query, row, slot)
+    run_text = ""
+    if query.run and row.outcome is not Outcome.SKIPPED:
+        run_text = f"; {_describe_run(query.run, query.waits_for)}"
     return SlotExplanation(
         slot=slot,
         outcome=row.outcome.value,
         reason=row.reason,
         rule=rule,
-        sentence=f"{q.name} {text}{run}.",
+        sentence=f"{query.name} {text}{run_text}.",
         run=row.run,
     )
 
 
-def _slot_in(q: SlotQuery) -> datetime:
-    slot = q.schedule.next(q.first - INSTANT)
-    return slot if slot and slot < q.until else q.first
+def _slot_in(query: SlotQuery) -> datetime:
+    """Return the first slot of the moments in question, or the first of these moments."""
+    slot = query.schedule.next(query.first - INSTANT)
+    return slot if slot and slot < query.until else query.first
 
 
-def _told(run: Run, waits_for: str) -> str:
+def _describe_run(run: Run, waits_for: str) -> str:
     name, status = f"run {run.id[-8:]}", run.status
     if waits_for:
         return f"{name} {waits_for}"
     if status is Status.QUEUED and run.not_before:
         moved = f" ({WAIT_MOVED})" if run.waits_moved else ""
         return f"{name} waits for its time{moved}"
-    told = {
+    status_texts = {
         Status.QUEUED: "waits for room",
         Status.RUNNING: "is under way",
         Status.WAITING: "waits for an approval",
-    }
-    ended = {
         Status.TIMED_OUT: "took too long",
         Status.CANCELLED: "was cancelled",
         Status.INTERRUPTED: "was interrupted",
     }
-    text = f"{name} {told.get(status) or ended.get(status) or status.value}"
+    text = f"{name} {status_texts.get(status, status.value)}"
     return f"{text} ({run.detail.rstrip('.')})" if status.ended and run.detail else text
 
 
-def _started(q: SlotQuery, row: SlotRow, slot: datetime) -> tuple[str, str]:
-    rule = _trigger(q.routine) if q.schedule.prev(slot) == slot else "the schedule it had then"
+# The functions _explain_… return the rule, and the part of the sentence that follows the routine's
+# name.
+
+
+def _explain_start(query: SlotQuery, row: SlotRow, slot: datetime) -> tuple[str, str]:
+    if query.schedule.prev(slot) == slot:
+        rule = _describe_trigger(query.routine)
+    else:
+        rule = "the schedule it had then"
     if row.outcome is Outcome.RAN:
-        return rule, f"started on time for {q.at(slot)}, by {rule}"
-    late = _about(timedelta(seconds=row.lateness))
-    catch_up = _catch_up(q, slot)
+        return rule, f"started on time for {query.at(slot)}, by {rule}"
+    lateness = _rounded(timedelta(seconds=row.lateness))
+    catch_up = _describe_catch_up(query, slot)
     if row.outcome is Outcome.LATE:
-        how = "the machine slept over it, or its clock was set"
-        return catch_up, f"started {late} late for {q.at(slot)}: {how}, and {catch_up}"
-    return (
-        catch_up,
-        (
-            f"was caught up {late} late for {q.at(slot)}: the daemon was down at the time, and "
-            f"{catch_up}"
-        ),
-    )
+        cause = "the machine slept over it, or its clock was set"
+        return catch_up, f"started {lateness} late for {query.at(slot)}: {cause}, and {catch_up}"
+    cause = "the daemon was down at the time"
+    return catch_up, f"was caught up {lateness} late for {query.at(slot)}: {cause}, and {catch_up}"
 
 
-def _catch_up(q: SlotQuery, slot: datetime) -> str:
-    """Return the rule of what may come late, as far as it is one that lets something start."""
-    rule = q.schedule.catch_up
+def _describe_catch_up(query: SlotQuery, slot: datetime) -> str:
+    """Return what `catch_up` says about a slot that is late."""
+    rule = query.schedule.catch_up
     if isinstance(rule, timedelta):
         return (
             f'catch_up = "{format_duration(rule)}" starts the latest missed slot if it is no later '
@@ -190,45 +192,43 @@ def _catch_up(q: SlotQuery, slot: datetime) -> str:
         )
     if rule == "none":
         return 'catch_up = "none" starts no slot late'
-    period = q.schedule.period(slot)
+    period = query.schedule.period(slot)
     half = (
-        f"if late by at most half the period ({_about(period / 2)})" if period else "however late"
+        f"if late by at most half the period ({_rounded(period / 2)})" if period else "however late"
     )
     return f'catch_up = "once" starts the latest missed slot {half}'
 
 
-def _missed(q: SlotQuery, row: SlotRow, slot: datetime) -> tuple[str, str]:
-    stretch = ""
+def _explain_miss(query: SlotQuery, row: SlotRow, slot: datetime) -> tuple[str, str]:
+    row_text = ""
     if row.count > 1:
-        stretch = f", as {row.count} slots in a row were ({q.at(row.first)} to {q.at(row.last)})"
-    following = q.following
-    others = row.last > slot or (
-        following and following.run and following.first == q.schedule.next(slot)
+        row_text = (
+            f", as {row.count} slots in a row were ({query.at(row.first)} to {query.at(row.last)})"
+        )
+    following = query.following
+    is_earlier_one = row.last > slot or (
+        following and following.run and following.first == query.schedule.next(slot)
     )
-    if q.schedule.catch_up == "none":
+    if query.schedule.catch_up == "none":
         rule = 'catch_up = "none" starts no slot late'
-    elif others:
+    elif is_earlier_one:
         rule = "of all missed slots only the latest one may be caught up"
     else:
-        rule = f"it was too late by then: {_catch_up(q, slot)}"
-    return (
-        rule,
-        (
-            f"missed {q.at(slot)}{stretch}: the daemon was down or asleep, or its clock jumped, and "  # noqa: E501
-            f"{rule}"
-        ),
-    )
+        rule = f"it was too late by then: {_describe_catch_up(query, slot)}"
+    cause = "the daemon was down or asleep, or its clock jumped"
+    return rule, f"missed {query.at(slot)}{row_text}: {cause}, and {rule}"
 
 
-def _skipped(q: SlotQuery, row: SlotRow, slot: datetime) -> tuple[str, str]:
-    rule = _hindrance(q, row, slot)
-    return rule, f"skipped {q.at(slot)}: {rule}"
+def _explain_skip(query: SlotQuery, row: SlotRow, slot: datetime) -> tuple[str, str]:
+    rule = _describe_skip(query, row, slot)
+    return rule, f"skipped {query.at(slot)}: {rule}"
 
 
-def _hindrance(q: SlotQuery, row: SlotRow, slot: datetime) -> str:
+def _describe_skip(query: SlotQuery, row: SlotRow, slot: datetime) -> str:
+    """Return why a slot was skipped, with the rule."""
     if row.reason is None:
         return "nobody wrote down why"
-    rule = row.rule or rule_of(row.reason, q.routine, q.state)
+    rule = row.rule or rule_of(row.reason, query.routine, query.state)
     match row.reason:
         case Reason.OVERLAP:
             return f"an earlier run of it was still under way, and {rule}"
@@ -241,107 +241,117 @@ def _hindrance(q: SlotQuery, row: SlotRow, slot: datetime) -> str:
         case Reason.BUDGET:
             return f"its budget was used up{f' ({rule})' if rule else ''}"
         case Reason.GATE if rule == UNREHEARSED:
-            return f"it was held back ({rule}); agentctl rehearse {q.name} shows what it would do"
-        case Reason.GATE if q.run and q.run.detail:
-            return f"its gate was closed: {q.run.detail} (run {q.run.id[-8:]})"
-    number = q.routine.gate.moments
+            return (
+                f"it was held back ({rule}); agentctl rehearse {query.name} shows what it would do"
+            )
+        case Reason.GATE if query.run and query.run.detail:
+            return f"its gate was closed: {query.run.detail} (run {query.run.id[-8:]})"
+    number = query.routine.gate.moments
     if number and rule == moments_rule(number):
-        rule += f" (drawn for that day: {_drawn(q, number, slot)})"
+        rule += f" (drawn for that day: {_describe_moments(query, number, slot)})"
     return f"its gate was closed before anything was asked: {rule or '[gate]'}"
 
 
-def _drawn(q: SlotQuery, number: int, slot: datetime) -> str:
-    found = random_moments(q.schedule, q.name, number, slot)
-    return " and ".join(f"{each.astimezone(q.schedule.zone):%H:%M}" for each in found) or "none"
+def _describe_moments(query: SlotQuery, number: int, slot: datetime) -> str:
+    """Return the random moments of the day of a slot, in the routine's time zone."""
+    moments = random_moments(query.schedule, query.name, number, slot)
+    times = [f"{moment.astimezone(query.schedule.zone):%H:%M}" for moment in moments]
+    return " and ".join(times) or "none"
 
 
-def _from_event(q: SlotQuery, row: SlotRow) -> SlotExplanation:
-    trigger = q.run.trigger if q.run else ""
-    by = STARTED_BY.get(trigger, f"by its trigger {trigger}" if trigger else "by an event")
-    told = f"; {_told(q.run, q.waits_for)}" if q.run else ""
-    schedule = q.schedule
-    apart = ", not by its schedule" if schedule.cron or schedule.every or schedule.at else ""
+def _from_event(query: SlotQuery, row: SlotRow) -> SlotExplanation:
+    trigger = query.run.trigger if query.run else ""
+    cause = STARTED_BY.get(trigger, f"by its trigger {trigger}" if trigger else "by an event")
+    run_text = f"; {_describe_run(query.run, query.waits_for)}" if query.run else ""
+    schedule = query.schedule
+    has_slots = schedule.cron or schedule.every or schedule.at
+    schedule_note = ", not by its schedule" if has_slots else ""
+    start = f"{query.name} was started {cause} at {query.at(row.first)}"
     return SlotExplanation(
         slot=None,
         outcome=row.outcome.value,
         reason=row.reason,
-        rule=by,
-        sentence=f"{q.name} was started {by} at {q.at(row.first)}{apart}{told}.",
+        rule=cause,
+        sentence=f"{start}{schedule_note}{run_text}.",
         run=row.run,
     )
 
 
-# --- what is not written down
-# ----------------------------------------------------------------------
+# --- what the ledger does not have
 
 
-def _never_due(q: SlotQuery) -> SlotExplanation:
-    words = q.schedule.words(q.routine.trigger.event_words)
-    before, after = q.schedule.prev(q.first), q.schedule.next(q.first)
-    around = " and ".join(q.at(each) for each in (before, after) if each)
-    near = (
-        f"; its slots around that are {around}"
-        if before and after
-        else f"; its slot is {around}"
-        if around
-        else ""
-    )
-    held = (
-        f"; besides, it is held back ({UNREHEARSED}); agentctl rehearse {q.name}" if q.held else ""
-    )
-    sentence = f"{q.name} is never due at {q.at(q.first)}: it runs {words}{near}{held}."
-    return SlotExplanation(slot=None, outcome="never_due", rule=words, sentence=sentence)
+def _never_due(query: SlotQuery) -> SlotExplanation:
+    words = query.schedule.words(query.routine.trigger.event_words)
+    before, after = query.schedule.prev(query.first), query.schedule.next(query.first)
+    sentence = f"{query.name} is never due at {query.at(query.first)}: it runs {words}"
+    if before and after:
+        sentence += f"; its slots around that are {query.at(before)} and {query.at(after)}"
+    elif nearest := before or after:
+        sentence += f"; its slot is {query.at(nearest)}"
+    if query.held:
+        sentence += f"; besides, it is held back ({UNREHEARSED}); agentctl rehearse {query.name}"
+    return SlotExplanation(slot=None, outcome="never_due", rule=words, sentence=f"{sentence}.")
 
 
-def _from_schedule(q: SlotQuery, slot: datetime) -> SlotExplanation:
-    def because(
+def _from_schedule(query: SlotQuery, slot: datetime) -> SlotExplanation:
+    def explanation(
         outcome: str, rule: str, text: str, reason: Reason | None = None
     ) -> SlotExplanation:
         return SlotExplanation(
-            slot=slot, outcome=outcome, reason=reason, rule=rule, sentence=f"{q.name} {text}."
+            slot=slot, outcome=outcome, reason=reason, rule=rule, sentence=f"{query.name} {text}."
         )
 
-    if not q.routine.enabled:
+    if not query.routine.enabled:
         rule = "enabled = false"
-        return because("disabled", rule, f"does not start at {q.at(slot)}: its file says {rule}")
-    if q.elsewhere:
-        return because(
-            "elsewhere", q.elsewhere, f"does not start here at {q.at(slot)}: {q.elsewhere}"
+        return explanation(
+            "disabled", rule, f"does not start at {query.at(slot)}: its file says {rule}"
         )
-    start = slot + q.schedule.delay
-    if start > q.now:
-        soon = f"is not due until {q.at(slot)}, in {_about(slot - q.now)}"
-        if slot <= q.now:
-            spread = f'spread = "{format_duration(q.routine.trigger.spread)}"'
-            return because(
+    if query.elsewhere:
+        return explanation(
+            "elsewhere",
+            query.elsewhere,
+            f"does not start here at {query.at(slot)}: {query.elsewhere}",
+        )
+    start = slot + query.schedule.delay
+    if start > query.now:
+        soon = f"is not due until {query.at(slot)}, in {_rounded(slot - query.now)}"
+        if slot <= query.now:
+            spread = f'spread = "{format_duration(query.routine.trigger.spread)}"'
+            return explanation(
                 "not_yet",
                 spread,
-                f"is due since {q.at(slot)} and starts at {q.at(start)}, by {spread}",
+                f"is due since {query.at(slot)} and starts at {query.at(start)}, by {spread}",
             )
-        rule, but = _foreseen(q, slot)
-        return because("not_yet", rule, f"{soon}{but}")
-    if slot <= q.state.baseline:
-        rule = f"the schedule counts since {q.at(q.state.baseline)}"
+        rule, but = _foresee(query, slot)
+        return explanation("not_yet", rule, f"{soon}{but}")
+    if slot <= query.state.baseline:
+        rule = f"the schedule counts since {query.at(query.state.baseline)}"
         how = "when it was first seen, edited, enabled or resumed, or the clock was put back"
-        return because("before_baseline", rule, f"did not start at {q.at(slot)}: {rule}, {how}")
-    return because(
-        "undecided", "the ledger", f"is due since {q.at(slot)}, and its slot is just being settled"
+        return explanation(
+            "before_baseline", rule, f"did not start at {query.at(slot)}: {rule}, {how}"
+        )
+    return explanation(
+        "undecided",
+        "the ledger",
+        f"is due since {query.at(slot)}, and its slot is just being settled",
     )
 
 
-def _foreseen(q: SlotQuery, slot: datetime) -> tuple[str, str]:
-    """Return the rule by which a slot to come will start or be skipped, and how to say the
-    latter.
+def _foresee(query: SlotQuery, slot: datetime) -> tuple[str, str]:
+    """Return the rule by which a future slot will start or be skipped, and the end of the sentence
+    about it.
     """
-    if q.state.pausing(slot):
+    if query.state.pausing(slot):
         until = (
-            f"until {q.at(q.state.paused_until)}" if q.state.paused_until else "until it is resumed"
+            f"until {query.at(query.state.paused_until)}"
+            if query.state.paused_until
+            else "until it is resumed"
         )
-        why = f" ({q.state.paused_why})" if q.state.paused_why else ""
+        why = f" ({query.state.paused_why})" if query.state.paused_why else ""
         return f"paused {until}", f", and will be skipped then: it is paused {until}{why}"
-    if not q.schedule.active(slot):
+    if not query.schedule.active(slot):
         row = SlotRow(
-            routine=q.name,
+            routine=query.name,
             first=slot,
             last=slot,
             count=1,
@@ -351,23 +361,25 @@ def _foreseen(q: SlotQuery, slot: datetime) -> tuple[str, str]:
             run=None,
             lateness=0.0,
         )
-        rule = _hindrance(q, row, slot).replace("it lay", "it lies")
+        rule = _describe_skip(query, row, slot).replace("it lay", "it lies")
         return rule, f", and will be skipped then: {rule}"
-    if q.held:
-        rehearse = f"agentctl rehearse {q.name}"
+    if query.held:
+        rehearse = f"agentctl rehearse {query.name}"
         return (
             UNREHEARSED,
             f", and will be skipped then: it is held back ({UNREHEARSED}); {rehearse}",
         )
-    number = q.routine.gate.moments
-    if number and slot not in random_moments(q.schedule, q.name, number, slot):
-        rule = f"{moments_rule(number)} (drawn for that day: {_drawn(q, number, slot)})"
+    number = query.routine.gate.moments
+    if number and slot not in random_moments(query.schedule, query.name, number, slot):
+        rule = (
+            f"{moments_rule(number)} (drawn for that day: {_describe_moments(query, number, slot)})"
+        )
         return rule, f", and speaks only if a moment is open then: {rule}"
-    rule = _trigger(q.routine)
+    rule = _describe_trigger(query.routine)
     return rule, f", by {rule}"
 
 
-def _trigger(routine: Routine) -> str:
+def _describe_trigger(routine: Routine) -> str:
     trigger = routine.trigger
     if trigger.cron is not None:
         return f'cron = "{trigger.cron}"'
@@ -376,14 +388,15 @@ def _trigger(routine: Routine) -> str:
     return f"at = {trigger.at.isoformat()}" if trigger.at else "its trigger"
 
 
-def _about(length: timedelta) -> str:
-    """Return a length of time as exactly as it matters."""
-    unit = (
-        timedelta(hours=1)
-        if length >= timedelta(days=2)
-        else MINUTE
-        if length >= 2 * MINUTE
-        else timedelta(seconds=1)
-    )
-    words = span(max(1, round(length / unit)) * unit)
+def _rounded(length: timedelta) -> str:
+    """Return a length of time in words, rounded to hours from two days on, and to minutes from two
+    minutes on.
+    """
+    if length >= timedelta(days=2):
+        unit = timedelta(hours=1)
+    elif length >= 2 * MINUTE:
+        unit = MINUTE
+    else:
+        unit = timedelta(seconds=1)
+    words = interval_in_words(max(1, round(length / unit)) * unit)
     return words if words[0].isdigit() else f"1 {words}"

@@ -1,14 +1,14 @@
-"""Who lives which run, and how many at once.
+"""Which runs are executed by which process, and how many at once.
 
-An executor is told run ids and nothing else. Being told twice, late or not at all harms nobody: the
-journal says whether a run is there to be taken, and at the next start every run that is left over
-is told again.
+A run queue is given run ids and nothing else. It does no harm if an id comes twice, late or not at
+all: the journal says whether a run may be claimed, and at the next start every run that is left
+over is submitted again.
 
-Theory of operation: runs that are due stand in line by the instant at which they fell due. Each
-routine has one place in that line however many runs of it wait, and once one of them has been
-served it stands behind all who had been waiting by then; so no routine keeps another from its turn.
-A run whose provider has no room is passed over, and takes no place while it waits. Runs that ask no
-model have as many places of their own: a slow vendor never holds them up.
+Theory of operation: waiting runs are ordered by the instant at which they were due. Each routine
+has one place in that order however many of its runs wait, and after one of them was started the
+routine comes after all others that were waiting by then, so no routine keeps another from its turn.
+A run whose provider has no capacity is passed over and takes no capacity while it waits. Runs that
+ask no model have as much capacity of their own, so a slow vendor never delays them.
 """
 
 from __future__ import annotations
@@ -32,154 +32,174 @@ NEVER = datetime.min.replace(tzinfo=UTC)
 
 
 class RunQueue(Protocol):
-    """Where the engine hands a run on."""
+    """Where the engine submits the runs that it starts."""
 
     async def submit(self, run: Run) -> None: ...
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ConcurrencyGroup:
-    """The provider a run will ask."""
+    """Runs that ask the same provider, and how many of them may be executed at once."""
 
     name: str = ""
     limit: int | None = None
-    """How many runs may ask it at once."""
-    asks: bool = True
-    """Whether it asks a model at all."""
+    """None: no limit but that of the queue."""
+    uses_model: bool = True
+    """False for the provider `offline`, which asks no model."""
 
 
-# When it fell due, its id, its lane.
-_Waiting: TypeAlias = tuple[datetime, str, ConcurrencyGroup]
-# Since when the routine's turn has been waited for, the run's id, the routine.
-_Head: TypeAlias = tuple[datetime, str, str]
+# A run that waits: when it was due, its id, its group.
+_WaitingRun: TypeAlias = tuple[datetime, str, ConcurrencyGroup]
+# The first waiting run of a routine: since when the routine waits for its turn, the run's id, the
+# routine.
+_Candidate: TypeAlias = tuple[datetime, str, str]
 
 
 def single_group(_run: Run) -> ConcurrencyGroup:
-    """Return the lane of everything, where providers do not matter."""
+    """Return one group for all runs, where providers do not matter."""
     return ConcurrencyGroup()
 
 
 class LocalRunQueue:
-    """Live runs as tasks of this process, at most `max_concurrent` at a time.
+    """Execute runs as tasks of this process, at most `max_concurrent` at a time.
 
-    Two runs of one routine never live beside each other: what queues or cancels its forerunner
-    waits for its end.
+    Two runs of one routine are never executed at once: a run that is queued behind another one, or
+    has cancelled it, waits for its end.
     """
 
     def __init__(
         self,
-        live: Callable[[str], Awaitable[Run | None]],
+        execute: Callable[[str], Awaitable[Run | None]],
         *,
         max_concurrent: int,
         clock: Callable[[], datetime],
         group_of: Callable[[Run], ConcurrencyGroup] = single_group,
     ) -> None:
-        self._live, self._max, self._clock, self._lane_of = live, max_concurrent, clock, group_of
+        """`execute` runs a run id until it ends, waits or is put off, and returns the run; None if
+        another process owns it.
+        """
+        self._execute, self._max_concurrent = execute, max_concurrent
+        self._clock, self._group_of = clock, group_of
         self.running: dict[str, asyncio.Task[Run | None]] = {}
-        self._waiting: dict[str, list[_Waiting]] = {}
+        """By run id."""
+        self._waiting: dict[str, list[_WaitingRun]] = {}
         """By routine, each a heap."""
-        self._known: dict[str, str] = {}
-        """Routines by the runs that wait."""
-        self._heads: dict[str, list[_Head]] = {}
-        """By lane, each a heap of the runs that could be next; some have been overtaken by events.
+        self._waiting_routines: dict[str, str] = {}
+        """The routine of each waiting run, by run id."""
+        self._candidates: dict[str, list[_Candidate]] = {}
+        """By group, each a heap of the runs that may be started next; entries that `_is_current`
+        denies are left in it until they are first.
         """
-        self._lanes: dict[str, ConcurrencyGroup] = {}
-        self._served: dict[str, datetime] = {}
+        self._groups: dict[str, ConcurrencyGroup] = {}
+        self._last_started: dict[str, datetime] = {}
         """When the last run of a routine was started."""
-        self._lively: set[str] = set()
-        """Routines of which a run is lived now."""
-        self._busy: Counter[str] = Counter()
-        """Runs that are lived now, by lane."""
+        self._occupied_routines: set[str] = set()
+        """Routines with a run that is executed or parked now."""
+        self._running_counts: Counter[str] = Counter()
+        """Runs that are executed now, by group."""
         self._parked: dict[str, str] = {}
-        """Routines by their runs that wait for a person: these hold no task, but no other run may
-        pass them.
+        """The routine of each run that waits for an approval, by run id: no task is kept for such a
+        run, but no other run of its routine may start.
         """
-        self._again: dict[str, Run] = {}
-        """Runs that were told once more while they were lived: answered before they had let go."""
-        self._later: list[tuple[datetime, str, Run]] = []
-        """A heap of the runs that wait for their instant."""
-        self._instants: dict[str, datetime] = {}
-        """The instant that each of them waits for; a different one in the heap counts no more."""
-        self._alarm: asyncio.TimerHandle | None = None
-        """Wakes us when the next of them is due."""
+        self._resubmitted: dict[str, Run] = {}
+        """Runs that were submitted while they were executed: their approval was answered before
+        they had stopped.
+        """
+        self._delayed: list[tuple[datetime, str, Run]] = []
+        """A heap of the runs that may not start before an instant."""
+        self._delayed_until: dict[str, datetime] = {}
+        """The instant of each delayed run, by run id; an entry of the heap with another instant is
+        void.
+        """
+        self._timer: asyncio.TimerHandle | None = None
+        """Ends when the first delayed run may start."""
         self._idle = asyncio.Event()
         self._idle.set()
         self._stopping = False
 
     async def submit(self, run: Run) -> None:
-        """Live the run as soon as it is its turn, not before its `not_before`, whenever it was to
-        start until now.
+        """Execute a run when it is its turn, but not before its `not_before`.
+
+        A run that is delayed already gets the new `not_before`.
         """
         if run.not_before is not None and run.not_before > self._clock():
-            self._wait(run, run.not_before)
+            self._delay(run, run.not_before)
         else:
-            self._instants.pop(run.id, None)
-            self._line_up(run)
+            self._delayed_until.pop(run.id, None)
+            self._enqueue(run)
 
     async def submit_all(self, runs: Iterable[Run]) -> None:
-        """Take up what an earlier process left."""
+        """Submit the runs that an earlier process left."""
         for run in runs:
             await self.submit(run)
 
     def hold_parked(self, runs: Iterable[Run]) -> None:
-        """Let nothing pass these runs, which wait for a person since before this process began."""
+        """Let no other run of their routines start before these runs, which were parked for an
+        approval before this process began.
+        """
         for run in runs:
             self._park(run.id, run.routine)
 
     @property
     def capacity(self) -> int:
-        """How many runs that ask a model may live at a time."""
-        return self._max
+        """How many runs that ask a model may be executed at a time."""
+        return self._max_concurrent
 
     def set_max_concurrent(self, max_concurrent: int) -> None:
-        """Let so many runs live at a time from now on; those under way go on."""
-        self._max = max_concurrent
-        self._next()
+        """Change how many runs may be executed at a time; runs under way go on."""
+        self._max_concurrent = max_concurrent
+        self._start_runs()
 
     def positions(self) -> dict[str, int]:
-        """Return how many runs stand before each one that waits for room, as far as they want the
-        same places.
+        """Return how many runs come before each waiting run, by run id.
+
+        Runs that ask a model and runs that ask none do not take each other's capacity, so they are
+        counted apart.
         """
-        line = sorted(
-            (place + (routine in self._lively), self._turn(due, routine), run_id, lane.asks)
-            for routine, waiting in self._waiting.items()
-            for place, (due, run_id, lane) in enumerate(sorted(waiting, key=_in_order))
-        )
-        before, positions = Counter[bool](), {}
-        for _, _, run_id, asks in line:
-            positions[run_id] = before[asks]
-            before[asks] += 1
+        entries = []
+        for routine, waiting in self._waiting.items():
+            occupied = routine in self._occupied_routines
+            for index, (due, run_id, group) in enumerate(sorted(waiting, key=_due_and_id)):
+                # First the next run of each routine, then their second ones, and so on.
+                entries.append(
+                    (index + occupied, self._turn(due, routine), run_id, group.uses_model)
+                )
+        counts, positions = Counter[bool](), {}
+        for _, _, run_id, uses_model in sorted(entries):
+            positions[run_id] = counts[uses_model]
+            counts[uses_model] += 1
         return positions
 
     def queue_position(self, run_id: str) -> int | None:
-        """Return how many runs stand before this one, or None if it does not wait for room."""
-        return self.positions()[run_id] if run_id in self._known else None
+        """Return how many runs come before this one; None if it does not wait for capacity."""
+        return self.positions()[run_id] if run_id in self._waiting_routines else None
 
     def interrupt(self, run_id: str) -> bool:
-        """Stop the run where it is, tools included; the journal says whether that cancels or
-        suspends it.
+        """Stop a run where it is, tools included; return whether it was executed.
 
-        One that waits leaves the line.
+        The journal says whether that cancels or suspends the run. A waiting run leaves the queue.
         """
-        if (routine := self._known.pop(run_id, None)) is not None:
-            waiting = [each for each in self._waiting[routine] if each[1] != run_id]
-            self._keep(routine, waiting)
-            self._step_up(routine)
-        if self._release(run_id):
-            self._next()
+        routine = self._waiting_routines.pop(run_id, None)
+        if routine is not None:
+            self._set_waiting(
+                routine, [waiting for waiting in self._waiting[routine] if waiting[1] != run_id]
+            )
+            self._add_candidate(routine)
+        if self._unpark(run_id):
+            self._start_runs()
         task = self.running.get(run_id)
         return task.cancel() if task else False
 
     async def wait_until_idle(self) -> None:
-        """Wait until no run is lived."""
+        """Wait until no run is executed."""
         await self._idle.wait()
 
     async def stop(self, grace: float) -> None:
-        """Start nothing more, wait up to `grace` seconds for the runs under way, then suspend
-        them.
+        """Start nothing more, wait up to `grace` seconds for the runs under way, then cancel their
+        tasks, which suspends the runs.
         """
         self._stopping = True
-        self._set_alarm()
+        self._set_timer()
         if self.running:
             log.info("executor.draining", runs=list(self.running), grace=grace)
         try:
@@ -190,171 +210,173 @@ class LocalRunQueue:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    # --- the line
+    # --- the order of waiting runs
 
-    def _line_up(self, run: Run) -> None:
+    def _enqueue(self, run: Run) -> None:
         if run.id in self.running:
-            self._again[run.id] = run
+            self._resubmitted[run.id] = run
             return
-        if run.id in self._known:
+        if run.id in self._waiting_routines:
             return
-        self._release(run.id)
-        lane = self._lane_of(run)
-        self._lanes[lane.name] = lane
-        self._known[run.id] = run.routine
-        heapq.heappush(self._waiting.setdefault(run.routine, []), _waiting(run, lane))
-        self._step_up(run.routine)
-        self._next()
+        self._unpark(run.id)
+        group = self._group_of(run)
+        self._groups[group.name] = group
+        self._waiting_routines[run.id] = run.routine
+        heapq.heappush(self._waiting.setdefault(run.routine, []), (run.slot, run.id, group))
+        self._add_candidate(run.routine)
+        self._start_runs()
 
-    def _step_up(self, routine: str) -> None:
-        """Let the first of a routine's runs stand where it can be called."""
-        if routine not in self._lively and (waiting := self._waiting.get(routine)):
-            due, run_id, lane = waiting[0]
-            heapq.heappush(
-                self._heads.setdefault(lane.name, []), (self._turn(due, routine), run_id, routine)
-            )
+    def _add_candidate(self, routine: str) -> None:
+        """Add the first waiting run of a routine to the candidates of its group, if it may start
+        now.
+        """
+        if routine not in self._occupied_routines and (waiting := self._waiting.get(routine)):
+            due, run_id, group = waiting[0]
+            candidates = self._candidates.setdefault(group.name, [])
+            heapq.heappush(candidates, (self._turn(due, routine), run_id, routine))
 
     def _turn(self, due: datetime, routine: str) -> datetime:
-        """Return since when a routine's turn has been waited for."""
-        # not later than now: slots and starts of a clock that was ahead would let all others pass
-        return min(max(due, self._served.get(routine, NEVER)), self._clock())
+        """Return since when a routine waits for its turn, with a run that was due at `due`."""
+        # At most now: slots and starts of a clock that was ahead would let all others pass.
+        return min(max(due, self._last_started.get(routine, NEVER)), self._clock())
 
-    def _next(self) -> None:
-        """Start what there is room for."""
-        while not self._stopping and (heads := self._first()):
-            _, run_id, routine = heapq.heappop(heads)
-            _, _, lane = heapq.heappop(self._waiting[routine])
-            self._keep(routine, self._waiting[routine])
-            del self._known[run_id]
-            self._lively.add(routine)
-            self._busy[lane.name] += 1
-            self._served[routine] = self._clock()
+    def _start_runs(self) -> None:
+        """Start waiting runs until no capacity is left."""
+        while not self._stopping and (candidates := self._next_candidates()):
+            _, run_id, routine = heapq.heappop(candidates)
+            _, _, group = heapq.heappop(self._waiting[routine])
+            self._set_waiting(routine, self._waiting[routine])
+            del self._waiting_routines[run_id]
+            self._occupied_routines.add(routine)
+            self._running_counts[group.name] += 1
+            self._last_started[routine] = self._clock()
             self._idle.clear()
             task = self.running[run_id] = asyncio.create_task(
-                self._one(run_id), name=f"run {run_id}"
+                self._execute_guarded(run_id), name=f"run {run_id}"
             )
-            task.add_done_callback(partial(self._done, run_id, routine, lane))
+            task.add_done_callback(partial(self._done, run_id, routine, group))
 
-    def _first(self) -> list[_Head] | None:
-        """Return the line whose first run is to be started now."""
-        found = None
-        for name, heads in self._heads.items():
-            while heads and not self._stands(*heads[0]):
-                heapq.heappop(heads)
+    def _next_candidates(self) -> list[_Candidate] | None:
+        """Return the heap whose first run is to be started now; None if no run may start."""
+        next_candidates = None
+        for name, candidates in self._candidates.items():
+            while candidates and not self._is_current(*candidates[0]):
+                heapq.heappop(candidates)
             if (
-                heads
-                and self._has_room(self._lanes[name])
-                and (found is None or heads[0] < found[0])
+                candidates
+                and self._has_capacity(self._groups[name])
+                and (next_candidates is None or candidates[0] < next_candidates[0])
             ):
-                found = heads
-        return found
+                next_candidates = candidates
+        return next_candidates
 
-    def _stands(self, _turn: datetime, run_id: str, routine: str) -> bool:
-        """Tell whether an entry still says what is: another run of the routine may have got before
-        it, or be lived.
-        """
+    def _is_current(self, _turn: datetime, run_id: str, routine: str) -> bool:
+        """Tell whether a candidate is still the first waiting run of a routine that may start."""
         waiting = self._waiting.get(routine)
-        return waiting is not None and routine not in self._lively and waiting[0][1] == run_id
-
-    def _has_room(self, lane: ConcurrencyGroup) -> bool:
-        if lane.limit is not None and self._busy[lane.name] >= lane.limit:
-            return False
-        beside = (
-            count for name, count in self._busy.items() if self._lanes[name].asks == lane.asks
+        return (
+            waiting is not None
+            and routine not in self._occupied_routines
+            and waiting[0][1] == run_id
         )
-        return sum(beside) < self._max
 
-    def _keep(self, routine: str, waiting: list[_Waiting]) -> None:
+    def _has_capacity(self, group: ConcurrencyGroup) -> bool:
+        if group.limit is not None and self._running_counts[group.name] >= group.limit:
+            return False
+        running = sum(
+            count
+            for name, count in self._running_counts.items()
+            if self._groups[name].uses_model == group.uses_model
+        )
+        return running < self._max_concurrent
+
+    def _set_waiting(self, routine: str, waiting: list[_WaitingRun]) -> None:
         if waiting:
             heapq.heapify(waiting)
             self._waiting[routine] = waiting
         else:
             del self._waiting[routine]
 
-    # --- living
+    def rebuild_order(self) -> None:
+        """Order the waiting runs anew after the clock was set: runs that were queued while it was
+        ahead would let all new ones pass.
+        """
+        self._candidates.clear()
+        for routine in self._waiting:
+            self._add_candidate(routine)
+        self._start_runs()
 
-    async def _one(self, run_id: str) -> Run | None:
+    # --- execution
+
+    async def _execute_guarded(self, run_id: str) -> Run | None:
         try:
-            return await self._live(run_id)
-        except (
-            Exception
-        ):  # one run's fault must not stop the others; the run is taken up again at the next start
+            return await self._execute(run_id)
+        except Exception:
+            # One run's fault must not stop the others; the run is submitted again at the next
+            # start.
             log.exception("run.crashed", run=run_id)
             return None
 
     def _done(
-        self, run_id: str, routine: str, lane: ConcurrencyGroup, task: asyncio.Task[Run | None]
+        self, run_id: str, routine: str, group: ConcurrencyGroup, task: asyncio.Task[Run | None]
     ) -> None:
         self.running.pop(run_id, None)
-        self._lively.discard(routine)
-        self._busy[lane.name] -= 1
+        self._occupied_routines.discard(routine)
+        self._running_counts[group.name] -= 1
         run = None if task.cancelled() else task.result()
-        again = self._again.pop(run_id, None)
+        resubmitted_run = self._resubmitted.pop(run_id, None)
         if run is not None and run.status is Status.WAITING:
             self._park(run_id, routine)
-            if again:
-                self._line_up(again)
-        if run is not None and run.status is Status.QUEUED:  # put off: it is ours to try again
-            self._wait(run, run.not_before or self._clock())
-        self._step_up(routine)
-        self._next()
+            if resubmitted_run:
+                self._enqueue(resubmitted_run)
+        if run is not None and run.status is Status.QUEUED:  # put off: this queue retries it
+            self._delay(run, run.not_before or self._clock())
+        self._add_candidate(routine)
+        self._start_runs()
         if not self.running:
             self._idle.set()
 
     def _park(self, run_id: str, routine: str) -> None:
         self._parked[run_id] = routine
-        self._lively.add(routine)
+        self._occupied_routines.add(routine)
 
-    def _release(self, run_id: str) -> bool:
-        """Let other runs of a routine pass one that waits no more for a person; tell whether it
-        did.
-        """
+    def _unpark(self, run_id: str) -> bool:
+        """Let other runs of its routine start, if this run was parked; return whether it was."""
         routine = self._parked.pop(run_id, None)
-        if routine is None or routine in self._parked.values():
-            return routine is not None
-        self._lively.discard(routine)
-        self._step_up(routine)
+        if routine is None:
+            return False
+        if routine not in self._parked.values():
+            self._occupied_routines.discard(routine)
+            self._add_candidate(routine)
         return True
 
-    def _wait(self, run: Run, at: datetime) -> None:
-        heapq.heappush(self._later, (at, run.id, run))
-        self._instants[run.id] = at
-        self._set_alarm()
+    # --- delayed runs
 
-    def _set_alarm(self) -> None:
-        """Wake up at the earliest moment at which a run may be tried again."""
-        if self._alarm:
-            self._alarm.cancel()
-            self._alarm = None
-        if self._later and not self._stopping:
-            seconds = max(0.0, (self._later[0][0] - self._clock()).total_seconds())
-            self._alarm = asyncio.get_running_loop().call_later(seconds, self.start_due)
+    def _delay(self, run: Run, until: datetime) -> None:
+        heapq.heappush(self._delayed, (until, run.id, run))
+        self._delayed_until[run.id] = until
+        self._set_timer()
 
-    def rebuild_order(self) -> None:
-        """Let runs that stood in line while the clock was ahead stand there as of now, else all new
-        ones pass them.
-        """
-        self._heads.clear()
-        for routine in self._waiting:
-            self._step_up(routine)
-        self._next()
+    def _set_timer(self) -> None:
+        """Set the timer to the instant at which the first delayed run may start."""
+        if self._timer:
+            self._timer.cancel()
+            self._timer = None
+        if self._delayed and not self._stopping:
+            seconds = max(0.0, (self._delayed[0][0] - self._clock()).total_seconds())
+            self._timer = asyncio.get_running_loop().call_later(seconds, self.start_due)
 
     def start_due(self) -> None:
-        """Put those runs in line whose instant has come; to be called, too, after the clock was
-        set.
+        """Queue the delayed runs whose instant has come; to be called after the clock was set,
+        too.
         """
         now = self._clock()
-        while self._later and self._later[0][0] <= now:
-            at, run_id, run = heapq.heappop(self._later)
-            if self._instants.get(run_id) == at:
-                del self._instants[run_id]
-                self._line_up(run)
-        self._set_alarm()
+        while self._delayed and self._delayed[0][0] <= now:
+            until, run_id, run = heapq.heappop(self._delayed)
+            if self._delayed_until.get(run_id) == until:
+                del self._delayed_until[run_id]
+                self._enqueue(run)
+        self._set_timer()
 
 
-def _waiting(run: Run, lane: ConcurrencyGroup) -> _Waiting:
-    return run.slot, run.id, lane
-
-
-def _in_order(waiting: _Waiting) -> tuple[datetime, str]:
+def _due_and_id(waiting: _WaitingRun) -> tuple[datetime, str]:
     return waiting[:2]

@@ -27,7 +27,8 @@ class BareRunContext:
     def _services(self) -> Any:
         return SimpleNamespace(outbox=SimpleNamespace(wake=self.wake), approvals=self.approvals)
 
-    def current(self) -> Any:
+    @property
+    def settings(self) -> Any:
         return SimpleNamespace(targets=SimpleNamespace(ping_started=self.ping))
 
     def wake(self) -> None:

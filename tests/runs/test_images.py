@@ -12,7 +12,7 @@ import pytest
 from daemon.models import Status, Taint
 from daemon.policy.policy import Policy
 from daemon.providers.wire.images import parse_image
-from daemon.runs.images import look_at
+from daemon.runs.images import load_images
 from tests.fakes.vendor import FakeVendor
 from tests.replaying import ReplayedApp
 
@@ -170,9 +170,11 @@ async def test_the_pictures_of_a_batch_that_landed_are_shown(app):
     put(app, "plots/a.png", png())
     put(app, "plots/b.png", png(3, 3))
     policy = Policy.load(app.folder / "policy.toml", workspace=app.state / "workspace")
-    seen = look_at(["{path}"], ["plots/b.png"], policy=policy, routine="look")
+    seen = load_images(["{path}"], ["plots/b.png"], policy=policy, routine="look")
     assert seen.images == (parse_image(png(3, 3)),) and not seen.notes
-    assert look_at(["{path}"], [], policy=policy, routine="look").notes == ("no file has landed",)
+    assert load_images(["{path}"], [], policy=policy, routine="look").notes == (
+        "no file has landed",
+    )
 
 
 async def test_folders_that_the_policy_lets_it_read_may_hold_them(app, tmp_path):
@@ -180,10 +182,10 @@ async def test_folders_that_the_policy_lets_it_read_may_hold_them(app, tmp_path)
     (tmp_path / "elsewhere" / "x.png").write_bytes(png())
     glob = f"{tmp_path}/elsewhere/*.png"
     policy = Policy.load(app.folder / "policy.toml", workspace=app.state / "workspace")
-    assert "lies outside" in look_at([glob], [], policy=policy, routine="look").notes[0]
+    assert "lies outside" in load_images([glob], [], policy=policy, routine="look").notes[0]
     app.write("policy.toml", READ + f'[paths]\nread = ["{tmp_path}/elsewhere"]\n')
     policy = Policy.load(app.folder / "policy.toml", workspace=app.state / "workspace")
-    assert look_at([glob], [], policy=policy, routine="look").images == (parse_image(png()),)
+    assert load_images([glob], [], policy=policy, routine="look").images == (parse_image(png()),)
 
 
 async def test_a_run_that_is_taken_up_again_shows_the_very_same(app):
@@ -194,18 +196,18 @@ async def test_a_run_that_is_taken_up_again_shows_the_very_same(app):
             "look", home_text(app).replace("attempts = 1", 'attempts = 3\nbackoff = "1s"')
         )
         async with app:
-            run = await app.daemon.engine.trigger("look", event="e")
-            await app.daemon.executor.running[run.id]
-            assert (await app.daemon.journal.get(run.id)).status is Status.QUEUED
+            run = await app.engine.trigger("look", event="e")
+            await app.daemon.runs.queue.running[run.id]
+            assert (await app.journal.get(run.id)).status is Status.QUEUED
         put(app, "plots/a.png", png(5, 5))
         app.clock.advance(minutes=5)
         async with app:
-            await app.daemon.executor.submit(await app.daemon.journal.get(run.id))
-            await app.daemon.executor.running[run.id]
-            assert (await app.daemon.journal.get(run.id)).status is Status.SUCCEEDED
+            await app.daemon.runs.queue.submit(await app.journal.get(run.id))
+            await app.daemon.runs.queue.running[run.id]
+            assert (await app.journal.get(run.id)).status is Status.SUCCEEDED
             from daemon.api.schemas import step_view
 
-            steps = [json.dumps(step_view(each)) for each in await app.daemon.journal.steps(run.id)]
+            steps = [json.dumps(step_view(each)) for each in await app.journal.steps(run.id)]
     assert shown(vendor.requests[-1])[0] == [png()]
     assert not any(base64.b64encode(png()).decode() in each for each in steps), (
         "who looks at steps is told their size"
@@ -227,7 +229,7 @@ async def test_a_run_with_pictures_is_played_again_from_its_record(app, model):
         async with app:
             run = await app.run("look")
             (app.state / "workspace" / "plots" / "a.png").unlink()
-            told = await app.daemon.replays.replay(run.id)
+            told = await app.parts.replays.replay(run.id)
     assert told["identical"], told
 
 

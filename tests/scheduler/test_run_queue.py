@@ -234,7 +234,7 @@ def lanes(**limits):
 
     def group_of(run):
         name = run.routine.split()[0]
-        return ConcurrencyGroup(name=name, limit=limits.get(name), asks=name != "offline")
+        return ConcurrencyGroup(name=name, limit=limits.get(name), uses_model=name != "offline")
 
     return group_of
 
@@ -353,12 +353,12 @@ async def test_everything_that_is_due_is_lived_once_within_all_limits(asked, mos
 
     async def live(run_id):
         lively.append(runs[run_id])
-        beside = [group_of(each) for each in lively]
+        groups = [group_of(each) for each in lively]
         assert len({each.routine for each in lively}) == len(lively)
-        assert sum(lane.asks for lane in beside) <= most
-        assert sum(not lane.asks for lane in beside) <= most
+        assert sum(group.uses_model for group in groups) <= most
+        assert sum(not group.uses_model for group in groups) <= most
         assert all(
-            sum(lane.name == name for lane in beside) <= limit for name, limit in limits.items()
+            sum(group.name == name for group in groups) <= limit for name, limit in limits.items()
         )
         await asyncio.sleep(0)
         lively.remove(runs[run_id])

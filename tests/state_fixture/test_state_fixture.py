@@ -285,6 +285,7 @@ async def test_a_month_later_nothing_is_lost_and_all_is_explained(
         assert asked["status"] == "succeeded"
         # which of the two goes first is not promised
         assert {asked["report"], queued["report"]} == {"Nobody has answered.", "Nothing to enter."}
+        assert len(requests_of(server, "clerk")) == 2, "a run was started twice"
         assert not (box.state / "workspace" / "ledger" / "second.txt").exists()
         rows = (await box.json("approvals", "--all"))["items"]
         assert [row["status"] for row in rows if row["run"] == waiting["approval"]] == ["expired"]

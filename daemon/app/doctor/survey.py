@@ -20,7 +20,7 @@ from daemon.app.doctor.confinement import Confinement, confinement
 from daemon.app.doctor.rights import holdings
 from daemon.app.doctor.upkeep import look
 from daemon.app.doctor.vendors import ask as ask_vendors
-from daemon.definitions.paths import config_places, user_home
+from daemon.definitions.paths import config_paths, user_home
 from daemon.errors import ConfigError, Fault
 from daemon.store.lock import NETWORK, filesystem
 from daemon.system.clock import host_zone
@@ -48,7 +48,7 @@ def survey(file: Path | None, state: Path, where: Path, env: Mapping[str, str]) 
         fts5=_has_fts5(),
         uid=os.geteuid(),
         config=file,
-        config_tried=tuple(config_places(env, Path.cwd(), user_home())),
+        config_tried=tuple(config_paths(env, Path.cwd(), user_home())),
         policy=config.policy_path if config else None,
         config_faults=definitions.config_faults,
         policy_faults=definitions.policy_faults,
@@ -95,9 +95,8 @@ class _Definitions:
 def _definitions(file: Path) -> _Definitions:
     from daemon.definitions.config.loading import load_config
     from daemon.definitions.routines.folder import load_folder
-    from daemon.definitions.routines.rules import against
     from daemon.policy.policy import Policy
-    from daemon.providers.budget import price_checks
+    from daemon.scheduler.routine_rules import routine_rules
 
     try:
         config = load_config(file)
@@ -109,11 +108,7 @@ def _definitions(file: Path) -> _Definitions:
     except ConfigError as error:
         faults = error.faults
     try:
-        rules = (
-            *against(config.provider_names, targets=config.target_names),
-            *price_checks(config),
-        )
-        loaded = load_folder(config.routines_path, rules=rules)
+        loaded = load_folder(config.routines_path, rules=routine_rules(config))
     except ConfigError as error:
         return _Definitions(
             config=config, policy=policy, policy_faults=faults, routine_faults=error.faults

@@ -1,15 +1,16 @@
-"""A daemon or worker among others: what it does besides its own work because they share a
-database.
+"""What a daemon or worker does because it shares a database with others: it renews its leases,
+takes runs from the queues, and follows what the other processes do.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import structlog
 
@@ -22,14 +23,14 @@ from daemon.scheduler.cluster.heartbeat import Heartbeat
 from daemon.scheduler.cluster.listener import NotificationListener
 from daemon.scheduler.cluster.queue import (
     ANYWHERE,
-    healing,
-    passed_on,
-    passing,
-    prepare,
+    hand_over,
+    prepare_database,
     queue_of,
-    queue_of_needs,
+    queue_of_definition,
+    read_handed_over,
+    repair_queue,
 )
-from daemon.scheduler.cluster.requirements import lacks
+from daemon.scheduler.cluster.requirements import missing_requirements
 from daemon.store.leases import Worker
 
 if TYPE_CHECKING:
@@ -43,223 +44,247 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 _MICROSECOND = timedelta(microseconds=1)
-_OVERDUE = timedelta(
-    seconds=10
-)  # a run that is queued for so long, and in no queue, was lost on its way
+# A run that was queued so long ago and has no job in the queue was lost on its way.
+_OVERDUE = timedelta(seconds=10)
 
 
-class ClusterServices(Protocol):
-    """The parts of the app that the fleet needs."""
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ClusterServices:
+    """The parts of the application that the cluster needs."""
 
     database: Database
     journal: Journal
     events: Events
-    executor: ClusterRunQueue
+    queue: ClusterRunQueue
     budget_ledger: BudgetLedger
-    talk: Conversations
+    conversations: Conversations
     owner: str
-    boot: datetime
+    """Who holds the leases of this process."""
+    start: datetime
+    """When this process started."""
 
 
 class Cluster:
-    """What this process tells the others, and hears of them."""
+    """This process as a member of the cluster."""
 
     def __init__(
         self,
-        rooms: ClusterServices,
+        services: ClusterServices,
         url: str,
         *,
         kind: str,
-        lives: bool,
-        has: Callable[[], Json],
+        executes_runs: bool,
+        capabilities: Callable[[], Json],
         lead: Callable[[], Sequence[tuple[str, Any]]] | None = None,
-        when_moved: Callable[[Run], None] = lambda run: None,
-        when_paused: Callable[[], None] = lambda: None,
+        on_run_moved: Callable[[Run], None] = lambda run: None,
+        on_pauses_changed: Callable[[], None] = lambda: None,
         on_waits_moved: Callable[[], None] = lambda: None,
     ) -> None:
-        """`lives`: it lives runs itself; `has`: what runs may need that it has, as
-        `requirements.having` tells it.
+        """Make a member; `url` is the address of the PostgreSQL database.
 
-        `lead`: what it does while it leads; `when_moved`: told of runs of others.
+        `kind`: daemon or worker. `executes_runs`: whether it takes runs itself. `capabilities`
+        returns what runs may need that this process has (requirements.capabilities_of). `lead`
+        returns the names and coroutines of what only the leader does; None: it never leads.
 
-        `when_paused` is told that somebody may have paused or resumed a routine, or allowed a call
-        for good; `when_waits_moved`, that deliveries or questions end their wait at another time.
+        `on_run_moved` is called with a run of another process whose status has changed;
+        `on_pauses_changed` when a routine may have been paused or resumed, or a call approved for
+        good; `on_waits_moved` when the instants that deliveries or approvals wait for were moved.
         """
-        self._rooms, self._url, self._lives, self._when_moved = rooms, url, lives, when_moved
-        self._when_paused, self._has, self._host = when_paused, has, os.uname().nodename
-        me = Worker(
-            id=rooms.owner,
+        self._services, self._url = services, url
+        self._executes_runs, self._capabilities = executes_runs, capabilities
+        self._on_run_moved, self._on_pauses_changed = on_run_moved, on_pauses_changed
+        self._host = os.uname().nodename
+        worker = Worker(
+            id=services.owner,
             kind=kind,
             host=self._host,
             pid=os.getpid(),
             version=__version__,
-            started=rooms.boot,
-            seen=rooms.boot,
+            started=services.start,
+            seen=services.start,
         )
-        heal = healing(_OVERDUE // _MICROSECOND)
         self.heartbeat = Heartbeat(
-            rooms.journal,
-            rooms.executor,
-            me,
-            lives=lives,
-            heal=heal,
-            lead=lead,
-            has=has,
+            services.journal,
+            services.queue,
+            worker,
+            executes_runs=executes_runs,
+            repair=repair_queue(_OVERDUE // _MICROSECOND),
+            leader_tasks=lead,
+            capabilities=capabilities,
             on_waits_moved=on_waits_moved,
         )
-        self._ear = NotificationListener(url, self._heard, self._missed)
-        self._looking: dict[str, asyncio.Task[None]] = {}
-        self._again: set[str] = set()
-        self._queues: dict[str, asyncio.Task[None]] = {}
-        self._seeking: asyncio.Task[None] | None = None
-        self._seek_again = False
-        self._told: dict[str, int] = {}
-        """The last step that was published, by run."""
+        self._listener = NotificationListener(url, self._handle_notification, self._catch_up)
+        self._check_tasks: dict[str, asyncio.Task[None]] = {}
+        """By run id."""
+        self._check_again: set[str] = set()
+        """Runs that have changed while they were checked."""
+        self._queue_tasks: dict[str, asyncio.Task[None]] = {}
+        """By queue."""
+        self._search_task: asyncio.Task[None] | None = None
+        self._search_again = False
+        self._published_steps: dict[str, int] = {}
+        """The number of the last step that was published, by run."""
 
-    async def join(self) -> None:
-        """Make the queue, and be seen."""
-        await prepare(self._rooms.database)
+    async def prepare(self) -> None:
+        """Create the queue in the database, if it is missing."""
+        await prepare_database(self._services.database)
 
-    def work(self) -> Iterator[tuple[str, Any]]:
-        """Yield what goes on beside everything else, by name."""
-        yield "heart", self.heartbeat.run()
-        yield "ear", self._ear.run()
+    def background_tasks(self) -> Iterator[tuple[str, Callable[[], Coroutine[Any, Any, None]]]]:
+        """Yield the names and functions of the tasks that run for as long as the process does."""
+        yield "heartbeat", self.heartbeat.run
+        yield "notification listener", self._listener.run
 
     def take_runs(self, routines: Iterable[Routine], is_here: Callable[[Routine], bool]) -> None:
-        """Take runs that may live on any machine, and from now on those of these routines that may
-        live on this one.
+        """Take runs that any machine may execute, and those of the given routines that are for this
+        host. May be repeated with other routines.
         """
-        if not self._lives:
+        if not self._executes_runs:
             return
         queues = {
             ANYWHERE,
-            *(queue_of(each.trigger.machines) for each in routines if is_here(each)),
+            *(queue_of(routine.trigger.machines) for routine in routines if is_here(routine)),
         }
-        self._serve(queues)
-        self._seek()
+        self._serve_queues(queues)
+        self._search_handed_over()
 
-    def _serve(self, queues: Iterable[str]) -> None:
-        rooms = self._rooms
-        for queue in sorted(set(queues) - self._queues.keys()):
-            serving = rooms.executor.serve(rooms.journal, self._url, [queue], self._passed_on)
-            self._queues[queue] = asyncio.create_task(serving, name=f"queue {queue}")
+    def _serve_queues(self, queues: Iterable[str]) -> None:
+        """Take runs from these queues, too, each in a task of its own."""
+        executor, journal = self._services.queue, self._services.journal
+        for queue in sorted(set(queues) - self._queue_tasks.keys()):
+            work = executor.serve(journal, self._url, [queue], self._hand_over_if_unable)
+            self._queue_tasks[queue] = asyncio.create_task(work, name=f"queue {queue}")
 
     async def stop_taking_runs(self) -> None:
-        """Take nothing from the queues any more; what has been taken goes on."""
-        self._lives = False
-        tasks = [*self._queues.values(), *filter(None, [self._seeking])]
+        """Take no more runs from the queues; runs under way go on."""
+        self._executes_runs = False
+        tasks = [*self._queue_tasks.values(), *filter(None, [self._search_task])]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    # --- runs that not everybody can live
+    # --- runs that not every process can execute
 
-    async def _passed_on(self, run: Run) -> bool:
-        """Hand a run on that we cannot live, or whose definition we cannot read; tell whether we
-        did.
+    async def _hand_over_if_unable(self, run: Run) -> bool:
+        """Put a run into the queue of its definition if this process cannot execute it; return
+        whether it did.
         """
-        if not (missing := self._lacks(await self._rooms.journal.definition(run.definition or ""))):
+        definition = await self._services.journal.definition(run.definition or "")
+        missing = self._missing_requirements(definition)
+        if not missing:
             return False
-        queue = queue_of_needs(run)
-        await self._rooms.database.write(passing(run, queue))
+        queue = queue_of_definition(run)
+        await self._services.database.write(hand_over(run, queue))
         log.info("run.passed_on", run=run.id, routine=run.routine, lacking=missing)
-        if serving := self._queues.pop(queue, None):  # we had it once, and lost it with a reload
-            serving.cancel()
+        # A queue that this process has served until a reload took away what its runs need.
+        if queue_task := self._queue_tasks.pop(queue, None):
+            queue_task.cancel()
         return True
 
-    def _lacks(self, definition: str) -> list[str]:
+    def _missing_requirements(self, definition: str) -> list[str]:
+        """Return what this process lacks for the routine that `definition` is the JSON text of."""
         try:
             routine = Routine.restore(definition)
-        except ValueError:  # of a newer version, which knows more
+        except ValueError:  # a newer version wrote it
             return ["a version that can read its definition"]
-        return lacks(routine, self._has(), self._host)
+        return missing_requirements(routine, self._capabilities(), self._host)
 
-    def _seek(self) -> None:
-        """Look for runs that others have passed on and that we can live."""
-        self._seek_again = True
-        if self._lives and (self._seeking is None or self._seeking.done()):
-            self._seeking = asyncio.create_task(self._find(), name="runs passed on")
+    def _search_handed_over(self) -> None:
+        """Search, in a task, for runs that others have handed over and this process can execute."""
+        self._search_again = True
+        if self._executes_runs and (self._search_task is None or self._search_task.done()):
+            self._search_task = asyncio.create_task(
+                self._serve_handed_over(), name="runs handed over"
+            )
 
-    async def _find(self) -> None:
-        while self._seek_again:
-            self._seek_again = False
-            with suppress(
-                DaemonError
-            ):  # the connection that tells us comes back with the database, and we look again
-                found = await self._rooms.database.read(passed_on)
-                self._serve(queue for queue, definition in found if not self._lacks(definition))
+    async def _serve_handed_over(self) -> None:
+        while self._search_again:
+            self._search_again = False
+            # Where the database is away, the listener connects again later, which starts a search.
+            with suppress(DaemonError):
+                queues = await self._services.database.read(read_handed_over)
+                self._serve_queues(
+                    queue
+                    for queue, definition in queues
+                    if not self._missing_requirements(definition)
+                )
 
     async def leave(self) -> None:
-        """Say that we are gone; where nobody hears it, our silence will."""
+        """Take this process off the list of workers; if that fails, its lease runs out."""
         with suppress(DaemonError, TimeoutError):
             await self.heartbeat.leave()
 
-    # --- what is heard
+    # --- what other processes do
 
-    def _missed(self) -> None:
-        """Something may have been said while we did not listen."""
-        self.heartbeat.ring()
-        self._when_paused()
-        self._rooms.budget_ledger.notify_waiters()
-        self._seek()
-        for run in self._rooms.events.followed_runs():
-            self._look(run)
+    def _catch_up(self) -> None:
+        """Check everything that may have changed while notifications were not received."""
+        self.heartbeat.beat_now()
+        self._on_pauses_changed()
+        self._services.budget_ledger.notify_waiters()
+        self._search_handed_over()
+        for run_id in self._services.events.followed_runs():
+            self._check_run(run_id)
 
-    def _heard(self, said: Json) -> None:
-        if "routine" in said or "remembered" in said:
-            self._when_paused()
+    def _handle_notification(self, notification: Json) -> None:
+        """React to what queue.sql and queue.hand_over send."""
+        if "routine" in notification or "remembered" in notification:
+            self._on_pauses_changed()
             return
-        if "paid" in said:
-            self._rooms.budget_ledger.notify_waiters()
+        if "paid" in notification:
+            self._services.budget_ledger.notify_waiters()
             return
-        if "passed" in said:
-            self._seek()
+        if "passed" in notification:
+            self._search_handed_over()
             return
-        if (run := said.get("run")) is None:
-            return  # a newer version says more than we know of
-        mine = run in self._rooms.executor.running
-        if said.get("cancel") and mine:
-            self._rooms.executor.interrupt(run)
-        if "told" in said:
-            if mine:
-                self._look(run)
-        elif not mine and (
-            said["status"] not in ("queued", "running") or self._rooms.events.watched(run)
-        ):
-            self._look(run)
-
-    def _look(self, run: str) -> None:
-        """Look at a run in the journal, and once more if it moves meanwhile."""
-        if run in self._looking:
-            self._again.add(run)
+        run_id = notification.get("run")
+        if run_id is None:
+            return  # a newer version sends what this one does not know
+        is_executed_here = run_id in self._services.queue.running
+        if notification.get("cancel") and is_executed_here:
+            self._services.queue.interrupt(run_id)
+        if "told" in notification:
+            if is_executed_here:
+                self._check_run(run_id)
             return
-        self._looking[run] = task = asyncio.create_task(self._tell(run), name=f"look at {run}")
-        task.add_done_callback(lambda _: self._looked(run))
+        if is_executed_here:
+            return
+        is_over_or_parked = notification["status"] not in ("queued", "running")
+        if is_over_or_parked or self._services.events.watched(run_id):
+            self._check_run(run_id)
 
-    def _looked(self, run: str) -> None:
-        del self._looking[run]
-        if run in self._again:
-            self._again.discard(run)
-            self._look(run)
+    def _check_run(self, run_id: str) -> None:
+        """Read a run from the journal, in a task, and once more if it changes meanwhile."""
+        if run_id in self._check_tasks:
+            self._check_again.add(run_id)
+            return
+        task = asyncio.create_task(self._publish_changes(run_id), name=f"check of {run_id}")
+        self._check_tasks[run_id] = task
+        task.add_done_callback(lambda _: self._end_check(run_id))
 
-    async def _tell(self, run_id: str) -> None:
-        rooms = self._rooms
-        if run_id in rooms.executor.running:
-            rooms.talk.inbox.put(await rooms.journal.told(run_id))
+    def _end_check(self, run_id: str) -> None:
+        del self._check_tasks[run_id]
+        if run_id in self._check_again:
+            self._check_again.discard(run_id)
+            self._check_run(run_id)
+
+    async def _publish_changes(self, run_id: str) -> None:
+        """Give messages to a run of this process, or publish what a run of another one did."""
+        services = self._services
+        if run_id in services.queue.running:
+            services.conversations.inbox.put(await services.journal.told(run_id))
             return
         try:
-            run = await rooms.journal.get(run_id)
+            run = await services.journal.get(run_id)
         except NotFound:
             return
-        if rooms.events.watched(run_id):
-            for step in await rooms.journal.steps(run_id):
-                if step.seq > self._told.get(run_id, -1):
-                    self._told[run_id] = step.seq
+        if services.events.watched(run_id):
+            for step in await services.journal.steps(run_id):
+                if step.seq > self._published_steps.get(run_id, -1):
+                    self._published_steps[run_id] = step.seq
                     if event := of_step(run, step):
-                        rooms.events.publish(run_id, event)
+                        services.events.publish(run_id, event)
         if run.status.ended:
-            self._told.pop(run_id, None)
-            rooms.events.publish(run_id, end_of(run))
+            self._published_steps.pop(run_id, None)
+            services.events.publish(run_id, end_of(run))
         elif run.status is Status.WAITING:
-            rooms.events.publish(run_id, waiting_of(run))
-        self._when_moved(run)
+            services.events.publish(run_id, waiting_of(run))
+        self._on_run_moved(run)

@@ -1,9 +1,9 @@
-"""The heart of a process that shares the store: it says that we live, and hears what became of our
-runs.
+"""The heartbeat of a process that shares the database: it renews the leases of the process, and
+reads what became of its runs.
 
-Three beats are in a lease. A process that could not beat for a whole lease does not know whether
-its runs are still its own: it stops them. One that was asleep meanwhile is told by its first beat
-which it has lost.
+There are three heartbeats in a lease. A process whose heartbeat failed for a whole lease does not
+know whether it still owns its runs: it stops them. A process that was suspended meanwhile reads
+with its first heartbeat which runs it has lost.
 """
 
 from __future__ import annotations
@@ -25,116 +25,123 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
-_SLOWEST = 20.0  # seconds between two beats: what was lost on its way waits no longer
+# Seconds between two heartbeats at most: the next one finds run ids that were lost on their way.
+_MAX_INTERVAL = 20.0
 
 
 class Heartbeat:
-    """Beats for as long as the process lives; `lead` is what only one daemon of all does, as long
-    as it is us.
-    """
+    """Beat for as long as the process runs, and be the leader while the database says so."""
 
     def __init__(
         self,
         journal: Journal,
         executor: LocalRunQueue,
-        me: Worker,
+        worker: Worker,
         *,
-        lives: bool = True,
-        heal: Any = None,
-        lead: Callable[[], Sequence[tuple[str, Any]]] | None = None,
-        has: Callable[[], Json] = dict,
+        executes_runs: bool = True,
+        repair: Any = None,
+        leader_tasks: Callable[[], Sequence[tuple[str, Any]]] | None = None,
+        capabilities: Callable[[], Json] = dict,
         on_waits_moved: Callable[[], None] = lambda: None,
     ) -> None:
-        """`when_waits_moved`: told when a beat has moved the end of deliveries or questions to
-        another time.
-        """
-        self._has, self._when_waits_moved = has, on_waits_moved
-        self._journal, self._executor, self._me, self._heal, self._lead = (
-            journal,
-            executor,
-            me,
-            heal,
-            lead,
-        )
-        self._lives = lives
-        self._leading: list[asyncio.Task[None]] = []
-        self._bell = asyncio.Event()
-        self.began = asyncio.Event()
-        """It has beaten once."""
+        """`worker` is the row of this process in the list of workers.
 
-    def ring(self) -> None:
-        """Beat at once: we may have missed something."""
-        self._bell.set()
+        `executes_runs`: whether it takes runs itself. `repair` is executed with each heartbeat, see
+        queue.repair_queue. `leader_tasks` returns names and coroutines of what only the leader
+        does; None: this process never leads. `capabilities` returns what runs may need that this
+        process has. `on_waits_moved` is called when a heartbeat has moved the instants that
+        deliveries or approvals wait for.
+        """
+        self._journal, self._executor, self._worker = journal, executor, worker
+        self._executes_runs, self._repair = executes_runs, repair
+        self._leader_tasks, self._capabilities = leader_tasks, capabilities
+        self._on_waits_moved = on_waits_moved
+        self._running_leader_tasks: list[asyncio.Task[None]] = []
+        self._wake = asyncio.Event()
+        self.has_beaten = asyncio.Event()
+        """Set after the first heartbeat, even if it failed."""
+
+    def beat_now(self) -> None:
+        """Beat at once, because notifications may have been lost."""
+        self._wake.set()
 
     @property
-    def leads(self) -> bool:
-        return bool(self._leading)
+    def is_leader(self) -> bool:
+        return bool(self._running_leader_tasks)
 
     async def run(self) -> None:
-        """Beat until cancelled; then take us off the list."""
+        """Beat until cancelled, then stop leading."""
         loop, lease = asyncio.get_running_loop(), self._journal.lease.total_seconds()
-        pace = min(lease / 3, _SLOWEST)
-        heard = loop.time()
+        interval = min(lease / 3, _MAX_INTERVAL)
+        last_success = loop.time()
         try:
             while True:
-                self._bell.clear()
-                begin = loop.time()
+                self._wake.clear()
+                started_at = loop.time()
                 try:
-                    async with asyncio.timeout(max(lease - (begin - heard), pace)):
+                    async with asyncio.timeout(max(lease - (started_at - last_success), interval)):
                         await self._beat()
-                    heard = begin  # the lease runs from before it was asked for
+                    # When it was sent: the lease must not end later here than in the database.
+                    last_success = started_at
                 except (DaemonError, TimeoutError) as error:
                     log.warning(
                         "cluster.heartbeat_failed",
                         detail=str(error) or "the database does not answer",
                     )
-                if loop.time() - heard >= lease:
-                    self._let_go()
-                self.began.set()
+                if loop.time() - last_success >= lease:
+                    self._give_up()
+                self.has_beaten.set()
                 try:
-                    async with asyncio.timeout(max(0.0, begin + pace - loop.time())):
-                        await self._bell.wait()
+                    async with asyncio.timeout(max(0.0, started_at + interval - loop.time())):
+                        await self._wake.wait()
                 except TimeoutError:
                     pass
         finally:
-            await self._follow()
+            await self._stop_leading()
 
     async def leave(self) -> None:
-        """Say that we are going."""
+        """Take this process off the list of workers."""
         async with asyncio.timeout(self._journal.lease.total_seconds()):
-            await self._journal.leave(self._me.id)
+            await self._journal.leave(self._worker.id)
 
     async def _beat(self) -> None:
-        capacity = self._executor.capacity * self._lives
-        me = replace(
-            self._me, running=len(self._executor.running), capacity=capacity, has=self._has()
+        capacity = self._executor.capacity * self._executes_runs
+        worker = replace(
+            self._worker,
+            running=len(self._executor.running),
+            capacity=capacity,
+            has=self._capabilities(),
         )
-        beat = await self._journal.beat(me, may_lead=self._lead is not None, heal=self._heal)
+        beat = await self._journal.beat(
+            worker, may_lead=self._leader_tasks is not None, heal=self._repair
+        )
         for run in (*beat.lost, *beat.cancelled):
             if self._executor.interrupt(run):
                 log.warning("run.lost" if run in beat.lost else "run.stopping", run=run)
         if beat.freed:
             log.warning("cluster.took_over", runs=list(beat.freed))
         if beat.waits.deliveries or beat.waits.questions:
-            self._when_waits_moved()
-        if beat.leads and not self._leading and self._lead:
+            self._on_waits_moved()
+        if beat.leads and not self._running_leader_tasks and self._leader_tasks:
             log.info("cluster.leads")
-            self._leading = [asyncio.create_task(work, name=name) for name, work in self._lead()]
+            self._running_leader_tasks = [
+                asyncio.create_task(work, name=name) for name, work in self._leader_tasks()
+            ]
         elif not beat.leads:
-            await self._follow()
+            await self._stop_leading()
 
-    async def _follow(self) -> None:
-        """Do no more of what one daemon of all does."""
-        tasks, self._leading = self._leading, []
+    async def _stop_leading(self) -> None:
+        """Stop what only the leader does, and wait for its end."""
+        tasks, self._running_leader_tasks = self._running_leader_tasks, []
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _let_go(self) -> None:
-        """Stop everything that may be somebody else's by now."""
-        for task in self._leading:
+    def _give_up(self) -> None:
+        """Stop everything that another process may have taken over by now."""
+        for task in self._running_leader_tasks:
             task.cancel()
-        self._leading = []
+        self._running_leader_tasks = []
         for run in list(self._executor.running):
             log.warning(
                 "run.given_up", run=run, why="nothing was heard of the database for a whole lease"

@@ -1,4 +1,4 @@
-"""What other processes on the database have done, heard at once: PostgreSQL's NOTIFY, on a
+"""Hear at once what other processes on the same database have done: PostgreSQL's NOTIFY, on a
 connection of its own.
 """
 
@@ -15,38 +15,43 @@ from daemon.scheduler.cluster.queue import CHANNEL
 
 log = structlog.get_logger()
 
-_AGAIN = 1.0  # seconds between attempts to connect
+_RETRY = 1.0  # seconds between attempts to connect
 
 
 class NotificationListener:
-    """Hands on what is heard; `missed` is told after each silence in which something may have been
-    said.
+    """Pass each notification on.
+
+    `on_connect` is called whenever the connection is made, as notifications may have been lost
+    before.
     """
 
-    def __init__(self, url: str, hear: Callable[[Json], None], missed: Callable[[], None]) -> None:
-        self._url, self._hear, self._missed = url, hear, missed
+    def __init__(
+        self,
+        url: str,
+        on_notification: Callable[[Json], None],
+        on_connect: Callable[[], None],
+    ) -> None:
+        self._url, self._on_notification, self._on_connect = url, on_notification, on_connect
 
     async def run(self) -> None:
-        """Listen until cancelled."""
+        """Listen until cancelled; connect again whenever the connection breaks."""
         import psycopg
 
-        away = False
+        was_logged = False
         while True:
             try:
                 await self._listen()
             except psycopg.Error as error:
-                if not away:
-                    log.warning(
-                        "cluster.listen_failed",
-                        problem=str(error).splitlines()[0] if str(error) else repr(error),
-                    )
-                away = True
-            await asyncio.sleep(_AGAIN)
+                if not was_logged:
+                    problem = str(error).splitlines()[0] if str(error) else repr(error)
+                    log.warning("cluster.listen_failed", problem=problem)
+                was_logged = True
+            await asyncio.sleep(_RETRY)
 
     async def _listen(self) -> None:
         import psycopg
 
-        wire = await psycopg.AsyncConnection.connect(
+        connection = await psycopg.AsyncConnection.connect(
             self._url,
             autocommit=True,
             connect_timeout=5,
@@ -54,8 +59,8 @@ class NotificationListener:
             keepalives_interval=5,
             keepalives_count=3,
         )
-        async with wire:
-            await wire.execute(f"LISTEN {CHANNEL}")
-            self._missed()
-            async for said in wire.notifies():
-                self._hear(json.loads(said.payload))
+        async with connection:
+            await connection.execute(f"LISTEN {CHANNEL}")
+            self._on_connect()
+            async for notification in connection.notifies():
+                self._on_notification(json.loads(notification.payload))

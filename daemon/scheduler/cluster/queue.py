@@ -1,9 +1,9 @@
-"""The queue of run ids: procrastinate's tables, and the triggers by which the database itself puts
-ids into them.
+"""The queue of run ids in PostgreSQL: procrastinate's tables, and the database triggers that put
+ids into them (queue.sql).
 
-A run that is queued, by whatever statement of whatever process, is handed on in the same
-transaction. When a run lets go of its place, the next of its routine is handed on. What else moves
-is told by NOTIFY on the channel `agentd`.
+When a run is queued, by whatever statement of whatever process, the same transaction defers its id
+as a job of procrastinate. When a run ends or is put off, the next queued run of its routine is
+deferred. Other changes that processes should hear of are sent by NOTIFY on the channel `agentd`.
 """
 
 from __future__ import annotations
@@ -21,39 +21,41 @@ if TYPE_CHECKING:
     from daemon.models import Run
     from daemon.store.database import Database
 
-TASK = "agentd.live"
-ANYWHERE = "any"
-NEEDS = "has"
+TASK = "agentd.live"  # the name of procrastinate's task; jobs in databases have it
+ANYWHERE = "any"  # the queue of runs that any machine may execute
+NEEDS_PREFIX = "has"
 CHANNEL = "agentd"
-# To be raised with every change of the triggers below: processes of two versions may share a
-# database.
+# To be raised with every change of queue.sql: processes of two versions may share a database.
 VERSION = 3
 
 _SQL = Path(__file__).parent
 
 
 def queue_of(machines: Sequence[str]) -> str:
-    """Return the queue of runs that only certain machines may live, as the trigger names it."""
+    """Return the queue of runs that only hosts of these globs may execute, as queue.sql names
+    it.
+    """
     if not machines:
         return ANYWHERE
     text = json.dumps(list(machines), ensure_ascii=False)
     return "on " + hashlib.md5(text.encode(), usedforsecurity=False).hexdigest()
 
 
-def queue_of_needs(run: Run) -> str:
-    """Return the queue of runs with this definition that not everybody can live; a channel's name
-    has 63 bytes.
+def queue_of_definition(run: Run) -> str:
+    """Return the queue of runs with the definition of `run`, for processes that have what they
+    need.
+
+    A hash, as procrastinate makes a channel of the name, and PostgreSQL cuts those at 63 bytes.
     """
-    return (
-        f"{NEEDS} {hashlib.md5((run.definition or '').encode(), usedforsecurity=False).hexdigest()}"
-    )
+    digest = hashlib.md5((run.definition or "").encode(), usedforsecurity=False)
+    return f"{NEEDS_PREFIX} {digest.hexdigest()}"
 
 
-def passing(run: Run, queue: str) -> Any:
-    """Return what hands a run on to whoever can live it, and tells everybody."""
+def hand_over(run: Run, queue: str) -> Any:
+    """Return what to execute in a transaction to put a run into another queue and notify all."""
 
     def work(connection: Any) -> None:
-        # procrastinate's own function; what it takes is named in queue.sql as well
+        # procrastinate's own function; queue.sql calls it as well
         connection.execute(
             "SELECT procrastinate_defer_jobs_v1(ARRAY[ROW(CAST(? AS TEXT), CAST(? AS TEXT), 0, "
             "NULL, NULL,"
@@ -65,9 +67,9 @@ def passing(run: Run, queue: str) -> Any:
     return work
 
 
-def passed_on(connection: Any) -> list[tuple[str, str]]:
-    """Return the queues in which runs wait for somebody who can live them, and the definition of
-    one of each.
+def read_handed_over(connection: Any) -> list[tuple[str, str]]:
+    """Return the queues in which runs wait for a process that has what they need, each with the
+    routine of one of its runs as JSON text.
     """
     rows = connection.execute(
         "SELECT DISTINCT ON (job.queue_name) job.queue_name, definition.body FROM "
@@ -81,22 +83,22 @@ def passed_on(connection: Any) -> list[tuple[str, str]]:
     return [(queue, body) for queue, body in rows]
 
 
-async def prepare(db: Database) -> None:
-    """Make the tables of procrastinate and our triggers, where they are missing or older than we
-    are.
+async def prepare_database(db: Database) -> None:
+    """Create procrastinate's tables and our triggers where they are missing, and replace triggers
+    of an older version.
     """
     from procrastinate.schema import SchemaManager
 
     schema, triggers = SchemaManager.get_schema(), (_SQL / "queue.sql").read_text("utf-8")
 
     def work(connection: Any) -> None:
-        there, mine = connection.control(
+        has_tables, version = connection.control(
             "SELECT to_regclass('procrastinate_jobs') IS NOT NULL,"
             " (SELECT value FROM meta WHERE key = 'fleet.triggers')"
         ).fetchone()
-        if not there:
+        if not has_tables:
             connection.control(schema)
-        if mine is None or int(mine) < VERSION:
+        if version is None or int(version) < VERSION:
             connection.control(triggers)
             connection.execute(
                 "INSERT INTO meta (key, value) VALUES ('fleet.triggers', ?)"
@@ -108,24 +110,26 @@ async def prepare(db: Database) -> None:
     await db.write(work, durable=True)
 
 
-def healing(overdue: int) -> Any:
-    """Return what is done at each beat to hand on what was lost on the way, once it is so many
-    microseconds late.
+def repair_queue(overdue: int) -> Any:
+    """Return what to execute with each heartbeat to queue runs anew whose job was lost.
 
-    A worker whose heart procrastinate has not heard for as long as that is taken for dead.
+    `overdue`: microseconds after which a queued run without a job counts as lost, and a worker of
+    procrastinate without a heartbeat as dead.
     """
 
-    words = (_SQL / "heal.sql").read_text("utf-8")
+    statements = (_SQL / "heal.sql").read_text("utf-8")
 
-    def heal(connection: sqlite3.Connection, now: int) -> None:
-        wire: Any = connection
-        wire.control(words % {"before": now - overdue, "now": now, "stale": overdue // 1_000_000})
+    def repair(connection: sqlite3.Connection, now: int) -> None:
+        postgres: Any = connection
+        postgres.control(
+            statements % {"before": now - overdue, "now": now, "stale": overdue // 1_000_000}
+        )
 
-    return heal
+    return repair
 
 
 def open_procrastinate(url: str) -> Procrastinate:
-    """Return procrastinate on our database."""
+    """Return procrastinate's app on our database, not connected yet."""
     from procrastinate import App, PsycopgConnector
 
     return App(connector=PsycopgConnector(conninfo=url, min_size=1, max_size=4))

@@ -1,13 +1,13 @@
 """What a run needs that not every machine has, and which machines have it.
 
 A routine may name hosts (`machines`), tools of the user's own and MCP servers. A tool or server may
-be bound to hosts in config.toml, or be configured on some machines only. Each process that lives
-runs says in its row what it has.
+be bound to hosts in config.toml, or be configured on some machines only. Each process that executes
+runs writes its capabilities into its row of the journal's list of workers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
@@ -19,71 +19,80 @@ if TYPE_CHECKING:
     from daemon.definitions.config.config import Config
     from daemon.store.leases import Worker
 
-_BETWEEN = "__"  # SERVER__tool
+_SERVER_SEPARATOR = "__"  # tools of MCP servers are called SERVER__TOOL
 
 
-def having(config: Config, tools: Iterable[str], *, absent: Collection[str], host: str) -> Json:
-    """Return what a process on this host has, as its row says it: tools but those bound elsewhere,
-    MCP servers.
+def capabilities_of(
+    config: Config, tools: Iterable[str], *, absent: Collection[str], host: str
+) -> Json:
+    """Return the capabilities of a process on a host: its tools but those in `absent`, which are
+    bound to other hosts, and its MCP servers.
     """
     return {
-        "tools": sorted(name for name in tools if name not in absent and _BETWEEN not in name),
+        "tools": sorted(
+            name for name in tools if name not in absent and _SERVER_SEPARATOR not in name
+        ),
         "servers": sorted(
             name for name, server in config.mcp.items() if matches_host(server.machines, host)
         ),
     }
 
 
-def lacks(routine: Routine, has: Json, host: str) -> list[str]:
-    """Return what a process on this host lacks to live a run of this routine, in words; nothing if
-    it may have it.
+def missing_requirements(routine: Routine, capabilities: Json, host: str) -> list[str]:
+    """Return in words what a process lacks to execute runs of a routine; empty if it may do so.
+
+    Empty `capabilities` come from a version that does not write them: only the host is checked.
     """
-    return list(_lacks(routine, has, host))
-
-
-def _lacks(routine: Routine, has: Json, host: str) -> Iterator[str]:
     globs = routine.trigger.machines
-    if not matches_host(globs, host):
-        yield f"the name {' or '.join(globs)}"
-    if not has:
-        return  # of a version that does not say
-    wanted = dict.fromkeys(
-        (*(each.tool for each in routine.gather), *routine.run.required_tools, *routine.run.tools)
-    )
-    tools, servers = frozenset(has["tools"]), frozenset(has["servers"])
-    told = set()
-    for pattern in wanted:
-        if _BETWEEN in pattern:
-            server = pattern.partition(_BETWEEN)[0]
-            if not any(fnmatchcase(each, server) for each in servers) and not any(
-                fnmatchcase(each, pattern) for each in tools
-            ):
-                told.add(f"the MCP server {server}")
-        elif not set(pattern) & set("*?[") and pattern not in tools:
-            told.add(f"the tool {pattern}")
-    yield from sorted(told)
+    missing_host = [] if matches_host(globs, host) else [f"the name {' or '.join(globs)}"]
+    if not capabilities:
+        return missing_host
+    needed_tools = {
+        *(gather.tool for gather in routine.gather),
+        *routine.run.required_tools,
+        *routine.run.tools,
+    }
+    tools, servers = frozenset(capabilities["tools"]), frozenset(capabilities["servers"])
+    missing = set()
+    for needed in needed_tools:
+        if _SERVER_SEPARATOR in needed:
+            # Both may be patterns: `time__*`, and even `t*__now`.
+            needed_server = needed.partition(_SERVER_SEPARATOR)[0]
+            has_server = any(fnmatchcase(server, needed_server) for server in servers)
+            has_tool = any(fnmatchcase(tool, needed) for tool in tools)
+            if not has_server and not has_tool:
+                missing.add(f"the MCP server {needed_server}")
+        elif not set(needed) & set("*?[") and needed not in tools:
+            missing.add(f"the tool {needed}")
+    return missing_host + sorted(missing)
 
 
 def describe_missing_worker(definition: str, workers: Sequence[Worker]) -> str:
-    """Say what a run with this definition waits for that none of these processes has; empty if one
-    may have it.
+    """Return what a run waits for that none of these processes has; empty if one may execute it.
+
+    `definition` is the routine of the run as JSON text.
     """
     try:
         routine = Routine.restore(definition)
-    except ValueError:  # a newer version wrote it, and knows whether it can be lived
+    except ValueError:  # a newer version wrote the definition, and knows who may execute it
         return ""
-    able = [each for each in workers if each.capacity]
-    found: Mapping[str, list[str]] = {
-        f"{each.kind} {each.host}:{each.pid}": lacks(routine, each.has, each.host) for each in able
+    missing_by_worker = {
+        f"{worker.kind} {worker.host}:{worker.pid}": missing_requirements(
+            routine, worker.has, worker.host
+        )
+        for worker in workers
+        if worker.capacity
     }
-    if not able:
+    if not missing_by_worker:
         return "waits for a worker: nobody who lives runs is there"
-    if not all(found.values()):
+    if not all(missing_by_worker.values()):
         return ""
-    missing = sorted({each for lacking in found.values() for each in lacking})
-    who = "; ".join(f"{name} lacks {_listed(lacking)}" for name, lacking in found.items())
-    return f"waits for a machine with {_listed(missing)}: {who}"
+    all_missing = sorted({name for missing in missing_by_worker.values() for name in missing})
+    by_worker = "; ".join(
+        f"{worker} lacks {_joined(missing)}" for worker, missing in missing_by_worker.items()
+    )
+    return f"waits for a machine with {_joined(all_missing)}: {by_worker}"
 
 
-def _listed(things: Sequence[str]) -> str:
-    return " and ".join(filter(None, (", ".join(things[:-1]), things[-1])))
+def _joined(names: Sequence[str]) -> str:
+    return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))

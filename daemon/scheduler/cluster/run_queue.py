@@ -1,4 +1,4 @@
-"""Live runs that the queue brings, beside other processes that do the same."""
+"""Execute runs that the queue in the database brings, as other processes do, too."""
 
 from __future__ import annotations
 
@@ -19,110 +19,114 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
-_AGAIN = 1.0  # seconds between attempts to reach a queue that is away
-# Seconds between looks at the queue: news comes by NOTIFY; runs that were put off are found by
-# this.
-_LOOK = 5.0
-_BEAT = 3.0  # seconds; who is silent for three of these and more is passed by
+_RETRY = 1.0  # seconds between attempts to reach a queue that is away
+# Seconds between two polls of the queue: new runs come by NOTIFY; runs whose `not_before` has come
+# are found by polling.
+_POLL_INTERVAL = 5.0
+# Seconds between procrastinate's heartbeats; heal.sql takes a worker for dead after a few of them.
+_HEARTBEAT_INTERVAL = 3.0
 
 
 class ClusterRunQueue(LocalRunQueue):
-    """Live what the queue brings as tasks of this process, at most `max_concurrent` at a time.
+    """Execute what the queue brings as tasks of this process, at most `max_concurrent` at a time.
 
-    To submit a run is nothing: the transaction that queued it has handed it on. Who may have it,
-    and that runs of a routine live one at a time, says the journal.
+    Submitting does nothing here: the transaction that queued a run has put its id into the queue
+    (queue.sql). The journal decides who may claim it, and that runs of one routine are executed one
+    at a time.
     """
 
-    def __init__(self, *arguments: Any, **more: Any) -> None:
-        super().__init__(*arguments, **more)
-        self._awaited: dict[str, asyncio.Future[None]] = {}
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._ends: dict[str, asyncio.Future[None]] = {}
+        """By run id; done when this process is done with the run."""
 
     async def submit(self, run: Run) -> None:
-        """Leave it to the queue, which has it already."""
+        """Do nothing: the queue has the run already."""
 
     async def submit_all(self, runs: Iterable[Run]) -> None:
-        """Leave them to the queue, which has them already."""
+        """Do nothing: the queue has the runs already."""
 
     def hold_parked(self, runs: Iterable[Run]) -> None:
-        """Nothing: the journal lets nothing pass a run that waits for a person."""
+        """Do nothing: the journal lets no run of a routine start before one that is parked."""
 
     def _park(self, run_id: str, routine: str) -> None:
-        """Nothing: it may go on elsewhere."""
+        """Do nothing: another process may go on with it."""
 
-    async def lived(self, run: Run) -> None:
-        """Live a run here, if it is there to be taken, and return once it has ended or was let go
-        of.
+    async def execute_here(self, run: Run) -> None:
+        """Execute a run in this process, if it may be claimed; return once it has ended or was
+        given up.
         """
-        over = self._awaited.setdefault(run.id, asyncio.get_running_loop().create_future())
+        end = self._ends.setdefault(run.id, asyncio.get_running_loop().create_future())
         await LocalRunQueue.submit(self, run)
-        await asyncio.shield(over)
+        await asyncio.shield(end)
 
-    def _over(self, run_id: str) -> None:
-        if (over := self._awaited.pop(run_id, None)) and not over.done():
-            over.set_result(None)
+    def _set_end(self, run_id: str) -> None:
+        if (end := self._ends.pop(run_id, None)) and not end.done():
+            end.set_result(None)
 
     def interrupt(self, run_id: str) -> bool:
-        lived = super().interrupt(run_id)
-        if not lived:
-            self._over(run_id)
-        return lived
+        was_executed = super().interrupt(run_id)
+        if not was_executed:
+            self._set_end(run_id)
+        return was_executed
 
-    def _done(self, run_id: str, *rest: Any) -> None:
-        super()._done(run_id, *rest)
-        self._over(run_id)
+    def _done(self, run_id: str, *arguments: Any) -> None:
+        super()._done(run_id, *arguments)
+        self._set_end(run_id)
 
     async def serve(
         self,
         journal: Journal,
         url: str,
         queues: list[str],
-        passed_on: Callable[[Run], Awaitable[bool]],
+        hand_over_if_unable: Callable[[Run], Awaitable[bool]],
     ) -> None:
-        """Take runs from the queue until cancelled; where it is away, until it is back.
+        """Take runs from these queues until cancelled; connect again whenever they are away.
 
-        `passed_on` hands a run on that we cannot live, and tells whether it did.
+        `hand_over_if_unable` hands a run over to other processes if this one cannot execute it, and
+        returns whether it did.
         """
         while not self._stopping:
             try:
-                await self._take(journal, url, queues, passed_on)
+                await self._work_on(journal, url, queues, hand_over_if_unable)
             except DaemonError:
                 raise
-            except Exception as error:  # noqa: BLE001  whatever a queue makes of being away; nothing depends on it
+            except Exception as error:  # noqa: BLE001  a background task; procrastinate and psycopg raise many
                 log.warning(
                     "cluster.queue_away",
                     problem=str(error).splitlines()[0] if str(error) else repr(error),
                 )
-            await asyncio.sleep(_AGAIN)
+            await asyncio.sleep(_RETRY)
 
-    async def _take(
+    async def _work_on(
         self,
         journal: Journal,
         url: str,
         queues: list[str],
-        passed_on: Callable[[Run], Awaitable[bool]],
+        hand_over_if_unable: Callable[[Run], Awaitable[bool]],
     ) -> None:
         app = open_procrastinate(url)
 
         @app.task(name=TASK)
-        async def live(run: str) -> None:
+        async def execute(run: str) -> None:  # the name of the argument is in queue.sql, too
             try:
-                found = await journal.get(run)
+                queued_run = await journal.get(run)
             except NotFound:
                 return
-            if found.status is Status.QUEUED and not await passed_on(found):
-                # the queue brings it when it is due by the clock of the database; ours may be
-                # another one
-                await self.lived(replace(found, not_before=None))
+            if queued_run.status is Status.QUEUED and not await hand_over_if_unable(queued_run):
+                # The queue brings it when it is due by the clock of the database, which may differ
+                # from ours.
+                await self.execute_here(replace(queued_run, not_before=None))
 
         async with app.open_async():
             await app.run_worker_async(
                 queues=queues,
-                concurrency=2 * self._max,
+                concurrency=2 * self._max_concurrent,
                 install_signal_handlers=False,
                 listen_notify=True,
                 delete_jobs="always",
-                fetch_job_polling_interval=_LOOK,
+                fetch_job_polling_interval=_POLL_INTERVAL,
                 abort_job_polling_interval=60.0,
                 shutdown_graceful_timeout=0.1,
-                update_heartbeat_interval=_BEAT,
+                update_heartbeat_interval=_HEARTBEAT_INTERVAL,
             )

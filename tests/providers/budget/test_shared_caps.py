@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,7 +21,7 @@ from daemon.providers.budget import BudgetLedger, RunBudget
 from daemon.providers.metered import MeteredProvider
 from daemon.providers.scripted import ScriptedProvider
 from daemon.scheduler.cluster.listener import NotificationListener
-from daemon.scheduler.cluster.queue import prepare
+from daemon.scheduler.cluster.queue import prepare_database
 from daemon.store.journal import Journal
 from daemon.store.opening import open_database
 from tests.postgres import Server
@@ -75,17 +76,21 @@ class Process:
     """A process with a connection of its own."""
 
     def __init__(
-        self, journal: Watched, config: Config, clock: Moments, go: asyncio.Event, look: float
+        self,
+        journal: Watched,
+        config: Config,
+        clock: Moments,
+        go: asyncio.Event,
+        poll_interval: float,
     ) -> None:
         self.ledger = Ledger(journal._db, clock)
         self.ledger.journal = self.journal = journal
         self.budget_ledger = BudgetLedger(
             journal,
             clock=Clock(clock),
-            zone=lambda: UTC,
-            config=lambda: config,
+            settings=SimpleNamespace(config=config, zone=UTC),
             is_shared=True,
-            poll_interval=look,
+            poll_interval=poll_interval,
         )  # type: ignore[arg-type, return-value]
         self.model = Slow(go)
         self.listens = asyncio.Event()
@@ -113,7 +118,7 @@ class Fleet:
         self.clock, self.go = Moments(), asyncio.Event()
 
     async def processes(
-        self, number: int, budget: str, *, deaf: bool = False, look: float = 3600
+        self, number: int, budget: str, *, deaf: bool = False, poll_interval: float = 3600
     ) -> list[Process]:
         path = self.folder / "config.toml"
         path.write_text(CONFIG + budget)
@@ -123,11 +128,11 @@ class Fleet:
             db = await open_database(self.folder / f"{each}.db", self.url)
             self.stack.push_async_callback(db.close)
             process = Process(
-                Watched(db, clock=self.clock), load_config(path), self.clock, self.go, look
+                Watched(db, clock=self.clock), load_config(path), self.clock, self.go, poll_interval
             )
             found.append(process)
             if not deaf:
-                await prepare(db)
+                await prepare_database(db)
                 listening = asyncio.create_task(process.listen(self.url))
                 self.stack.push_async_callback(asyncio.wait, [listening])
                 self.stack.callback(listening.cancel)
@@ -215,7 +220,7 @@ async def test_what_a_dead_process_had_under_way_counts_for_all_it_may_have_come
 
 
 async def test_an_end_that_nobody_was_told_of_is_seen_by_looking(fleet: Fleet) -> None:
-    first, second = await fleet.processes(2, "day = 0.105", deaf=True, look=0.05)
+    first, second = await fleet.processes(2, "day = 0.105", deaf=True, poll_interval=0.05)
     under_way = asyncio.create_task(first.ask(await first.run("work")))
     await fleet.begun([first], 1)
     waiting = asyncio.create_task(second.ask(await second.run("other")))

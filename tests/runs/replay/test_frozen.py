@@ -17,7 +17,7 @@ from daemon.cli.render import stderr_stream, stdout_stream
 from daemon.cli.replay import write_frozen_run
 from daemon.errors import DaemonError, NotFound, Refused
 from daemon.runs.replay.folder import FORMAT, SUMS, _sums, read_case
-from daemon.runs.replay.play import play
+from daemon.runs.replay.play import replay
 from tests.replaying import ReplayedApp
 
 SECRET = "hunter2-is-a-long-secret"
@@ -42,17 +42,17 @@ def case(tmp_path_factory: pytest.TempPathFactory) -> Path:
     async def freeze() -> None:
         async with app:
             run = await app.run("shop")
-            app.daemon.secrets.add(SECRET)
-            files = await app.daemon.replays.freeze(run.id, "shop-case")
+            app.daemon.installation.secrets.add(SECRET)
+            files = await app.parts.replays.freeze(run.id, "shop-case")
             told = {"run": run.id, "files": files}
             assert (
                 write_frozen_run(stdout_stream(), stderr_stream(), told, str(folder / "case"))
                 == DONE
             )
-            await app.daemon.journal._db.write(
+            await app.journal._db.write(
                 lambda connection: connection.execute("DELETE FROM step").rowcount
             )
-            await app.daemon.journal._db.write(
+            await app.journal._db.write(
                 lambda connection: connection.execute("DELETE FROM run").rowcount
             )
 
@@ -134,7 +134,7 @@ async def test_a_step_that_was_changed_is_told_by_its_place(case: Path, tmp_path
     steps = json.loads((case / "steps.json").read_text())
     (step,) = [step for step in steps if step["kind"] == "result" and step["call_id"] == "2.1"]
     step["body"]["text"] = "gone"
-    outcome = await play(read_case(resealed(case, tmp_path, steps_json=json.dumps(steps))))
+    outcome = await replay(read_case(resealed(case, tmp_path, steps_json=json.dumps(steps))))
     (difference,) = outcome.differences
     assert (difference.seq, difference.at) == (step["seq"], "iteration 2, 2.1 (shell)")
     assert "-gone\n+[error] denied by default" in difference.diff

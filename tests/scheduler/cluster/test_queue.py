@@ -8,7 +8,7 @@ import pytest
 
 from daemon.definitions.routines.routine import Routine
 from daemon.models import Status, new_id
-from daemon.scheduler.cluster.queue import healing, prepare, queue_of
+from daemon.scheduler.cluster.queue import prepare_database, queue_of, repair_queue
 from daemon.store.journal import Claim, Journal
 from daemon.store.leases import Worker
 from daemon.store.opening import open_database
@@ -52,7 +52,7 @@ class Queue:
         return run
 
     async def beat(self, heal=0):
-        return await self.journal.beat(self.me, may_lead=True, heal=healing(heal))
+        return await self.journal.beat(self.me, may_lead=True, heal=repair_queue(heal))
 
 
 @pytest.fixture
@@ -61,8 +61,8 @@ async def queue(tmp_path, postgres):
         postgres.template
     )  # not one that others get afterwards: it has tables of procrastinate
     db = await open_database(tmp_path / "agentd.db", postgres.url(name))
-    await prepare(db)
-    await prepare(db)  # whoever comes second finds it there
+    await prepare_database(db)
+    await prepare_database(db)  # whoever comes second finds it there
     yield Queue(db, postgres, name)
     await db.close()
     postgres.drop(name)

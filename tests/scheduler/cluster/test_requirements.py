@@ -7,7 +7,11 @@ import pytest
 from daemon.definitions.config.config import Config
 from daemon.definitions.config.tables import McpConfig
 from daemon.definitions.routines.routine import Routine
-from daemon.scheduler.cluster.requirements import describe_missing_worker, having, lacks
+from daemon.scheduler.cluster.requirements import (
+    capabilities_of,
+    describe_missing_worker,
+    missing_requirements,
+)
 from daemon.store.leases import Worker
 
 EVERYWHERE = {"tools": ["shell", "scan", "finish"], "servers": ["time"]}
@@ -55,12 +59,14 @@ def worker(host: str, has: dict[str, list[str]], capacity: int = 4) -> Worker:
     ],
 )
 def test_a_run_needs_the_hosts_tools_and_servers_that_its_routine_names(asked, missing):
-    assert lacks(asked, EVERYWHERE, "box.example") == missing
+    assert missing_requirements(asked, EVERYWHERE, "box.example") == missing
 
 
 def test_of_a_version_that_does_not_say_what_it_has_only_the_name_counts():
-    assert lacks(routine("print", "space__*"), {}, "box") == []
-    assert lacks(routine("print", machines=("disk",)), {}, "box") == ["the name disk"]
+    assert missing_requirements(routine("print", "space__*"), {}, "box") == []
+    assert missing_requirements(routine("print", machines=("disk",)), {}, "box") == [
+        "the name disk"
+    ]
 
 
 def test_what_is_bound_to_other_hosts_is_not_had():
@@ -70,11 +76,11 @@ def test_what_is_bound_to_other_hosts_is_not_had():
     }
     config = Config.model_construct(mcp=servers)
     tools = ["shell", "scan", "time__now"]
-    assert having(config, tools, absent={"scan"}, host="box") == {
+    assert capabilities_of(config, tools, absent={"scan"}, host="box") == {
         "tools": ["shell"],
         "servers": ["time"],
     }
-    assert having(config, tools, absent=(), host="gpu-1")["servers"] == ["space", "time"]
+    assert capabilities_of(config, tools, absent=(), host="gpu-1")["servers"] == ["space", "time"]
 
 
 def test_people_are_told_what_a_run_waits_for_and_who_lacks_it():
