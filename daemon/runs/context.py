@@ -50,7 +50,7 @@ from daemon.models import (
     new_id,
     worse,
 )
-from daemon.policy.restrictions import BY_NAME
+from daemon.policy.restrictions import NAMED_ONLY_TOOLS
 from daemon.providers import LLMProvider
 from daemon.providers.budget import RunBudget
 from daemon.providers.metered import MeteredProvider
@@ -106,8 +106,8 @@ class _PolicyInForce:
     def is_read_only(self, tool: str, arguments: Json) -> bool:
         return self._settings.policy.is_read_only(tool, arguments)
 
-    def lets_through(self, tool: str, arguments: Json, *, routine: str) -> bool:
-        return self._settings.policy.lets_through(tool, arguments, routine=routine)
+    def shows_injected_result(self, tool: str, arguments: Json, *, routine: str) -> bool:
+        return self._settings.policy.shows_injected_result(tool, arguments, routine=routine)
 
 
 class _RunEvents:
@@ -358,7 +358,7 @@ class RunContext:
             name
             for name in names
             if (name != REPORT_ITEMS or name in always)
-            and (name not in BY_NAME or policy.names(name, routine.under))
+            and (name not in NAMED_ONLY_TOOLS or policy.names(name, routine.under))
         ]
 
     def _executor_for(self, run: Run) -> ToolExecutor:

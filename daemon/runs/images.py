@@ -117,12 +117,12 @@ def _read(path: str, policy: Policy, routine: str) -> bytes:
 
     Raises ValueError, OSError or Unreadable with what is in the way.
     """
-    file_path = policy.reach.find(path)
+    file_path = policy.reach.resolve(path)
     for name in file_path.names:
         verdict = policy.judge("file_read", {"path": name}, routine=routine)
         if not verdict.allows:
             raise ValueError(f"the policy does not allow it: {verdict.reason or verdict.rule}")
-    with os.fdopen(open_beneath(file_path.root, file_path.inside), "rb") as file:
+    with os.fdopen(open_beneath(file_path.root, file_path.path_in_root), "rb") as file:
         status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode):
             raise ValueError("is no file")

@@ -11,7 +11,7 @@ import pytest
 
 from daemon.errors import NotFound, Refused
 from daemon.models import Outcome, Reason, Status
-from tests.clockwork import HALF_HOURLY, House, routine
+from tests.engine_harness import HALF_HOURLY, EngineHarness, routine
 from tests.replaying import ReplayedApp
 
 POLICY = """
@@ -237,11 +237,13 @@ async def test_what_is_no_rehearsal_says_so(app: ReplayedApp) -> None:
         await app.journal.request_cancel(run.id)
 
 
-async def test_slots_of_a_routine_that_is_held_back_pass_and_say_why(house: House) -> None:
-    await house.boot(routine(trigger=HALF_HOURLY, run={"rehearse_first": True}, first_run=True))
-    await house.reach("01 08:30")
-    (row,) = await house.journal.slots("daily")
+async def test_slots_of_a_routine_that_is_held_back_pass_and_say_why(
+    harness: EngineHarness,
+) -> None:
+    await harness.boot(routine(trigger=HALF_HOURLY, run={"rehearse_first": True}, first_run=True))
+    await harness.reach("01 08:30")
+    (row,) = await harness.journal.slots("daily")
     assert (row.outcome, row.reason) == (Outcome.SKIPPED, Reason.GATE)
     assert row.rule == "rehearse_first = true, and no rehearsal of it as it is now was approved"
-    assert not house.submitted
-    assert "daily" in house.engine.unrehearsed_routines
+    assert not harness.submitted
+    assert "daily" in harness.engine.unrehearsed_routines
