@@ -18,13 +18,13 @@ from daemon.models import ApprovalRequest, Outcome, Status, Taint
 from daemon.runs import run as lifecycle
 from daemon.runs.rehearsal.dry_run import REHEARSAL
 from daemon.runs.run import supervise
-from daemon.store.approvals import ApprovalRepository
 from daemon.store.database import Database
+from daemon.store.approvals import ApprovalRepository
 from daemon.store.journal import Journal
 from daemon.store.runs import RunRepository
 from tests.agent.conftest import call, calls
 from tests.empty_database import copy_empty_database
-from tests.runs.test_run import House
+from tests.runs.test_run import RunHarness
 
 START = datetime(2026, 11, 20, 8, 30, tzinfo=UTC)
 FULL = StoreFull("the disk is full")
@@ -95,7 +95,9 @@ class HinderedJournal(Journal):
         super().__init__(database, clock=clock)
         self.hindrance = Hindrance()
         runs = HinderedRuns(database, clock=clock, incidents=self.incidents)
-        approvals = HinderedApprovals(database, clock=clock, runs=runs, incidents=self.incidents)
+        approvals = HinderedApprovals(
+            database, clock=clock, runs=runs, incidents=self.incidents
+        )
         runs.hindrance = approvals.hindrance = self.hindrance
         self.runs, self.approvals = runs, approvals
 
@@ -107,7 +109,7 @@ async def journal(tmp_path):
     await database.close()
 
 
-class HinderedHouse(House):
+class HinderedRunHarness(RunHarness):
     """A run context that raises errors where a test says."""
 
     agent_error: BaseException | None = None
@@ -283,8 +285,8 @@ ENDINGS = {
 @pytest.mark.parametrize("name", ENDINGS)
 async def test_a_run_ends_as_the_table_says_when(name, journal):
     ending = ENDINGS[name]
-    house = HinderedHouse(journal, list(ending.replies), **ending.routine)
-    house.agent_error, house.routine_error = ending.agent_error, ending.routine_error
+    harness = HinderedRunHarness(journal, list(ending.replies), **ending.routine)
+    harness.agent_error, harness.routine_error = ending.agent_error, ending.routine_error
     in_tool = asyncio.Event()
 
     async def stuck() -> str:
@@ -294,15 +296,13 @@ async def test_a_run_ends_as_the_table_says_when(name, journal):
             await asyncio.Event().wait()
         return "free"
 
-    house.registry.register("stuck", None, stuck, read_only=True)
-    run = await house.open(trigger=ending.trigger, outcome=Outcome.RAN)
-    journal.hindrance.errors = {
-        operation: list(errors) for operation, errors in ending.errors.items()
-    }
+    harness.registry.register("stuck", None, stuck, read_only=True)
+    run = await harness.open(trigger=ending.trigger, outcome=Outcome.RAN)
+    journal.hindrance.errors = {operation: list(errors) for operation, errors in ending.errors.items()}
     journal.hindrance.pause_at = ending.cancel_at
 
-    watching = house.events.follow(run.id)
-    task = asyncio.create_task(supervise(run.id, house))
+    watching = harness.events.follow(run.id)
+    task = asyncio.create_task(supervise(run.id, harness))
     if ending.cancel_at:
         await (in_tool if ending.cancel_at == "tool" else journal.hindrance.reached).wait()
         if ending.by_person:
@@ -322,12 +322,12 @@ async def test_a_run_ends_as_the_table_says_when(name, journal):
     assert ending.detail is None or (row.detail or "").startswith(ending.detail)
     assert len(await journal.outbox.find(run=run.id)) == ending.deliveries
     assert row.taint is (Taint.TAINTED if ending.tainted else Taint.NONE)
-    house.events.close()
+    harness.events.close()
     events = [event["type"] async for event in watching]
-    assert events.count("run_ended") == int(ending.status.ended), "once, and after the commit"
+    assert events.count("run_ended") == int(ending.status.has_ended), "once, and after the commit"
     if ending.next_supervise:
         journal.hindrance.pause_at = ""
-        resumed = await supervise(run.id, house)
+        resumed = await supervise(run.id, harness)
         assert resumed is not None and resumed.status is ending.next_supervise
 
 

@@ -97,7 +97,7 @@ async def _previous_values(journal: Journal, run: Run, steps: Sequence[Step]) ->
     """Return what the last good run had gathered that had ended when `run` compared with it."""
     start = next((step.at for step in steps if step.at), run.ended)
     previous_run = await journal.runs.get_last(
-        run.about, statuses={Status.SUCCEEDED}, before=run.id
+        run.base_routine, statuses={Status.SUCCEEDED}, before=run.id
     )
     while (
         previous_run is not None
@@ -106,7 +106,7 @@ async def _previous_values(journal: Journal, run: Run, steps: Sequence[Step]) ->
         and previous_run.ended > start
     ):
         previous_run = await journal.runs.get_last(
-            run.about, statuses={Status.SUCCEEDED}, before=previous_run.id
+            run.base_routine, statuses={Status.SUCCEEDED}, before=previous_run.id
         )
     return (
         read_gathered_values(await journal.runs.get_steps(previous_run.id)) if previous_run else {}
