@@ -51,7 +51,7 @@ async def watch(
                     last_step = step.seq
                     if event := of_step(run, step):
                         yield event
-            if run.status.ended:
+            if run.status.has_ended:
                 yield end_of(run)
                 return
             if run.status is Status.WAITING:

@@ -71,7 +71,7 @@ async def follow_run(api: ApiContext, *, id: str, after: Number = -1) -> AsyncIt
 async def cancel_run(api: ApiContext, *, id: str) -> RunView:  # noqa: A002
     """Cancel a run: at once where it waits, as soon as its tools have stopped where it runs."""
     run = await api.journal.request_cancel(id)
-    if run.status.ended:
+    if run.status.has_ended:
         # no process runs it, so nothing else will tell those who follow it
         api.events.publish(run.id, end_of(run))
     api.queue.interrupt(run.id)
@@ -80,7 +80,7 @@ async def cancel_run(api: ApiContext, *, id: str) -> RunView:  # noqa: A002
 
 async def delivery_words(api: ApiContext, runs: Sequence[Run]) -> dict[str, str | None]:
     """Return how the deliveries of these runs stand, by run, in a word."""
-    statuses: dict[str, list[DeliveryStatus]] = {run.id: [] for run in runs if run.status.ended}
+    statuses: dict[str, list[DeliveryStatus]] = {run.id: [] for run in runs if run.status.has_ended}
     for delivery in await api.journal.deliveries(run=list(statuses), limit=100 * len(statuses)):
         statuses[delivery.run].append(delivery.status)
     return {run: in_a_word(of_run) for run, of_run in statuses.items()}
@@ -88,7 +88,7 @@ async def delivery_words(api: ApiContext, runs: Sequence[Run]) -> dict[str, str 
 
 async def view_of_run(api: ApiContext, run: Run) -> RunView:
     """Return a run with its deliveries, its place in the queue, its input and its price."""
-    deliveries = await api.journal.deliveries(run=run.id) if run.status.ended else ()
+    deliveries = await api.journal.deliveries(run=run.id) if run.status.has_ended else ()
     run_input = await api.journal.input_of(run.id) if run.event is not None else None
     usd = await api.journal.paid_for(run.id) if run.usage.total else None
     return run_view(run, deliveries, api.queue.queue_position(run.id), run_input, usd=usd)

@@ -146,10 +146,10 @@ def _call_view(call: Spent) -> CalledView:
 async def _caps(api: ApiContext) -> list[CapView]:
     """Return the caps of the config and of routines, and what was spent of each."""
     views = []
-    for name, cap in await api.budget_ledger.standing(api.engine.routines.values()):
-        spent = (cap.tally.cost if cap.dollars else cap.tally.tokens) / (NANO if cap.dollars else 1)
-        limit = cap.limit / (NANO if cap.dollars else 1)
-        unit = "usd" if cap.dollars else "tokens"
+    for name, cap in await api.budget_ledger.list_caps(api.engine.routines.values()):
+        unit, spent, limit = "tokens", float(cap.total.tokens), float(cap.limit)
+        if cap.is_money:
+            unit, spent, limit = "usd", cap.total.cost / NANO, cap.limit / NANO
         views.append(CapView(rule=cap.rule, routine=name, unit=unit, limit=limit, spent=spent))
     return views
 

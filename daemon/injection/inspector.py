@@ -24,7 +24,7 @@ from daemon.injection.check import (
     check_tool_result,
     needs_injection_check,
 )
-from daemon.models import FunctionCall, Json, Run, Taint, ToolResult, worse
+from daemon.models import FunctionCall, Json, Run, Taint, ToolResult, max_taint
 
 if TYPE_CHECKING:
     from daemon.store.journal import Journal
@@ -110,7 +110,7 @@ class InjectionInspector:
             found = Review(found.reason, found.excerpt)
         if isinstance(found, Review):
             log.warning("injection.suspected", tool=call.name, call=key, reason=found.reason)
-            return replace(result, taint=worse(taint, Taint.HIGH))
+            return replace(result, taint=max_taint(taint, Taint.HIGH))
         if not isinstance(found, Pass):
             log.info("injection.noticed", tool=call.name, call=key, reason=found.reason)
         return replace(result, taint=taint)

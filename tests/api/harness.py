@@ -73,7 +73,7 @@ class FakeEngine:
         for run in await self.journal.runs(name):
             if run.event == event:
                 return run
-            if not run.status.ended:
+            if not run.status.has_ended:
                 raise Refused(f"{name} is already under way as run {run.id}")
         claim = Claim(
             routine=name,
@@ -310,7 +310,7 @@ async def open_harness(
     async def examine() -> list[CheckView]:
         return [CheckView(name="Python", state="ok", found="3.11", fix="")]
 
-    async def standing(routines: Any) -> list[Any]:
+    async def list_caps(routines: Any) -> list[Any]:
         return []
 
     config = SimpleNamespace(
@@ -347,7 +347,7 @@ async def open_harness(
         agent_routines=SimpleNamespace(adopt=adopt, remove_for_person=remove),
         queue=run_queue,
         runs=unused,
-        budget_ledger=SimpleNamespace(standing=standing),
+        budget_ledger=SimpleNamespace(list_caps=list_caps),
         approvals=unused,
         conversations=unused,
         in_cluster=False,
