@@ -24,7 +24,7 @@ def api_context(app: App) -> ApiContext:
     engine = app.scheduling.engine
 
     def process() -> ProcessView:
-        sandbox = app.tools.sandbox_detection.known
+        sandbox = app.tools.sandbox_detection.current
         return {
             "pid": os.getpid(),
             "started": iso(app.start),
