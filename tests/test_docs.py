@@ -46,7 +46,9 @@ def test_every_verb_says_what_it_does_in_a_line():
 
 
 def test_every_verb_has_an_example_for_its_help():
-    own = {parser.prog for parser in _verbs_of(agentd._parser()) if not examples_of(parser.prog)}
+    own = {
+        parser.prog for parser in _verbs_of(agentd.build_parser()) if not examples_of(parser.prog)
+    }
     wanted = {
         f"agentctl {name}" for name, verb in VERBS.items() if not verb.parses_itself
     } | own - {

@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
 
 from daemon.cli.client import Client, Problem, open_first
 from daemon.cli.render import stderr_stream, stdout_stream
+
+TYPE_CHECKING = False  # see main.py
+if TYPE_CHECKING:
+    from typing import Any
 
 # Exit codes, as scripts know them (`agentctl help` lists them).
 DONE, NOT_SUCCEEDED, USAGE, UNREACHABLE, NOT_FOUND, REFUSED, UNDELIVERED, SKIPPED, WAITING = range(

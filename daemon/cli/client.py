@@ -13,7 +13,10 @@ import struct
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from typing import Any
+
+TYPE_CHECKING = False  # see main.py
+if TYPE_CHECKING:
+    from typing import Any
 
 # For one answer: a reload of ten thousand files takes a few seconds.
 TIMEOUT_SECONDS = 60.0

@@ -423,9 +423,9 @@ class RunContext:
                 provider, budget_ledger=services.budget_ledger, account=budget
             )
             if traces is not None:
-                from daemon.providers.traced import Traced
+                from daemon.providers.traced import TracedProvider
 
-                metered = Traced(metered, traces=traces, run=run)
+                metered = TracedProvider(metered, traces=traces, run=run)
             providers.append(metered)
         return providers
 

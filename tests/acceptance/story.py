@@ -96,13 +96,31 @@ class Home:
 
     async def agentd(self, *arguments):
         """Run `agentd` to its end."""
-        return await self._run("agentd", *arguments, *self.places)
+        return await self.run("agentd", *arguments, *self.places)
 
     async def agentctl(self, *arguments):
         """Run `agentctl` to its end."""
-        return await self._run("agentctl", "--socket", self.socket, *arguments)
+        return await self.run("agentctl", "--socket", self.socket, *arguments)
 
-    async def _run(self, program, *arguments):
+    async def run(self, program, *arguments):
+        """Run `agentd` or `agentctl` to its end, in this process if that makes no difference."""
+        words = tuple(map(str, arguments))
+        has_clock_of_its_own = "LD_PRELOAD" in self.env and "--json" not in words
+        if needs_process(program, words) or has_clock_of_its_own:
+            return await self.run_process(program, *words)
+        return await run_command(program, *words, env=self._env_of_commands, cwd=self.folder)
+
+    @property
+    def _env_of_commands(self):
+        # not libfaketime, which a process loads at its start: answers in JSON have no other clock
+        return {name: value for name, value in self.env.items() if name != "LD_PRELOAD"}
+
+    async def agentctl_process(self, *arguments):
+        """Run `agentctl` to its end as a process, whatever it does."""
+        return await self.run_process("agentctl", "--socket", self.socket, *arguments)
+
+    async def run_process(self, program, *arguments):
+        """Run `agentd` or `agentctl` to its end as users have it: as a process."""
         process = await self.spawn(program, *arguments)
         out, err = await process.communicate()
         return CommandResult(process.returncode, out.decode(), err.decode())
@@ -216,12 +234,6 @@ class InProcessHome(Home):
             life, self._life = self._life, None
             await life
             raise AssertionError("the daemon ended at its start")
-
-    async def _run(self, program, *arguments):
-        words = tuple(map(str, arguments))
-        if needs_process(program, words):
-            return await super()._run(program, *words)
-        return await run_command(program, *words, env=self.env, cwd=self.folder)
 
     async def stop(self):
         """Ask the daemon to stop, and return the exit code that its process would have."""

@@ -80,19 +80,19 @@ async def test_what_a_run_kept_is_found_with_its_anchor_and_its_reasons(home) ->
     await daily(home, storing("shed:lock", SECRET), '"All is well in the shed."')
     run = await lived(home)
     found = (
-        await home.agentctl("memory", "search", "how does the bicycle lock open?", "--json")
+        await home.agentctl_process("memory", "search", "how does the bicycle lock open?", "--json")
     ).json["items"]
     assert found[0]["key"] == "shed:lock"
     assert found[0]["anchor"]["run"] == run
     assert found[0]["why"]["words"] > 0
-    shown = await home.agentctl(
+    shown = await home.agentctl_process(
         "memory", "search", "all well in the shed", "--why", "--expand", "1"
     )
     assert shown.code == 0
     assert "because: words +" in shown.out
     assert f"agentctl inspect {run[-8:]}" in shown.out
     assert "Look after the shed." in shown.out
-    nothing = await home.agentctl("memory", "search", "quokka")
+    nothing = await home.agentctl_process("memory", "search", "quokka")
     assert (nothing.code, nothing.out) == (0, "Nothing is remembered about that.\n")
 
 

@@ -52,7 +52,7 @@ async def activated(home, tmp_path):
 
 async def call(home, socket_, *words):
     """Run agentctl on the socket that systemd holds."""
-    return await home._run("daemon.cli.main", "--socket", socket_, *words)
+    return await home.run("agentctl", "--socket", socket_, *words)
 
 
 async def test_the_first_call_starts_the_daemon_and_is_answered(home, activated):

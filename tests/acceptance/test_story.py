@@ -75,25 +75,26 @@ async def test_a_newcomer_gets_a_real_report_of_this_machine(shipped):
     await shipped.start()
     assert "daily-report" in shipped.said
     assert "heartbeat" in shipped.said
-    (first,) = (await shipped.agentctl("runs", "daily-report", "--json")).json["items"]
+    (first,) = (await shipped.agentctl_process("runs", "daily-report", "--json")).json["items"]
     await shipped.until(first["id"], "run_ended")
-    ended = await shipped.agentctl("inspect", first["id"], "--json")
+    ended = await shipped.agentctl_process("inspect", first["id"], "--json")
     assert ended.json["status"] == "succeeded"
     await shipped.logged("delivery.arrived", run=first["id"])
     (report,) = (shipped.workspace / "reports" / "daily-report").glob("*.md")
     assert os.uname().nodename in report.read_text()
 
 
+@pytest.mark.process
 async def test_run_streams_its_steps_and_prints_the_report(shipped):
     await shipped.start()
-    (first,) = (await shipped.agentctl("runs", "daily-report", "--json")).json["items"]
+    (first,) = (await shipped.agentctl_process("runs", "daily-report", "--json")).json["items"]
     await shipped.until(first["id"], "run_ended")
-    ran = await shipped.agentctl("run", "daily-report")
+    ran = await shipped.agentctl_process("run", "daily-report")
     assert ran.code == 0, ran.err
     assert "sysinfo" in ran.err
     assert "Disks" in ran.out
-    inspected = await shipped.agentctl(
-        "inspect", (await shipped.agentctl("runs", "--json")).json["items"][0]["id"]
+    inspected = await shipped.agentctl_process(
+        "inspect", (await shipped.agentctl_process("runs", "--json")).json["items"][0]["id"]
     )
     assert inspected.code == 0
     for word in ("daily-report", "sysinfo", "allow", "succeeded", "tokens"):

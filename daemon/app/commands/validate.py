@@ -26,7 +26,7 @@ from daemon.delivery.targets import missing_extra
 from daemon.errors import ConfigError, Fault
 from daemon.policy.policy import Policy
 from daemon.providers import create_provider
-from daemon.providers.budget import priced
+from daemon.providers.budget import price_checks
 from daemon.telemetry.redaction import has_ordinary_password
 from daemon.tools import user_tools
 
@@ -125,7 +125,7 @@ def examine(
     except ConfigError as error:
         found.faults += error.faults
     try:
-        rules = (*reference_checks(providers, tools, targets=targets), *priced(config))
+        rules = (*reference_checks(providers, tools, targets=targets), *price_checks(config))
         loaded = load_folder(config.routines_path, agent_folder=state / AGENT_FOLDER, rules=rules)
     except ConfigError as error:
         found.faults += error.faults

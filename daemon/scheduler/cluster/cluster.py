@@ -219,7 +219,7 @@ class Cluster:
         """Check everything that may have changed while notifications were not received."""
         self.heartbeat.beat_now()
         self._on_pauses_changed()
-        self._services.budget_ledger.ring()
+        self._services.budget_ledger.notify_waiters()
         self._search_handed_over()
         for run_id in self._services.events.followed_runs():
             self._check_run(run_id)
@@ -230,7 +230,7 @@ class Cluster:
             self._on_pauses_changed()
             return
         if "paid" in notification:
-            self._services.budget_ledger.ring()
+            self._services.budget_ledger.notify_waiters()
             return
         if "passed" in notification:
             self._search_handed_over()

@@ -241,7 +241,7 @@ def test_a_worker_without_a_queue_is_told_what_to_write(tmp_path):
         [
             sys.executable,
             "-m",
-            "agentd",
+            "daemon.app.main",
             "worker",
             "--config",
             tmp_path / "config.toml",

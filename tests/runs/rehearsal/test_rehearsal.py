@@ -147,7 +147,7 @@ async def test_what_it_would_do_is_told_and_nothing_of_it_is_done(app: ReplayedA
 async def test_the_model_hears_that_it_was_not_done_and_goes_on(app: ReplayedApp) -> None:
     async with app:
         await rehearse(app)
-        last = app.model_named("fake").asked[-1].messages
+        last = app.model_named("fake").calls[-1].messages
         heard = [message.content for message in last if message.role == "tool"]
         assert (
             "[rehearsal: this was not done; go on as if it had been] would write reports/out.md"
