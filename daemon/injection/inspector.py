@@ -23,7 +23,7 @@ from daemon.injection.check import (
     check_tool_result,
     needs_injection_check,
 )
-from daemon.models import FunctionCall, Json, Run, Taint, ToolResult, worse
+from daemon.models import FunctionCall, Json, Run, Taint, ToolResult, max_taint
 
 if TYPE_CHECKING:
     from daemon.store.journal import Journal
@@ -109,7 +109,7 @@ class InjectionInspector:
             finding = Review(finding.reason, finding.excerpt)
         if isinstance(finding, Review):
             log.warning("injection.suspected", tool=call.name, call=key, reason=finding.reason)
-            return replace(result, taint=worse(taint, Taint.HIGH))
+            return replace(result, taint=max_taint(taint, Taint.HIGH))
         if not isinstance(finding, Pass):
             log.info("injection.noticed", tool=call.name, call=key, reason=finding.reason)
         return replace(result, taint=taint)

@@ -62,7 +62,7 @@ class FakeEngine:
         for run in await self.journal.runs(name):
             if run.event == event:
                 return run
-            if not run.status.ended:
+            if not run.status.has_ended:
                 raise Refused(f"{name} is already under way as run {run.id}")
         claim = Claim(
             routine=name,
