@@ -17,7 +17,7 @@ async def show_status(api: ApiContext) -> StatusView:
     states = {name: state_of(api, name) for name in names_of(api)}
     counts = Counter(states.values())
     active = await api.journal.active()
-    process, settings, sandbox = api.process, api.settings, api.sandbox_detection.known
+    process, settings, sandbox = api.process, api.settings, api.sandbox_detection.current
     return StatusView(
         pid=process.pid,
         started=iso(process.start),

@@ -342,7 +342,7 @@ async def open_harness(
         events=events,
         metrics=Metrics(),
         outbox=SimpleNamespace(wake=lambda: None),
-        sandbox_detection=SimpleNamespace(known=SimpleNamespace(level="bubblewrap")),
+        sandbox_detection=SimpleNamespace(current=SimpleNamespace(level="bubblewrap")),
         engine=engine,
         agent_routines=SimpleNamespace(adopt=adopt, remove_for_person=remove),
         queue=run_queue,
