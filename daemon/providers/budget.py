@@ -419,9 +419,7 @@ class BudgetLedger:
         totals = {key: total for key, total in self._totals.items() if key[0][:2] == period[:2]}
         total = totals[period, routine] = RunningTotal()
         self._totals = totals
-        for spender, (cost, tokens) in (
-            await self.spending.get_totals_by_routine(start)
-        ).items():
+        for spender, (cost, tokens) in (await self.spending.get_totals_by_routine(start)).items():
             if routine in ("", spender):
                 total.cost += cost
                 total.tokens += tokens

@@ -212,12 +212,8 @@ async def execute(
             run.base_routine, statuses={Status.SUCCEEDED}, before=run.id
         )
         if last_run:
-            previous_values = read_gathered_values(
-                await context.runs.get_steps(last_run.id)
-            )
-    event_input = (
-        await context.runs.get_input(run.id) if run.trigger in EVENT_TRIGGERS else None
-    )
+            previous_values = read_gathered_values(await context.runs.get_steps(last_run.id))
+    event_input = await context.runs.get_input(run.id) if run.trigger in EVENT_TRIGGERS else None
     gather_steps = expand_paths(routine.gather, run.trigger, event_input)
     facts: list[Fact] = []
     if gather_steps:

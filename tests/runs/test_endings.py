@@ -18,8 +18,8 @@ from daemon.models import ApprovalRequest, Outcome, Status, Taint
 from daemon.runs import run as lifecycle
 from daemon.runs.rehearsal.dry_run import REHEARSAL
 from daemon.runs.run import supervise
-from daemon.store.database import Database
 from daemon.store.approvals import ApprovalRepository
+from daemon.store.database import Database
 from daemon.store.journal import Journal
 from daemon.store.runs import RunRepository
 from tests.agent.conftest import call, calls
@@ -95,9 +95,7 @@ class HinderedJournal(Journal):
         super().__init__(database, clock=clock)
         self.hindrance = Hindrance()
         runs = HinderedRuns(database, clock=clock, incidents=self.incidents)
-        approvals = HinderedApprovals(
-            database, clock=clock, runs=runs, incidents=self.incidents
-        )
+        approvals = HinderedApprovals(database, clock=clock, runs=runs, incidents=self.incidents)
         runs.hindrance = approvals.hindrance = self.hindrance
         self.runs, self.approvals = runs, approvals
 
@@ -298,7 +296,9 @@ async def test_a_run_ends_as_the_table_says_when(name, journal):
 
     harness.registry.register("stuck", None, stuck, read_only=True)
     run = await harness.open(trigger=ending.trigger, outcome=Outcome.RAN)
-    journal.hindrance.errors = {operation: list(errors) for operation, errors in ending.errors.items()}
+    journal.hindrance.errors = {
+        operation: list(errors) for operation, errors in ending.errors.items()
+    }
     journal.hindrance.pause_at = ending.cancel_at
 
     watching = harness.events.follow(run.id)
