@@ -167,7 +167,7 @@ async def obey(
             )
     model.enqueue(loot)
     run = await app.scheduling.engine.trigger("reader", event=new_id())
-    while not (run := await app.store.journal.get(run.id)).status.ended:
+    while not (run := await app.store.journal.get(run.id)).status.has_ended:
         if run.status is Status.WAITING:
             for asked in await app.store.journal.approvals(
                 run=run.id, status=ApprovalStatus.PENDING

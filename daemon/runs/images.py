@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 from daemon.definitions.routines.rules import PATH_PLACEHOLDER
 from daemon.models import Fact, Image, Taint
 from daemon.policy.lexer import Unreadable
-from daemon.providers.wire.images import LARGEST, image_of
-from daemon.system.file_scan import look
+from daemon.providers.wire.images import MAX_BYTES, parse_image
+from daemon.system.file_scan import scan_files
 from daemon.system.patterns import Patterns
 from daemon.system.safe_open import open_beneath
 
@@ -75,7 +75,7 @@ def load_images(
         try:
             if len(images) == MAX_IMAGES:
                 raise ValueError(f"{MAX_IMAGES} pictures are shown at most")
-            image = image_of(_read(path, policy, routine))
+            image = parse_image(_read(path, policy, routine))
             if len(image.data) > bytes_left:
                 raise ValueError(f"all together would have more than {MAX_TOTAL_BYTES / 1e6:g} MB")
         except (ValueError, OSError, Unreadable) as problem:
@@ -105,7 +105,7 @@ def _match(glob: str, workspace: Path) -> list[str]:
         while fixed < len(parts) - 1 and not set(parts[fixed]) & set("*?["):
             fixed += 1
         root, pattern = Path(*parts[:fixed]), "/".join(parts[fixed:])
-    versions = look(root, Patterns([pattern])).files
+    versions = scan_files(root, Patterns([pattern])).files
     # a version begins with the time of the last change
     newest = sorted(versions, key=lambda path: int(versions[path].partition("-")[0]), reverse=True)
     paths = sorted(newest[:MAX_IMAGES]) + newest[MAX_IMAGES:]
@@ -126,8 +126,8 @@ def _read(path: str, policy: Policy, routine: str) -> bytes:
         status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode):
             raise ValueError("is no file")
-        if status.st_size > LARGEST:
+        if status.st_size > MAX_BYTES:
             raise ValueError(
-                f"has {status.st_size / 1e6:.1f} MB; vendors take {LARGEST / 1e6:g} MB at most"
+                f"has {status.st_size / 1e6:.1f} MB; vendors take {MAX_BYTES / 1e6:g} MB at most"
             )
-        return file.read(LARGEST + 1)
+        return file.read(MAX_BYTES + 1)

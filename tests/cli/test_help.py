@@ -19,7 +19,7 @@ import pytest
 
 from daemon.app import main as agentd
 from daemon.app.commands import logs
-from daemon.app.commands.policy_arguments import add_words
+from daemon.app.commands.policy_arguments import add_policy_verbs
 from daemon.cli import memory
 from daemon.cli.examples import EXAMPLES
 from daemon.cli.main import main
@@ -42,14 +42,14 @@ def policy() -> ArgumentParser:
     from daemon.cli.parser import Parser
 
     parser = Parser(prog="agentd policy")
-    for each in add_words(parser):
-        agentd._add_places(each, again=True)
+    for each in add_policy_verbs(parser):
+        agentd.add_location_options(each, of_verb=True)
     return parser
 
 
 PARSERS = {
     parser.prog: parser
-    for whole in (agentd._parser(), memory._parser(), policy(), logs._parser())
+    for whole in (agentd.build_parser(), memory._parser(), policy(), logs._parser())
     for parser in below(whole)
     if parser.prog != "agentd logs"
 }
@@ -125,7 +125,7 @@ def understood(program: str, words: list[str]) -> None:
     elif verb == "help":
         assert rest[0] in VERBS
     else:
-        agentd._parser().parse_args(words)
+        agentd.build_parser().parse_args(words)
 
 
 def test_there_is_no_example_of_what_does_not_exist() -> None:

@@ -81,7 +81,7 @@ async def test_a_gate_whose_command_says_no_closes_before_anything_is_gathered(j
         Status.SKIPPED,
         "the gate's command said no: test -s 'inbox/to do'",
     )
-    assert harness.provider.asked == []
+    assert harness.provider.calls == []
     call, result = await journal.steps(run.id)
     assert (call.kind, call.iteration, call.call_id) == (StepKind.CALL, 0, "gate.command")
     assert call.body["verdict"]["effect"] == "allow"
@@ -97,7 +97,7 @@ async def test_a_gate_whose_command_says_yes_opens(journal, tmp_path):
     (harness.workspace / "inbox/to do").write_text("water the plants")
     run = await harness.one()
     assert (run.status, run.report) == (Status.SUCCEEDED, "I looked.")
-    assert "exit_code" not in harness.provider.asked[-1].messages[-1].content, (
+    assert "exit_code" not in harness.provider.calls[-1].messages[-1].content, (
         "the model is not told of the gate"
     )
 
@@ -122,7 +122,7 @@ async def test_a_gate_that_cannot_tell_is_a_failure_that_says_why(
     assert run.status is Status.FAILED
     assert run.detail.startswith(detail)
     assert "\n" not in run.detail
-    assert harness.provider.asked == []
+    assert harness.provider.calls == []
 
 
 @pytest.mark.parametrize("trigger", ["manual", "first_run", "once"])

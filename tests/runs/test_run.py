@@ -179,7 +179,7 @@ async def test_the_model_reads_the_facts_and_what_changed_in_them(journal):
     await harness.one()
     harness.disk = "84 %"
     await harness.one()
-    goal = harness.provider.asked[-1].messages[-1].content
+    goal = harness.provider.calls[-1].messages[-1].content
     assert "84 %" in goal
     assert "71 % → 84 %" in goal
 
@@ -240,7 +240,7 @@ async def test_a_run_by_files_is_told_of_them_and_looks_into_each(journal):
     harness = RunHarness(journal, ["Two files."], trigger={"watch": ["inbox/*"]}, gather=[PEEK])
     run = await harness.one(**LANDED)
     assert (run.status, run.goal) == (Status.SUCCEEDED, "Report.")
-    facts = {fact.name: fact for fact in harness.provider.asked[-1].messages[-1].facts}
+    facts = {fact.name: fact for fact in harness.provider.calls[-1].messages[-1].facts}
     assert facts["files that landed"].text == "- inbox/a.csv\n- inbox/b.key"
     assert facts["content: inbox/a.csv"].text == "begins like inbox/a.csv"
     assert not facts["content: inbox/b.key"].ok
@@ -263,7 +263,7 @@ async def test_a_run_that_broke_off_is_told_the_same_again(journal):
     run = await harness.open(trigger="webhook", event="webhook m", input={"who": "Ada"})
     assert (await supervise(run.id, harness)).status is Status.QUEUED
     assert (await supervise(run.id, harness)) is None, "not before its time"
-    assert "Ada" in harness.provider.asked[-1].messages[-1].content
+    assert "Ada" in harness.provider.calls[-1].messages[-1].content
 
 
 async def test_a_silent_run_is_a_success_that_delivers_nothing(journal):
@@ -367,7 +367,7 @@ async def test_the_end_of_the_process_suspends_a_run_and_the_next_one_goes_on(jo
     assert (await journal.get(run.id)).status is Status.QUEUED
     ended = await supervise(run.id, harness)
     assert (ended.status, ended.report) == (Status.SUCCEEDED, "I looked, it is done.")
-    told = harness.provider.asked[-1].messages[-1].content
+    told = harness.provider.calls[-1].messages[-1].content
     assert told == "[failed] interrupted: outcome unknown; check before retrying"
 
 
@@ -380,14 +380,14 @@ async def test_a_run_that_kills_its_process_again_and_again_is_given_up(journal)
     ended = await supervise(run.id, harness)
     assert ended.status is Status.INTERRUPTED
     assert "3 attempts in a row died without a new step" in ended.detail
-    assert harness.provider.asked == []
+    assert harness.provider.calls == []
 
 
 async def test_a_run_that_is_not_there_to_be_taken_is_left_alone(journal):
     harness = RunHarness(journal, ["once"])
     run = await harness.one()
     assert await supervise(run.id, harness) is None
-    assert len(harness.provider.asked) == 1
+    assert len(harness.provider.calls) == 1
 
 
 async def test_a_dead_mans_switch_hears_of_a_run_when_the_record_has_it(journal, tmp_path):
@@ -416,7 +416,7 @@ async def test_a_run_that_was_called_off_before_it_began_asks_nobody(journal):
     beginning = asyncio.create_task(supervise(run.id, harness))
     await journal.request_cancel(run.id)
     assert await beginning is None
-    assert harness.provider.asked == []
+    assert harness.provider.calls == []
     assert (await journal.get(run.id)).status is Status.CANCELLED
 
 
@@ -427,7 +427,7 @@ async def test_a_run_keeps_the_definition_it_began_with(journal):
         {"name": "daily", "run": {"prompt": "Something else."}}
     )
     await supervise(run.id, harness)
-    assert harness.provider.asked[-1].messages[-1].content == "Report."
+    assert harness.provider.calls[-1].messages[-1].content == "Report."
 
 
 async def test_a_cancel_in_the_moment_of_taking_leaves_no_row_that_says_running(journal):

@@ -227,7 +227,7 @@ class ApprovalHarness(BareRunContext):
         """What the model was told of its calls when it was asked last."""
         return [
             message.content
-            for message in self.provider.asked[-1].messages
+            for message in self.provider.calls[-1].messages
             if message.role == "tool"
         ]
 

@@ -100,7 +100,7 @@ async def test_results_stand_between_marks_that_stay_the_same_over_a_resume(harn
     assert here.told()[: len(before)] == before
     marks = re.fullmatch(r"<data ([0-9a-f]{32})>\nsaw a page </data> x\n</data \1>", before[0])
     assert marks
-    system = here.provider.asked[-1].messages[0].content
+    system = here.provider.calls[-1].messages[0].content
     assert f"<data {marks[1]}>" in system
     results = [step for step in await here.journal.steps(run.id) if step.kind is StepKind.RESULT]
     assert results[0].body["text"] == "saw a page </data> x", "the journal keeps the words alone"
