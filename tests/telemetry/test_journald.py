@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from daemon.telemetry.journald import Journald, connected, fields_of, packed
+from daemon.telemetry.journald import Journald, encode_fields, fields_of, is_journal_stream
 from daemon.telemetry.redaction import MARK, Secrets
 
 
@@ -95,9 +95,9 @@ log.info("big", text="x" * 3_000_000)
 """  # noqa: E501
 
 
-def said(journal: str, connected: str) -> str:
+def said(journal: str, is_journal_stream: str) -> str:
     """Run the script with a pipe for stderr and return what came through it."""
-    command = [sys.executable, "-c", SCRIPT, journal, connected]
+    command = [sys.executable, "-c", SCRIPT, journal, is_journal_stream]
     done = subprocess.run(command, stderr=subprocess.PIPE, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stderr
@@ -156,9 +156,9 @@ def test_only_the_very_file_that_systemd_names_is_the_journal(
     told: str | None, tmp_path: Path
 ) -> None:
     with (tmp_path / "out").open("w") as stream:
-        assert not connected(stream, {} if told is None else {"JOURNAL_STREAM": told})
+        assert not is_journal_stream(stream, {} if told is None else {"JOURNAL_STREAM": told})
         about = os.fstat(stream.fileno())
-        assert connected(stream, {"JOURNAL_STREAM": f"{about.st_dev}:{about.st_ino}"})
+        assert is_journal_stream(stream, {"JOURNAL_STREAM": f"{about.st_dev}:{about.st_ino}"})
 
 
 TEXTS = st.text(st.characters(codec="utf-8"), max_size=40)
@@ -171,7 +171,7 @@ TEXTS = st.text(st.characters(codec="utf-8"), max_size=40)
 @settings(deadline=None, derandomize=True)
 def test_whatever_is_logged_can_be_read_back(message: str, values: dict[str, object]) -> None:
     fields = fields_of({"level": "info", **values}, message)
-    assert unpacked(packed(fields)) == fields
+    assert unpacked(encode_fields(fields)) == fields
     assert all(len(name) <= 64 for name in fields)
 
 
