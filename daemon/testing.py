@@ -39,8 +39,12 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Self
 
+from daemon.api.listener import open_door
 from daemon.api.server import ApiServer, application
-from daemon.app.wiring import App, Installation
+from daemon.app.api_context import api_context
+from daemon.app.installation import Installation
+from daemon.app.parts import App
+from daemon.app.wiring import handle_clock_change, open_app
 from daemon.definitions.config.loading import load_config
 from daemon.definitions.paths import socket_in
 from daemon.errors import ConfigError
@@ -185,10 +189,10 @@ class TestApp:
         )
         async with AsyncExitStack() as resources:
             self.daemon = await resources.enter_async_context(
-                App.open(installation, clock=self.clock)
+                open_app(installation, clock=self.clock)
             )
-            await self.daemon.engine.load(await self.daemon.definitions(self.daemon.config))
-            self.daemon.run_context.backoff = RETRY_SECONDS
+            await self.daemon.scheduling.engine.load(await self.daemon.reloader.load_routines())
+            self.daemon.runs.parts.context.backoff = RETRY_SECONDS
             self._resources = resources.pop_all()
         return self
 
@@ -199,21 +203,21 @@ class TestApp:
     @property
     def faults(self) -> Mapping[str, ConfigError]:
         """What is wrong with routines, by their names."""
-        return self.daemon.engine.faults
+        return self.daemon.scheduling.engine.faults
 
     @property
     def model(self) -> ScriptedProvider:
         """The model that the config's `provider` names: `enqueue` gives it answers, `asked` holds
         what it was asked. Raises TypeError if it is not scripted.
         """
-        return self.model_named(self.daemon.config.provider)
+        return self.model_named(self.daemon.settings.config.provider)
 
     def model_named(self, name: str) -> ScriptedProvider:
         """Return the scripted model of this name in config.toml; TypeError if it is not scripted.
 
         Each time the app is opened, the script of the config begins anew.
         """
-        provider = self.daemon.providers.get(name)
+        provider = self.daemon.settings.providers.get(name)
         if not isinstance(provider, ScriptedProvider):
             raise TypeError(f"the provider {name!r} is of kind {provider.kind}, not scripted")
         return provider
@@ -225,7 +229,7 @@ class TestApp:
 
         Raises NotFound, or Refused if the routine cannot be used or a run of it is under way.
         """
-        run = await self.daemon.engine.trigger(routine)
+        run = await self.daemon.scheduling.engine.trigger(routine)
         return await self.finish(run.id)
 
     async def finish(self, run_id: str) -> Run:
@@ -233,9 +237,9 @@ class TestApp:
 
         Raises NotFound.
         """
-        executor = self.daemon.executor
+        executor = self.daemon.runs.queue
         while True:
-            run = await self.daemon.journal.get(run_id)
+            run = await self.daemon.store.journal.get(run_id)
             if run.status.ended or run.status is Status.WAITING:
                 return run
             if run_id in executor.running:
@@ -248,20 +252,20 @@ class TestApp:
     def advance(self, **by: float) -> None:
         """Move the clock ahead as `FakeClock.advance`, and start what waited for an instant."""
         self.clock.advance(**by)
-        self.daemon.clock_was_set()
+        handle_clock_change(self.daemon)
 
     async def steps(self, run: Run) -> list[Step]:
         """Return the steps of a run, in order: prompts, answers of the model, calls, results."""
-        return await self.daemon.journal.steps(run.id)
+        return await self.daemon.store.journal.steps(run.id)
 
     async def deliver(self) -> list[Delivery]:
         """Try once to send each report that is due; return all deliveries, newest first."""
-        await self.daemon.outbox.flush()
-        return await self.daemon.journal.deliveries()
+        await self.daemon.delivery.outbox.flush()
+        return await self.daemon.store.journal.deliveries()
 
     def log(self, event: str | None = None) -> list[dict[str, Any]]:
         """Return the lines of the log, oldest first: all, or those of one event."""
-        text = self.daemon.place.log_file.read_text(encoding="utf-8")
+        text = self.daemon.installation.log_file.read_text(encoding="utf-8")
         lines = [json.loads(line) for line in text.splitlines()]
         return [line for line in lines if event in (None, line["event"])]
 
@@ -301,7 +305,7 @@ class TestApp:
         async def send(message: Any) -> None:
             messages.append(message)
 
-        await application(self.daemon.api())(scope, receive, send)
+        await application(api_context(self.daemon))(scope, receive, send)
         start, *parts = messages
         return ApiResponse(
             status=start["status"],
@@ -315,7 +319,9 @@ class TestApp:
 
         `agentctl --socket PATH` speaks to it.
         """
-        server = ApiServer(self.daemon.api(), self.daemon.place.socket, self.env)
+        server = ApiServer(
+            api_context(self.daemon), open_door(self.daemon.installation.socket, self.env)
+        )
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(server.serve(), name="control socket")
             await server.ready()

@@ -6,11 +6,14 @@ import tomllib
 from pathlib import Path
 from typing import Any, Self
 
-from daemon.app.wiring import App
+from daemon.app.parts import App
 from daemon.errors import Refused
+from daemon.runs.parts import RunParts
 from daemon.runs.replay.cassette import recorded
 from daemon.runs.replay.outcome import ReplayResult
 from daemon.runs.replay.play import play
+from daemon.scheduler.engine import RoutineEngine
+from daemon.store.journal import Journal
 from daemon.store.read_only import journal_at
 from daemon.testing import TestApp
 from tests.empty_database import copy_empty_database
@@ -31,12 +34,22 @@ class ReplayedApp(TestApp):
         finally:
             await super().__aexit__(kind, *error)
 
+    @property
+    def journal(self) -> Journal:
+        return self.daemon.store.journal
+
+    @property
+    def engine(self) -> RoutineEngine:
+        return self.daemon.scheduling.engine
+
+    @property
+    def parts(self) -> RunParts:
+        return self.daemon.runs.parts
+
     async def spending(self, columns: str) -> list[tuple[Any, ...]]:
         """Return these columns of the ledger of model calls, oldest call first."""
         query = f"SELECT {columns} FROM spending ORDER BY id"
-        return await self.daemon.journal._db.read(
-            lambda connection: connection.execute(query).fetchall()
-        )
+        return await self.journal._db.read(lambda connection: connection.execute(query).fetchall())
 
 
 def describe_differences(result: ReplayResult) -> str:
@@ -49,11 +62,15 @@ def describe_differences(result: ReplayResult) -> str:
 
 async def assert_runs_replay(app: App) -> int:
     """Replay every run of a daemon's journal; return how many there were."""
-    workspace = str(app.config.workspace_path(app.place.state))
-    runs = await app.journal.runs(limit=1000)
+    workspace = str(app.settings.config.workspace_path(app.installation.state))
+    language = app.settings.config.agent.language
+    runs = await app.store.journal.runs(limit=1000)
     for run in runs:
         cassette = await recorded(
-            app.journal, run.id, workspace=workspace, language=app.config.agent.language
+            app.store.journal,
+            run.id,
+            workspace=workspace,
+            language=language,
         )
         result = await play(cassette)
         assert result.identical, describe_differences(result)

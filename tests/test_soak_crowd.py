@@ -65,7 +65,7 @@ async def test_a_thousand_runs_at_once_leave_nothing_behind(way: str, tmp_path: 
                 assert Counter(run.status.value for run in runs) == {"succeeded": RUNS}
                 del runs
                 held.append(resident())
-            assert not app.daemon.executor.running
+            assert not app.daemon.runs.queue.running
             rows = await app.spending("outcome")
     # each call was answered once; a few connections may have been slow to open on a busy machine,
     # and were opened again

@@ -72,7 +72,7 @@ async def test_an_app_that_is_opened_again_is_a_new_start_on_the_same_state(tmp_
         first = await app.run("daily")
     async with app:
         assert app.model.left == 0
-        assert (await app.daemon.journal.get(first.id)).report == "One."
+        assert (await app.daemon.store.journal.get(first.id)).report == "One."
         with pytest.raises(NotFound):
             await app.run("weekly")
 
@@ -80,7 +80,7 @@ async def test_an_app_that_is_opened_again_is_a_new_start_on_the_same_state(tmp_
 async def test_files_that_are_there_already_are_kept(tmp_path: Path) -> None:
     TestApp(tmp_path).write("config.toml", f'{CONFIG}[agent]\nname = "Ada"\n')
     async with TestApp(tmp_path) as app:
-        assert app.daemon.config.agent.name == "Ada"
+        assert app.daemon.settings.config.agent.name == "Ada"
 
 
 async def test_a_routine_that_cannot_be_used_is_a_fault_and_a_config_that_cannot_is_an_error(
@@ -139,7 +139,7 @@ async def test_the_environment_of_the_test_is_not_that_of_the_daemon(
     with pytest.raises(ConfigError, match="SOME_KEY"):
         await TestApp(tmp_path, config=config).__aenter__()
     async with TestApp(tmp_path, env={"SOME_KEY": "sk-test"}) as app:
-        assert app.daemon.providers.get("far").kind == "openai"
+        assert app.daemon.settings.providers.get("far").kind == "openai"
 
 
 async def test_programs_reach_the_api_by_its_socket(tmp_path: Path) -> None:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import cached_property, partial
 from http import HTTPStatus
-from pathlib import Path
 from typing import Any
 
 from starlette.applications import Starlette
@@ -20,7 +19,7 @@ from daemon.api.connections import ConnectionLimits
 from daemon.api.context import Access, ApiContext
 from daemon.api.embedded_uvicorn import Listener
 from daemon.api.events import frames
-from daemon.api.listener import open_door
+from daemon.api.listener import ListenerSocket
 from daemon.api.openapi import streams
 from daemon.api.problems import (
     InvalidRequest,
@@ -144,23 +143,16 @@ def _route(told: tuple[str, str, Callable[..., Any]], api: ApiContext) -> Route:
 
 
 class ApiServer(Listener):
-    """The control API on its socket.
-
-    Making it opens the socket, so that a path that cannot be used is told before anything else
-    starts.
-    """
+    """The control API on its socket."""
 
     def __init__(
         self,
         api: ApiContext,
-        socket: Path,
-        env: Mapping[str, str] | None = None,
+        listener: ListenerSocket,
         *,
-        group: int | None = None,
         limits: ConnectionLimits | None = None,
     ) -> None:
-        door = open_door(socket, env or {}, group=group)
-        super().__init__(application(api), door, {"agentd-version": api.version}, limits=limits)
+        super().__init__(application(api), listener, {"agentd-version": api.version}, limits=limits)
         self._events = api.events
 
     def stop(self) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import structlog
 from standardwebhooks import Webhook, WebhookVerificationError
@@ -38,6 +38,10 @@ from daemon.api.problems import (
 from daemon.errors import DaemonError
 from daemon.models import Run, new_id
 
+if TYPE_CHECKING:
+    from daemon.runs.settings import LiveSettings
+    from daemon.telemetry.redaction import Secrets
+
 log = structlog.get_logger()
 
 PATH = "/v1/hooks/{name}"
@@ -53,10 +57,9 @@ class Hooks:
     version: str
     start: Callable[..., Awaitable[Run]]
     """`start(routine, event=…, body=…)`; NotFound, Refused."""
-    secret: Callable[[], str | None]
-    """What requests must be signed with, if they must."""
-    redact: Callable[[Any], Any]
-    """Takes secrets out of a body before it is kept."""
+    settings: LiveSettings
+    secrets: Secrets
+    """They are taken out of a body before it is kept."""
 
 
 def application(hooks: Hooks) -> Starlette:
@@ -65,7 +68,7 @@ def application(hooks: Hooks) -> Starlette:
     async def take(request: Request) -> Response:
         raw, name = await raw_body(request), request.path_params["name"]
         try:
-            message = _message_id(request.headers, raw, hooks.secret())
+            message = _message_id(request.headers, raw, hooks.settings.webhook_secret)
         except WebhookVerificationError as error:
             log.warning("webhook.unsigned", counted=str(error), routine=name, reason=str(error))
             return problem(
@@ -78,7 +81,7 @@ def application(hooks: Hooks) -> Starlette:
                 HTTPStatus.UNPROCESSABLE_ENTITY,
             )
         try:
-            run = await hooks.start(name, event=message, body=hooks.redact(body))
+            run = await hooks.start(name, event=message, body=hooks.secrets.redact_json(body))
         except DaemonError as error:
             log.info("webhook.refused", routine=name, message=message, reason=str(error))
             raise

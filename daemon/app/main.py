@@ -25,7 +25,8 @@ from daemon.definitions.paths import (
 from daemon.errors import ConfigError, DaemonError, DatabaseAway, NotFound, Refused, StateBusy
 
 if TYPE_CHECKING:
-    from daemon.app.wiring import App, Installation
+    from daemon.app.installation import Installation
+    from daemon.app.parts import App
     from daemon.cli.parser import Parser
     from daemon.definitions.config.config import Config
 
@@ -275,7 +276,7 @@ def _config(options: CommandLine, overlay: Path | None = None) -> Config:
 
 def _place(options: CommandLine, *, console: bool) -> Installation:
     """Return where the daemon lives; nothing is made yet."""
-    from daemon.app.wiring import Installation
+    from daemon.app.installation import Installation
     from daemon.telemetry.redaction import Secrets
 
     if sys.platform == "linux":
@@ -318,7 +319,7 @@ def serve(options: CommandLine) -> int:
 
     from daemon.app import lifecycle
     from daemon.app.banner import banner
-    from daemon.app.wiring import App
+    from daemon.app.wiring import open_app
 
     _raise_descriptor_limit()
 
@@ -334,21 +335,25 @@ def serve(options: CommandLine) -> int:
     async def offer(app: App) -> None:
         from daemon.app.first_start import ProviderSuggestion, asked, at_hand, at_the_terminal
 
-        found = await at_hand(app.place.config.provider, app.place.env)
+        found = await at_hand(app.settings.config.provider, app.installation.env)
         asking = [
             each
             for each in found
-            if at_the_terminal() and not await app.journal.recall(asked(each))
+            if at_the_terminal() and not await app.store.journal.recall(asked(each))
         ]
         for each in found:
             if each not in asking:
                 _say(each.announced)
         ProviderSuggestion(
-            asking, app.place.config.file, say=_say, remember=app.journal.remember, tasks=app.tasks
+            asking,
+            app.settings.config.file,
+            say=_say,
+            remember=app.store.journal.remember,
+            tasks=app.tasks,
         ).ask()
 
     async def live() -> None:
-        async with App.open(_place(options, console=True)) as app:
+        async with open_app(_place(options, console=True)) as app:
             await lifecycle.serve(app, announce)
 
     asyncio.run(live())
@@ -360,7 +365,7 @@ def worker(options: CommandLine) -> int:
     import asyncio
 
     from daemon.app import lifecycle
-    from daemon.app.wiring import App
+    from daemon.app.wiring import open_app
     from daemon.errors import Fault
 
     _raise_descriptor_limit()
@@ -377,13 +382,13 @@ def worker(options: CommandLine) -> int:
 
     async def announce(app: App) -> None:
         _say(
-            f"agentd worker {__version__}, up to {app.executor.capacity} runs at a time from "
-            f"{app.database.place}\n"
+            f"agentd worker {__version__}, up to {app.runs.queue.capacity} runs at a time from "
+            f"{app.store.database.place}\n"
             f"log: {place.log_file}; Ctrl-C stops it, and its runs go on elsewhere"
         )
 
     async def live() -> None:
-        async with App.open(place) as app:
+        async with open_app(place, role="worker") as app:
             await lifecycle.work(app, announce)
 
     asyncio.run(live())
@@ -395,16 +400,17 @@ def once(options: CommandLine) -> int:
     import asyncio
 
     from daemon.app import lifecycle
-    from daemon.app.wiring import App
+    from daemon.app.background import import_for_runs
+    from daemon.app.wiring import open_app
 
-    lifecycle.import_the_rest()
+    import_for_runs()
     from daemon.cli.call import exit_code_of
     from daemon.cli.client import Client, Unreachable
     from daemon.cli.main import main as agentctl
 
     async def run() -> int:
         place = _place(options, console=sys.stderr.isatty())
-        async with App.open(place, alone=True) as app:
+        async with open_app(place, role="once") as app:
             ended = await lifecycle.once(app, options.routine)
             if ended.report:
                 _say(ended.report)
@@ -414,7 +420,7 @@ def once(options: CommandLine) -> int:
             # failure
             lost = [
                 each
-                for each in await app.journal.deliveries(run=ended.id)
+                for each in await app.store.journal.deliveries(run=ended.id)
                 if each.error and not each.receipt
             ]
             for each in lost:

@@ -1,149 +1,188 @@
-"""When definitions are read again: on SIGHUP, when asked, and when a file has changed and then been
-left alone.
-"""
+"""Reloading: config, policy and routines are read again, and put in force if they can be used."""
 
 from __future__ import annotations
 
 import asyncio
-import os
-from collections.abc import Awaitable, Callable, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import structlog
 
-from daemon.errors import ConfigError
-from daemon.system.clock import host_zone
-from daemon.system.watch import DirectoryWatcher, Subscription
+from daemon.api.schemas import ReloadView, fault_views
+from daemon.app.installation import Installation, open_log
+from daemon.app.settings import alerting_of, open_traces, overlay_fault, read_settings
+from daemon.definitions.config.loading import load_config
+from daemon.definitions.paths import OVERLAY
+from daemon.definitions.routines.folder import MADE, Changes, Loaded, load_folder
+from daemon.errors import ConfigError, DaemonError, Fault
+from daemon.scheduler.routine_rules import routine_rules
+
+if TYPE_CHECKING:
+    from daemon.app.webhooks import Webhooks
+    from daemon.definitions.config.config import Config
+    from daemon.runs.settings import LiveSettings
+    from daemon.scheduler.cluster.cluster import Cluster
+    from daemon.scheduler.engine import RoutineEngine
+    from daemon.scheduler.run_queue import LocalRunQueue
+    from daemon.store.journal import Journal
+    from daemon.system.clock import Clock
+    from daemon.tools.registry import FunctionRegistry
 
 log = structlog.get_logger()
 
-QUIET = (
-    1.0  # seconds a file must be left alone before it is judged: editors write one in several goes
-)
 
-
-async def watch_zone(
-    callback: Callable[[], object],
-    *,
-    env: Mapping[str, str] | None = None,
-    root: Path = Path("/"),
-    check_every: float = 60.0,
-) -> None:
-    """Call `callback` when the zone of this host has changed: whoever travels does not restart
-    daemons.
-
-    The zone is compared every so many seconds. To watch /etc would be woken by each program that
-    starts, as it opens files there.
-    """
-    zone = host_zone(env, root)
-    while True:
-        await asyncio.sleep(check_every)
-        if (now := host_zone(env, root)) != zone:
-            log.info("zone.changed", before=zone, now=now)
-            zone = now
-            callback()
-
-
-class Reloads:
-    """Read the definitions again after a change; a bad file is told and changes nothing."""
+class Reloader:
+    """Read the definitions again, and put them in force."""
 
     def __init__(
         self,
-        reload: Callable[[], Awaitable[object]],
-        folders: Callable[[], Iterable[Path]],
-        directory_watcher: DirectoryWatcher,
+        *,
+        installation: Installation,
+        settings: LiveSettings,
+        own_tools: FunctionRegistry,
+        registry: FunctionRegistry,
+        journal: Journal,
+        clock: Clock,
+        queue: LocalRunQueue,
+        engine: RoutineEngine,
+        webhooks: Webhooks,
+        cluster: Cluster | None,
     ) -> None:
-        self._reload, self._folders, self._directory_watcher = reload, folders, directory_watcher
-        self._files: dict[str, tuple[int, ...]] = {}
-        self._subscription: Subscription | None = None
-        self._timer: asyncio.TimerHandle | None = None
-        self._task: asyncio.Task[None] | None = None
-        self._again = self._must = False
+        self._installation, self._settings = installation, settings
+        self._own_tools, self._registry = own_tools, registry
+        self._journal, self._clock = journal, clock
+        self._queue, self._engine = queue, engine
+        self._webhooks, self._cluster = webhooks, cluster
+        self._lock = asyncio.Lock()
+        self._logged_faults: frozenset[Fault] = frozenset()
+        self.fault = overlay_fault(settings.config)
+        """What was wrong at the last attempt, in words; None if nothing was."""
 
-    async def note_files(self) -> set[Path]:
-        """Take note of the files as they are, before they are read; return the folders to watch."""
-        folders = set(self._folders())
-        self._files, linked = await asyncio.to_thread(list_files, folders)
-        return folders | linked
+    def folders(self) -> list[Path]:
+        """Return the folders whose files are definitions."""
+        config = self._settings.config
+        routines_of_agents = self._installation.state / MADE
+        folders = [config.folder, config.routines_path, config.policy_path.parent]
+        if routines_of_agents.is_dir():
+            folders.append(routines_of_agents)
+        return list(dict.fromkeys(folders))
 
-    def start(self, folders: Iterable[Path]) -> None:
-        """Reload from now on whenever the files in `folders` differ from those that were noted."""
-        self._subscription = self._directory_watcher.subscribe(folders, self._schedule)
+    async def load_routines(self, config: Config | None = None) -> Loaded:
+        """Read the routines that `config`, by default the one in force, names.
 
-    def ring(self) -> None:
-        """Reload now, or once more after the reload under way."""
-        self._must = True
-        self._begin()
+        A routine that names an unknown provider or tool is as invalid as one that is misspelt.
+        """
+        config = config or self._settings.config
+        return await asyncio.to_thread(
+            load_folder,
+            config.routines_path,
+            made=self._installation.state / MADE,
+            rules=routine_rules(config, self._registry.names()),
+        )
 
-    def close(self) -> None:
-        """Listen no more."""
-        if self._subscription:
-            self._subscription.close()
-        if self._timer:
-            self._timer.cancel()
-        if self._task:
-            self._task.cancel()
+    def log_faults(self, errors: Iterable[ConfigError]) -> None:
+        """Log what is wrong with routines, each fault once for as long as it is there."""
+        faults = [fault for error in errors for fault in error.faults]
+        for fault in faults:
+            if fault not in self._logged_faults:
+                log.warning("routine.invalid", fault=str(fault))
+        self._logged_faults = frozenset(faults)
 
-    def _schedule(self, _changed: frozenset[Path]) -> None:
-        if self._timer:
-            self._timer.cancel()
-        self._timer = asyncio.get_running_loop().call_later(QUIET, self._begin)
+    async def reload(self) -> ReloadView:
+        """Read config, policy and routines again; ConfigError if one of the three cannot be read:
+        nothing changes.
 
-    def _begin(self) -> None:
-        self._again = True
-        if self._task is None or self._task.done():
-            self._task = asyncio.create_task(self._run(), name="reload")
+        A routine that cannot be used is listed as invalid while the others change.
+        """
+        async with self._lock:  # a command and a changed file may ask for it at the same time
+            return await self._reload()
 
-    async def _run(self) -> None:
-        while self._again:
-            must, self._again, self._must = self._must, False, False
-            before = self._files
-            folders = await self.note_files()
-            if self._subscription:
-                self._subscription.watch(folders)
-            if self._files == before and not must:
-                continue
-            try:
-                await self._reload()
-            except ConfigError as error:
-                log.warning("definitions.kept", faults=[str(fault) for fault in error.faults])
-            except Exception:  # the daemon goes on with what it has
-                log.exception("definitions.kept")
+    async def reload_if_serving(self) -> None:
+        """Reload where a daemon serves; `agentd once` leaves that to the next daemon."""
+        if self._engine.started:
+            await self.reload()
+
+    async def reload_if_valid(self) -> None:
+        """Reload where a daemon serves; what is wrong with a definition is logged."""
+        try:
+            await self.reload_if_serving()
+        except ConfigError:  # it is in another file, and what changed counts once that is mended
+            log.warning("definitions.kept", fault=self.fault)
+
+    async def _reload(self) -> ReloadView:
+        settings, old = self._settings, self._settings.current
+        try:
+            config = await asyncio.to_thread(
+                load_config, old.config.file, self._installation.state / OVERLAY
+            )
+            _refuse_another_workspace(config, old.config)
+            new = await asyncio.to_thread(
+                read_settings, self._installation, config, self._own_tools, earlier=old
+            )
+            loaded = await self.load_routines(config)
+            traces = settings.traces
+            if config.otel.endpoint != old.config.otel.endpoint:
+                traces = open_traces(
+                    self._installation, config, settings, self._journal, self._clock
+                )
+        except ConfigError as error:
+            self.fault = str(error)
+            raise
+        self.fault = overlay_fault(config)
+        settings.replace(new)
+        self._journal.keep_policy(new.policy.hash, new.policy.text)
+        self._journal.alerting = alerting_of(config)
+        if config.log != old.config.log:
+            open_log(self._installation, config)
+        if traces is not settings.traces:
+            earlier_traces, settings.traces = settings.traces, traces
+            if earlier_traces:
+                await earlier_traces.close()
+        self._queue.set_max_concurrent(config.daemon.max_concurrent)
+        changes = await self._take_up(loaded)
+        if changes or config != old.config:
+            log.info(
+                "definitions.reloaded",
+                added=changes.added,
+                changed=changes.changed,
+                removed=changes.removed,
+            )
+        self.log_faults(loaded.faults.values())
+        return {
+            "added": list(changes.added),
+            "changed": list(changes.changed),
+            "removed": list(changes.removed),
+            "faults": [view for error in loaded.faults.values() for view in fault_views(error)],
+        }
+
+    async def _take_up(self, loaded: Loaded) -> Changes:
+        """Hand the routines to the engine, to the cluster and to the webhooks."""
+        engine = self._engine
+        changes = Changes()
+        if engine.started:
+            changes = await engine.reload(loaded, zone=self._settings.zone.key)
+        else:  # a worker
+            await engine.load(loaded)
+        if self._cluster:
+            self._cluster.take_runs(loaded.routines.values(), engine.is_for_this_host)
+        try:
+            if engine.started:
+                await self._webhooks.open()
+        except DaemonError as error:
+            self.fault = str(error)
+            log.warning("hooks.closed", fault=str(error))
+        return changes
 
 
-def list_files(folders: Iterable[Path]) -> tuple[dict[str, tuple[int, ...]], set[Path]]:
-    """Return the version of each file in `folders` by its path, and the folders that links among
-    them lead to.
-
-    What counts is TOML, Markdown and what only its owner may read, as files with keys must be; not
-    what this process writes all the time: a journal beside the config, and a file that takes its
-    output.
-    """
-    versions: dict[str, tuple[int, ...]] = {}
-    outputs = set()
-    for descriptor in (1, 2):
-        with suppress(OSError):
-            status = os.fstat(descriptor)
-            outputs.add((status.st_dev, status.st_ino))
-    linked: set[Path] = set()
-    for folder in folders:
-        with suppress(OSError), os.scandir(folder) as entries:
-            versions[os.fspath(folder)] = (0,)
-            for entry in entries:
-                with suppress(OSError):  # gone meanwhile, or a link that leads nowhere
-                    status = entry.stat()
-                    is_output = (status.st_dev, status.st_ino) in outputs
-                    is_secret = (
-                        not status.st_mode & 0o077 and ".db" not in entry.name and not is_output
-                    )
-                    if entry.is_file() and (is_secret or entry.name.endswith((".toml", ".md"))):
-                        versions[entry.path] = (
-                            status.st_dev,
-                            status.st_ino,
-                            status.st_size,
-                            status.st_ctime_ns,
-                        )
-                        if entry.is_symlink():
-                            linked.add(Path(os.path.realpath(entry.path)).parent)
-    return versions, linked
+def _refuse_another_workspace(new: Config, old: Config) -> None:
+    if new.workspace != old.workspace:
+        raise ConfigError(
+            Fault(
+                file=str(old.file),
+                key="workspace",
+                found=str(new.workspace),
+                problem="cannot change while the daemon runs",
+                hint="restart",
+            )
+        )

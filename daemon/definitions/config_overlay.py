@@ -13,6 +13,7 @@ from typing import Any
 import tomli_w
 
 from daemon.definitions.config.config import Config
+from daemon.definitions.config.live import LiveConfig
 from daemon.definitions.config.loading import load_config
 from daemon.definitions.config.tables import is_settable
 from daemon.definitions.reading import read_toml
@@ -52,13 +53,13 @@ class Overlay:
     """Reads and writes settings for agents."""
 
     file: Path
-    config: Callable[[], Config]
+    settings: LiveConfig
     reload: Callable[[], Awaitable[None]]
     """Go over to what the files say now; ConfigError, and nothing is changed."""
 
     def show(self, key: str) -> object:
         """Return a setting, a table or all of them; ToolFailed if it is none that may be read."""
-        found: Any = readable(self.config())
+        found: Any = readable(self.settings.config)
         for part in key.split(".") if key else ():
             if not isinstance(found, Mapping) or part not in found:
                 raise ToolFailed(f"{key} is not set, or not for agents to read")
@@ -111,7 +112,7 @@ class Overlay:
         before = self.file.read_bytes() if self.file.exists() else None
         _write(self.file, tomli_w.dumps(data).encode())
         try:
-            fault = load_config(self.config().file, self.file).overlay_fault
+            fault = load_config(self.settings.config.file, self.file).overlay_fault
             if fault is None:
                 await self.reload()
         except ConfigError as error:

@@ -11,6 +11,7 @@ from zoneinfo import ZoneInfo
 
 import structlog
 
+from daemon.definitions.config.live import LiveConfig
 from daemon.definitions.config.tables import DigestConfig
 from daemon.store.digests import DigestTotals, RoutineDigest
 from daemon.store.journal import Journal
@@ -108,26 +109,22 @@ class Digest:
         journal: Journal,
         *,
         now: Callable[[], datetime],
-        zone: Callable[[], ZoneInfo],
-        config: Callable[[], DigestConfig],
+        settings: LiveConfig,
         wake: Callable[[], None],
     ) -> None:
-        """`zone` and `config` are asked each time, as both may be reloaded; `wake` wakes the
-        outbox.
-        """
+        """`wake` wakes the outbox."""
         self._journal = journal
         self._now = now
-        self._zone = zone
-        self._config = config
+        self._settings = settings
         self._wake = wake
 
     async def run(self) -> None:
         """Send each digest when it is due, until cancelled."""
         while True:
             delay = _LONGEST_SLEEP
-            if self._config().every is not None:
+            if self._settings.config.digest.every is not None:
                 await self.send_if_due()
-                moment = next_due(self._config(), self._now(), self._zone())
+                moment = next_due(self._settings.config.digest, self._now(), self._settings.zone)
                 delay = min(delay, max(1.0, (moment - self._now()).total_seconds()))
             await asyncio.sleep(delay)
 
@@ -135,7 +132,7 @@ class Digest:
         """Put a digest of all that happened since the previous one into the outbox, if one is
         due.
         """
-        config, zone = self._config(), self._zone()
+        config, zone = self._settings.config.digest, self._settings.zone
         end = last_due(config, self._now(), zone)
         previous = await self._journal.digest_told()
         if previous is not None and previous >= end:

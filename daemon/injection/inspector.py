@@ -9,7 +9,6 @@ place.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from dataclasses import replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol
@@ -92,7 +91,7 @@ class InjectionInspector:
         self,
         run: Run,
         journal: Journal,
-        policy: Callable[[], InjectionPolicy],
+        policy: InjectionPolicy,
         *,
         language: str = "en",
     ) -> None:
@@ -103,9 +102,7 @@ class InjectionInspector:
         taint = provenance(call.name, result.value)
         found = await self._check(call.name, result.text)
         if isinstance(found, Block):
-            if not self._policy().lets_through(
-                call.name, call.arguments, routine=self._run.routine
-            ):
+            if not self._policy.lets_through(call.name, call.arguments, routine=self._run.routine):
                 withheld = await self._withhold(key, call, result, found)
                 return replace(result, text=withheld, value=None, would="", taint=taint)
             found = Review(found.reason, found.excerpt)
@@ -119,7 +116,7 @@ class InjectionInspector:
     async def _check(self, tool: str, text: str) -> InjectionFinding:
         if not needs_injection_check(tool):
             return Pass()
-        detector = _detector(self._policy().detector)
+        detector = _detector(self._policy.detector)
         if len(text) <= SHORT and detector is None:
             return check_tool_result(tool, text)
         return await asyncio.to_thread(check_tool_result, tool, text, detector)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime, tzinfo
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakSet
 
@@ -19,6 +19,7 @@ from daemon.store.database import Database, Work
 from daemon.store.rows import clean, moment, stamp
 
 if TYPE_CHECKING:
+    from daemon.definitions.config.live import LiveConfig
     from daemon.memory.recall import RecallHit
 
 # An item is a thought, not a file; what is longer belongs into the workspace.
@@ -60,7 +61,8 @@ class Memory:
     """Keep items and runs, and find them again; in English and Chinese, without a server or a
     model.
 
-    `zone` is that of whoever asks about yesterday. Call `open` before anything else.
+    `settings` gives the time zone in which a question means yesterday, UTC if left out. Call
+    `open` before anything else.
     """
 
     def __init__(
@@ -68,11 +70,11 @@ class Memory:
         db: Database,
         *,
         clock: Callable[[], datetime],
-        zone: Callable[[], tzinfo] = lambda: UTC,
+        settings: LiveConfig | None = None,
         meaning: EmbeddingIndex | None = None,
     ) -> None:
         self.memory_store = MemoryStore(db)
-        self._clock, self._zone = clock, zone
+        self._clock, self._settings = clock, settings
         self.meaning = meaning
         self._watchers: WeakSet[asyncio.Event] = WeakSet()
 
@@ -272,7 +274,8 @@ class Memory:
         """Return what `make` makes of the hits, in the read transaction that found them."""
         from daemon.memory.recall import search
 
-        now = self._clock().astimezone(self._zone())
+        zone = self._settings.zone if self._settings else UTC
+        now = self._clock().astimezone(zone)
         meant = await self.meaning.of(query, self.memory_store) if self.meaning else None
 
         def work(connection: sqlite3.Connection) -> Any:

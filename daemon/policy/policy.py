@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from ipaddress import IPv4Network, IPv6Network
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Protocol
 
 from daemon.definitions.reading import Conflict, CrossFieldCheck, load_toml, parse
 from daemon.definitions.words import display
@@ -573,3 +573,10 @@ def _others(gid: int, uid: int) -> str:
         if members
         else ""
     )
+
+
+class LivePolicy(Protocol):
+    """Give the policy in force. Do not keep it: a reload replaces it."""
+
+    @property
+    def policy(self) -> Policy: ...

@@ -13,12 +13,11 @@ stand in the way of waits until these have ended.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING
-from zoneinfo import ZoneInfo
 
 from daemon.definitions.config.config import Config
 from daemon.definitions.config.tables import BudgetConfig
@@ -30,6 +29,7 @@ from daemon.store.spending import SpendingLimit
 from daemon.system.clock import Clock
 
 if TYPE_CHECKING:
+    from daemon.definitions.config.live import LiveConfig
     from daemon.store.journal import Journal
 
 # An answer that must be shorter than this is none.
@@ -146,8 +146,7 @@ class BudgetLedger:
         journal: Journal,
         *,
         clock: Clock,
-        zone: Callable[[], ZoneInfo],
-        config: Callable[[], Config],
+        settings: LiveConfig,
         shared: bool = False,
         look: float = LOOK,
     ) -> None:
@@ -155,8 +154,8 @@ class BudgetLedger:
         what they do.
         """
         self._shared, self._look = shared, look
-        self.journal, self.clock, self._zone, self._config = journal, clock, zone, config
-        self._prices = (config(), Prices(config()))
+        self.journal, self.clock, self._settings = journal, clock, settings
+        self._prices = (settings.config, Prices(settings.config))
         self._tallies: dict[tuple[_Period, str], Tally] = {}
         self._settled: asyncio.Event | None = None
         """Set when a call has come to its end; there where somebody waits for that."""
@@ -165,15 +164,15 @@ class BudgetLedger:
     def prices(self) -> Prices:
         """The prices of the config as it is now."""
         config, prices = self._prices
-        if self._config() is not config:
-            config = self._config()
+        if self._settings.config is not config:
+            config = self._settings.config
             prices = Prices(config)
             self._prices = config, prices
         return prices
 
     @property
     def _budget(self) -> BudgetConfig:
-        return self._config().budget
+        return self._settings.config.budget
 
     def capped(self, account: RunBudget, *, by_tokens: bool = False) -> bool:
         """Tell whether any limit of a day, a month or in dollars holds; `by_tokens`: or one of a
@@ -277,7 +276,7 @@ class BudgetLedger:
         """
         kept = [each.tally for each in account.chain() if each.tally]
         if self._tallies:
-            local = at.astimezone(self._zone())
+            local = at.astimezone(self._settings.zone)
             periods: tuple[_Period, ...] = (
                 (local.year, local.month),
                 (local.year, local.month, local.day),
@@ -286,14 +285,20 @@ class BudgetLedger:
             kept += [self._tallies[key] for key in keys if key in self._tallies]
         return kept
 
-    async def exhausted(
-        self, routine: Routine, rates: Callable[[], Awaitable[Rates | None]]
-    ) -> str | None:
-        """Return the cap that leaves no room for a run of this routine; None if there is room."""
+    async def exhausted_cap(self, routine: Routine) -> str | None:
+        """Return the cap that leaves no room for a run of `routine`, in words; None if there is
+        room.
+        """
+        config = self._settings.config
+        provider = routine.run.provider or config.provider
+        if provider not in config.provider_names:
+            return None  # the config names it no more; the run says so
+        if config.provider_config(provider).kind == "offline":
+            return None
         account = RunBudget(run="", routine=routine.name, budget=routine.run.budget)
         if not self.capped(account):
             return None
-        known = await rates()
+        known = await self.prices.soon(provider, routine.run.model)
         for cap in await self._caps_of_periods(account):
             if cap.left <= 0 or (known is not None and cap.room(0, known, all_of_it=True) < LEAST):
                 return cap.words()
@@ -341,7 +346,7 @@ class BudgetLedger:
         return found
 
     async def _caps_of_periods(self, account: RunBudget) -> list[Cap]:
-        local = self.clock.now().astimezone(self._zone())
+        local = self.clock.now().astimezone(self._settings.zone)
         day: _Period = (local.year, local.month, local.day)
         found = []
         whole, own = self._budget, account.budget
@@ -367,7 +372,7 @@ class BudgetLedger:
     async def _tally(self, period: _Period, who: str) -> tuple[Tally, datetime]:
         """Return what was spent in a day or a month, and when that began."""
         year, month, day = (*period, 1)[:3]
-        begin = datetime(year, month, day, tzinfo=self._zone())
+        begin = datetime(year, month, day, tzinfo=self._settings.zone)
         if self._shared:
             cost, tokens, held_cost, held_tokens = await self.journal.standing_since(begin, who)
             return Tally(

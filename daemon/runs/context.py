@@ -7,11 +7,10 @@ the application.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 from weakref import WeakValueDictionary
 from zoneinfo import ZoneInfo
@@ -19,21 +18,18 @@ from zoneinfo import ZoneInfo
 import structlog
 
 from daemon.agent.agent import Agent, AgentOptions, AgentServices
-from daemon.agent.conversations.conversations import ASK, Conversations
+from daemon.agent.conversations.conversations import ASK
 from daemon.agent.conversations.sessions import Past
 from daemon.agent.loop import LoopLimits
 from daemon.agent.prompt import Persona, PromptContext
 from daemon.agent.tool_calls import DenyApprovals, ToolCallRunner
-from daemon.definitions.config.config import Config
 from daemon.definitions.routines.routine import Routine
 from daemon.definitions.skills import SkillCatalog
 from daemon.delivery.incidents.model_outages import ModelOutages
-from daemon.delivery.outbox import Outbox
-from daemon.delivery.targets import Targets
 from daemon.errors import DaemonError, OverBudget, ProviderError
 from daemon.injection.inspector import InjectionInspector
 from daemon.memory import archive
-from daemon.memory.memory import Briefing, Memory
+from daemon.memory.memory import Briefing
 from daemon.memory.segments import Segment
 from daemon.memory.summary import ANSWER_TOKENS, PATIENCE, question, summary_of, with_summary
 from daemon.models import (
@@ -54,82 +50,34 @@ from daemon.models import (
     new_id,
     worse,
 )
-from daemon.policy.policy import Policy
 from daemon.policy.restrictions import BY_NAME
 from daemon.providers import LLMProvider
-from daemon.providers.budget import BudgetLedger, RunBudget
+from daemon.providers.budget import RunBudget
 from daemon.providers.metered import MeteredProvider
-from daemon.providers.pool import Providers
-from daemon.runs.approvals.approvals import Approvals
 from daemon.runs.approvals.approver import RunApprover
 from daemon.runs.approvals.notice import waiting_notice
 from daemon.runs.events import Events, end_of, waiting_of
 from daemon.runs.images import Pictures, look_at
 from daemon.runs.recorder import StepLog, StepRecorder
 from daemon.runs.rehearsal.dry_run import REHEARSAL, DryRunToolExecutor, RehearsalApprover
-from daemon.sandbox.current import SandboxDetection
-from daemon.store.journal import Journal
+from daemon.runs.services import RunServices
+from daemon.runs.settings import LiveSettings
 from daemon.store.runs import newest
-from daemon.system.clock import Clock
-from daemon.telemetry.redaction import Secrets
 from daemon.tokens import estimate
 from daemon.tools.builtin import shell
 from daemon.tools.builtin.command_lines import PROGRAMS
 from daemon.tools.builtin.subagent import SUBAGENT
 from daemon.tools.executor import ToolExecutor
-from daemon.tools.mcp.servers import Servers
 from daemon.tools.registry import FunctionRegistry
 from daemon.tools.reported_items import REPORT_ITEMS
 
 if TYPE_CHECKING:
-    from daemon.runs.tracing import Traces
+    pass
 
 # Nothing tells us when somebody has made room on a full disk.
 FULL_DISK_RETRY_SECONDS = 30.0
 MAX_PARSED_DEFINITIONS = 256  # kept in memory: those of the routines that run often
 log = structlog.get_logger()
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ReloadableParts:
-    """The parts of the daemon that a reload of its definitions replaces."""
-
-    config: Config
-    zone: ZoneInfo
-    policy: Policy
-    providers: Providers
-    targets: Targets
-    traces: Traces | None
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RunServices:
-    """The parts of the daemon that its runs use."""
-
-    current: Callable[[], ReloadableParts]
-    """Return the parts that are in force. Call it at each use, as a reload replaces them while runs
-    are under way.
-    """
-    workspace: Path
-    owner: str
-    """Who holds the leases of this process."""
-    start: datetime
-    """When this process started."""
-    clock: Clock
-    secrets: Secrets
-    journal: Journal
-    memory: Memory
-    events: Events
-    outbox: Outbox
-    approvals: Approvals
-    conversations: Conversations
-    registry: FunctionRegistry
-    mcp_servers: Servers
-    load_skills: Callable[[], SkillCatalog]
-    """Return the skills as they are on disk now. Blocks."""
-    budget_ledger: BudgetLedger
-    model_outages: ModelOutages
-    sandbox_detection: SandboxDetection
 
 
 class Preview(NamedTuple):
@@ -141,17 +89,24 @@ class Preview(NamedTuple):
     model: str
 
 
-class _CurrentPolicy:
-    """Judges each call by the policy that is in force at that moment, not when the run began."""
+class _PolicyInForce:
+    """Judge each call by the policy that is in force at that moment, not when the run began."""
 
-    def __init__(self, current: Callable[[], ReloadableParts]) -> None:
-        self._current = current
+    def __init__(self, settings: LiveSettings) -> None:
+        self._settings = settings
+
+    @property
+    def detector(self) -> str:
+        return self._settings.policy.detector
 
     def judge(self, tool: str, arguments: Json, *, routine: str, tainted: bool = False) -> Verdict:
-        return self._current().policy.judge(tool, arguments, routine=routine, tainted=tainted)
+        return self._settings.policy.judge(tool, arguments, routine=routine, tainted=tainted)
 
     def is_read_only(self, tool: str, arguments: Json) -> bool:
-        return self._current().policy.is_read_only(tool, arguments)
+        return self._settings.policy.is_read_only(tool, arguments)
+
+    def lets_through(self, tool: str, arguments: Json, *, routine: str) -> bool:
+        return self._settings.policy.lets_through(tool, arguments, routine=routine)
 
 
 class _RunEvents:
@@ -174,11 +129,11 @@ class RunContext:
     """What the runs of this process share; see `run.py` for how it is used."""
 
     def __init__(self, services: RunServices) -> None:
-        self._services = services
+        self._services, self.settings = services, services.settings
         self._pings: set[asyncio.Task[None]] = set()
         self._executor = ToolExecutor(services.registry)
-        self._dry_run_executor = DryRunToolExecutor(services.registry, self.current_policy)
-        self._policy = _CurrentPolicy(services.current)
+        self._dry_run_executor = DryRunToolExecutor(services.registry, services.settings)
+        self._policy = _PolicyInForce(services.settings)
         self._definitions: dict[str, Routine] = {}
         self._budgets = WeakValueDictionary[str, RunBudget]()
         """The budgets of the runs under way, by run."""
@@ -193,24 +148,15 @@ class RunContext:
         services, registry = self._services, FunctionRegistry()
         shell.register_for_gates(
             registry,
-            self.current_policy,
+            services.settings,
             sandbox=services.sandbox_detection.sandbox,
-            zone=self.current().zone.key,
+            zone=self.settings.zone.key,
         )
         return ToolExecutor(registry)
 
-    def current(self) -> ReloadableParts:
-        """Return the parts that are in force now; a reload replaces them while runs are under
-        way.
-        """
-        return self._services.current()
-
-    def current_policy(self) -> Policy:
-        return self.current().policy
-
     @property
     def zone(self) -> str:
-        return self.current().zone.key
+        return self.settings.zone.key
 
     def now(self) -> datetime:
         return self._services.clock.now()
@@ -256,7 +202,7 @@ class RunContext:
             return
         await self.journal.sure(run)
         task = asyncio.create_task(
-            self.current().targets.ping_started(target, run), name=f"ping of {target}"
+            self.settings.targets.ping_started(target, run), name=f"ping of {target}"
         )
         self._pings.add(task)
         task.add_done_callback(self._pings.discard)
@@ -274,7 +220,7 @@ class RunContext:
         `[incidents] to`. A file is left out, as it would stand where the report belongs, and so is
         a dead man's switch, which no person reads.
         """
-        config = self.current().config
+        config = self.settings.config
         kinds = {name: target.kind for name, target in config.targets.items()}
         names = [
             *(place.to for place in routine.deliver if "waiting" in place.on),
@@ -354,7 +300,7 @@ class RunContext:
         )
         prompt_context = await self._prompt_context(run, routine, offered, is_new=is_new)
         max_tool_calls = min(
-            spec.max_tool_calls, self.current().policy.limits_for(routine.under).tool_calls
+            spec.max_tool_calls, self.settings.policy.limits_for(routine.under).tool_calls
         )
         return Agent(
             provider,
@@ -402,7 +348,7 @@ class RunContext:
         """Return the names of the tools that the model of a run is offered."""
         if routine.run.mode != "agent":
             return []
-        policy, registry = self.current().policy, self._services.registry
+        policy, registry = self.settings.policy, self._services.registry
         always: list[str] = []  # tools by which a routine ends and reports, asked for or not
         if run.trigger != ASK:
             always = ["finish", REPORT_ITEMS] if routine.dedupe else ["finish"]
@@ -424,7 +370,7 @@ class RunContext:
             look_at,
             routine.run.media,
             landed,
-            policy=self.current().policy,
+            policy=self.settings.policy,
             routine=routine.under,
         )
 
@@ -464,9 +410,9 @@ class RunContext:
                 run=run.id, routine=run.routine, budget=routine.run.budget, parent=parent
             )
             self._budgets[run.id] = budget
-        traces = self.current().traces
+        traces = self.settings.traces
         providers: list[LLMProvider] = []
-        for provider in self.current().providers.chain(routine):
+        for provider in self.settings.providers.chain(routine):
             if provider.kind == "offline":
                 providers.append(provider)
                 continue
@@ -482,7 +428,7 @@ class RunContext:
 
     def trace(self, run: str) -> None:
         """Export the spans of a run that has ended, where `[otel]` asks for them."""
-        if traces := self.current().traces:
+        if traces := self.settings.traces:
             traces.look(run)
 
     def _approver(self, run: Run) -> RunApprover | DenyApprovals | RehearsalApprover:
@@ -493,24 +439,24 @@ class RunContext:
         return RunApprover(
             run,
             self.journal,
-            self.current_policy,
+            self.settings,
             self._services.approvals.calls,
             self._services.approvals.remembered,
             now=self.now,
-            language=self.current().config.agent.language,
+            language=self.settings.config.agent.language,
         )
 
     def _inspector(self, run: Run) -> InjectionInspector:
         return InjectionInspector(
             run,
             self.journal,
-            self.current_policy,
-            language=self.current().config.agent.language,
+            self._policy,
+            language=self.settings.config.agent.language,
         )
 
     def _audit_fields(self) -> Json:
         """Return what is written beside each call: the policy in force, and the sandbox."""
-        fields: Json = {"policy": self.current().policy.hash}
+        fields: Json = {"policy": self.settings.policy.hash}
         if sandbox := self._services.sandbox_detection.known:
             fields["sandbox"] = sandbox.level
         return fields
@@ -522,7 +468,7 @@ class RunContext:
             # the routine's own name: a sub-agent has no more rights than whom it works for
             routine=routine.under,
             workspace=self._services.workspace,
-            language=self.current().config.agent.language,
+            language=self.settings.config.agent.language,
             dedupe=routine.dedupe.key if routine.dedupe else "",
             programs=ProgramTime(
                 sum(body["seconds"] for body in results if body["tool"] in PROGRAMS)
@@ -536,8 +482,8 @@ class RunContext:
 
         The prompt of a resumed run is in its journal already, so memory is not read for it.
         """
-        current = self.current()
-        agent = current.config.agent
+        settings = self.settings
+        agent = settings.config.agent
         context = PromptContext(
             persona=Persona(
                 name=agent.name,
@@ -547,7 +493,7 @@ class RunContext:
             ),
             workspace=self._services.workspace,
             now=self.now(),
-            zone=ZoneInfo(routine.trigger.timezone) if routine.trigger.timezone else current.zone,
+            zone=ZoneInfo(routine.trigger.timezone) if routine.trigger.timezone else settings.zone,
             routine="" if run.trigger == ASK else routine.name,
             silent_token=routine.run.silent_token or "",
             sections=routine.run.sections,
@@ -581,7 +527,7 @@ class RunContext:
             slot=run.slot if is_scheduled else None,
             lateness=(context.now - run.slot).total_seconds() if is_scheduled else 0.0,
             was_down=run.slot < self._services.start,
-            policy=current.policy.summary(routine.under, offered, language=language)
+            policy=settings.policy.summary(routine.under, offered, language=language)
             if offered
             else "",
             identity=self._identity(),
@@ -597,7 +543,7 @@ class RunContext:
 
     def _identity(self) -> str:
         """Return the owner's own words on who the agent is, as the files say them now."""
-        paths = self.current().config.identity_paths
+        paths = self.settings.config.identity_paths
         return "\n\n".join(path.read_text("utf-8").strip() for path in paths if path.is_file())
 
     async def archive(
@@ -615,7 +561,7 @@ class RunContext:
         if self.redact(text) != text:  # seldom: steps are written without secrets
             segments = [replace(each, text=self.redact(each.text)) for each in segments]
         summary: LLMResponse | None = None
-        if self.current().config.memory.summarise:
+        if self.settings.config.memory.summarise:
             summary = await self._summarise(run, routine, reply, segments)
         if summary:
             segments = with_summary(segments, self.redact(summary.content))
@@ -649,7 +595,7 @@ class RunContext:
             or len(segments) < 2
         ):
             return None
-        messages = question(run.routine, segments, self.current().config.agent.language)
+        messages = question(run.routine, segments, self.settings.config.agent.language)
         budget = routine.run.budget.tokens
         if budget and reply.usage.total + estimate(messages[0].content) + ANSWER_TOKENS > budget:
             return None

@@ -17,7 +17,7 @@ from daemon.telemetry.span_exporter import SpanExporter
 from daemon.telemetry.spans import Span, of_run
 
 if TYPE_CHECKING:
-    from daemon.definitions.config.config import Config
+    from daemon.definitions.config.live import LiveConfig
     from daemon.store.journal import Journal
 
 # As the conventions call them (gen_ai.provider.name), by the host they answer on; others go by
@@ -47,16 +47,12 @@ class Traces:
         exporter: SpanExporter,
         journal: Journal,
         *,
-        config: Callable[[], Config],
+        settings: LiveConfig,
         now: Callable[[], datetime],
         redact: Callable[[str], str],
     ) -> None:
-        self._exporter, self._journal, self._config, self._redact = (
-            exporter,
-            journal,
-            config,
-            redact,
-        )
+        self._exporter, self._journal, self._settings = exporter, journal, settings
+        self._redact = redact
         self.now = now
         self._ended = CoalescingQueue("traces", self._tell_of, retry=_RETRY)
         self._waiting: deque[Span] = deque(maxlen=_MOST_WAITING)
@@ -65,11 +61,11 @@ class Traces:
     @property
     def content(self) -> bool:
         """Whether what was said goes along."""
-        return self._config().otel.content
+        return self._settings.config.otel.content
 
     def vendor(self, provider: str) -> str:
         """Return how the conventions call a provider of config.toml."""
-        config = self._config()
+        config = self._settings.config
         if provider not in config.provider_names:
             return provider
         settings = config.provider_config(provider)
@@ -84,7 +80,7 @@ class Traces:
 
     def server(self, provider: str) -> Json:
         """Return where a provider of config.toml answers, if the config says so."""
-        config = self._config()
+        config = self._settings.config
         base = (
             config.provider_config(provider).base_url if provider in config.provider_names else None
         )

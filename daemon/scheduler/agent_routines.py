@@ -27,15 +27,17 @@ from daemon.definitions.schedule_text import UnclearSchedule, trigger_of
 from daemon.definitions.values import format_duration
 from daemon.errors import ConfigError, NotFound, Refused, ToolFailed
 from daemon.models import Json, Run, ToolContext
+from daemon.scheduler.routine_rules import routine_rules
 from daemon.scheduler.routine_times import schedule_of
 
 if TYPE_CHECKING:
-    from daemon.definitions.reading import CrossFieldCheck
-    from daemon.definitions.routines.routine import RoutineDefinition
-    from daemon.policy.policy import Policy
+    from daemon.runs.parts import RunParts
+    from daemon.runs.settings import LiveSettings
     from daemon.scheduler.engine import RoutineEngine
     from daemon.store.journal import Journal
+    from daemon.system.clock import Clock
     from daemon.tools.builtin.routine import RoutineProposal
+    from daemon.tools.registry import FunctionRegistry
 
 AGENT_TRIGGER = "agent"
 """The trigger of a run that another run has started."""
@@ -52,18 +54,14 @@ class AgentRoutines:
 
     folder: Path
     """The folder of the files that agents made."""
-    people_folder: Callable[[], Path]
-    """Return the folder of the files that people wrote, as configured now."""
+    settings: LiveSettings
     engine: RoutineEngine
     journal: Journal
-    policy: Callable[[], Policy]
-    maker_of: Callable[[Run], Awaitable[Routine]]
-    """Return the routine of a run, as it was when the run began."""
-    rules: Callable[[], tuple[CrossFieldCheck[RoutineDefinition], ...]]
-    """Return the checks of every routine between keys, with the configuration of now."""
+    registry: FunctionRegistry
+    runs: RunParts
     reload: Callable[[], Awaitable[None]]
     """Read the files of all routines that have changed."""
-    now: Callable[[], datetime]
+    clock: Clock
 
     # --- for agents
 
@@ -87,13 +85,14 @@ class AgentRoutines:
         Raises ToolFailed with all faults of the proposal.
         """
         run = await self.journal.get(context.run)
-        maker = await self.maker_of(run)
+        maker = await self.runs.routine_of(run)
         self._refuse_creation(maker, proposal.name)
         zone = maker.trigger.timezone or self.engine.zone
         data = _compose(proposal, maker, run, tainted=context.tainted, zone=ZoneInfo(zone))
         path = self.folder / f"{proposal.name}.toml"
         try:
-            routine = routine_of(data, path, rules=(*OF_AGENTS, *self.rules()))
+            rules = routine_rules(self.settings.config, self.registry.names())
+            routine = routine_of(data, path, rules=(*OF_AGENTS, *rules))
         except ConfigError as error:
             raise ToolFailed("; ".join(_describe_faults(error))) from None
         self._refuse_if_too_often(routine, zone)
@@ -110,7 +109,7 @@ class AgentRoutines:
 
         Raises NotFound, and ToolFailed for a routine that others have made.
         """
-        maker = await self.maker_of(await self.journal.get(context.run))
+        maker = await self.runs.routine_of(await self.journal.get(context.run))
         routine = self._get(name)
         if routine.origin is None or routine.origin.routine != maker.name:
             raise ToolFailed(f"{name} is not of your making; a person removes it, or you pause it")
@@ -132,7 +131,7 @@ class AgentRoutines:
                     f"{until} is no moment; write it like 2026-12-01T09:00:00Z"
                 ) from None
             end = end.replace(tzinfo=end.tzinfo or ZoneInfo(self.engine.zone)).astimezone(UTC)
-            if end <= self.now():
+            if end <= self.clock.now():
                 raise ToolFailed(f"{until} has passed already")
         await self.engine.pause(name, until=end)
         return {"paused": name, "until": end.isoformat() if end else "resume"}
@@ -152,7 +151,7 @@ class AgentRoutines:
         if asking_run.trigger == AGENT_TRIGGER:
             raise ToolFailed("this run was started by another run, and starts none itself")
         state = self.engine.states.get(name)
-        if not routine.enabled or (state and state.pausing(self.now())):
+        if not routine.enabled or (state and state.pausing(self.clock.now())):
             raise ToolFailed(f"{name} is {'paused' if routine.enabled else 'disabled'}")
         run = await self.engine.trigger(
             name, event=f"{context.run}/{context.call}", trigger=AGENT_TRIGGER
@@ -175,7 +174,7 @@ class AgentRoutines:
 
         Raises NotFound; Refused for a routine that a person wrote, or that has faults.
         """
-        old, new = self._agent_file(name), self.people_folder() / f"{name}.toml"
+        old, new = self._agent_file(name), self.settings.config.routines_path / f"{name}.toml"
         routine = self.engine.routines.get(name)
         if routine is None or routine.origin is None:
             raise Refused(f"{name} cannot be used as it is; mend {old} first, or remove it")
@@ -219,7 +218,7 @@ class AgentRoutines:
             raise ToolFailed(
                 f"there is a routine {name} already, and nothing is overwritten; take another name"
             )
-        policy, routines = self.policy(), self._routines_made_by(maker.name)
+        policy, routines = self.settings.policy, self._routines_made_by(maker.name)
         if section := policy.singles_out(name, maker.name):
             raise ToolFailed(
                 f"the policy speaks of routines of that name ({section}); take another one"
@@ -235,7 +234,7 @@ class AgentRoutines:
     def _refuse_if_too_often(self, routine: Routine, zone: str) -> None:
         """Raise ToolFailed if two of the next slots lie too close together, or there is none."""
         schedule = schedule_of(routine, zone=zone)
-        moment, previous_slot = self.now(), None
+        moment, previous_slot = self.clock.now(), None
         for _ in range(MAX_FIRES_CHECKED):
             slot = schedule.next(moment)
             if slot is None:
@@ -276,7 +275,7 @@ class AgentRoutines:
 
     def _summarize(self, routine: Routine) -> Json:
         state = self.engine.states.get(routine.name)
-        is_paused = state is not None and state.pausing(self.now())
+        is_paused = state is not None and state.pausing(self.clock.now())
         fires = self._fires(routine, 1)
         summary: Json = {
             "name": routine.name,

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from daemon.api.context import Access, ApiContext
+from daemon.api.listener import open_door
 from daemon.api.schemas import CheckView, ProcessView, ReloadView
 from daemon.api.server import ApiServer
 from daemon.definitions.routines.routine import Routine
@@ -324,7 +325,7 @@ async def built(
         "access": lambda: Access(operators=frozenset({os.geteuid(), 0})),
     }
     api = ApiContext(**(fields | changes))
-    server = ApiServer(api, path, env)
+    server = ApiServer(api, open_door(path, env or {}))
     serving = asyncio.create_task(server.serve())
     await server.ready()
     try:

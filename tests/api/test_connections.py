@@ -11,6 +11,7 @@ import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -24,6 +25,7 @@ from daemon.api.embedded_uvicorn import Listener
 from daemon.api.listener import open_door
 from daemon.api.public import PublicServer
 from daemon.api.webhooks import Hooks, application
+from daemon.telemetry.redaction import Secrets
 from tests.api.house import Answer, built, parse
 
 LONG = 3600.0
@@ -234,7 +236,9 @@ async def test_a_webhook_that_breaks_off_is_no_mistake_of_ours(
     async def start(name: str, **_: object) -> Any:
         raise AssertionError(f"{name} is started by half a message")
 
-    hooks = Hooks(version="9", start=start, secret=lambda: None, redact=lambda body: body)
+    hooks = Hooks(
+        version="9", start=start, settings=SimpleNamespace(webhook_secret=None), secrets=Secrets()
+    )
     listener = Listener(
         application(hooks),
         open_door(tmp_path / "h.sock", {}),
@@ -398,7 +402,9 @@ async def test_one_address_leaves_places_to_others(tmp_path: Path) -> None:
     async def start(name: str, **_: object) -> Any:
         raise AssertionError(f"{name} is started by half a message")
 
-    hooks = Hooks(version="9", start=start, secret=lambda: None, redact=lambda body: body)
+    hooks = Hooks(
+        version="9", start=start, settings=SimpleNamespace(webhook_secret=None), secrets=Secrets()
+    )
     async with built(tmp_path) as house:
         limits = limited(connections=4, per_peer=3)
         server = PublicServer("127.0.0.1:0", house.api, metrics=True, hooks=hooks, limits=limits)

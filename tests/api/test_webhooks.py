@@ -12,6 +12,7 @@ import stat
 from collections.abc import AsyncIterator, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -34,7 +35,7 @@ class Office:
     def __init__(self) -> None:
         self.started: dict[str, Run] = {}
         self.bodies: list[Any] = []
-        self.secret: str | None = None
+        self.webhook_secret: str | None = None
         self.secrets = Secrets()
 
     async def start(self, name: str, *, event: str, body: Any) -> Run:
@@ -60,8 +61,8 @@ class Desk:
         hooks = Hooks(
             version="9.9",
             start=self.office.start,
-            secret=lambda: self.office.secret,
-            redact=self.office.secrets.redact_json,
+            settings=self.office,
+            secrets=self.office.secrets,
         )
         self.server = HookServer(hooks, path)
         self.path = self.server.path
@@ -182,14 +183,14 @@ async def test_secrets_in_a_body_are_not_kept(approver: Desk) -> None:
 async def test_a_signed_message_is_accepted_and_its_bytes_are_what_was_signed(
     approver: Desk,
 ) -> None:
-    approver.office.secret = SECRET
+    approver.office.webhook_secret = SECRET
     body = '{ "spaces":  "and 中文" }'.encode()
     assert (await approver.post(body, headers=signed(body))).status == 202
     assert list(approver.office.started) == ["m-1"]
 
 
 async def test_one_of_several_signatures_is_enough(approver: Desk) -> None:
-    approver.office.secret = SECRET
+    approver.office.webhook_secret = SECRET
     headers = signed(b"{}")
     headers["webhook-signature"] = f"v2,abc v1,bm90IGl0 {headers['webhook-signature']}"
     assert (await approver.post(headers=headers)).status == 202
@@ -215,14 +216,14 @@ def forged() -> dict[str, dict[str, str]]:
 
 @pytest.mark.parametrize("kind", list(forged()))
 async def test_a_signature_that_does_not_hold_starts_nothing(approver: Desk, kind: str) -> None:
-    approver.office.secret = SECRET
+    approver.office.webhook_secret = SECRET
     answer = await approver.post(headers=forged()[kind])
     assert (answer.status, json.loads(answer.raw)["code"]) == (401, "signature")
     assert approver.office.started == {}
 
 
 async def test_whoever_cannot_sign_does_not_fill_the_log(approver: Desk, tmp_path: Path) -> None:
-    approver.office.secret = SECRET
+    approver.office.webhook_secret = SECRET
     log = tmp_path / "log.jsonl"
     configure(level="info", console=False, file=log, secrets=Secrets())
     try:
@@ -245,7 +246,7 @@ async def test_whoever_cannot_sign_does_not_fill_the_log(approver: Desk, tmp_pat
 
 
 async def test_a_signed_body_that_is_no_text_is_refused_as_such(approver: Desk) -> None:
-    approver.office.secret = SECRET
+    approver.office.webhook_secret = SECRET
     assert (await approver.post(b"\xff", headers=signed(b"{}"))).status == 401
 
 
@@ -270,7 +271,12 @@ def test_a_file_in_the_way_is_told(tmp_path: Path) -> None:
 
 def test_only_a_socket_of_that_name_is_taken_over_from_systemd(tmp_path: Path) -> None:
     env = {"LISTEN_PID": str(os.getpid()), "LISTEN_FDS": "1", "LISTEN_FDNAMES": "control"}
-    hooks = Hooks(version="", start=Office().start, secret=lambda: None, redact=lambda body: body)
+    hooks = Hooks(
+        version="",
+        start=Office().start,
+        settings=SimpleNamespace(webhook_secret=None),
+        secrets=Secrets(),
+    )
     server = HookServer(hooks, tmp_path / "agentd-hooks.sock", env)
     assert server.path == tmp_path / "agentd-hooks.sock"
     server._door.close()

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from daemon.app.reload import Reloads, watch_zone
+from daemon.app.definition_watcher import DefinitionWatcher, watch_zone
 from daemon.errors import ConfigError, Fault
 from daemon.system.watch import DirectoryWatcher
 from tests.replaying import ReplayedApp
@@ -27,7 +27,7 @@ class Definitions:
 
 
 async def started(definitions, *folders):
-    reloads = Reloads(definitions, lambda: folders, DirectoryWatcher())
+    reloads = DefinitionWatcher(definitions, lambda: folders, DirectoryWatcher())
     reloads.start(await reloads.note_files())
     return reloads
 
@@ -58,10 +58,10 @@ async def test_ringing_during_a_reload_reads_once_more(tmp_path):
         await go.wait()
 
     reloads = await started(slow, tmp_path)
-    reloads.ring()
+    reloads.reload_now()
     await entered.wait()
-    reloads.ring()
-    reloads.ring()
+    reloads.reload_now()
+    reloads.reload_now()
     go.set()
     await done(reloads)
     assert len(times) == 2
@@ -74,7 +74,7 @@ async def test_a_bad_file_leaves_the_next_reload_possible(tmp_path):
     )
     reloads = await started(definitions, tmp_path)
     for _ in range(3):
-        reloads.ring()
+        reloads.reload_now()
         await definitions.times_read(1)
         await done(reloads)
     assert definitions.times == 3
@@ -94,7 +94,7 @@ async def test_a_folder_that_appears_later_is_watched(tmp_path):
 
 async def test_what_changed_while_the_definitions_were_read_is_read_again(tmp_path):
     definitions = Definitions()
-    reloads = Reloads(definitions, lambda: [tmp_path], DirectoryWatcher())
+    reloads = DefinitionWatcher(definitions, lambda: [tmp_path], DirectoryWatcher())
     folders = await reloads.note_files()
     (tmp_path / "a.toml").write_text("x")
     reloads.start(folders)
@@ -133,13 +133,12 @@ async def test_a_routine_that_is_a_link_is_read_again_when_its_file_changes(tmp_
 async def test_two_reloads_at_the_same_time_take_a_change_up_once(tmp_path):
     app = ReplayedApp(tmp_path)
     app.write("config.toml", "")
-    async with app, asyncio.TaskGroup() as tasks:
+    async with app, app.daemon.tasks:
         daemon = app.daemon
-        daemon.tasks = tasks
-        await daemon.engine.start(await daemon.definitions(daemon.config))
+        await daemon.scheduling.engine.start(await daemon.reloader.load_routines())
         app.write_routine("bye", '[trigger]\nevery = "1h"\n[run]\nprompt = "x"\n')
-        views = await asyncio.gather(daemon.reload(), daemon.reload())
-        await daemon.engine.stop()
+        views = await asyncio.gather(daemon.reloader.reload(), daemon.reloader.reload())
+        await daemon.scheduling.engine.stop()
     assert [view["added"] for view in views] == [["bye"], []]
 
 

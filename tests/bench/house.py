@@ -139,7 +139,8 @@ class Calendar:
 @asynccontextmanager
 async def opened(config: str, clock: Calendar) -> AsyncIterator[Any]:
     """Open the daemon on this config, in this process, with its engine started."""
-    from daemon.app.wiring import App, Installation
+    from daemon.app.installation import Installation
+    from daemon.app.wiring import open_app
     from daemon.definitions.config.loading import load_config
     from daemon.definitions.paths import socket_in
     from daemon.definitions.routines.folder import load_folder
@@ -155,10 +156,10 @@ async def opened(config: str, clock: Calendar) -> AsyncIterator[Any]:
         env={},
         secrets=Secrets(),
     )
-    async with App.open(place, clock=clock) as app:
-        await app.engine.start(load_folder(place.config.routines_path))
+    async with open_app(place, clock=clock) as app:
+        await app.scheduling.engine.start(load_folder(place.config.routines_path))
         yield app
-        await app.engine.stop()
+        await app.scheduling.engine.stop()
 
 
 def _items(count: int) -> Iterator[tuple[str, str]]:
@@ -180,21 +181,23 @@ async def runs(config: str, width: int, remembered: int) -> AsyncIterator[Round]
     """
     calendar = Calendar(width)
     async with opened(config, calendar) as app:
-        await asyncio.gather(*(app.memory.store(key, text) for key, text in _items(remembered)))
+        await asyncio.gather(
+            *(app.store.memory.store(key, text) for key, text in _items(remembered))
+        )
 
         async def one(number: int, count: int, times: list[float]) -> None:
             for _ in range(count):
                 calendar.turn()
                 begin = time.perf_counter()
-                run = await app.engine.trigger(f"bench-{number}")
-                if lived := app.executor.running.get(run.id):
+                run = await app.scheduling.engine.trigger(f"bench-{number}")
+                if lived := app.runs.queue.running.get(run.id):
                     await asyncio.wait([lived])
                 times.append(time.perf_counter() - begin)
 
         async def round_(count: int) -> dict[str, Any]:
             times: list[float] = []
             await asyncio.gather(*(one(number, count, times) for number in range(width)))
-            for run in await app.journal.runs(limit=count * width):
+            for run in await app.store.journal.runs(limit=count * width):
                 if run.status != "succeeded":
                     msg = f"run {run.id} {run.status}: {run.detail}"
                     raise RuntimeError(msg)

@@ -16,7 +16,7 @@ from types import SimpleNamespace
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from daemon.agent.conversations.conversations import Conversations, routine_of
+from daemon.agent.conversations.conversations import Conversations
 from daemon.definitions.config.loading import load_config
 from daemon.definitions.routines.routine import Routine
 from daemon.definitions.skills import SkillCatalog
@@ -26,12 +26,14 @@ from daemon.memory.memory import Memory
 from daemon.models import Json, Run, Status
 from daemon.policy.policy import Policy
 from daemon.providers.budget import BudgetLedger
+from daemon.runs import settings as live
 from daemon.runs.approvals.approvals import Approvals
 from daemon.runs.approvals.remembered import Remembered
 from daemon.runs.approvals.request import CallDescriber
-from daemon.runs.context import ReloadableParts, RunContext, RunServices
+from daemon.runs.context import RunContext
 from daemon.runs.events import Events
 from daemon.runs.run import supervise
+from daemon.runs.services import RunServices
 from daemon.runs.subagents import SubagentRunner
 from daemon.scheduler.run_queue import LocalRunQueue
 from daemon.store.database import Database
@@ -45,7 +47,7 @@ from tests.crash.world import GOAL, TOOLS, Channel, Oracle, People, Script, Turn
 
 SLOT = datetime(2026, 11, 20, 8, 30, tzinfo=UTC)
 VENDORS = ("oracle", "spare")
-CONFIG = 'provider = "oracle"\n' + "".join(
+CONFIG = 'provider = "oracle"\nask.auto_route = false\n' + "".join(
     f'[providers.{name}]\nkind = "scripted"\nreplies = ["-"]\n' for name in VENDORS
 )
 ALLOWED = ["act", "tidy", "break", "redo", "look", "subagent"]
@@ -108,10 +110,18 @@ class Settings:
         signatures.
         """
         if seat not in self._registries:
-            self._registries[seat] = tools(
-                lambda: self.seats[seat].world, lambda: self.seats[seat].delegation
-            )
+            self._registries[seat] = tools(lambda: self.seats[seat].world, Subagents(self, seat))
         return self._registries[seat]
+
+
+class Subagents:
+    """The sub-agents of whichever process sits there when a run asks for one."""
+
+    def __init__(self, settings: Settings, seat: int) -> None:
+        self._settings, self._seat = settings, seat
+
+    async def delegate(self, *arguments: Any) -> Json:
+        return await self._settings.seats[self._seat].delegation.delegate(*arguments)
 
 
 async def settle(folder: Path) -> Settings:
@@ -179,20 +189,27 @@ class Process:
             chain=lambda routine: [Oracle(world, self.people, name) for name in names]
         )
         self.model_outages = SimpleNamespace(record_failure=lambda provider, reason: None)
-        self.budget_ledger = BudgetLedger(
-            self.journal, clock=self.clock, zone=lambda: self.zone, config=lambda: self.config
+        self.targets: Any = SimpleNamespace()
+        self.settings = live.LiveSettings(
+            live.Settings(
+                config=self.config,
+                zone=self.zone,
+                policy=self.policy,
+                targets=self.targets,
+                providers=self.providers,
+            )
         )
+        self.budget_ledger = BudgetLedger(self.journal, clock=self.clock, settings=self.settings)
         settings.seats[seat] = self
         self.registry = settings.tools_at(seat)
-        self.servers = Servers({}, self.registry, secret=lambda name: None)
-        self.targets = SimpleNamespace()
+        self.servers = Servers({}, self.registry, secrets={})
         self.outbox = Outbox(
             journal=self.journal, channel=lambda target: Channel(world, target), clock=self.clock
         )
         self.executor = LocalRunQueue(self._live, max_concurrent=4, clock=self.clock.now)
         self.approvals = Approvals(
             self.journal,
-            CallDescriber(lambda: self.policy, lambda: world.folder / "scripts"),
+            CallDescriber(self.settings),
             Remembered(world.folder / "approvals.toml"),
             submit=self.executor.submit,
             clock=self.clock,
@@ -200,18 +217,15 @@ class Process:
         self.talk = Conversations(
             self.journal,
             self.memory,
-            routine=lambda: routine_of(self.config),
-            provider=lambda: Oracle(world, self.people),
+            settings=self.settings,
             submit=self.executor.submit,
             clock=self.clock.now,
-            language=lambda: "en",
-            route=lambda: False,
         )
 
     @cached_property
     def run_context(self) -> RunContext:
         services = RunServices(
-            current=self.reloadable_parts,
+            settings=self.settings,
             workspace=self.world.folder,
             owner=self.owner,
             start=self.boot,
@@ -233,16 +247,6 @@ class Process:
         context = RunContext(services)
         context.backoff = 0.0001
         return context
-
-    def reloadable_parts(self) -> ReloadableParts:
-        return ReloadableParts(
-            config=self.config,
-            zone=self.zone,
-            policy=self.policy,
-            providers=self.providers,
-            targets=self.targets,
-            traces=self.traces,
-        )
 
     @cached_property
     def delegation(self) -> SubagentRunner:

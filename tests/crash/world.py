@@ -330,13 +330,13 @@ class Channel:
         return Receipt(detail=f"{self._target} has it")
 
 
-def tools(world: Callable[[], World], delegation: Callable[[], Any]) -> FunctionRegistry:
+def tools(world: Callable[[], World], subagents: Any) -> FunctionRegistry:
     """Return tools that leave a mark on the world, and look first whether the journal knows of
     them.
     """
     registry = FunctionRegistry()
     finish.register(registry)
-    subagent.register(registry, delegation)
+    subagent.register(registry, subagents)
 
     def mark(context: ToolContext, n: int) -> str:
         there = world()

@@ -1,6 +1,7 @@
 """The ledger in a line, when it is due, once; and the dead man's switch."""
 
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -72,8 +73,7 @@ def digest(ledger, clock, *, to=("log",)):  # noqa: F811
     return Digest(
         ledger.journal,
         now=lambda: clock.now,
-        zone=lambda: BERLIN,
-        config=lambda: wanted,
+        settings=SimpleNamespace(zone=BERLIN, config=SimpleNamespace(digest=wanted)),
         wake=lambda: None,
     )
 

@@ -27,8 +27,9 @@ class BareRunContext:
     def _services(self) -> Any:
         return SimpleNamespace(outbox=SimpleNamespace(wake=self.wake), approvals=self.approvals)
 
-    def current(self) -> Any:
-        return SimpleNamespace(targets=SimpleNamespace(started=self.ping))
+    @property
+    def settings(self) -> Any:
+        return SimpleNamespace(targets=SimpleNamespace(ping_started=self.ping))
 
     def wake(self) -> None:
         self.woken += 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from datetime import UTC, date, datetime, timedelta
+from types import SimpleNamespace
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -49,7 +50,7 @@ class Gated(House):
         (folder / "policy.toml").write_text(POLICY)
         self.real = Policy.load(folder / "policy.toml", workspace=self.workspace)
         self.tools = FunctionRegistry()
-        shell.register_for_gates(self.tools, lambda: self.real)
+        shell.register_for_gates(self.tools, SimpleNamespace(policy=self.real))
 
     def gate_call_runner_for(self, run, routine):
         context = ToolContext(run=run.id, routine=run.routine, workspace=self.workspace)

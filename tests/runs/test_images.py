@@ -194,18 +194,18 @@ async def test_a_run_that_is_taken_up_again_shows_the_very_same(app):
             "look", home_text(app).replace("attempts = 1", 'attempts = 3\nbackoff = "1s"')
         )
         async with app:
-            run = await app.daemon.engine.trigger("look", event="e")
-            await app.daemon.executor.running[run.id]
-            assert (await app.daemon.journal.get(run.id)).status is Status.QUEUED
+            run = await app.engine.trigger("look", event="e")
+            await app.daemon.runs.queue.running[run.id]
+            assert (await app.journal.get(run.id)).status is Status.QUEUED
         put(app, "plots/a.png", png(5, 5))
         app.clock.advance(minutes=5)
         async with app:
-            await app.daemon.executor.submit(await app.daemon.journal.get(run.id))
-            await app.daemon.executor.running[run.id]
-            assert (await app.daemon.journal.get(run.id)).status is Status.SUCCEEDED
+            await app.daemon.runs.queue.submit(await app.journal.get(run.id))
+            await app.daemon.runs.queue.running[run.id]
+            assert (await app.journal.get(run.id)).status is Status.SUCCEEDED
             from daemon.api.schemas import step_view
 
-            steps = [json.dumps(step_view(each)) for each in await app.daemon.journal.steps(run.id)]
+            steps = [json.dumps(step_view(each)) for each in await app.journal.steps(run.id)]
     assert shown(vendor.requests[-1])[0] == [png()]
     assert not any(base64.b64encode(png()).decode() in each for each in steps), (
         "who looks at steps is told their size"
@@ -227,7 +227,7 @@ async def test_a_run_with_pictures_is_played_again_from_its_record(app, model):
         async with app:
             run = await app.run("look")
             (app.state / "workspace" / "plots" / "a.png").unlink()
-            told = await app.daemon.replays.replay(run.id)
+            told = await app.parts.replays.replay(run.id)
     assert told["identical"], told
 
 

@@ -75,7 +75,7 @@ def app(tmp_path):
 
 
 async def results(app, run):
-    return [step.body for step in await app.daemon.journal.steps(run.id) if step.kind == "result"]
+    return [step.body for step in await app.journal.steps(run.id) if step.kind == "result"]
 
 
 async def told(app, *replies, routine="planner"):
@@ -112,7 +112,7 @@ async def test_what_an_agent_makes_has_its_makers_mark_limits_tools_and_targets(
     ]
     assert [path.name for path in (app.folder / "routines").iterdir()] == ["planner.toml"]
     async with app:
-        assert app.daemon.engine.routines["tea"].origin.routine == "planner" and not app.faults
+        assert app.engine.routines["tea"].origin.routine == "planner" and not app.faults
 
 
 @pytest.mark.parametrize(
@@ -257,7 +257,7 @@ async def test_a_persons_file_of_the_same_name_counts_and_the_other_is_told(app)
     app.write_routine("marked", '[run]\nprompt = "x"\n[origin]\nroutine = "a"\nrun = "b"\n')
     script(app)
     async with app:
-        assert app.daemon.engine.routines["tea"].run.prompt == "Mine."
+        assert app.engine.routines["tea"].run.prompt == "Mine."
         assert "a routine of yours has this name" in str(app.faults["routines.d/tea"])
         assert "origin: is of routines that agents make" in str(app.faults["marked"])
 
@@ -296,9 +296,7 @@ async def test_a_routine_that_offers_every_tool_is_offered_it_only_where_the_pol
     async with app:
         offered = {
             each["name"]
-            for each in (
-                await app.daemon.run_context.preview(app.daemon.engine.routines["all"])
-            ).functions
+            for each in (await app.parts.context.preview(app.engine.routines["all"])).functions
         }
         assert "routine" in offered and "config" not in offered
 

@@ -6,13 +6,14 @@ import hashlib
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import structlog
 
 from daemon.agent.conversations.inbox import Inbox
 from daemon.agent.conversations.routing import belongs_to
 from daemon.agent.conversations.sessions import Past, Sessions
+from daemon.definitions.config.live import LiveConfig
 from daemon.definitions.routines.routine import Budget, Routine, RunSpec
 from daemon.errors import Refused
 from daemon.models import Json, LLMMessage, Run
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from daemon.definitions.config.config import Config
     from daemon.memory.memory import Memory
     from daemon.providers import LLMProvider
+    from daemon.providers.pool import Providers
     from daemon.store.journal import Journal
 
 log = structlog.get_logger()
@@ -60,25 +62,37 @@ def routine_of(config: Config) -> Routine:
     return Routine(name=ASK, description="answers people", run=spec)
 
 
+class ConversationSettings(LiveConfig, Protocol):
+    """The config and the models that it names, as they are in force."""
+
+    @property
+    def providers(self) -> Providers: ...
+
+
 class Conversations:
-    """Takes messages of people. `routine` is what answers them, as config has it now."""
+    """Take messages of people."""
 
     def __init__(
         self,
         journal: Journal,
         memory: Memory,
         *,
-        routine: Callable[[], Routine],
-        provider: Callable[[], LLMProvider],
+        settings: ConversationSettings,
         submit: Callable[[Run], Awaitable[None]],
         clock: Callable[[], datetime],
-        language: Callable[[], str],
-        route: Callable[[], bool] = lambda: True,
     ) -> None:
-        self._journal, self._memory = journal, memory
-        self._routine, self._provider, self._submit = routine, provider, submit
-        self._clock, self._language, self._route = clock, language, route
+        self._journal, self._memory, self._settings = journal, memory, settings
+        self._submit, self._clock = submit, clock
         self.inbox = Inbox()
+
+    @property
+    def _language(self) -> str:
+        return self._settings.config.agent.language
+
+    @property
+    def _provider(self) -> LLMProvider:
+        """Return the model that answers people, as the config names it now."""
+        return self._settings.providers.chain(routine_of(self._settings.config))[0]
 
     async def open(self) -> None:
         """Lay ready what runs were told before the daemon stopped."""
@@ -97,11 +111,9 @@ class Conversations:
         event = f"{session}/{event}"
         if earlier := await self._journal.run_of_event(ASK, event):
             return RoutedMessage(run=earlier, new=True)
-        if self._route() and not fresh:
+        if self._settings.config.ask.auto_route and not fresh:
             active = [run for run in await self._journal.active() if run.trigger != "subagent"]
-            if active and (
-                run := await belongs_to(text, active, self._provider(), self._language())
-            ):
+            if active and (run := await belongs_to(text, active, self._provider, self._language)):
                 told = await self._journal.tell(run.id, text, event=event)
                 if told is not None:
                     self.inbox.put([told])
@@ -143,12 +155,12 @@ class Conversations:
         given: Json = await self._journal.input_of(run.id) or {}
         if about := given.get("about"):
             before = await self._journal.get(about)
-            return Past(_excerpt(before, self._language()), bool(before.taint))
-        return await self._sessions().history(given.get("session", SESSION), run, self._provider())
+            return Past(_excerpt(before, self._language), bool(before.taint))
+        return await self._sessions().history(given.get("session", SESSION), run, self._provider)
 
     def _sessions(self) -> Sessions:
         return Sessions(
-            self._journal, self._memory, routine=ASK, clock=self._clock, language=self._language()
+            self._journal, self._memory, routine=ASK, clock=self._clock, language=self._language
         )
 
     async def _follow_up(self, run: Run, text: str, event: str) -> Run:
@@ -156,7 +168,7 @@ class Conversations:
         return await self._begin(text, f"{run.id}/{event}", {"about": run.id})
 
     async def _begin(self, text: str, event: str, given: Json) -> Run:
-        routine = self._routine()
+        routine = routine_of(self._settings.config)
         claim = Claim(
             routine=ASK,
             definition=routine.dump(),

@@ -95,9 +95,8 @@ class _Definitions:
 def _definitions(file: Path) -> _Definitions:
     from daemon.definitions.config.loading import load_config
     from daemon.definitions.routines.folder import load_folder
-    from daemon.definitions.routines.rules import against
     from daemon.policy.policy import Policy
-    from daemon.providers.budget import priced
+    from daemon.scheduler.routine_rules import routine_rules
 
     try:
         config = load_config(file)
@@ -109,8 +108,7 @@ def _definitions(file: Path) -> _Definitions:
     except ConfigError as error:
         faults = error.faults
     try:
-        rules = (*against(config.provider_names, targets=config.target_names), *priced(config))
-        loaded = load_folder(config.routines_path, rules=rules)
+        loaded = load_folder(config.routines_path, rules=routine_rules(config))
     except ConfigError as error:
         return _Definitions(
             config=config, policy=policy, policy_faults=faults, routine_faults=error.faults

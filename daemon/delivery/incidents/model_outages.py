@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 
 import structlog
 
+from daemon.definitions.config.live import LiveConfig
 from daemon.store.journal import Journal
 from daemon.system.coalescing_queue import CoalescingQueue
 
@@ -28,12 +29,10 @@ _ADVICE = (
 class ModelOutages:
     """Opens and closes the incidents of providers. Its methods return at once; a queue writes."""
 
-    def __init__(
-        self, journal: Journal, *, zone: Callable[[], str], wake: Callable[[], None]
-    ) -> None:
+    def __init__(self, journal: Journal, *, settings: LiveConfig, wake: Callable[[], None]) -> None:
         """`wake` wakes the outbox."""
         self._journal = journal
-        self._zone = zone
+        self._settings = settings
         self._wake = wake
         self._reasons: dict[str, str] = {}
         """Why a provider failed, by its name; dropped once its incident is written."""
@@ -66,7 +65,7 @@ class ModelOutages:
             reason = self._reasons.pop(provider, None)
             if reason is None:
                 if subject in self._open_subjects:
-                    await self._journal.well(subject, zone=self._zone())
+                    await self._journal.well(subject, zone=self._settings.zone.key)
                     self._open_subjects.discard(subject)
                 continue
             self._open_subjects.add(subject)

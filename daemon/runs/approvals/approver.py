@@ -28,7 +28,7 @@ from daemon.models import (
 from daemon.runs.approvals.request import digest
 
 if TYPE_CHECKING:
-    from daemon.policy.policy import Policy
+    from daemon.policy.policy import LivePolicy
     from daemon.runs.approvals.remembered import Remembered
     from daemon.runs.approvals.request import CallDescriber
     from daemon.store.journal import Journal
@@ -45,15 +45,15 @@ class RunApprover:
         self,
         run: Run,
         journal: Journal,
-        policy: Callable[[], Policy],
+        settings: LivePolicy,
         calls: CallDescriber,
         remembered: Remembered,
         *,
         now: Callable[[], datetime],
         language: str = "en",
     ) -> None:
-        """`policy` returns the policy in force; `remembered` holds calls allowed for good."""
-        self._run, self._journal, self._policy = run, journal, policy
+        """`remembered` holds calls allowed for good."""
+        self._run, self._journal, self._settings = run, journal, settings
         self._calls, self._remembered = calls, remembered
         self._now, self._language = now, language
         self._approvals: list[Approval] | None = None
@@ -91,7 +91,7 @@ class RunApprover:
         )
 
     def _is_trusted_when_tainted(self, tool: str) -> bool:
-        table = self._policy().routines.get(self._run.routine)
+        table = self._settings.policy.routines.get(self._run.routine)
         return table is not None and any(
             fnmatchcase(tool, pattern) for pattern in table.tainted_tools
         )

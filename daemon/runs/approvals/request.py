@@ -14,7 +14,7 @@ import hashlib
 import os
 import shlex
 import stat
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -24,6 +24,7 @@ from daemon.policy.policy import Policy
 from daemon.policy.reachable_paths import Reach
 from daemon.policy.requests import PlannedCommand
 from daemon.store.audit import digest
+from daemon.tools.builtin.script import ScriptSettings
 
 __all__ = ["CallDescriber", "changed_between", "describe", "digest", "in_words"]
 
@@ -35,14 +36,14 @@ LONGEST_WORDS = 2_000
 
 
 class CallDescriber:
-    """Describes calls by the policy and the folder of scripts that are in force at that moment."""
+    """Describe calls by the policy and the folder of scripts that are in force at that moment."""
 
-    def __init__(self, policy: Callable[[], Policy], scripts: Callable[[], Path]) -> None:
-        self._policy, self._scripts = policy, scripts
+    def __init__(self, settings: ScriptSettings) -> None:
+        self._settings = settings
 
     async def describe(self, tool: str, arguments: Json, *, routine: str) -> Json:
         """Return exactly what a call would do."""
-        policy, scripts = self._policy(), self._scripts()
+        policy, scripts = self._settings.policy, self._settings.config.scripts_path
         return await asyncio.to_thread(
             describe, policy, tool, arguments, routine=routine, scripts=scripts
         )

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import Callable
 from dataclasses import replace
 from difflib import unified_diff
 from typing import TYPE_CHECKING
@@ -19,7 +18,7 @@ from daemon.agent.tool_calls import ApprovalDecision
 from daemon.errors import ToolFailed
 from daemon.models import Effect, FunctionCall, Json, Taint, ToolContext, ToolResult, Verdict
 from daemon.policy.lexer import Unreadable
-from daemon.policy.policy import Policy
+from daemon.policy.policy import LivePolicy, Policy
 from daemon.system.safe_open import open_beneath
 from daemon.tools.builtin.subagent import SUBAGENT
 from daemon.tools.executor import ToolExecutor
@@ -36,22 +35,22 @@ MAX_DIFF_BYTES = 1_000_000  # of a file that a diff is made with
 class DryRunToolExecutor(ToolExecutor):
     """Runs read-only calls; answers all others with what they would do."""
 
-    def __init__(self, registry: FunctionRegistry, policy: Callable[[], Policy]) -> None:
+    def __init__(self, registry: FunctionRegistry, settings: LivePolicy) -> None:
         super().__init__(registry)
-        self._policy = policy
+        self._settings = settings
 
     async def run(self, call: FunctionCall, context: ToolContext | None = None) -> ToolResult:
         definition = self.registry.get_function(call.name)
         if definition is None or context is None or call.invalid is not None:
             return await super().run(call, context)
-        is_read_only = definition.read_only or self._policy().is_read_only(
+        is_read_only = definition.read_only or self._settings.policy.is_read_only(
             call.name, call.arguments
         )
         if is_read_only and not context.approved and call.name != SUBAGENT:
             return await super().run(call, context)
         try:
             definition.signature.bind(call.arguments, context)
-            what = await asyncio.to_thread(describe_effect, self._policy(), call, context)
+            what = await asyncio.to_thread(describe_effect, self._settings.policy, call, context)
         except (ToolFailed, Unreadable) as error:
             return ToolResult(ok=False, text=f"[failed] {error}")
         if context.approved:

@@ -25,6 +25,7 @@ from daemon.store.journal import Claim
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from daemon.definitions.config.live import LiveConfig
     from daemon.store.journal import Journal
     from daemon.system.clock import Clock
 
@@ -61,10 +62,10 @@ class Rehearsals:
         submit: Callable[[Run], Awaitable[None]],
         afford: Callable[[Routine], Awaitable[str | None]],
         clock: Clock,
-        zone: Callable[[], str],
+        settings: LiveConfig,
     ) -> None:
         self._journal, self._engine, self._submit, self._afford = journal, engine, submit, afford
-        self._clock, self._zone = clock, zone
+        self._clock, self._settings = clock, settings
 
     async def begin(self, name: str, event: str) -> Run:
         """Start a rehearsal of a routine and return its run; the same `event` gets the same run.
@@ -105,7 +106,9 @@ class Rehearsals:
                 {"call": each.call, "tool": each.tool, "text": each.text}
                 for each in rehearsed_calls(await self._journal.steps(run.id))
             ],
-            "deliveries": [] if run.silent else describe_deliveries(run, routine, self._zone()),
+            "deliveries": []
+            if run.silent
+            else describe_deliveries(run, routine, self._settings.zone.key),
             "tokens": run.usage.total,
             "usd": await self._journal.paid_for(run.id) if run.usage.total else 0.0,
             "held": bool(now and now.run.rehearse_first and not await approved(self._journal, now)),

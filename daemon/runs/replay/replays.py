@@ -22,7 +22,7 @@ from daemon.runs.replay.play import play
 
 if TYPE_CHECKING:
     from daemon.providers import LLMProvider
-    from daemon.runs.context import RunServices
+    from daemon.runs.services import RunServices
 
 
 class Replays:
@@ -62,7 +62,7 @@ class Replays:
         )
 
     async def _cassette(self, run_id: str) -> Cassette:
-        language = self._services.current().config.agent.language
+        language = self._services.settings.config.agent.language
         return await recorded(
             self._services.journal,
             run_id,
@@ -87,7 +87,7 @@ class Replays:
             raise Refused(f"run {cassette.run.id} never came to ask a model")
         routine = Routine.restore(cassette.definition)
         chain = (
-            services.current().providers.chain(routine)
+            services.settings.providers.chain(routine)
             if model is None
             else [self._provider_named(model, routine)]
         )
@@ -99,7 +99,7 @@ class Replays:
             for provider in chain
         ]
         result = await play(
-            cassette, ReplayChange(models=metered, prompt=prompt, by_now=services.current().policy)
+            cassette, ReplayChange(models=metered, prompt=prompt, by_now=services.settings.policy)
         )
         rates = await services.budget_ledger.prices.soon(chain[0].name, chain[0].model_name)
         free = chain[0].kind == "offline" or not result.asked.total
@@ -110,8 +110,8 @@ class Replays:
 
     def _provider_named(self, model: str, routine: Routine) -> LLMProvider:
         """Return a provider by its name, by `name/model`, or another model of the routine's own."""
-        current = self._services.current()
-        config, providers = current.config, current.providers
+        settings = self._services.settings
+        config, providers = settings.config, settings.providers
         name, _, rest = model.partition("/")
         try:
             if model in config.provider_names:

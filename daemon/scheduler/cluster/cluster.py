@@ -6,10 +6,11 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import structlog
 
@@ -47,17 +48,20 @@ _MICROSECOND = timedelta(microseconds=1)
 _OVERDUE = timedelta(seconds=10)
 
 
-class ClusterServices(Protocol):
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ClusterServices:
     """The parts of the application that the cluster needs."""
 
     database: Database
     journal: Journal
     events: Events
-    executor: ClusterRunQueue
+    queue: ClusterRunQueue
     budget_ledger: BudgetLedger
-    talk: Conversations
+    conversations: Conversations
     owner: str
-    boot: datetime
+    """Who holds the leases of this process."""
+    start: datetime
+    """When this process started."""
 
 
 class Cluster:
@@ -96,12 +100,12 @@ class Cluster:
             host=self._host,
             pid=os.getpid(),
             version=__version__,
-            started=services.boot,
-            seen=services.boot,
+            started=services.start,
+            seen=services.start,
         )
         self.heartbeat = Heartbeat(
             services.journal,
-            services.executor,
+            services.queue,
             worker,
             executes_runs=executes_runs,
             repair=repair_queue(_OVERDUE // _MICROSECOND),
@@ -125,10 +129,10 @@ class Cluster:
         """Create the queue in the database, if it is missing."""
         await prepare_database(self._services.database)
 
-    def background_tasks(self) -> Iterator[tuple[str, Any]]:
-        """Yield the names and coroutines of the tasks that run for as long as the process does."""
-        yield "heartbeat", self.heartbeat.run()
-        yield "notification listener", self._listener.run()
+    def background_tasks(self) -> Iterator[tuple[str, Callable[[], Coroutine[Any, Any, None]]]]:
+        """Yield the names and functions of the tasks that run for as long as the process does."""
+        yield "heartbeat", self.heartbeat.run
+        yield "notification listener", self._listener.run
 
     def take_runs(self, routines: Iterable[Routine], is_here: Callable[[Routine], bool]) -> None:
         """Take runs that any machine may execute, and those of the given routines that are for this
@@ -145,7 +149,7 @@ class Cluster:
 
     def _serve_queues(self, queues: Iterable[str]) -> None:
         """Take runs from these queues, too, each in a task of its own."""
-        executor, journal = self._services.executor, self._services.journal
+        executor, journal = self._services.queue, self._services.journal
         for queue in sorted(set(queues) - self._queue_tasks.keys()):
             work = executor.serve(journal, self._url, [queue], self._hand_over_if_unable)
             self._queue_tasks[queue] = asyncio.create_task(work, name=f"queue {queue}")
@@ -234,9 +238,9 @@ class Cluster:
         run_id = notification.get("run")
         if run_id is None:
             return  # a newer version sends what this one does not know
-        is_executed_here = run_id in self._services.executor.running
+        is_executed_here = run_id in self._services.queue.running
         if notification.get("cancel") and is_executed_here:
-            self._services.executor.interrupt(run_id)
+            self._services.queue.interrupt(run_id)
         if "told" in notification:
             if is_executed_here:
                 self._check_run(run_id)
@@ -265,8 +269,8 @@ class Cluster:
     async def _publish_changes(self, run_id: str) -> None:
         """Give messages to a run of this process, or publish what a run of another one did."""
         services = self._services
-        if run_id in services.executor.running:
-            services.talk.inbox.put(await services.journal.told(run_id))
+        if run_id in services.queue.running:
+            services.conversations.inbox.put(await services.journal.told(run_id))
             return
         try:
             run = await services.journal.get(run_id)

@@ -6,7 +6,6 @@ What is written lies in a file of the state folder, above the person's own, whic
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Annotated, Literal, Protocol
 
 from pydantic import Field
@@ -16,15 +15,15 @@ from daemon.models import Json
 from daemon.tools.registry import FunctionRegistry
 
 
-class Settings(Protocol):
-    """Who knows the settings and may change them."""
+class SettableConfig(Protocol):
+    """The settings that agents may read, and those that they may write."""
 
     def show(self, key: str) -> object: ...
     async def set(self, key: str, value: str | float | bool) -> Json: ...
     async def reset(self, key: str) -> Json: ...
 
 
-def register(registry: FunctionRegistry, settings: Callable[[], Settings]) -> None:
+def register(registry: FunctionRegistry, settings: SettableConfig) -> None:
     """Offer the settings."""
 
     async def config(
@@ -42,11 +41,11 @@ def register(registry: FunctionRegistry, settings: Callable[[], Settings]) -> No
         A setting that you write stands above the person's own file, which stays as it is.
         """
         if action == "show":
-            return settings().show(key)
+            return settings.show(key)
         if not key or (action == "set" and value is None):
             raise ToolFailed(f"{action} needs a key" + (" and a value" if action == "set" else ""))
         if action == "reset" or value is None:
-            return await settings().reset(key)
-        return await settings().set(key, value)
+            return await settings.reset(key)
+        return await settings.set(key, value)
 
     registry.register("config", None, config)

@@ -11,7 +11,6 @@ from __future__ import annotations
 import codecs
 import os
 import stat
-from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
 from io import BytesIO
@@ -24,7 +23,7 @@ from pydantic import Field
 from daemon.errors import ToolFailed
 from daemon.models import Json, ToolContext
 from daemon.policy.lexer import Unreadable
-from daemon.policy.policy import Policy
+from daemon.policy.policy import LivePolicy, Policy
 from daemon.policy.reachable_paths import CallPath
 from daemon.sandbox.output import readable
 from daemon.system.safe_folder import folder_beneath, take_after
@@ -35,8 +34,8 @@ _SNIFF = 8192  # bytes in which a binary file gives itself away by a NUL, as for
 _MOST_NAMES = 1000
 
 
-def register(registry: FunctionRegistry, policy: Callable[[], Policy]) -> None:
-    """Offer the file tools; `policy` returns the one in force."""
+def register(registry: FunctionRegistry, settings: LivePolicy) -> None:
+    """Offer the file tools."""
 
     def file_read(
         path: str,
@@ -52,11 +51,11 @@ def register(registry: FunctionRegistry, policy: Callable[[], Policy]) -> None:
             offset: The first line to read, counted from 1.
             limit: How many lines at most.
         """
-        now = policy()
-        place = _judged(now, "file_read", path, context)
+        policy = settings.policy
+        place = _judged(policy, "file_read", path, context)
         with _opened(place) as file:
             return _lines(
-                file, place.asked, offset, limit, now.limits_for(context.routine).output_bytes
+                file, place.asked, offset, limit, policy.limits_for(context.routine).output_bytes
             )
 
     def file_list(path: str = ".", *, context: ToolContext) -> list[Json]:
@@ -65,7 +64,7 @@ def register(registry: FunctionRegistry, policy: Callable[[], Policy]) -> None:
         Args:
             path: Relative to the workspace.
         """
-        place = _judged(policy(), "file_list", path, context)
+        place = _judged(settings.policy, "file_list", path, context)
         try:
             folder = open_beneath(place.root, place.inside, os.O_RDONLY | os.O_DIRECTORY)
         except OSError as error:
@@ -83,7 +82,7 @@ def register(registry: FunctionRegistry, policy: Callable[[], Policy]) -> None:
             path: Relative to the workspace.
             content: All that the file is to hold.
         """
-        place = _judged(policy(), "file_write", path, context)
+        place = _judged(settings.policy, "file_write", path, context)
         try:
             _write(place, content.encode())
         except OSError as error:

@@ -7,11 +7,11 @@ Not here: which sub-commands and options only look (policy/git.py).
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from daemon.errors import ToolFailed
 from daemon.models import Json, ToolContext
-from daemon.policy.policy import Policy
+from daemon.policy.policy import LivePolicy, Policy
 from daemon.sandbox.current import Confining, unconfined
 from daemon.tools.builtin.command_lines import LONGEST, run_call, told
 from daemon.tools.registry import FunctionRegistry
@@ -25,14 +25,12 @@ _MOST_FOLDERS = 2000
 
 def register(
     registry: FunctionRegistry,
-    policy: Callable[[], Policy],
+    settings: LivePolicy,
     *,
     sandbox: Confining = unconfined,
     zone: str | None = None,
 ) -> None:
-    """Offer the tool; `policy` and `sandbox` return those in force, `zone` is the time zone that
-    git shows times in.
-    """
+    """Offer the tool. `zone` is the time zone that git shows times in."""
 
     async def git(command: str, repository: str = ".", *, context: ToolContext) -> str | Json:
         """Look at a git repository: log, status, diff, show, blame, shortlog, branch, tag, ls-files
@@ -43,13 +41,15 @@ def register(
             repository: Its folder; "*" for every repository that may be read, what is found then
                 comes by repository.
         """
-        now = policy()
+        policy = settings.policy
         if repository != EVERY:
             call = {"command": command, "repository": repository}
             return told(
-                await run_call("git", call, policy=now, context=context, sandbox=sandbox, zone=zone)
+                await run_call(
+                    "git", call, policy=policy, context=context, sandbox=sandbox, zone=zone
+                )
             )
-        found = list(repositories(now))
+        found = list(repositories(policy))
         if not found:
             return (
                 "no repository is in the workspace or in the folders that [paths] read of "
@@ -61,7 +61,7 @@ def register(
             try:
                 text = told(
                     await run_call(
-                        "git", call, policy=now, context=context, sandbox=sandbox, zone=zone
+                        "git", call, policy=policy, context=context, sandbox=sandbox, zone=zone
                     )
                 )
             except ToolFailed as fault:

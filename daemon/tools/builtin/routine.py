@@ -6,7 +6,6 @@ The policy has to name this tool: no pattern stands for it. Files of people are 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Annotated, Literal, Protocol
 
 from pydantic import Field
@@ -44,7 +43,7 @@ class RoutineProposal:
         self.tools, self.deliver = tools, deliver
 
 
-def register(registry: FunctionRegistry, control: Callable[[], RoutineControl]) -> None:
+def register(registry: FunctionRegistry, control: RoutineControl) -> None:
     """Offer the routines."""
 
     async def routine(
@@ -96,25 +95,24 @@ def register(registry: FunctionRegistry, control: Callable[[], RoutineControl]) 
         targets; only those that you have made can you remove. What people wrote is theirs and is
         never changed.
         """
-        rooms = control()
         if action == "list":
-            return rooms.list_routines()
+            return control.list_routines()
         if not name:
             raise ToolFailed(f"{action} needs the name of a routine")
         match action:
             case "show":
-                return rooms.show(name)
+                return control.show(name)
             case "create":
-                return await rooms.create(
+                return await control.create(
                     context, RoutineProposal(name, when, prompt, description, tools, deliver)
                 )
             case "remove":
-                return await rooms.remove(context, name)
+                return await control.remove(context, name)
             case "pause":
-                return await rooms.pause(name, until)
+                return await control.pause(name, until)
             case "resume":
-                return await rooms.resume(name)
+                return await control.resume(name)
             case "run":
-                return await rooms.run(context, name)
+                return await control.run(context, name)
 
     registry.register("routine", None, routine)

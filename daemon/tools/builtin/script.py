@@ -12,12 +12,14 @@ import hashlib
 import os
 import re
 import stat
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Protocol
 
+from daemon.definitions.config.live import LiveConfig
 from daemon.errors import ToolFailed
 from daemon.models import Json, ToolContext
-from daemon.policy.policy import Policy
+from daemon.policy.policy import LivePolicy, Policy
 from daemon.policy.requests import Planned, PlannedCommand
 from daemon.sandbox.current import Confining, unconfined
 from daemon.sandbox.running import Running, run
@@ -37,17 +39,18 @@ _LARGEST = 1 << 20  # bytes; a longer file is no script
 _HEAD = 2000  # bytes in which the first comment stands
 
 
+class ScriptSettings(LiveConfig, LivePolicy, Protocol):
+    """The folder of scripts and the policy, as they are in force."""
+
+
 def register(
     registry: FunctionRegistry,
-    policy: Callable[[], Policy],
-    folder: Callable[[], Path],
+    settings: ScriptSettings,
     *,
     sandbox: Confining = unconfined,
     zone: str | None = None,
 ) -> None:
-    """Offer the tool; `policy`, `folder` and `sandbox` return those in force, `zone` is what
-    scripts see.
-    """
+    """Offer the tool. `zone` is the time zone that scripts see."""
 
     async def script(
         name: str = "", arguments: list[str] | None = None, *, context: ToolContext
@@ -59,17 +62,17 @@ def register(
             name: As listed.
             arguments: Words for the script, each as it is.
         """
-        now, words = policy(), arguments or []
+        policy, words = settings.policy, arguments or []
         call: Json = {"name": name, "arguments": words}
-        verdict = now.judge("script", call, routine=context.routine, tainted=context.tainted)
+        verdict = policy.judge("script", call, routine=context.routine, tainted=context.tainted)
         if not context.permits(verdict):
             instead = f"; {verdict.allowed}" if verdict.allowed else ""
             raise ToolFailed(f"not run, {verdict.rule}: {verdict.reason}{instead}")
-        place = folder()
+        folder = settings.config.scripts_path
         if not name:
-            return [{"name": path.name, "about": about(path)} for path in scripts(place, now)]
-        path = find_script(place, name, now)
-        return told(await _run(path, words, now, context, await sandbox(), zone))
+            return [{"name": path.name, "about": about(path)} for path in scripts(folder, policy)]
+        path = find_script(folder, name, policy)
+        return told(await _run(path, words, policy, context, await sandbox(), zone))
 
     registry.register("script", None, script, timeout=LONGEST)
 

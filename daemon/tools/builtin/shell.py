@@ -5,10 +5,8 @@ Not here: reading a line, and what may run (policy/); how it runs (command_lines
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from daemon.models import ToolContext
-from daemon.policy.policy import Policy
+from daemon.policy.policy import LivePolicy
 from daemon.sandbox.current import Confining, unconfined
 from daemon.tools.builtin.command_lines import LONGEST, run_call, told
 from daemon.tools.registry import FunctionRegistry
@@ -16,12 +14,12 @@ from daemon.tools.registry import FunctionRegistry
 
 def register(
     registry: FunctionRegistry,
-    policy: Callable[[], Policy],
+    settings: LivePolicy,
     *,
     sandbox: Confining = unconfined,
     zone: str | None = None,
 ) -> None:
-    """Offer the tool; `policy` and `sandbox` return those in force, `zone` is the time zone that programs see."""  # noqa: E501
+    """Offer the tool. `zone` is the time zone that programs see."""
 
     async def shell(command: str, *, context: ToolContext) -> str:
         """Run a command line and return what it puts out. There is no shell: a line is plain words, '…' or "…" (no
@@ -35,7 +33,7 @@ def register(
         call = {"command": command}
         return told(
             await run_call(
-                "shell", call, policy=policy(), context=context, sandbox=sandbox, zone=zone
+                "shell", call, policy=settings.policy, context=context, sandbox=sandbox, zone=zone
             )
         )
 
@@ -44,7 +42,7 @@ def register(
 
 def register_for_gates(
     registry: FunctionRegistry,
-    policy: Callable[[], Policy],
+    settings: LivePolicy,
     *,
     sandbox: Confining = unconfined,
     zone: str | None = None,
@@ -56,7 +54,7 @@ def register_for_gates(
         done = await run_call(
             "shell",
             {"command": command},
-            policy=policy(),
+            policy=settings.policy,
             context=context,
             sandbox=sandbox,
             zone=zone,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Annotated, Protocol
 
 from pydantic import Field
@@ -23,7 +22,7 @@ class Delegation(Protocol):
         """Return `{"run", "status", "report", "tainted", "usage"}`; ToolFailed."""
 
 
-def register(registry: FunctionRegistry, delegation: Callable[[], Delegation]) -> None:
+def register(registry: FunctionRegistry, delegation: Delegation) -> None:
     """Offer sub-agents."""
 
     async def subagent(
@@ -49,7 +48,7 @@ def register(registry: FunctionRegistry, delegation: Callable[[], Delegation]) -
         Worth it for parts that need many calls whose details you do not need. It has at most your
         rights.
         """
-        return await delegation().delegate(context, task, tools, budget)
+        return await delegation.delegate(context, task, tools, budget)
 
     # asked again after a crash it finds the run that it had begun, and goes on with that
     registry.register(SUBAGENT, None, subagent, idempotent=True)

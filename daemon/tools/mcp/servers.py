@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import structlog
@@ -31,10 +31,11 @@ class Servers:
         configs: Mapping[str, McpConfig],
         registry: FunctionRegistry,
         *,
-        secret: Callable[[str], str | None],
+        secrets: Mapping[str, str | None],
     ) -> None:
         self._servers = {
-            name: McpServer(name, config, secret=secret(name)) for name, config in configs.items()
+            name: McpServer(name, config, secret=secrets.get(name))
+            for name, config in configs.items()
         }
         self._configs, self._registry = configs, registry
         self._known: set[str] = set()

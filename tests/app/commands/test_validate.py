@@ -9,7 +9,8 @@ import pytest
 
 from daemon.app.commands.init import init
 from daemon.app.commands.validate import TOOLS, check_all, examine
-from daemon.app.wiring import App, Installation
+from daemon.app.installation import Installation
+from daemon.app.wiring import open_app
 from daemon.definitions.config.loading import load_config
 from daemon.telemetry.redaction import Secrets
 
@@ -153,8 +154,8 @@ async def test_the_tools_that_validate_knows_are_those_of_a_real_daemon(folder: 
         env={},
         secrets=Secrets(),
     )
-    async with App.open(place) as app:
-        assert set(app.registry.names()) == TOOLS
+    async with open_app(place) as app:
+        assert set(app.tools.registry.names()) == TOOLS
 
 
 def test_a_readable_folder_that_is_not_named_in_full_is_told(

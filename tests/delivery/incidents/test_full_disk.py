@@ -11,6 +11,7 @@ import pytest
 
 from daemon.api.incidents import list_incidents
 from daemon.api.routes import show_status
+from daemon.app.api_context import api_context
 from daemon.delivery.incidents.full_disk import FullDiskIncident
 from daemon.errors import StoreFull
 from daemon.store.database import Database
@@ -80,10 +81,10 @@ async def test_status_and_incidents_say_that_the_disk_is_full(tmp_path):
     app = ReplayedApp(tmp_path)
     app.write("config.toml", "")
     async with app:
-        database = app.daemon.database
-        await fill_up(database, app.daemon.journal)
-        await until(lambda: app.daemon.journal.lasting)
-        api = app.daemon.api()
+        database = app.daemon.store.database
+        await fill_up(database, app.journal)
+        await until(lambda: app.journal.lasting)
+        api = api_context(app.daemon)
         for told in ((await list_incidents(api))["items"], (await show_status(api))["incidents"]):
             assert [(each["subject"], each["closed"]) for each in told] == [("database", None)]
             assert "the disk is full" in told[0]["detail"]

@@ -56,7 +56,7 @@ async def test_however_many_runs_notice_an_outage_it_is_one_incident_and_over_wh
                 run = await app.run(name)
                 assert (run.status, run.provider) == (Status.SUCCEEDED, "near")
         async with app:  # another process knows of it
-            journal = app.daemon.journal
+            journal = app.journal
             (incident,) = await journal.incidents()
             assert (incident.subject, incident.count, incident.targets) == (
                 "provider far",
@@ -67,7 +67,7 @@ async def test_however_many_runs_notice_an_outage_it_is_one_incident_and_over_wh
             assert run.provider == "far"
             await app.run("two")
         async with app:
-            journal = app.daemon.journal
+            journal = app.journal
             assert await journal.incidents() == []
             sent = [
                 each.options["notice"]
@@ -90,9 +90,9 @@ async def test_whoever_watches_a_run_sees_that_another_model_is_asked(app: Repla
     async with FakeVendor([{"error": 401}]) as far, FakeVendor(["A"]) as near:
         app.write("config.toml", CONFIG.format(far=far.url, near=near.url))
         async with app:
-            events = app.daemon.events.follow()
+            events = app.daemon.runs.events.follow()
             run = await app.run("one")
-            app.daemon.events.close()
+            app.daemon.runs.events.close()
             told = [event async for event in events if event["type"] == "failed_over"]
             assert [(each["run"], each["from"], each["to"]) for each in told] == [
                 (run.id, "far", "near")

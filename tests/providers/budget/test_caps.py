@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from daemon.app.api_context import api_context
 from daemon.errors import Refused
 from daemon.models import Reason, Status
 from daemon.providers.budget import LEAST
@@ -57,7 +58,7 @@ async def test_every_call_is_written_down_with_what_it_cost(app: ReplayedApp) ->
             ("answered", "scripted", 1000, 0, 100, 0, 2_000_000),
             ("answered", "scripted", 500, 400, 10, 4, 600_000),
         ]
-        assert await app.daemon.journal.paid_for(first.id) == 0.002
+        assert await app.journal.paid_for(first.id) == 0.002
 
 
 async def test_a_run_ends_where_its_cap_does_not_cover_another_call(app: ReplayedApp) -> None:
@@ -115,9 +116,7 @@ async def test_a_cap_of_a_day_or_a_month_holds_over_restarts(
         with pytest.raises(Refused, match="may spend no more for now") as refused:
             await app.run("daily")
         assert rule in str(refused.value)
-        skip_reason = await app.daemon.engine._ledger.find_used_up_cap(
-            app.daemon.engine.routines["daily"]
-        )
+        skip_reason = await app.engine._ledger.find_used_up_cap(app.engine.routines["daily"])
         assert skip_reason is not None and rule in skip_reason
     app.clock.advance(days=40)
     async with app:
@@ -130,8 +129,8 @@ async def test_a_slot_passes_where_nothing_is_left_to_spend(app: ReplayedApp) ->
         "daily", '[trigger]\ncron = "0 * * * *"\n[run]\nprompt = "x"\nmemory = "none"'
     )
     async with app:
-        await app.daemon.engine.start(await app.daemon.definitions(app.daemon.config))
-        await app.daemon.journal._db.write(
+        await app.engine.start(await app.daemon.reloader.load_routines())
+        await app.journal._db.write(
             lambda connection: connection.execute(
                 "INSERT INTO spending (at, run_id, routine, provider, model, outcome, cost) VALUES "
                 "(?, 'r', 'other',"
@@ -140,10 +139,10 @@ async def test_a_slot_passes_where_nothing_is_left_to_spend(app: ReplayedApp) ->
             )
         )
         app.clock.advance(hours=1)
-        async with app.daemon.engine._ledger.lock():
-            await app.daemon.engine._ledger.process_due(["daily"])
-        (slot,) = await app.daemon.journal.slots("daily", limit=1)
-        await app.daemon.engine.stop()
+        async with app.engine._ledger.lock():
+            await app.engine._ledger.process_due(["daily"])
+        (slot,) = await app.journal.slots("daily", limit=1)
+        await app.engine.stop()
     assert slot.reason is Reason.BUDGET
     assert slot.rule == "[budget] day = 0.002, $0.0000 left"
 
@@ -193,7 +192,7 @@ async def test_a_daemon_that_died_in_a_call_has_spent_it(app: ReplayedApp) -> No
     script(app, [USED], "[budget]\nday = 0.012")
     routine(app, run="max_tokens = 1100")
     async with app:
-        await app.daemon.journal._db.write(
+        await app.journal._db.write(
             lambda connection: connection.execute(
                 "INSERT INTO spending (at, run_id, routine, provider, model, outcome, cost) VALUES "
                 "(?, 'r', 'daily',"
@@ -250,7 +249,7 @@ async def test_what_was_spent_is_told_by_routine_model_and_day(app: ReplayedApp)
         app.clock.advance(hours=11, minutes=30)  # past midnight in Berlin, not in London
         await app.run("daily")
         await app.run("other")
-        api = app.daemon.api()
+        api = api_context(app.daemon)
         told = {by: await show_usage(api, by=by) for by in By}
     assert [(each["key"], each["calls"], each["usd"]) for each in told[By.ROUTINE]["items"]] == [
         ("daily", 2, 0.004),
@@ -294,7 +293,7 @@ async def test_a_call_that_the_tokens_of_its_run_do_not_cover_is_not_made(app: R
     async with app:
         run = await app.run("daily")
         assert len(app.model_named("script").asked) == 1
-        assert (await app.daemon.replays.replay(run.id))["identical"]
+        assert (await app.parts.replays.replay(run.id))["identical"]
     assert (
         run.status is Status.FAILED
         and "the budget of 3000 tokens does not cover another call" in str(run.detail)
@@ -318,7 +317,7 @@ async def test_a_sub_agent_spends_from_the_tokens_of_the_run_that_began_it(
     async with app:
         assert (await app.run("daily")).status is Status.SUCCEEDED
         rooms = [each.options["max_tokens"] for each in app.model_named("script").asked]
-        (run,) = await app.daemon.journal.runs("daily")
-        cost, tokens = await app.daemon.journal.spent_by_run(run.id)
+        (run,) = await app.journal.runs("daily")
+        cost, tokens = await app.journal.spent_by_run(run.id)
     assert cost >= 11_500_000 and tokens >= 6550, "both runs are in it"
     assert rooms[2] < 20_000 - 1000 - 50 - 5500, "what the sub-agent took is gone"

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -82,8 +83,7 @@ class Process:
         self.budget_ledger = BudgetLedger(
             journal,
             clock=Clock(clock),
-            zone=lambda: UTC,
-            config=lambda: config,
+            settings=SimpleNamespace(config=config, zone=UTC),
             shared=True,
             look=look,
         )  # type: ignore[arg-type, return-value]

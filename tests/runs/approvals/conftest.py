@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -79,6 +80,7 @@ class House(BareRunContext):
         super().__init__()
         self.workspace, self.state, self.clock, self.journal = folder / "ws", folder, clock, journal
         self.scripts = folder / "scripts"
+        self.config = SimpleNamespace(scripts_path=self.scripts)
         self.workspace.mkdir(exist_ok=True)
         self.events, self.owner, self.zone = Events(), "test", "UTC"
         self.sent: list[str] = []
@@ -86,8 +88,8 @@ class House(BareRunContext):
         self.asked: list[Any] = []
         self.registry = FunctionRegistry()
         finish.register(self.registry)
-        files.register(self.registry, lambda: self.policy)
-        shell.register(self.registry, lambda: self.policy)
+        files.register(self.registry, self)
+        shell.register(self.registry, self)
 
         def send(text: str) -> str:
             """Send."""
@@ -104,7 +106,7 @@ class House(BareRunContext):
         self.queue: list[Run] = []
         self.approvals = Approvals(
             journal,
-            CallDescriber(lambda: self.policy, lambda: self.scripts),
+            CallDescriber(self),
             Remembered(folder / "approvals.toml"),
             submit=self.submit,
             clock=clock,
@@ -146,7 +148,7 @@ class House(BareRunContext):
         return RunApprover(
             run,
             self.journal,
-            lambda: self.policy,
+            self,
             approvals.calls,
             approvals.remembered,
             now=self.now,
@@ -160,7 +162,7 @@ class House(BareRunContext):
             context=self.context(run),
             offered=self.registry.names(),
             approver=self.approver(run),
-            inspector=InjectionInspector(run, self.journal, lambda: self.policy),
+            inspector=InjectionInspector(run, self.journal, self.policy),
             audit_fields=self.audit_fields,
         )
 
@@ -192,7 +194,7 @@ class House(BareRunContext):
                 policy=self.policy,
                 step_writer=record,
                 approver=self.approver(run),
-                inspector=InjectionInspector(run, self.journal, lambda: self.policy),
+                inspector=InjectionInspector(run, self.journal, self.policy),
                 audit_fields=self.audit_fields,
             ),
             steps=record.steps,

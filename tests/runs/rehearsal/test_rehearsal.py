@@ -92,10 +92,10 @@ def app(tmp_path: Path) -> ReplayedApp:
 
 async def rehearse(app: ReplayedApp, name: str = "tidy") -> dict[str, Any]:
     """Rehearse a routine to its end, and return what it would have done."""
-    run = await app.daemon.rehearsals.begin(name, f"event {len(await app.daemon.journal.runs())}")
-    while not (run := await app.daemon.journal.get(run.id)).status.ended:
-        await app.daemon.executor.running[run.id]
-    told: dict[str, Any] = await app.daemon.rehearsals.describe(run.id)
+    run = await app.parts.rehearsals.begin(name, f"event {len(await app.journal.runs())}")
+    while not (run := await app.journal.get(run.id)).status.ended:
+        await app.daemon.runs.queue.running[run.id]
+    told: dict[str, Any] = await app.parts.rehearsals.describe(run.id)
     return told
 
 
@@ -134,13 +134,13 @@ async def test_what_it_would_do_is_told_and_nothing_of_it_is_done(app: ReplayedA
         assert (told["status"], told["routine"]) == ("succeeded", "tidy")
         steps = {
             step.call_id: step.body
-            for step in await app.daemon.journal.steps(told["run"])
+            for step in await app.journal.steps(told["run"])
             if step.kind == "result"
         }
         assert steps["1.0"]["text"].rstrip() == "buy milk"  # what only looks is really done
         assert "denied by default" in steps["2.6"]["text"]
         assert not steps["2.7"]["ok"]
-        assert told["usd"] == pytest.approx(await app.daemon.journal.paid_for(told["run"]))
+        assert told["usd"] == pytest.approx(await app.journal.paid_for(told["run"]))
         assert told["tokens"] > 0
 
 
@@ -159,12 +159,12 @@ async def test_no_later_run_compares_with_it_and_no_memory_keeps_it(app: Replaye
     app.write_routine("tidy", ROUTINE.replace("REHEARSE", ""))
     async with app:
         told = await rehearse(app)
-        assert await app.daemon.journal.last("tidy", statuses={Status.SUCCEEDED}) is None
-        assert not await app.daemon.journal.slots("tidy")
-        assert not await app.daemon.journal.deliveries(run=told["run"])
-        assert not (await app.daemon.memory.retrieve("milk", 5))
-        assert not await app.daemon.journal.runs("tidy")
-        (run,) = await app.daemon.journal.runs("rehearsal:tidy")
+        assert await app.journal.last("tidy", statuses={Status.SUCCEEDED}) is None
+        assert not await app.journal.slots("tidy")
+        assert not await app.journal.deliveries(run=told["run"])
+        assert not (await app.daemon.store.memory.retrieve("milk", 5))
+        assert not await app.journal.runs("tidy")
+        (run,) = await app.journal.runs("rehearsal:tidy")
         assert (run.trigger, run.about) == ("rehearsal", "tidy")
 
 
@@ -173,7 +173,7 @@ async def test_it_compares_with_the_runs_of_its_routine(app: ReplayedApp) -> Non
     async with app:
         first = await app.run("tidy")
         assert first.status is Status.WAITING  # the shell asks a person, which no rehearsal does
-        await app.daemon.journal.request_cancel(first.id)
+        await app.journal.request_cancel(first.id)
         assert (await rehearse(app))["status"] == "succeeded"
 
 
@@ -182,16 +182,16 @@ async def test_a_routine_is_held_back_until_a_rehearsal_was_approved(app: Replay
         with pytest.raises(
             Refused, match="held back until a rehearsal of it was approved: agentctl rehearse tidy"
         ):
-            await app.daemon.engine.trigger("tidy")
+            await app.engine.trigger("tidy")
         told = await rehearse(app)
         assert (told["held"], told["current"]) == (True, True)
-        approved = await app.daemon.rehearsals.approve(told["run"], "uid 1000")
+        approved = await app.parts.rehearsals.approve(told["run"], "uid 1000")
         assert not approved["held"]
         assert (await app.run("tidy")).status is Status.WAITING
-        (entry,) = [each for each in await app.daemon.journal.audit() if each.kind == "rehearsed"]
+        (entry,) = [each for each in await app.journal.audit() if each.kind == "rehearsed"]
         assert (entry.actor, entry.routine) == ("uid 1000", "tidy")
-        for run in await app.daemon.journal.active():
-            await app.daemon.journal.request_cancel(run.id)
+        for run in await app.journal.active():
+            await app.journal.request_cancel(run.id)
 
 
 async def test_an_edit_of_what_it_does_asks_again_and_one_of_when_it_runs_does_not(
@@ -199,19 +199,19 @@ async def test_an_edit_of_what_it_does_asks_again_and_one_of_when_it_runs_does_n
 ) -> None:
     async with app:
         told = await rehearse(app)
-        await app.daemon.rehearsals.approve(told["run"], "uid 1000")
+        await app.parts.rehearsals.approve(told["run"], "uid 1000")
     text = ROUTINE.replace("REHEARSE", "rehearse_first = true")
     app.write_routine("tidy", 'description = "x"\n[trigger]\nevery = "2h"\n' + text)
     async with app:
-        assert not (await app.daemon.rehearsals.describe(told["run"]))["held"]
+        assert not (await app.parts.rehearsals.describe(told["run"]))["held"]
     app.write_routine("tidy", text.replace("Keep the list.", "Burn the list."))
     async with app:
-        now = await app.daemon.rehearsals.describe(told["run"])
+        now = await app.parts.rehearsals.describe(told["run"])
         assert (now["held"], now["current"]) == (True, False)
         with pytest.raises(Refused, match="was edited since"):
-            await app.daemon.rehearsals.approve(told["run"], "uid 1000")
+            await app.parts.rehearsals.approve(told["run"], "uid 1000")
         with pytest.raises(Refused, match="held back"):
-            await app.daemon.engine.trigger("tidy")
+            await app.engine.trigger("tidy")
 
 
 async def test_a_rehearsal_that_failed_cannot_be_approved(app: ReplayedApp) -> None:
@@ -222,19 +222,19 @@ async def test_a_rehearsal_that_failed_cannot_be_approved(app: ReplayedApp) -> N
         told = await rehearse(app)
         assert told["status"] == "failed"
         with pytest.raises(Refused, match="nobody can approve"):
-            await app.daemon.rehearsals.approve(told["run"], "uid 1000")
-        assert not await app.daemon.journal.incidents()
+            await app.parts.rehearsals.approve(told["run"], "uid 1000")
+        assert not await app.journal.incidents()
 
 
 async def test_what_is_no_rehearsal_says_so(app: ReplayedApp) -> None:
     app.write_routine("tidy", ROUTINE.replace("REHEARSE", ""))
     async with app:
         with pytest.raises(NotFound, match="no routine 'nothere' to rehearse"):
-            await app.daemon.rehearsals.begin("nothere", "x")
+            await app.parts.rehearsals.begin("nothere", "x")
         run = await app.run("tidy")
         with pytest.raises(NotFound, match="is no rehearsal"):
-            await app.daemon.rehearsals.describe(run.id)
-        await app.daemon.journal.request_cancel(run.id)
+            await app.parts.rehearsals.describe(run.id)
+        await app.journal.request_cancel(run.id)
 
 
 async def test_slots_of_a_routine_that_is_held_back_pass_and_say_why(house: House) -> None:

@@ -42,17 +42,17 @@ def case(tmp_path_factory: pytest.TempPathFactory) -> Path:
     async def freeze() -> None:
         async with app:
             run = await app.run("shop")
-            app.daemon.secrets.add(SECRET)
-            files = await app.daemon.replays.freeze(run.id, "shop-case")
+            app.daemon.installation.secrets.add(SECRET)
+            files = await app.parts.replays.freeze(run.id, "shop-case")
             told = {"run": run.id, "files": files}
             assert (
                 write_frozen_run(stdout_stream(), stderr_stream(), told, str(folder / "case"))
                 == DONE
             )
-            await app.daemon.journal._db.write(
+            await app.journal._db.write(
                 lambda connection: connection.execute("DELETE FROM step").rowcount
             )
-            await app.daemon.journal._db.write(
+            await app.journal._db.write(
                 lambda connection: connection.execute("DELETE FROM run").rowcount
             )
 

@@ -35,15 +35,13 @@ async def everything(app: ReplayedApp) -> dict[str, list[Any]]:
             if "fts" not in name
         }
 
-    return await app.daemon.journal._db.read(work)
+    return await app.journal._db.read(work)
 
 
 async def changed_by(app: ReplayedApp, run: Run, statement: str, *values: Any) -> dict[str, Any]:
     """Change the record of a run behind its back, and return what its replay says then."""
-    await app.daemon.journal._db.write(
-        lambda connection: connection.execute(statement, values).rowcount
-    )
-    told: dict[str, Any] = await app.daemon.replays.replay(run.id)
+    await app.journal._db.write(lambda connection: connection.execute(statement, values).rowcount)
+    told: dict[str, Any] = await app.parts.replays.replay(run.id)
     return told
 
 
@@ -55,7 +53,7 @@ async def test_a_run_comes_out_as_it_did_without_a_model_a_tool_or_a_word_in_the
         (app.state / "workspace" / "notes.txt").unlink()
         (app.state / "workspace" / "reports" / "out.md").unlink()
         before, asked = await everything(app), len(app.model_named("fake").asked)
-        told = await app.daemon.replays.replay(run.id)
+        told = await app.parts.replays.replay(run.id)
         assert told["identical"]
         assert told["played"]["report"] == run.report == "Buy milk."
         assert told["played"]["status"] == "succeeded"
@@ -80,7 +78,7 @@ async def test_what_is_not_as_it_was_is_told_with_its_step_and_a_diff(app: Repla
 async def test_a_verdict_that_the_policy_of_then_would_not_give_is_told(app: ReplayedApp) -> None:
     async with app:
         run = await app.run("shop")
-        cassette = await recorded(app.daemon.journal, run.id, workspace="/nowhere", language="en")
+        cassette = await recorded(app.journal, run.id, workspace="/nowhere", language="en")
         (hash_,) = cassette.policies
         other = {hash_: STRICT}
         outcome = await play(type(cassette)(**{**_fields(cassette), "policies": other}))
@@ -101,14 +99,14 @@ def _fields(cassette: Any) -> dict[str, Any]:
 async def test_another_policy_shows_which_verdicts_would_differ(app: ReplayedApp) -> None:
     async with app:
         run = await app.run("shop")
-        told = await app.daemon.replays.replay(run.id, policy=ASKING)
+        told = await app.parts.replays.replay(run.id, policy=ASKING)
         assert told["changed"] == "policy"
         assert told["would_ask"] == ["2.0: rule 2 (file_write)"]
         assert "→ ask by rule 2 (file_write), ok" in told["differences"][0]["diff"]
-        denied = await app.daemon.replays.replay(run.id, policy=STRICT)
+        denied = await app.parts.replays.replay(run.id, policy=STRICT)
         assert "→ deny by default, failed" in denied["differences"][0]["diff"]
         assert (
-            await app.daemon.replays.replay(
+            await app.parts.replays.replay(
                 run.id, policy=app.folder.joinpath("policy.toml").read_text()
             )
         )["identical"]
@@ -120,7 +118,7 @@ async def test_another_model_is_really_asked_and_what_was_never_called_is_refuse
     async with app:
         run = await app.run("shop")
         spent = len(await app.spending("id"))
-        told = await app.daemon.replays.replay(run.id, model="other")
+        told = await app.parts.replays.replay(run.id, model="other")
         other = app.model_named("other")
         assert len(other.asked) == 3
         answers = [
@@ -136,16 +134,16 @@ async def test_another_model_is_really_asked_and_what_was_never_called_is_refuse
         assert told["usd"] == pytest.approx(
             (told["asked"]["input"] + 2 * told["asked"]["output"]) / 1e6
         )
-        await app.daemon.journal.remember("written", "behind what nobody waited for")
+        await app.journal.remember("written", "behind what nobody waited for")
         assert len(await app.spending("id")) == spent + 3
-        assert (await app.daemon.journal.runs())[0].id == run.id
+        assert (await app.journal.runs())[0].id == run.id
         assert not [line for line in app.log("run.finished") if line["run"] != run.id]
 
 
 async def test_another_prompt_asks_the_same_model_again(app: ReplayedApp) -> None:
     async with app:
         run = await app.run("shop")
-        told = await app.daemon.replays.replay(run.id, prompt="What is missing?")
+        told = await app.parts.replays.replay(run.id, prompt="What is missing?")
         assert app.model_named("fake").asked[-1].messages[1].content == "What is missing?"
         assert told["differences"][0]["what"] == "the prompt differs"
         assert "+What is missing?" in told["differences"][0]["diff"]
@@ -158,7 +156,7 @@ async def test_a_cap_holds_for_a_replay_that_asks(app: ReplayedApp) -> None:
     config = app.folder / "config.toml"
     app.write("config.toml", f"{config.read_text()}\n[budget]\nday = 0.0000001\n")
     async with app:
-        told = await app.daemon.replays.replay(run.id, model="other")
+        told = await app.parts.replays.replay(run.id, model="other")
         assert not app.model_named("other").asked
         assert "cap on spending" in told["played"]["detail"]
 
@@ -166,7 +164,7 @@ async def test_a_cap_holds_for_a_replay_that_asks(app: ReplayedApp) -> None:
 async def test_a_byte_that_was_changed_in_the_journal_is_noticed(app: ReplayedApp) -> None:
     async with app:
         run = await app.run("shop")
-        for step in await app.daemon.journal.steps(run.id):
+        for step in await app.journal.steps(run.id):
             where = f"WHERE run_id = '{run.id}' AND seq = {step.seq}"
             ((whole,),) = await _all(app, f"SELECT body FROM step {where}")
             bytewise = (
@@ -176,41 +174,37 @@ async def test_a_byte_that_was_changed_in_the_journal_is_noticed(app: ReplayedAp
             for other in (*bytewise, "a text, as sqlite3's shell would write"):
                 await _change(app, f"UPDATE step SET body = ? {where}", other)
                 with pytest.raises(DaemonError, match="is not as it was written"):
-                    await app.daemon.replays.replay(run.id)
+                    await app.parts.replays.replay(run.id)
             await _change(app, f"UPDATE step SET body = ? {where}", whole)
-        assert (await app.daemon.replays.replay(run.id))["identical"]
+        assert (await app.parts.replays.replay(run.id))["identical"]
 
 
 async def _all(app: ReplayedApp, query: str) -> list[tuple[Any, ...]]:
-    return await app.daemon.journal._db.read(
-        lambda connection: connection.execute(query).fetchall()
-    )
+    return await app.journal._db.read(lambda connection: connection.execute(query).fetchall())
 
 
 async def _change(app: ReplayedApp, statement: str, *values: Any) -> None:
-    await app.daemon.journal._db.write(
-        lambda connection: connection.execute(statement, values).rowcount
-    )
+    await app.journal._db.write(lambda connection: connection.execute(statement, values).rowcount)
 
 
 async def test_one_thing_is_changed_at_a_time(app: ReplayedApp) -> None:
     async with app:
         run = await app.run("shop")
         with pytest.raises(Refused, match="one thing at a time"):
-            await app.daemon.replays.replay(run.id, model="other", prompt="x")
+            await app.parts.replays.replay(run.id, model="other", prompt="x")
 
 
 async def test_a_forgotten_run_says_that_nothing_is_left(app: ReplayedApp) -> None:
     async with app:
         run = await app.run("shop")
-        await app.daemon.journal._db.write(
+        await app.journal._db.write(
             lambda connection: (
                 connection.execute("DELETE FROM step WHERE run_id = ?", (run.id,)).rowcount
             )
         )
         with pytest.raises(Refused, match="nothing of it is left"):
-            await app.daemon.replays.replay(run.id)
-        await app.daemon.journal._db.write(
+            await app.parts.replays.replay(run.id)
+        await app.journal._db.write(
             lambda connection: connection.execute("DELETE FROM run").rowcount
         )
 

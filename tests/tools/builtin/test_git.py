@@ -5,6 +5,7 @@ import shutil
 import subprocess
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TypeAlias
 
 import pytest
@@ -64,7 +65,7 @@ def look(tmp_path: Path, elsewhere: Path) -> Look:
     )
     policy = Policy.load(path, workspace=tmp_path / "workspace")
     registry = FunctionRegistry()
-    git.register(registry, lambda: policy)
+    git.register(registry, SimpleNamespace(policy=policy))
     context = ToolContext(run="run", routine="x", workspace=tmp_path / "workspace")
 
     async def call(command: str, **arguments: str) -> ToolResult:

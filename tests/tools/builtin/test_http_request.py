@@ -13,6 +13,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from ipaddress import IPv4Network, ip_address, ip_network
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, TypeAlias
 
 import pytest
@@ -116,7 +117,7 @@ def asking(tmp_path: Path, names: Names) -> Callable[..., Ask]:
         (tmp_path / "workspace").mkdir(exist_ok=True)
         policy = Policy.load(path, workspace=tmp_path / "workspace")
         registry = FunctionRegistry()
-        http_request.register(registry, lambda: policy, resolve=names, tls=tls)
+        http_request.register(registry, SimpleNamespace(policy=policy), resolve=names, tls=tls)
         context = ToolContext(run="run", routine="x", workspace=tmp_path)
 
         async def ask(url: str, **arguments: Any) -> ToolResult:

@@ -13,6 +13,7 @@ import subprocess
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TypeAlias
 
 import pytest
@@ -153,8 +154,8 @@ def runner(workspace: Path, folder: Path, text: str) -> tuple[Policy, Run]:
     path.write_text(text)
     policy = Policy.load(path, workspace=workspace)
     registry = FunctionRegistry()
-    shell.register(registry, lambda: policy)
-    git.register(registry, lambda: policy)
+    shell.register(registry, SimpleNamespace(policy=policy))
+    git.register(registry, SimpleNamespace(policy=policy))
     executor = ToolExecutor(registry)
 
     def run(line: str, repository: str | None = None) -> ToolResult:

@@ -6,6 +6,7 @@ import subprocess
 from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TypeAlias
 
 import pytest
@@ -154,7 +155,7 @@ def look(poisoned: Path) -> Look:
     """Run a line in the poisoned repository as the shell tool does."""
     policy = Policy.load(SHIPPED, workspace=poisoned)
     registry = FunctionRegistry()
-    shell.register(registry, lambda: policy)
+    shell.register(registry, SimpleNamespace(policy=policy))
     context = ToolContext(run="run", routine="daily-report", workspace=poisoned)
 
     async def call(command: str) -> ToolResult:

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, TypeAlias
 
 import pytest
@@ -70,8 +71,8 @@ def calling(workspace: Path, tmp_path: Path) -> Callable[..., Awaitable[Call]]:
             return sandbox
 
         registry = FunctionRegistry()
-        shell.register(registry, lambda: policy, sandbox=confining)
-        git.register(registry, lambda: policy, sandbox=confining)
+        shell.register(registry, SimpleNamespace(policy=policy), sandbox=confining)
+        git.register(registry, SimpleNamespace(policy=policy), sandbox=confining)
         context = ToolContext(run="run", routine="daily-report", workspace=workspace)
 
         async def call(tool: str, **arguments: Any) -> ToolResult:

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, TypeAlias
 
 import pytest
@@ -60,7 +61,9 @@ def running(tmp_path: Path, folder: Path, workspace: Path) -> Callable[..., Run]
         async def confining() -> Sandbox:
             return sandbox or await sandbox_detection.sandbox()
 
-        script.register(registry, lambda: policy, lambda: folder, sandbox=confining)
+        config = SimpleNamespace(scripts_path=folder)
+        settings = SimpleNamespace(policy=policy, config=config)
+        script.register(registry, settings, sandbox=confining)
         context = ToolContext(run="run", routine="x", workspace=workspace)
 
         async def call(name: str = "", *words: str, **more: Any) -> ToolResult:

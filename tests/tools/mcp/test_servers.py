@@ -28,7 +28,7 @@ class Shop:
     def __init__(self, configs, secret=None):
         self.registry = FunctionRegistry()
         made = {name: McpConfig.model_validate(config) for name, config in configs.items()}
-        self.servers = Servers(made, self.registry, secret=lambda name: secret)
+        self.servers = Servers(made, self.registry, secrets=dict.fromkeys(made, secret))
         self.executor = ToolExecutor(self.registry)
 
     async def call(self, name, **arguments):

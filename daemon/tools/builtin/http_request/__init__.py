@@ -11,7 +11,6 @@ import asyncio
 import json
 import re
 import ssl
-from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 from urllib.parse import urljoin
@@ -20,7 +19,7 @@ from daemon import __version__
 from daemon.errors import ToolFailed
 from daemon.models import Json, ToolContext
 from daemon.policy.lexer import Unreadable
-from daemon.policy.policy import Policy
+from daemon.policy.policy import LivePolicy
 from daemon.policy.web import LOOKING, Method, Target, target
 from daemon.system.http_client import trusted_context
 from daemon.tools.builtin.http_request.pages import PAGES, text_of
@@ -57,15 +56,13 @@ _HARMLESS = frozenset({"accept", "accept-language", "user-agent", "content-type"
 
 def register(
     registry: FunctionRegistry,
-    policy: Callable[[], Policy],
+    settings: LivePolicy,
     *,
     resolve: Resolve | None = None,
     tls: ssl.SSLContext | None = None,
 ) -> None:
-    """Offer the tool; `policy` returns the one in force, `resolve` and `tls` are the system's if
-    left out.
-    """
-    web = Web(policy, resolve, tls)
+    """Offer the tool. `resolve` and `tls` are the system's if left out."""
+    web = Web(settings, resolve, tls)
     registry.register("http_request", None, web.http_request, timeout=_SECONDS + 10)
 
 
@@ -74,11 +71,11 @@ class Web:
 
     def __init__(
         self,
-        policy: Callable[[], Policy],
+        settings: LivePolicy,
         resolve: Resolve | None = None,
         tls: ssl.SSLContext | None = None,
     ) -> None:
-        self._policy, self._resolve, self._tls = policy, resolve, tls
+        self._settings, self._resolve, self._tls = settings, resolve, tls
 
     async def http_request(
         self,
@@ -150,7 +147,7 @@ class Web:
             look_up,
         )  # the client is imported when first needed
 
-        policy = self._policy()
+        policy = self._settings.policy
         call = {"url": asked.url, "method": asked.method}
         verdict = policy.judge(
             "http_request", call, routine=context.routine, tainted=context.tainted

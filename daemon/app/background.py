@@ -1,0 +1,269 @@
+"""The background tasks of a daemon and of a worker, by name.
+
+`tasks_from_start` and `tasks_once_ready` list all of them but those that belong to a server: the
+control socket, the webhook socket and the public port.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import Callable, Coroutine, Iterable
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import structlog
+
+from daemon.app.definition_watcher import watch_zone
+from daemon.app.memory import retention_of
+from daemon.errors import DaemonError, StoreFull
+from daemon.system.notify import Notifier
+
+if TYPE_CHECKING:
+    from daemon.app.installation import Installation
+    from daemon.app.parts import App, DeliveryServices, Store
+    from daemon.definitions.config.config import Config
+    from daemon.runs.settings import LiveSettings
+    from daemon.scheduler.run_queue import LocalRunQueue
+    from daemon.store.retention import Keep
+    from daemon.system.clock import Clock
+
+log = structlog.get_logger()
+
+# Seconds until a task is begun again for which the machine had no room, or the database was away.
+RETRY_SECONDS = 10.0
+# Seconds: whoever waited for READY asks something now, and is answered before both processors are
+# busy.
+PAUSE_AFTER_READY = 0.1
+# Seconds after the start: a daemon that is stopped again at once need not be examined.
+EXAMINATION_DELAY = 10.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BackgroundTask:
+    """A task that runs until the daemon stops, or until it is done."""
+
+    name: str
+    run: Callable[[], Coroutine[Any, Any, None]]
+
+
+class BackgroundTasks:
+    """The background tasks of this process, in its task group."""
+
+    def __init__(self, group: asyncio.TaskGroup) -> None:
+        self._group = group
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def start(self, tasks: Iterable[BackgroundTask]) -> None:
+        for task in tasks:
+            self._tasks.append(self._group.create_task(task.run(), name=task.name))
+
+    def stop(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+
+
+def tasks_from_start(app: App) -> list[BackgroundTask]:
+    """Return the tasks that begin before the routines are read."""
+    tasks = [BackgroundTask(name="watchdog", run=Notifier(app.installation.env).feed_watchdog)]
+    if app.cluster:
+        tasks += [
+            BackgroundTask(name=name, run=run) for name, run in app.cluster.background_tasks()
+        ]
+    else:
+        tasks.append(BackgroundTask(name="outbox", run=app.delivery.outbox.run))
+    return tasks
+
+
+def tasks_once_ready(app: App, reload_now: Callable[[], None]) -> list[BackgroundTask]:
+    """Return the tasks that wait until the process is ready. What they need is imported here: that
+    may fail before the first of them has begun, not after.
+    """
+    tasks = [
+        BackgroundTask(name="imports and tool descriptions", run=partial(_load_for_runs, app)),
+        BackgroundTask(name="sandbox detection", run=app.tools.sandbox_detection.climb),
+    ]
+    if app.cluster:
+        tasks.append(BackgroundTask(name="loading of embeddings", run=partial(_load_meanings, app)))
+    if app.role == "worker":
+        return tasks
+    zone_watch = partial(watch_zone, reload_now, env=app.installation.env)
+    tasks.append(BackgroundTask(name="time zone", run=zone_watch))
+    if not app.cluster:
+        tasks += maintenance_tasks(
+            app.installation, app.settings, app.clock, app.store, app.delivery, app.runs.queue
+        )
+    if app.settings.config.memory.mirror:
+        from daemon.memory.markdown_mirror import Mirror
+
+        mirror = Mirror(
+            app.store.memory,
+            app.installation.workspace,
+            app.store.journal,
+            clock=app.clock.now,
+            directory_watcher=app.scheduling.directory_watcher,
+        )
+        tasks.append(BackgroundTask(name="memory mirror", run=mirror.run))
+    tasks.append(BackgroundTask(name="doctor", run=partial(_examine_installation, app)))
+    return tasks
+
+
+def leader_tasks(
+    installation: Installation,
+    settings: LiveSettings,
+    clock: Clock,
+    store: Store,
+    delivery: DeliveryServices,
+    queue: LocalRunQueue,
+) -> list[tuple[str, Coroutine[Any, Any, None]]]:
+    """Return what one daemon of a cluster does for all of them."""
+    tasks = maintenance_tasks(installation, settings, clock, store, delivery, queue)
+    return [
+        ("outbox", delivery.outbox.run()),
+        *((task.name, retry_when_possible(task)) for task in tasks),
+    ]
+
+
+def maintenance_tasks(
+    installation: Installation,
+    settings: LiveSettings,
+    clock: Clock,
+    store: Store,
+    delivery: DeliveryServices,
+    queue: LocalRunQueue,
+) -> list[BackgroundTask]:
+    """Return the tasks that keep memory and the journal in order, and send the digest."""
+    from daemon.delivery.digest import Digest
+    from daemon.memory.maintenance import MemoryMaintenance
+    from daemon.store.maintenance import JournalMaintenance
+
+    memory = MemoryMaintenance(
+        store.memory, clock=clock.now, retention=lambda: retention_of(settings.config)
+    )
+    journal = JournalMaintenance(
+        store.database,
+        store.journal,
+        clock=clock.now,
+        keep=lambda: _keep_of(settings.config),
+        workspace=installation.workspace,
+        idle=lambda: not queue.running,
+    )
+    digest = Digest(store.journal, now=clock.now, settings=settings, wake=delivery.outbox.wake)
+    return [
+        BackgroundTask(name="memory maintenance", run=memory.run),
+        BackgroundTask(name="journal maintenance", run=journal.run),
+        BackgroundTask(name="digest", run=digest.run),
+    ]
+
+
+def _keep_of(config: Config) -> Keep:
+    """Return how long the journal keeps what."""
+    from daemon.store.retention import Keep
+
+    keep = config.keep
+    max_bytes = keep.max_mb and keep.max_mb * 1_000_000
+    return Keep(runs=keep.runs, steps=keep.steps, reports=keep.reports, max_bytes=max_bytes)
+
+
+async def start_late_tasks(
+    app: App, background: BackgroundTasks, reload_now: Callable[[], None]
+) -> None:
+    """Start the tasks that wait until the daemon is ready; `reload_now` is called when the time
+    zone of the host has changed.
+    """
+
+    async def start() -> None:
+        background.start(
+            BackgroundTask(name=task.name, run=partial(retry_when_possible, task))
+            for task in tasks_once_ready(app, reload_now)
+        )
+
+    await asyncio.sleep(PAUSE_AFTER_READY)
+    await retry_when_possible(BackgroundTask(name="start of the late tasks", run=start))
+
+
+async def retry_when_possible(task: BackgroundTask) -> None:
+    """Run a task, and again from its beginning where the machine had no room for it: files,
+    processes, the disk.
+    """
+    was_logged = False
+    while True:
+        try:
+            await task.run()
+        except (OSError, StoreFull) as error:
+            if not was_logged:
+                log.warning(
+                    "chore.put_off", chore=task.name, detail=str(error), seconds=RETRY_SECONDS
+                )
+            was_logged = True
+            await asyncio.sleep(RETRY_SECONDS)
+        else:
+            return
+
+
+async def _load_for_runs(app: App) -> None:
+    """Import what only runs need, before an upgrade on disk can mix two versions in one process."""
+    await asyncio.to_thread(import_for_runs)
+    await asyncio.to_thread(app.tools.registry.read)
+
+
+def import_for_runs() -> None:
+    """Import what only runs need."""
+    import daemon.memory.context
+    import daemon.runs.context
+    import daemon.runs.rehearsal.rehearsals
+    import daemon.runs.run  # noqa: F401
+
+
+async def _load_meanings(app: App) -> None:
+    """Load the embeddings: one process of the cluster makes them, and each is asked."""
+    memory = app.store.memory
+    while memory.meaning:
+        try:
+            await memory.meaning.load(memory.memory_store)
+            break
+        except DaemonError as error:  # the database is away, and comes back
+            log.warning("memory.embeddings_load_failed", detail=str(error))
+            await asyncio.sleep(RETRY_SECONDS)
+
+
+async def _examine_installation(app: App) -> None:
+    """Run `agentd doctor` once and log what is wrong: whoever reads the log need not have asked.
+
+    It runs in a process of its own, as the daemon may never need what it imports, and some seconds
+    after the start, as others want the processor then.
+    """
+    await asyncio.sleep(EXAMINATION_DELAY)
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "daemon.app.main", "doctor", "--json"),
+        *("--config", os.fspath(app.settings.config.file)),
+        *("--state", os.fspath(app.installation.state)),
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.DEVNULL,
+    )
+    try:
+        output, _ = await process.communicate()
+    finally:
+        if process.returncode is None:  # the daemon is being stopped
+            process.kill()
+            await process.wait()  # before the event loop that watches the process is closed
+    try:
+        checks = json.loads(output)["checks"]
+    except (ValueError, KeyError):
+        log.warning("doctor.crashed", exit=process.returncode)
+        return
+    for check in checks:
+        if check["state"] != "ok":
+            write = log.warning if check["state"] == "fail" else log.info
+            write(
+                "doctor.found",
+                check=check["name"],
+                state=check["state"],
+                found=check["found"],
+                fix=check["fix"],
+            )
+    log.info("doctor.looked", checks=len(checks))

@@ -1,0 +1,147 @@
+"""When definitions are read again: on SIGHUP, and once a changed file has been left alone."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import suppress
+from pathlib import Path
+
+import structlog
+
+from daemon.errors import ConfigError
+from daemon.system.clock import host_zone
+from daemon.system.watch import DirectoryWatcher, Subscription
+
+log = structlog.get_logger()
+
+QUIET = (
+    1.0  # seconds a file must be left alone before it is judged: editors write one in several goes
+)
+
+
+async def watch_zone(
+    callback: Callable[[], object],
+    *,
+    env: Mapping[str, str] | None = None,
+    root: Path = Path("/"),
+    check_every: float = 60.0,
+) -> None:
+    """Call `callback` when the zone of this host has changed: whoever travels does not restart
+    daemons.
+
+    The zone is compared every so many seconds. To watch /etc would be woken by each program that
+    starts, as it opens files there.
+    """
+    zone = host_zone(env, root)
+    while True:
+        await asyncio.sleep(check_every)
+        if (now := host_zone(env, root)) != zone:
+            log.info("zone.changed", before=zone, now=now)
+            zone = now
+            callback()
+
+
+class DefinitionWatcher:
+    """Read the definitions again after a change. A bad file is logged and changes nothing."""
+
+    def __init__(
+        self,
+        reload: Callable[[], Awaitable[object]],
+        folders: Callable[[], Iterable[Path]],
+        directory_watcher: DirectoryWatcher,
+    ) -> None:
+        self._reload, self._folders, self._directory_watcher = reload, folders, directory_watcher
+        self._files: dict[str, tuple[int, ...]] = {}
+        self._subscription: Subscription | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._again = self._must = False
+
+    async def note_files(self) -> set[Path]:
+        """Take note of the files as they are, before they are read; return the folders to watch."""
+        folders = set(self._folders())
+        self._files, linked = await asyncio.to_thread(list_files, folders)
+        return folders | linked
+
+    def start(self, folders: Iterable[Path]) -> None:
+        """Reload from now on whenever the files in `folders` differ from those that were noted."""
+        self._subscription = self._directory_watcher.subscribe(folders, self._schedule)
+
+    def reload_now(self) -> None:
+        """Reload now, or once more after the reload under way."""
+        self._must = True
+        self._begin()
+
+    def close(self) -> None:
+        """Listen no more."""
+        if self._subscription:
+            self._subscription.close()
+        if self._timer:
+            self._timer.cancel()
+        if self._task:
+            self._task.cancel()
+
+    def _schedule(self, _changed: frozenset[Path]) -> None:
+        if self._timer:
+            self._timer.cancel()
+        self._timer = asyncio.get_running_loop().call_later(QUIET, self._begin)
+
+    def _begin(self) -> None:
+        self._again = True
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._run(), name="reload")
+
+    async def _run(self) -> None:
+        while self._again:
+            must, self._again, self._must = self._must, False, False
+            before = self._files
+            folders = await self.note_files()
+            if self._subscription:
+                self._subscription.watch(folders)
+            if self._files == before and not must:
+                continue
+            try:
+                await self._reload()
+            except ConfigError as error:
+                log.warning("definitions.kept", faults=[str(fault) for fault in error.faults])
+            except Exception:  # the daemon goes on with what it has
+                log.exception("definitions.kept")
+
+
+def list_files(folders: Iterable[Path]) -> tuple[dict[str, tuple[int, ...]], set[Path]]:
+    """Return the version of each file in `folders` by its path, and the folders that links among
+    them lead to.
+
+    What counts is TOML, Markdown and what only its owner may read, as files with keys must be; not
+    what this process writes all the time: a journal beside the config, and a file that takes its
+    output.
+    """
+    versions: dict[str, tuple[int, ...]] = {}
+    outputs = set()
+    for descriptor in (1, 2):
+        with suppress(OSError):
+            status = os.fstat(descriptor)
+            outputs.add((status.st_dev, status.st_ino))
+    linked: set[Path] = set()
+    for folder in folders:
+        with suppress(OSError), os.scandir(folder) as entries:
+            versions[os.fspath(folder)] = (0,)
+            for entry in entries:
+                with suppress(OSError):  # gone meanwhile, or a link that leads nowhere
+                    status = entry.stat()
+                    is_output = (status.st_dev, status.st_ino) in outputs
+                    is_secret = (
+                        not status.st_mode & 0o077 and ".db" not in entry.name and not is_output
+                    )
+                    if entry.is_file() and (is_secret or entry.name.endswith((".toml", ".md"))):
+                        versions[entry.path] = (
+                            status.st_dev,
+                            status.st_ino,
+                            status.st_size,
+                            status.st_ctime_ns,
+                        )
+                        if entry.is_symlink():
+                            linked.add(Path(os.path.realpath(entry.path)).parent)
+    return versions, linked

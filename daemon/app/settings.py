@@ -1,0 +1,127 @@
+"""Settings, made of the config and of the files that it names."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from zoneinfo import ZoneInfo
+
+import structlog
+
+from daemon.definitions.words import display
+from daemon.delivery.targets import Targets
+from daemon.policy.policy import Policy
+from daemon.providers.pool import Providers
+from daemon.runs.settings import Settings
+from daemon.store.incidents import Alerting
+from daemon.system.clock import host_zone
+
+if TYPE_CHECKING:
+    from daemon.app.installation import Installation
+    from daemon.definitions.config.config import Config
+    from daemon.runs.settings import LiveSettings
+    from daemon.runs.tracing import Traces
+    from daemon.store.journal import Journal
+    from daemon.system.clock import Clock
+    from daemon.tools.registry import FunctionRegistry
+
+log = structlog.get_logger()
+
+# The variables by which OpenTelemetry says where spans go, and with which keys.
+OTLP_ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
+OTLP_HEADERS = ("OTEL_EXPORTER_OTLP_HEADERS", "OTEL_EXPORTER_OTLP_TRACES_HEADERS")
+PROXIES = ("http_proxy", "https_proxy", "all_proxy")
+
+
+def read_settings(
+    installation: Installation,
+    config: Config,
+    own_tools: FunctionRegistry,
+    *,
+    earlier: Settings | None = None,
+) -> Settings:
+    """Read the policy and make targets and providers of `config`.
+
+    The providers of `earlier` settings are kept where nothing about them has changed.
+    Raises ConfigError for a policy that opens what is the daemon's own, and where a key or an
+    address is missing.
+    """
+    state, env, secrets = installation.state, installation.env, installation.secrets
+    workspace = config.workspace_path(state)
+    policy = Policy.load(
+        config.policy_path,
+        workspace=workspace,
+        private=(
+            config.file,
+            config.scripts_path,
+            state / "agentd.db",
+            state / "approvals.toml",
+            installation.log_file.parent,
+            installation.socket,
+        ),
+        tools=own_tools.names(),
+    )
+    providers = Providers(config, env, secrets)
+    providers.get(config.provider)  # a missing key is reported now, not at 08:30
+    if (
+        earlier is not None
+        and config.providers == earlier.config.providers
+        and config.provider == earlier.config.provider
+    ):
+        providers = earlier.providers
+    webhook_secret = config.hooks_secret()
+    if webhook_secret:
+        secrets.add(webhook_secret.get_secret_value())
+    proxies = [value for name, value in env.items() if name.lower() in PROXIES]
+    for url in (*config.addresses(), *proxies):
+        secrets.add_address(url)
+    for server in config.mcp.values():
+        passed = {name: env[name] for name in server.pass_env if name in env}
+        secrets.add_environment({**server.env, **passed})
+    return Settings(
+        config=config,
+        zone=ZoneInfo(config.timezone or host_zone()),
+        policy=policy,
+        targets=Targets(config, workspace=workspace, env=env, secrets=secrets),
+        providers=providers,
+        webhook_secret=webhook_secret.get_secret_value() if webhook_secret else None,
+    )
+
+
+def alerting_of(config: Config) -> Alerting:
+    """Return to whom incidents are reported, and how often."""
+    rules = config.incidents
+    return Alerting(remind=rules.remind, cool_down=rules.cool_down, to=rules.to)
+
+
+def overlay_fault(config: Config) -> str | None:
+    """Return what is wrong with the settings that agents wrote, and log it; None if nothing is."""
+    if not config.overlay_fault:
+        return None
+    log.warning("config.overlay_ignored", fault=str(config.overlay_fault))
+    return f"what agents wrote with the tool config does not count: {config.overlay_fault}"
+
+
+def open_traces(
+    installation: Installation,
+    config: Config,
+    settings: LiveSettings,
+    journal: Journal,
+    clock: Clock,
+) -> Traces | None:
+    """Return what exports the spans of runs, as `[otel]` of `config` asks for; ConfigError.
+
+    Returns None, and imports nothing, where no collector is named.
+    """
+    endpoint, env, secrets = config.otel.endpoint, installation.env, installation.secrets
+    if not endpoint and not any(env.get(name) for name in OTLP_ENDPOINTS):
+        return None
+    from daemon.runs.tracing import Traces
+    from daemon.telemetry.span_exporter import SpanExporter, otlp_pipeline, wanted
+
+    receiver = wanted(endpoint, env, file=display(config.file))
+    if receiver is None:
+        return None
+    for name in OTLP_HEADERS:
+        secrets.add_headers(env.get(name, ""))
+    exporter = SpanExporter(lambda: otlp_pipeline(receiver))
+    return Traces(exporter, journal, settings=settings, now=clock.now, redact=secrets.redact)

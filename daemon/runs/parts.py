@@ -1,0 +1,82 @@
+"""What runs, sub-agents, rehearsals and replays are made with, built when it is first needed.
+
+Most of it is imported late: a daemon that starts has nothing to run yet.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from daemon.definitions.routines.routine import Routine
+    from daemon.models import Json, Run, ToolContext
+    from daemon.runs.context import Preview, RunContext
+    from daemon.runs.rehearsal.rehearsals import Rehearsals, RoutineCatalog
+    from daemon.runs.replay.replays import Replays
+    from daemon.runs.services import RunServices
+    from daemon.runs.subagents import SubagentRunner
+
+
+class RunParts:
+    """What runs, sub-agents and replays are made with, each imported when it is first needed."""
+
+    def __init__(
+        self,
+        services: RunServices,
+        *,
+        engine: RoutineCatalog,
+        submit: Callable[[Run], Awaitable[None]],
+    ) -> None:
+        """`submit` queues a run that a person starts, as a rehearsal is."""
+        self.services = services
+        self._engine, self._submit = engine, submit
+
+    @cached_property
+    def context(self) -> RunContext:
+        """What the runs of this process share."""
+        from daemon.runs.context import RunContext
+
+        return RunContext(self.services)
+
+    @cached_property
+    def replays(self) -> Replays:
+        from daemon.runs.replay.replays import Replays
+
+        return Replays(self.services)
+
+    @cached_property
+    def rehearsals(self) -> Rehearsals:
+        from daemon.runs.rehearsal.rehearsals import Rehearsals
+
+        services = self.services
+        return Rehearsals(
+            services.journal,
+            self._engine,
+            submit=self._submit,
+            afford=services.budget_ledger.exhausted_cap,
+            clock=services.clock,
+            settings=services.settings,
+        )
+
+    @cached_property
+    def _subagents(self) -> SubagentRunner:
+        from daemon.runs.subagents import SubagentRunner
+
+        return SubagentRunner(self.context)
+
+    async def routine_of(self, run: Run) -> Routine:
+        """Return the routine as `run` began it; DaemonError if this version cannot read it."""
+        return await self.context.routine_of(run)
+
+    async def preview(self, routine: Routine) -> Preview:
+        """Return what the model of a run of `routine` would be told now; no model is asked."""
+        return await self.context.preview(routine)
+
+    async def delegate(
+        self, context: ToolContext, task: str, tools: list[str] | None, budget: int | None
+    ) -> Json:
+        """Have a task done by a sub-agent of the run in `context`; ToolFailed if it fails."""
+        return await self._subagents.delegate(context, task, tools, budget)
