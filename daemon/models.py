@@ -101,6 +101,8 @@ class StepKind(StrEnum):
     RESULT = "result"
     MESSAGE = "message"
     FAILOVER = "failover"
+    LIMIT = "limit"
+    """A cap did not cover asking the model: the run ends by it."""
 
 
 class Effect(StrEnum):
@@ -572,7 +574,7 @@ class Run:
     attempt: int = 0
     """How often it was taken up; resuming counts, a new step resets what counts against `attempts`.
     """
-    barren: int = 0
+    fruitless_attempts: int = 0
     """Attempts in a row that died without a new step."""
     fence: int = 0
     created: datetime

@@ -9,9 +9,9 @@ from typing import Any, Self
 from daemon.app.parts import App
 from daemon.errors import Refused
 from daemon.runs.parts import RunParts
-from daemon.runs.replay.cassette import recorded
+from daemon.runs.replay.cassette import load_cassette
 from daemon.runs.replay.outcome import ReplayResult
-from daemon.runs.replay.play import play
+from daemon.runs.replay.play import replay
 from daemon.scheduler.engine import RoutineEngine
 from daemon.store.journal import Journal
 from daemon.store.read_only import journal_at
@@ -66,14 +66,14 @@ async def assert_runs_replay(app: App) -> int:
     language = app.settings.config.agent.language
     runs = await app.store.journal.runs(limit=1000)
     for run in runs:
-        cassette = await recorded(
+        cassette = await load_cassette(
             app.store.journal,
             run.id,
             workspace=workspace,
             language=language,
         )
-        result = await play(cassette)
-        assert result.identical, describe_differences(result)
+        result = await replay(cassette)
+        assert result.is_identical, describe_differences(result)
     return len(runs)
 
 
@@ -88,8 +88,8 @@ async def assert_runs_replay_in(state: Path, config: Path) -> int:
     language = read_language(config)
     for run in runs:
         try:
-            result = await play(
-                await recorded(
+            result = await replay(
+                await load_cassette(
                     journal, run.id, workspace=str(state / "workspace"), language=language
                 )
             )
@@ -97,7 +97,7 @@ async def assert_runs_replay_in(state: Path, config: Path) -> int:
             if not any(words in str(error) for words in ("forgotten", "cannot be read")):
                 raise
             continue  # nothing is left of it, or it is a row that a test has made up
-        assert result.identical, describe_differences(result)
+        assert result.is_identical, describe_differences(result)
     return len(runs)
 
 

@@ -23,7 +23,7 @@ from daemon.definitions.config.config import Config
 from daemon.definitions.config.loading import load_config
 from daemon.definitions.config.tables import ProviderConfig
 from daemon.definitions.routines.folder import load_folder
-from daemon.definitions.routines.rules import against
+from daemon.definitions.routines.rules import reference_checks
 from daemon.errors import Refused
 from tests.library import examples
 
@@ -89,7 +89,9 @@ def test_the_shipped_routines_need_no_model_no_key_and_no_network() -> None:
     config = load_config(shipped() / "config.toml")
     assert config.provider == "offline"
     tools = {"sysinfo", "file_list", "file_read", "git"}
-    loaded = load_folder(shipped() / "routines", rules=against(config.provider_names, tools))
+    loaded = load_folder(
+        shipped() / "routines", rules=reference_checks(config.provider_names, tools)
+    )
     assert tuple(sorted(loaded.routines)) == ROUTINES
     assert not loaded.faults
     assert all(routine.deliver for routine in loaded.routines.values())

@@ -260,6 +260,7 @@ class Agent:
         *,
         about: str | None = None,
         facts: Sequence[Fact] = (),
+        facts_boundary: str = "",
         taint: Taint = Taint.NONE,
         media: Sequence[Image | str | Path] = (),
         notes: Sequence[str] = (),
@@ -267,7 +268,8 @@ class Agent:
         """Answer the message; an agent made from earlier steps goes on with its message instead.
 
         `about` is what to look for in memory, by default the message. `facts` are those that the
-        text holds, for the provider `offline`. `taint` says what of strangers the text holds.
+        text holds, for the provider `offline`, and `facts_boundary` is what stands around each of
+        them. `taint` says what of strangers the text holds.
         `media` are pictures to show with it, `notes` what a reader of the run should know.
 
         Raises ValueError for a file that is no picture, ProviderError when no provider gave an
@@ -283,7 +285,7 @@ class Agent:
             ]
             if self.transcript.frozen is None:
                 await self._add_prompt(about or text)
-            self._add_message(text, facts, taint, images, notes)
+            self._add_message(text, facts, facts_boundary, taint, images, notes)
         question = (self.transcript.frozen or {}).get("route", {}).get("question")
         if not question:
             return await converse(self)
@@ -532,6 +534,7 @@ class Agent:
         self,
         text: str,
         facts: Sequence[Fact],
+        facts_boundary: str,
         taint: Taint,
         images: Sequence[Image],
         notes: Sequence[str],
@@ -541,6 +544,8 @@ class Agent:
             "source": "goal",
             "facts": [fact_body(fact) for fact in facts],
         }
+        if facts:
+            body["boundary"] = facts_boundary
         if taint:
             body["taint"] = taint.value
         if images:
@@ -749,6 +754,14 @@ class Agent:
         body: Json = {"text": text, "source": "nudge"}
         iteration = self.transcript.iterations
         self._add_step(Step(kind=StepKind.MESSAGE, iteration=iteration, body=body))
+
+    def record_limit(self, error: OverBudget) -> None:
+        """Add the cap that keeps the model from being asked as a step: a replay ends by it, too."""
+        body: Json = {"rule": error.rule}
+        if error.tokens is not None:
+            body["tokens"] = error.tokens
+        iteration = self.transcript.iterations
+        self._add_step(Step(kind=StepKind.LIMIT, iteration=iteration, body=body))
 
     def flush(self) -> None:
         """Hand the last steps to the step writer without waiting for the commit."""

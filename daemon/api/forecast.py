@@ -7,13 +7,15 @@ from datetime import timedelta
 from typing import Annotated, Any
 from zoneinfo import ZoneInfo
 
-from daemon.api.binding import Between
+from pydantic import Field
+
+from daemon.api.binding import WholeNumber
 from daemon.api.context import ApiContext
 from daemon.api.schedule import by_and_by
 from daemon.api.schemas import ForecastView, NeedView, RangeView, iso
 from daemon.scheduler.forecast import ExpectedUsage, RunUsage, UsageRange, forecast
 
-Days = Annotated[int, Between(1, 366)]
+Days = Annotated[int, Field(ge=1, le=366), WholeNumber]
 # A routine that starts more often than that in the time asked for is counted so far.
 _MOST = 5000
 

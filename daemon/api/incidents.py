@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from daemon.api.binding import Limit, Offset
+from daemon.api.binding import Limit, Number, Offset
 from daemon.api.context import ApiContext
 from daemon.api.schemas import IncidentView, Page, iso, iso_or_none
 from daemon.models import Incident
@@ -30,7 +30,7 @@ def incident_view(incident: Incident) -> IncidentView:
 async def list_incidents(
     api: ApiContext,
     *,
-    all: int = 0,  # noqa: A002 - the name in the query
+    all: Number = 0,  # noqa: A002 - the name in the query
     limit: Limit = 50,
     cursor: Offset = 0,
 ) -> Page[IncidentView]:

@@ -9,9 +9,10 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Annotated, Any
 from zoneinfo import ZoneInfo
 
+from pydantic import Field
 from typing_extensions import TypedDict
 
-from daemon.api.binding import Between, Limit, Offset
+from daemon.api.binding import Limit, Offset, WholeNumber
 from daemon.api.context import ApiContext
 from daemon.api.problems import InvalidRequest
 from daemon.api.schemas import Page, iso
@@ -27,8 +28,8 @@ if TYPE_CHECKING:
     from daemon.memory.erasure.erasure import Forgetting
     from daemon.memory.memory import Memory, MemoryItem
 
-Window = Annotated[int, Between(0, 20)]
-Line = Annotated[int, Between(1, 1_000_000_000)]
+Window = Annotated[int, Field(ge=0, le=20), WholeNumber]
+Line = Annotated[int, Field(ge=1, le=1_000_000_000), WholeNumber]
 
 
 class AnchorView(TypedDict):

@@ -5,18 +5,20 @@ docstrings.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable
-from enum import StrEnum
-from typing import Any, Literal, get_origin
+from typing import TYPE_CHECKING, Any, Literal, get_origin
 
-from daemon.api.binding import Endpoint, Input, endpoint
+from daemon.api.binding import Endpoint, RouteRow, endpoint
 from daemon.api.problems import MEDIA_TYPE
 from daemon.api.schemas import ProblemView
 from daemon.models import Json
 
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
 _REF = "#/components/schemas/{model}"
 
 
-def document(routes: Iterable[tuple[str, str, Any]], version: str) -> Json:
+def document(routes: Iterable[RouteRow], version: str) -> Json:
     """Return the description of these routes as an OpenAPI 3.1 document."""
     # pydantic's JSON Schema machinery costs some 20 ms to import; nobody pays for it who does not
     # ask
@@ -56,17 +58,16 @@ def document(routes: Iterable[tuple[str, str, Any]], version: str) -> Json:
     }
 
 
-def streams(each: Endpoint) -> bool:
+def streams(route: Endpoint) -> bool:
     """Say whether a route answers with a stream of events."""
-    return get_origin(each.answer) is AsyncIterator
+    return get_origin(route.answer) is AsyncIterator
 
 
-def _operation(each: Endpoint, content: Json, problem: Json) -> Json:
-    inputs = each.inputs.values()
+def _operation(route: Endpoint, content: Json, problem: Json) -> Json:
     operation: Json = {
-        "operationId": each.handler.__name__,
-        "summary": " ".join((each.handler.__doc__ or "").split()),
-        "parameters": [_parameter(one) for one in inputs if one.place != "body"],
+        "operationId": route.handler.__name__,
+        "summary": " ".join((route.handler.__doc__ or "").split()),
+        "parameters": _parameters(route.path_model, "path"),
         "responses": {
             "200": {
                 "description": "Done.",
@@ -80,11 +81,14 @@ def _operation(each: Endpoint, content: Json, problem: Json) -> Json:
             },
         },
     }
-    if body := [one for one in inputs if one.place == "body"]:
+    if route.input_source == "query":
+        operation["parameters"] += _parameters(route.input_model, "query")
+    elif route.input_model.model_fields:
+        properties, required = _properties(route.input_model)
         schema = {
             "type": "object",
-            "properties": {one.name: _schema(one) for one in body},
-            "required": [one.name for one in body if one.required],
+            "properties": properties,
+            "required": required,
             "additionalProperties": False,
         }
         operation["requestBody"] = {
@@ -97,16 +101,28 @@ def _operation(each: Endpoint, content: Json, problem: Json) -> Json:
 _VERSION = {"description": "The daemon's version.", "schema": {"type": "string"}}
 
 
-def _parameter(one: Input) -> Json:
-    return {"name": one.name, "in": one.place, "required": one.required, "schema": _schema(one)}
+def _parameters(model: type[BaseModel], source: str) -> list[Json]:
+    properties, required = _properties(model)
+    return [
+        {"name": name, "in": source, "required": name in required, "schema": schema}
+        for name, schema in properties.items()
+    ]
 
 
-def _schema(one: Input) -> Json:
-    schema: Json = {"type": "integer"} if one.kind is int else {"type": "string"}
-    if issubclass(one.kind, StrEnum):
-        schema["enum"] = [member.value for member in one.kind]
-    if one.bounds:
-        schema |= {"minimum": one.bounds.least, "maximum": one.bounds.most}
-    if one.default is not None:
-        schema["default"] = one.default
-    return schema
+def _properties(model: type[BaseModel]) -> tuple[dict[str, Json], list[str]]:
+    """Return the schema of each field of a model by name, and the names of those that must be sent.
+
+    A field whose default is null may be left out; the schema says nothing of null.
+    """
+    schema = model.model_json_schema()
+    definitions = schema.get("$defs", {})
+    properties: dict[str, Json] = {}
+    for name, field in schema.get("properties", {}).items():
+        reference = field.pop("$ref", "").rpartition("/")[2]
+        property_schema = {**definitions.get(reference, {}), **field}
+        properties[name] = {
+            key: value
+            for key, value in property_schema.items()
+            if key not in ("title", "description") and not (key == "default" and value is None)
+        }
+    return properties, schema.get("required", [])

@@ -16,6 +16,8 @@ from http import HTTPStatus
 from typing import Annotated, Any
 from zoneinfo import ZoneInfo
 
+from pydantic import Field
+
 from daemon.api import (
     approvals,
     ask,
@@ -28,7 +30,7 @@ from daemon.api import (
     seen,
     usage,
 )
-from daemon.api.binding import Between, Limit, Offset, Seconds
+from daemon.api.binding import Limit, Number, Offset, Seconds, WholeNumber
 from daemon.api.context import ApiContext
 from daemon.api.events import watch
 from daemon.api.problems import InvalidRequest
@@ -76,7 +78,7 @@ from daemon.models import DeliveryStatus, Json, Run, Status
 from daemon.runs.events import end_of
 
 Handler = Callable[..., Any]
-Days = Annotated[int, Between(1, 400)]
+Days = Annotated[int, Field(ge=1, le=400), WholeNumber]
 
 # routines and slots on one page by default: a person's are a handful, a fleet's come in a few pages
 WHOLE_LIST = 500
@@ -175,7 +177,7 @@ async def list_steps(
     return Page(items=[step_view(steps[number]) for number in shown], next=following)
 
 
-async def follow_run(api: ApiContext, *, id: str, after: int = -1) -> AsyncIterator[Json]:  # noqa: A002
+async def follow_run(api: ApiContext, *, id: str, after: Number = -1) -> AsyncIterator[Json]:  # noqa: A002
     """Stream what happens in a run, from its first event to its last; `after` is the id of the last
     event seen.
     """

@@ -10,7 +10,9 @@ from heapq import heapify, heappop, heapreplace
 from http import HTTPStatus
 from typing import Annotated
 
-from daemon.api.binding import Between, Limit
+from pydantic import Field
+
+from daemon.api.binding import Limit, WholeNumber
 from daemon.api.context import ApiContext
 from daemon.api.problems import InvalidRequest
 from daemon.api.schemas import FireView, Page, PausedView, WhyView, iso, iso_or_none
@@ -18,7 +20,7 @@ from daemon.errors import NotFound, Refused
 from daemon.scheduler.explain import SlotQuery, default_slot, explain
 from daemon.store.journal import RoutineState
 
-Days = Annotated[int, Between(1, 3660)]
+Days = Annotated[int, Field(ge=1, le=3660), WholeNumber]
 
 FIRES_SHOWN = 3
 AT_ONCE = 100  # routines, before others get the loop: some 3 ms

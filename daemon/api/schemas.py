@@ -554,10 +554,11 @@ def step_view(step: Step) -> StepView:
 
 
 def _shown(body: dict[str, Any]) -> dict[str, Any]:
-    """Return a step's body without facts, which its text holds, and with the size of each picture
-    for its bytes.
+    """Return a step's body without facts and their boundary, which its text holds, and with the
+    size of each picture for its bytes.
     """
-    body = {name: value for name, value in body.items() if name != "facts"}
+    if "facts" in body:
+        body = {name: body[name] for name in body if name not in ("facts", "boundary")}
     if "images" not in body:
         return body
     shown = [

@@ -8,12 +8,12 @@ from typing import Any
 
 from typing_extensions import TypedDict
 
-from daemon.api.binding import Limit, Offset
+from daemon.api.binding import Limit, Number, Offset
 from daemon.api.context import ApiContext
 from daemon.api.problems import InvalidRequest
 from daemon.api.schedule import check_known
 from daemon.api.schemas import iso
-from daemon.tools.reported_items import key_of
+from daemon.tools.reported_items import item_key
 
 
 class SeenView(TypedDict):
@@ -71,7 +71,7 @@ async def forget_seen(
     *,
     name: str,
     key: str | None = None,
-    all: int = 0,  # noqa: A002
+    all: Number = 0,  # noqa: A002
 ) -> ForgottenView:
     """Forget that an item was reported, or with `all` = 1 that any was: it is new again when it is
     found again.
@@ -82,7 +82,7 @@ async def forget_seen(
         return ForgottenView(forgotten=await api.journal.forget_items(name))
     routine = api.engine.routines.get(name)
     by = routine.dedupe.key if routine and routine.dedupe else "url"
-    return ForgottenView(forgotten=await api.journal.forget_items(name, key_of({by: key}, by)))
+    return ForgottenView(forgotten=await api.journal.forget_items(name, item_key({by: key}, by)))
 
 
 ROUTES: tuple[tuple[str, str, Callable[..., Any]], ...] = (

@@ -8,9 +8,10 @@ from enum import StrEnum
 from typing import Annotated, Any
 from zoneinfo import ZoneInfo
 
+from pydantic import Field
 from typing_extensions import TypedDict
 
-from daemon.api.binding import Between
+from daemon.api.binding import WholeNumber
 from daemon.api.context import ApiContext
 from daemon.api.schemas import Page, UsageView, iso, usage_view
 from daemon.store.spending import SpendingTotal, Spent
@@ -18,8 +19,8 @@ from daemon.system.clock import midnight
 
 NANO = 1_000_000_000  # amounts are kept in billionths of a dollar
 
-Days = Annotated[int, Between(1, 3660)]
-Weeks = Annotated[int, Between(1, 400)]
+Days = Annotated[int, Field(ge=1, le=3660), WholeNumber]
+Weeks = Annotated[int, Field(ge=1, le=400), WholeNumber]
 
 
 class By(StrEnum):

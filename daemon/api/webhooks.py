@@ -18,21 +18,17 @@ from typing import TYPE_CHECKING, Any
 import structlog
 from standardwebhooks import Webhook, WebhookVerificationError
 from starlette.applications import Starlette
-from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from daemon.api.binding import as_json, raw_body
+from daemon.api.application import application_with
+from daemon.api.bodies import parse_json, read_body
 from daemon.api.connections import ConnectionLimits
 from daemon.api.embedded_uvicorn import Listener
 from daemon.api.listener import open_door
 from daemon.api.problems import (
     InvalidRequest,
-    of_bad_request,
-    of_daemon_error,
-    of_http_error,
-    of_our_fault,
     problem,
 )
 from daemon.errors import DaemonError
@@ -66,7 +62,7 @@ def application(hooks: Hooks) -> Starlette:
     """Return the one route as an ASGI application."""
 
     async def take(request: Request) -> Response:
-        raw, name = await raw_body(request), request.path_params["name"]
+        raw, name = await read_body(request), request.path_params["name"]
         try:
             message = _message_id(request.headers, raw, hooks.settings.webhook_secret)
         except WebhookVerificationError as error:
@@ -74,7 +70,7 @@ def application(hooks: Hooks) -> Starlette:
             return problem(
                 HTTPStatus.UNAUTHORIZED, f"the signature does not hold: {error}", "signature"
             )
-        body = as_json(raw)
+        body = parse_json(raw)
         if _is_deeper(body, DEEPEST):
             raise InvalidRequest(
                 f"the body is nested more than {DEEPEST} levels deep",
@@ -89,18 +85,7 @@ def application(hooks: Hooks) -> Starlette:
         told = {"run": run.id, "routine": run.routine, "status": run.status.value}
         return Response(json.dumps(told), HTTPStatus.ACCEPTED, media_type="application/json")
 
-    route = Route(PATH, take, methods=["POST"])
-    app = Starlette(
-        routes=[route],
-        exception_handlers={
-            DaemonError: of_daemon_error,
-            InvalidRequest: of_bad_request,
-            HTTPException: of_http_error,  # type: ignore[dict-item]
-            Exception: of_our_fault,
-        },
-    )
-    app.router.redirect_slashes = False
-    return app
+    return application_with([Route(PATH, take, methods=["POST"])])
 
 
 def _message_id(headers: Mapping[str, str], raw: bytes, secret: str | None) -> str:

@@ -196,7 +196,10 @@ async def retry_when_possible(task: BackgroundTask) -> None:
         except (OSError, StoreFull) as error:
             if not was_logged:
                 log.warning(
-                    "chore.put_off", chore=task.name, detail=str(error), seconds=RETRY_SECONDS
+                    "chore.retry_scheduled",
+                    chore=task.name,
+                    detail=str(error),
+                    seconds=RETRY_SECONDS,
                 )
             was_logged = True
             await asyncio.sleep(RETRY_SECONDS)

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 from daemon import __version__
 from daemon.definitions.paths import (
     OVERLAY,
+    describe_config_paths,
     find_config,
     find_socket,
     find_state,
-    looked_at,
     socket_in,
     user_home,
 )
@@ -268,7 +268,7 @@ def _config(options: CommandLine, overlay: Path | None = None) -> Config:
     cwd, home = _folder(), user_home()
     found = find_config(options.config, os.environ, cwd, home)
     if found is None:
-        problem = f"not found in {looked_at(os.environ, cwd, home)}"
+        problem = f"not found in {describe_config_paths(os.environ, cwd, home)}"
         hint = "`agentd init` writes one to ~/.config/agentd"
         raise ConfigError(Fault(file="config.toml", key="", found="", problem=problem, hint=hint))
     return load_config(found, overlay)

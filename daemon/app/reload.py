@@ -14,7 +14,7 @@ from daemon.app.installation import Installation, open_log
 from daemon.app.settings import alerting_of, open_traces, overlay_fault, read_settings
 from daemon.definitions.config.loading import load_config
 from daemon.definitions.paths import OVERLAY
-from daemon.definitions.routines.folder import MADE, Changes, Loaded, load_folder
+from daemon.definitions.routines.folder import AGENT_FOLDER, Changes, Loaded, load_folder
 from daemon.errors import ConfigError, DaemonError, Fault
 from daemon.scheduler.routine_rules import routine_rules
 
@@ -62,7 +62,7 @@ class Reloader:
     def folders(self) -> list[Path]:
         """Return the folders whose files are definitions."""
         config = self._settings.config
-        routines_of_agents = self._installation.state / MADE
+        routines_of_agents = self._installation.state / AGENT_FOLDER
         folders = [config.folder, config.routines_path, config.policy_path.parent]
         if routines_of_agents.is_dir():
             folders.append(routines_of_agents)
@@ -77,7 +77,7 @@ class Reloader:
         return await asyncio.to_thread(
             load_folder,
             config.routines_path,
-            made=self._installation.state / MADE,
+            agent_folder=self._installation.state / AGENT_FOLDER,
             rules=routine_rules(config, self._registry.names()),
         )
 

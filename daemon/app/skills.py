@@ -22,9 +22,9 @@ class SkillFolder:
 
     def load(self) -> SkillCatalog:
         """Return the skills as they are on disk now. Blocks."""
-        from daemon.definitions.skills import load
+        from daemon.definitions.skills import load_skills
 
-        catalog = load(self._settings.config.folder / "skills")
+        catalog = load_skills(self._settings.config.folder / "skills")
         for fault in {str(fault) for fault in catalog.faults.values()} - self._logged_faults:
             log.warning("skill.invalid", fault=fault)
             self._logged_faults.add(fault)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from daemon import __version__
-from daemon.definitions.paths import hooks_beside
+from daemon.definitions.paths import hooks_socket_for
 
 if TYPE_CHECKING:
     from daemon.api.webhooks import Hooks, HookServer
@@ -50,7 +50,10 @@ class Webhooks:
 
         installation = self._installation
         self._server = HookServer(
-            self.context(), hooks_beside(installation.socket), installation.env, group=self._group
+            self.context(),
+            hooks_socket_for(installation.socket),
+            installation.env,
+            group=self._group,
         )
         self._tasks.create_task(self._server.serve(), name="webhook socket")
         await self._server.ready()

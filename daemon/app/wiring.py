@@ -35,7 +35,7 @@ from daemon.app.skills import SkillFolder
 from daemon.app.webhooks import Webhooks
 from daemon.definitions.config_overlay import Overlay
 from daemon.definitions.paths import OVERLAY
-from daemon.definitions.routines.folder import MADE
+from daemon.definitions.routines.folder import AGENT_FOLDER
 from daemon.definitions.words import display
 from daemon.delivery.incidents.full_disk import FullDiskIncident
 from daemon.delivery.incidents.model_outages import ModelOutages
@@ -332,7 +332,7 @@ async def _build(
         cluster=cluster,
     )
     agent_routines = AgentRoutines(
-        folder=state / MADE,
+        folder=state / AGENT_FOLDER,
         settings=settings,
         engine=engine,
         journal=journal,

@@ -108,9 +108,9 @@ def socket_candidates(named: str | None, env: Mapping[str, str]) -> Iterator[str
     likeliest = named or env.get("AGENTD_SOCKET") or f"{env.get('XDG_RUNTIME_DIR', '')}/agentd.sock"
     if likeliest != "/agentd.sock":
         yield likeliest
-    from daemon.definitions.paths import socket_places, user_home
+    from daemon.definitions.paths import socket_paths, user_home
 
-    for path in map(os.fspath, socket_places(named, env, user_home(), uid=os.getuid())):
+    for path in map(os.fspath, socket_paths(named, env, user_home(), uid=os.getuid())):
         if path != likeliest:
             yield path
 

@@ -243,6 +243,9 @@ class _Timeline:
                     )
                     text = self.out.sanitize(one_line(text))
                     self._write_entry(step, f"{self.out.sign('warn')} {text}")
+                case "limit":
+                    text = self.out.sanitize(one_line(f"no budget left: {body.get('rule', '')}"))
+                    self._write_entry(step, f"{self.out.sign('warn')} {text}")
                 case "message" if body.get("source") not in (None, "goal"):
                     source = MESSAGE_SOURCES.get(body["source"], body["source"])
                     self._write_entry(step, f"{self.out.sign('ok')} {source}")

@@ -1,11 +1,11 @@
-"""The files that users write, as values: config.toml, routines, skills, schedules; and where these
-files lie.
+"""The files that users write, as values: config.toml, routines, skills, schedules; and the paths of
+these files.
 
-Every fault of a file is reported at once, each with its place and its way out. pydantic judges
-shape and types in one pass; what no single field can know stands in a table of `Rule`s, each with
+All faults of a file are reported at once, each with its key and a hint. pydantic checks structure
+and types in one pass; what depends on several fields is checked by `CrossFieldCheck`s, each with
 the keys it reads (reading.py). When the first pass finds faults, the broken entries are taken out
-and the rest is validated once more, so that rules which read none of the broken entries are judged
-as well.
+and the remaining ones are validated once more, so that checks which read none of the broken entries
+report their faults as well.
 
 Not here: policy.toml (policy/), and what becomes of a routine (scheduler/, runs/).
 """

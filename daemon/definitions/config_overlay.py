@@ -1,5 +1,5 @@
-"""Settings that agents wrote: a file of the state folder that stands above config.toml; and what
-may be read.
+"""The settings that agents wrote with the tool `config`: a file in the state folder whose keys
+override those of config.toml; and which settings agents may read.
 """
 
 from __future__ import annotations
@@ -20,10 +20,20 @@ from daemon.definitions.reading import read_toml
 from daemon.errors import ConfigError, ToolFailed
 from daemon.models import Json
 
-# Tables that hold neither keys nor addresses that may carry one; of the others only what stands
-# here.
-_READABLE = ("agent", "ask", "budget", "daemon", "digest", "incidents", "keep", "log", "tools")
-_OF_PROVIDERS = (
+# Agents may read these tables whole, as they hold neither API keys nor addresses, which may contain
+# one. Of other tables they may read only the keys listed below.
+_READABLE_TABLES = (
+    "agent",
+    "ask",
+    "budget",
+    "daemon",
+    "digest",
+    "incidents",
+    "keep",
+    "log",
+    "tools",
+)
+_READABLE_PROVIDER_KEYS = (
     *(
         "kind",
         "model",
@@ -37,7 +47,7 @@ _OF_PROVIDERS = (
         "price",
     ),
 )
-_OF_MEMORY = (
+_READABLE_MEMORY_KEYS = (
     "keep_tools",
     "keep_reasoning",
     "keep_runs",
@@ -50,47 +60,52 @@ _OF_MEMORY = (
 
 @dataclass(frozen=True, kw_only=True)
 class Overlay:
-    """Reads and writes settings for agents."""
+    """Read and write settings for agents."""
 
     file: Path
     settings: LiveConfig
     reload: Callable[[], Awaitable[None]]
-    """Go over to what the files say now; ConfigError, and nothing is changed."""
+    """Apply the files as they are now. Raises ConfigError, and then nothing is changed."""
 
     def show(self, key: str) -> object:
-        """Return a setting, a table or all of them; ToolFailed if it is none that may be read."""
-        found: Any = readable(self.settings.config)
+        """Return a setting, a table, or all settings for an empty key.
+
+        Raises ToolFailed for a key that is not set or that agents may not read.
+        """
+        value: Any = readable_settings(self.settings.config)
         for part in key.split(".") if key else ():
-            if not isinstance(found, Mapping) or part not in found:
+            if not isinstance(value, Mapping) or part not in value:
                 raise ToolFailed(f"{key} is not set, or not for agents to read")
-            found = found[part]
-        return found
+            value = value[part]
+        return value
 
     async def set(self, key: str, value: str | float | bool) -> Json:
-        """Write a setting; ToolFailed, and nothing is changed, if the daemon cannot go on with
-        it.
+        """Write a setting and apply it.
+
+        Raises ToolFailed, and then nothing is changed, if agents may not write it or the resulting
+        configuration has faults.
         """
         if not is_settable(key):
             raise ToolFailed(f"no agent may write {key}")
         data = self._data()
         table = data
-        *tables, last = key.split(".")
+        *tables, name = key.split(".")
         for part in tables:
             table = table.setdefault(part, {})
-        table[last] = value
+        table[name] = value
         await self._change(data)
         return {"set": key, "to": value}
 
     async def reset(self, key: str) -> Json:
-        """Take a setting back that an agent wrote: the person's own counts again."""
+        """Remove a setting that an agent wrote, so that config.toml decides again."""
         data = self._data()
         table: Any = data
-        *tables, last = key.split(".")
+        *tables, name = key.split(".")
         for part in tables:
             table = table.get(part, {})
-        if last not in table:
+        if name not in table:
             raise ToolFailed(f"no agent has written {key}")
-        del table[last]
+        del table[name]
         await self._change(data)
         return {"reset": key, "to": self.show(key) if self._has(key) else None}
 
@@ -105,11 +120,13 @@ class Overlay:
         try:
             return read_toml(self.file) if self.file.exists() else {}
         except ConfigError:
-            return {}  # it was ignored as it is
+            return {}  # a file with faults is ignored, so replacing it loses nothing
 
     async def _change(self, data: Json) -> None:
-        """Go over to other settings, or back to those before."""
-        before = self.file.read_bytes() if self.file.exists() else None
+        """Write and apply settings. Raises ToolFailed after restoring the old ones if they have
+        faults.
+        """
+        old_text = self.file.read_bytes() if self.file.exists() else None
         _write(self.file, tomli_w.dumps(data).encode())
         try:
             fault = load_config(self.settings.config.file, self.file).overlay_fault
@@ -119,13 +136,13 @@ class Overlay:
             fault = error
         if fault is None:
             return
-        if before is None:
+        if old_text is None:
             self.file.unlink()
         else:
-            _write(self.file, before)
+            _write(self.file, old_text)
         problems = [
-            f"{each.key}: {each.problem}" + (f"; {each.hint}" if each.hint else "")
-            for each in fault.faults
+            f"{item.key}: {item.problem}" + (f"; {item.hint}" if item.hint else "")
+            for item in fault.faults
         ]
         raise ToolFailed(f"nothing was changed: {'; '.join(problems)}")
 
@@ -139,20 +156,24 @@ def _write(file: Path, text: bytes) -> None:
     hidden.replace(file)
 
 
-def readable(config: Config) -> Json:
-    """Return what of the settings is no secret and could not hold one."""
-    whole = config.model_dump(mode="json", exclude_none=True)
-    shown = {
+def readable_settings(config: Config) -> Json:
+    """Return the settings that are no secret and could not contain one."""
+    settings = config.model_dump(mode="json", exclude_none=True)
+    readable = {
         key: value
-        for key, value in whole.items()
-        if not isinstance(value, dict) or key in _READABLE
+        for key, value in settings.items()
+        if not isinstance(value, dict) or key in _READABLE_TABLES
     }
-    shown["memory"] = {key: whole["memory"][key] for key in _OF_MEMORY if key in whole["memory"]}
-    shown["providers"] = {
-        name: {key: table[key] for key in _OF_PROVIDERS if key in table}
-        for name, table in whole["providers"].items()
+    readable["memory"] = {
+        key: settings["memory"][key] for key in _READABLE_MEMORY_KEYS if key in settings["memory"]
     }
-    shown["targets"] = {name: {"kind": table["kind"]} for name, table in whole["targets"].items()}
-    shown["mcp"] = sorted(whole["mcp"])
-    shown["search"] = {"kind": whole["search"].get("kind")}
-    return shown
+    readable["providers"] = {
+        name: {key: table[key] for key in _READABLE_PROVIDER_KEYS if key in table}
+        for name, table in settings["providers"].items()
+    }
+    readable["targets"] = {
+        name: {"kind": table["kind"]} for name, table in settings["targets"].items()
+    }
+    readable["mcp"] = sorted(settings["mcp"])
+    readable["search"] = {"kind": settings["search"].get("kind")}
+    return readable

@@ -5,11 +5,9 @@ besides. What makes it hard is the wall clock, which twice a year leaves minutes
 twice. cron(8) knows two kinds of jobs:
 
 * the minute or the hour starts with `*` ("every half hour"): the job follows the wall clock. A
-  minute that is left out
-  does not fire, one that is shown twice fires twice.
-* both are fixed ("at 02:30"): the job wants to run once that night. A minute that is left out fires
-  right after the
-  jump, one that is shown twice fires the first time only.
+  minute that is left out does not fire, one that is shown twice fires twice.
+* both are fixed ("at 02:30"): the job has to run once that night. A minute that is left out fires
+  right after the jump, one that is shown twice fires the first time only.
 
 A change of more than three hours (a country crossing the date line) is a correction and not
 daylight saving: then every job follows the wall clock.
@@ -55,13 +53,11 @@ NICKNAMES = {
 
 
 class CronError(ValueError):
-    """A crontab line cannot be read; says in which field, what was found there and what to write
-    instead.
-    """
+    """A crontab line cannot be read: the field, its text, the problem and what to write instead."""
 
-    def __init__(self, place: str, found: str, problem: str, hint: str = "") -> None:
-        self.place, self.found, self.problem, self.hint = place, found, problem, hint
-        super().__init__(f"{place} {found!r}: {problem}{f'; {hint}' if hint else ''}")
+    def __init__(self, field: str, text: str, problem: str, hint: str = "") -> None:
+        self.field, self.text, self.problem, self.hint = field, text, problem, hint
+        super().__init__(f"{field} {text!r}: {problem}{f'; {hint}' if hint else ''}")
 
 
 # --- reading -------------------------------------------------------------------------------------
@@ -87,12 +83,12 @@ _TERM = re.compile(r"(?:\*|([a-z0-9]{1,9})(?:-([a-z0-9]{1,9}))?)(?:/([0-9]{1,9})
 _NTH = re.compile(r"([a-z0-9]{1,9})#([0-9]+)")
 
 
-@lru_cache(maxsize=1024)  # thousands of routines share a few lines, and then a calendar too
+@lru_cache(maxsize=1024)  # thousands of routines share a few lines, and their caches
 def parse(expr: str) -> Crontab:
-    """Read a crontab line of five fields, or a nickname such as @daily; raises CronError."""
+    """Read a crontab line of five fields, or a nickname such as @daily. Raises CronError."""
     text = expr.strip().lower()
     if text.startswith("@"):
-        text = _nickname(text)
+        text = _expand_nickname(text)
     parts = text.split()
     if len(parts) != 5:
         seconds = "it has no seconds: for those there is every"
@@ -101,19 +97,19 @@ def parse(expr: str) -> Crontab:
             "crontab", expr, problem, seconds if len(parts) == 6 else "for instance 30 8 * * 1-5"
         )
     minute, hour, day, month, weekday = parts
-    minutes, hours = _numbers(MINUTE, minute), _numbers(HOUR, hour)
+    minutes, hours = _parse_numbers(MINUTE, minute), _parse_numbers(HOUR, hour)
     crontab = Crontab(
         expr=" ".join(parts),
         minutes=tuple(sorted(minutes)),
         hours=tuple(sorted(hours)),
-        days=frozenset(_days_of_month(day)),
-        months=frozenset(_numbers(MONTH, month)),
-        weekdays=frozenset(_weekdays(weekday)),
+        days=frozenset(_parse_days_of_month(day)),
+        months=frozenset(_parse_numbers(MONTH, month)),
+        weekdays=frozenset(_parse_weekdays(weekday)),
         # crontab(5): "either may match", unless one of the two starts with a star
-        both=day.startswith("*") or weekday.startswith("*"),
+        needs_both=day.startswith("*") or weekday.startswith("*"),
         follows_wall=minute.startswith("*") or hour.startswith("*"),
     )
-    if crontab.both and not any(_exists(d, m) for d in crontab.days for m in crontab.months):
+    if crontab.needs_both and not any(_exists(d, m) for d in crontab.days for m in crontab.months):
         raise CronError(
             DAY_OF_MONTH.name, day, "no month of these is so long", "L is the last day of any month"
         )
@@ -122,7 +118,7 @@ def parse(expr: str) -> Crontab:
 
 def weekdays(text: str) -> frozenset[int]:
     """Read a weekday field without ordinals, such as mon-fri or sat,sun; 0 is Sunday."""
-    return frozenset(number % 7 for number in _numbers(WEEKDAY, text.strip().lower()))
+    return frozenset(number % 7 for number in _parse_numbers(WEEKDAY, text.strip().lower()))
 
 
 def next_fire(expr: str, tz: str, after: datetime) -> datetime | None:
@@ -132,10 +128,10 @@ def next_fire(expr: str, tz: str, after: datetime) -> datetime | None:
     return parse(expr).next(after, ZoneInfo(tz))
 
 
-def _nickname(text: str) -> str:
+def _expand_nickname(text: str) -> str:
     if text not in NICKNAMES:
-        known = "use on_start = true" if text == "@reboot" else f"known are {' '.join(NICKNAMES)}"
-        raise CronError("crontab", text, "is not a known nickname", known)
+        hint = "use on_start = true" if text == "@reboot" else f"known are {' '.join(NICKNAMES)}"
+        raise CronError("crontab", text, "is not a known nickname", hint)
     return NICKNAMES[text]
 
 
@@ -143,18 +139,18 @@ def _exists(day: int, month: int) -> bool:
     return day <= MONTH_LENGTHS[month - 1]  # the markers for last days are negative
 
 
-def _days_of_month(text: str) -> set[int]:
+def _parse_days_of_month(text: str) -> set[int]:
     days: set[int] = set()
     for term in text.split(","):
         if term in ("l", "lw"):
             days.add(LAST_DAY if term == "l" else LAST_WORKDAY)
         else:
-            days |= _numbers(DAY_OF_MONTH, term, text)
+            days |= _parse_numbers(DAY_OF_MONTH, term, text)
     return days
 
 
-def _weekdays(text: str) -> set[tuple[int, int]]:
-    """Return (weekday, which of them in the month); EVERY and LAST are no ordinals."""
+def _parse_weekdays(text: str) -> set[tuple[int, int]]:
+    """Return pairs of a weekday (0 is Sunday) and which one of the month: 1 to 5, EVERY or LAST."""
     days: set[tuple[int, int]] = set()
     for term in text.split(","):
         if nth := _NTH.fullmatch(term):
@@ -165,16 +161,16 @@ def _weekdays(text: str) -> set[tuple[int, int]]:
                     f"#{nth[2]} does not exist",
                     "a month has #1 to #5 of a weekday",
                 )
-            days.add((_number(WEEKDAY, nth[1], text) % 7, int(nth[2])))
+            days.add((_parse_number(WEEKDAY, nth[1], text) % 7, int(nth[2])))
         elif len(term) > 1 and term.endswith("l"):
-            days.add((_number(WEEKDAY, term[:-1], text) % 7, LAST))
+            days.add((_parse_number(WEEKDAY, term[:-1], text) % 7, LAST))
         else:
-            days |= {(number % 7, EVERY) for number in _numbers(WEEKDAY, term, text)}
+            days |= {(number % 7, EVERY) for number in _parse_numbers(WEEKDAY, term, text)}
     return days
 
 
-def _numbers(spec: _Field, text: str, whole: str | None = None) -> set[int]:
-    """Return the numbers that `text`, a field or one term of the field `whole`, stands for."""
+def _parse_numbers(spec: _Field, text: str, whole: str | None = None) -> set[int]:
+    """Return the numbers of `text`, a field or one term of the field `whole` (for the error)."""
     if text == "*":
         return set(range(spec.first, spec.last + 1))
     whole = whole or text
@@ -182,23 +178,25 @@ def _numbers(spec: _Field, text: str, whole: str | None = None) -> set[int]:
     for term in text.split(","):
         match = _TERM.fullmatch(term)
         if match is None:
-            raise CronError(spec.name, whole, _puzzle(term), _hint(spec, term))
+            raise CronError(spec.name, whole, _describe_unreadable(term), _hint(spec, term))
         start, end, step = match.groups()
         if start is None:
             first, last = spec.first, spec.last
         else:
-            first = _number(spec, start, whole)
-            last = _range_end(spec, start, end, whole) if end else spec.last if step else first
+            first = _parse_number(spec, start, whole)
+            last = (
+                _parse_range_end(spec, start, end, whole) if end else spec.last if step else first
+            )
         if step and int(step) == 0:
             raise CronError(spec.name, whole, "a step of 0 never moves on", "write /1 or more")
         numbers.update(range(first, last + 1, int(step or 1)))
     return numbers
 
 
-def _number(spec: _Field, text: str, whole: str) -> int:
+def _parse_number(spec: _Field, text: str, whole: str) -> int:
     number = int(text) if text.isdecimal() else spec.names.get(text)
     if number is None:
-        raise CronError(spec.name, whole, _puzzle(text), _hint(spec, text))
+        raise CronError(spec.name, whole, _describe_unreadable(text), _hint(spec, text))
     if not spec.first <= number <= spec.last:
         raise CronError(
             spec.name, whole, f"{number} is not within {spec.first}-{spec.last}", _hint(spec, text)
@@ -206,8 +204,8 @@ def _number(spec: _Field, text: str, whole: str) -> int:
     return number
 
 
-def _range_end(spec: _Field, start: str, end: str, whole: str) -> int:
-    first, last = _number(spec, start, whole), _number(spec, end, whole)
+def _parse_range_end(spec: _Field, start: str, end: str, whole: str) -> int:
+    first, last = _parse_number(spec, start, whole), _parse_number(spec, end, whole)
     if spec is WEEKDAY and end == "sun":
         last = 7 if first > 0 else 0  # sat-sun: a week may end with its Sunday
     if last < first:
@@ -218,7 +216,7 @@ def _range_end(spec: _Field, start: str, end: str, whole: str) -> int:
     return last
 
 
-def _puzzle(term: str) -> str:
+def _describe_unreadable(term: str) -> str:
     return f"{term!r} is not understood" if term else "there is nothing before or after a comma"
 
 
@@ -232,10 +230,10 @@ def _hint(spec: _Field, term: str) -> str:
         return "known are L, the last day, and LW, the last workday of the month"
     if spec is WEEKDAY and term == "l":
         return "5L is the last Friday of the month"
-    words = f", {' '.join(spec.names)}" if spec.names else ""
+    names = f", {' '.join(spec.names)}" if spec.names else ""
     sunday = ", 0 and 7 are Sunday" if spec is WEEKDAY else ""
     return (
-        f"a {spec.name} is {spec.first}-{spec.last}{words}{sunday}; *, a-b, */n and lists with "
+        f"a {spec.name} is {spec.first}-{spec.last}{names}{sunday}; *, a-b, */n and lists with "
         "commas"
     )
 
@@ -246,7 +244,7 @@ def _hint(spec: _Field, term: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Crontab:
-    """A crontab line, read."""
+    """A crontab line as values: the numbers that each field matches, in order."""
 
     expr: str
     minutes: tuple[int, ...]
@@ -255,23 +253,25 @@ class Crontab:
     months: frozenset[int]
     weekdays: frozenset[tuple[int, int]]
     """(weekday with Sunday as 0, EVERY or LAST or 1 to 5)."""
-    both: bool
+    needs_both: bool
     """Day of month and weekday must both match; else either will do."""
     follows_wall: bool
-    """Minute or hour starts with a star."""
+    """Minute or hour starts with a star: see the theory of operation."""
     _calendar: dict[tuple[int, int], tuple[int, ...]] = field(
         default_factory=dict, compare=False, repr=False
     )
     """Matching days by the month's shape (weekday of its first, length): there are only 28 shapes.
     """
-    _listed: dict[tuple[int, tzinfo], _ShiftedDay] = field(
+    _recent_shifted_days: dict[tuple[int, tzinfo], _ShiftedDay] = field(
         default_factory=dict, compare=False, repr=False
     )
-    """The shifted days met last: a job of every minute asks for the same day 1440 times."""
-    _answers: dict[tuple[int, tzinfo, int], datetime | None] = field(
+    """Cache of shifted days, by ordinal and zone: a job of every minute asks for the same day 1440
+    times.
+    """
+    _recent_answers: dict[tuple[int, tzinfo, int], datetime | None] = field(
         default_factory=dict, compare=False, repr=False
     )
-    """The last answers: thousands of routines ask the same in the second they share."""
+    """Cache of `_nearest`: thousands of routines with this line ask for the same second."""
 
     def next(self, after: datetime, zone: tzinfo) -> datetime | None:
         """Return the first instant strictly after `after`, in UTC, or None if there is none in 50
@@ -289,68 +289,73 @@ class Crontab:
         """Return how many instants lie after `after` and not after `until`, without listing
         them.
         """
-        low, high = _second(after), _second(until)
-        if high <= low:
+        first_second, last_second = _epoch_second(after), _epoch_second(until)
+        if last_second <= first_second:
             return 0
-        total, listed = 0, frozenset[int]()
+        total, previous_seconds = 0, frozenset[int]()
         last_day = until.astimezone(zone).toordinal() + 1
         for day in self._matching_days(after.astimezone(zone).toordinal() - 1, 1):
             if day > last_day:
                 break
             instants = self._instants(day, zone)
-            total += instants.until(high) - instants.until(low)
+            total += instants.until(last_second) - instants.until(first_second)
             # A job left out before midnight fires at the jump, and 00:00 may be that very instant.
             total -= sum(
-                low < s <= high and instants.until(s) > instants.until(s - 1) for s in listed
+                first_second < s <= last_second and instants.until(s) > instants.until(s - 1)
+                for s in previous_seconds
             )
-            listed = (
+            previous_seconds = (
                 frozenset(instants.seconds) if isinstance(instants, _ShiftedDay) else frozenset()
             )
         return total
 
     def _nearest(self, moment: datetime, zone: tzinfo, step: int) -> datetime | None:
-        question = (_second(moment), zone, step)
+        key = (_epoch_second(moment), zone, step)
         try:
-            return self._answers[question]
+            return self._recent_answers[key]
         except KeyError:
-            answer = self._search(*question)
-        if len(self._answers) > 15:
-            self._answers.clear()
-        self._answers[question] = answer
+            answer = self._search(*key)
+        if len(self._recent_answers) > 15:
+            self._recent_answers.clear()
+        self._recent_answers[key] = answer
         return answer
 
     def _search(self, second: int, zone: tzinfo, step: int) -> datetime | None:
-        found: int | None = None
-        furthest: int | None = None
+        """Return the first instant after `second` (`step` 1), or the last one up to it (-1)."""
+        nearest: int | None = None
+        last_day: int | None = None
         for day in self._matching_days(
             datetime.fromtimestamp(second, zone).toordinal() - step, step
         ):
-            if furthest is not None and (day - furthest) * step > 0:
+            if last_day is not None and (day - last_day) * step > 0:
                 break
             instants = self._instants(day, zone)
             index = instants.until(second) - (step < 0)
             if not 0 <= index < len(instants):
                 continue
-            here = instants.at(index)
-            found = here if found is None else min(found, here) if step > 0 else max(found, here)
+            instant = instants.at(index)
+            if nearest is None or (instant - nearest) * step < 0:
+                nearest = instant
             if isinstance(instants, _PlainDay):
                 break
-            furthest = day + step
-        return None if found is None else datetime.fromtimestamp(found, UTC)
+            last_day = day + step
+        return None if nearest is None else datetime.fromtimestamp(nearest, UTC)
 
     def _matching_days(self, ordinal: int, step: int) -> Iterator[int]:
-        """Yield the ordinals of matching local days from `ordinal` on, until 50 years have none."""
+        """Yield the ordinals of matching local days from `ordinal` on, in steps of +1 or -1 day;
+        stop when 50 years have none.
+        """
         start = date.fromordinal(ordinal)
-        year, month, barren = start.year, start.month, 0
-        while barren < HORIZON_MONTHS and MINYEAR < year < MAXYEAR:
-            barren += 1
+        year, month, months_without = start.year, start.month, 0
+        while months_without < HORIZON_MONTHS and MINYEAR < year < MAXYEAR:
+            months_without += 1
             if month in self.months:
-                eve = date(year, month, 1).toordinal() - 1
-                length = date(year + month // 12, month % 12 + 1, 1).toordinal() - 1 - eve
-                for day in self._days_in((eve + 1) % 7, length)[::step]:
-                    if (eve + day - ordinal) * step >= 0:
-                        barren = 0
-                        yield eve + day
+                day_before = date(year, month, 1).toordinal() - 1
+                length = date(year + month // 12, month % 12 + 1, 1).toordinal() - 1 - day_before
+                for day in self._days_in((day_before + 1) % 7, length)[::step]:
+                    if (day_before + day - ordinal) * step >= 0:
+                        months_without = 0
+                        yield day_before + day
             year, month = divmod(year * 12 + month - 1 + step, 12)
             month += 1
 
@@ -372,35 +377,35 @@ class Crontab:
                 or (weekday, (day + 6) // 7) in self.weekdays
                 or (day + 7 > length and (weekday, LAST) in self.weekdays)
             }
-            matching = by_date & by_weekday if self.both else by_date | by_weekday
+            matching = by_date & by_weekday if self.needs_both else by_date | by_weekday
             self._calendar[first, length] = tuple(sorted(matching))
         return self._calendar[first, length]
 
     def _instants(self, ordinal: int, zone: tzinfo) -> _Instants:
-        """Return the instants of one local day."""
-        if listed := self._listed.get((ordinal, zone)):
-            return listed
+        """Return the instants of the local day with this ordinal."""
+        if shifted_day := self._recent_shifted_days.get((ordinal, zone)):
+            return shifted_day
         midnight = datetime.fromordinal(ordinal)
-        # fold tells which of two equal wall times is meant, so these two see every jump that
-        # touches the day
-        before = _offset(midnight.replace(tzinfo=zone, fold=0))
-        after = _offset(midnight.replace(hour=23, minute=59, tzinfo=zone, fold=1))
+        # fold tells which of two equal wall times is meant, so these two offsets differ for every
+        # jump that touches the day.
+        before = _utc_offset(midnight.replace(tzinfo=zone, fold=0))
+        after = _utc_offset(midnight.replace(hour=23, minute=59, tzinfo=zone, fold=1))
         local = (ordinal - EPOCH_ORDINAL) * DAY
         if before == after:
             return _PlainDay(self, local - before)
-        jump = _jump(zone, local - before, local + DAY - after, abs(after - before))
+        jump = _find_jump(zone, local - before, local + DAY - after, abs(after - before))
         follows_wall = self.follows_wall or abs(after - before) > CORRECTION
         seconds: set[int] = set()
-        for wall in (
-            local + 60 * (60 * hour + minute) for hour in self.hours for minute in self.minutes
-        ):
-            real = [s for s in (wall - before,) if s < jump] + [
-                s for s in (wall - after,) if s >= jump
-            ]
-            seconds.update(real if follows_wall else (real or [jump])[:1])
-        if len(self._listed) > 3:
-            self._listed.clear()
-        return self._listed.setdefault((ordinal, zone), _ShiftedDay(sorted(seconds)))
+        for hour in self.hours:
+            for minute in self.minutes:
+                wall = local + 60 * (60 * hour + minute)
+                # None if the wall time is left out, two if it is shown twice.
+                candidates = [wall - before] if wall - before < jump else []
+                candidates += [wall - after] if wall - after >= jump else []
+                seconds.update(candidates if follows_wall else (candidates or [jump])[:1])
+        if len(self._recent_shifted_days) > 3:
+            self._recent_shifted_days.clear()
+        return self._recent_shifted_days.setdefault((ordinal, zone), _ShiftedDay(sorted(seconds)))
 
 
 class _Instants(Protocol):
@@ -416,7 +421,7 @@ class _Instants(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _PlainDay:
-    """A day with one UTC offset: nothing is listed, all is arithmetic."""
+    """A day with one UTC offset: its instants are computed, not listed."""
 
     crontab: Crontab
     midnight: int
@@ -438,7 +443,7 @@ class _PlainDay:
 
 @dataclass(frozen=True, slots=True)
 class _ShiftedDay:
-    """A day on which the wall clock jumps."""
+    """A day on which the wall clock jumps: its instants are listed."""
 
     seconds: list[int]
 
@@ -452,24 +457,26 @@ class _ShiftedDay:
         return bisect_right(self.seconds, second)
 
 
-def _jump(zone: tzinfo, start: int, end: int, shift: int) -> int:
-    """Return the first second with the new offset; a wall time left out lies up to `shift` off its
-    day.
+def _find_jump(zone: tzinfo, start: int, end: int, shift: int) -> int:
+    """Return the first second with the new UTC offset, by bisection between `start` and `end`.
+
+    The range is widened by `shift` seconds, as a wall time that is left out may lie outside of its
+    day by so much.
     """
     low, high = start - shift, end + shift
-    new = _offset(datetime.fromtimestamp(high, zone))
+    new = _utc_offset(datetime.fromtimestamp(high, zone))
     while high - low > 1:
         middle = (low + high) // 2
-        if _offset(datetime.fromtimestamp(middle, zone)) == new:
+        if _utc_offset(datetime.fromtimestamp(middle, zone)) == new:
             high = middle
         else:
             low = middle
     return high
 
 
-def _offset(moment: datetime) -> int:
+def _utc_offset(moment: datetime) -> int:
     return (moment.utcoffset() or timedelta()) // timedelta(seconds=1)
 
 
-def _second(moment: datetime) -> int:
+def _epoch_second(moment: datetime) -> int:
     return int(moment.timestamp() // 1)

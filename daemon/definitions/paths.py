@@ -1,5 +1,6 @@
-"""Where config, state and socket lie; standard library only, as the daemon and its small client
-both ask here.
+"""The paths of config file, state folder and sockets.
+
+Standard library only, as the client imports this module, too.
 """
 
 from __future__ import annotations
@@ -9,10 +10,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 OVERLAY = "overlay.toml"
-"""Settings that agents wrote, in the state folder; it stands above config.toml."""
-LONGEST_SOCKET = 100
-"""A socket's path may have 107 bytes on Linux and 103 on macOS; some room is left for
-`agentd-hooks.sock`.
+"""The file of the state folder with the settings that agents wrote; they override config.toml."""
+MAX_SOCKET_PATH = 100
+"""In bytes. Linux takes 107 and macOS 103; some are left for the longer name `agentd-hooks.sock`.
 """
 
 
@@ -24,10 +24,10 @@ def user_home() -> Path:
         return Path("/")
 
 
-def config_places(env: Mapping[str, str], cwd: Path, home: Path) -> list[Path]:
-    """Return where a config file may lie, the strongest place first."""
-    if named := env.get("AGENTD_CONFIG"):
-        return [Path(named)]
+def config_paths(env: Mapping[str, str], cwd: Path, home: Path) -> list[Path]:
+    """Return the paths at which a config file is looked for, in order."""
+    if explicit_name := env.get("AGENTD_CONFIG"):
+        return [Path(explicit_name)]
     return [
         cwd / "config.toml",
         home / ".config/agentd/config.toml",
@@ -35,80 +35,82 @@ def config_places(env: Mapping[str, str], cwd: Path, home: Path) -> list[Path]:
     ]
 
 
-def looked_at(env: Mapping[str, str], cwd: Path, home: Path) -> str:
-    """Return where a config was looked for in vain, in words."""
+def describe_config_paths(env: Mapping[str, str], cwd: Path, home: Path) -> str:
+    """Return in words at which paths no usable config file was found."""
     return ", ".join(
-        f"{place} (there, but not yours: name it with --config to use it)"
-        if place.is_file()
-        else str(place)
-        for place in config_places(env, cwd, home)
+        f"{path} (there, but not yours: name it with --config to use it)"
+        if path.is_file()
+        else str(path)
+        for path in config_paths(env, cwd, home)
     )
 
 
 def find_config(
     explicit: Path | None, env: Mapping[str, str], cwd: Path, home: Path
 ) -> Path | None:
-    """Return the config file to use; a named one is returned even if it is missing, so that its
-    absence is told.
+    """Return the config file to use; None if there is none.
+
+    A file that was named is returned even if it is missing, so that its absence is reported.
     """
     if explicit is not None:
         return explicit
-    if named := env.get("AGENTD_CONFIG"):
-        return Path(named)
-    here, *others = config_places(env, cwd, home)
-    if (
-        here.is_file() and here.stat().st_uid == os.geteuid()
-    ):  # a stranger's folder must not configure our agents
-        return here
-    return next((place for place in others if place.is_file()), None)
+    if explicit_name := env.get("AGENTD_CONFIG"):
+        return Path(explicit_name)
+    local_file, *system_files = config_paths(env, cwd, home)
+    # The folder of somebody else must not configure this user's agents.
+    if local_file.is_file() and local_file.stat().st_uid == os.geteuid():
+        return local_file
+    return next((path for path in system_files if path.is_file()), None)
 
 
 def find_state(env: Mapping[str, str], home: Path, *, uid: int) -> Path:
-    """Return the folder of the daemon's own data."""
-    if given := env.get("STATE_DIRECTORY"):
-        return Path(given.partition(":")[0])  # systemd lists several with colons
+    """Return the state folder."""
+    if folders := env.get("STATE_DIRECTORY"):
+        return Path(folders.partition(":")[0])  # systemd lists several with colons
     return Path("/var/lib/agentd") if uid == 0 else home / ".local/state/agentd"
 
 
 def find_socket(state: Path, env: Mapping[str, str], *, uid: int) -> Path:
-    """Return where the daemon listens."""
+    """Return the path of the control socket."""
     for name in ("RUNTIME_DIRECTORY", "XDG_RUNTIME_DIR"):
         if folder := env.get(name, "").partition(":")[0]:
-            return short(Path(folder) / "agentd.sock", uid=uid)
+            return short_socket_path(Path(folder) / "agentd.sock", uid=uid)
     return socket_in(state, uid=uid)
 
 
 def socket_in(state: Path, *, uid: int) -> Path:
-    """Return the socket that belongs to a state folder and to nothing else."""
-    return short(state / "agentd.sock", uid=uid)
+    """Return the path of the control socket that lies in a state folder."""
+    return short_socket_path(state / "agentd.sock", uid=uid)
 
 
-def hooks_beside(socket: Path) -> Path:
-    """Return where webhooks are taken by the daemon that has this control socket."""
+def hooks_socket_for(socket: Path) -> Path:
+    """Return the path of the webhook socket of the daemon with this control socket."""
     return socket.with_name(f"{socket.stem}-hooks.sock")
 
 
-def socket_places(
+def socket_paths(
     explicit: str | None, env: Mapping[str, str], home: Path, *, uid: int
 ) -> list[Path]:
-    """Return where a client looks for the daemon, in order."""
-    if named := explicit or env.get("AGENTD_SOCKET"):
-        return [Path(named)]
+    """Return the paths at which a client looks for the control socket, in order."""
+    if explicit_name := explicit or env.get("AGENTD_SOCKET"):
+        return [Path(explicit_name)]
     folders = [Path(env["XDG_RUNTIME_DIR"])] if env.get("XDG_RUNTIME_DIR") else []
     folders += [Path(f"/run/user/{uid}"), find_state(env, home, uid=uid), Path("/run/agentd")]
-    return list(dict.fromkeys(short(folder / "agentd.sock", uid=uid) for folder in folders))
+    return list(
+        dict.fromkeys(short_socket_path(folder / "agentd.sock", uid=uid) for folder in folders)
+    )
 
 
-def short(socket: Path, *, uid: int) -> Path:
-    """Return the path itself, or one that stands for it when it is too long for a socket address.
+def short_socket_path(socket: Path, *, uid: int) -> Path:
+    """Return the path itself, or a short one in /tmp that stands for a path too long for a socket.
 
-    Not $TMPDIR: daemon and client may see different ones. Whoever uses the folder checks that it is
-    theirs.
+    Not in $TMPDIR, which may differ between daemon and client. Callers check the owner of the
+    folder.
     """
     raw = os.fsencode(socket.absolute())
-    if len(raw) <= LONGEST_SOCKET:
+    if len(raw) <= MAX_SOCKET_PATH:
         return socket
-    # it loads OpenSSL, which a client that asks for a list of routines need not wait for
+    # Imported here, as it loads OpenSSL: the client is spared that.
     import hashlib
 
     return Path(f"/tmp/agentd-{uid}") / f"{hashlib.sha256(raw).hexdigest()[:16]}.sock"  # noqa: S108 - see above

@@ -1,4 +1,4 @@
-"""From a file to a value, or to every fault of it."""
+"""Read a TOML file into a model, or raise ConfigError with all its faults."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any, Generic, TypeVar
 
 from pydantic import ValidationError
 
-from daemon.definitions.shape import covers, dotted, keys_of, mended
-from daemon.definitions.syntax import syntax_fault, unreadable, whole
-from daemon.definitions.validation_errors import findings_of
+from daemon.definitions.shape import covers, dotted, keys_of, without_broken_entries
+from daemon.definitions.syntax import file_fault, syntax_fault, unreadable_file_fault
+from daemon.definitions.validation_errors import field_errors
 from daemon.definitions.values import Table
 from daemon.definitions.words import display, shown
 from daemon.errors import ConfigError, Fault
@@ -23,20 +23,20 @@ M = TypeVar("M", bound=Table)
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
-    """What a rule found: a key, what stood there and what is wrong with it in the light of the
-    other keys.
-    """
+    """A fault that a check found: a key, the problem, the value there and a hint."""
 
     key: str
     problem: str
-    found: Any = None
+    value: Any = None
     hint: str = ""
 
 
 @dataclass(frozen=True)  # no slots: typing notes the M of `Rule[M](…)` on the instance
 class CrossFieldCheck(Generic[M]):
-    """A check across fields; `reads` are the dotted keys (`*` is any) without which it cannot
-    judge.
+    """A check of several fields of a model.
+
+    `reads` are the dotted keys (`*` is any name) that the check depends on: it is left out if one
+    of them is broken.
     """
 
     reads: tuple[str, ...]
@@ -51,20 +51,19 @@ def load_toml(path: Path, model: type[M], rules: Sequence[CrossFieldCheck[M]] = 
 def read_toml(path: Path) -> Json:
     """Return the file's tables; raise ConfigError if it cannot be read or is not TOML."""
     try:
-        text = (
-            path.read_bytes().decode().removeprefix("\ufeff")
-        )  # a byte order mark, as some editors write it
+        # Some editors begin a file with a byte order mark.
+        text = path.read_bytes().decode().removeprefix("\ufeff")
         return tomllib.loads(text)
     except UnicodeDecodeError as error:
         line = error.object.count(b"\n", 0, error.start) + 1
         problem = f"is not UTF-8 text (byte {error.object[error.start]:#04x} in line {line})"
-        fault = whole(path, problem, "save it with the encoding UTF-8")
+        fault = file_fault(path, problem, "save it with the encoding UTF-8")
     except OSError as error:
-        fault = unreadable(path, error)
+        fault = unreadable_file_fault(path, error)
     except tomllib.TOMLDecodeError as error:
         fault = syntax_fault(path, text, str(error))
     except RecursionError:
-        fault = whole(path, "its lists or tables are nested too deeply", "flatten them")
+        fault = file_fault(path, "its lists or tables are nested too deeply", "flatten them")
     raise ConfigError(fault)
 
 
@@ -90,35 +89,35 @@ def _faults(
     rules: Sequence[CrossFieldCheck[M]],
     /,
 ) -> Iterator[Fault]:
-    """Yield every fault of data that did not validate, then those the rules still find in the
-    rest.
+    """Yield the faults that pydantic found in the data, then those that checks find in its sound
+    part.
     """
-    findings = findings_of(error, data, model)
+    findings = field_errors(error, data, model)
     for finding in findings:
         key = dotted(*finding.path)
-        found = "" if finding.missing else shown(finding.input, key)
+        value = "" if finding.missing else shown(finding.input, key)
         yield Fault(
             file=file,
             key=key,
-            found=found,
+            found=value,
             problem=" or ".join(finding.problems),
             hint=finding.hint,
         )
     broken = {finding.path for finding in findings}
     try:
-        rest = model.model_validate(mended(data, (), broken, model))
+        sound_part = model.model_validate(without_broken_entries(data, (), broken, model))
     except ValidationError:
-        return  # nothing sound is left to judge by
+        return  # no sound part is left to check
     for rule in rules:
         if not any(
             covers(keys_of(path), read.split(".")) for read in rule.reads for path in broken
         ):
-            yield from (as_fault(conflict, file) for conflict in rule.check(rest))
+            yield from (as_fault(conflict, file) for conflict in rule.check(sound_part))
 
 
 def as_fault(conflict: Conflict, file: str) -> Fault:
-    """Return a conflict as the reader sees it."""
-    found = "" if conflict.found is None else shown(conflict.found, conflict.key)
+    """Return a conflict as a fault of a file."""
+    value = "" if conflict.value is None else shown(conflict.value, conflict.key)
     return Fault(
-        file=file, key=conflict.key, found=found, problem=conflict.problem, hint=conflict.hint
+        file=file, key=conflict.key, found=value, problem=conflict.problem, hint=conflict.hint
     )

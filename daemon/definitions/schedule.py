@@ -1,7 +1,7 @@
-"""When a routine is due: cron, every, at and by hand as one value with `next` and `prev`.
+"""The schedule of a routine: cron, every and at as one value with `next` and `prev`.
 
-A slot is an instant in UTC that the schedule names. Nothing here knows what became of one:
-functions of a schedule and a moment, no clock, no state.
+A slot is an instant, in UTC, at which the routine is due. Everything here is a function of a
+schedule and a moment; there is no clock and no state. All datetimes are aware.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from daemon.definitions.cron import Crontab
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-NO_TIME = timedelta(0)
-# A slot on one given day of the year within one given weekday comes this many openings later at the
-# latest.
+ZERO = timedelta(0)
+# How many times the active hours may begin before a search for a slot within them gives up: more
+# than a year of days.
 MOST_OPENINGS = 400
 SATURDAY_TO_SUNDAY = frozenset({6, 0})
 MONDAY_TO_FRIDAY = frozenset(range(1, 6))
@@ -44,25 +44,21 @@ class Schedule:
     zone: ZoneInfo
     cron: Crontab | None = None
     every: timedelta | None = None
-    """Counted from the Unix epoch, so that a restart moves nothing."""
+    """Counted from the Unix epoch, so that a restart does not move the slots."""
     at: datetime | None = None
     on_start: bool = False
     catch_up: CatchUp = "once"
-    delay: timedelta = NO_TIME
-    """How much later than its slot a run starts: the routine's own share of `spread`."""
+    delay: timedelta = ZERO
+    """By how much a run starts after its slot: the routine's own part of `spread`."""
     active_hours: tuple[int, int] | None = None
-    """From one minute of the day until before another, over midnight if the second is not the later
-    one.
-    """
+    """From one minute of the day until before another one, over midnight if that is not later."""
     active_days: frozenset[int] | None = None
     """Sunday is 0. A night counts as the day on which it began."""
     opening: Crontab | None = None
-    """When the active time begins."""
+    """When the active hours begin; None: no active hours and days are set."""
 
     @classmethod
-    @lru_cache(
-        maxsize=1024
-    )  # thousands of routines share a few schedules, and then what is reckoned for one of them
+    @lru_cache(maxsize=1024)  # thousands of routines share a few schedules, and their caches
     def of(
         cls,
         *,
@@ -72,14 +68,12 @@ class Schedule:
         at: datetime | None = None,
         on_start: bool = False,
         catch_up: CatchUp = "once",
-        delay: timedelta = NO_TIME,
+        delay: timedelta = ZERO,
         active_hours: str | None = None,
         active_days: str | None = None,
     ) -> Self:
-        """Read a schedule from the words of a `[trigger]`; ValueError for what no routine file may
-        hold.
-        """
-        hours = _hours(active_hours) if active_hours else None
+        """Make a schedule of the keys of a `[trigger]`. Raises ValueError for invalid ones."""
+        hours = _parse_hours(active_hours) if active_hours else None
         hour, minute = divmod(hours[0], 60) if hours else (0, 0)
         return cls(
             zone=ZoneInfo(timezone),
@@ -115,9 +109,7 @@ class Schedule:
         return self.at if self.at and self.at <= at else None
 
     def count(self, after: datetime, until: datetime) -> int:
-        """Return how many slots lie after `after` and not after `until`; cheap, however many they
-        are.
-        """
+        """Return how many slots lie in (after, until]; they are not listed, so many cost little."""
         if until <= after:
             return 0
         if self.cron:
@@ -127,13 +119,14 @@ class Schedule:
         return int(self.at is not None and after < self.at <= until)
 
     def period(self, slot: datetime) -> timedelta | None:
-        """Return the time from a slot to the one after it; None if it is the last."""
-        following = self.next(slot)
-        return following - slot if following else None
+        """Return the time from a slot to the next one; None if it is the last."""
+        next_slot = self.next(slot)
+        return next_slot - slot if next_slot else None
 
     def next_active(self, after: datetime) -> datetime | None:
-        """Return the first slot after `after` within the active hours and days; None if there is
-        none within reach.
+        """Return the first slot after `after` within the active hours and days.
+
+        None if the schedule ends, or none of the next 400 active times has a slot.
         """
         for _ in range(MOST_OPENINGS):
             slot = self.next(after)
@@ -157,14 +150,14 @@ class Schedule:
         return self.prev(now - self.delay)
 
     def lateness(self, slot: datetime, now: datetime) -> timedelta:
-        """Return how long ago the slot's run was to start."""
-        return max(NO_TIME, now - slot - self.delay)
+        """Return how late a run of the slot would start at `now`."""
+        return max(ZERO, now - slot - self.delay)
 
     def may_catch_up(self, slot: datetime, now: datetime) -> bool:
-        """Tell whether a slot that was missed is still worth a run.
+        """Tell whether a slot that was missed may still start, by `catch_up`.
 
-        By default up to half of its period: later than that the next slot is nearer, and a greeting
-        of the morning is stale. What happens only once is always worth it.
+        By default up to half of its period: later than that the next slot is nearer, and a morning
+        report is stale. A slot without a next one may always start.
         """
         late = self.lateness(slot, now)
         if isinstance(self.catch_up, timedelta):
@@ -175,7 +168,10 @@ class Schedule:
         return period is None or 2 * late <= period
 
     def active(self, moment: datetime) -> bool:
-        """Tell whether a moment lies within the active hours and days."""
+        """Tell whether a moment lies within the active hours and days.
+
+        Hours over midnight belong to the day on which they begin.
+        """
         if self.opening is None:
             return True
         local = moment.astimezone(self.zone)
@@ -193,8 +189,8 @@ class Schedule:
         return self.active_days is None or day in self.active_days
 
     def window(self, moment: datetime) -> tuple[datetime, datetime]:
-        """Return the active hours that began last before a moment, or the whole day if there are
-        none.
+        """Return begin and end of the active hours that began last before a moment; of the whole
+        day if no active hours are set.
         """
         start, end = self.active_hours or (0, 24 * 60)
         day = moment.astimezone(self.zone).date()
@@ -209,14 +205,15 @@ class Schedule:
     # --- words
 
     def words(self, event: str = "") -> str:
-        """Return the schedule in English: `at 08:30 on weekdays, Europe/Berlin`; `event` is what
-        else starts it.
+        """Return the schedule in English: `at 08:30 on weekdays, Europe/Berlin`.
+
+        `event` describes the event that starts the routine, too.
         """
         on_wall = bool(self.cron or self.at or self.active_hours or self.active_days)
         parts = [
             event,
-            cron_words(self.cron) if self.cron else "",
-            f"every {span(self.every)}" if self.every else "",
+            _cron_words(self.cron) if self.cron else "",
+            f"every {interval_in_words(self.every)}" if self.every else "",
             f"once at {self.at.astimezone(self.zone):%Y-%m-%d %H:%M}" if self.at else "",
             "when the daemon starts" if self.on_start else "",
         ]
@@ -224,30 +221,31 @@ class Schedule:
         if not text:
             return "by hand only"
         if self.active_hours:
-            text += " within {}-{}".format(*map(_clock, self.active_hours))
+            text += " within {}-{}".format(*map(_time_words, self.active_hours))
         if self.active_days:
             text += f" {_weekdays_words(self.active_days)}"
         if on_wall:
             text += f", {self.zone.key}"
         if self.delay:
-            text += f", started {span(timedelta(seconds=round(self.delay.total_seconds())))} later"
+            delay = timedelta(seconds=round(self.delay.total_seconds()))
+            text += f", started {interval_in_words(delay)} later"
         return text
 
 
 def spread_offset(name: str, window: timedelta, machine: str) -> timedelta:
-    """Return the share of a window by which one routine on one machine starts later, always the
-    same.
+    """Return the part of the window `spread` by which a routine starts later on one machine.
 
-    A random delay would spread as well, but nobody could tell when the next run starts.
+    It depends on the names only. A random delay would spread as well, but then the next start could
+    not be shown.
     """
     steps = window // timedelta(milliseconds=1)
     if steps < 1:
-        return NO_TIME
+        return ZERO
     digest = hashlib.blake2s(f"{machine}\0{name}".encode()).digest()
     return timedelta(milliseconds=int.from_bytes(digest, "big") % steps)
 
 
-def _hours(text: str) -> tuple[int, int]:
+def _parse_hours(text: str) -> tuple[int, int]:
     start, end = (
         60 * int(hour) + int(minute) for hour, minute in (t.split(":") for t in text.split("-"))
     )
@@ -258,21 +256,25 @@ def _hours(text: str) -> tuple[int, int]:
 # ------------------------------------------------------------------------------
 
 
-def cron_words(cron: Crontab) -> str:
+def _cron_words(cron: Crontab) -> str:
     """Return a crontab line in English, or the line itself where English would be harder to
     read.
     """
     times = _times_words(cron.hours, cron.minutes)
     days = _days_words(cron)
-    return (
-        f"{times} {days}".rstrip() if times and days is not None else f"by the crontab {cron.expr}"
-    )
+    if not times or days is None:
+        return f"by the crontab {cron.expr}"
+    return f"{times} {days}".rstrip()
+
+
+# The functions below return None where English would be harder to read than the crontab line.
 
 
 def _times_words(hours: tuple[int, ...], minutes: tuple[int, ...]) -> str | None:
     if len(hours) * len(minutes) <= 4:
-        return f"at {_listed(_clock(60 * hour + minute) for hour in hours for minute in minutes)}"
-    minute_step, hour_step = _step(minutes, 60), _step(hours, 24)
+        times = [_time_words(60 * hour + minute) for hour in hours for minute in minutes]
+        return f"at {_joined_by_and(times)}"
+    minute_step, hour_step = _even_step(minutes, 60), _even_step(hours, 24)
     if len(minutes) == 1 and hour_step:
         every = "every hour" if hour_step == 1 else f"every {hour_step} hours"
         return every if minutes == (0,) else f"{every} at minute {minutes[0]}"
@@ -282,12 +284,15 @@ def _times_words(hours: tuple[int, ...], minutes: tuple[int, ...]) -> str | None
     if len(hours) == 24:
         return every
     if hours == tuple(range(hours[0], hours[-1] + 1)):
-        return f"{every} from {_clock(60 * hours[0])} to {_clock(60 * hours[-1] + minutes[-1])}"
+        first, last = 60 * hours[0], 60 * hours[-1] + minutes[-1]
+        return f"{every} from {_time_words(first)} to {_time_words(last)}"
     return None
 
 
-def _step(numbers: tuple[int, ...], size: int) -> int | None:
-    """Return the even distance at which the numbers go round, if they do."""
+def _even_step(numbers: tuple[int, ...], size: int) -> int | None:
+    """Return the step of evenly spaced numbers within `size`; None if they are not evenly
+    spaced.
+    """
     step = size // len(numbers)
     return (
         step
@@ -304,7 +309,7 @@ def _days_words(cron: Crontab) -> str | None:
     months = (
         ""
         if len(cron.months) == 12
-        else _listed(MONTH_WORDS[month - 1] for month in sorted(cron.months))
+        else _joined_by_and(MONTH_WORDS[month - 1] for month in sorted(cron.months))
     )
     dates = f"{_dates_words(cron.days)} of {months or 'the month'}"
     weekdays = _cron_weekdays_words(cron.weekdays)
@@ -316,15 +321,16 @@ def _days_words(cron: Crontab) -> str | None:
         return f"in {months}" if months else ""
     if every_date or every_weekday:
         return weekdays if every_date else dates
-    # both restricted, and a star in front of one of them: too rare to have a good word
-    return None if cron.both else f"{dates} or {weekdays}"
+    # Both are restricted and one starts with a star, so both must match: too rare for English
+    # words.
+    return None if cron.needs_both else f"{dates} or {weekdays}"
 
 
 def _dates_words(days: frozenset[int]) -> str:
     last = {crontab.LAST_DAY: "last day", crontab.LAST_WORKDAY: "last workday"}
     return (
         "on the "
-        f"{_listed([*(_ordinal(day) for day in sorted(days) if day > 0), *(last[d] for d in days if d < 0)])}"  # noqa: E501
+        f"{_joined_by_and([*(_ordinal(day) for day in sorted(days) if day > 0), *(last[d] for d in days if d < 0)])}"  # noqa: E501
     )
 
 
@@ -332,7 +338,7 @@ def _cron_weekdays_words(weekdays: frozenset[tuple[int, int]]) -> str:
     if all(which == crontab.EVERY for _, which in weekdays):
         return _weekdays_words(frozenset(day for day, _ in weekdays))
     words = ((NTH_WORDS.get(which, "every"), WEEKDAY_WORDS[day]) for day, which in sorted(weekdays))
-    return f"on the {_listed(f'{which} {day}' for which, day in words)}"
+    return f"on the {_joined_by_and(f'{which} {day}' for which, day in words)}"
 
 
 def _weekdays_words(days: frozenset[int]) -> str:
@@ -340,12 +346,14 @@ def _weekdays_words(days: frozenset[int]) -> str:
         return "on weekdays"
     if days == SATURDAY_TO_SUNDAY:
         return "on weekends"
-    return f"on {_listed(WEEKDAY_WORDS[day % 7] for day in sorted((day or 7) for day in days))}"
+    return (
+        f"on {_joined_by_and(WEEKDAY_WORDS[day % 7] for day in sorted((day or 7) for day in days))}"
+    )
 
 
-def _listed(words: Iterable[str]) -> str:
-    *most, last = words
-    return f"{', '.join(most)} and {last}" if most else last
+def _joined_by_and(items: Iterable[str]) -> str:
+    *others, last = items
+    return f"{', '.join(others)} and {last}" if others else last
 
 
 def _ordinal(number: int) -> str:
@@ -353,17 +361,21 @@ def _ordinal(number: int) -> str:
     return f"{number}{suffix}"
 
 
-def _clock(minute: int) -> str:
+def _time_words(minute: int) -> str:
     return f"{minute // 60:02}:{minute % 60:02}"
 
 
-def span(length: timedelta) -> str:
-    """Return a time span in words: `30 minutes`, `hour`, `1 hour 30 minutes`."""
-    rest, words = length, []
+def interval_in_words(duration: timedelta) -> str:
+    """Return a duration in words, for use after `every`: `30 minutes`, `hour`, `1 hour 30
+    minutes`.
+    """
+    remainder, words = duration, []
     for unit, size in (("day", 86_400), ("hour", 3600), ("minute", 60)):
-        count, rest = divmod(rest, timedelta(seconds=size))
+        count, remainder = divmod(remainder, timedelta(seconds=size))
         if count:
             words.append(f"{count} {unit}{'s' * (count > 1)}")
-    if rest:
-        words.append(f"{rest.total_seconds():g} second{'s' * (rest.total_seconds() != 1)}")
+    if remainder:
+        words.append(
+            f"{remainder.total_seconds():g} second{'s' * (remainder.total_seconds() != 1)}"
+        )
     return words[0].removeprefix("1 ") if len(words) == 1 else " ".join(words)

@@ -26,7 +26,7 @@ MONTHS = (
     *("january", "february", "march", "april", "may", "june"),
     *("july", "august", "september", "october", "november", "december"),
 )
-SHORTER = {"tues": "tue", "weds": "wed", "thur": "thu", "thurs": "thu", "sept": "sep"}
+SHORT_DAYS = {"tues": "tue", "weds": "wed", "thur": "thu", "thurs": "thu", "sept": "sep"}
 NTH = {
     "first": 1,
     "1st": 1,
@@ -59,7 +59,7 @@ SHORT_UNITS = {"sec": "seconds", "min": "minutes", "hr": "hours"}
 UNITS = {"second": "s", "minute": "m", "hour": "h", "day": "d"}
 
 _CLOCK = r"(?:noon|midnight|\d{1,2}(?::\d\d)?(?:am|pm)|\d{1,2}:\d\d)"
-_BARE = rf"(?:{_CLOCK}|\d{{1,2}})"
+_TIME = rf"(?:{_CLOCK}|\d{{1,2}})"
 _AND = r"(?: ?, ?and |, ?| and )"
 _MONTH = r"of (?:(?:the|each|every) )?month"
 _OF_THE_MONTH = rf"(?: (?:day )?{_MONTH})?"
@@ -67,35 +67,38 @@ _DATE = r"\d{1,2}(?:st|nd|rd|th)"
 
 
 class UnclearSchedule(ValueError):
-    """A text that is none of the schedules understood here."""
+    """A text is not understood as a schedule, or is ambiguous."""
 
     def __init__(self, text: str, why: str = "") -> None:
-        told = f": {why}" if why else ""
+        reason = f": {why}" if why else ""
         super().__init__(
-            f"{text!r} is not understood{told}; write it like {', '.join(map(repr, EXAMPLES))}"
+            f"{text!r} is not understood{reason}; write it like {', '.join(map(repr, EXAMPLES))}"
         )
 
 
-def trigger_of(text: str, zone: ZoneInfo) -> Trigger:
-    """Return what the [trigger] of a routine says for a schedule in words; UnclearSchedule."""
+def parse_schedule_text(text: str, zone: ZoneInfo) -> Trigger:
+    """Return the keys of a [trigger] for a schedule in words. Raises UnclearSchedule.
+
+    `zone` is for a date with a time, which has no zone of its own.
+    """
     if re.fullmatch(r"@[a-z]+|[\d*].*", text.strip()) and len(text.split()) in (1, 5):
         try:
             return {"cron": cron.parse(text).expr}
         except cron.CronError:
             if len(text.split()) == 5 and "*" in text:
                 raise UnclearSchedule(text, "it looks like a crontab line, but is none") from None
-    words = _plain(text)
+    words = _normalize(text)
     if re.fullmatch(r"@reboot|(?:on|at|when) (?:the )?(?:daemon )?(?:starts?|startup)", words):
         return {"on_start": True}
-    for read in (_interval, _once, _days_and_times):
-        if found := read(words, text, zone):
-            return found
+    for parse in (_parse_interval, _parse_once, _parse_days_and_times):
+        if trigger := parse(words, text, zone):
+            return trigger
     raise UnclearSchedule(text)
 
 
-def _plain(text: str) -> str:
+def _normalize(text: str) -> str:
     words = " ".join(text.lower().rstrip(".! ").split())
-    words = re.sub(r"(?<=\d )(sec|min|hr)s?\b", lambda found: SHORT_UNITS[found[1]], words)
+    words = re.sub(r"(?<=\d )(sec|min|hr)s?\b", lambda match: SHORT_UNITS[match[1]], words)
     words = re.sub(r"\b([ap])\.?m\b\.?", r"\1m", words.replace(" o'clock", ""))
     return re.sub(r"(\d) (am|pm)\b", r"\1\2", words)
 
@@ -104,7 +107,7 @@ def _plain(text: str) -> str:
 # --------------------------------------------------------------------------------
 
 
-def _interval(words: str, text: str, _zone: ZoneInfo) -> Trigger | None:
+def _parse_interval(words: str, text: str, _zone: ZoneInfo) -> Trigger | None:
     words = re.sub(r"^hourly\b", "every hour", words)
     words = re.sub(r"^every half (?:an )?hour\b", "every 30 minutes", words)
     match = re.fullmatch(
@@ -117,20 +120,24 @@ def _interval(words: str, text: str, _zone: ZoneInfo) -> Trigger | None:
     if count < 1:
         raise UnclearSchedule(text, "every 0 is no distance")
     trigger: Trigger = {"every": f"{count}{UNITS[match[2]]}"}
-    rest = match[3].strip()
-    if minute := re.fullmatch(r"at (?:minute |:)(\d{1,2})", rest):
+    remainder = match[3].strip()
+    if minute := re.fullmatch(r"at (?:minute |:)(\d{1,2})", remainder):
         if count != 1 or match[2] != "hour" or int(minute[1]) > 59:
             raise UnclearSchedule(text, "only every hour has a minute, which is 0-59")
         return {"cron": f"{int(minute[1])} * * * *"}
-    hours = re.search(rf"\b(?:between ({_BARE}) and|from ({_BARE}) (?:to|until)) ({_BARE})\b", rest)
+    hours = re.search(
+        rf"\b(?:between ({_TIME}) and|from ({_TIME}) (?:to|until)) ({_TIME})\b", remainder
+    )
     if hours:
-        begin, end = _clock(hours[1] or hours[2], text), _clock(hours[3], text)
+        begin, end = _parse_clock(hours[1] or hours[2], text), _parse_clock(hours[3], text)
         trigger["active_hours"] = f"{begin[0]:02}:{begin[1]:02}-{end[0]:02}:{end[1]:02}"
-        rest = f"{rest[: hours.start()].strip()} {rest[hours.end() :].strip()}".strip()
-    if rest:
-        days = _weekdays(rest.removeprefix("on "))
+        remainder = (
+            f"{remainder[: hours.start()].strip()} {remainder[hours.end() :].strip()}".strip()
+        )
+    if remainder:
+        days = _parse_weekdays(remainder.removeprefix("on "))
         if days is None:
-            raise UnclearSchedule(text, f"{rest!r} goes with no such distance")
+            raise UnclearSchedule(text, f"{remainder!r} goes with no such distance")
         trigger["active_days"] = days
     return trigger
 
@@ -139,16 +146,16 @@ def _interval(words: str, text: str, _zone: ZoneInfo) -> Trigger | None:
 # -----------------------------------------------------------------------------
 
 
-def _days_and_times(words: str, text: str, _zone: ZoneInfo) -> Trigger | None:
-    listed, plainly = rf"{_BARE}(?:{_AND}{_BARE})*", rf"{_CLOCK}(?:{_AND}{_CLOCK})*"
-    found = re.search(rf"\bat ({listed})(?![\w:])", words) or re.search(
-        rf"(?<![\w:])({plainly})(?![\w:])", words
+def _parse_days_and_times(words: str, text: str, _zone: ZoneInfo) -> Trigger | None:
+    times_after_at, clear_times = rf"{_TIME}(?:{_AND}{_TIME})*", rf"{_CLOCK}(?:{_AND}{_CLOCK})*"
+    match = re.search(rf"\bat ({times_after_at})(?![\w:])", words) or re.search(
+        rf"(?<![\w:])({clear_times})(?![\w:])", words
     )
     times = [(0, 0)]
-    if found:
-        times = [_clock(each, text) for each in re.findall(_BARE, found[1])]
-        words = f"{words[: found.start()].strip(' ,')} {words[found.end() :].strip(' ,')}".strip()
-    days = _days(words, text, timed=bool(found))
+    if match:
+        times = [_parse_clock(word, text) for word in re.findall(_TIME, match[1])]
+        words = f"{words[: match.start()].strip(' ,')} {words[match.end() :].strip(' ,')}".strip()
+    days = _parse_days(words, text, has_time=bool(match))
     if days is None:
         return None
     minutes = {minute for _, minute in times}
@@ -158,9 +165,9 @@ def _days_and_times(words: str, text: str, _zone: ZoneInfo) -> Trigger | None:
     return {"cron": f"{minutes.pop()} {hours} {days}"}
 
 
-def _days(words: str, text: str, *, timed: bool) -> str | None:
-    """Return the last three fields of a crontab line."""
-    if not words and timed:
+def _parse_days(words: str, text: str, *, has_time: bool) -> str | None:
+    """Return the last three fields of a crontab line; None if the words are no days."""
+    if not words and has_time:
         raise UnclearSchedule(text, "on which days?")
     if words in ("weekly", "monthly", "yearly", "every week", "every month", "every year"):
         raise UnclearSchedule(text, "on which day?")
@@ -169,9 +176,9 @@ def _days(words: str, text: str, *, timed: bool) -> str | None:
     if match := re.fullmatch(
         r"(?:(weekly|monthly|yearly|annually)|(?:every|each) (week|month|year)) on (.+)", words
     ):
-        return _days_of(match[1] or match[2], match[3], text)
+        return _parse_days_of_period(match[1] or match[2], match[3], text)
     words = re.sub(r"^(?:every|each) ", "", words).removeprefix("on ")
-    if (weekdays := _weekdays(words)) is not None:
+    if (weekdays := _parse_weekdays(words)) is not None:
         return f"* * {weekdays}"
     words = words.removeprefix("the ")
     if re.fullmatch(rf"last day {_MONTH}", words):
@@ -180,28 +187,28 @@ def _days(words: str, text: str, *, timed: bool) -> str | None:
         return "LW * *"
     if re.fullmatch(rf"first day {_MONTH}", words):
         return "1 * *"
-    nth, _, rest = words.partition(" ")
-    day = _weekday(re.sub(_OF_THE_MONTH + "$", "", rest))
-    if nth in NTH and day is not None and "of" in rest:
+    nth, _, remainder = words.partition(" ")
+    day = _parse_weekday(re.sub(_OF_THE_MONTH + "$", "", remainder))
+    if nth in NTH and day is not None and "of" in remainder:
         return f"* * {day}#{NTH[nth]}" if NTH[nth] else f"* * {day}L"
-    return _dates(words, text)
+    return _parse_dates(words, text)
 
 
-def _days_of(period: str, words: str, text: str) -> str | None:
+def _parse_days_of_period(period: str, words: str, text: str) -> str | None:
     """Read `on mondays` of every week, `on the 15th` of every month, `on 24 december` of every
     year.
     """
     if period in ("week", "weekly"):
-        weekdays = _weekdays(words)
+        weekdays = _parse_weekdays(words)
         return None if weekdays is None else f"* * {weekdays}"
     if period in ("month", "monthly"):
-        return _days(
-            words if words.endswith("month") else f"{words} of the month", text, timed=True
+        return _parse_days(
+            words if words.endswith("month") else f"{words} of the month", text, has_time=True
         )
-    return _dates(words.removeprefix("the "), text)
+    return _parse_dates(words.removeprefix("the "), text)
 
 
-def _dates(words: str, text: str) -> str | None:
+def _parse_dates(words: str, text: str) -> str | None:
     if re.fullmatch(rf"{_DATE}(?:{_AND}(?:the )?{_DATE})*{_OF_THE_MONTH}", words):
         days = sorted({int(number) for number in re.findall(r"\d+", words)})
         if days[-1] > 31 or days[0] < 1:
@@ -215,7 +222,9 @@ def _dates(words: str, text: str) -> str | None:
     if match is None:
         return None
     day, name = (match["d"], match["m"]) if "d" in match.groupdict() else (match[1], match[2])
-    number = next(number for number, full in enumerate(MONTHS, 1) if full.startswith(name))
+    number = next(
+        number for number, month_name in enumerate(MONTHS, 1) if month_name.startswith(name)
+    )
     try:
         cron.parse(f"0 0 {int(day)} {number} *")
     except cron.CronError:
@@ -223,41 +232,41 @@ def _dates(words: str, text: str) -> str | None:
     return f"{int(day)} {number} *"
 
 
-def _weekdays(words: str) -> str | None:
+def _parse_weekdays(words: str) -> str | None:
     """Return a crontab's weekday field for a set of weekdays; None if the words are none."""
     if words in ("weekdays", "weekday", "workdays", "workday"):
         return "1-5"
     if words in ("weekends", "weekend", "the weekend"):
         return "6,0"
-    if through := re.fullmatch(r"(\w+)(?: to | through |-)(\w+)", words):
-        first, last = _weekday(through[1]), _weekday(through[2])
+    if match := re.fullmatch(r"(\w+)(?: to | through |-)(\w+)", words):
+        first, last = _parse_weekday(match[1]), _parse_weekday(match[2])
         if first is None or last is None:
             return None
-        days = [(first + place) % 7 for place in range((last - first) % 7 + 1)]
+        days = [(first + offset) % 7 for offset in range((last - first) % 7 + 1)]
     else:
-        named = [_weekday(re.sub(r"^every ", "", word)) for word in re.split(_AND, words)]
-        if None in named:
+        numbers = [_parse_weekday(re.sub(r"^every ", "", word)) for word in re.split(_AND, words)]
+        if None in numbers:
             return None
-        days = [day for day in named if day is not None]
+        days = [day for day in numbers if day is not None]
     return ",".join(map(str, sorted(set(days), key=lambda day: day or 7)))
 
 
-def _weekday(word: str) -> int | None:
+def _parse_weekday(word: str) -> int | None:
     word = word.removesuffix("s") if word.removesuffix("s") in DAYS else word
-    word = SHORTER.get(word, word)
+    word = SHORT_DAYS.get(word, word)
     return next((number for number, day in enumerate(DAYS) if word in (day, day[:3])), None)
 
 
-def _clock(word: str, text: str) -> tuple[int, int]:
+def _parse_clock(word: str, text: str) -> tuple[int, int]:
     if word in ("noon", "midnight"):
         return (12 if word == "noon" else 0), 0
-    half = word[-2:] if word[-2:] in ("am", "pm") else ""
-    hour, _, minute = word.removesuffix(half).partition(":")
+    suffix = word[-2:] if word[-2:] in ("am", "pm") else ""
+    hour, _, minute = word.removesuffix(suffix).partition(":")
     number, minutes = int(hour), int(minute or 0)
-    if half and not 1 <= number <= 12:
+    if suffix and not 1 <= number <= 12:
         raise UnclearSchedule(text, f"{word!r} is no time: am and pm go with 1 to 12")
-    if half:
-        number = number % 12 + (12 if half == "pm" else 0)
+    if suffix:
+        number = number % 12 + (12 if suffix == "pm" else 0)
     if number > 23 or minutes > 59:
         raise UnclearSchedule(text, f"{word!r} is no time of the day")
     return number, minutes
@@ -267,11 +276,11 @@ def _clock(word: str, text: str) -> tuple[int, int]:
 # ------------------------------------------------------------------------------------------
 
 
-def _once(words: str, text: str, zone: ZoneInfo) -> Trigger | None:
-    match = re.fullmatch(rf"(?:once )?(?:on |at )?(\d{{4}}-\d\d-\d\d)(?:t| at | )({_BARE})", words)
+def _parse_once(words: str, text: str, zone: ZoneInfo) -> Trigger | None:
+    match = re.fullmatch(rf"(?:once )?(?:on |at )?(\d{{4}}-\d\d-\d\d)(?:t| at | )({_TIME})", words)
     if match is None:
         return None
-    hour, minute = _clock(match[2], text)
+    hour, minute = _parse_clock(match[2], text)
     try:
         day = datetime.fromisoformat(match[1])
     except ValueError:

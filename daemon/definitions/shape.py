@@ -1,4 +1,4 @@
-"""Walking the data of a file side by side with the models it should fit."""
+"""Walk the data of a file side by side with the models that it should fit."""
 
 from __future__ import annotations
 
@@ -14,36 +14,38 @@ Loc: TypeAlias = tuple[int | str, ...]
 
 
 def path_of(loc: Loc, data: Any, value: Any, *, missing: bool) -> Loc:
-    """Return the place in the data that an error speaks of; pydantic mixes the names of union
-    branches into it.
+    """Return the path in the data that an error of pydantic is about.
+
+    pydantic's `loc` also has the names of union branches, which are no keys: the path is found by
+    searching for the very object `value`.
     """
     names: Loc = loc[:-1] if missing else loc
 
-    def walk(node: Any, at: int) -> Loc | None:
-        if at == len(names):
+    def walk(node: Any, index: int) -> Loc | None:
+        if index == len(names):
             return () if node is value else None
-        part = names[at]
-        inside = (
-            part in node
+        name = names[index]
+        has_part = (
+            name in node
             if isinstance(node, dict)
-            else isinstance(node, list) and _index(part, node)
+            else isinstance(node, list) and _is_index(name, node)
         )
-        if inside and (rest := walk(node[part], at + 1)) is not None:
-            return (part, *rest)
-        return walk(node, at + 1)
+        if has_part and (tail := walk(node[name], index + 1)) is not None:
+            return (name, *tail)
+        return walk(node, index + 1)
 
     path = walk(data, 0)
-    if path is None:  # a key of a dict, or a value made by a validator
+    if path is None:  # the error is about a key of a dict, or a value that a validator made
         path = names
     return (*path, loc[-1]) if missing else path
 
 
-def _index(part: int | str, node: list[Any]) -> bool:
+def _is_index(part: int | str, node: list[Any]) -> bool:
     return isinstance(part, int) and part < len(node)
 
 
 def dotted(*path: int | str) -> str:
-    """Return a place in a file as its writer would name it: `gather[1].args`."""
+    """Return a path in a file as a person writes it: `gather[1].args`."""
     text = ""
     for part in path:
         if isinstance(part, int):
@@ -55,31 +57,36 @@ def dotted(*path: int | str) -> str:
     return text
 
 
-def mended(node: Any, path: Loc, broken: Collection[Loc], model: type[BaseModel]) -> Any:
-    """Return a copy of the data in which nothing is broken: the entry is left out or, where it must
-    be, stands in.
+def without_broken_entries(
+    node: Any, path: Loc, broken: Collection[Loc], model: type[BaseModel]
+) -> Any:
+    """Return a copy of the data without its broken entries; required ones are replaced by a
+    placeholder.
 
-    No rule that reads a broken key sees the copy, so a stand-in deceives nobody.
+    No check that reads a broken key sees the copy, so placeholders cause no false faults.
     """
     if isinstance(node, list):
-        return [mended(item, (*path, index), broken, model) for index, item in enumerate(node)]
+        return [
+            without_broken_entries(item, (*path, index), broken, model)
+            for index, item in enumerate(node)
+        ]
     if not isinstance(node, dict):
         return node
     copy = {}
     for key, value in node.items():
-        here = (*path, key)
-        items = [(*here, index) for index in range(len(value))] if isinstance(value, list) else []
-        if here not in broken and not any(item in broken for item in items):
-            copy[key] = mended(value, here, broken, model)
-    for table in tables_at(model, path):
-        for key, known in table.model_fields.items():
-            if key not in copy and known.is_required():
-                copy[key] = _stand_in(known.annotation)
+        entry = (*path, key)
+        items = [(*entry, index) for index in range(len(value))] if isinstance(value, list) else []
+        if entry not in broken and not any(item in broken for item in items):
+            copy[key] = without_broken_entries(value, entry, broken, model)
+    for table in models_at(model, path):
+        for key, model_field in table.model_fields.items():
+            if key not in copy and model_field.is_required():
+                copy[key] = _stand_in(model_field.annotation)
     return copy
 
 
 def _stand_in(annotation: Any) -> Any:
-    kind = next(plain(annotation))
+    kind = next(union_members(annotation))
     return get_args(kind)[0] if get_origin(kind) is Literal else "x"
 
 
@@ -88,64 +95,70 @@ def keys_of(path: Loc) -> tuple[str, ...]:
 
 
 def covers(broken: Sequence[str], read: Sequence[str]) -> bool:
-    """Tell whether what is broken is the entry that is read, or holds it."""
+    """Tell whether the broken entry is the one that a check reads, or contains it."""
     return len(broken) <= len(read) and all(
         b in (a, "*") for a, b in zip(broken, read, strict=False)
     )
 
 
-def plain(annotation: Any) -> Iterator[Any]:
-    """Yield the members of an annotation without Annotated and Union around them."""
+def union_members(annotation: Any) -> Iterator[Any]:
+    """Yield the types of an annotation without Annotated and Union around them."""
     origin = get_origin(annotation)
     if origin is Annotated:
-        yield from plain(get_args(annotation)[0])
+        yield from union_members(get_args(annotation)[0])
     elif origin in (Union, types.UnionType):
         for member in get_args(annotation):
-            yield from plain(member)
+            yield from union_members(member)
     else:
         yield annotation
 
 
-def tables_at(model: type[BaseModel], path: Loc) -> list[type[BaseModel]]:
-    """Return the models that may stand at this place of the data."""
-    here: list[Any] = [model]
+def models_at(model: type[BaseModel], path: Loc) -> list[type[BaseModel]]:
+    """Return the models that the data at this path may belong to."""
+    annotations: list[Any] = [model]
     for part in path:
-        here = [inner for one in here for inner in _inside(one, part)]
-    return [one for one in here if _is_table(one)]
+        annotations = [
+            member for annotation in annotations for member in _annotations_inside(annotation, part)
+        ]
+    return [annotation for annotation in annotations if _is_table(annotation)]
 
 
 def _is_table(annotation: Any) -> bool:
     return isinstance(annotation, type) and issubclass(annotation, BaseModel)
 
 
-def _inside(annotation: Any, part: int | str) -> Iterator[Any]:
+def _annotations_inside(annotation: Any, part: int | str) -> Iterator[Any]:
     args = get_args(annotation)
     if _is_table(annotation):
-        known = annotation.model_fields.get(part)
-        yield from plain(known.annotation) if known else ()
+        model_field = annotation.model_fields.get(part)
+        yield from union_members(model_field.annotation) if model_field else ()
     elif isinstance(part, int) and args:
-        yield from plain(args[0])
+        yield from union_members(args[0])
     elif len(args) == 2:  # dict[str, X]
-        yield from plain(args[1])
+        yield from union_members(args[1])
 
 
-def all_tables(model: type[BaseModel], name: str = "") -> Iterator[tuple[str, Collection[str]]]:
-    """Yield every table of a file as the reader writes its head, with its keys."""
+def list_tables(model: type[BaseModel], name: str = "") -> Iterator[tuple[str, Collection[str]]]:
+    """Yield the header of every table that a file may have, such as `[run.retry]`, with its
+    keys.
+    """
     yield (f"[{name}]" if name else "the top of the file"), model.model_fields
-    for key, known in model.model_fields.items():
-        for annotation in plain(known.annotation):
-            inner = [
-                one for one in (annotation, *map(_first, get_args(annotation))) if _is_table(one)
+    for key, model_field in model.model_fields.items():
+        for annotation in union_members(model_field.annotation):
+            models = [
+                member
+                for member in (annotation, *map(_first, get_args(annotation)))
+                if _is_table(member)
             ]
-            for table in inner:
+            for table in models:
                 dotted = f"{name}.{key}".lstrip(".")
                 if annotation is table:
-                    yield from all_tables(table, dotted)
+                    yield from list_tables(table, dotted)
                 elif get_origin(annotation) is dict:
-                    yield from all_tables(table, f"{dotted}.NAME")
+                    yield from list_tables(table, f"{dotted}.NAME")
                 else:
                     yield f"[[{dotted}]]", table.model_fields
 
 
 def _first(annotation: Any) -> Any:
-    return next(plain(annotation))
+    return next(union_members(annotation))

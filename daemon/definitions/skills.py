@@ -1,5 +1,5 @@
-"""The skills of one folder: read strictly, each fault with its place; one broken skill harms no
-other.
+"""Skills: read from their folder, each by itself, so that one with faults does not affect
+others.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from typing import Any
 from daemon.definitions.words import display
 from daemon.errors import ConfigError, Fault, ToolFailed
 
-NAME = "SKILL.md"
-LONGEST = 200_000  # characters of one file: more is no guide
+SKILL_FILE = "SKILL.md"
+MAX_GUIDE_LENGTH = 200_000  # characters of one file
 # https://agentskills.io/specification
-LONGEST_NAME, LONGEST_DESCRIPTION = 64, 1024
+MAX_NAME_LENGTH, MAX_DESCRIPTION_LENGTH = 64, 1024
 _NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
-_FRONT = re.compile(r"\A---[ \t]*\n(.*?)\n---[ \t]*(?:\n|\Z)", re.DOTALL)
+_FRONT_MATTER = re.compile(r"\A---[ \t]*\n(.*?)\n---[ \t]*(?:\n|\Z)", re.DOTALL)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Skill:
-    """What a skill is for, and where the rest of it is."""
+    """A skill: its description, its guide and the folder with its further files."""
 
     name: str
     description: str
@@ -32,18 +32,18 @@ class Skill:
     """The text of its SKILL.md."""
     folder: Path
     always: bool = False
-    """Its guide is in every prompt that knows of skills."""
+    """Whether its guide is in every prompt with skills."""
 
 
 @dataclass(frozen=True, slots=True)
 class SkillCatalog:
-    """All skills of a folder, and what is wrong with the others."""
+    """The skills of a folder, and the faults of those that cannot be used, each by name."""
 
     skills: Mapping[str, Skill] = field(default_factory=dict)
     faults: Mapping[str, Fault] = field(default_factory=dict)
 
     def catalogue(self, names: Iterable[str] | None = None) -> list[tuple[str, str]]:
-        """Return names and descriptions, of all skills or of these."""
+        """Return names and descriptions of all skills, or of the named ones that exist."""
         return [
             (name, self.skills[name].description)
             for name in (names or self.skills)
@@ -52,38 +52,39 @@ class SkillCatalog:
 
     def guides(self, names: Iterable[str]) -> str:
         """Return the guides of these skills, each under its name."""
-        found = [self.skills[name] for name in dict.fromkeys(names) if name in self.skills]
-        return "\n\n".join(f"## Skill: {skill.name}\n{skill.guide}" for skill in found)
+        skills = [self.skills[name] for name in dict.fromkeys(names) if name in self.skills]
+        return "\n\n".join(f"## Skill: {skill.name}\n{skill.guide}" for skill in skills)
 
     def read(self, name: str, file: str = "") -> str:
-        """Return a skill's guide, or a file beside it; ToolFailed with what there is."""
+        """Return a skill's guide, or one of its files, cut to MAX_GUIDE_LENGTH.
+
+        Raises ToolFailed, with the names that exist, for an unknown skill or file.
+        """
         skill = self.skills.get(name)
         if skill is None:
             raise ToolFailed(
                 f"there is no skill {name}; there are: {', '.join(self.skills) or 'none'}"
             )
         if not file:
-            files = files_of(skill.folder)
-            return skill.guide + (f"\n\nFiles of this skill: {', '.join(files)}" if files else "")
+            files = ", ".join(list_files(skill.folder))
+            return skill.guide + (f"\n\nFiles of this skill: {files}" if files else "")
         root = skill.folder.resolve()
         path = (root / file).resolve()
         if not path.is_relative_to(root) or not path.is_file():
-            raise ToolFailed(
-                f"{name} has no file {file}; it has: {', '.join(files_of(skill.folder)) or 'none'}"
-            )
+            files = ", ".join(list_files(skill.folder)) or "none"
+            raise ToolFailed(f"{name} has no file {file}; it has: {files}")
         try:
             text = path.read_text("utf-8")
         except UnicodeDecodeError:
             raise ToolFailed(f"{file} is not text; what it is for says the skill's guide") from None
-        return (
-            text
-            if len(text) <= LONGEST
-            else f"{text[:LONGEST]}\n[… cut: {len(text) - LONGEST} more characters]"
-        )
+        excess = len(text) - MAX_GUIDE_LENGTH
+        if excess > 0:
+            return f"{text[:MAX_GUIDE_LENGTH]}\n[… cut: {excess} more characters]"
+        return text
 
 
-def load(folder: Path) -> SkillCatalog:
-    """Read a folder of skills; one that is not there holds none."""
+def load_skills(folder: Path) -> SkillCatalog:
+    """Read a folder of skills; a missing folder has none."""
     skills: dict[str, Skill] = {}
     faults: dict[str, Fault] = {}
     try:
@@ -102,27 +103,29 @@ def load(folder: Path) -> SkillCatalog:
     return SkillCatalog(skills, faults)
 
 
-def files_of(folder: Path) -> list[str]:
+def list_files(folder: Path) -> list[str]:
     """Return the files of a skill besides its SKILL.md."""
-    found = (path for path in sorted(folder.rglob("*")) if path.is_file() and path != folder / NAME)
+    paths = (
+        path for path in sorted(folder.rglob("*")) if path.is_file() and path != folder / SKILL_FILE
+    )
     return [
         path.relative_to(folder).as_posix()
-        for path in found
+        for path in paths
         if not any(p.startswith(".") for p in path.parts[-2:])
     ]
 
 
 def _read(folder: Path) -> Skill:
-    path = folder / NAME
+    path = folder / SKILL_FILE
     try:
         text = path.read_text("utf-8-sig").replace("\r\n", "\n")
     except FileNotFoundError:
-        raise _fault(path, "", "", f"is missing; a skill is a folder with a {NAME}") from None
+        raise _fault(path, "", "", f"is missing; a skill is a folder with a {SKILL_FILE}") from None
     except (OSError, UnicodeDecodeError) as error:
         raise _fault(
             path, "", "", f"cannot be read: {getattr(error, 'strerror', None) or 'not UTF-8 text'}"
         ) from None
-    if len(text) > LONGEST:
+    if len(text) > MAX_GUIDE_LENGTH:
         raise _fault(
             path,
             "",
@@ -130,42 +133,47 @@ def _read(folder: Path) -> Skill:
             "is too long for a guide",
             "move details into files beside it",
         )
-    front = _FRONT.match(text)
+    front = _FRONT_MATTER.match(text)
     if front is None:
         raise _fault(
             path, "", "", "has no front matter", "begin it with ---, name: …, description: …, ---"
         )
-    return _skill(path, _yaml(path, front[1]), text[front.end() :].strip())
+    return _build_skill(path, _parse_front_matter(path, front[1]), text[front.end() :].strip())
 
 
-def _yaml(path: Path, text: str) -> Mapping[str, Any]:
+def _parse_front_matter(path: Path, text: str) -> Mapping[str, Any]:
     import yaml
 
     try:
         data = yaml.safe_load(text)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
-        place = f"line {mark.line + 2}" if mark else "its front matter"
+        position = f"line {mark.line + 2}" if mark else "its front matter"
         raise _fault(
-            path, place, "", f"is no YAML: {getattr(error, 'problem', None) or error}"
+            path, position, "", f"is no YAML: {getattr(error, 'problem', None) or error}"
         ) from None
     if not isinstance(data, dict):
         raise _fault(path, "", repr(data)[:80], "its front matter is no list of keys")
     return data
 
 
-def _skill(path: Path, data: Mapping[str, Any], guide: str) -> Skill:
+def _build_skill(path: Path, data: Mapping[str, Any], guide: str) -> Skill:
     name, description, folder = data.get("name"), data.get("description"), path.parent
-    if not isinstance(name, str) or not _NAME.fullmatch(name) or len(name) > LONGEST_NAME:
-        problem = f"is made of a-z, 0-9 and single -, at most {LONGEST_NAME} of them"
+    if not isinstance(name, str) or not _NAME.fullmatch(name) or len(name) > MAX_NAME_LENGTH:
+        problem = f"is made of a-z, 0-9 and single -, at most {MAX_NAME_LENGTH} of them"
         raise _fault(path, "name", str(name or ""), problem)
     if name != folder.name:
         raise _fault(path, "name", name, f"has to be that of its folder, {display(folder.name)}")
-    if not isinstance(description, str) or not 0 < len(description.strip()) <= LONGEST_DESCRIPTION:
-        problem = f"has to say what it is for and when, in at most {LONGEST_DESCRIPTION} characters"
+    if (
+        not isinstance(description, str)
+        or not 0 < len(description.strip()) <= MAX_DESCRIPTION_LENGTH
+    ):
+        problem = (
+            f"has to say what it is for and when, in at most {MAX_DESCRIPTION_LENGTH} characters"
+        )
         raise _fault(path, "description", str(description or "")[:80], problem)
-    given = data.get("metadata")
-    metadata: Mapping[str, Any] = given if isinstance(given, dict) else {}
+    table = data.get("metadata")
+    metadata: Mapping[str, Any] = table if isinstance(table, dict) else {}
     always = data.get("always", metadata.get("always")) in (True, "true")
     return Skill(
         name=name,
@@ -176,5 +184,5 @@ def _skill(path: Path, data: Mapping[str, Any], guide: str) -> Skill:
     )
 
 
-def _fault(path: Path, key: str, found: str, problem: str, hint: str = "") -> ConfigError:
-    return ConfigError(Fault(file=display(path), key=key, found=found, problem=problem, hint=hint))
+def _fault(path: Path, key: str, value: str, problem: str, hint: str = "") -> ConfigError:
+    return ConfigError(Fault(file=display(path), key=key, found=value, problem=problem, hint=hint))

@@ -1,4 +1,4 @@
-"""Files that cannot be read at all, or are not TOML."""
+"""Faults of files that cannot be read at all, or are not TOML."""
 
 from __future__ import annotations
 
@@ -9,25 +9,27 @@ from daemon.definitions.words import display, may_be_secret, shorten
 from daemon.errors import Fault
 
 
-def whole(path: Path, problem: str, hint: str = "") -> Fault:
+def file_fault(path: Path, problem: str, hint: str = "") -> Fault:
+    """Return a fault of a whole file."""
     return Fault(file=display(path), key="", found="", problem=problem, hint=hint)
 
 
-def unreadable(path: Path, error: OSError) -> Fault:
+def unreadable_file_fault(path: Path, error: OSError) -> Fault:
+    """Return the fault of a file that could not be opened or read."""
     match error:
         case FileNotFoundError():
-            return whole(path, "no such file", "`agentd init` writes the shipped ones")
+            return file_fault(path, "no such file", "`agentd init` writes the shipped ones")
         case IsADirectoryError():
-            return whole(path, "is a folder, not a file", "name the TOML file inside it")
+            return file_fault(path, "is a folder, not a file", "name the TOML file inside it")
         case PermissionError():
-            return whole(
+            return file_fault(
                 path, "may not be read by this user", f"chown or chmod it; as is: {error.strerror}"
             )
         case _:
-            return whole(path, f"cannot be read: {error.strerror or error}")
+            return file_fault(path, f"cannot be read: {error.strerror or error}")
 
 
-# tomllib's message (a part of it), and what helps the person who made that slip
+# A part of tomllib's message, and the hint for the person who made that mistake.
 _SYNTAX_HINTS = (
     ("Cannot overwrite a value", "this key stands in the table twice; keep one"),
     (
@@ -58,9 +60,10 @@ _AT_LINE = re.compile(r" \(at (?:line (\d+), column \d+|end of document)\)$")
 
 
 def syntax_fault(path: Path, text: str, message: str) -> Fault:
-    place = _AT_LINE.search(message)
+    """Return the fault that a message of tomllib is about, with its line; secrets are left out."""
+    position = _AT_LINE.search(message)
     lines = text.splitlines() or [""]
-    number = int(place[1]) if place and place[1] else len(lines)
+    number = int(position[1]) if position and position[1] else len(lines)
     if (
         "Illegal character '\\n'" in message
         and number > 1

@@ -1,4 +1,4 @@
-"""pydantic's errors in words that help."""
+"""Translate errors of pydantic into problems and hints for the writer of a file."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from daemon.definitions.shape import Loc, all_tables, dotted, path_of, tables_at
+from daemon.definitions.shape import Loc, dotted, list_tables, models_at, path_of
 from daemon.definitions.words import may_be_secret, nearest
 from daemon.models import Json
 
@@ -18,7 +18,7 @@ _TEXT = "expected text in quotes"
 _NUMBER = "expected a number, like 10"
 _TABLE = "expected a table of keys and values"
 _LIST = 'expected a list, like ["a", "b"]'
-# pydantic's error type, and what to say instead; braces are filled from its context
+# The problem by pydantic's error type; braces are filled from the context of the error.
 _KIND = {
     "missing": "is missing",
     "extra_forbidden": "unknown key",
@@ -50,8 +50,8 @@ _KIND = {
     "union_tag_invalid": "expected {choices}",
     "union_tag_not_found": "is missing",
 }
-# "wrong type" of one branch of a union says nothing where another branch found a fault deeper
-# inside
+# A wrong type in one branch of a union is not reported where another branch found a fault deeper
+# inside: that branch is the one that was meant.
 _SHALLOW = {
     *(
         "string_type",
@@ -69,7 +69,7 @@ _SHALLOW = {
 
 @dataclass(slots=True)
 class FieldError:
-    """What pydantic found at one place; several problems there are branches of a union."""
+    """What pydantic found at one path; several problems come from the branches of a union."""
 
     path: Loc
     input: Any
@@ -86,8 +86,8 @@ class FieldError:
         self.hint = self.hint or hint
 
 
-def findings_of(error: ValidationError, data: Json, model: type[BaseModel]) -> list[FieldError]:
-    """Return what pydantic found, place by place; of a union, what its fitting branch says."""
+def field_errors(error: ValidationError, data: Json, model: type[BaseModel]) -> list[FieldError]:
+    """Return what pydantic found, one entry a path; of a union only the branch that fits best."""
     findings: dict[Loc, FieldError] = {}
     for item in error.errors(include_url=False):
         kind, context, value = item["type"], item.get("ctx", {}), item["input"]
@@ -99,20 +99,24 @@ def findings_of(error: ValidationError, data: Json, model: type[BaseModel]) -> l
         hint = getattr(context.get("error"), "hint", "") or _hint(kind, path, value, context, model)
         finding.add(_sentence(kind, context, item["msg"]), hint)
         finding.shallow = finding.shallow and kind in _SHALLOW
-    deeper = {path[:end] for path in findings for end in range(len(path))}
-    return [found for path, found in findings.items() if not (found.shallow and path in deeper)]
+    parents = {path[:end] for path in findings for end in range(len(path))}
+    return [
+        finding for path, finding in findings.items() if not (finding.shallow and path in parents)
+    ]
 
 
 def _sentence(kind: str, context: Mapping[str, Any], message: str) -> str:
-    if cause := context.get("error"):  # raised by a validator of ours, in words of ours
+    if cause := context.get("error"):  # raised by one of our validators
         return str(cause)
     if kind == "too_short" and context["min_length"] == 1:
         kind = "string_too_short"
     if kind not in _KIND:
         message = message.removeprefix("Input ")
         return message[:1].lower() + message[1:]
-    *most, last = (f'"{choice}"' for choice in _choices(context) or ["…"])
-    return _KIND[kind].format(**context, choices=f"{', '.join(most)} or {last}" if most else last)
+    *choices, last_choice = (f'"{choice}"' for choice in _choices(context) or ["…"])
+    return _KIND[kind].format(
+        **context, choices=f"{', '.join(choices)} or {last_choice}" if choices else last_choice
+    )
 
 
 def _choices(context: Mapping[str, Any]) -> list[str]:
@@ -145,13 +149,15 @@ def _hint(
 
 
 def _hint_for_unknown(path: Loc, model: type[BaseModel]) -> str:
-    """Lead from an unknown key to the one that was meant, here or in another table of the file."""
+    """Return the key that was probably meant instead of an unknown one, here or in another
+    table.
+    """
     name = str(path[-1])
-    here = {key for table in tables_at(model, path[:-1]) for key in table.model_fields}
-    if close := nearest(name, here, cutoff=0.8):
+    keys = {key for table in models_at(model, path[:-1]) for key in table.model_fields}
+    if close := nearest(name, keys, cutoff=0.8):
         return f'did you mean "{close}"?'
-    if homes := sorted(home for home, keys in all_tables(model) if name in keys):
-        return f"it belongs in {' or '.join(homes)}"
-    if close := nearest(name, here):
+    if tables := sorted(table for table, keys in list_tables(model) if name in keys):
+        return f"it belongs in {' or '.join(tables)}"
+    if close := nearest(name, keys):
         return f'did you mean "{close}"?'
-    return "known here: " + ", ".join(sorted(here)) if here else ""
+    return "known here: " + ", ".join(sorted(keys)) if keys else ""

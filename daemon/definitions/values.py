@@ -1,4 +1,4 @@
-"""The kinds of value a file may hold, and how each is read."""
+"""The types of values in files, and how each is read."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from daemon.models import Json
 T = TypeVar("T")
 
 Items: TypeAlias = Annotated[tuple[T, ...], Strict(strict=False)]
-"""A TOML list, kept as a tuple: strict pydantic would take no list for it."""
+"""A TOML list as a tuple; strict pydantic would refuse the list."""
 
 
 class Table(BaseModel):
-    """One table of a file: nothing unknown, nothing converted behind the writer's back, nothing
-    changed later.
+    """The base of models of tables: unknown keys are refused, values are not converted, and the
+    model is immutable.
     """
 
-    # deferred: a table within a table is built as a part of it, and not once more by itself
+    # The schema is built on first use: a table within a table is then built only as a part of it.
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, defer_build=True)
 
 
 class Wrong(ValueError):
-    """A value is of the right type and still wrong; raised by validators."""
+    """A value of the right type is refused; raised by validators."""
 
     def __init__(self, problem: str, *, hint: str = "") -> None:
         self.hint = hint
@@ -36,11 +36,11 @@ class Wrong(ValueError):
 
 _UNITS = {"d": 86400, "h": 3600, "m": 60, "s": 1}
 _DURATION = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s)?")
-_LONGEST = timedelta(days=366 * 10)
+_MAX_DURATION = timedelta(days=366 * 10)
 
 
 def parse_duration(value: Any) -> timedelta:
-    """Return "90s", "10m", "2h", "1d" or "1h30m" as a time span."""
+    """Read a duration such as "90s", "10m", "2h", "1d" or "1h30m"; raise Wrong for other values."""
     if isinstance(value, timedelta):
         return value
     if isinstance(value, int | float) and not isinstance(value, bool):
@@ -55,49 +55,47 @@ def parse_duration(value: Any) -> timedelta:
         raise Wrong('expected a duration, like "90s", "10m", "2h", "1d" or "1h30m"')
     days, hours, minutes, seconds = (float(part or 0) for part in match.groups())
     total = days * 86400 + hours * 3600 + minutes * 60 + seconds
-    if total > _LONGEST.total_seconds():
+    if total > _MAX_DURATION.total_seconds():
         raise Wrong("is longer than ten years")
     return timedelta(seconds=total)
 
 
 def format_duration(value: timedelta) -> str:
-    """Return a time span as one would write it in a file."""
-    rest = value.total_seconds()
+    """Return a duration as it is written in files: "1h30m"."""
+    seconds = value.total_seconds()
     text = ""
     for unit, size in _UNITS.items():
-        count = rest // size if unit != "s" else rest
+        count = seconds // size if unit != "s" else seconds
         if count:
             text += f"{count:g}{unit}" if unit == "s" else f"{int(count)}{unit}"
-        rest -= count * size
+        seconds -= count * size
     return text or "0s"
 
 
 Duration: TypeAlias = Annotated[
     timedelta, BeforeValidator(parse_duration), PlainSerializer(format_duration)
 ]
-"""A time span, written "90s", "10m", "2h", "1d" or "1h30m" and serialised back to that."""
+"""A duration, written "90s", "10m", "2h", "1d" or "1h30m" and serialised back to that."""
 
 
-def at_least(least: str) -> AfterValidator:
-    """Return a bound for a duration."""
-    bound = parse_duration(least)
+def bounded_below(text: str) -> AfterValidator:
+    """Return a validator that refuses durations shorter than `text`."""
+    bound = parse_duration(text)
 
     def check(value: timedelta) -> timedelta:
         if value < bound:
-            raise Wrong(f'must be at least "{least}"')
+            raise Wrong(f'must be at least "{text}"')
         return value
 
     return AfterValidator(check)
 
 
-SomeDuration: TypeAlias = Annotated[Duration, at_least("0.001s")]
-"""A duration that is more than nothing."""
+PositiveDuration: TypeAlias = Annotated[Duration, bounded_below("0.001s")]
+"""A duration longer than zero."""
 
 
 def _as_json(value: Any) -> Any:
-    """Return a TOML value as JSON knows it: dates become text, as the reader of JSON gets them
-    anyway.
-    """
+    """Return a TOML value with types of JSON only: dates become text."""
     match value:
         case dict():
             return {key: _as_json(item) for key, item in value.items()}
@@ -112,4 +110,4 @@ def _as_json(value: Any) -> Any:
 
 
 JsonTable: TypeAlias = Annotated[Json, BeforeValidator(_as_json)]
-"""A table whose keys are not ours to know."""
+"""A table with any keys, such as the arguments of a tool."""

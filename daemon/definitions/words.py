@@ -1,4 +1,4 @@
-"""Words for what was found in a file, and for what was probably meant."""
+"""Describe values of files in faults, and find the name that was probably meant."""
 
 from __future__ import annotations
 
@@ -13,18 +13,20 @@ from typing import Any
 from daemon.definitions.values import format_duration
 
 
-def nearest(word: str, known: Iterable[str], *, cutoff: float = 0.6) -> str:
-    """Return the known word that was probably meant, or an empty string."""
-    low = {name.lower(): name for name in known}
-    close = difflib.get_close_matches(word.lower(), low, n=1, cutoff=cutoff)
-    return low[close[0]] if close else ""
+def nearest(word: str, candidates: Iterable[str], *, cutoff: float = 0.6) -> str:
+    """Return the candidate that was probably meant; empty if none is close."""
+    by_lower_case = {name.lower(): name for name in candidates}
+    close = difflib.get_close_matches(word.lower(), by_lower_case, n=1, cutoff=cutoff)
+    return by_lower_case[close[0]] if close else ""
 
 
-def did_you_mean(word: str, known: Collection[str]) -> str:
-    """Return a hint that leads from an unknown word to the known ones."""
-    if close := nearest(word, known):
+def did_you_mean(word: str, candidates: Collection[str]) -> str:
+    """Return a hint for an unknown word: the candidate that was probably meant, else all of
+    them.
+    """
+    if close := nearest(word, candidates):
         return f'did you mean "{close}"?'
-    return "known: " + ", ".join(sorted(known)) if known else ""
+    return "known: " + ", ".join(sorted(candidates)) if candidates else ""
 
 
 _SECRET_NAMES = ("key", "api_key", "apikey", "token", "secret", "password", "passwd", "credential")
@@ -54,9 +56,7 @@ def may_be_secret(value: Any, key: str) -> bool:
 
 
 def shown(value: Any, key: str = "") -> str:
-    """Return a value as its writer would recognise it, shortened; what may be a secret is not
-    shown.
-    """
+    """Return a value as text for a fault, shortened; what may be a secret is left out."""
     if may_be_secret(value, key):
         return "a text that is not shown here"
     match value:
@@ -82,11 +82,12 @@ def shown(value: Any, key: str = "") -> str:
 
 
 def shorten(text: str, width: int = 60) -> str:
+    """Return a printable text of at most `width` characters."""
     text = display(text)
     return text if len(text) <= width else text[: width - 1] + "…"
 
 
 def display(text: str | Path) -> str:
-    """Return a text from outside so that it can be printed: file names may hold anything."""
+    """Return a text with unprintable characters replaced: file names may contain any."""
     text = str(text)
     return text if text.isprintable() else "".join(c if c.isprintable() else "�" for c in text)

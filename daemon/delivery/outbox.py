@@ -163,7 +163,7 @@ class Outbox:
         self._count(delivery.target, "put_off" if next_attempt else "failed")
         write = log.warning if next_attempt else log.error
         write(
-            "delivery.put_off" if next_attempt else "delivery.failed",
+            "delivery.retry_scheduled" if next_attempt else "delivery.failed",
             delivery=delivery.id,
             run=delivery.run,
             routine=delivery.routine,

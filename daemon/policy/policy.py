@@ -112,7 +112,7 @@ class Policy:
         `tools` are the names of tools that did not ship with us; `private` the files and folders of
         the daemon's own, which no tool may ever reach.
         """
-        refuse_if_open(path)
+        refuse_if_shared(path)
         known = frozenset({*TOOLS, *tools})
         file = load_toml(path, PolicyFile, (*checks(known), *_proofs(workspace, (path, *private))))
         text = path.read_bytes()
@@ -520,7 +520,7 @@ def _proofs(workspace: Path, private: Collection[Path]) -> tuple[CrossFieldCheck
     return (CrossFieldCheck(("rule",), examples), CrossFieldCheck(("paths.read",), kept_apart))
 
 
-def refuse_if_open(path: Path) -> None:
+def refuse_if_shared(path: Path) -> None:
     """Raise ConfigError if anybody but this user and root could have written the policy, or
     replaced it.
     """

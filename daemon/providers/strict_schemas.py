@@ -66,7 +66,7 @@ class _Impossible(Exception):
     """This schema cannot be said in strict mode."""
 
 
-def mended(functions: Sequence[Json]) -> list[Json]:
+def without_broken_entries(functions: Sequence[Json]) -> list[Json]:
     """Return functions whose schemas every vendor takes; those of MCP servers are often a little
     careless.
 

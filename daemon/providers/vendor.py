@@ -38,7 +38,7 @@ from daemon.models import Chunk, Json, LLMMessage, LLMResponse
 from daemon.providers import vendor_errors
 from daemon.providers.base import ListedModel, LLMProvider
 from daemon.providers.capabilities import capabilities as capabilities_of
-from daemon.providers.strict_schemas import loosened, mended, strictly
+from daemon.providers.strict_schemas import loosened, strictly, without_broken_entries
 from daemon.providers.wire.base import ChatRequest, StreamAssembler, WireFormat
 from daemon.providers.wire.sse import Event, EventStreamParser
 from daemon.system.http_body import BodyTooLarge, parse_json
@@ -333,7 +333,7 @@ class VendorProvider(LLMProvider):
         if key not in self._tools:
             if len(self._tools) >= _TOOL_LISTS:
                 self._tools.pop(next(iter(self._tools)))
-            wanted = mended(functions[: self.capabilities.most_tools or None])
+            wanted = without_broken_entries(functions[: self.capabilities.most_tools or None])
             wanted = strictly(wanted) if self.capabilities.strict else wanted
             # the list is kept too, so that its identity is not given to another one
             self._tools[key] = functions, to_json(self.wire.tools(wanted))

@@ -57,8 +57,9 @@ from daemon.providers.metered import MeteredProvider
 from daemon.runs.approvals.approver import RunApprover
 from daemon.runs.approvals.notice import waiting_notice
 from daemon.runs.events import Events, end_of, waiting_of
-from daemon.runs.images import Pictures, look_at
-from daemon.runs.recorder import StepLog, StepRecorder
+from daemon.runs.images import AttachedImages, load_images
+from daemon.runs.protocols import StepLog
+from daemon.runs.recorder import StepRecorder
 from daemon.runs.rehearsal.dry_run import REHEARSAL, DryRunToolExecutor, RehearsalApprover
 from daemon.runs.services import RunServices
 from daemon.runs.settings import LiveSettings
@@ -280,14 +281,14 @@ class RunContext:
         )
 
     async def agent_for(
-        self, run: Run, routine: Routine, recorder: StepLog, deadline: float
+        self, run: Run, routine: Routine, step_log: StepLog, deadline: float
     ) -> Agent:
         """Return the agent of this run; one that was begun goes on from its steps."""
         spec, services = routine.run, self._services
         provider, *fallback = self._metered(run, routine)
         offered = self._offered_tools(run, routine)
         # facts that were gathered before are steps, too
-        is_new = not any(step.kind is StepKind.PROMPT for step in recorder.steps)
+        is_new = not any(step.kind is StepKind.PROMPT for step in step_log.steps)
         catalog: SkillCatalog | None = None
         if spec.mode == "agent" and (spec.skills or run.trigger == ASK):
             catalog = await asyncio.to_thread(services.load_skills)
@@ -325,13 +326,13 @@ class RunContext:
                 taint=worse(
                     await self._initial_taint(run), Taint.TAINTED if past.tainted else Taint.NONE
                 ),
-                tool_context=self._tool_context(run, routine, recorder.steps),
+                tool_context=self._tool_context(run, routine, step_log.steps),
             ),
             services=AgentServices(
                 fallback=fallback,
                 memory=services.memory if spec.memory != "none" else None,
                 policy=self._policy,
-                step_writer=recorder,
+                step_writer=step_log,
                 executor=self._executor_for(run),
                 approver=self._approver(run),
                 inspector=self._inspector(run),
@@ -341,7 +342,7 @@ class RunContext:
                 redact=self.redact,
                 audit_fields=self._audit_fields,
             ),
-            steps=recorder.steps,
+            steps=step_log.steps,
         )
 
     def _offered_tools(self, run: Run, routine: Routine) -> list[str]:
@@ -363,13 +364,15 @@ class RunContext:
     def _executor_for(self, run: Run) -> ToolExecutor:
         return self._dry_run_executor if run.trigger == REHEARSAL else self._executor
 
-    async def pictures_for(self, run: Run, routine: Routine, event_input: Json | None) -> Pictures:
-        """Return the pictures that the routine's model is to see, as far as the policy allows."""
-        landed = event_input["paths"] if run.trigger == "watch" and event_input else ()
+    async def images_for(
+        self, run: Run, routine: Routine, event_input: Json | None
+    ) -> AttachedImages:
+        """Return the images that the routine's model is shown, as far as the policy allows it."""
+        new_files = event_input["paths"] if run.trigger == "watch" and event_input else ()
         return await asyncio.to_thread(
-            look_at,
+            load_images,
             routine.run.media,
-            landed,
+            new_files,
             policy=self.settings.policy,
             routine=routine.under,
         )

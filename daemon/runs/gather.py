@@ -10,21 +10,22 @@ from typing import TYPE_CHECKING, Any
 from daemon.agent.texts import paragraph
 from daemon.agent.tool_calls import ToolCallRunner
 from daemon.agent.transcript import PendingCall, Transcript
-from daemon.definitions.routines.rules import PATH
+from daemon.definitions.routines.rules import PATH_PLACEHOLDER
 from daemon.errors import ToolFailed
-from daemon.models import Effect, Fact, FunctionCall, Step, StepKind
-from daemon.providers.facts import lay_out, new_boundary, wrap
+from daemon.models import Effect, Fact, FunctionCall, Step, StepKind, Taint, ToolResult, worse
+from daemon.providers.facts import lay_out, wrap
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
 
+    from daemon.agent.tool_calls import ResultInspector
     from daemon.definitions.routines.routine import Gate, Gather
-    from daemon.models import Json
-
+    from daemon.models import Json, Run
+    from daemon.runs.protocols import RunHistory
 
 # A prompt has to stay small whatever an event brings.
-MAX_FILES = 20  # files that a run reads
-MAX_PATHS = 200  # paths that a run is told of
+MAX_FILES = 20  # files that gather steps with `{path}` read
+MAX_PATHS = 200  # paths that the prompt names
 MAX_EVENT_CHARACTERS = 20_000
 MAX_LINE_CHARACTERS = 300  # of a command's output in a detail of one line
 
@@ -32,7 +33,7 @@ MAX_LINE_CHARACTERS = 300  # of a command's output in a detail of one line
 EVENT_TRIGGERS = ("watch", "webhook", "after")
 
 
-def key_of(name: str) -> str:
+def gather_key(name: str) -> str:
     """Return the journal's key for a gather step."""
     return f"gather.{name}"
 
@@ -42,35 +43,37 @@ async def gather(
     *,
     call_runner: ToolCallRunner,
     steps: Sequence[Step],
-    record: Callable[..., Awaitable[object]],
-    before: Mapping[str, Any],
+    append: Callable[..., Awaitable[object]],
+    previous_values: Mapping[str, Any],
 ) -> list[Fact]:
     """Run the gather steps and return their facts, in order.
 
-    `steps` are those of earlier attempts: what they hold is not run again. `before` holds the
-    values of the last good run by name; a fact says in words what differs from them.
+    `steps` are those of earlier attempts: what they hold is not run again. `append` writes new
+    ones. `previous_values` are those of the last good run by name; a fact says in words what
+    differs from them.
     """
     calls = [
-        FunctionCall(name=step.tool, arguments=dict(step.args), id=key_of(step.name))
+        FunctionCall(name=step.tool, arguments=dict(step.args), id=gather_key(step.name))
         for step in gather_steps
     ]
-    results = await _results(calls, call_runner=call_runner, steps=steps, record=record)
-    return [
-        _fact(step, results[key_of(step.name)], call_runner, before.get(step.name))
-        for step in gather_steps
-    ]
+    results = await _run_calls(calls, call_runner=call_runner, steps=steps, append=append)
+    facts = []
+    for step in gather_steps:
+        previous_value = previous_values.get(step.name)
+        facts.append(_make_fact(step, results[gather_key(step.name)], call_runner, previous_value))
+    return facts
 
 
-async def _results(
+async def _run_calls(
     calls: Sequence[FunctionCall],
     *,
     call_runner: ToolCallRunner,
     steps: Sequence[Step],
-    record: Callable[..., Awaitable[object]],
+    append: Callable[..., Awaitable[object]],
 ) -> dict[str, Json]:
     """Run the calls that no earlier attempt has run; return all result bodies by call id."""
     results = Transcript(steps).gathered
-    started = {
+    started_calls = {
         step.call_id: step for step in steps if step.kind is StepKind.CALL and step.iteration == 0
     }
     unwritten: list[Step] = []
@@ -84,30 +87,36 @@ async def _results(
         unwritten.append(step)
 
     async def commit(durable: bool) -> None:
-        await record(*unwritten, durable=durable)
+        await append(*unwritten, durable=durable)
         unwritten.clear()
 
-    missing = [_pending(call, started.get(call.id)) for call in calls if call.id not in results]
-    if missing:
-        await call_runner.run(missing, 0, add_step, commit)
+    pending_calls = []
+    for call in calls:
+        if call.id not in results:
+            started_call = started_calls.get(call.id)
+            pending_calls.append(
+                PendingCall(
+                    key=str(call.id),
+                    call=call,
+                    started=started_call is not None,
+                    repeatable=bool(started_call and started_call.body.get("repeatable")),
+                )
+            )
+    if pending_calls:
+        await call_runner.run(pending_calls, 0, add_step, commit)
         await commit(durable=False)
     return results
 
 
-def _pending(call: FunctionCall, started: Step | None) -> PendingCall:
-    repeatable = bool(started and started.body.get("repeatable"))
-    return PendingCall(
-        key=str(call.id), call=call, started=started is not None, repeatable=repeatable
-    )
-
-
-def _fact(step: Gather, result: Json, call_runner: ToolCallRunner, before: Any) -> Fact:
+def _make_fact(
+    step: Gather, result: Json, call_runner: ToolCallRunner, previous_value: Any
+) -> Fact:
     value, ok = result.get("value"), bool(result["ok"])
     definition = call_runner.registry.get_function(step.tool)
     describe_changes = definition.changes if definition else None
     changes: list[str] = []
-    if ok and describe_changes and before is not None and value is not None:
-        changes = describe_changes(before, value) or ["nothing since the last report"]
+    if ok and describe_changes and previous_value is not None and value is not None:
+        changes = describe_changes(previous_value, value) or ["nothing since the last report"]
     return Fact(
         name=step.name,
         tool=step.tool,
@@ -118,19 +127,40 @@ def _fact(step: Gather, result: Json, call_runner: ToolCallRunner, before: Any) 
     )
 
 
-def gathered_values(steps: Iterable[Step]) -> dict[str, Any]:
+def read_gathered_values(steps: Iterable[Step]) -> dict[str, Any]:
     """Return the values that an earlier run gathered, by the name of the gather step."""
     return {
-        str(step.call_id).removeprefix(key_of("")): step.body["value"]
+        str(step.call_id).removeprefix(gather_key("")): step.body["value"]
         for step in steps
         if step.kind is StepKind.RESULT
-        and str(step.call_id).startswith(key_of(""))
+        and str(step.call_id).startswith(gather_key(""))
         and "value" in step.body
     }
 
 
+async def inspect_event(
+    run: Run, event_input: Any, inspector: ResultInspector, journal: RunHistory
+) -> tuple[list[Fact], Taint]:
+    """Return the input of a run's event as facts, inspected like the result of a tool, and the
+    taint of the run with them.
+    """
+    facts, taint = [], run.taint
+    for fact in event_facts(run.trigger, event_input):
+        call = FunctionCall(name=run.trigger, arguments={})
+        result = await inspector.inspect("event", call, ToolResult(ok=True, text=fact.text))
+        if run.trigger == "after":  # the report of a run of ours is as tainted as that run
+            earlier_run = await journal.get(event_input["run"])
+            result = replace(result, taint=earlier_run.taint)
+        facts.append(replace(fact, text=result.text))
+        taint = worse(taint, result.taint)
+    return facts, taint
+
+
 def event_facts(trigger: str, event_input: Any) -> list[Fact]:
-    """Return the input of a run's event as a fact: data for the model, no part of the task."""
+    """Return the input of a run's event as a fact: data for the model, no part of the task.
+
+    Returns an empty list for a run without an event.
+    """
     if event_input is None:
         return []
     if trigger == "watch":
@@ -147,20 +177,20 @@ def event_facts(trigger: str, event_input: Any) -> list[Fact]:
         name = "run before" if trigger == "after" else f"what the {trigger} said"
         text = lay_out(event_input)
     if len(text) > MAX_EVENT_CHARACTERS:
-        more = len(text) - MAX_EVENT_CHARACTERS
-        text = f"{text[:MAX_EVENT_CHARACTERS]}\n[… cut here: {more} more characters …]"
+        excess = len(text) - MAX_EVENT_CHARACTERS
+        text = f"{text[:MAX_EVENT_CHARACTERS]}\n[… cut here: {excess} more characters …]"
     return [Fact(name=name, tool=trigger, ok=True, text=text)]
 
 
-def for_each_file(gather_steps: Sequence[Gather], trigger: str, event_input: Any) -> list[Gather]:
-    """Return the gather steps of a run: those with a `{path}` once for each file that landed.
+def expand_paths(gather_steps: Sequence[Gather], trigger: str, event_input: Any) -> list[Gather]:
+    """Return the gather steps of a run: those with a `{path}` once for each new file.
 
-    A run that no file started, one by hand for example, goes without the steps with a `{path}`.
+    A run that no file started, one by hand for example, leaves out the steps with a `{path}`.
     """
     paths = event_input["paths"][:MAX_FILES] if trigger == "watch" and event_input else []
     expanded: list[Gather] = []
     for step in gather_steps:
-        names = [name for name, value in step.args.items() if value == PATH]
+        names = [name for name, value in step.args.items() if value == PATH_PLACEHOLDER]
         if not names:
             expanded.append(step)
             continue
@@ -170,21 +200,23 @@ def for_each_file(gather_steps: Sequence[Gather], trigger: str, event_input: Any
     return expanded
 
 
-def with_facts(goal: str, facts: Sequence[Fact], language: str) -> str:
-    """Return the goal with the facts below it, as the model reads it."""
+def add_facts(goal: str, facts: Sequence[Fact], language: str, boundary: str) -> str:
+    """Return the goal with the facts below it, as the model reads it; see providers/facts.py for
+    the `boundary`.
+    """
     if not facts:
         return goal
-    return f"{goal.rstrip()}\n\n{paragraph('facts', language)}\n\n{wrap(facts, new_boundary())}"
+    return f"{goal.rstrip()}\n\n{paragraph('facts', language)}\n\n{wrap(facts, boundary)}"
 
 
-async def closed_by_command(
+async def check_gate_command(
     gate: Gate,
     *,
     call_runner: ToolCallRunner,
     steps: Sequence[Step],
-    record: Callable[..., Awaitable[object]],
+    append: Callable[..., Awaitable[object]],
 ) -> str | None:
-    """Return why the gate's command closes the gate, or None if the gate is open.
+    """Run the gate's command; return why it closes the gate, or None if the gate is open.
 
     Raises ToolFailed if the command may not run, or exits with neither 0 (open) nor 1 (closed): a
     fault must be reported, so it does not keep the gate closed.
@@ -192,23 +224,23 @@ async def closed_by_command(
     if not gate.command:
         return None
     call = FunctionCall(name="shell", arguments={"command": join(gate.command)}, id="gate.command")
-    results = await _results([call], call_runner=call_runner, steps=steps, record=record)
+    results = await _run_calls([call], call_runner=call_runner, steps=steps, append=append)
     result = results["gate.command"]
-    line = one_line(call.arguments["command"])
+    command = one_line(call.arguments["command"])
     if not result["ok"]:
         verdict = call_runner.policy.judge(
             call.name, call.arguments, routine=call_runner.context.routine
         )
         if verdict.effect is Effect.DENY:
             raise ToolFailed(
-                f"the gate's command may not run: {line}: {verdict.reason} ({verdict.rule})"
+                f"the gate's command may not run: {command}: {verdict.reason} ({verdict.rule})"
             )
-        raise ToolFailed(f"the gate's command was not run: {line}: {one_line(result['text'])}")
+        raise ToolFailed(f"the gate's command was not run: {command}: {one_line(result['text'])}")
     code, output = result["value"]["exit_code"], one_line(result["value"]["output"])
     if code > 1:
         suffix = f": {output}" if output else ""
-        raise ToolFailed(f"the gate's command failed with exit code {code}: {line}{suffix}")
-    return f"the gate's command said no: {line}" if code else None
+        raise ToolFailed(f"the gate's command failed with exit code {code}: {command}{suffix}")
+    return f"the gate's command said no: {command}" if code else None
 
 
 def one_line(text: str) -> str:
@@ -217,12 +249,14 @@ def one_line(text: str) -> str:
     return text if len(text) <= MAX_LINE_CHARACTERS else f"{text[:MAX_LINE_CHARACTERS]}…"
 
 
-def closed_by(gate: Gate, facts: Sequence[Fact], before: Mapping[str, Any]) -> str | None:
+def check_gate_changes(
+    gate: Gate, facts: Sequence[Fact], previous_values: Mapping[str, Any]
+) -> str | None:
     """Return why `changed` closes the gate after the gather, or None if the gate is open.
 
     A fact that could not be gathered opens the gate, so that the fault is reported.
     """
-    if not gate.changed or not before:
+    if not gate.changed or not previous_values:
         return None
     values = {fact.name: fact.value for fact in facts}
     for path in gate.changed:
@@ -231,7 +265,7 @@ def closed_by(gate: Gate, facts: Sequence[Fact], before: Mapping[str, Any]) -> s
         if (
             fact is None
             or not fact.ok
-            or _value_at(values.get(name), keys) != _value_at(before.get(name), keys)
+            or _value_at(values.get(name), keys) != _value_at(previous_values.get(name), keys)
         ):
             return None
     return f"nothing changed in {', '.join(gate.changed)} since the last good run"

@@ -1,20 +1,20 @@
-"""The pictures that a routine wants its model to see: found by its globs, judged like any file,
-read once.
+"""The images that a routine shows to its model (`media` of `[run]`): matched by its globs, judged
+by the policy like any file that the tool `file_read` reads, and read once.
 
-A picture that cannot be shown is no failure: the run says which one and why, and so does the
-prompt.
+An image that cannot be shown is no failure: the notes of the run name it and say why, and so does
+the prompt.
 """
 
 from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
-from daemon.definitions.routines.rules import PATH
+from daemon.definitions.routines.rules import PATH_PLACEHOLDER
 from daemon.models import Fact, Image, Taint
 from daemon.policy.lexer import Unreadable
 from daemon.providers.wire.images import LARGEST, image_of
@@ -25,107 +25,109 @@ from daemon.system.safe_open import open_beneath
 if TYPE_CHECKING:
     from daemon.policy.policy import Policy
 
-# From the twenty-first on Anthropic takes only small ones.
-MOST = 20
-# A request of Anthropic's has at most 32 MB, base64 makes a third more of them, and the journal
-# keeps what was shown.
-TOGETHER = 10_000_000
+# Anthropic lowers the limit of an image's size for requests with more than 20.
+MAX_IMAGES = 20
+# Of all images together. A request to Anthropic has at most 32 MB, base64 adds a third, and the
+# journal keeps the images.
+MAX_TOTAL_BYTES = 10_000_000
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Pictures:
-    """What a run shows to its model, and what it does not."""
+class AttachedImages:
+    """The images that a run shows to its model, and what to say of them."""
 
     images: tuple[Image, ...] = ()
     facts: tuple[Fact, ...] = ()
-    """The names of those shown, and why others are not, for the prompt."""
+    """One fact for the prompt, which names the images and says why others are not shown; none
+    without any.
+    """
     notes: tuple[str, ...] = ()
-    """The latter, for whoever looks at the run."""
+    """Why others are not shown, for people who look at the run."""
 
     @property
     def taint(self) -> Taint:
-        """Anybody may have written into a picture."""
+        """Tainted if there is any image: anybody may have written into it."""
         return Taint.TAINTED if self.images else Taint.NONE
 
 
-def look_at(
-    globs: Sequence[str], landed: Sequence[str], *, policy: Policy, routine: str
-) -> Pictures:
-    """Return the pictures that globs fit; `{path}` among them stands for the files that landed.
+def load_images(
+    globs: Sequence[str], new_files: Sequence[str], *, policy: Policy, routine: str
+) -> AttachedImages:
+    """Return the images that match the globs; `{path}` among these stands for `new_files`, whose
+    landing started the run.
 
     Blocks.
     """
     workspace = Path(policy.reach.workspace)
-    wanted, notes = list[str](), list[str]()
+    candidates: list[str] = []
+    notes: list[str] = []
     for glob in globs:
-        found = list(landed) if glob == PATH else _matching(glob, workspace)
-        if not found:
-            notes.append(f"no file fits {glob}" if glob != PATH else "no file has landed")
-        wanted += found
-    wanted = list(dict.fromkeys(wanted))
-    images, shown, room = list[Image](), list[str](), TOGETHER
-    for path in wanted:
+        paths = list(new_files) if glob == PATH_PLACEHOLDER else _match(glob, workspace)
+        if not paths:
+            notes.append(
+                f"no file fits {glob}" if glob != PATH_PLACEHOLDER else "no file has landed"
+            )
+        candidates += paths
+    images: list[Image] = []
+    lines: list[str] = []
+    bytes_left = MAX_TOTAL_BYTES
+    for path in dict.fromkeys(candidates):
         try:
-            if len(images) == MOST:
-                raise ValueError(f"{MOST} pictures are shown at most")
+            if len(images) == MAX_IMAGES:
+                raise ValueError(f"{MAX_IMAGES} pictures are shown at most")
             image = image_of(_read(path, policy, routine))
-            if len(image.data) > room:
-                raise ValueError(f"all together would have more than {TOGETHER / 1e6:g} MB")
+            if len(image.data) > bytes_left:
+                raise ValueError(f"all together would have more than {MAX_TOTAL_BYTES / 1e6:g} MB")
         except (ValueError, OSError, Unreadable) as problem:
             notes.append(f"{path} is not shown: {getattr(problem, 'strerror', None) or problem}")
             continue
         images.append(image)
-        shown.append(f"{len(images)}. {path}")
-        room -= len(image.data)
-    text = "\n".join([*shown, *(f"- {note}" for note in notes)])
-    facts = (
-        (Fact(name="pictures shown with this message", tool="media", ok=True, text=text),)
-        if text
-        else ()
-    )
-    return Pictures(images=tuple(images), facts=facts, notes=tuple(notes))
+        lines.append(f"{len(images)}. {path}")
+        bytes_left -= len(image.data)
+    lines += [f"- {note}" for note in notes]
+    facts: tuple[Fact, ...] = ()
+    if lines:
+        name = "pictures shown with this message"
+        facts = (Fact(name=name, tool="media", ok=True, text="\n".join(lines)),)
+    return AttachedImages(images=tuple(images), facts=facts, notes=tuple(notes))
 
 
-def _matching(glob: str, workspace: Path) -> list[str]:
-    """Return the files that a glob fits, the newest before those that are too many."""
-    root, inside = workspace, glob
+def _match(glob: str, workspace: Path) -> list[str]:
+    """Return the files that match a glob; of more than MAX_IMAGES the newest come first.
+
+    Files in the workspace are relative to it.
+    """
+    root, pattern = workspace, glob
     if glob.startswith(("/", "~")):
-        root, inside = _split(glob)
-    files = look(root, Patterns([inside])).files
-    newest = sorted(files, key=lambda path: int(files[path].partition("-")[0]), reverse=True)
-    kept = sorted(newest[:MOST]) + newest[MOST:]
-    return kept if root == workspace else [os.fspath(root / path) for path in kept]
-
-
-def _split(glob: str) -> tuple[Path, str]:
-    """Part an absolute glob into the folder before its first wildcard and the rest."""
-    parts = PurePosixPath(os.path.expanduser(glob)).parts  # noqa: PTH111  a glob is no Path
-    magic = next(
-        (place for place, part in enumerate(parts) if set(part) & set("*?[")), len(parts) - 1
-    )
-    return Path(*parts[:magic]), "/".join(parts[magic:])
+        # the folder before the first wildcard, and the pattern below it
+        parts = PurePosixPath(os.path.expanduser(glob)).parts  # noqa: PTH111  a glob is no Path
+        fixed = 0
+        while fixed < len(parts) - 1 and not set(parts[fixed]) & set("*?["):
+            fixed += 1
+        root, pattern = Path(*parts[:fixed]), "/".join(parts[fixed:])
+    versions = look(root, Patterns([pattern])).files
+    # a version begins with the time of the last change
+    newest = sorted(versions, key=lambda path: int(versions[path].partition("-")[0]), reverse=True)
+    paths = sorted(newest[:MAX_IMAGES]) + newest[MAX_IMAGES:]
+    return paths if root == workspace else [os.fspath(root / path) for path in paths]
 
 
 def _read(path: str, policy: Policy, routine: str) -> bytes:
-    """Return what is in a file that the tool file_read may read; ValueError, OSError,
-    Unreadable.
+    """Return the content of a file that the policy lets the tool `file_read` read.
+
+    Raises ValueError, OSError or Unreadable with what is in the way.
     """
-    place = policy.reach.find(path)
-    for verdict in _verdicts(place.names, policy, routine):
-        raise ValueError(verdict)
-    with os.fdopen(open_beneath(place.root, place.inside), "rb") as opened:
-        about = os.fstat(opened.fileno())
-        if not stat.S_ISREG(about.st_mode):
-            raise ValueError("is no file")
-        if about.st_size > LARGEST:
-            raise ValueError(
-                f"has {about.st_size / 1e6:.1f} MB; vendors take {LARGEST / 1e6:g} MB at most"
-            )
-        return opened.read(LARGEST + 1)
-
-
-def _verdicts(names: Sequence[str], policy: Policy, routine: str) -> Iterator[str]:
-    for name in names:
+    file_path = policy.reach.find(path)
+    for name in file_path.names:
         verdict = policy.judge("file_read", {"path": name}, routine=routine)
         if not verdict.allows:
-            yield f"the policy does not allow it: {verdict.reason or verdict.rule}"
+            raise ValueError(f"the policy does not allow it: {verdict.reason or verdict.rule}")
+    with os.fdopen(open_beneath(file_path.root, file_path.inside), "rb") as file:
+        status = os.fstat(file.fileno())
+        if not stat.S_ISREG(status.st_mode):
+            raise ValueError("is no file")
+        if status.st_size > LARGEST:
+            raise ValueError(
+                f"has {status.st_size / 1e6:.1f} MB; vendors take {LARGEST / 1e6:g} MB at most"
+            )
+        return file.read(LARGEST + 1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import structlog
 
@@ -20,17 +20,6 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 _Write: TypeAlias = asyncio.Future[list[Step]]
-
-
-class StepLog(Protocol):
-    """The steps of a run: a StepRecorder for a live one, a list for one that is replayed."""
-
-    @property
-    def steps(self) -> list[Step]: ...
-    @property
-    def is_exclusive(self) -> bool: ...
-    def append(self, *steps: Step, durable: bool = False) -> Awaitable[object]: ...
-    def write_lazily(self, *steps: Step) -> None: ...
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -7,34 +7,36 @@ from __future__ import annotations
 import hashlib
 from datetime import timedelta
 
-# A vendor that asks for more is asked again after so long all the same.
-LONGEST_ASKED = timedelta(days=1)
+# A vendor that asks for a longer wait is asked again after this all the same.
+MAX_RETRY_AFTER = timedelta(days=1)
 
 
-def back_off(failures: int, first: timedelta, most: timedelta) -> timedelta:
-    """Return how long a routine rests after so many failures in a row: twice as long each time."""
-    rest = min(first, most)
-    for _ in range(failures - 1):
-        if rest == most:
-            break
-        rest = min(2 * rest, most)
-    return rest
-
-
-def put_off(
-    attempt: int, first: timedelta, most: timedelta, *, by: str, at_least: float | None
-) -> timedelta:
-    """Return how long to wait after a vendor's fault: anywhere up to the back-off of this attempt,
-    drawn by lot.
-
-    So that what was turned away together does not come back together. The lot falls by a text, so
-    that it can be told again. What the vendor itself asked for, in seconds, is waited for in any
-    case, but no longer than a day.
+def backoff_delay(failures: int, first: timedelta, maximum: timedelta) -> timedelta:
+    """Return the delay after so many failures in a row: `first`, doubled with each further failure,
+    and `maximum` at most.
     """
-    asked = timedelta(seconds=min(at_least or 0.0, LONGEST_ASKED.total_seconds()))
-    return max(asked, back_off(attempt, first, most) * draw_lot(by))
+    delay = min(first, maximum)
+    for _ in range(failures - 1):
+        if delay == maximum:
+            break
+        delay = min(2 * delay, maximum)
+    return delay
 
 
-def draw_lot(text: str) -> float:
+def retry_delay(
+    failures: int, first: timedelta, maximum: timedelta, *, seed: str, retry_after: float | None
+) -> timedelta:
+    """Return how long to wait after a vendor's fault: a part of the backoff delay that `seed`
+    decides ("full jitter").
+
+    Runs that were refused together do not come back together, and the same seed gives the same
+    delay. `retry_after`, in seconds, is what the vendor asked for: it is waited for in any case, up
+    to MAX_RETRY_AFTER.
+    """
+    minimum = timedelta(seconds=min(retry_after or 0.0, MAX_RETRY_AFTER.total_seconds()))
+    return max(minimum, backoff_delay(failures, first, maximum) * hash_to_fraction(seed))
+
+
+def hash_to_fraction(text: str) -> float:
     """Return a number from 0 to below 1 that only the text decides."""
     return int.from_bytes(hashlib.blake2s(text.encode()).digest()[:6], "big") / 2**48

@@ -12,11 +12,11 @@ through `supervise` like a new one, and `execute` skips what its steps already h
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Collection, Coroutine
-from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, replace
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import AbstractContextManager, asynccontextmanager, suppress
+from dataclasses import KW_ONLY, dataclass, replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import structlog
 from structlog.contextvars import bound_contextvars
@@ -25,36 +25,35 @@ from daemon.agent.tool_calls import ApprovalRequired
 from daemon.definitions.routines.routine import Gate
 from daemon.delivery.channels.base import deliveries_for
 from daemon.errors import DaemonError, Fenced, Retryable, StoreFull
-from daemon.models import FunctionCall, Reply, Run, Status, Taint, ToolResult, Usage, worse
+from daemon.models import Reply, Run, Status, Taint, worse
+from daemon.providers.facts import new_boundary
 from daemon.runs.gather import (
     EVENT_TRIGGERS,
-    closed_by,
-    closed_by_command,
-    event_facts,
-    for_each_file,
+    add_facts,
+    check_gate_changes,
+    check_gate_command,
+    expand_paths,
     gather,
-    gathered_values,
-    with_facts,
+    inspect_event,
+    read_gathered_values,
 )
-from daemon.runs.images import Pictures
+from daemon.runs.images import AttachedImages
 from daemon.runs.recorder import StepRecorder
 from daemon.runs.rehearsal.dry_run import REHEARSAL
-from daemon.runs.retry import put_off
+from daemon.runs.retry import retry_delay
 from daemon.store.seen_items import Sightings
-from daemon.tools.reported_items import judged, reported
+from daemon.tools.reported_items import collect_items, report_new_items
 
 if TYPE_CHECKING:
-    from daemon.agent.agent import Agent
-    from daemon.agent.tool_calls import ToolCallRunner
     from daemon.definitions.routines.routine import Routine
-    from daemon.models import Fact, Step
+    from daemon.models import Fact
     from daemon.runs.context import RunContext
-    from daemon.runs.recorder import StepLog
+    from daemon.runs.protocols import ExecutionContext, StepLog
 
 T = TypeVar("T")
 log = structlog.get_logger()
 
-# Who has not answered a question by then has seen the report of the next day.
+# Whoever has not answered an approval request by then has seen the report of the next day.
 APPROVAL_TIMEOUT = timedelta(hours=24)
 # A person who starts a run, and the first run ever, do not wait for something to change.
 UNGATED_TRIGGERS = frozenset({"manual", "first_run", "once", REHEARSAL})
@@ -69,43 +68,14 @@ class DeadlinePassed(Exception):
         super().__init__(f"not done within {limit.total_seconds():g} s of active time")
 
 
-class RunHistory(Protocol):
-    """What `execute` reads of this run and of those before it."""
-
-    async def get(self, run_id_or_prefix: str) -> Run: ...
-    async def input_of(self, run_id: str) -> Any: ...
-    async def last(
-        self, routine: str, *, statuses: Collection[Status], before: str | None = None
-    ) -> Run | None: ...
-    async def steps(self, run_id: str) -> list[Step]: ...
-
-
-class ExecutionContext(Protocol):
-    """What `execute` needs: a RunContext for a live run, a ReplayContext for a replayed one."""
-
-    @property
-    def journal(self) -> RunHistory: ...
-    def call_runner_for(self, run: Run, routine: Routine) -> ToolCallRunner:
-        """Return what runs the calls of gather steps."""
-
-    def gate_call_runner_for(self, run: Run, routine: Routine) -> ToolCallRunner:
-        """Return what runs the command of a gate; its `shell` returns the exit code."""
-
-    async def agent_for(
-        self, run: Run, routine: Routine, recorder: StepLog, deadline: float
-    ) -> Agent:
-        """Return the agent of the run; `deadline` is in the event loop's time."""
-
-    async def pictures_for(self, run: Run, routine: Routine, event_input: Any) -> Pictures:
-        """Return what the model is to see; `event_input` came with the event of the trigger."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class RunResult:
     """How an attempt of a run ended."""
 
     status: Status
     detail: str | None = None
+    """Why it ended so, in one line for people."""
+    _: KW_ONLY
     reply: Reply | None = None
     """None where no model answered."""
     provider: str = ""
@@ -115,45 +85,14 @@ class RunResult:
     seen_items: Sightings | None = None
     """Items that are known as reported once the run has ended; None without `[dedupe]`."""
 
-    @classmethod
-    def cancelled(cls, detail: str | None = None) -> RunResult:
-        return cls(status=Status.CANCELLED, detail=detail)
-
-    @classmethod
-    def interrupted(cls, detail: str) -> RunResult:
-        return cls(status=Status.INTERRUPTED, detail=detail)
-
-    @classmethod
-    def skipped(cls, reason: str) -> RunResult:
-        return cls(status=Status.SKIPPED, detail=reason)
-
-    @classmethod
-    def timed_out(cls, error: DeadlinePassed) -> RunResult:
-        return cls(status=Status.TIMED_OUT, detail=str(error))
-
-    @classmethod
-    def failed(cls, error: DaemonError) -> RunResult:
-        return cls(status=Status.FAILED, detail=str(error))
-
-    @classmethod
-    def crashed(cls, error: Exception) -> RunResult:
-        detail = f"a fault of agentd itself ({type(error).__name__}: {error}); its log has more"
-        return cls(status=Status.FAILED, detail=detail)
-
-    def with_usage(self, usage: Usage) -> RunResult:
-        """Return the result with what the summary for the memory used added to its reply."""
-        if self.reply is None or not usage.total:
-            return self
-        return replace(self, reply=replace(self.reply, usage=self.reply.usage + usage))
-
 
 async def supervise(run_id: str, context: RunContext, *, takeover: bool = False) -> Run | None:
-    """Run `run_id` until it ends, waits for an approval or is put off.
+    """Run `run_id` until it ends, waits for an approval or is to be retried later.
 
     Returns None if the run is not there to be claimed, or another process owns it. `takeover=True`
     claims the run even while another process leases it (a sub-agent of a run that was taken over).
     """
-    started = asyncio.get_running_loop().time()
+    start = asyncio.get_running_loop().time()
     claim: asyncio.Future[Run | None] | None = None
     try:
         while True:  # a full disk takes no claim: try again when there is room
@@ -162,7 +101,7 @@ async def supervise(run_id: str, context: RunContext, *, takeover: bool = False)
                 run = await asyncio.shield(claim)  # a claim under way is never torn in two
                 break
             except StoreFull as error:
-                log.error("run.not_begun", run=run_id, detail=str(error))  # noqa: TRY400  # no traceback
+                log.error("run.claim_failed", run=run_id, detail=str(error))  # noqa: TRY400  # no traceback
                 claim = None
                 await asyncio.sleep(context.full_disk_retry)
         if run is None:
@@ -175,20 +114,22 @@ async def supervise(run_id: str, context: RunContext, *, takeover: bool = False)
                 log.warning("run.fenced")  # another process owns the run: write nothing more
                 return None
             except StoreFull as error:
-                log.error("run.stuck", detail=str(error))  # noqa: TRY400  # no traceback
+                log.error("run.write_failed", detail=str(error))  # noqa: TRY400  # no traceback
                 return await suspend_when_there_is_room(run, context)
     except asyncio.CancelledError:
         # a person's cancel ends the run; the end of the process suspends it
         if claim is not None:
-            await uninterrupted(_cancel_or_suspend(claim, context, started))
+            await uninterrupted(_cancel_or_suspend(claim, context, start))
         raise
 
 
 async def _claim(run_id: str, context: RunContext, *, takeover: bool) -> Run | None:
     """Make a run ours. Returns None if it is not queued, or not to be started yet."""
     # a run that this process opened just now is claimed together with its first steps
-    fresh = context.journal.begin(run_id, owner=context.owner)
-    return fresh or await context.journal.take(run_id, owner=context.owner, takeover=takeover)
+    run = context.journal.begin(run_id, owner=context.owner)
+    if run is None:
+        run = await context.journal.take(run_id, owner=context.owner, takeover=takeover)
+    return run
 
 
 async def live(run: Run, context: RunContext) -> Run:
@@ -204,45 +145,47 @@ async def live(run: Run, context: RunContext) -> Run:
             run = replace(run, taint=worse(run.taint, Taint.TAINTED))
         await context.ping_started(run, routine)
         if run.cancel:
-            result = RunResult.cancelled("cancelled while nobody lived it")
-        elif run.barren > routine.run.retry.attempts:
-            result = RunResult.interrupted(
-                f"gave up: {run.barren - 1} attempts in a row died without a new step"
-            )
+            result = RunResult(Status.CANCELLED, "cancelled while nobody lived it")
+        elif run.fruitless_attempts > routine.run.retry.attempts:
+            attempts = run.fruitless_attempts - 1
+            detail = f"gave up: {attempts} attempts in a row died without a new step"
+            result = RunResult(Status.INTERRUPTED, detail)
         else:
             async with _deadline(routine.run.timeout, used=run.active) as deadline:
                 result = await execute(run, routine, recorder, context, deadline)
             if result.reply:
                 run = replace(run, provider=result.provider, model=result.model, taint=result.taint)
                 usage = await context.archive(run, routine, result.reply, recorder.steps)
-                result = result.with_usage(usage)
+                if usage.total:  # of a model that wrote a summary for the memory
+                    reply = replace(result.reply, usage=result.reply.usage + usage)
+                    result = replace(result, reply=reply)
     except (Fenced, StoreFull):  # both are DaemonErrors
         raise
     except ApprovalRequired as pending:
         return await uninterrupted(park(run, recorder, pending, context))
     except DeadlinePassed as error:
-        result = RunResult.timed_out(error)
+        result = RunResult(Status.TIMED_OUT, str(error))
     except Retryable as error:
-        if routine is not None and (delay := _next_attempt(run, routine, recorder, error)):
-            return await uninterrupted(_put_off(run, recorder, error, delay, context))
-        result = RunResult.failed(error)  # no attempt is left
+        if routine is not None and (delay := _delay_of_retry(run, routine, recorder, error)):
+            return await uninterrupted(_suspend_for_retry(run, recorder, error, delay, context))
+        result = RunResult(Status.FAILED, str(error))  # no attempt is left
     except DaemonError as error:
-        result = RunResult.failed(error)
+        result = RunResult(Status.FAILED, str(error))
     except Exception as error:
         log.exception("run.crashed")
-        result = RunResult.crashed(error)
+        result = _crash_result(error)
     try:
         return await uninterrupted(finish(run, routine, result, recorder, context))
     except (Fenced, StoreFull):
         raise
     except Exception as error:  # no row may say `running` for nobody: end it without deliveries
         log.exception("run.crashed")
-        crashed = RunResult.crashed(error)
-        return await uninterrupted(finish(run, None, crashed, recorder, context))
+        result = _crash_result(error)
+        return await uninterrupted(finish(run, None, result, recorder, context))
 
 
 async def execute(
-    run: Run, routine: Routine, recorder: StepLog, context: ExecutionContext, deadline: float
+    run: Run, routine: Routine, step_log: StepLog, context: ExecutionContext, deadline: float
 ) -> RunResult:
     """Gate, gather, gate, ask the agent; return how the attempt ended.
 
@@ -250,92 +193,77 @@ async def execute(
     event loop's time. Raises ApprovalRequired when a person has to answer, DaemonError for faults
     of vendors, tools and the budget.
     """
-    earlier_steps = list(recorder.steps)
+    earlier_steps = list(step_log.steps)
     gate = Gate() if run.trigger in UNGATED_TRIGGERS else routine.gate
-    if gate.command and (
-        reason := await closed_by_command(
+    if gate.command:
+        reason = await check_gate_command(
             gate,
             call_runner=context.gate_call_runner_for(run, routine),
             steps=earlier_steps,
-            record=recorder.append,
+            append=step_log.append,
         )
-    ):
-        return RunResult.skipped(reason)
+        if reason:
+            return RunResult(Status.SKIPPED, reason)
 
-    # gates and the report's "what changed" compare with the last good run
+    # the second gate and the report's "what changed" compare with the last good run
     previous_values: dict[str, Any] = {}
     if routine.gather:
-        last = await context.journal.last(run.about, statuses={Status.SUCCEEDED}, before=run.id)
-        if last:
-            previous_values = gathered_values(await context.journal.steps(last.id))
+        last_run = await context.journal.last(run.about, statuses={Status.SUCCEEDED}, before=run.id)
+        if last_run:
+            previous_values = read_gathered_values(await context.journal.steps(last_run.id))
     event_input = await context.journal.input_of(run.id) if run.trigger in EVENT_TRIGGERS else None
-    gather_steps = for_each_file(routine.gather, run.trigger, event_input)
+    gather_steps = expand_paths(routine.gather, run.trigger, event_input)
     facts: list[Fact] = []
     if gather_steps:
         facts = await gather(
             gather_steps,
             call_runner=context.call_runner_for(run, routine),
             steps=earlier_steps,
-            record=recorder.append,
-            before=previous_values,
+            append=step_log.append,
+            previous_values=previous_values,
         )
-    if reason := closed_by(gate, facts, previous_values):
-        return RunResult.skipped(reason)
+    if reason := check_gate_changes(gate, facts, previous_values):
+        return RunResult(Status.SKIPPED, reason)
 
-    agent = await context.agent_for(run, routine, recorder, deadline)
-    facts_of_event: list[Fact] = []
-    taint, pictures = Taint.NONE, Pictures()
+    agent = await context.agent_for(run, routine, step_log, deadline)
+    event_facts: list[Fact] = []
+    taint, images = Taint.NONE, AttachedImages()
     if not agent.is_resumed:  # else its steps hold the message with all of these
-        facts_of_event, taint = await _inspect_event(run, routine, event_input, context)
+        inspector = context.call_runner_for(run, routine).inspector
+        event_facts, taint = await inspect_event(run, event_input, inspector, context.journal)
         if routine.run.media:
-            pictures = await context.pictures_for(run, routine, event_input)
-    all_facts = [*facts_of_event, *pictures.facts, *facts]
+            images = await context.images_for(run, routine, event_input)
+    all_facts, boundary = [*event_facts, *images.facts, *facts], new_boundary()
     reply = await agent.process_message(
-        with_facts(run.goal, all_facts, agent.language),
+        add_facts(run.goal, all_facts, agent.language, boundary),
         about=run.goal,
         facts=all_facts,
-        taint=worse(taint, pictures.taint),
-        media=pictures.images,
-        notes=pictures.notes,
+        facts_boundary=boundary,
+        taint=worse(taint, images.taint),
+        media=images.images,
+        notes=images.notes,
     )
 
-    required = {step.name for step in gather_steps if step.required}
-    missing = [fact.name for fact in facts if not fact.ok and fact.name in required]
-    if missing and reply.status is Status.SUCCEEDED:
-        detail = f"could not gather: {', '.join(missing)}"
+    required_names = {step.name for step in gather_steps if step.required}
+    missing_names = [fact.name for fact in facts if not fact.ok and fact.name in required_names]
+    if missing_names and reply.status is Status.SUCCEEDED:
+        detail = f"could not gather: {', '.join(missing_names)}"
         reply = replace(reply, status=Status.FAILED, silent=False, detail=detail)
     seen_items = None
     if routine.dedupe:
-        items = reported(recorder.steps, routine.dedupe.key)
-        reply = judged(reply, items)  # without what an earlier run has reported
+        items = collect_items(step_log.steps, routine.dedupe.key)
+        reply = report_new_items(reply, items)  # without what an earlier run has reported
         if items and reply.status is Status.SUCCEEDED:
             seen_items = Sightings(items=items.sightings, keep=routine.dedupe.keep)
     return RunResult(
-        status=reply.status,
-        detail=reply.detail,
+        reply.status,
+        reply.detail,
         reply=reply,
         provider=agent.provider.name,
         model=agent.provider.model_name,
         taint=agent.transcript.taint,
         seen_items=seen_items,
     )
-
-
-async def _inspect_event(
-    run: Run, routine: Routine, event_input: Any, context: ExecutionContext
-) -> tuple[list[Fact], Taint]:
-    """Return what the run's event said, inspected like the result of a tool, and its taint."""
-    facts, taint = [], run.taint
-    for fact in event_facts(run.trigger, event_input):
-        call = FunctionCall(name=run.trigger, arguments={})
-        inspector = context.call_runner_for(run, routine).inspector
-        result = await inspector.inspect("event", call, ToolResult(ok=True, text=fact.text))
-        if run.trigger == "after":  # a run of ours: its report is as tainted as the run itself
-            earlier = await context.journal.get(event_input["run"])
-            result = replace(result, taint=earlier.taint)
-        facts.append(replace(fact, text=result.text))
-        taint = worse(taint, result.taint)
-    return facts, taint
 
 
 async def finish(
@@ -351,7 +279,6 @@ async def finish(
     Without a readable `routine` nothing is delivered. Raises Fenced and StoreFull.
     """
     reply, totals = result.reply, recorder.totals()
-    delivers = routine is not None and run.trigger != REHEARSAL
     run = run.to(
         result.status,
         ended=context.now(),
@@ -363,17 +290,14 @@ async def finish(
         taint=result.taint if reply else totals.taint,
         sandbox=await context.sandbox_level(),
     )
+    deliveries, seen_items, zone = [], None, context.zone
     if routine is not None:
         await context.cancel_subagents(run, routine)
-    deliveries = (
-        deliveries_for(run, routine.deliver, ping=routine.ping) if routine and delivers else ()
-    )
-    run = await context.journal.end(
-        run,
-        deliveries,
-        zone=(routine and routine.trigger.timezone) or context.zone,
-        found=result.seen_items if delivers else None,
-    )
+        zone = routine.trigger.timezone or zone
+        if run.trigger != REHEARSAL:
+            deliveries = deliveries_for(run, routine.deliver, ping=routine.ping)
+            seen_items = result.seen_items
+    run = await context.journal.end(run, deliveries, zone=zone, found=seen_items)
     context.announce_end(run)  # after the commit, never before
     return run
 
@@ -381,18 +305,22 @@ async def finish(
 async def end_abandoned(run: Run, routine: Routine, context: RunContext) -> None:
     """End a run that broke off so long ago that its slot would not be started any more."""
     claimed = await context.journal.take(run.id, owner=context.owner)
-    if claimed is None:
+    if claimed is None:  # another process has it
         return
     recorder = StepRecorder(context.journal, claimed, context.events)
     with suppress(DaemonError):  # damaged steps: the run ends all the same
         await recorder.load()
-    result = RunResult.interrupted(
-        "the daemon was down for so long that its slot would not be started any more"
-    )
-    await finish(claimed, routine, result, recorder, context)
+    detail = "the daemon was down for so long that its slot would not be started any more"
+    await finish(claimed, routine, RunResult(Status.INTERRUPTED, detail), recorder, context)
 
 
-def _next_attempt(
+def _crash_result(error: Exception) -> RunResult:
+    """Return the result of a run that failed by a fault of agentd, not of its routine."""
+    detail = f"a fault of agentd itself ({type(error).__name__}: {error}); its log has more"
+    return RunResult(Status.FAILED, detail)
+
+
+def _delay_of_retry(
     run: Run, routine: Routine, recorder: StepRecorder, error: Retryable
 ) -> timedelta | None:
     """Return how long to wait before the next attempt; None if the routine has no attempt left.
@@ -400,21 +328,26 @@ def _next_attempt(
     Only attempts in a row without a new step count.
     """
     retry = routine.run.retry
-    fruitless_attempts = 0 if recorder.has_new_steps else run.barren
-    if fruitless_attempts + 1 >= retry.attempts:
+    failures = 1 if recorder.has_new_steps else run.fruitless_attempts + 1
+    if failures >= retry.attempts:
         return None
-    lot = f"{run.id} {run.attempt}"
-    return put_off(
-        fruitless_attempts + 1, retry.backoff, retry.max, by=lot, at_least=error.retry_after
+    return retry_delay(
+        failures,
+        retry.backoff,
+        retry.max,
+        seed=f"{run.id} {run.attempt}",
+        retry_after=error.retry_after,
     )
 
 
-async def _put_off(
+async def _suspend_for_retry(
     run: Run, recorder: StepRecorder, error: Retryable, delay: timedelta, context: RunContext
 ) -> Run:
-    """Queue the run again; its next attempt goes on from its steps."""
+    """Queue the run again, not before `delay` has passed; its next attempt goes on from its
+    steps.
+    """
     not_before, detail = context.now() + delay, context.redact(str(error))
-    log.warning("run.put_off", until=not_before.isoformat(), detail=detail)
+    log.warning("run.retry_scheduled", until=not_before.isoformat(), detail=detail)
     run = replace(run, active=recorder.active_seconds)
     return await context.journal.suspend(run, not_before=not_before, detail=detail)
 
@@ -422,14 +355,15 @@ async def _put_off(
 async def park(
     run: Run, recorder: StepRecorder, pending: ApprovalRequired, context: RunContext
 ) -> Run:
-    """Leave the run to wait for a person, who is told so; while it waits, its time stands still.
+    """Leave the run waiting for the approvals in `pending`, and notify people of them.
 
-    If the person answered meanwhile, the run is queued again at once.
+    The waiting does not count towards the run's timeout. If a person answered meanwhile, the run is
+    queued again at once.
     """
     run = replace(run, active=recorder.active_seconds, taint=recorder.totals().taint)
     routine = await context.routine_of(run)
     tools = ", ".join(dict.fromkeys(request.tool for request in pending.requests))
-    parked = await context.journal.park(
+    waiting_run = await context.journal.park(
         run,
         pending.requests,
         patience=APPROVAL_TIMEOUT,
@@ -438,16 +372,17 @@ async def park(
             run, routine, pending.requests, context.now() + APPROVAL_TIMEOUT
         ),
     )
-    context.announce_wait(parked, tools)
-    return parked
+    context.announce_wait(waiting_run, tools)
+    return waiting_run
 
 
 async def _cancel_or_suspend(
-    claim: asyncio.Future[Run | None], context: RunContext, started: float
+    claim: asyncio.Future[Run | None], context: RunContext, start: float
 ) -> None:
-    """Write down that the run was stopped in the middle, unless it has just ended.
+    """Cancel the run of `claim` if a person asked for that, else suspend it; one that has just
+    ended stays as it is.
 
-    `started` is when `supervise` began, in the event loop's time.
+    `start` is when `supervise` started, in the event loop's time.
     """
     try:
         run = await claim
@@ -458,7 +393,7 @@ async def _cancel_or_suspend(
     row = await context.journal.get(run.id)
     if row.status.ended:
         return
-    run = replace(run, active=run.active + asyncio.get_running_loop().time() - started)
+    run = replace(run, active=run.active + asyncio.get_running_loop().time() - start)
     # another process may own the run by now; and what a full disk does not take, the next start
     # finds as left over
     with _log_context(run), suppress(Fenced, StoreFull):
@@ -468,12 +403,11 @@ async def _cancel_or_suspend(
             return
         recorder = StepRecorder(context.journal, run, context.events)
         routine = None
-        with suppress(
-            DaemonError
-        ):  # unreadable steps or routine: the run is cancelled all the same
+        # a run whose steps or routine cannot be read is cancelled all the same
+        with suppress(DaemonError):
             await recorder.load()
             routine = await context.routine_of(run)
-        await finish(run, routine, RunResult.cancelled(), recorder, context)
+        await finish(run, routine, RunResult(Status.CANCELLED), recorder, context)
 
 
 async def suspend_when_there_is_room(run: Run, context: RunContext) -> Run | None:
@@ -532,6 +466,6 @@ async def _deadline(limit: timedelta, *, used: float) -> AsyncIterator[float]:
         raise DeadlinePassed(limit) from None
 
 
-def _log_context(run: Run) -> Any:
-    """Return a context manager that adds the run to each record logged within."""
+def _log_context(run: Run) -> AbstractContextManager[Any]:
+    """Return a context manager that adds the run to each event logged within."""
     return bound_contextvars(run=run.id, routine=run.routine, slot=run.slot.isoformat())

@@ -22,8 +22,8 @@ import tomli_w
 from daemon.definitions.routines.folder import name_faults, routine_of, write_new
 from daemon.definitions.routines.routine import Routine
 from daemon.definitions.routines.rules import OF_AGENTS
-from daemon.definitions.schedule import span
-from daemon.definitions.schedule_text import UnclearSchedule, trigger_of
+from daemon.definitions.schedule import interval_in_words
+from daemon.definitions.schedule_text import UnclearSchedule, parse_schedule_text
 from daemon.definitions.values import format_duration
 from daemon.errors import ConfigError, NotFound, Refused, ToolFailed
 from daemon.models import Json, Run, ToolContext
@@ -240,8 +240,9 @@ class AgentRoutines:
             if slot is None:
                 break
             if previous_slot is not None and slot - previous_slot < MIN_PERIOD:
+                period = interval_in_words(MIN_PERIOD)
                 raise ToolFailed(
-                    f"runs too often: at least {span(MIN_PERIOD)} must lie between two runs of it"
+                    f"runs too often: at least {period} must lie between two runs of it"
                 )
             previous_slot = moment = slot
         if previous_slot is None:
@@ -310,7 +311,7 @@ def _compose(
             f"the prompt has {len(proposal.prompt)} characters; {MAX_PROMPT_LENGTH} are the most"
         )
     try:
-        trigger = trigger_of(proposal.when, zone)
+        trigger = parse_schedule_text(proposal.when, zone)
     except UnclearSchedule as error:
         raise ToolFailed(str(error)) from None
     maker_settings = maker.run

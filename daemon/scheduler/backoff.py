@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 
 from daemon.definitions.routines.routine import Routine
-from daemon.runs.retry import back_off
+from daemon.runs.retry import backoff_delay
 from daemon.store.journal import Journal, RoutineState, Streak
 
 
@@ -52,6 +52,6 @@ class FailureBackoff:
         if streak is None:
             return None
         retry = routine.run.retry
-        until = streak.last + back_off(streak.count, retry.backoff, retry.max)
+        until = streak.last + backoff_delay(streak.count, retry.backoff, retry.max)
         # A failure in the future was written while the clock was wrong.
         return until if streak.last <= now < until else None

@@ -36,7 +36,7 @@ from apscheduler.schedulers.asyncio import AsyncIOScheduler  # type: ignore[impo
 from apscheduler.triggers.base import BaseTrigger  # type: ignore[import-untyped]
 from apscheduler.triggers.date import DateTrigger  # type: ignore[import-untyped]
 
-from daemon.definitions.routines.folder import Changes, Loaded, compared
+from daemon.definitions.routines.folder import Changes, Loaded, compare_with_old
 from daemon.definitions.routines.routine import Routine
 from daemon.definitions.schedule import Schedule
 from daemon.errors import ConfigError, DaemonError, NotFound, Refused
@@ -159,7 +159,7 @@ class RoutineEngine:
         ledger, old = self._ledger, self._ledger.routines
         async with ledger.lock():
             # In a thread: to compare ten thousand takes 0.1 s.
-            new, faults, changes = await asyncio.to_thread(compared, old, loaded)
+            new, faults, changes = await asyncio.to_thread(compare_with_old, old, loaded)
             zone_changes = zone is not None and zone != self.zone
             # What is due by the old definitions is processed by them.
             await ledger.process_due(

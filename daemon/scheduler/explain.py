@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from daemon.definitions.routines.routine import Routine
-from daemon.definitions.schedule import Schedule, span
+from daemon.definitions.schedule import Schedule, interval_in_words
 from daemon.definitions.values import format_duration
 from daemon.models import WAIT_MOVED, Outcome, Reason, Run, Status
 from daemon.scheduler.skip_reasons import UNREHEARSED, moments_rule, rule_of
@@ -398,5 +398,5 @@ def _rounded(length: timedelta) -> str:
         unit = MINUTE
     else:
         unit = timedelta(seconds=1)
-    words = span(max(1, round(length / unit)) * unit)
+    words = interval_in_words(max(1, round(length / unit)) * unit)
     return words if words[0].isdigit() else f"1 {words}"

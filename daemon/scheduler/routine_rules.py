@@ -7,7 +7,7 @@ from collections.abc import Collection
 from daemon.definitions.config.config import Config
 from daemon.definitions.reading import CrossFieldCheck
 from daemon.definitions.routines.routine import RoutineDefinition
-from daemon.definitions.routines.rules import against
+from daemon.definitions.routines.rules import reference_checks
 from daemon.providers.budget import priced
 
 
@@ -18,6 +18,6 @@ def routine_rules(
     checked.
     """
     return (
-        *against(config.provider_names, tools, targets=config.target_names),
+        *reference_checks(config.provider_names, tools, targets=config.target_names),
         *priced(config),
     )

@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 
 from daemon.definitions.schedule import MOST_OPENINGS, Schedule
 from daemon.models import Outcome, Reason
-from daemon.runs.retry import draw_lot
+from daemon.runs.retry import hash_to_fraction
 from daemon.store.slot_outcomes import Portion
 
 # cron starts a minute's jobs anywhere within that minute; a busy event loop or a quick restart of
@@ -150,7 +150,7 @@ def random_moments(
     drawn_slots = []
     for index in range(number):
         first = begin + index * length
-        slot = schedule.prev(first + length * draw_lot(f"{name}\0{day}\0{index}"))
+        slot = schedule.prev(first + length * hash_to_fraction(f"{name}\0{day}\0{index}"))
         if slot is None or slot < first:
             slot = schedule.next(first - INSTANT)
         if slot is not None and slot < first + length and schedule.active(slot):

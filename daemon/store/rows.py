@@ -141,7 +141,7 @@ def run_of(row: Row) -> Run:
         event=event,
         status=Status(status),
         attempt=attempt,
-        barren=barren,
+        fruitless_attempts=barren,
         fence=fence,
         created=moment(created),
         started=moment_or_none(started),

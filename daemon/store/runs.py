@@ -150,7 +150,7 @@ class _Load:
                 stamp_or_none(run.started),
                 run.fence,
                 run.attempt,
-                0 if rows else run.barren,
+                0 if rows else run.fruitless_attempts,
             )
             if connection.execute(_BEGIN, (*begun, *grown, run.fence - 1)).rowcount != 1:
                 raise _fenced(run)
@@ -285,7 +285,7 @@ class Runs(Incidents):
             not_before=None,
             fence=queued.fence + 1,
             attempt=queued.attempt + 1,
-            barren=queued.barren + 1,
+            fruitless_attempts=queued.fruitless_attempts + 1,
         )
         begun = self._begun[run.id] = self._send(_Load(run, 0, owner, stamp(now)), lazily=True)
         begun.add_done_callback(lambda done: self._settle_begin(run, done))
@@ -487,8 +487,9 @@ class Runs(Incidents):
     ) -> Run:
         """Let go of a running run: queued again, to be resumed from its steps. Fenced.
 
-        With `not_before` because something transient stood in its way: the attempt counts as barren
-        unless it made a step. Without, because we were asked to stop: no run is the worse for that.
+        With `not_before` because something transient stood in its way: the attempt counts as
+        fruitless unless it made a step. Without, because we were asked to stop: no run is the
+        worse for that.
         """
         since = None if not_before is None else self._clock()
         queued = run.to(Status.QUEUED, not_before=not_before, detail=detail)

@@ -1,10 +1,10 @@
-"""Which items of a run are new: the daemon knows what it has reported, whatever the model says.
+"""Which items of a run are new: the journal knows what was reported, whatever the model says.
 
 Theory of operation. A routine with `[dedupe]` reports through the tool `report_items` and in no
-other way. Each call's result says which of its items are new; from then on the journal alone
-decides, so a run that is resumed or played again comes to the same report. What was reported is
-known as seen in the very commit that hands the report to the outbox: a run that dies before that
-has reported nothing, and the next one reports the same items.
+other way. The result of each call says which of its items are new; from then on the steps alone
+decide, so a run that is resumed or replayed comes to the same report. Items are marked as seen in
+the very commit that hands the report to the outbox: a run that dies before that has reported
+nothing, and the next one reports the same items.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from urllib.parse import unquote_to_bytes, urlsplit, urlunsplit
 from daemon.models import Json, Reply, ReportedItem, Status, Step, StepKind, digest_of
 
 REPORT_ITEMS = "report_items"
-LONGEST_TITLE = 300
+MAX_TITLE_CHARACTERS = 300
 
 # Parameters that only say where a reader came from. Anything else in a query may name the thing
 # itself: it stays.
@@ -34,31 +34,32 @@ _UNRESERVED = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz01
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReportedItems:
-    """What a run has reported, each item once."""
+    """The items that a run has reported, each once."""
 
-    new: Sequence[Json]
-    seen: Sequence[Json]
+    new_items: Sequence[Json]
+    old_items: Sequence[Json]
+    """Those that an earlier run has reported."""
     sightings: Sequence[ReportedItem]
-    """Of all of them: what is still listed stays known."""
+    """All of them, as the journal keeps them: an item that is still listed stays known."""
 
     @property
-    def silence(self) -> str:
-        """Why there is nothing to tell."""
-        count = len(self.seen)
+    def silence_reason(self) -> str:
+        """Why there is nothing to report."""
+        count = len(self.old_items)
         if not count:
             return "nothing new: no items"
         return f"nothing new: {count} item{'' if count == 1 else 's, all'} seen before"
 
 
-def key_of(item: Json, by: str) -> str:
-    """Return what tells an item from others; empty if it does not say."""
-    value = _line(unicodedata.normalize("NFC", str(item.get(by) or "")))
-    return _line(normal_url(value)) if by == "url" else value
+def item_key(item: Json, key_field: str) -> str:
+    """Return the key of an item, in which it differs from all others; empty if it has none."""
+    value = _one_line(unicodedata.normalize("NFC", str(item.get(key_field) or "")))
+    return _one_line(normalize_url(value)) if key_field == "url" else value
 
 
-def normal_url(url: str) -> str:
-    """Return one form for addresses that surely name the same thing (RFC 3986, 6.2); another text
-    as it is.
+def normalize_url(url: str) -> str:
+    """Return one form for all URLs that surely name the same page (RFC 3986, 6.2); a text that is
+    no web address is returned as it is.
 
     Scheme and host are in lower case, a default port, a fragment and the parameters of `_TRACKING`
     are gone. What only may be the same is not: http and https, with and without a slash at the end,
@@ -75,117 +76,139 @@ def normal_url(url: str) -> str:
     user, at, _ = parts.netloc.rpartition("@")
     host = parts.hostname.rstrip(".") or parts.hostname
     host = f"[{host}]" if ":" in host else host
-    shown = "" if port is None or str(port) == _PORTS[scheme] else f":{port}"
-    query = "&".join(part for part in parts.query.split("&") if part and not _TRACKING.match(part))
-    # `#!/x` and `#/x` are how pages without a server of their own name what they show
+    port_suffix = "" if port is None or str(port) == _PORTS[scheme] else f":{port}"
+    parameters = parts.query.split("&")
+    query = "&".join(item for item in parameters if item.strip() and not _TRACKING.match(item))
+    # single-page applications name the page that they show by `#!/x` or `#/x`
     fragment = parts.fragment if parts.fragment.startswith(("!", "/")) else ""
-    path = _without_dots(_escaped(parts.path)) or "/"
+    path = _remove_dot_segments(_normalize_escapes(parts.path)) or "/"
+    netloc = f"{user}{at}{host}{port_suffix}"
     return urlunsplit(
-        (scheme, f"{user}{at}{host}{shown}", path, _escaped(query), _escaped(fragment))
+        (scheme, netloc, path, _normalize_escapes(query), _normalize_escapes(fragment))
     )
 
 
-def _escaped(text: str) -> str:
-    """Return text with its escapes in one form: none where none is needed, else in capitals."""
-
+def _normalize_escapes(text: str) -> str:
+    """Return text with its percent-escapes in one form: none where none is needed, else in
+    capitals.
+    """
     if _BROKEN.search(text):
         return text
 
-    def one(found: re.Match[str]) -> str:
-        (byte,) = unquote_to_bytes(found[0])
-        return chr(byte) if byte in _UNRESERVED else found[0].upper()
+    def normalize(escape: re.Match[str]) -> str:
+        (byte,) = unquote_to_bytes(escape[0])
+        return chr(byte) if byte in _UNRESERVED else escape[0].upper()
 
-    return _ESCAPE.sub(one, text)
+    return _ESCAPE.sub(normalize, text)
 
 
-def _without_dots(path: str) -> str:
+def _remove_dot_segments(path: str) -> str:
     """Return a path without `.` and `..` (RFC 3986, 5.2.4)."""
-    parts, kept = path.split("/"), list[str]()
-    for part in parts:
-        if part == "..":
-            kept = kept[:-1] if len(kept) > 1 else kept
-        elif part != ".":
-            kept.append(part)
-    return "/".join([*kept, ""] if parts[-1] in (".", "..") else kept)
+    segments = path.split("/")
+    output: list[str] = []
+    for segment in segments:
+        if segment == "..":
+            if len(output) > 1:
+                output.pop()
+        elif segment != ".":
+            output.append(segment)
+    if segments[-1] in (".", ".."):
+        output.append("")
+    return "/".join(output)
 
 
-def reported(steps: Iterable[Step], by: str, *, before: str | None = None) -> ReportedItems | None:
-    """Return what the calls of a run have reported, or those before the call of that key; None if
-    there was none.
+def collect_items(
+    steps: Iterable[Step], key_field: str, *, before: str | None = None
+) -> ReportedItems | None:
+    """Return the items that the calls of `report_items` among the steps have reported.
+
+    `before` is the key of a call: only calls before it count. Returns None if there was no such
+    call.
     """
     calls: dict[str, Json] = {}
     results: dict[str, Json] = {}
     for step in steps:
         if step.body.get("tool") == REPORT_ITEMS and step.call_id:
             (calls if step.kind is StepKind.CALL else results)[step.call_id] = step.body
-    keys = sorted((key for key in calls if results.get(key, {}).get("ok")), key=_place)
+    call_ids = sorted(
+        (call_id for call_id in calls if results.get(call_id, {}).get("ok")), key=_position
+    )
     if before is not None:
-        keys = [key for key in keys if _place(key) < _place(before)]
-    if not keys:
+        call_ids = [call_id for call_id in call_ids if _position(call_id) < _position(before)]
+    if not call_ids:
         return None
-    told: dict[str, tuple[Json, bool]] = {}
-    for key in keys:
-        fresh = frozenset(_answer(results[key]).get("new_at", ()))
-        for number, item in enumerate(calls[key].get("arguments", {}).get("items", ())):
-            if name := key_of(item, by):
-                told.setdefault(name, (item, number in fresh))
+    items: dict[str, Json] = {}
+    new_keys: set[str] = set()
+    for call_id in call_ids:
+        new_indexes = frozenset(_result_value(results[call_id]).get("new_at", ()))
+        for index, item in enumerate(calls[call_id].get("arguments", {}).get("items", ())):
+            key = item_key(item, key_field)
+            if not key or key in items:
+                continue
+            items[key] = item
+            if index in new_indexes:
+                new_keys.add(key)
     return ReportedItems(
-        new=[item for item, new in told.values() if new],
-        seen=[item for item, new in told.values() if not new],
-        sightings=[sighting(item, by) for item, _ in told.values()],
+        new_items=[item for key, item in items.items() if key in new_keys],
+        old_items=[item for key, item in items.items() if key not in new_keys],
+        sightings=[sighting(item, key_field) for item in items.values()],
     )
 
 
-def sighting(item: Json, by: str) -> ReportedItem:
-    key = key_of(item, by)
-    return ReportedItem(
-        digest=digest_of(key), key=key, title=_line(item.get("title"))[:LONGEST_TITLE]
-    )
+def sighting(item: Json, key_field: str) -> ReportedItem:
+    """Return an item as the journal keeps it."""
+    key = item_key(item, key_field)
+    title = _one_line(item.get("title"))[:MAX_TITLE_CHARACTERS]
+    return ReportedItem(digest=digest_of(key), key=key, title=title)
 
 
-def _place(key: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in key.split(".") if part.isdigit())
+def _position(call_id: str) -> tuple[int, ...]:
+    """Return where in its run a call stands: the id `3.0` is that of the first call of iteration
+    3.
+    """
+    return tuple(int(number) for number in call_id.split(".") if number.isdigit())
 
 
-def _answer(body: Json) -> Json:
+def _result_value(body: Json) -> Json:
+    """Return what the tool returned; empty where the step holds something else."""
     try:
-        found = json.loads(body["text"])
+        value = json.loads(body["text"])
     except ValueError:
         return {}
-    return found if isinstance(found, dict) else {}
+    return value if isinstance(value, dict) else {}
 
 
-def judged(reply: Reply, haul: ReportedItems | None) -> Reply:
-    """Return the reply with the new items as its report, in silence if there are none.
+def report_new_items(reply: Reply, items: ReportedItems | None) -> Reply:
+    """Return the reply with the new items as its report, silent if there are none.
 
-    Whatever else the model wrote is not delivered. One that wrote a report but reported no item by
-    the tool has not done its task.
+    Whatever else the model wrote is not delivered. A model that wrote a report but reported no item
+    by the tool has not done its task: the reply is a failure.
     """
     if reply.status is not Status.SUCCEEDED:
         return reply
-    if haul is None:
+    if items is None:
         if reply.silent:
             return reply
         detail = (
             f"the agent wrote a report without {REPORT_ITEMS}, so nobody knows what of it is new"
         )
         return replace(reply, status=Status.FAILED, detail=detail)
-    if not haul.new:
-        return replace(reply, content="", silent=True, detail=haul.silence)
-    return replace(reply, content=report(haul), silent=False)
+    if not items.new_items:
+        return replace(reply, content="", silent=True, detail=items.silence_reason)
+    return replace(reply, content=format_report(items), silent=False)
 
 
-def report(haul: ReportedItems) -> str:
+def format_report(items: ReportedItems) -> str:
     """Return the new items in Markdown."""
-    seen = f", {len(haul.seen)} seen before" if haul.seen else ""
-    return "\n".join([f"{len(haul.new)} new{seen}", "", *(_shown(item) for item in haul.new)])
+    suffix = f", {len(items.old_items)} seen before" if items.old_items else ""
+    lines = [f"{len(items.new_items)} new{suffix}", ""]
+    for item in items.new_items:
+        title, date = _one_line(item.get("title")), _one_line(item.get("date"))
+        lines.append(f"- **{title}**" + (f", {date}" if date else ""))
+        details = (_one_line(item.get("text")), _one_line(item.get("url")))
+        lines += [f"  {line}" for line in details if line]
+    return "\n".join(lines)
 
 
-def _shown(item: Json) -> str:
-    title, text, date, url = (_line(item.get(part)) for part in ("title", "text", "date", "url"))
-    head = f"- **{title}**" + (f", {date}" if date else "")
-    return "\n".join([head, *(f"  {line}" for line in (text, url) if line)])
-
-
-def _line(value: object) -> str:
+def _one_line(value: object) -> str:
     return " ".join(str(value or "").split())

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from daemon.definitions.words import did_you_mean, display
 from daemon.errors import ConfigError, Fault
-from daemon.policy.policy import refuse_if_open
+from daemon.policy.policy import refuse_if_shared
 from daemon.tools.discovery import auto_discover_and_register
 from daemon.tools.registry import FunctionRegistry
 
@@ -100,7 +100,7 @@ def _register(registry: FunctionRegistry, thing: Any) -> None:
 def _module(path: Path) -> ModuleType:
     """Import a file, under a name that shadows nothing."""
     path.stat()
-    refuse_if_open(path)
+    refuse_if_shared(path)
     from importlib.util import module_from_spec, spec_from_file_location
 
     name = f"agentd_tools_{path.stem}"

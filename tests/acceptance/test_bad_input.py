@@ -203,7 +203,7 @@ async def test_once_a_full_disk_has_room_again_the_run_goes_on_without_anybodys_
             send()
         (refused,) = await home.logged("step.refused")
         assert "check the space left" in refused["detail"]
-        await home.logged("run.stuck")
+        await home.logged("run.write_failed")
         room(home, resource.RLIM_INFINITY)
         assert (await home.until(run, "run_ended"))["report"] == "Hello."
         await home.logged("delivery.arrived")

@@ -236,8 +236,8 @@ class Waiting:
         home = self.home
         self.runs = {}
         for name, event in (
-            ("again", "run.put_off"),
-            ("says", "delivery.put_off"),
+            ("again", "run.retry_scheduled"),
+            ("says", "delivery.retry_scheduled"),
             ("asks", "run.waiting"),
         ):
             self.runs[name] = (await home.agentctl("run", name, "--detach")).out.strip()

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 import pytest
 from standardwebhooks import Webhook
 
-from daemon.definitions.paths import hooks_beside
+from daemon.definitions.paths import hooks_socket_for
 from tests.acceptance.story import Vendor
 from tests.api.house import ask
 
@@ -59,7 +59,7 @@ async def inspected(home, run):
 
 async def post(home, name, body=b"{}", **headers):
     sent = {key.replace("_", "-"): value for key, value in headers.items()}
-    return await ask(hooks_beside(home.socket), "POST", f"/v1/hooks/{name}", body, sent)
+    return await ask(hooks_socket_for(home.socket), "POST", f"/v1/hooks/{name}", body, sent)
 
 
 def signature(body, message="m-1", secret=SECRET):
@@ -195,8 +195,8 @@ async def test_a_circle_is_refused_with_its_picture_while_the_others_run(home):
 async def test_a_webhook_starts_one_run_per_message_also_after_kill_9(home):
     home.routine("door", '[trigger]\nwebhook = true\n[run]\nprompt = "Who is there?"\n')
     await home.start()
-    assert str(hooks_beside(home.socket)) in home.said
-    assert stat.S_IMODE(hooks_beside(home.socket).stat().st_mode) == 0o660
+    assert str(hooks_socket_for(home.socket)) in home.said
+    assert stat.S_IMODE(hooks_socket_for(home.socket).stat().st_mode) == 0o660
     answer = await post(home, "door", b'{"who": "Ada"}', webhook_id="m-1")
     assert answer.status == 202
     run = json.loads(answer.raw)["run"]
@@ -211,7 +211,7 @@ async def test_a_webhook_starts_one_run_per_message_also_after_kill_9(home):
     assert len(await runs(home, "door")) == 1
     assert (await post(home, "other")).status == 404
     assert await home.stop() == 0
-    assert not hooks_beside(home.socket).exists()
+    assert not hooks_socket_for(home.socket).exists()
 
 
 async def test_with_a_secret_only_what_is_signed_gets_through_and_the_secret_may_change(home):
@@ -241,7 +241,7 @@ async def test_a_secret_that_others_could_read_stops_the_daemon_with_the_way_out
 async def test_the_first_webhook_of_a_running_daemon_opens_the_socket(home):
     home.routine("hello", SAY)
     await home.start()
-    assert not hooks_beside(home.socket).exists()
+    assert not hooks_socket_for(home.socket).exists()
     home.routine("door", '[trigger]\nwebhook = true\n[run]\nprompt = "x"\n')
     assert (await home.agentctl("reload")).code == 0
     assert (await post(home, "door")).status == 202

@@ -16,7 +16,7 @@ from daemon.api.listener import CALLED
 from daemon.app.commands.init import shipped
 from daemon.app.main import EX_CONFIG
 from daemon.definitions.config.tables import DaemonConfig
-from daemon.definitions.paths import hooks_beside, socket_places
+from daemon.definitions.paths import hooks_socket_for, socket_paths
 from daemon.definitions.values import parse_duration
 
 UNITS = shipped() / "systemd"
@@ -77,7 +77,7 @@ def test_systemd_knows_every_line_of_the_sockets_and_finds_their_service(tmp_pat
 def test_the_sockets_have_the_names_and_places_that_the_daemon_and_its_client_know() -> None:
     for name, path in (
         ("control", Path("/run/agentd/agentd.sock")),
-        ("hooks", hooks_beside(Path("/run/agentd/agentd.sock"))),
+        ("hooks", hooks_socket_for(Path("/run/agentd/agentd.sock"))),
     ):
         unit = UNITS / ("agentd.socket" if name == "control" else "agentd-hooks.socket")
         settings = dict(
@@ -85,7 +85,7 @@ def test_the_sockets_have_the_names_and_places_that_the_daemon_and_its_client_kn
         )
         assert (settings["FileDescriptorName"], settings["ListenStream"]) == (name, str(path))
         assert name in CALLED
-    assert Path("/run/agentd/agentd.sock") in socket_places(None, {}, Path("/nobody"), uid=4711)
+    assert Path("/run/agentd/agentd.sock") in socket_paths(None, {}, Path("/nobody"), uid=4711)
 
 
 @systemd

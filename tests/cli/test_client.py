@@ -13,7 +13,7 @@ import pytest
 
 from daemon.cli.call import quote, socket_candidates, start_command
 from daemon.cli.client import Client, ConnectionLost, Problem, Unreachable, open_first
-from daemon.definitions.paths import socket_places
+from daemon.definitions.paths import socket_paths
 
 
 @contextmanager
@@ -184,7 +184,7 @@ def test_a_daemon_of_a_stranger_is_not_trusted() -> None:
     ],
 )
 def test_the_likely_place_is_the_first_of_the_list(named: str | None, env: dict[str, str]) -> None:
-    listed = socket_places(named, env, Path.home(), uid=os.getuid())
+    listed = socket_paths(named, env, Path.home(), uid=os.getuid())
     assert list(socket_candidates(named, env)) == [os.fspath(place) for place in listed]
 
 

@@ -82,7 +82,7 @@ def test_a_wrong_line_is_told_by_field_with_what_to_write_instead(
 ) -> None:
     with pytest.raises(CronError) as caught:
         parse(expr)
-    assert caught.value.place == field
+    assert caught.value.field == field
     assert says in caught.value.problem
     assert hint in caught.value.hint
     assert field in str(caught.value)

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from daemon.definitions.paths import (
-    config_places,
+    config_paths,
     find_config,
     find_socket,
     find_state,
     socket_in,
-    socket_places,
+    socket_paths,
 )
 
 HOME = Path("/home/ada")
@@ -52,12 +52,12 @@ def test_a_config_here_that_belongs_to_another_user_is_passed_over(tmp_path: Pat
 
 
 def test_every_place_of_a_config_can_be_named() -> None:
-    assert [str(place) for place in config_places({}, Path("/w"), HOME)] == [
+    assert [str(place) for place in config_paths({}, Path("/w"), HOME)] == [
         "/w/config.toml",
         "/home/ada/.config/agentd/config.toml",
         "/etc/agentd/config.toml",
     ]
-    assert config_places({"AGENTD_CONFIG": "/x"}, Path("/w"), HOME) == [Path("/x")]
+    assert config_paths({"AGENTD_CONFIG": "/x"}, Path("/w"), HOME) == [Path("/x")]
 
 
 def test_state_is_where_systemd_says_else_in_the_home_folder_else_roots() -> None:
@@ -102,13 +102,13 @@ def test_the_length_of_a_path_is_counted_in_bytes() -> None:
 @pytest.mark.parametrize("home", [HOME, Path("/home/" + "x" * 200)])
 def test_wherever_the_daemon_listens_the_client_looks(env: dict[str, str], home: Path) -> None:
     state = find_state(env, home, uid=UID)
-    assert find_socket(state, env, uid=UID) in socket_places(None, env, home, uid=UID)
+    assert find_socket(state, env, uid=UID) in socket_paths(None, env, home, uid=UID)
 
 
 def test_the_client_finds_a_daemon_of_the_user_session_and_of_the_system_without_its_variables() -> (  # noqa: E501
     None
 ):
-    places = [str(place) for place in socket_places(None, {}, HOME, uid=UID)]
+    places = [str(place) for place in socket_paths(None, {}, HOME, uid=UID)]
     assert places == [
         "/run/user/1000/agentd.sock",
         "/home/ada/.local/state/agentd/agentd.sock",
@@ -117,8 +117,8 @@ def test_the_client_finds_a_daemon_of_the_user_session_and_of_the_system_without
 
 
 def test_a_named_socket_is_the_only_place() -> None:
-    assert socket_places("/a", {"AGENTD_SOCKET": "/b"}, HOME, uid=UID) == [Path("/a")]
-    assert socket_places(None, {"AGENTD_SOCKET": "/b"}, HOME, uid=UID) == [Path("/b")]
+    assert socket_paths("/a", {"AGENTD_SOCKET": "/b"}, HOME, uid=UID) == [Path("/a")]
+    assert socket_paths(None, {"AGENTD_SOCKET": "/b"}, HOME, uid=UID) == [Path("/b")]
 
 
 def test_the_longest_path_that_is_kept_can_be_bound(tmp_path: Path) -> None:

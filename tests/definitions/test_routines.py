@@ -15,9 +15,15 @@ from hypothesis import strategies as st
 
 from daemon.definitions.config.config import Config
 from daemon.definitions.config.tables import CHANNELS
-from daemon.definitions.routines.folder import Loaded, compared, diff, load_folder, load_routine
+from daemon.definitions.routines.folder import (
+    Loaded,
+    compare_with_old,
+    diff,
+    load_folder,
+    load_routine,
+)
 from daemon.definitions.routines.routine import Deliver, Routine, RoutineDefinition, Trigger
-from daemon.definitions.routines.rules import against
+from daemon.definitions.routines.rules import reference_checks
 from daemon.definitions.schedule import Schedule
 from daemon.delivery.targets import KINDS as TARGETS
 from daemon.errors import ConfigError, Fault
@@ -531,7 +537,9 @@ def test_a_folder_that_is_a_file_is_one_clear_fault(tmp_path: Path) -> None:
 def test_a_routine_that_names_what_is_not_there_is_invalid(tmp_path: Path) -> None:
     (tmp_path / "a.toml").write_text(EVERYTHING)
     (tmp_path / "b.toml").write_text(MORNING)
-    loaded = load_folder(tmp_path, rules=against({"claud", "offline"}, {"shel", "sysinfo"}))
+    loaded = load_folder(
+        tmp_path, rules=reference_checks({"claud", "offline"}, {"shel", "sysinfo"})
+    )
     assert list(loaded.routines) == ["b"]
     assert [str(fault).partition(".toml: ")[2] for fault in loaded.faults["a"].faults] == [
         'run.provider: no such provider in config.toml (found "claude"); did you mean "claud"?',
@@ -542,9 +550,9 @@ def test_a_routine_that_names_what_is_not_there_is_invalid(tmp_path: Path) -> No
 
 def test_a_target_that_config_does_not_name_is_no_place_to_deliver_to(load: Any) -> None:
     text = '[run]\nprompt = "x"\n[[deliver]]\nto = "fle"\n[[deliver]]\nto = "pager"'
-    load(text, rules=against({"offline"}, targets={"fle", "pager"}))
+    load(text, rules=reference_checks({"offline"}, targets={"fle", "pager"}))
     with pytest.raises(ConfigError) as caught:
-        load(text, rules=against({"offline"}))
+        load(text, rules=reference_checks({"offline"}))
     assert [str(fault).partition(".toml: ")[2] for fault in caught.value.faults] == [
         'deliver[0].to: no such target in config.toml (found "fle"); did you mean "file"?',
         'deliver[1].to: no such target in config.toml (found "pager"); known: desktop, file, log',
@@ -552,7 +560,7 @@ def test_a_target_that_config_does_not_name_is_no_place_to_deliver_to(load: Any)
 
 
 def test_tools_that_are_not_known_yet_are_not_judged(load: Any) -> None:
-    load(EVERYTHING, rules=against({"claude", "local", "offline"}))
+    load(EVERYTHING, rules=reference_checks({"claude", "local", "offline"}))
 
 
 def test_one_look_tells_what_is_misspelt_and_what_is_not_there(load: Any) -> None:
@@ -571,7 +579,7 @@ name = "host"
 tool = "sysinf"
 """
     with pytest.raises(ConfigError) as caught:
-        load(text, rules=against({"offline"}, {"sysinfo"}))
+        load(text, rules=reference_checks({"offline"}, {"sysinfo"}))
     assert [fault.key for fault in caught.value.faults] == [
         *(
             "trigger.cron",
@@ -683,7 +691,7 @@ def test_what_says_the_same_as_before_stays_what_it_was(load):
         routines={"same": load(MORNING, "same"), "new": load(MORNING, "new")},
         faults={"broken": fault},
     )
-    new, faults, changes = compared(old, loaded)
+    new, faults, changes = compare_with_old(old, loaded)
     assert new["same"] is loaded.routines["same"] is old["same"]
     assert new["broken"] is old["broken"]
     assert faults == {"broken": fault}

@@ -14,7 +14,13 @@ from hypothesis import strategies as st
 from daemon.definitions.reading import parse
 from daemon.definitions.routines.routine import Trigger
 from daemon.definitions.schedule import Schedule
-from daemon.definitions.schedule_text import DAYS, EXAMPLES, MONTHS, UnclearSchedule, trigger_of
+from daemon.definitions.schedule_text import (
+    DAYS,
+    EXAMPLES,
+    MONTHS,
+    UnclearSchedule,
+    parse_schedule_text,
+)
 from tests.properties import scaled_settings
 
 BERLIN = ZoneInfo("Europe/Berlin")
@@ -86,7 +92,7 @@ def cron(text: str) -> dict[str, object]:
     ],
 )
 def test_common_forms_are_understood(text: str, trigger: dict[str, object]) -> None:
-    assert trigger_of(text, BERLIN) == trigger
+    assert parse_schedule_text(text, BERLIN) == trigger
 
 
 @pytest.mark.parametrize(
@@ -131,7 +137,7 @@ def test_common_forms_are_understood(text: str, trigger: dict[str, object]) -> N
 )
 def test_what_is_not_certain_is_refused_with_examples(text: str, why: str) -> None:
     with pytest.raises(UnclearSchedule) as caught:
-        trigger_of(text, BERLIN)
+        parse_schedule_text(text, BERLIN)
     told = str(caught.value)
     assert why in told
     assert "'weekdays at 9am', " in told
@@ -140,12 +146,12 @@ def test_what_is_not_certain_is_refused_with_examples(text: str, why: str) -> No
 
 @pytest.mark.parametrize("text", EXAMPLES)
 def test_the_examples_are_understood(text: str) -> None:
-    assert trigger_of(text, BERLIN)
+    assert parse_schedule_text(text, BERLIN)
 
 
 def schedule(text: str) -> Schedule:
     """Return what a routine file with this trigger would mean."""
-    said = parse(dict(trigger_of(text, BERLIN)), Trigger, file="x.toml")
+    said = parse(dict(parse_schedule_text(text, BERLIN)), Trigger, file="x.toml")
     return Schedule.of(
         timezone="Europe/Berlin",
         cron=said.cron,
@@ -239,7 +245,7 @@ def test_a_distance_is_that_distance(count: int, unit: str) -> None:
 @given(st.lists(st.sampled_from(VOCABULARY), max_size=8))
 def test_whatever_is_said_is_a_trigger_a_routine_may_have_or_refused(words: list[str]) -> None:
     try:
-        trigger = trigger_of(" ".join(words), BERLIN)
+        trigger = parse_schedule_text(" ".join(words), BERLIN)
     except UnclearSchedule:
         return
     assert parse(dict(trigger), Trigger, file="x.toml").model_fields_set == set(trigger)

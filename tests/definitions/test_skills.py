@@ -5,7 +5,7 @@ else with it.
 import pytest
 
 from daemon.agent.skill_choice import Direct, NeedClarification, Skills, read
-from daemon.definitions.skills import load
+from daemon.definitions.skills import load_skills
 from daemon.errors import ToolFailed
 from tests.acceptance.story import Vendor
 
@@ -23,13 +23,13 @@ def write(folder, name, text=None, **files):
 def test_a_folder_of_skills_is_a_catalogue_and_guides(tmp_path):
     write(tmp_path, "disk-care", details="more")
     write(tmp_path, "backup")
-    catalog = load(tmp_path)
+    catalog = load_skills(tmp_path)
     assert catalog.catalogue() == [("backup", "For backup."), ("disk-care", "For disk-care.")]
     assert catalog.guides(["backup", "nothing"]) == "## Skill: backup\n# How\nDo it backup-wise."
     assert catalog.read("disk-care").endswith("Files of this skill: details.md")
     assert catalog.read("disk-care", "details.md") == "more"
     assert not catalog.faults
-    assert load(tmp_path / "nowhere").skills == {}
+    assert load_skills(tmp_path / "nowhere").skills == {}
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def test_a_folder_of_skills_is_a_catalogue_and_guides(tmp_path):
 def test_a_broken_skill_is_told_with_its_place_and_harms_no_other(tmp_path, text, told):
     write(tmp_path, "fine")
     write(tmp_path, "broken", text)
-    catalog = load(tmp_path)
+    catalog = load_skills(tmp_path)
     assert list(catalog.skills) == ["fine"]
     assert told in str(catalog.faults["broken"]) and "broken/SKILL.md" in str(
         catalog.faults["broken"]
@@ -60,7 +60,7 @@ def test_nothing_but_its_own_files_is_read_with_a_skill(tmp_path, file):
     write(tmp_path / "skills", "fine", details="x")
     (tmp_path / "skills/fine/link").symlink_to(tmp_path / "secret.txt")
     with pytest.raises(ToolFailed, match="has no file"):
-        load(tmp_path / "skills").read("fine", file)
+        load_skills(tmp_path / "skills").read("fine", file)
 
 
 def test_yaml_that_would_make_objects_makes_none(tmp_path):
@@ -69,7 +69,7 @@ def test_yaml_that_would_make_objects_makes_none(tmp_path):
         "evil",
         "---\nname: !!python/object/apply:os.system ['true']\ndescription: x\n---\n",
     )
-    assert "is no YAML" in str(load(tmp_path).faults["evil"])
+    assert "is no YAML" in str(load_skills(tmp_path).faults["evil"])
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import pytest
 from daemon.models import Status, Taint
 from daemon.policy.policy import Policy
 from daemon.providers.wire.images import image_of
-from daemon.runs.images import look_at
+from daemon.runs.images import load_images
 from tests.fakes.vendor import FakeVendor
 from tests.replaying import ReplayedApp
 
@@ -170,9 +170,11 @@ async def test_the_pictures_of_a_batch_that_landed_are_shown(app):
     put(app, "plots/a.png", png())
     put(app, "plots/b.png", png(3, 3))
     policy = Policy.load(app.folder / "policy.toml", workspace=app.state / "workspace")
-    seen = look_at(["{path}"], ["plots/b.png"], policy=policy, routine="look")
+    seen = load_images(["{path}"], ["plots/b.png"], policy=policy, routine="look")
     assert seen.images == (image_of(png(3, 3)),) and not seen.notes
-    assert look_at(["{path}"], [], policy=policy, routine="look").notes == ("no file has landed",)
+    assert load_images(["{path}"], [], policy=policy, routine="look").notes == (
+        "no file has landed",
+    )
 
 
 async def test_folders_that_the_policy_lets_it_read_may_hold_them(app, tmp_path):
@@ -180,10 +182,10 @@ async def test_folders_that_the_policy_lets_it_read_may_hold_them(app, tmp_path)
     (tmp_path / "elsewhere" / "x.png").write_bytes(png())
     glob = f"{tmp_path}/elsewhere/*.png"
     policy = Policy.load(app.folder / "policy.toml", workspace=app.state / "workspace")
-    assert "lies outside" in look_at([glob], [], policy=policy, routine="look").notes[0]
+    assert "lies outside" in load_images([glob], [], policy=policy, routine="look").notes[0]
     app.write("policy.toml", READ + f'[paths]\nread = ["{tmp_path}/elsewhere"]\n')
     policy = Policy.load(app.folder / "policy.toml", workspace=app.state / "workspace")
-    assert look_at([glob], [], policy=policy, routine="look").images == (image_of(png()),)
+    assert load_images([glob], [], policy=policy, routine="look").images == (image_of(png()),)
 
 
 async def test_a_run_that_is_taken_up_again_shows_the_very_same(app):

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from daemon.models import Run, Status
-from daemon.runs.retry import back_off, put_off
+from daemon.runs.retry import backoff_delay, retry_delay
 from daemon.scheduler.slots import MAX_LATE_START_DELAY, late_start_delay
 from tests.acceptance.story import Home, Vendor
 from tests.clockwork import HALF_HOURLY, House, at, routine
@@ -264,9 +264,9 @@ spans = st.timedeltas(timedelta(seconds=1), timedelta(days=365))
 @laws
 @given(st.integers(1, 1000), spans, spans)
 def test_a_rest_doubles_up_to_its_limit(failures: int, first: timedelta, most: timedelta) -> None:
-    rest = back_off(failures, first, most)
+    rest = backoff_delay(failures, first, most)
     assert min(first, most) <= rest <= most
-    following = back_off(failures + 1, first, most)
+    following = backoff_delay(failures + 1, first, most)
     assert following == min(2 * rest, most)
 
 
@@ -275,15 +275,17 @@ def test_a_rest_doubles_up_to_its_limit(failures: int, first: timedelta, most: t
 def test_what_is_put_off_waits_as_long_as_the_vendor_asked_and_else_by_lot(
     attempt: int, first: timedelta, most: timedelta, lot: str, asked: float | None
 ) -> None:
-    wait = put_off(attempt, first, most, by=lot, at_least=asked)
+    wait = retry_delay(attempt, first, most, seed=lot, retry_after=asked)
     least = min(timedelta(seconds=asked or 0), timedelta(days=1))
-    assert least <= wait <= max(least, back_off(attempt, first, most))
-    assert wait == put_off(attempt, first, most, by=lot, at_least=asked)
+    assert least <= wait <= max(least, backoff_delay(attempt, first, most))
+    assert wait == retry_delay(attempt, first, most, seed=lot, retry_after=asked)
 
 
 def test_lots_fall_all_over_the_back_off() -> None:
     minute = timedelta(minutes=1)
-    waits = sorted(put_off(1, minute, minute, by=f"run {n}", at_least=None) for n in range(1000))
+    waits = sorted(
+        retry_delay(1, minute, minute, seed=f"run {n}", retry_after=None) for n in range(1000)
+    )
     assert waits[0] < timedelta(seconds=2)
     assert waits[-1] > timedelta(seconds=58)
     assert timedelta(seconds=27) < waits[500] < timedelta(seconds=33)

@@ -31,7 +31,7 @@ async def test_a_run_is_taken_once(ledger: Ledger, clock: Clock) -> None:
     queued = await ledger.queued()
     both = await asyncio.gather(*(ledger.journal.take(queued.id, owner=name) for name in "ab"))
     (run,) = (taken for taken in both if taken)
-    assert (run.status, run.fence, run.attempt, run.barren) == (Status.RUNNING, 1, 1, 1)
+    assert (run.status, run.fence, run.attempt, run.fruitless_attempts) == (Status.RUNNING, 1, 1, 1)
     assert run.started == clock.now
     assert await ledger.journal.get(run.id) == run
 
@@ -117,10 +117,10 @@ async def test_runs_of_a_dead_process_are_queued_again(ledger: Ledger) -> None:
     ]
     again = await ledger.journal.take(dead.id, owner="me")
     assert again is not None
-    assert again.barren == 2
+    assert again.fruitless_attempts == 2
 
 
-async def test_only_attempts_that_die_without_a_step_are_barren(
+async def test_only_attempts_that_die_without_a_step_are_fruitless(
     ledger: Ledger, clock: Clock
 ) -> None:
     run = await ledger.running()
@@ -132,15 +132,15 @@ async def test_only_attempts_that_die_without_a_step_are_barren(
         return taken
 
     run = await again(await ledger.journal.suspend(run))
-    assert run.barren == 1, "a shutdown is nobody's fault"
+    assert run.fruitless_attempts == 1, "a shutdown is nobody's fault"
     run = await again(await ledger.journal.suspend(run, not_before=clock.now, detail="busy"))
-    assert run.barren == 2, "a vendor that was busy counts"
+    assert run.fruitless_attempts == 2, "a vendor that was busy counts"
     await ledger.journal.append(run, step(number=0))
     run = await again(await ledger.journal.suspend(run, not_before=clock.now))
-    assert run.barren == 1, "a step makes up for all before"
+    assert run.fruitless_attempts == 1, "a step makes up for all before"
     await ledger.journal.append(run, step(number=1))
     run = await again(await ledger.journal.suspend(run))
-    assert run.barren == 1
+    assert run.fruitless_attempts == 1
 
 
 # --- begun without waiting for the record
@@ -157,14 +157,14 @@ async def test_a_run_that_was_opened_here_is_begun_at_once_and_its_first_step_br
     assert run is not None
     await ledger.journal.append(run, step(number=0))
     kept = await ledger.journal.get(run.id)
-    assert (kept.status, kept.started, kept.fence, kept.attempt, kept.barren) == (
+    assert (kept.status, kept.started, kept.fence, kept.attempt, kept.fruitless_attempts) == (
         Status.RUNNING,
         clock.now,
         1,
         1,
         0,
     )
-    assert kept == replace(run, barren=0)
+    assert kept == replace(run, fruitless_attempts=0)
     await ledger.journal.end(run.to(Status.SUCCEEDED))
 
 

@@ -87,7 +87,7 @@ env = {"JOURNAL_STREAM": f"{about.st_dev}:{about.st_ino}"} if sys.argv[2] == "ye
 configure(level="info", console=True, file=None, secrets=secrets, env=env, journal=sys.argv[1])
 log = structlog.get_logger()
 with structlog.contextvars.bound_contextvars(run="01J", routine="daily-report", slot="2026-11-20T08:30"):
-    log.warning("run.put_off", detail="canary-7f3a91c2 said no", seconds=1.5, where=["a", "b"], **{"odd key!": 1})
+    log.warning("run.retry_scheduled", detail="canary-7f3a91c2 said no", seconds=1.5, where=["a", "b"], **{"odd key!": 1})
 try:
     1 / 0
 except ZeroDivisionError:
@@ -107,9 +107,9 @@ def said(journal: str, connected: str) -> str:
 def test_a_line_is_an_entry_with_fields_to_search_by(journal: Journal) -> None:
     assert said(journal.path, "yes") == "", "stderr would give every line a second time"
     first, second, third = (journal.read() for _ in range(3))
-    assert first["MESSAGE"].startswith("run.put_off routine=daily-report run=01J")
+    assert first["MESSAGE"].startswith("run.retry_scheduled routine=daily-report run=01J")
     wanted = {
-        "PRIORITY": "4", "SYSLOG_IDENTIFIER": "agentd", "AGENTD_EVENT": "run.put_off", (
+        "PRIORITY": "4", "SYSLOG_IDENTIFIER": "agentd", "AGENTD_EVENT": "run.retry_scheduled", (
             "AGENTD_RUN"
         ): (
             "01J"
@@ -130,12 +130,12 @@ def test_a_line_is_an_entry_with_fields_to_search_by(journal: Journal) -> None:
 
 
 def test_a_terminal_or_a_pipe_that_is_not_the_journals_gets_lines_as_ever(journal: Journal) -> None:
-    assert "run.put_off" in said(journal.path, "no")
+    assert "run.retry_scheduled" in said(journal.path, "no")
 
 
 def test_without_a_journal_behind_the_socket_lines_go_to_stderr(tmp_path: Path) -> None:
     text = said(str(tmp_path / "nobody"), "yes")
-    assert "run.put_off" in text and "canary" not in text
+    assert "run.retry_scheduled" in text and "canary" not in text
 
 
 def test_a_journal_that_is_stuck_holds_nobody_up(journal: Journal) -> None:

@@ -27,7 +27,7 @@ from daemon.store.seen_items import Sightings
 from daemon.tools.builtin import report_items
 from daemon.tools.executor import ToolExecutor
 from daemon.tools.registry import FunctionRegistry
-from daemon.tools.reported_items import judged, key_of, normal_url, reported
+from daemon.tools.reported_items import collect_items, item_key, normalize_url, report_new_items
 from tests.empty_database import copy_empty_database
 from tests.properties import scaled_settings
 
@@ -59,10 +59,12 @@ URLS = st.builds(
 @SETTINGS
 @given(URLS | st.text(max_size=40))
 def test_an_address_has_one_normal_form_and_any_text_has_one(text):
-    normal = normal_url(text)
-    assert normal_url(normal) == normal
-    assert key_of({"url": text}, "url") == key_of({"url": key_of({"url": text}, "url")}, "url")
-    assert len(digest_of(key_of({"title": text}, "title"))) == 32
+    normal = normalize_url(text)
+    assert normalize_url(normal) == normal
+    assert item_key({"url": text}, "url") == item_key(
+        {"url": item_key({"url": text}, "url")}, "url"
+    )
+    assert len(digest_of(item_key({"title": text}, "title"))) == 32
 
 
 @SETTINGS
@@ -81,8 +83,8 @@ def test_parameters_that_say_where_one_came_from_make_no_other_thing_and_all_oth
     for each in tracking:
         mixed.insert(chance.randint(0, len(mixed)), each)
     plain = "https://news.example/story" + ("?" + "&".join(real) if real else "")
-    assert normal_url("https://News.Example/story?" + "&".join(mixed)) == plain
-    assert normal_url(f"{plain}{'&' if real else '?'}page=2") != plain
+    assert normalize_url("https://News.Example/story?" + "&".join(mixed)) == plain
+    assert normalize_url(f"{plain}{'&' if real else '?'}page=2") != plain
 
 
 @pytest.mark.parametrize(
@@ -99,7 +101,7 @@ def test_parameters_that_say_where_one_came_from_make_no_other_thing_and_all_oth
     ],
 )
 def test_these_are_one_address(one, other):
-    assert key_of({"url": one}, "url") == key_of({"url": other}, "url")
+    assert item_key({"url": one}, "url") == item_key({"url": other}, "url")
 
 
 @pytest.mark.parametrize(
@@ -116,7 +118,7 @@ def test_these_are_one_address(one, other):
     ],
 )
 def test_these_may_be_two_and_stay_two(one, other):
-    assert key_of({"url": one}, "url") != key_of({"url": other}, "url")
+    assert item_key({"url": one}, "url") != item_key({"url": other}, "url")
 
 
 # --- the tool and the report ---
@@ -157,9 +159,9 @@ async def call(journal, run, key, found, by="url"):
 
 async def ended(journal, run):
     """End a run well, as runs/run.py does."""
-    haul = reported(await journal.steps(run.id), "url")
-    reply = judged(Reply(content="whatever", status=Status.SUCCEEDED), haul)
-    found = Sightings(items=haul.sightings, keep=timedelta(days=365))
+    reported = collect_items(await journal.steps(run.id), "url")
+    reply = report_new_items(Reply(content="whatever", status=Status.SUCCEEDED), reported)
+    found = Sightings(items=reported.sightings, keep=timedelta(days=365))
     done = run.to(
         Status.SUCCEEDED, report=reply.content, silent=reply.silent, detail=reply.detail, ended=NOW
     )
@@ -207,8 +209,12 @@ async def test_what_one_run_reports_twice_is_one_item(journal):
         journal, run, "2.0", [*items("b", "c"), {"title": "C?", "url": "https://X.example/c#top"}]
     )
     assert json.loads(told.text) == {"items": 3, "new": 1, "seen": 2, "new_at": [1]}
-    haul = reported(await journal.steps(run.id), "url")
-    assert [item["title"] for item in haul.new] == ["A", "B", "C"] and not haul.seen
+    reported = collect_items(await journal.steps(run.id), "url")
+    assert [item["title"] for item in reported.new_items] == [
+        "A",
+        "B",
+        "C",
+    ] and not reported.old_items
 
 
 async def test_routines_do_not_share_what_they_have_seen(journal):
@@ -232,7 +238,7 @@ async def test_items_that_cannot_be_told_apart_are_refused_all_together(journal,
     run = await begun(journal)
     told = await call(journal, run, "1.0", found)
     assert not told.ok and said in told.text
-    assert reported(await journal.steps(run.id), "url") is None
+    assert collect_items(await journal.steps(run.id), "url") is None
 
 
 async def test_without_dedupe_in_the_routine_there_is_nothing_to_report_to(journal):
@@ -242,15 +248,15 @@ async def test_without_dedupe_in_the_routine_there_is_nothing_to_report_to(journ
 
 def test_a_report_that_went_past_the_tool_is_a_failure_that_shows_it():
     reply = Reply(content="All the news", status=Status.SUCCEEDED)
-    told = judged(reply, None)
+    told = report_new_items(reply, None)
     assert (told.status, told.content) == (
         Status.FAILED,
         "All the news",
     ) and "report_items" in told.detail
     silent = replace(reply, content="", silent=True, detail="the feed is empty")
-    assert judged(silent, None) == silent
+    assert report_new_items(silent, None) == silent
     failed = replace(reply, status=Status.FAILED, detail="no network")
-    assert judged(failed, None) == failed
+    assert report_new_items(failed, None) == failed
 
 
 # --- the seen-set ---

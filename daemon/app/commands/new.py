@@ -15,9 +15,9 @@ import tomli_w
 from daemon.definitions.config.config import Config
 from daemon.definitions.routines.folder import routine_of, write_new
 from daemon.definitions.routines.routine import Routine
-from daemon.definitions.routines.rules import against
+from daemon.definitions.routines.rules import reference_checks
 from daemon.definitions.schedule import Schedule
-from daemon.definitions.schedule_text import UnclearSchedule, trigger_of
+from daemon.definitions.schedule_text import UnclearSchedule, parse_schedule_text
 from daemon.definitions.words import display
 from daemon.errors import ConfigError, Refused
 from daemon.scheduler.routine_times import schedule_of
@@ -59,7 +59,7 @@ def compose(
         raise Refused(f"{name!r} is no name: a routine's name is made of a-z, 0-9 and -")
     zone = ZoneInfo(config.timezone or host_zone())
     try:
-        trigger = trigger_of(schedule, zone)
+        trigger = parse_schedule_text(schedule, zone)
     except UnclearSchedule as error:
         raise Refused(str(error)) from None
     task = prompt.strip() if prompt else NOT_WRITTEN_YET.format(file=display(path)).strip()
@@ -75,7 +75,7 @@ def _checked(data: Mapping[str, Any], path: Path, config: Config) -> Routine:
     """Return the routine as the daemon would read it; a fault is the words' that led to it."""
     try:
         routine = routine_of(
-            data, path, rules=against(config.provider_names, targets=config.target_names)
+            data, path, rules=reference_checks(config.provider_names, targets=config.target_names)
         )
     except ConfigError as error:
         raise Refused(str(error)) from None

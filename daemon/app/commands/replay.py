@@ -14,10 +14,10 @@ from daemon.cli.render import stderr_stream, stdout_stream
 from daemon.cli.replay import exit_code_of_replay, write_frozen_run, write_replay
 from daemon.errors import ConfigError, Fault, Refused
 from daemon.policy.policy import Policy
-from daemon.runs.replay.cassette import Cassette, recorded
-from daemon.runs.replay.folder import files_of, is_case, read_case
+from daemon.runs.replay.cassette import Cassette, load_cassette
+from daemon.runs.replay.folder import format_files, is_case, read_case
 from daemon.runs.replay.outcome import ReplayChange
-from daemon.runs.replay.play import play
+from daemon.runs.replay.play import replay as replay_cassette
 from daemon.store.read_only import journal_at
 from daemon.telemetry.log import configure
 from daemon.telemetry.redaction import Secrets
@@ -42,13 +42,13 @@ def replay(
         )
     configure(level="error", console=False, file=None, secrets=Secrets())
     cassette = _cassette(options.run, state, config)
-    wish = ReplayChange()
+    change = ReplayChange()
     if options.policy:
         text = _text(options.policy)
-        wish = ReplayChange(
+        change = ReplayChange(
             policy=Policy.read(text, workspace=Path(cassette.workspace), name=str(options.policy))
         )
-    told = asyncio.run(play(cassette, wish)).as_json(Secrets().redact)
+    told = asyncio.run(replay_cassette(cassette, change)).as_json(Secrets().redact)
     if options.json:
         stdout_stream().write_line(json.dumps(told, ensure_ascii=False))
         return exit_code_of_replay(told)
@@ -60,7 +60,7 @@ def freeze(
 ) -> int:
     """Write a run into a folder as a regression case."""
     cassette = _cassette(options.run, state, config)
-    files = files_of(cassette, Secrets().redact, folder=options.folder)
+    files = format_files(cassette, Secrets().redact, folder=options.folder)
     return write_frozen_run(
         stdout_stream(), stderr_stream(), {"run": cassette.run.id, "files": files}, options.folder
     )
@@ -75,7 +75,7 @@ def _cassette(run: str, state: Callable[[], Path], config: Callable[[], Config |
     workspace = found.workspace_path(place) if found else place / "workspace"
     language = found.agent.language if found else "en"
     journal = journal_at(place, found.store_url(os.environ) if found else "")
-    return asyncio.run(recorded(journal, run, workspace=str(workspace), language=language))
+    return asyncio.run(load_cassette(journal, run, workspace=str(workspace), language=language))
 
 
 def _text(path: Path) -> str:

@@ -15,12 +15,12 @@ from shlex import join
 from daemon.definitions.config.config import Config
 from daemon.definitions.config.loading import load_config
 from daemon.definitions.config.tables import CHANNELS
-from daemon.definitions.paths import find_state, looked_at, user_home
+from daemon.definitions.paths import describe_config_paths, find_state, user_home
 from daemon.definitions.reading import read_toml
-from daemon.definitions.routines.folder import MADE, load_folder
+from daemon.definitions.routines.folder import AGENT_FOLDER, load_folder
 from daemon.definitions.routines.routine import Routine
-from daemon.definitions.routines.rules import against
-from daemon.definitions.skills import load as load_skills
+from daemon.definitions.routines.rules import reference_checks
+from daemon.definitions.skills import load_skills as load_skills
 from daemon.definitions.words import display
 from daemon.delivery.targets import missing_extra
 from daemon.errors import ConfigError, Fault
@@ -85,7 +85,7 @@ def check_all(
     """
     env = os.environ if env is None else env
     if config is None:
-        problem = f"not found in {looked_at(env, Path.cwd(), user_home())}"
+        problem = f"not found in {describe_config_paths(env, Path.cwd(), user_home())}"
         hint = "`agentd init` writes one"
         found = Checkup([Fault(file="config.toml", key="", found="", problem=problem, hint=hint)])
     else:
@@ -125,8 +125,8 @@ def examine(
     except ConfigError as error:
         found.faults += error.faults
     try:
-        rules = (*against(providers, tools, targets=targets), *priced(config))
-        loaded = load_folder(config.routines_path, made=state / MADE, rules=rules)
+        rules = (*reference_checks(providers, tools, targets=targets), *priced(config))
+        loaded = load_folder(config.routines_path, agent_folder=state / AGENT_FOLDER, rules=rules)
     except ConfigError as error:
         found.faults += error.faults
         return found

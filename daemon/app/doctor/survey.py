@@ -20,7 +20,7 @@ from daemon.app.doctor.confinement import Confinement, confinement
 from daemon.app.doctor.rights import holdings
 from daemon.app.doctor.upkeep import look
 from daemon.app.doctor.vendors import ask as ask_vendors
-from daemon.definitions.paths import config_places, user_home
+from daemon.definitions.paths import config_paths, user_home
 from daemon.errors import ConfigError, Fault
 from daemon.store.lock import NETWORK, filesystem
 from daemon.system.clock import host_zone
@@ -48,7 +48,7 @@ def survey(file: Path | None, state: Path, where: Path, env: Mapping[str, str]) 
         fts5=_has_fts5(),
         uid=os.geteuid(),
         config=file,
-        config_tried=tuple(config_places(env, Path.cwd(), user_home())),
+        config_tried=tuple(config_paths(env, Path.cwd(), user_home())),
         policy=config.policy_path if config else None,
         config_faults=definitions.config_faults,
         policy_faults=definitions.policy_faults,

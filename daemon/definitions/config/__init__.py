@@ -1,6 +1,6 @@
 """The daemon's own settings: config.toml as a value.
 
-tables.py has one model for each table of the file, config.py all of them together, rules.py what
-must hold between keys, secret_files.py the secrets in files of their own, loading.py the file read
-with what agents wrote above it.
+tables.py has one model for each table of the file, config.py puts them together, rules.py checks
+keys against each other, secret_files.py reads secrets from files of their own, loading.py reads the
+file, with the settings of agents applied to it.
 """

@@ -1,4 +1,4 @@
-"""config.toml as one value, with its secrets where they are asked for."""
+"""config.toml as one value; secrets are read when they are asked for."""
 
 from __future__ import annotations
 
@@ -13,15 +13,16 @@ from pydantic import Field, PrivateAttr, SecretStr
 
 from daemon.definitions.config.secret_files import (
     HOOKS_KEY,
-    check_signing,
-    key_in,
+    check_signing_secret,
     no_address,
-    refuse_if_open,
+    read_secret,
+    read_variable,
+    refuse_if_shared,
 )
 from daemon.definitions.config.tables import (
     CHANNELS,
     IDENTITY_FILES,
-    OF_KIND,
+    KINDS_BY_KEY,
     AgentConfig,
     AskConfig,
     BudgetConfig,
@@ -44,7 +45,7 @@ from daemon.definitions.config.tables import (
     TargetConfig,
     ToolsConfig,
     Zone,
-    postgres_address,
+    check_postgres_address,
 )
 from daemon.definitions.values import Table, Wrong
 from daemon.definitions.words import display, shown
@@ -52,7 +53,7 @@ from daemon.errors import ConfigError, Fault
 
 
 class Config(Table):
-    """Everything config.toml may say."""
+    """All keys of config.toml."""
 
     provider: Name = "offline"
     """Which [providers.NAME] answers, unless a routine names its own; "offline" asks no model."""
@@ -101,11 +102,11 @@ class Config(Table):
 
     @property
     def overlay_fault(self) -> ConfigError | None:
-        """Why what agents wrote does not count."""
+        """What is wrong with the settings that agents wrote, if they are ignored for it."""
         return self._overlay_fault
 
     def without_overlay(self, fault: ConfigError) -> Self:
-        """Return this config, with the reason why what agents wrote is not in it."""
+        """Return this config, with the reason why the settings of agents are not in it."""
         self._overlay_fault = fault
         return self
 
@@ -116,7 +117,9 @@ class Config(Table):
 
     @cached_property
     def identity_paths(self) -> Sequence[Path]:
-        """Where the owner's own words on who the agent is may stand; each run looks there."""
+        """The files with the owner's own words on who the agent is; each run reads those that
+        exist.
+        """
         return [self.folder / name for name in IDENTITY_FILES]
 
     @property
@@ -139,24 +142,24 @@ class Config(Table):
         )
 
     def provider_config(self, name: str) -> ProviderConfig:
-        """Return a declared provider, or `offline`, which exists without being declared; KeyError
-        otherwise.
-        """
+        """Return a declared provider, or `offline`, which need not be declared. Raises KeyError."""
         if name == "offline" and name not in self.providers:
             return ProviderConfig(kind="offline")
         return self.providers[name]
 
     def memory_secret(self, env: Mapping[str, str]) -> SecretStr | None:
-        """Return the key of the embedder; None if it needs none; ConfigError if it is missing."""
+        """Return the API key of the embedder; None if it needs none. Raises ConfigError if
+        missing.
+        """
         memory = self.memory
-        way = ProviderConfig(
+        embedder = ProviderConfig(
             kind="open_source",
             api_key=memory.api_key,
             api_key_file=memory.api_key_file,
             api_key_env=memory.api_key_env,
         )
         try:
-            return way.secret("memory", env=env, folder=self.folder, file=display(self.file))
+            return embedder.secret("memory", env=env, folder=self.folder, file=display(self.file))
         except ConfigError as error:
             raise ConfigError(
                 *(
@@ -167,7 +170,7 @@ class Config(Table):
 
     @property
     def target_names(self) -> frozenset[str]:
-        """What `to` may name."""
+        """The names that `to` of a delivery may have."""
         return frozenset({*self.targets, *CHANNELS})
 
     @property
@@ -175,14 +178,16 @@ class Config(Table):
         return frozenset({*self.providers, "offline"})
 
     def secret(self, name: str, env: Mapping[str, str]) -> SecretStr | None:
-        """Return the key of a provider; None if it needs none; ConfigError if it is missing."""
+        """Return the API key of a provider; None if it needs none. Raises ConfigError if
+        missing.
+        """
         return self.provider_config(name).secret(
             name, env=env, folder=self.folder, file=display(self.file)
         )
 
     def addresses(self) -> tuple[str, ...]:
-        """Return the addresses of vendors and servers as they stand here; each may hold an account
-        or a token.
+        """Return the addresses of vendors and servers as configured; each may contain a password or
+        a token.
         """
         urls = [provider.base_url for provider in self.providers.values()]
         urls += [server.url for server in self.mcp.values()]
@@ -193,18 +198,20 @@ class Config(Table):
         )
 
     def target_url(self, name: str, env: Mapping[str, str]) -> SecretStr | None:
-        """Return the address of a target; None if its kind needs none; ConfigError if it is
+        """Return the address of a target; None if its kind needs none. Raises ConfigError if
         missing.
         """
         target = self.targets[name]
-        if target.kind not in OF_KIND["url"]:
+        if target.kind not in KINDS_BY_KEY["url"]:
             return None
         return self._secret_of(name, "url", env) or no_address(
             display(self.file), f"targets.{name}.url_file"
         )
 
     def target_secret(self, name: str, env: Mapping[str, str]) -> SecretStr | None:
-        """Return what signs the messages to a target; None if nothing does; ConfigError."""
+        """Return the secret that signs messages to a target; None if none does. Raises
+        ConfigError.
+        """
         secret = self._secret_of(name, "secret", env)
         if secret is not None:
             key = (
@@ -212,86 +219,62 @@ class Config(Table):
                 if self.targets[name].secret_file
                 else f"targets.{name}.secret_env"
             )
-            check_signing(secret, file=display(self.file), key=key, found="")
+            check_signing_secret(secret, file=display(self.file), key=key, found="")
         return secret
 
     def _secret_of(
-        self, name: str, what: Literal["url", "secret"], env: Mapping[str, str]
+        self, name: str, kind: Literal["url", "secret"], env: Mapping[str, str]
     ) -> SecretStr | None:
-        """Look for a target's address or secret: systemd's credential (of the address), a file, a
-        variable, here.
+        """Return a target's address or signing secret: from systemd's credentials, a file, an
+        environment variable or config.toml, in this order.
         """
-        target, file, key = self.targets[name], display(self.file), f"targets.{name}.{what}"
+        target, file, key = self.targets[name], display(self.file), f"targets.{name}.{kind}"
         credentials = env.get("CREDENTIALS_DIRECTORY")
-        credential = Path(credentials or "/") / (name if what == "url" else f"{name}.secret")
+        credential = Path(credentials or "/") / (name if kind == "url" else f"{name}.secret")
         if credentials and credential.is_file():
-            return key_in(credential, file, key)
-        named: str | None = getattr(target, f"{what}_file")
-        if named:
-            path = self.folder / Path(named).expanduser()
-            refuse_if_open(path, file, f"{key}_file")
-            return key_in(path, file, f"{key}_file")
-        variable: str | None = getattr(target, f"{what}_env")
-        if variable and (value := env.get(variable, "").strip()):
-            return SecretStr(value)
-        if variable:
-            problem, hint = (
-                "the environment variable it names is not set",
-                "export it where agentd starts",
-            )
-            raise ConfigError(
-                Fault(file=file, key=f"{key}_env", found="", problem=problem, hint=hint)
-            )
-        return target.url if what == "url" else None
+            return read_secret(credential, file, key)
+        file_name: str | None = getattr(target, f"{kind}_file")
+        if file_name:
+            path = self.folder / Path(file_name).expanduser()
+            refuse_if_shared(path, file, f"{key}_file")
+            return read_secret(path, file, f"{key}_file")
+        variable_name: str | None = getattr(target, f"{kind}_env")
+        if variable_name:
+            return SecretStr(read_variable(env, variable_name, file, f"{key}_env"))
+        return target.url if kind == "url" else None
 
     def key_of(
         self, key: str, table: McpConfig | SearchConfig, env: Mapping[str, str]
     ) -> str | None:
-        """Return the key that a table names by a file or a variable; None if it names none;
-        ConfigError.
+        """Return the API key that a table names by a file or an environment variable; None if it
+        names none. Raises ConfigError.
         """
         file = display(self.file)
         if table.api_key_file:
             path = self.folder / Path(table.api_key_file).expanduser()
-            refuse_if_open(path, file, f"{key}.api_key_file")
-            return key_in(path, file, f"{key}.api_key_file").get_secret_value()
+            refuse_if_shared(path, file, f"{key}.api_key_file")
+            return read_secret(path, file, f"{key}.api_key_file").get_secret_value()
         if table.api_key_env:
-            if value := env.get(table.api_key_env, "").strip():
-                return value
-            problem, hint = (
-                "the environment variable it names is not set",
-                "export it where agentd starts",
-            )
-            raise ConfigError(
-                Fault(file=file, key=f"{key}.api_key_env", found="", problem=problem, hint=hint)
-            )
+            return read_variable(env, table.api_key_env, file, f"{key}.api_key_env")
         return None
 
     def store_url(self, env: Mapping[str, str]) -> str:
-        """Return the URL of the database; "" for the file in the state folder; ConfigError if it
-        cannot be had.
+        """Return the URL of the database; empty for the file in the state folder. Raises
+        ConfigError.
         """
         store, file = self.store, display(self.file)
         if store.url_file:
             path = self.folder / Path(store.url_file).expanduser()
-            refuse_if_open(path, file, "store.url_file")
-            url = key_in(path, file, "store.url_file").get_secret_value()
+            refuse_if_shared(path, file, "store.url_file")
+            url = read_secret(path, file, "store.url_file").get_secret_value()
         elif store.url_env:
-            url = env.get(store.url_env, "").strip()
-            if not url:
-                problem, hint = (
-                    "the environment variable it names is not set",
-                    "export it where agentd starts",
-                )
-                raise ConfigError(
-                    Fault(file=file, key="store.url_env", found="", problem=problem, hint=hint)
-                )
+            url = read_variable(env, store.url_env, file, "store.url_env")
         else:
             url = store.url.get_secret_value() if store.url else ""
             if re.match(r"[a-z]+://[^/@]*:[^/@]+@|.*[?&]password=", url):
-                refuse_if_open(self.file, file, "store.url")
+                refuse_if_shared(self.file, file, "store.url")
         try:
-            postgres_address(url or "postgresql://-")
+            check_postgres_address(url or "postgresql://-")
         except Wrong as wrong:
             key = "store.url_file" if store.url_file else "store.url_env"
             raise ConfigError(
@@ -300,8 +283,9 @@ class Config(Table):
         return url
 
     def hooks_secret(self) -> SecretStr | None:
-        """Return the secret that webhooks are signed with; None if they need no signature;
-        ConfigError.
+        """Return the secret that webhooks are signed with; None if they need no signature.
+
+        Raises ConfigError.
         """
         if self.hooks.secret_file is None:
             return None
@@ -310,7 +294,9 @@ class Config(Table):
             display(self.file),
             HOOKS_KEY,
         )
-        refuse_if_open(path, file, key)
-        secret = key_in(path, file, key)
-        check_signing(secret, file=file, key=key, found=shown(str(path)), where=display(path))
+        refuse_if_shared(path, file, key)
+        secret = read_secret(path, file, key)
+        check_signing_secret(
+            secret, file=file, key=key, found=shown(str(path)), where=display(path)
+        )
         return secret

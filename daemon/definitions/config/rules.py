@@ -1,4 +1,4 @@
-"""What must hold between keys of config.toml."""
+"""Checks between the keys of config.toml."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import re
 from collections.abc import Iterator
 
 from daemon.definitions.config.config import Config
-from daemon.definitions.config.tables import CHANNELS, KINDS, NEED_MODEL, OF_KIND
+from daemon.definitions.config.tables import CHANNELS, KINDS, KINDS_BY_KEY, KINDS_WITH_MODEL
 from daemon.definitions.reading import Conflict, CrossFieldCheck
 from daemon.definitions.shape import dotted
 from daemon.definitions.words import did_you_mean
 
 
-def _shared_database(config: Config) -> Iterator[Conflict]:
+def _cluster_has_a_database(config: Config) -> Iterator[Conflict]:
     store = config.store
     if config.executor.kind == "procrastinate" and not (
         store.url or store.url_file or store.url_env
@@ -21,24 +21,26 @@ def _shared_database(config: Config) -> Iterator[Conflict]:
         yield Conflict("executor.kind", problem, hint='name one: [store] url = "postgresql://…"')
 
 
-def _one_database(config: Config) -> Iterator[Conflict]:
+def _one_database_address(config: Config) -> Iterator[Conflict]:
     store = config.store
-    if sum(given is not None for given in (store.url, store.url_file, store.url_env)) > 1:
+    if sum(address is not None for address in (store.url, store.url_file, store.url_env)) > 1:
         yield Conflict(
             "store", "url, url_file and url_env exclude each other", hint="keep one of them"
         )
 
 
-def _known_provider(config: Config) -> Iterator[Conflict]:
-    wanted = [("provider", config.provider), ("ask.provider", config.ask.provider)]
-    wanted += [(f"ask.fallback[{place}]", name) for place, name in enumerate(config.ask.fallback)]
-    for key, name in wanted:
+def _provider_exists(config: Config) -> Iterator[Conflict]:
+    references = [("provider", config.provider), ("ask.provider", config.ask.provider)]
+    references += [
+        (f"ask.fallback[{index}]", name) for index, name in enumerate(config.ask.fallback)
+    ]
+    for key, name in references:
         if name is not None and name not in config.provider_names:
             hint = did_you_mean(name, config.provider_names)
             yield Conflict(key, "no such provider in [providers]", name, hint)
 
 
-def _sound_names(config: Config) -> Iterator[Conflict]:
+def _provider_names_are_valid(config: Config) -> Iterator[Conflict]:
     for name in config.providers:
         if not re.fullmatch(r"[a-z0-9][a-z0-9_-]*", name):
             yield Conflict(
@@ -46,14 +48,14 @@ def _sound_names(config: Config) -> Iterator[Conflict]:
             )
 
 
-def _model_where_needed(config: Config) -> Iterator[Conflict]:
+def _model_is_named(config: Config) -> Iterator[Conflict]:
     for name, provider in config.providers.items():
-        if provider.kind in NEED_MODEL and provider.model is None:
+        if provider.kind in KINDS_WITH_MODEL and provider.model is None:
             problem = f"is missing; kind {provider.kind} needs the name of a model"
             yield Conflict(dotted("providers", name, "model"), problem)
 
 
-def _address_where_needed(config: Config) -> Iterator[Conflict]:
+def _address_is_named(config: Config) -> Iterator[Conflict]:
     for name, provider in config.providers.items():
         if provider.kind == "open_source" and provider.base_url is None:
             hint = 'Ollama: base_url = "http://127.0.0.1:11434/v1"'
@@ -61,7 +63,7 @@ def _address_where_needed(config: Config) -> Iterator[Conflict]:
             yield Conflict(dotted("providers", name, "base_url"), problem, hint=hint)
 
 
-def _keys_of_one_kind(config: Config) -> Iterator[Conflict]:
+def _keys_fit_their_kind(config: Config) -> Iterator[Conflict]:
     for name, provider in config.providers.items():
         for key, kind in (("api", "openai"), ("region", "minimax"), ("replies", "scripted")):
             value = getattr(provider, key)
@@ -69,21 +71,19 @@ def _keys_of_one_kind(config: Config) -> Iterator[Conflict]:
                 yield Conflict(dotted("providers", name, key), f"only kind {kind} takes it", value)
 
 
-# What every routine may name without a [targets.NAME] of its own; of each kind there is only one
-# then.
-def _sound_targets(config: Config) -> Iterator[Conflict]:
+def _targets_are_valid(config: Config) -> Iterator[Conflict]:
     for name, target in config.targets.items():
         key = dotted("targets", name)
         if not re.fullmatch(r"[a-z0-9][a-z0-9_-]*", name):
             yield Conflict(key, "a target's name is made of a-z, 0-9, - and _", name)
         elif name in CHANNELS:
             yield Conflict(key, "is there without being declared", name, hint="take another name")
-        for given in sorted(target.model_fields_set & OF_KIND.keys()):
-            if target.kind not in OF_KIND[given]:
-                kinds = " and ".join(OF_KIND[given])
-                yield Conflict(f"{key}.{given}", f"only kind {kinds} takes it")
+        for field in sorted(target.model_fields_set & KINDS_BY_KEY.keys()):
+            if target.kind not in KINDS_BY_KEY[field]:
+                kinds = " and ".join(KINDS_BY_KEY[field])
+                yield Conflict(f"{key}.{field}", f"only kind {kinds} takes it")
         if (
-            target.kind in OF_KIND["url"]
+            target.kind in KINDS_BY_KEY["url"]
             and sum(map(bool, (target.url, target.url_file, target.url_env))) > 1
         ):
             yield Conflict(key, "url, url_file and url_env exclude one another", hint="keep one")
@@ -104,7 +104,7 @@ def _sound_targets(config: Config) -> Iterator[Conflict]:
             yield Conflict(f"{key}.url", "expected the address of a mailbox", hint=hint)
 
 
-def _digests_go_somewhere(config: Config) -> Iterator[Conflict]:
+def _digest_targets_exist(config: Config) -> Iterator[Conflict]:
     for index, name in enumerate(config.digest.to):
         if name not in config.target_names or name == "file":
             hint = did_you_mean(name, config.target_names) or f"add [targets.{name}]"
@@ -113,7 +113,7 @@ def _digests_go_somewhere(config: Config) -> Iterator[Conflict]:
             )
 
 
-def _sound_servers(config: Config) -> Iterator[Conflict]:
+def _mcp_servers_are_valid(config: Config) -> Iterator[Conflict]:
     for name, server in config.mcp.items():
         key = dotted("mcp", name)
         if not re.fullmatch(r"[a-z0-9][a-z0-9-]{0,29}", name):
@@ -134,7 +134,7 @@ def _sound_servers(config: Config) -> Iterator[Conflict]:
             )
 
 
-def _search_complete(config: Config) -> Iterator[Conflict]:
+def _search_is_complete(config: Config) -> Iterator[Conflict]:
     search = config.search
     if search.kind == "searxng" and search.base_url is None:
         yield Conflict("search.base_url", "is missing", hint='like "http://127.0.0.1:8888"')
@@ -146,7 +146,7 @@ def _search_complete(config: Config) -> Iterator[Conflict]:
         )
 
 
-def _only_signed_from_afar(config: Config) -> Iterator[Conflict]:
+def _network_webhooks_are_signed(config: Config) -> Iterator[Conflict]:
     if config.listen.hooks and not config.hooks.secret_file:
         hint = "set hooks.secret_file"
         yield Conflict(
@@ -156,7 +156,7 @@ def _only_signed_from_afar(config: Config) -> Iterator[Conflict]:
         )
 
 
-def _alerts_go_somewhere(config: Config) -> Iterator[Conflict]:
+def _incident_targets_exist(config: Config) -> Iterator[Conflict]:
     for index, name in enumerate(config.incidents.to):
         if name not in config.target_names:
             hint = did_you_mean(name, config.target_names) or f"add [targets.{name}]"
@@ -170,7 +170,7 @@ def _alerts_go_somewhere(config: Config) -> Iterator[Conflict]:
             )
 
 
-def _options_of_others(config: Config) -> Iterator[Conflict]:
+def _options_only_for_foreign_kinds(config: Config) -> Iterator[Conflict]:
     for name, provider in config.providers.items():
         if provider.options and provider.kind in KINDS:
             problem = "is for kinds that are not ours"
@@ -179,7 +179,7 @@ def _options_of_others(config: Config) -> Iterator[Conflict]:
             )
 
 
-def _embedder_complete(config: Config) -> Iterator[Conflict]:
+def _embedder_is_complete(config: Config) -> Iterator[Conflict]:
     memory = config.memory
     needs = {"openai_compatible": ("model", "base_url"), "onnx": ("model_file",)}.get(
         memory.embedder, ()
@@ -192,25 +192,25 @@ def _embedder_complete(config: Config) -> Iterator[Conflict]:
 
 
 RULES = (
-    CrossFieldCheck(("provider", "providers.*", "ask.provider", "ask.fallback"), _known_provider),
-    CrossFieldCheck(("providers.*",), _sound_names),
-    CrossFieldCheck(("providers.*.kind", "providers.*.model"), _model_where_needed),
-    CrossFieldCheck(("providers.*.kind", "providers.*.base_url"), _address_where_needed),
+    CrossFieldCheck(("provider", "providers.*", "ask.provider", "ask.fallback"), _provider_exists),
+    CrossFieldCheck(("providers.*",), _provider_names_are_valid),
+    CrossFieldCheck(("providers.*.kind", "providers.*.model"), _model_is_named),
+    CrossFieldCheck(("providers.*.kind", "providers.*.base_url"), _address_is_named),
     CrossFieldCheck(
         ("providers.*.kind", "providers.*.api", "providers.*.region", "providers.*.replies"),
-        _keys_of_one_kind,
+        _keys_fit_their_kind,
     ),
-    CrossFieldCheck(("targets.*",), _sound_targets),
-    CrossFieldCheck(("digest.to", "targets.*"), _digests_go_somewhere),
-    CrossFieldCheck(("listen.hooks", "hooks.secret_file"), _only_signed_from_afar),
-    CrossFieldCheck(("mcp.*",), _sound_servers),
-    CrossFieldCheck(("search.kind", "search.base_url"), _search_complete),
-    CrossFieldCheck(("incidents.to", "targets.*"), _alerts_go_somewhere),
-    CrossFieldCheck(("providers.*.kind", "providers.*.options"), _options_of_others),
-    CrossFieldCheck(("store.url", "store.url_file", "store.url_env"), _one_database),
-    CrossFieldCheck(("executor.kind", "store.url"), _shared_database),
+    CrossFieldCheck(("targets.*",), _targets_are_valid),
+    CrossFieldCheck(("digest.to", "targets.*"), _digest_targets_exist),
+    CrossFieldCheck(("listen.hooks", "hooks.secret_file"), _network_webhooks_are_signed),
+    CrossFieldCheck(("mcp.*",), _mcp_servers_are_valid),
+    CrossFieldCheck(("search.kind", "search.base_url"), _search_is_complete),
+    CrossFieldCheck(("incidents.to", "targets.*"), _incident_targets_exist),
+    CrossFieldCheck(("providers.*.kind", "providers.*.options"), _options_only_for_foreign_kinds),
+    CrossFieldCheck(("store.url", "store.url_file", "store.url_env"), _one_database_address),
+    CrossFieldCheck(("executor.kind", "store.url"), _cluster_has_a_database),
     CrossFieldCheck(
         ("memory.embedder", "memory.model", "memory.base_url", "memory.model_file"),
-        _embedder_complete,
+        _embedder_is_complete,
     ),
 )

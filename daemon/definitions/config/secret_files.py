@@ -1,11 +1,13 @@
-"""Secrets that lie in files of their own: read, and refused where others could read them, too."""
+"""Read secrets from files of their own, and refuse files that other users could read or write."""
 
 from __future__ import annotations
 
 import base64
 import os
 import stat
+from collections.abc import Mapping
 from pathlib import Path
+from typing import NoReturn
 
 from pydantic import SecretStr
 
@@ -14,26 +16,29 @@ from daemon.errors import ConfigError, Fault
 
 HOOKS_KEY = "hooks.secret_file"
 
-
+# Bytes; the specification of Standard Webhooks demands at least so many.
 _SHORTEST_SECRET = 24
 
 
-def check_signing(
+def check_signing_secret(
     secret: SecretStr, *, file: str, key: str, found: str, where: str = "FILE"
 ) -> None:
-    """Raise ConfigError unless it is a secret of Standard Webhooks."""
+    """Raise ConfigError unless `secret` is one of Standard Webhooks, of 24 bytes or more in
+    base64.
+    """
     text = secret.get_secret_value().removeprefix("whsec_")
     try:
         size = len(base64.b64decode(text + "=" * (-len(text) % 4), validate=True))
     except ValueError:
         size = 0
-    if size < _SHORTEST_SECRET:  # of the specification, as its size in bytes is
+    if size < _SHORTEST_SECRET:
         problem = f"holds no secret of {_SHORTEST_SECRET} bytes or more in base64"
         hint = f"make one: (printf whsec_; head -c 32 /dev/urandom | base64) > {where}"
         raise ConfigError(Fault(file=file, key=key, found=found, problem=problem, hint=hint))
 
 
-def no_address(file: str, key: str) -> SecretStr:
+def no_address(file: str, key: str) -> NoReturn:
+    """Raise ConfigError: a target has no address."""
     hint = (
         'url_file = "…" (a file of yours with mode 0600), url_env or url; or with systemd a '
         "credential of its name"
@@ -41,7 +46,19 @@ def no_address(file: str, key: str) -> SecretStr:
     raise ConfigError(Fault(file=file, key=key, found="", problem="names no address", hint=hint))
 
 
-def key_in(path: Path, file: str, key: str) -> SecretStr:
+def read_variable(env: Mapping[str, str], variable: str, file: str, key: str) -> str:
+    """Return the value of an environment variable that `key` of `file` names.
+
+    Raises ConfigError if it is not set or empty.
+    """
+    if value := env.get(variable, "").strip():
+        return value
+    problem, hint = "the environment variable it names is not set", "export it where agentd starts"
+    raise ConfigError(Fault(file=file, key=key, found="", problem=problem, hint=hint))
+
+
+def read_secret(path: Path, file: str, key: str) -> SecretStr:
+    """Return the one line of a file that `key` of `file` names. Raises ConfigError."""
     try:
         text = path.read_text("utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
@@ -60,8 +77,8 @@ def key_in(path: Path, file: str, key: str) -> SecretStr:
     return SecretStr(text)
 
 
-def refuse_if_open(path: Path, file: str, key: str) -> None:
-    """Raise ConfigError when others could read (or could have planted) the key, as ssh does."""
+def refuse_if_shared(path: Path, file: str, key: str) -> None:
+    """Raise ConfigError if other users could read or write a file with a secret, as ssh does."""
     try:
         about = path.stat()
     except OSError as error:

@@ -14,8 +14,8 @@ from zoneinfo import ZoneInfo, available_timezones
 
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr
 
-from daemon.definitions.config.secret_files import key_in, refuse_if_open
-from daemon.definitions.values import Duration, Items, JsonTable, SomeDuration, Table, Wrong
+from daemon.definitions.config.secret_files import read_secret, refuse_if_shared
+from daemon.definitions.values import Duration, Items, JsonTable, PositiveDuration, Table, Wrong
 from daemon.definitions.words import did_you_mean
 from daemon.errors import ConfigError, Fault
 
@@ -27,13 +27,13 @@ KINDS = ("openai", "claude", "minimax", "open_source", "offline", "scripted")
 
 
 # The group of entry points by which a package brings a kind of its own.
-KINDS_OF_OTHERS = "agentd.providers"
+PROVIDER_ENTRY_POINTS = "agentd.providers"
 
 
-NEED_MODEL = ("openai", "claude", "minimax", "open_source")
+KINDS_WITH_MODEL = ("openai", "claude", "minimax", "open_source")
 
 
-_NEED_KEY = ("openai", "claude", "minimax")
+_KINDS_WITH_KEY = ("openai", "claude", "minimax")
 
 
 # What the tool `config` may write where the policy names it: how agentd speaks, when it reports and
@@ -60,7 +60,8 @@ _SETTABLE = (
 def is_settable(key: str) -> bool:
     """Tell whether an agent may write this key at all, if the policy names it."""
     return any(
-        len(key.split(".")) == len(each.split(".")) and fnmatchcase(key, each) for each in _SETTABLE
+        len(key.split(".")) == len(pattern.split(".")) and fnmatchcase(key, pattern)
+        for pattern in _SETTABLE
     )
 
 
@@ -72,7 +73,7 @@ _USUAL_VARIABLE = {
 }
 
 
-def known_zone(name: Any) -> Any:
+def check_zone(name: Any) -> Any:
     """Return the name of a time zone, if there is such a zone."""
     if not isinstance(name, str):
         return name
@@ -88,16 +89,16 @@ def known_zone(name: Any) -> Any:
     else:
         return name
     zones = available_timezones()
-    last = {zone.rpartition("/")[2]: zone for zone in sorted(zones)}
-    hint = did_you_mean(name, zones) if "/" in name else did_you_mean(name, last)
-    for city, zone in last.items():
+    zones_by_city = {zone.rpartition("/")[2]: zone for zone in sorted(zones)}
+    hint = did_you_mean(name, zones) if "/" in name else did_you_mean(name, zones_by_city)
+    for city, zone in zones_by_city.items():
         hint = hint.replace(f'"{city}"', f'"{zone}"')
     raise Wrong(
         "unknown time zone", hint=hint if len(hint) < 100 else 'zones look like "Europe/Berlin"'
     )
 
 
-def _known_kind(value: Any) -> Any:
+def _check_kind(value: Any) -> Any:
     """Return the name of a kind of providers: ours, that of an installed package, or a class as
     `module:Class`.
     """
@@ -111,22 +112,23 @@ def _known_kind(value: Any) -> Any:
         entry_points,
     )  # reads a folder per installed package: only where it is asked for
 
-    others = entry_points(group=KINDS_OF_OTHERS).names
-    if value in others:
+    entry_point_names = entry_points(group=PROVIDER_ENTRY_POINTS).names
+    if value in entry_point_names:
         return value
-    *most, last = (f'"{kind}"' for kind in (*KINDS, *sorted(others)))
+    *choices, last_choice = (f'"{kind}"' for kind in (*KINDS, *sorted(entry_point_names)))
     raise Wrong(
-        f"expected {', '.join(most)} or {last}", hint=did_you_mean(value, (*KINDS, *others))
+        f"expected {', '.join(choices)} or {last_choice}",
+        hint=did_you_mean(value, (*KINDS, *entry_point_names)),
     )
 
 
-def _address(value: str) -> str:
+def _check_address(value: str) -> str:
     if not re.match(r"https?://[^\s/]+", value):
         raise Wrong('expected an address, like "http://127.0.0.1:11434/v1"')
     return value
 
 
-Zone: TypeAlias = Annotated[str, BeforeValidator(known_zone)]
+Zone: TypeAlias = Annotated[str, BeforeValidator(check_zone)]
 
 
 Name = Annotated[str, Field(min_length=1)]
@@ -177,13 +179,13 @@ class BudgetConfig(Table):
 class ProviderConfig(Table):
     """One model and the way to it."""
 
-    kind: Annotated[str, BeforeValidator(_known_kind)]
+    kind: Annotated[str, BeforeValidator(_check_kind)]
     """Which family of providers: openai, claude, minimax, open_source, offline, scripted, one that
     a package brings (entry point `agentd.providers`), or a class of yours as "module:Class".
     """
     model: Name | None = None
     """The model's name, as its vendor writes it."""
-    base_url: Annotated[str, AfterValidator(_address)] | None = None
+    base_url: Annotated[str, AfterValidator(_check_address)] | None = None
     """Another server that speaks the same language."""
     api: Literal["responses", "chat"] | None = None
     """Kind openai: which of its two interfaces; by default Responses on its vendor's own host, else
@@ -197,9 +199,9 @@ class ProviderConfig(Table):
     """A file that holds the key (yours, 0600)."""
     api_key_env: Name | None = None
     """An environment variable that holds the key."""
-    timeout: SomeDuration = timedelta(minutes=5)
+    timeout: PositiveDuration = timedelta(minutes=5)
     """How long one answer may take; one that is streamed: until it begins."""
-    stall: SomeDuration = timedelta(minutes=1)
+    stall: PositiveDuration = timedelta(minutes=1)
     """How long a streamed answer may stand still."""
     max_concurrency: int | None = Field(default=None, ge=1)
     """How many runs and requests at a time; no limit by default."""
@@ -224,10 +226,10 @@ class ProviderConfig(Table):
 
     def settings(self) -> dict[str, Any]:
         """Return what `create_provider` takes of this table; kind and key go their own ways."""
-        ours = {"kind", "api_key", "api_key_file", "api_key_env", "price"}
-        taken = self.model_dump(exclude=ours, exclude_defaults=True)
+        excluded = {"kind", "api_key", "api_key_file", "api_key_env", "price"}
+        settings = self.model_dump(exclude=excluded, exclude_defaults=True)
         return {
-            **taken,
+            **settings,
             "timeout": self.timeout.total_seconds(),
             "stall": self.stall.total_seconds(),
         }
@@ -245,33 +247,35 @@ class ProviderConfig(Table):
         if (credentials := env.get("CREDENTIALS_DIRECTORY")) and (
             path := Path(credentials) / name
         ).is_file():
-            return key_in(path, file, key)
+            return read_secret(path, file, key)
         if self.api_key_file:
             path = folder / Path(self.api_key_file).expanduser()
-            refuse_if_open(path, file, f"{key}.api_key_file")
-            return key_in(path, file, f"{key}.api_key_file")
+            refuse_if_shared(path, file, f"{key}.api_key_file")
+            return read_secret(path, file, f"{key}.api_key_file")
         if self.api_key_env and (value := env.get(self.api_key_env, "").strip()):
             return SecretStr(value)
         if self.api_key is not None:
             return self.api_key
         if self.api_key_env:
-            shown = (
+            variable_text = (
                 self.api_key_env
                 if re.fullmatch(r"[A-Z][A-Z0-9_]*", self.api_key_env)
                 else "it names"
             )
             problem, hint = (
-                f"the environment variable {shown} is not set",
+                f"the environment variable {variable_text} is not set",
                 "export it where agentd starts",
             )
             raise ConfigError(
                 Fault(file=file, key=f"{key}.api_key_env", found="", problem=problem, hint=hint)
             )
-        if self.kind not in _NEED_KEY or self.base_url:
+        if self.kind not in _KINDS_WITH_KEY or self.base_url:
             return None
-        usual = _USUAL_VARIABLE[self.kind]
+        usual_variable = _USUAL_VARIABLE[self.kind]
         hint = 'add api_key_file = "…" (a file of yours with mode 0600)'
-        hint += f', or api_key_env = "{usual}"' + (" (it is set)" if env.get(usual) else "")
+        hint += f', or api_key_env = "{usual_variable}"' + (
+            " (it is set)" if env.get(usual_variable) else ""
+        )
         hint += f", or with systemd LoadCredential={name}:…"
         raise ConfigError(Fault(file=file, key=key, found="", problem="has no API key", hint=hint))
 
@@ -279,7 +283,7 @@ class ProviderConfig(Table):
 CHANNELS = ("file", "log", "desktop")
 
 
-OF_KIND = {
+KINDS_BY_KEY = {
     "url": ("mail", "apprise", "webhook", "ping"),
     "url_file": ("mail", "apprise", "webhook", "ping"),
     "url_env": ("mail", "apprise", "webhook", "ping"),
@@ -314,7 +318,7 @@ class TargetConfig(Table):
     """Kind file: where, for routines that name no path of their own."""
     limit: int | None = Field(default=None, ge=1000)
     """Kind webhook: how many bytes one message may have; a longer report comes in parts."""
-    timeout: SomeDuration = timedelta(seconds=30)
+    timeout: PositiveDuration = timedelta(seconds=30)
     """Kind webhook: how long it may take to answer."""
 
 
@@ -334,11 +338,11 @@ class DigestConfig(Table):
 class IncidentsConfig(Table):
     """How often people hear of the same trouble."""
 
-    remind: SomeDuration = timedelta(hours=24)
+    remind: PositiveDuration = timedelta(hours=24)
     """How long after an alert the next one of the same cause may come, while it lasts and nobody
     said `ack`.
     """
-    cool_down: SomeDuration = timedelta(hours=1)
+    cool_down: PositiveDuration = timedelta(hours=1)
     """A failure so soon after its recovery is the same incident: no new alert, no second word of
     recovery.
     """
@@ -351,7 +355,7 @@ class IncidentsConfig(Table):
 class DaemonConfig(Table):
     """How the daemon lives."""
 
-    grace: SomeDuration = timedelta(seconds=20)
+    grace: PositiveDuration = timedelta(seconds=20)
     """How long runs may go on after SIGTERM before they are suspended, to be resumed at the next
     start.
     """
@@ -362,7 +366,7 @@ class DaemonConfig(Table):
     """
 
 
-def _user(value: Any) -> Any:
+def _uid_of(value: Any) -> Any:
     """Return the uid of a user who is named, or given as a number."""
     if isinstance(value, str):
         try:
@@ -372,7 +376,7 @@ def _user(value: Any) -> Any:
     return value
 
 
-def _group(value: Any) -> Any:
+def _gid_of(value: Any) -> Any:
     if isinstance(value, str):
         try:
             return int(value) if value.isdecimal() else grp.getgrnam(value).gr_gid
@@ -381,10 +385,10 @@ def _group(value: Any) -> Any:
     return value
 
 
-User: TypeAlias = Annotated[int, BeforeValidator(_user), Field(ge=0)]
+User: TypeAlias = Annotated[int, BeforeValidator(_uid_of), Field(ge=0)]
 
 
-Group: TypeAlias = Annotated[int, BeforeValidator(_group), Field(ge=0)]
+Group: TypeAlias = Annotated[int, BeforeValidator(_gid_of), Field(ge=0)]
 
 
 class McpConfig(Table):
@@ -402,13 +406,13 @@ class McpConfig(Table):
     """Variables of agentd's own environment that it gets too, such as a key."""
     cwd: Name | None = None
     """The folder it runs in; by default that of agentd."""
-    url: Annotated[str, AfterValidator(_address)] | None = None
+    url: Annotated[str, AfterValidator(_check_address)] | None = None
     """Where it answers by streamable HTTP."""
     api_key_file: Name | None = None
     """With `url`: a file (yours, 0600) with the token that is sent along."""
     api_key_env: Name | None = None
     """Likewise an environment variable."""
-    timeout: SomeDuration = timedelta(minutes=1)
+    timeout: PositiveDuration = timedelta(minutes=1)
     """For one call."""
     machines: Items[Name] = ()
     """With workers: the hosts that have it, as globs; only they live runs of routines that name its
@@ -434,7 +438,7 @@ class SearchConfig(Table):
 
     kind: Literal["tavily", "searxng"] | None = None
     """Tavily, or a SearXNG of your own; without it there is no such tool."""
-    base_url: Annotated[str, AfterValidator(_address)] | None = None
+    base_url: Annotated[str, AfterValidator(_check_address)] | None = None
     """Kind searxng: where it answers; it has to have the format json enabled."""
     api_key_file: Name | None = None
     """Kind tavily: a file (yours, 0600) with the key."""
@@ -467,7 +471,7 @@ class AskConfig(Table):
     """Let the model say first which skills a message needs, where there are any."""
     auto_route: bool = True
     """Ask the model whether a message belongs to a run under way."""
-    timeout: SomeDuration = timedelta(minutes=10)
+    timeout: PositiveDuration = timedelta(minutes=10)
     """Active time of one answer."""
     max_iterations: Annotated[int, Field(ge=1)] = 10
     """Model calls for one answer."""
@@ -537,7 +541,7 @@ class OtelConfig(Table):
     """Whether prompts, answers, arguments and results go along."""
 
 
-def postgres_address(value: Any) -> Any:
+def check_postgres_address(value: Any) -> Any:
     if isinstance(value, str) and not re.match(r"postgres(ql)?://\S", value):
         raise Wrong(
             (  # noqa: UP034
@@ -554,7 +558,7 @@ class StoreConfig(Table):
     Takes a restart.
     """
 
-    url: Annotated[SecretStr, BeforeValidator(postgres_address)] | None = None
+    url: Annotated[SecretStr, BeforeValidator(check_postgres_address)] | None = None
     """A PostgreSQL database (13 or later), which several daemons may share; as libpq reads it.
 
     With a password in it only if this file is yours alone (0600); libpq finds one in ~/.pgpass and
@@ -579,7 +583,7 @@ class ExecutorConfig(Table):
     """
     here: bool = True
     """Whether this daemon lives runs itself; false: it leaves them to others."""
-    lease: SomeDuration = timedelta(seconds=60)
+    lease: PositiveDuration = timedelta(seconds=60)
     """After how long a process that is not heard of is taken for dead, and its runs are taken over.
     """
 
@@ -587,11 +591,11 @@ class ExecutorConfig(Table):
 class KeepConfig(Table):
     """How long history stays; the last ten runs of a routine stay whatever their age."""
 
-    steps: SomeDuration | None = timedelta(days=180)
+    steps: PositiveDuration | None = timedelta(days=180)
     """How long what runs asked, did and were told stays in full."""
-    runs: SomeDuration | None = None
+    runs: PositiveDuration | None = None
     """How long runs stay at all, with their reports and deliveries; by default for ever."""
-    reports: SomeDuration | None = None
+    reports: PositiveDuration | None = None
     """How long report files of the workspace stay whose path has {slot} or {run}; by default for
     ever.
     """
@@ -602,20 +606,20 @@ class KeepConfig(Table):
 class MemoryConfig(Table):
     """What is remembered of runs, for how long, and what helps to find it again."""
 
-    keep_tools: SomeDuration = timedelta(days=90)
+    keep_tools: PositiveDuration = timedelta(days=90)
     """How long calls and outputs of tools stay whole; then their beginnings stay (the journal has
     the rest).
     """
-    keep_reasoning: SomeDuration = timedelta(days=30)
+    keep_reasoning: PositiveDuration = timedelta(days=30)
     """Likewise for what a model thought."""
-    keep_runs: SomeDuration | None = None
+    keep_runs: PositiveDuration | None = None
     """How long archived runs stay at all; by default for ever."""
-    keep_daily: SomeDuration | None = None
+    keep_daily: PositiveDuration | None = None
     """How long items of the category daily stay after their last change; by default for ever.
 
     Pinned ones stay.
     """
-    keep_conversation: SomeDuration | None = None
+    keep_conversation: PositiveDuration | None = None
     """Likewise for items of the category conversation: one line per archived run."""
     summarise: bool = False
     """Ask the routine's model, once per archived run, for a summary and the facts in it; costs
@@ -633,7 +637,7 @@ class MemoryConfig(Table):
     """
     model: Name | None = None
     """Embedder openai_compatible: the model's name."""
-    base_url: Annotated[str, AfterValidator(_address)] | None = None
+    base_url: Annotated[str, AfterValidator(_check_address)] | None = None
     """Embedder openai_compatible: the server's address."""
     model_file: Name | None = None
     """Embedder onnx: the model, a file of yours, relative to this one."""

@@ -1,6 +1,6 @@
 """Routines: what to do, when, and where the report goes; one TOML file each.
 
-Routines as values, the rules they keep, and the difference between two folders of them. Not here:
-when the next one is due (definitions/schedule.py), what became of one (store/), and any change to a
-file: they are the user's.
+routine.py has their keys as models, rules.py the checks between keys, folder.py reads a folder of
+them and compares it with the one before, chains.py checks which routine follows which (`after`).
+Not here: when a routine is due (definitions/schedule.py), and what became of its runs (store/).
 """

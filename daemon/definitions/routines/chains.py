@@ -1,6 +1,4 @@
-"""What must hold between routines: `after` names one that is there, and no chain leads back to its
-beginning.
-"""
+"""Check the chains of routines that `after` makes: each parent exists, and no chain is a circle."""
 
 from __future__ import annotations
 
@@ -12,58 +10,60 @@ from daemon.definitions.words import did_you_mean, display
 from daemon.errors import ConfigError
 
 
-def tangled(
-    routines: Mapping[str, Routine], *, unread: Collection[str] = ()
+def find_broken_chains(
+    routines: Mapping[str, Routine], *, unreadable: Collection[str] = ()
 ) -> dict[str, ConfigError]:
-    """Return those that come after nobody or, in the end, after themselves; `unread` are there,
-    only not readable.
+    """Return the faults of routines that follow an unknown routine or, through others, themselves.
+
+    `unreadable` names routines that exist, but whose files have faults.
     """
-    known = {*routines, *unread}
-    return _faulty(
-        routines, lambda name: [*_unknown(routines[name], known), *_circle(name, routines)]
+    names = {*routines, *unreadable}
+    return _faults_by_name(
+        routines,
+        lambda name: [*_unknown_parents(routines[name], names), *_circles_through(name, routines)],
     )
 
 
-def circles(routines: Mapping[str, Routine]) -> dict[str, ConfigError]:
-    """Return those that, in the end, come after themselves."""
-    return _faulty(routines, lambda name: _circle(name, routines))
+def find_circles(routines: Mapping[str, Routine]) -> dict[str, ConfigError]:
+    """Return the faults of routines that follow themselves, through others."""
+    return _faults_by_name(routines, lambda name: _circles_through(name, routines))
 
 
-def _faulty(
+def _faults_by_name(
     routines: Mapping[str, Routine], check: Callable[[str], Iterable[Conflict]]
 ) -> dict[str, ConfigError]:
     faults = {}
     for name, routine in routines.items():
-        if routine.trigger.after and (found := list(check(name))):
+        if routine.trigger.after and (conflicts := list(check(name))):
             file = display(routine.path or f"{name}.toml")
-            faults[name] = ConfigError(*(as_fault(conflict, file) for conflict in found))
+            faults[name] = ConfigError(*(as_fault(conflict, file) for conflict in conflicts))
     return faults
 
 
-def _unknown(routine: Routine, known: Collection[str]) -> Iterator[Conflict]:
+def _unknown_parents(routine: Routine, names: Collection[str]) -> Iterator[Conflict]:
     for index, name in enumerate(routine.trigger.after):
-        if name not in known:
-            hint = did_you_mean(name, {*known} - {routine.name})
+        if name not in names:
+            hint = did_you_mean(name, {*names} - {routine.name})
             yield Conflict(f"trigger.after[{index}]", "no such routine", name, hint)
 
 
-def _circle(name: str, routines: Mapping[str, Routine]) -> Iterator[Conflict]:
-    """Walk back from a routine over those it comes after; the shortest way that meets it again is
-    the circle.
+def _circles_through(name: str, routines: Mapping[str, Routine]) -> Iterator[Conflict]:
+    """Yield the shortest circle through a routine, found breadth-first over the routines it
+    follows.
     """
-    came_from: dict[str, str] = {}
-    todo = [name]
-    for each in todo:
-        for before in routines[each].trigger.after if each in routines else ():
-            if before == name:
-                circle = [name, each]
+    followers: dict[str, str] = {}
+    queue = [name]
+    for current in queue:
+        for parent in routines[current].trigger.after if current in routines else ():
+            if parent == name:
+                circle = [name, current]
                 while circle[-1] != name:
-                    circle.append(came_from[circle[-1]])
+                    circle.append(followers[circle[-1]])
                 hint = "no run would ever be the first; take one of them out"
                 yield Conflict(
                     "trigger.after", f"goes round in a circle: {' → '.join(circle)}", hint=hint
                 )
                 return
-            if before not in came_from:
-                came_from[before] = each
-                todo.append(before)
+            if parent not in followers:
+                followers[parent] = current
+                queue.append(parent)

@@ -1,4 +1,4 @@
-"""A folder of routine files: load it, and say how it differs from what it was."""
+"""Load a folder of routine files, and compare it with the routines in force."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from daemon.definitions.reading import CrossFieldCheck, parse, read_toml
-from daemon.definitions.routines.chains import circles, tangled
+from daemon.definitions.routines.chains import find_broken_chains, find_circles
 from daemon.definitions.routines.routine import Routine, RoutineDefinition
 from daemon.definitions.routines.rules import OF_AGENTS, OF_PEOPLE, RULES
 from daemon.definitions.words import display
 from daemon.errors import ConfigError, Fault, Refused
 
 RESERVED = ("ask", "subagent")
-# The folder of the state in which the routines lie that agents made.
-MADE = "routines.d"
+# The folder, in the state folder, with the routines that agents made.
+AGENT_FOLDER = "routines.d"
 
 
 def load_routine(
     path: Path, *, rules: Sequence[CrossFieldCheck[RoutineDefinition]] = ()
 ) -> Routine:
-    """Return the routine of one file; ConfigError with all its faults, those by more `rules` among
-    them.
+    """Return the routine of a file. Raises ConfigError with all its faults, also by further
+    `rules`.
     """
     try:
         return routine_of(read_toml(path), path, rules=rules)
@@ -39,7 +39,9 @@ def routine_of(
     *,
     rules: Sequence[CrossFieldCheck[RoutineDefinition]] = (),
 ) -> Routine:
-    """Return the routine that a file there would hold; ConfigError with all its faults."""
+    """Return the routine of a file at `path` with this data, which need not exist. Raises
+    ConfigError with all its faults.
+    """
     name = path.name.removesuffix(".toml")
     faults = list(name_faults(name, path))
     try:
@@ -52,7 +54,7 @@ def routine_of(
 
 
 def name_faults(name: str, path: Path) -> Iterator[Fault]:
-    """Yield why no routine may have this name."""
+    """Yield why a routine may not have this name."""
     if name in RESERVED:
         yield Fault(
             file=display(path),
@@ -70,7 +72,7 @@ def name_faults(name: str, path: Path) -> Iterator[Fault]:
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """What a folder of routines held: those that live, and why the others do not."""
+    """The routines of a folder, and the faults of those that cannot be used, each by name."""
 
     routines: dict[str, Routine] = field(default_factory=dict)
     faults: dict[str, ConfigError] = field(default_factory=dict)
@@ -79,39 +81,42 @@ class Loaded:
 def load_folder(
     folder: Path,
     *,
-    made: Path | None = None,
+    agent_folder: Path | None = None,
     rules: Sequence[CrossFieldCheck[RoutineDefinition]] = (),
 ) -> Loaded:
-    """Return every routine of a folder, by more `rules` too; one bad file harms no other.
+    """Return the routines of a folder, checked by further `rules`, too; each file by itself.
 
-    In `made` lie those that agents made. Where one of them has the name of a person's, the person's
-    counts, and the other's fault stands under `routines.d/NAME`.
+    `agent_folder` has the routines that agents made. If one of them has the name of a person's
+    routine, it gets a fault under the name `routines.d/NAME`.
     """
     loaded = _read(folder, (*OF_PEOPLE, *rules))
-    if made is not None:
-        theirs = _read(made, (*OF_AGENTS, *rules))
-        taken = loaded.routines.keys() | loaded.faults.keys()
-        for name in taken & theirs.routines.keys():
-            file, problem = display(made / f"{name}.toml"), "a routine of yours has this name"
-            theirs.faults[name] = ConfigError(
+    if agent_folder is not None:
+        agent_routines = _read(agent_folder, (*OF_AGENTS, *rules))
+        names = loaded.routines.keys() | loaded.faults.keys()
+        for name in names & agent_routines.routines.keys():
+            file, problem = (
+                display(agent_folder / f"{name}.toml"),
+                "a routine of yours has this name",
+            )
+            agent_routines.faults[name] = ConfigError(
                 Fault(file=file, key="", found="", problem=problem, hint="remove it")
             )
-            del theirs.routines[name]
-        loaded.routines.update(theirs.routines)
+            del agent_routines.routines[name]
+        loaded.routines.update(agent_routines.routines)
         loaded.faults.update(
             {
-                f"{MADE}/{key}" if key in taken else key: fault
-                for key, fault in theirs.faults.items()
+                f"{AGENT_FOLDER}/{key}" if key in names else key: fault
+                for key, fault in agent_routines.faults.items()
             }
         )
-    for name, fault in tangled(loaded.routines, unread=loaded.faults).items():
+    for name, fault in find_broken_chains(loaded.routines, unreadable=loaded.faults).items():
         del loaded.routines[name]
         loaded.faults[name] = fault
     return loaded
 
 
 def _read(folder: Path, rules: Sequence[CrossFieldCheck[RoutineDefinition]]) -> Loaded:
-    """Return the routines of one folder, each by itself."""
+    """Return the routines of one folder."""
     loaded = Loaded()
     for entry in _entries(folder):
         name = display(entry.name).removesuffix(".toml")
@@ -144,36 +149,36 @@ def _entries(folder: Path) -> list[os.DirEntry[str]]:
 
 
 def write_new(path: Path, text: str) -> None:
-    """Write a routine file, whole or not at all; Refused if there is one already."""
-    hidden = path.with_name(f".{path.name}.{os.getpid()}")
+    """Write a routine file atomically. Raises Refused if the file exists or cannot be written."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        opened = os.open(hidden, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(opened, "w", encoding="utf-8") as file:
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
         try:
-            os.link(hidden, path)  # unlike a rename it replaces nothing
+            os.link(temporary, path)  # unlike a rename it replaces nothing
         except FileExistsError:
-            told = (
+            problem = (
                 f"{display(path)} is there already, and nothing is overwritten; choose another name"
             )
-            raise Refused(told) from None
+            raise Refused(problem) from None
         finally:
-            hidden.unlink()
+            temporary.unlink()
     except OSError as error:
         raise Refused(f"{display(path)} cannot be written: {error.strerror}") from None
 
 
 def is_routine_file(name: str) -> bool:
-    """Tell whether a file of this name counts: editors leave others in the folder."""
+    """Tell whether a file of this name is a routine: editors leave other files in the folder."""
     return name.endswith(".toml") and not name.startswith(".")
 
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What a reload brings, by name."""
+    """How the routines change by a reload, by name."""
 
     added: tuple[str, ...] = ()
     changed: tuple[str, ...] = ()
@@ -186,7 +191,7 @@ class Changes:
 
 
 def diff(old: Mapping[str, Routine], new: Mapping[str, Routine]) -> Changes:
-    """Return how `new` differs from `old`; nothing is done about it."""
+    """Return how `new` differs from `old`."""
     changed = tuple(name for name in new if name in old and new[name] != old[name])
     return Changes(
         added=tuple(name for name in new if name not in old),
@@ -198,15 +203,15 @@ def diff(old: Mapping[str, Routine], new: Mapping[str, Routine]) -> Changes:
     )
 
 
-def compared(
+def compare_with_old(
     old: Mapping[str, Routine], loaded: Loaded
 ) -> tuple[dict[str, Routine], dict[str, ConfigError], Changes]:
-    """Return the routines to go over to, what is wrong with files, and how that differs from `old`.
+    """Return the routines to use from now on, the faults of files, and the difference to `old`.
 
-    What says the same as before stays what it was, and what was read of it is let go of, here and
-    not on the loop.
+    Unchanged routines stay the same objects. The new copies are released here, as callers run this
+    in a thread: to release ten thousand of them would hold up the event loop.
     """
-    new, faults = effective(old, loaded)
+    new, faults = merge_with_old(old, loaded)
     changes = diff(old, new)
     for name in new.keys() - {*changes.added, *changes.changed}:
         new[name] = old[name]
@@ -215,21 +220,20 @@ def compared(
     return new, faults, changes
 
 
-def effective(
+def merge_with_old(
     old: Mapping[str, Routine], loaded: Loaded
 ) -> tuple[dict[str, Routine], dict[str, ConfigError]]:
-    """Return the routines to go over to, and what is wrong with files: a faulty one keeps what it
-    said before.
+    """Return the routines to use from now on, and the faults: a faulty file keeps its old routine.
 
-    What was kept may close a circle with what is new; then the new ones are faulty.
+    Such an old routine may close a circle (`after`) with new ones: then the new ones get a fault.
     """
     new = {**loaded.routines, **{name: old[name] for name in loaded.faults if name in old}}
     faults = dict(loaded.faults)
-    while found := {
-        name: fault for name, fault in circles(new).items() if new[name] != old.get(name)
+    while circle_faults := {
+        name: fault for name, fault in find_circles(new).items() if new[name] != old.get(name)
     }:
-        faults |= found
-        for name in found:
+        faults |= circle_faults
+        for name in circle_faults:
             del new[name]
-        new |= {name: old[name] for name in found if name in old}
+        new |= {name: old[name] for name in circle_faults if name in old}
     return new, faults

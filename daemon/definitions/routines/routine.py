@@ -1,4 +1,4 @@
-"""What a routine file may say: one model per table, a line of help per key."""
+"""The keys of a routine file: one model per table, a line of help per key."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ from daemon.definitions.values import (
     Duration,
     Items,
     JsonTable,
-    SomeDuration,
+    PositiveDuration,
     Table,
     Wrong,
-    at_least,
+    bounded_below,
     format_duration,
     parse_duration,
 )
@@ -40,18 +40,18 @@ _HOURS = re.compile(r"([01]\d|2[0-3]):([0-5]\d)-([01]\d|2[0-4]):([0-5]\d)")
 
 
 @lru_cache(maxsize=4096)  # thousands of routines share a few schedules
-def _judged(read: Callable[[str], object], text: str) -> Wrong | None:
+def _parse_fault(parse: Callable[[str], object], text: str) -> Wrong | None:
     try:
-        read(text)
+        parse(text)
     except crontab.CronError as error:
-        return Wrong(f"{error.place} {error.found!r}: {error.problem}", hint=error.hint)
+        return Wrong(f"{error.field} {error.text!r}: {error.problem}", hint=error.hint)
     return None
 
 
-def _readable_by(read: Callable[[str], object]) -> BeforeValidator:
+def _parsed_by(parse: Callable[[str], object]) -> BeforeValidator:
     def check(value: Any) -> Any:
-        if isinstance(value, str) and (wrong := _judged(read, value)):
-            raise wrong
+        if isinstance(value, str) and (fault := _parse_fault(parse, value)):
+            raise fault
         return value
 
     return BeforeValidator(check)
@@ -101,7 +101,7 @@ def _picture(value: Any) -> Any:
     return value if value == "{path}" else _glob(value)
 
 
-Picture = Annotated[str, BeforeValidator(_picture)]
+MediaPattern = Annotated[str, BeforeValidator(_picture)]
 Count = Annotated[int, Field(ge=1)]
 Glob = Annotated[str, BeforeValidator(_glob)]
 
@@ -111,9 +111,9 @@ class Trigger(Table):
     join any.
     """
 
-    cron: Annotated[str, _readable_by(crontab.parse)] | None = None
+    cron: Annotated[str, _parsed_by(crontab.parse)] | None = None
     """Five fields of crontab(5), or @daily and its like."""
-    every: Annotated[Duration, at_least("1s")] | None = None
+    every: Annotated[Duration, bounded_below("1s")] | None = None
     """At fixed distances, counted from the Unix epoch."""
     at: AwareDatetime | None = None
     """Once."""
@@ -121,7 +121,7 @@ class Trigger(Table):
     """When files of the workspace, such as "inbox/*.csv", land or change; one run for all that come
     together.
     """
-    settle: Annotated[Duration, at_least("0.1s")] = timedelta(seconds=2)
+    settle: Annotated[Duration, bounded_below("0.1s")] = timedelta(seconds=2)
     """Of `watch`: how long files must have been left alone."""
     webhook: bool = False
     """By a POST to /v1/hooks/NAME on the webhook socket; its JSON body is the run's input."""
@@ -142,7 +142,7 @@ class Trigger(Table):
     """Delay the start by up to so much, always the same for one name; the slot stays."""
     active_hours: Annotated[str, BeforeValidator(_active_hours)] | None = None
     """Skip slots outside of these hours."""
-    active_days: Annotated[str, _readable_by(crontab.weekdays)] | None = None
+    active_days: Annotated[str, _parsed_by(crontab.weekdays)] | None = None
     """Skip slots on other days than these, such as "mon-fri" or "sat,sun"."""
     machines: Items[Name] = ()
     """Start only on hosts whose names fit one of these, such as "box-*"; by default on any."""
@@ -157,15 +157,15 @@ class Trigger(Table):
     def event_words(self) -> str:
         """In English, which event starts it; empty if none does."""
         if self.watch:
-            return f"when a file lands in {_either(self.watch)}"
+            return f"when a file lands in {_joined_by_or(self.watch)}"
         if self.after:
-            return f"after {_either(self.after)} {self.on}"
+            return f"after {_joined_by_or(self.after)} {self.on}"
         return "by webhook" if self.webhook else ""
 
 
-def _either(words: Iterable[str]) -> str:
-    *most, last = words
-    return f"{', '.join(most)} or {last}" if most else last
+def _joined_by_or(choices: Iterable[str]) -> str:
+    *words, last = choices
+    return f"{', '.join(words)} or {last}" if words else last
 
 
 class Retry(Table):
@@ -173,10 +173,10 @@ class Retry(Table):
 
     attempts: Count = 3
     """How many attempts in all."""
-    backoff: SomeDuration = timedelta(seconds=30)
+    backoff: PositiveDuration = timedelta(seconds=30)
     """The wait before the second attempt is at most so long, by chance; it doubles with each one.
     """
-    max: SomeDuration = timedelta(minutes=10)
+    max: PositiveDuration = timedelta(minutes=10)
     """The longest wait."""
     pause_after: Annotated[int, Field(ge=0, le=1000)] = 10
     """After so many failed runs in a row the routine is paused until `agentctl resume`; 0: never.
@@ -215,7 +215,7 @@ class RunSpec(Table):
     """
     memory: Literal["none", "recall", "recall+store"] = "recall"
     """Whether the run is told what is remembered, and remembered itself."""
-    timeout: SomeDuration = timedelta(minutes=10)
+    timeout: PositiveDuration = timedelta(minutes=10)
     """Active time; suspended, down and waiting do not count."""
     overlap: Literal["skip", "queue_one", "cancel_previous"] = "skip"
     """What to do with a slot while an earlier run is under way."""
@@ -244,7 +244,7 @@ class RunSpec(Table):
     """
     tool_retry_delay: Duration = timedelta(seconds=1)
     """How long to wait before that."""
-    media: Items[Picture] = ()
+    media: Items[MediaPattern] = ()
     """Pictures that the model is shown: globs like "plots/*.png", in the workspace or absolute in
     what the policy lets it read; "{path}": the files that landed (`watch`). Those that cannot be
     shown are named in the run.
@@ -282,7 +282,7 @@ class Gate(Table):
     changed: Items[Name] = ()
     """Go on only if one of these facts (`host`, `host.disks`) differs from the last successful run.
     """
-    idle: SomeDuration | None = None
+    idle: PositiveDuration | None = None
     """Go on only if no operator did anything for so long."""
     max_per_day: Count | None = None
     """Go on at most so often a day."""
@@ -307,12 +307,12 @@ class Dedupe(Table):
     """What tells items from one another; addresses count as the same with another fragment or utm_
     parameters.
     """
-    keep: SomeDuration = timedelta(days=365)
+    keep: PositiveDuration = timedelta(days=365)
     """What no run has found for so long is forgotten, and would be new again."""
 
 
-# The context of pydantic in which a definition is written into a run's row.
-KEPT_BY_RUN = "kept by a run"
+# The serialisation context of pydantic for the copy of a definition in the row of a run.
+RUN_COPY = "kept by a run"
 
 End = Literal["succeeded", "failed", "timed_out", "cancelled", "interrupted", "waiting"]
 
@@ -339,7 +339,7 @@ class Deliver(Table):
         reads that too.
         """
         fields: dict[str, Any] = handler(self)
-        if info.context == KEPT_BY_RUN and self.on == type(self).model_fields["on"].default:
+        if info.context == RUN_COPY and self.on == type(self).model_fields["on"].default:
             fields.pop("on", None)
         return fields
 
@@ -386,7 +386,7 @@ class Routine(RoutineDefinition):
 
     name: str
     path: Path | None = Field(default=None, exclude=True)
-    """Where it was read; not part of what it says."""
+    """The file it was read from; no part of its definition."""
 
     @property
     def under(self) -> str:
@@ -407,18 +407,18 @@ class Routine(RoutineDefinition):
         nothing any more.
         """
         # without defaults: a key that a later version knows must not undo what people have approved
-        told = self.model_dump(
+        definition = self.model_dump(
             mode="json", include={"run", "gather", "deliver"}, exclude_defaults=True
         )
-        for when in ("retry", "timeout", "overlap", "rehearse_first"):
-            told.get("run", {}).pop(when, None)
-        text = json.dumps([told, list(self.gate.command)], sort_keys=True)
+        for key in ("retry", "timeout", "overlap", "rehearse_first"):
+            definition.get("run", {}).pop(key, None)
+        text = json.dumps([definition, list(self.gate.command)], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def dump(self) -> str:
         """Return the definition as JSON, defaults included: a run keeps what it started with."""
         # keys stay in their order: that of the sections counts
-        return self.model_dump_json(exclude_none=True, context=KEPT_BY_RUN)
+        return self.model_dump_json(exclude_none=True, context=RUN_COPY)
 
     @classmethod
     def restore(cls, text: str) -> Self:

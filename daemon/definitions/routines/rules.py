@@ -1,4 +1,4 @@
-"""What must hold between the keys of a routine, and between a routine and its surroundings."""
+"""Checks between the keys of a routine, and of the names that it refers to."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from daemon.definitions.words import did_you_mean
 from daemon.system.patterns import Patterns
 
 KINDS = ("cron", "every", "at", "watch", "webhook", "after")
-# Stands in the arguments of a gather step for the path of each file that landed.
-PATH = "{path}"
+# In the arguments of a gather step: replaced by the path of each file that started the run.
+PATH_PLACEHOLDER = "{path}"
 
 
 def _one_trigger(routine: RoutineDefinition) -> Iterator[Conflict]:
     trigger = routine.trigger
-    named = [kind for kind in KINDS if getattr(trigger, kind)]
-    if len(named) > 1:
+    kinds = [kind for kind in KINDS if getattr(trigger, kind)]
+    if len(kinds) > 1:
         yield Conflict(
             "trigger",
-            f"{' and '.join(named)} exclude one another",
+            f"{' and '.join(kinds)} exclude one another",
             hint="keep one, or make two routines",
         )
-    elif not named and not trigger.on_start and trigger.model_fields_set:
+    elif not kinds and not trigger.on_start and trigger.model_fields_set:
         hint = (
             "add cron, every, at, watch, webhook, after or on_start; without [trigger] it runs by "
             "hand only"
@@ -34,21 +34,21 @@ def _one_trigger(routine: RoutineDefinition) -> Iterator[Conflict]:
         yield Conflict("trigger", "nothing here starts the routine", hint=hint)
 
 
-def _keys_of_their_triggers(routine: RoutineDefinition) -> Iterator[Conflict]:
+def _trigger_keys_fit(routine: RoutineDefinition) -> Iterator[Conflict]:
     trigger = routine.trigger
-    given = trigger.model_fields_set
-    if "settle" in given and not trigger.watch:
+    keys = trigger.model_fields_set
+    if "settle" in keys and not trigger.watch:
         yield Conflict(
             "trigger.settle",
             "belongs to watch, which is not there",
             hint='like watch = ["inbox/*.csv"]',
         )
-    if "on" in given and not trigger.after:
+    if "on" in keys and not trigger.after:
         yield Conflict(
             "trigger.on", "belongs to after, which is not there", hint='like after = ["backup"]'
         )
     if trigger.watch or trigger.webhook or trigger.after:
-        for key in sorted(given & {"catch_up", "spread"}):
+        for key in sorted(keys & {"catch_up", "spread"}):
             yield Conflict(
                 f"trigger.{key}",
                 "is for cron, every and at: an event has no other moment",
@@ -56,30 +56,36 @@ def _keys_of_their_triggers(routine: RoutineDefinition) -> Iterator[Conflict]:
             )
 
 
-def _files_are_there_to_be_gathered(routine: RoutineDefinition) -> Iterator[Conflict]:
+def _path_arguments_fit(routine: RoutineDefinition) -> Iterator[Conflict]:
     for index, gather in enumerate(routine.gather):
         for key, value in gather.args.items():
-            if not isinstance(value, str) or PATH not in value:
+            if not isinstance(value, str) or PATH_PLACEHOLDER not in value:
                 continue
-            if value != PATH and routine.trigger.watch:
-                hint = f'write {key} = "{PATH}", with a tool that takes a path, such as file_read'
-                yield Conflict(
-                    f"gather[{index}].args.{key}", f"{PATH} must stand alone", value, hint
+            if value != PATH_PLACEHOLDER and routine.trigger.watch:
+                hint = (
+                    f'write {key} = "{PATH_PLACEHOLDER}", with a tool that takes a path, such as '
+                    "file_read"
                 )
-            elif value == PATH and not routine.trigger.watch:
+                yield Conflict(
+                    f"gather[{index}].args.{key}",
+                    f"{PATH_PLACEHOLDER} must stand alone",
+                    value,
+                    hint,
+                )
+            elif value == PATH_PLACEHOLDER and not routine.trigger.watch:
                 hint = 'add watch to [trigger], like watch = ["inbox/*.csv"]'
                 yield Conflict(
                     f"gather[{index}].args.{key}", "without watch no file lands", value, hint
                 )
 
 
-def _pictures_that_land(routine: RoutineDefinition) -> Iterator[Conflict]:
-    if PATH in routine.run.media and not routine.trigger.watch:
+def _media_path_fits(routine: RoutineDefinition) -> Iterator[Conflict]:
+    if PATH_PLACEHOLDER in routine.run.media and not routine.trigger.watch:
         hint = 'add watch to [trigger], like watch = ["inbox/*.png"]'
-        yield Conflict("run.media", "without watch no file lands", PATH, hint)
+        yield Conflict("run.media", "without watch no file lands", PATH_PLACEHOLDER, hint)
 
 
-def _reports_start_nothing(routine: RoutineDefinition) -> Iterator[Conflict]:
+def _reports_are_not_watched(routine: RoutineDefinition) -> Iterator[Conflict]:
     if not routine.trigger.watch:
         return
     patterns = Patterns(routine.trigger.watch)
@@ -94,7 +100,7 @@ def _reports_start_nothing(routine: RoutineDefinition) -> Iterator[Conflict]:
             )
 
 
-def _nothing_to_do(routine: RoutineDefinition) -> Iterator[Conflict]:
+def _has_a_task(routine: RoutineDefinition) -> Iterator[Conflict]:
     if not routine.run.prompt.strip() and not routine.gather:
         yield Conflict("run.prompt", "is missing, and nothing is gathered", hint="say what to do")
     elif routine.run.mode == "agent" and not routine.run.prompt.strip():
@@ -107,8 +113,8 @@ def _tools_fit_the_mode(routine: RoutineDefinition) -> Iterator[Conflict]:
         hint = 'set mode = "agent", or collect with [[gather]]'
         yield Conflict("run.tools", "this mode asks the model once, without tools", run.tools, hint)
     if run.mode == "collect-then-summarise" and run.skills:
-        found = run.skills if isinstance(run.skills, str) else list(run.skills)
-        yield Conflict("run.skills", "are for an agent", found, 'set mode = "agent"')
+        skills = run.skills if isinstance(run.skills, str) else list(run.skills)
+        yield Conflict("run.skills", "are for an agent", skills, 'set mode = "agent"')
     if run.mode == "agent":
         for tool in run.required_tools:
             if tool not in run.tools:
@@ -139,17 +145,17 @@ def _items_are_for_agents(routine: RoutineDefinition) -> Iterator[Conflict]:
         )
 
 
-def _gathered_names(routine: RoutineDefinition) -> Iterator[Conflict]:
-    seen: set[str] = set()
+def _gather_names_are_unique(routine: RoutineDefinition) -> Iterator[Conflict]:
+    names: set[str] = set()
     for index, gather in enumerate(routine.gather):
-        if gather.name in seen:
+        if gather.name in names:
             yield Conflict(
                 f"gather[{index}].name", "an earlier [[gather]] has this name", gather.name
             )
-        seen.add(gather.name)
+        names.add(gather.name)
 
 
-def _gate_knows_its_facts(routine: RoutineDefinition) -> Iterator[Conflict]:
+def _gate_facts_exist(routine: RoutineDefinition) -> Iterator[Conflict]:
     if not routine.gate.changed:
         return
     names = {gather.name for gather in routine.gather}
@@ -159,7 +165,7 @@ def _gate_knows_its_facts(routine: RoutineDefinition) -> Iterator[Conflict]:
             yield Conflict(f"gate.changed[{index}]", "no [[gather]] has this name", fact, hint)
 
 
-def _moments_that_can_be_told(routine: RoutineDefinition) -> Iterator[Conflict]:
+def _moments_have_slots(routine: RoutineDefinition) -> Iterator[Conflict]:
     if routine.gate.moments is None:
         return
     if routine.trigger.cron is None and routine.trigger.every is None:
@@ -182,7 +188,7 @@ def _gate_names_a_program(routine: RoutineDefinition) -> Iterator[Conflict]:
 _FIELD = re.compile(r"\{([^{}]*)\}")
 
 
-def _deliveries(routine: RoutineDefinition) -> Iterator[Conflict]:
+def _deliveries_are_valid(routine: RoutineDefinition) -> Iterator[Conflict]:
     for index, target in enumerate(routine.deliver):
         key = f"deliver[{index}]"
         if target.to in ("log", "desktop") and target.path is not None:
@@ -209,42 +215,42 @@ def _path_fault(path: str) -> tuple[str, str] | None:
 
 RULES: tuple[CrossFieldCheck[RoutineDefinition], ...] = (
     CrossFieldCheck(tuple(f"trigger.{kind}" for kind in (*KINDS, "on_start")), _one_trigger),
-    CrossFieldCheck(("trigger.watch", "trigger.webhook", "trigger.after"), _keys_of_their_triggers),
-    CrossFieldCheck(("gather.args", "trigger.watch"), _files_are_there_to_be_gathered),
-    CrossFieldCheck(("run.media", "trigger.watch"), _pictures_that_land),
-    CrossFieldCheck(("deliver.path", "trigger.watch"), _reports_start_nothing),
-    CrossFieldCheck(("run.prompt", "run.mode", "gather"), _nothing_to_do),
+    CrossFieldCheck(("trigger.watch", "trigger.webhook", "trigger.after"), _trigger_keys_fit),
+    CrossFieldCheck(("gather.args", "trigger.watch"), _path_arguments_fit),
+    CrossFieldCheck(("run.media", "trigger.watch"), _media_path_fits),
+    CrossFieldCheck(("deliver.path", "trigger.watch"), _reports_are_not_watched),
+    CrossFieldCheck(("run.prompt", "run.mode", "gather"), _has_a_task),
     CrossFieldCheck(("run.mode", "run.tools", "run.required_tools"), _tools_fit_the_mode),
     CrossFieldCheck(("dedupe", "run.mode", "run.tools"), _items_are_for_agents),
-    CrossFieldCheck(("gather.name",), _gathered_names),
-    CrossFieldCheck(("gate.changed", "gather.name"), _gate_knows_its_facts),
+    CrossFieldCheck(("gather.name",), _gather_names_are_unique),
+    CrossFieldCheck(("gate.changed", "gather.name"), _gate_facts_exist),
     CrossFieldCheck(
-        ("gate.moments", "trigger.cron", "trigger.every", "deliver"), _moments_that_can_be_told
+        ("gate.moments", "trigger.cron", "trigger.every", "deliver"), _moments_have_slots
     ),
     CrossFieldCheck(("gate.command",), _gate_names_a_program),
-    CrossFieldCheck(("deliver.to", "deliver.path"), _deliveries),
+    CrossFieldCheck(("deliver.to", "deliver.path"), _deliveries_are_valid),
 )
 
 
-def _made_by_nobody(routine: RoutineDefinition) -> Iterator[Conflict]:
+def _has_no_origin(routine: RoutineDefinition) -> Iterator[Conflict]:
     if routine.origin is not None:
         yield Conflict(
             "origin", "is of routines that agents make", hint="take it out: this file is yours"
         )
 
 
-# The events by which somebody other than a clock would start it.
-_BY_OTHERS = ("watch", "webhook", "after", "on_start")
+# Triggers that are no schedule.
+_EVENT_KEYS = ("watch", "webhook", "after", "on_start")
 
 
-def _made_by_an_agent(routine: RoutineDefinition) -> Iterator[Conflict]:
+def _is_fit_for_an_agent(routine: RoutineDefinition) -> Iterator[Conflict]:
     if routine.origin is None:
         yield Conflict(
             "origin",
             "is missing: only what agents made lies in this folder",
             hint="move it to your own",
         )
-    for key in _BY_OTHERS:
+    for key in _EVENT_KEYS:
         if getattr(routine.trigger, key):
             yield Conflict(
                 f"trigger.{key}", "an agent gives its routines a schedule and nothing else"
@@ -258,25 +264,22 @@ def _made_by_an_agent(routine: RoutineDefinition) -> Iterator[Conflict]:
 
 
 OF_PEOPLE: tuple[CrossFieldCheck[RoutineDefinition], ...] = (
-    CrossFieldCheck(("origin",), _made_by_nobody),
+    CrossFieldCheck(("origin",), _has_no_origin),
 )
 OF_AGENTS: tuple[CrossFieldCheck[RoutineDefinition], ...] = (
-    CrossFieldCheck(("origin", "trigger", "gather", "run.tools"), _made_by_an_agent),
+    CrossFieldCheck(("origin", "trigger", "gather", "run.tools"), _is_fit_for_an_agent),
 )
 
 
-def against(
+def reference_checks(
     providers: Collection[str],
     tools: Collection[str] | None = None,
     *,
     targets: Collection[str] = CHANNELS,
 ) -> tuple[CrossFieldCheck[RoutineDefinition], ...]:
-    """Return more rules for `load_folder`: what a routine names must be there.
+    """Return checks for `load_folder`: the providers, tools and targets that a routine names exist.
 
-    Patterns of tools may match nothing yet.
-
-    They are rules like the others, so that one look at a faulty file tells everything that is wrong
-    with it.
+    Patterns of tools may match none. `tools` None: tools are not checked.
     """
     rules: tuple[CrossFieldCheck[RoutineDefinition], ...] = (
         CrossFieldCheck(
@@ -293,36 +296,45 @@ def against(
     return rules
 
 
-def _unknown_providers(routine: RoutineDefinition, known: Collection[str]) -> Iterator[Conflict]:
+def _unknown_providers(
+    routine: RoutineDefinition, providers: Collection[str]
+) -> Iterator[Conflict]:
     run = routine.run
     for key, name in (
         ("run.provider", run.provider),
         *((f"run.fallback[{i}]", n) for i, n in enumerate(run.fallback)),
     ):
-        if name is not None and name not in known:
-            hint = did_you_mean(name, known)
+        if name is not None and name not in providers:
+            hint = did_you_mean(name, providers)
             yield Conflict(key, "no such provider in config.toml", name, hint)
 
 
-def _unknown_targets(routine: RoutineDefinition, known: Collection[str]) -> Iterator[Conflict]:
-    if routine.ping is not None and routine.ping not in known:
+def _unknown_targets(routine: RoutineDefinition, targets: Collection[str]) -> Iterator[Conflict]:
+    if routine.ping is not None and routine.ping not in targets:
         hint = (
-            did_you_mean(routine.ping, known) or f'add [targets.{routine.ping}] with kind = "ping"'
+            did_you_mean(routine.ping, targets)
+            or f'add [targets.{routine.ping}] with kind = "ping"'
         )
         yield Conflict("ping", "no such target in config.toml", routine.ping, hint)
-    for index, place in enumerate(routine.deliver):
-        if place.to not in known:
-            hint = did_you_mean(place.to, known) or f"add [targets.{place.to}] to config.toml"
-            yield Conflict(f"deliver[{index}].to", "no such target in config.toml", place.to, hint)
+    for index, delivery in enumerate(routine.deliver):
+        if delivery.to not in targets:
+            hint = (
+                did_you_mean(delivery.to, targets) or f"add [targets.{delivery.to}] to config.toml"
+            )
+            yield Conflict(
+                f"deliver[{index}].to", "no such target in config.toml", delivery.to, hint
+            )
 
 
-def _unknown_tools(routine: RoutineDefinition, known: Collection[str]) -> Iterator[Conflict]:
-    named = [(f"gather[{index}].tool", gather.tool) for index, gather in enumerate(routine.gather)]
-    named += [
+def _unknown_tools(routine: RoutineDefinition, tools: Collection[str]) -> Iterator[Conflict]:
+    references = [
+        (f"gather[{index}].tool", gather.tool) for index, gather in enumerate(routine.gather)
+    ]
+    references += [
         (f"run.tools[{index}]", tool)
         for index, tool in enumerate(routine.run.tools)
         if not set(tool) & set("*?[") and "__" not in tool
     ]
-    for key, tool in named:
-        if tool not in known:
-            yield Conflict(key, "no such tool", tool, did_you_mean(tool, known))
+    for key, tool in references:
+        if tool not in tools:
+            yield Conflict(key, "no such tool", tool, did_you_mean(tool, tools))

@@ -1,4 +1,4 @@
-"""A recorded run as a value: all that is needed to play it again, and what is missing of that."""
+"""A recorded run as a value: all that replaying it takes, and what is missing of that."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from daemon.errors import DaemonError, NotFound, Refused
 from daemon.models import Json, Run, Status, Step, StepKind
-from daemon.runs.gather import EVENT_TRIGGERS, gathered_values
+from daemon.runs.gather import EVENT_TRIGGERS, read_gathered_values
 
 if TYPE_CHECKING:
     from daemon.store.journal import Journal
@@ -16,46 +16,47 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Cassette:
-    """One run, as it was recorded."""
+    """One run, as the journal recorded it."""
 
     run: Run
     definition: str
     """The routine as the run began it, as JSON."""
     steps: Sequence[Step]
-    given: Any = None
-    """What its event brought along."""
-    before: Mapping[str, Any] = field(default_factory=dict)
-    """What the last good run before it had gathered: gates and reports compare with that."""
+    event_input: Any = None
+    """What came with the event that started the run."""
+    previous_values: Mapping[str, Any] = field(default_factory=dict)
+    """What the last good run before it had gathered, by the name of the gather step: gates and
+    reports compare with these values.
+    """
     policies: Mapping[str, str] = field(default_factory=dict)
-    """The policies that judged its calls, by hash."""
+    """The texts of the policies that judged its calls, by hash."""
     workspace: str = "/"
     language: str = "en"
-    missing: tuple[str, ...] = ()
+    missing_parts: tuple[str, ...] = ()
     """What was not kept, in words."""
 
     @property
-    def frozen(self) -> Json | None:
-        """The body of its `prompt` step."""
+    def prompt(self) -> Json | None:
+        """The body of the `prompt` step; None if the run never came to ask a model."""
         return next((step.body for step in self.steps if step.kind is StepKind.PROMPT), None)
 
 
-async def recorded(journal: Journal, run_id: str, *, workspace: str, language: str) -> Cassette:
+async def load_cassette(
+    journal: Journal, run_id: str, *, workspace: str, language: str
+) -> Cassette:
     """Read a run from the journal.
 
-    NotFound; Refused if nothing is left of it; DaemonError if it was tampered with.
-
-    `workspace` and `language` are those of now, for runs that do not say themselves.
+    `workspace` and `language` are the present ones, for runs that do not say themselves. Raises
+    NotFound for an unknown run, Refused if nothing is left of it, DaemonError if it was tampered
+    with.
     """
     run = await journal.get(run_id)
     if not await journal.unharmed(run.id):
         raise DaemonError(
-            (  # noqa: UP034
-                f"the record of run {run.id} is not as it was written: the checksums of its steps "
-                "do not fit"
-            )
+            f"the record of run {run.id} is not as it was written: the checksums of its steps "
+            "do not fit"
         )
     steps = await journal.steps(run.id)
-    missing: list[str] = []
     if any(step.body.get("source") == "forgotten" for step in steps):
         raise Refused(f"run {run.id} was forgotten: nothing of it is left to replay")
     if not steps and run.iterations:
@@ -67,34 +68,42 @@ async def recorded(journal: Journal, run_id: str, *, workspace: str, language: s
     except NotFound:
         raise Refused(f"run {run.id} was forgotten: nothing of it is left to replay") from None
     policies: dict[str, str] = {}
-    for hash_ in dict.fromkeys(
-        str(step.body["policy"]) for step in steps if step.body.get("policy")
-    ):
-        text = await journal.policy_text(hash_)
+    missing_parts: list[str] = []
+    policy_hashes = [str(step.body["policy"]) for step in steps if step.body.get("policy")]
+    for policy_hash in dict.fromkeys(policy_hashes):
+        text = await journal.policy_text(policy_hash)
         if text is None:
-            missing.append(
-                f"the policy that judged its calls ({hash_[:12]}): verdicts are taken as recorded"
+            missing_parts.append(
+                f"the policy that judged its calls ({policy_hash[:12]}): verdicts are taken as "
+                "recorded"
             )
         else:
-            policies[hash_] = text
-    frozen = next((step.body for step in steps if step.kind is StepKind.PROMPT), {})
+            policies[policy_hash] = text
+    prompt = next((step.body for step in steps if step.kind is StepKind.PROMPT), {})
     return Cassette(
         run=run,
         definition=definition,
         steps=steps,
-        given=await journal.input_of(run.id) if run.trigger in EVENT_TRIGGERS else None,
-        before=await _before(journal, run, steps),
+        event_input=await journal.input_of(run.id) if run.trigger in EVENT_TRIGGERS else None,
+        previous_values=await _previous_values(journal, run, steps),
         policies=policies,
         workspace=workspace,
-        language=frozen.get("language", language),
-        missing=tuple(missing),
+        language=prompt.get("language", language),
+        missing_parts=tuple(missing_parts),
     )
 
 
-async def _before(journal: Journal, run: Run, steps: Sequence[Step]) -> dict[str, Any]:
-    """Return what the run before it had gathered, as it looked when this one compared with it."""
-    began = next((step.at for step in steps if step.at), run.ended)
-    last = await journal.last(run.about, statuses={Status.SUCCEEDED}, before=run.id)
-    while last is not None and began is not None and last.ended is not None and last.ended > began:
-        last = await journal.last(run.about, statuses={Status.SUCCEEDED}, before=last.id)
-    return gathered_values(await journal.steps(last.id)) if last else {}
+async def _previous_values(journal: Journal, run: Run, steps: Sequence[Step]) -> dict[str, Any]:
+    """Return what the last good run had gathered that had ended when `run` compared with it."""
+    start = next((step.at for step in steps if step.at), run.ended)
+    previous_run = await journal.last(run.about, statuses={Status.SUCCEEDED}, before=run.id)
+    while (
+        previous_run is not None
+        and start is not None
+        and previous_run.ended is not None
+        and previous_run.ended > start
+    ):
+        previous_run = await journal.last(
+            run.about, statuses={Status.SUCCEEDED}, before=previous_run.id
+        )
+    return read_gathered_values(await journal.steps(previous_run.id)) if previous_run else {}

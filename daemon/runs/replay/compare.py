@@ -1,5 +1,5 @@
-"""Two runs held against each other, step by step, in an order that does not depend on what was
-quicker.
+"""Compare a recorded run with its replay, step by step, in an order that does not depend on which
+call was quicker.
 """
 
 from __future__ import annotations
@@ -10,71 +10,86 @@ from collections.abc import Iterable, Iterator, Sequence
 from difflib import unified_diff
 
 from daemon.models import Json, Step, StepKind
-from daemon.runs.replay.outcome import End, ReplayDifference
-from daemon.runs.replay.verdicts import asked_by
+from daemon.runs.replay.outcome import ReplayDifference, RunEnd
+from daemon.runs.replay.verdicts import rule_that_asked
 
-# What of a step does not count: how long it took, and what was written beside it, some of it in the
-# text, too.
-_BESIDE = frozenset({"seconds", "sandbox", "policy", "by_files", "facts", "offered"})
-_ORDER = tuple(StepKind)
-_LONGEST = 20_000  # characters of one diff: who needs more reads the run itself
-Key = tuple[int, int, str, int]
+# Fields of a step that are not compared: how long it took, under which policy and in which sandbox,
+# and what its text says as well.
+_IGNORED_FIELDS = frozenset(
+    {"seconds", "sandbox", "policy", "by_files", "facts", "boundary", "offered"}
+)
+_KIND_ORDER = tuple(StepKind)
+_MAX_DIFF_CHARACTERS = 20_000  # a person who needs more reads the run itself
 
-
-def differences(recorded: Sequence[Step], played: Sequence[Step]) -> Iterator[ReplayDifference]:
-    """Yield where two runs part, in the order of the recorded one."""
-    then, now = dict(_keyed(recorded)), dict(_keyed(played))
-    for key, step in then.items():
-        other = now.get(key)
-        if other is None:
-            yield ReplayDifference(
-                at=_place(step), seq=step.seq, what=f"the {_name(step)} is in the record only"
-            )
-        elif (found := _between(step, other)) is not None:
-            yield ReplayDifference(at=_place(step), seq=step.seq, what=found[0], diff=found[1])
-    for key, step in now.items():
-        if key not in then:
-            what = f"the {_name(step)} is not in the record"
-            yield ReplayDifference(at=_place(step), seq=None, what=what, diff=_text(_shown(step)))
+END_FIELDS = ("status", "detail", "report", "silent", "iterations", "usage")
 
 
-def _keyed(steps: Iterable[Step]) -> Iterator[tuple[Key, Step]]:
-    seen: Counter[tuple[int, int, str]] = Counter()
+def compare_steps(recorded: Sequence[Step], replayed: Sequence[Step]) -> Iterator[ReplayDifference]:
+    """Yield in which steps two runs differ, in the order of the recorded one."""
+    recorded_by_key, replayed_by_key = _by_key(recorded), _by_key(replayed)
+    for key, step in recorded_by_key.items():
+        replayed_step = replayed_by_key.get(key)
+        if replayed_step is None:
+            what = f"the {_kind_in_words(step)} is in the record only"
+            yield ReplayDifference(at=_place_in_words(step), seq=step.seq, what=what)
+        elif difference := _compare(step, replayed_step):
+            yield difference
+    for key, step in replayed_by_key.items():
+        if key not in recorded_by_key:
+            what = f"the {_kind_in_words(step)} is not in the record"
+            text = _as_text(_compared_fields(step))
+            yield ReplayDifference(at=_place_in_words(step), seq=None, what=what, diff=text)
+
+
+def _by_key(steps: Iterable[Step]) -> dict[tuple[int, int, str, int], Step]:
+    """Return steps by iteration, kind, call id and number among those that have all three alike."""
+    counts: Counter[tuple[int, int, str]] = Counter()
+    steps_by_key = {}
     for step in steps:
-        place = (step.iteration, _ORDER.index(step.kind), str(step.call_id or ""))
-        yield (*place, seen[place]), step
-        seen[place] += 1
+        key = (step.iteration, _KIND_ORDER.index(step.kind), str(step.call_id or ""))
+        steps_by_key[(*key, counts[key])] = step
+        counts[key] += 1
+    return steps_by_key
 
 
-def _between(then: Step, now: Step) -> tuple[str, str] | None:
-    """Return what differs between two steps and the diff of it; None if nothing does."""
-    before, after = _shown(then), _shown(now)
-    if then.kind is StepKind.MESSAGE and then.body.get("source") == "goal":
-        after["text"] = _with_marks_of(str(before.get("text", "")), str(after.get("text", "")))
-    if then.kind is StepKind.CALL and asked_by(then.body):
-        before.pop("taint", None), after.pop("taint", None)  # it was judged when the answer came
+def _compare(recorded: Step, replayed: Step) -> ReplayDifference | None:
+    """Return in what two steps differ, with a diff of the first field; None if in nothing."""
+    before, after = _compared_fields(recorded), _compared_fields(replayed)
+    if recorded.kind is StepKind.MESSAGE and recorded.body.get("source") == "goal":
+        # each run draws a boundary of its own for the facts in its goal
+        old, new = _boundary(recorded), _boundary(replayed)
+        if old and new:
+            after["text"] = str(after.get("text", "")).replace(new, old)
+    if recorded.kind is StepKind.CALL and rule_that_asked(recorded.body):
+        # a call that a person approved was judged when the answer came
+        before.pop("taint", None)
+        after.pop("taint", None)
     names = [name for name in {**before, **after} if before.get(name) != after.get(name)]
     if not names:
         return None
-    name = names[0]
-    return f"the {_name(then)} differs: {', '.join(names)}", _diff(
-        before.get(name), after.get(name)
+    return ReplayDifference(
+        at=_place_in_words(recorded),
+        seq=recorded.seq,
+        what=f"the {_kind_in_words(recorded)} differs: {', '.join(names)}",
+        diff=_diff_values(before.get(names[0]), after.get(names[0])),
     )
 
 
-def _shown(step: Step) -> Json:
-    return {name: value for name, value in step.body.items() if name not in _BESIDE}
+def _compared_fields(step: Step) -> Json:
+    return {name: value for name, value in step.body.items() if name not in _IGNORED_FIELDS}
 
 
-def _with_marks_of(then: str, now: str) -> str:
-    """Return a message with the marks of the other one: they are drawn anew for each run."""
+def _boundary(step: Step) -> str | None:
+    """Return the boundary of the facts in a goal; None if it has no facts."""
+    if "boundary" in step.body:
+        return str(step.body["boundary"])
+    # journals and frozen runs of older versions have it in the text only
     from daemon.providers.facts import boundary_of
 
-    old, new = boundary_of(then), boundary_of(now)
-    return now.replace(new, old) if old and new else now
+    return boundary_of(str(step.body.get("text", "")))
 
 
-def _name(step: Step) -> str:
+def _kind_in_words(step: Step) -> str:
     match step.kind:
         case StepKind.PROMPT:
             return "prompt"
@@ -86,75 +101,82 @@ def _name(step: Step) -> str:
             return "result"
         case StepKind.FAILOVER:
             return "failover"
-    return {"goal": "prompt", "told": "word of a person"}.get(
-        str(step.body.get("source")), "message"
-    )
+        case StepKind.LIMIT:
+            return "limit"
+    sources = {"goal": "prompt", "told": "word of a person"}
+    return sources.get(str(step.body.get("source")), "message")
 
 
-def _place(step: Step) -> str:
-    where = f"iteration {step.iteration}" if step.iteration else "the beginning"
+def _place_in_words(step: Step) -> str:
+    iteration = f"iteration {step.iteration}" if step.iteration else "the beginning"
     if step.call_id is None:
-        return where
-    return f"{where}, {step.call_id} ({step.body.get('tool', '')})"
+        return iteration
+    return f"{iteration}, {step.call_id} ({step.body.get('tool', '')})"
 
 
-def _text(value: object) -> str:
-    return (
-        value
-        if isinstance(value, str)
-        else json.dumps(value, ensure_ascii=False, indent=2, sort_keys=True)
+def _as_text(value: object) -> str:
+    if isinstance(value, str):
+        return value
+    return json.dumps(value, ensure_ascii=False, indent=2, sort_keys=True)
+
+
+def _diff_values(recorded: object, replayed: object) -> str:
+    return diff(
+        _as_text("" if recorded is None else recorded),
+        _as_text("" if replayed is None else replayed),
     )
 
 
-def _diff(then: object, now: object) -> str:
-    return diff(_text("" if then is None else then), _text("" if now is None else now))
-
-
-def diff(then: str, now: str) -> str:
-    """Return two texts against each other, as `diff -u` does."""
+def diff(recorded: str, replayed: str) -> str:
+    """Return how two texts differ, as `diff -u` does; a long diff is cut."""
     lines = unified_diff(
-        then.splitlines(), now.splitlines(), "recorded", "replayed", lineterm="", n=2
+        recorded.splitlines(), replayed.splitlines(), "recorded", "replayed", lineterm="", n=2
     )
     text = "\n".join(lines)
-    return (
-        text
-        if len(text) <= _LONGEST
-        else f"{text[:_LONGEST]}\n[… {len(text) - _LONGEST} more characters …]"
-    )
+    excess = len(text) - _MAX_DIFF_CHARACTERS
+    if excess > 0:
+        text = f"{text[:_MAX_DIFF_CHARACTERS]}\n[… {excess} more characters …]"
+    return text
 
 
-PARTS_OF_END = ("status", "detail", "report", "silent", "iterations", "usage")
+def compare_ends(
+    recorded: RunEnd, replayed: RunEnd, names: Sequence[str] = END_FIELDS
+) -> Iterator[ReplayDifference]:
+    """Yield in which of the named fields two ends differ."""
+    for name in names:
+        before, after = getattr(recorded, name), getattr(replayed, name)
+        if before == after:
+            continue
+        if name in ("detail", "report"):
+            what, text = f"the {name} differs", _diff_values(before, after)
+        else:
+            what, text = f"the {name} differs: {before} then, {after} now", ""
+        yield ReplayDifference(at="the end", seq=None, what=what, diff=text)
 
 
-def of_ends(then: End, now: End, parts: Sequence[str] = PARTS_OF_END) -> Iterator[ReplayDifference]:
-    """Yield in what two ends differ."""
-    for name in parts:
-        before, after = getattr(then, name), getattr(now, name)
-        if before != after:
-            what = f"the {name} differs: {before} then, {after} now"
-            if name in ("detail", "report"):
-                yield ReplayDifference(
-                    at="the end", seq=None, what=f"the {name} differs", diff=_diff(before, after)
-                )
-            else:
-                yield ReplayDifference(at="the end", seq=None, what=what)
+def describe_calls(steps: Sequence[Step], would_ask: Iterable[str] = ()) -> list[str]:
+    """Return a line for each call, with its verdict and how it ended.
 
-
-def calls_of(steps: Sequence[Step], would_ask: Iterable[str] = ()) -> list[str]:
-    """Return each call in a line, with its verdict and its end."""
-    ends = {str(step.call_id): step for step in steps if step.kind is StepKind.RESULT}
-    asked = set(would_ask)
+    `would_ask` are the ids of calls that a person would be asked about.
+    """
+    results = {str(step.call_id): step for step in steps if step.kind is StepKind.RESULT}
+    asking_ids = set(would_ask)
+    calls = [step for step in steps if step.kind is StepKind.CALL]
     lines = []
-    for step in sorted((each for each in steps if each.kind is StepKind.CALL), key=_by_place):
-        verdict, end = step.body.get("verdict") or {}, ends.get(str(step.call_id))
-        said = "ask" if str(step.call_id) in asked else verdict.get("effect", "not judged")
-        went = "no end" if end is None else "ok" if end.body["ok"] else "failed"
-        arguments = json.dumps(step.body.get("arguments"), ensure_ascii=False, sort_keys=True)
+    for call in sorted(calls, key=_call_order):
+        call_id = str(call.call_id)
+        verdict, result = call.body.get("verdict") or {}, results.get(call_id)
+        effect = "ask" if call_id in asking_ids else verdict.get("effect", "not judged")
+        ending = "no end"
+        if result is not None:
+            ending = "ok" if result.body["ok"] else "failed"
+        arguments = json.dumps(call.body.get("arguments"), ensure_ascii=False, sort_keys=True)
         rule = f" by {verdict['rule']}" if verdict.get("rule") else ""
-        lines.append(f"{step.call_id} {step.body['tool']} {arguments} → {said}{rule}, {went}")
+        lines.append(f"{call_id} {call.body['tool']} {arguments} → {effect}{rule}, {ending}")
     return lines
 
 
-def _by_place(step: Step) -> tuple[int, int, str]:
-    place = str(step.call_id).rpartition(".")[2]
-    return (step.iteration, int(place) if place.isdigit() else 0, str(step.call_id))
+def _call_order(call: Step) -> tuple[int, int, str]:
+    """Return what calls are sorted by: iteration, number within it, id."""
+    number = str(call.call_id).rpartition(".")[2]
+    return (call.iteration, int(number) if number.isdigit() else 0, str(call.call_id))

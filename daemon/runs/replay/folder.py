@@ -1,9 +1,8 @@
-"""A recorded run as a folder of files that people can read: a regression case that needs nothing
-besides itself.
+"""A frozen run: a recorded run as a folder of files that people can read and tests can replay
+without a journal.
 
-`SHA256SUMS` (as `sha256sum -c` reads it) names every file; a case in which one byte is not as it
-was is refused, and so is one whose list itself was touched. Secrets are taken out before anything
-is written.
+`SHA256SUMS` (as `sha256sum -c` reads it) names every file; a folder in which one byte was changed
+is refused, and so is one whose `SHA256SUMS` was. Secrets are redacted before anything is written.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import fields, replace
+from dataclasses import fields
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -22,13 +21,15 @@ from daemon.agent.tool_calls import redact_json
 from daemon.errors import DaemonError, NotFound, Refused
 from daemon.models import Json, Run, Status, Step, StepKind, Taint, Usage
 from daemon.runs.replay.cassette import Cassette
-from daemon.runs.replay.verdicts import marked
+from daemon.runs.replay.verdicts import mark_verdicts_by_files
 
 FORMAT = 1
 SUMS = "SHA256SUMS"
 CASE = "case.json"
-_LINE = re.compile(r"([0-9a-f]{64})  ([A-Za-z0-9][A-Za-z0-9_.-]*)")
-_MOMENTS = ("slot", "created", "started", "ended", "not_before")
+_SUM_LINE = re.compile(r"([0-9a-f]{64})  ([A-Za-z0-9][A-Za-z0-9_.-]*)")
+_TIMES = ("slot", "created", "started", "ended", "not_before")
+# Fields of a run that have another name in case.json, whose format stays.
+_OLD_FIELD_NAMES = {"fruitless_attempts": "barren"}
 
 _README = """\
 # {routine}, run {run}
@@ -46,7 +47,7 @@ than it did. `--policy FILE` judges its calls by another policy.
 
 Nothing here may be edited: `{sums}` knows every byte. To change what is expected, freeze another run.
 """  # noqa: E501
-_ABOUT = {
+_DESCRIPTIONS = {
     "case.json": "the run: when, why, how it ended, what it used",
     "routine.json": "the routine as the run began it",
     "prompt.md": "what the model was told first",
@@ -57,29 +58,33 @@ _ABOUT = {
 }
 
 
-def files_of(
+def format_files(
     cassette: Cassette, redact: Callable[[str], str], *, folder: str = "DIR"
 ) -> dict[str, str]:
-    """Return the files of a case by name, secrets taken out."""
-    cassette = marked(cassette)
+    """Return the texts of the files of a frozen run by name, secrets redacted.
+
+    `folder` is named in the README among them.
+    """
+    cassette = mark_verdicts_by_files(cassette)
     run = cassette.run
     files: dict[str, str] = {
         "routine.json": _json(redact_json(json.loads(cassette.definition), redact)),
         "steps.json": _json([redact_json(_step_as_json(step), redact) for step in cassette.steps]),
     }
-    if cassette.frozen is not None:
-        files["prompt.md"] = redact(str(cassette.frozen["system"]))
+    if cassette.prompt is not None:
+        files["prompt.md"] = redact(str(cassette.prompt["system"]))
     if run.report is not None:
         files["report.md"] = redact(run.report)
-    if cassette.given is not None:
-        files["input.json"] = _json(redact_json(cassette.given, redact))
-    if cassette.before:
-        files["before.json"] = _json(redact_json(dict(cassette.before), redact))
+    if cassette.event_input is not None:
+        files["input.json"] = _json(redact_json(cassette.event_input, redact))
+    if cassette.previous_values:
+        files["before.json"] = _json(redact_json(dict(cassette.previous_values), redact))
     policies = {}
-    for hash_, text in cassette.policies.items():
-        policies[hash_] = name = f"policy-{hash_[:12]}.toml"
+    for policy_hash, text in cassette.policies.items():
+        name = f"policy-{policy_hash[:12]}.toml"
+        policies[policy_hash] = name
         files[name] = redact(text)
-    about = [*files, CASE]
+    names = sorted([*files, CASE])
     files[CASE] = _json(
         {
             "format": FORMAT,
@@ -88,17 +93,18 @@ def files_of(
             "workspace": cassette.workspace,
             "language": cassette.language,
             "policies": policies,
-            "missing": list(cassette.missing),
-            "files": sorted(about),
+            "missing": list(cassette.missing_parts),
+            "files": names,
         }
     )
     rows = "\n".join(
-        f"| `{name}` | {_ABOUT.get(name, 'a policy that judged its calls')} |"
-        for name in sorted(about)
+        f"| `{name}` | {_DESCRIPTIONS.get(name, 'a policy that judged its calls')} |"
+        for name in names
     )
-    words = f"{run.trigger}, {run.slot:%Y-%m-%d %H:%M} UTC, {run.status.value.replace('_', ' ')}"
+    status = run.status.value.replace("_", " ")
+    description = f"{run.trigger}, {run.slot:%Y-%m-%d %H:%M} UTC, {status}"
     files["README.md"] = _README.format(
-        routine=run.routine, run=run.id, words=words, folder=folder, files=rows, sums=SUMS
+        routine=run.routine, run=run.id, words=description, folder=folder, files=rows, sums=SUMS
     )
     files[SUMS] = _sums({name: text.encode() for name, text in files.items()})
     return files
@@ -111,15 +117,17 @@ def _sums(contents: Mapping[str, bytes]) -> str:
 
 
 def is_case(folder: Path) -> bool:
-    """Tell whether a folder looks like a frozen run."""
+    """Return whether a folder looks like a frozen run."""
     return (folder / SUMS).is_file() or (folder / CASE).is_file()
 
 
 def read_case(folder: Path) -> Cassette:
-    """Read a case. NotFound if it is none, DaemonError if it was touched, Refused for a format we
-    do not know yet.
+    """Read a frozen run.
+
+    Raises NotFound if the folder holds none, DaemonError if it was changed, Refused for a format of
+    a newer version.
     """
-    contents = _unharmed(folder)
+    contents = _read_intact(folder)
     case = json.loads(contents[CASE])
     if case["format"] > FORMAT:
         raise Refused(
@@ -137,18 +145,19 @@ def read_case(folder: Path) -> Cassette:
         steps=[
             _step_from(step, texts.get("prompt.md", "")) for step in json.loads(texts["steps.json"])
         ],
-        given=json.loads(texts["input.json"]) if "input.json" in texts else None,
-        before=json.loads(texts["before.json"]) if "before.json" in texts else {},
-        policies={hash_: texts[name] for hash_, name in case["policies"].items()},
+        event_input=json.loads(texts["input.json"]) if "input.json" in texts else None,
+        previous_values=json.loads(texts["before.json"]) if "before.json" in texts else {},
+        policies={policy_hash: texts[name] for policy_hash, name in case["policies"].items()},
         workspace=case["workspace"],
         language=case["language"],
-        missing=tuple(case["missing"]),
+        missing_parts=tuple(case["missing"]),
     )
 
 
-def _unharmed(folder: Path) -> dict[str, bytes]:
-    """Return the files of a case by name; DaemonError if one of them, or the list of them, is not
-    what was frozen.
+def _read_intact(folder: Path) -> dict[str, bytes]:
+    """Return the files of a frozen run by name.
+
+    Raises NotFound without SHA256SUMS, DaemonError if it or one of the files was changed.
     """
     try:
         listed = (folder / SUMS).read_bytes()
@@ -156,18 +165,18 @@ def _unharmed(folder: Path) -> dict[str, bytes]:
         raise NotFound(
             f"{folder} is no frozen run: it has no {SUMS}; agentctl freeze RUN DIR writes one"
         ) from None
-    names: dict[str, str] = {}
+    sums: dict[str, str] = {}
     for line in listed.decode("ascii", "replace").split("\n")[:-1]:
-        found = _LINE.fullmatch(line)
-        if found:
-            names[found[2]] = found[1]
+        match = _SUM_LINE.fullmatch(line)
+        if match:
+            sums[match[2]] = match[1]
     if (
-        "".join(f"{names[name]}  {name}\n" for name in sorted(names)).encode() != listed
-        or CASE not in names
+        "".join(f"{sums[name]}  {name}\n" for name in sorted(sums)).encode() != listed
+        or CASE not in sums
     ):
         raise DaemonError(f"{folder} is not what was frozen: {SUMS} itself was changed")
     contents: dict[str, bytes] = {}
-    for name, sum_ in names.items():
+    for name, sum_ in sums.items():
         try:
             contents[name] = (folder / name).read_bytes()
         except OSError as error:
@@ -190,58 +199,54 @@ def _json(value: Any) -> str:
 
 def _run_as_json(run: Run) -> Json:
     """Return the row of a run but for its report, which has a file of its own."""
-    told: Json = {}
-    for each in fields(run):
-        value = getattr(run, each.name)
+    row: Json = {}
+    for field in fields(run):
+        if field.name in ("report", "fence", "waits_moved"):
+            continue
+        value = getattr(run, field.name)
         match value:
             case Usage():
                 value = {part.name: getattr(value, part.name) for part in fields(value)}
             case datetime():
                 value = value.isoformat()
-        told[each.name] = value
-    return {
-        name: value
-        for name, value in told.items()
-        if name not in ("report", "fence", "waits_moved")
-    }
+        row[_OLD_FIELD_NAMES.get(field.name, field.name)] = value
+    return row
 
 
-def _run_from(told: Json, report: str | None) -> Run:
-    values: dict[str, Any] = dict(told)
-    values |= {
-        name: datetime.fromisoformat(told[name]) if told.get(name) else None for name in _MOMENTS
-    }
-    values |= {
-        "status": Status(told["status"]),
-        "taint": Taint(told["taint"]),
-        "usage": Usage(**told["usage"]),
-    }
+def _run_from(row: Json, report: str | None) -> Run:
+    values: dict[str, Any] = dict(row)
+    for field_name, old_name in _OLD_FIELD_NAMES.items():
+        if old_name in values:
+            values[field_name] = values.pop(old_name)
+    for name in _TIMES:
+        values[name] = datetime.fromisoformat(row[name]) if row.get(name) else None
+    values["status"] = Status(row["status"])
+    values["taint"] = Taint(row["taint"])
+    values["usage"] = Usage(**row["usage"])
     return Run(**values, report=report)
 
 
 def _step_as_json(step: Step) -> Json:
-    body = (
-        {**step.body, "system": {"file": "prompt.md"}}
-        if step.kind is StepKind.PROMPT
-        else step.body
-    )
-    told: Json = {"seq": step.seq, "kind": step.kind.value, "iteration": step.iteration}
+    """Return a step but for the text of the prompt, which has a file of its own."""
+    row: Json = {"seq": step.seq, "kind": step.kind.value, "iteration": step.iteration}
     if step.call_id is not None:
-        told["call_id"] = step.call_id
-    return {**told, "at": step.at.isoformat() if step.at else None, "body": body}
+        row["call_id"] = step.call_id
+    row["at"] = step.at.isoformat() if step.at else None
+    row["body"] = step.body
+    if step.kind is StepKind.PROMPT:
+        row["body"] = {**step.body, "system": {"file": "prompt.md"}}
+    return row
 
 
-def _step_from(told: Json, prompt: str) -> Step:
-    step = Step(
-        kind=StepKind(told["kind"]),
-        iteration=told["iteration"],
-        body=told["body"],
-        call_id=told.get("call_id"),
-        seq=told["seq"],
-        at=datetime.fromisoformat(told["at"]) if told["at"] else None,
-    )
-    return (
-        replace(step, body={**step.body, "system": prompt})
-        if step.kind is StepKind.PROMPT
-        else step
+def _step_from(row: Json, prompt: str) -> Step:
+    kind, body = StepKind(row["kind"]), row["body"]
+    if kind is StepKind.PROMPT:
+        body = {**body, "system": prompt}
+    return Step(
+        kind=kind,
+        iteration=row["iteration"],
+        body=body,
+        call_id=row.get("call_id"),
+        seq=row["seq"],
+        at=datetime.fromisoformat(row["at"]) if row["at"] else None,
     )

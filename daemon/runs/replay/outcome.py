@@ -1,4 +1,4 @@
-"""What came of playing a run again, and what was wished to be otherwise."""
+"""What a replay may change, and how it compares with the recorded run."""
 
 from __future__ import annotations
 
@@ -15,21 +15,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReplayChange:
-    """The one thing that is to be otherwise; nothing by default."""
+    """The one thing that is changed for a replay; nothing by default."""
 
     models: Sequence[LLMProvider] = ()
     """Ask these, in order, instead of reading the answers from the record."""
     prompt: str | None = None
     """Another task."""
     policy: Policy | None = None
-    by_now: Policy | None = None
-    """Judge by this where the policy of then was not kept and a model makes calls that were never
-    made.
-    """
+    """Judge all calls by this policy."""
+    current_policy: Policy | None = None
+    """Judges calls that the recorded run never made, where the policy of that time was not kept."""
 
     @property
-    def changed(self) -> str:
-        """What is otherwise, in a word; empty if nothing is."""
+    def kind(self) -> str:
+        """What is changed: `policy`, `prompt` or `model`; empty if nothing is."""
         if self.policy is not None:
             return "policy"
         if self.prompt is not None:
@@ -39,19 +38,20 @@ class ReplayChange:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReplayDifference:
-    """One place in which the two runs part."""
+    """One place in which the replay differs from the recorded run."""
 
     at: str
     """The place, as a person finds it in `inspect`: `iteration 2, call 2.0 (shell)`."""
     seq: int | None
-    """The recorded step; None for one that is not in the record."""
+    """The number of the recorded step; None for a step that is not in the record."""
     what: str
+    """What differs, in a line."""
     diff: str = ""
-    """The two texts against each other."""
+    """How the two texts differ, as `diff -u` shows it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class End:
+class RunEnd:
     """How a run ended."""
 
     status: Status
@@ -61,67 +61,70 @@ class End:
     iterations: int
     usage: Usage
     calls: Sequence[str] = ()
-    """Each call in a line, and what became of it."""
+    """A line for each call, with its verdict and how it ended."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReplayResult:
-    """How the run that was played again compares with the recorded one."""
+    """How a replay compares with the recorded run."""
 
     run: str
     routine: str
-    changed: str
+    change: str
+    """What was changed: see `ReplayChange.kind`."""
     steps: int
-    recorded: End
-    played: End
+    recorded: RunEnd
+    replayed: RunEnd
     differences: Sequence[ReplayDifference] = ()
     never_made: Sequence[str] = ()
     """Calls that were refused, as the recorded run never made them."""
     would_ask: Sequence[str] = ()
     """Calls that a person would be asked about."""
-    outside: str = ""
-    """What ended the recorded run and is not in it, in words: then only what comes before is
-    compared.
+    external_end: str = ""
+    """What ended the recorded run from outside, in words: the replay ends there, too, and only the
+    steps before are compared. Empty for a run that ended by itself.
     """
-    missing: Sequence[str] = ()
-    asked: Usage = field(default_factory=Usage)
-    """What models were really asked for this."""
+    missing_parts: Sequence[str] = ()
+    """What was not kept of the run, in words."""
+    usage: Usage = field(default_factory=Usage)
+    """What models used that were really asked for the replay."""
     cost: float | None = 0.0
-    """Dollars; None where nobody knows the price."""
+    """What they cost, in dollars; None where the price is not known."""
 
     @property
-    def identical(self) -> bool:
+    def is_identical(self) -> bool:
         return not self.differences
 
     def as_json(self, redact: Callable[[str], str] = str) -> Json:
-        """Return it for the API and for `--json`."""
+        """Return the result for the API and for `--json`."""
+        differences = [
+            {
+                "at": difference.at,
+                "seq": difference.seq,
+                "what": redact(difference.what),
+                "diff": redact(difference.diff),
+            }
+            for difference in self.differences
+        ]
         return {
             "run": self.run,
             "routine": self.routine,
-            "identical": self.identical,
-            "changed": self.changed,
+            "identical": self.is_identical,
+            "changed": self.change,
             "steps": self.steps,
-            "recorded": _end(self.recorded, redact),
-            "played": _end(self.played, redact),
-            "differences": [
-                {
-                    "at": each.at,
-                    "seq": each.seq,
-                    "what": redact(each.what),
-                    "diff": redact(each.diff),
-                }
-                for each in self.differences
-            ],
-            "never_made": [redact(each) for each in self.never_made],
-            "would_ask": [redact(each) for each in self.would_ask],
-            "outside": self.outside,
-            "missing": list(self.missing),
-            "asked": {"input": self.asked.input, "output": self.asked.output},
+            "recorded": _end_as_json(self.recorded, redact),
+            "played": _end_as_json(self.replayed, redact),
+            "differences": differences,
+            "never_made": [redact(call) for call in self.never_made],
+            "would_ask": [redact(call) for call in self.would_ask],
+            "outside": self.external_end,
+            "missing": list(self.missing_parts),
+            "asked": {"input": self.usage.input, "output": self.usage.output},
             "usd": self.cost,
         }
 
 
-def _end(end: End, redact: Callable[[str], str]) -> Json:
+def _end_as_json(end: RunEnd, redact: Callable[[str], str]) -> Json:
     return {
         "status": end.status.value,
         "detail": redact(end.detail) if end.detail else None,
@@ -129,5 +132,5 @@ def _end(end: End, redact: Callable[[str], str]) -> Json:
         "silent": end.silent,
         "iterations": end.iterations,
         "tokens": end.usage.total,
-        "calls": [redact(each) for each in end.calls],
+        "calls": [redact(call) for call in end.calls],
     }

@@ -1,8 +1,9 @@
-"""Play a recorded run again, through the same gate, gather and loop as a live one."""
+"""Replay a recorded run, through the same gate, gather and loop as a live one."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import UTC
@@ -20,7 +21,6 @@ from daemon.definitions.routines.routine import Routine
 from daemon.errors import DaemonError, Refused
 from daemon.models import (
     FunctionCall,
-    Reply,
     Run,
     Status,
     Step,
@@ -31,16 +31,17 @@ from daemon.models import (
     Usage,
 )
 from daemon.policy.policy import Policy
-from daemon.runs.images import Pictures
+from daemon.runs.images import AttachedImages
 from daemon.runs.replay.cassette import Cassette
-from daemon.runs.replay.compare import calls_of, diff, differences, of_ends
-from daemon.runs.replay.outcome import End, ReplayChange, ReplayDifference, ReplayResult
+from daemon.runs.replay.compare import compare_ends, compare_steps, describe_calls, diff
+from daemon.runs.replay.outcome import ReplayChange, ReplayDifference, ReplayResult, RunEnd
 from daemon.runs.replay.recorded import (
     RecordedInbox,
     RecordedModel,
     RecordedToolExecutor,
     RecordExhausted,
     Recording,
+    drop_superseded_limits,
 )
 from daemon.runs.replay.verdicts import RecordedApprover, RecordedPolicy
 from daemon.runs.run import execute
@@ -51,10 +52,10 @@ if TYPE_CHECKING:
     from daemon.agent.tool_calls import Approver
     from daemon.models import Json
     from daemon.providers import LLMProvider
-    from daemon.runs.recorder import StepLog
+    from daemon.runs.protocols import StepLog
 
-# Ends that nothing in the record brings about: a person, the clock, a process that died.
-_FROM_OUTSIDE = {
+# Ends that no step brings about: a person, the clock or a process that died did.
+_EXTERNAL_ENDS = {
     Status.CANCELLED: "a person cancelled it",
     Status.TIMED_OUT: "its time was up",
     Status.INTERRUPTED: "it broke off and was not taken up again",
@@ -66,9 +67,10 @@ ASK = "ask"
 SUBAGENT = "subagent"
 
 
-async def play(cassette: Cassette, change: ReplayChange = ReplayChange()) -> ReplayResult:  # noqa: B008  frozen
-    """Play a run again and return how it compares; raises Refused for a record that this version
-    cannot read.
+async def replay(cassette: Cassette, change: ReplayChange = ReplayChange()) -> ReplayResult:  # noqa: B008  frozen
+    """Replay a run and return how the replay compares.
+
+    Raises Refused for a record that this version cannot read.
     """
     try:
         routine = Routine.restore(cassette.definition)
@@ -78,12 +80,12 @@ async def play(cassette: Cassette, change: ReplayChange = ReplayChange()) -> Rep
         ) from None
     context = ReplayContext(cassette, routine, change)
     with bound_contextvars(replay=cassette.run.id):
-        end = await context.play()
-    return context.outcome(end)
+        end = await context.replay()
+    return context.compare(end)
 
 
 class _StepList:
-    """Keeps the steps of the run that is played."""
+    """Holds the steps of the replay in memory."""
 
     is_exclusive = True
 
@@ -95,13 +97,13 @@ class _StepList:
 
     def append(self, *steps: Step, durable: bool = False) -> asyncio.Future[list[Step]]:
         self.steps += steps
-        kept: asyncio.Future[list[Step]] = asyncio.get_running_loop().create_future()
-        kept.set_result(list(steps))
-        return kept
+        written: asyncio.Future[list[Step]] = asyncio.get_running_loop().create_future()
+        written.set_result(list(steps))
+        return written
 
 
 class _RecordedInspector:
-    """Looks at what the event that began the run said as it was looked at then."""
+    """Returns the text and taint of the run's event as they were inspected when it was recorded."""
 
     def __init__(self, goal: Step | None) -> None:
         self._facts = {fact.tool: fact.text for fact in facts_from(goal.body)} if goal else {}
@@ -114,7 +116,7 @@ class _RecordedInspector:
 
 
 class _RecordedHistory:
-    """What the run could see of the journal, and nothing else of it."""
+    """What the run read of the journal, and nothing else."""
 
     def __init__(self, cassette: Cassette, recording: Recording) -> None:
         self._cassette, self._recording = cassette, recording
@@ -126,12 +128,13 @@ class _RecordedHistory:
         )
 
     async def input_of(self, run_id: str) -> Any:
-        return self._cassette.given
+        return self._cassette.event_input
 
     async def last(
         self, routine: str, *, statuses: Iterable[Status], before: str | None = None
     ) -> Run | None:
-        return self._cassette.run if self._cassette.before else None
+        # stands for the run that had gathered the previous values, see `steps`
+        return self._cassette.run if self._cassette.previous_values else None
 
     async def steps(self, run_id: str) -> list[Step]:
         return [
@@ -141,81 +144,85 @@ class _RecordedHistory:
                 call_id=f"gather.{name}",
                 body={"ok": True, "value": value},
             )
-            for name, value in self._cassette.before.items()
+            for name, value in self._cassette.previous_values.items()
         ]
 
 
 class ReplayContext:
-    """What a run that is played again finds around itself: see `run.Around`."""
+    """What a replayed run needs of the world: see `ExecutionContext`."""
 
     def __init__(self, cassette: Cassette, routine: Routine, change: ReplayChange) -> None:
         self._cassette, self._routine, self._change = cassette, routine, change
-        self._recording = Recording(cassette.steps, cassette.run, cassette.language)
+        self._steps = drop_superseded_limits(cassette.steps)
+        self._recording = Recording(self._steps, cassette.run, cassette.language)
         workspace = Path(cassette.workspace)
-        then = {
-            hash_: Policy.read(text, workspace=workspace)
-            for hash_, text in cassette.policies.items()
+        recorded_policies = {
+            policy_hash: Policy.read(text, workspace=workspace)
+            for policy_hash, text in cassette.policies.items()
         }
-        asking = bool(change.models)
-        self._policy = change.policy or next(reversed(list(then.values())), None)
-        self._recorded_policy = RecordedPolicy(
+        last_policy = next(reversed(list(recorded_policies.values())), None)
+        asks_models = bool(change.models)
+        self._limiting_policy = change.policy or last_policy
+        """The policy whose limits hold; None where none was kept."""
+        self._policy = RecordedPolicy(
             self._recording,
-            then,
-            change.by_now if asking else None,
-            change.policy,
-            trying=bool(change.changed),
+            recorded_policies,
+            current_policy=change.current_policy if asks_models else None,
+            other_policy=change.policy,
+            is_changed=bool(change.kind),
         )
-        self._approver = RecordedApprover(self._recording, trying=bool(change.changed))
-        self._unknown_tools = self._recording.unknown_here()
-        self._registry = self._tools()
-        self._executor = RecordedToolExecutor(self._recording, self._registry, loose=asking)
-        self._model_steps = list(self._recording.asks)
+        self._approver = RecordedApprover(self._recording, is_changed=bool(change.kind))
+        self._unknown_tools = self._recording.unknown_tools()
+        self._registry = self._make_registry()
+        self._executor = RecordedToolExecutor(
+            self._recording, self._registry, any_order=asks_models
+        )
+        self._model_steps = list(self._recording.model_steps)
         self._agent: Agent | None = None
         self._step_list = _StepList()
         self.journal = _RecordedHistory(cassette, self._recording)
 
-    # --- what `execute` asks for
+    # --- what `execute` needs
 
     def gate_call_runner_for(self, run: Run, routine: Routine) -> ToolCallRunner:
         return self.call_runner_for(run, routine)
 
     def call_runner_for(self, run: Run, routine: Routine) -> ToolCallRunner:
-        """Return what answers gather steps as they were answered then."""
+        """Return what gives gather steps their recorded results."""
         offered = next(iter(self._unknown_tools.values()), None)
         return ToolCallRunner(
             registry=self._registry,
             executor=self._executor,
-            policy=self._recorded_policy,
+            policy=self._policy,
             context=self._context,
             offered=self._registry.names() if offered is None else offered,
             approver=self._current_approver,
             inspector=_RecordedInspector(self._recording.goal),
         )
 
-    async def pictures_for(self, run: Run, routine: Routine, event_input: Any) -> Pictures:
-        """Return what the model was shown then."""
+    async def images_for(self, run: Run, routine: Routine, event_input: Any) -> AttachedImages:
+        """Return the images that the model was shown."""
         body = self._recording.goal.body if self._recording.goal else {}
-        return Pictures(
-            images=tuple(image_from(each) for each in body.get("images", ())),
+        return AttachedImages(
+            images=tuple(image_from(image) for image in body.get("images", ())),
             facts=tuple(fact for fact in facts_from(body) if fact.tool == "media") if body else (),
             notes=tuple(body.get("notes", ())),
         )
 
     async def agent_for(
-        self, run: Run, routine: Routine, recorder: StepLog, deadline: float
+        self, run: Run, routine: Routine, step_log: StepLog, deadline: float
     ) -> Agent:
-        """Return the agent, with the prompt of then."""
-        frozen, spec = self._cassette.frozen, routine.run
-        if frozen is None:
+        """Return the agent, with the recorded prompt."""
+        prompt, spec = self._cassette.prompt, routine.run
+        if prompt is None:
             raise RecordExhausted
-        limits = (
-            self._policy.limits_for(routine.under).tool_calls
-            if self._policy
-            else spec.max_tool_calls
-        )
-        first, *others = self._models(frozen)
+        max_tool_calls = spec.max_tool_calls
+        if self._limiting_policy:
+            limits = self._limiting_policy.limits_for(routine.under)
+            max_tool_calls = min(max_tool_calls, limits.tool_calls)
+        provider, *fallback = self._models(prompt)
         agent = Agent(
-            first,
+            provider,
             self._registry,
             options=AgentOptions(
                 prompt_context=PromptContext(
@@ -227,28 +234,28 @@ class ReplayContext:
                     silent_token=routine.run.silent_token or "",
                     sections={},
                 ),
-                frozen_prompt=frozen,
+                frozen_prompt=prompt,
                 required_tools=spec.required_tools,
                 limits=LoopLimits(
                     max_iterations=spec.max_iterations,
-                    max_tool_calls=min(spec.max_tool_calls, limits),
+                    max_tool_calls=max_tool_calls,
                     tokens=spec.budget.tokens,
                     temperature=spec.temperature,
                     max_tokens=spec.max_tokens,
                 ),
                 deadline=deadline,
-                taint=self._taint_before,
+                taint=self._initial_taint,
                 tool_context=self._context,
             ),
             services=AgentServices(
-                fallback=others,
-                policy=self._recorded_policy,
-                step_writer=recorder,
+                fallback=fallback,
+                policy=self._policy,
+                step_writer=step_log,
                 executor=self._executor,
                 approver=self._current_approver,
                 messages=RecordedInbox(self._recording, self._iteration),
             ),
-            steps=recorder.steps,
+            steps=step_log.steps,
         )
         self._agent = agent
         return agent
@@ -257,15 +264,17 @@ class ReplayContext:
         return self._agent.transcript.iterations if self._agent else 0
 
     @property
-    def _taint_before(self) -> Taint:
-        """What the run had of strangers before its first step."""
+    def _initial_taint(self) -> Taint:
+        """The taint of the run before its first step."""
         origin = self._routine.origin
         return Taint.TAINTED if origin and origin.tainted else Taint.NONE
 
     @property
     def _current_approver(self) -> Approver:
-        nobody = self._cassette.run.trigger == SUBAGENT and self._change.policy is not None
-        return DenyApprovals() if nobody else self._approver
+        # under another policy a sub-agent may meet an approval, for which its parent cannot wait
+        if self._cassette.run.trigger == SUBAGENT and self._change.policy is not None:
+            return DenyApprovals()
+        return self._approver
 
     @property
     def _context(self) -> ToolContext:
@@ -277,33 +286,36 @@ class ReplayContext:
             language=cassette.language,
         )
 
-    def _models(self, frozen: Json) -> Sequence[LLMProvider]:
+    def _models(self, prompt: Json) -> Sequence[LLMProvider]:
         if self._change.models:
             return self._change.models
-        names = [str(frozen["provider"])]
+        names = [str(prompt["provider"])]
         names += [
             str(step.body["to"]) for step in self._model_steps if step.kind is StepKind.FAILOVER
         ]
-        model = str(frozen.get("model", ""))
+        model = str(prompt.get("model", ""))
         return [
             RecordedModel(name, model, self._recording, self._model_steps)
             for name in dict.fromkeys(names)
         ]
 
-    def _tools(self) -> FunctionRegistry:
-        """Return functions of the names there were; they are never called."""
+    def _make_registry(self) -> FunctionRegistry:
+        """Return the tools that there were, by name; their functions are never called."""
         registry, calls = FunctionRegistry(), self._recording.calls.values()
-        frozen = self._cassette.frozen or {}
-        schemas = {str(each["name"]): each for each in frozen.get("functions") or ()}
+        prompt = self._cassette.prompt or {}
+        schemas = {str(schema["name"]): schema for schema in prompt.get("functions") or ()}
         names = [
             *schemas,
-            *(each.tool for each in self._routine.gather),
+            *(step.tool for step in self._routine.gather),
             *(step.body["tool"] for step in calls),
+            "shell",
         ]
-        for name in dict.fromkeys([*names, "shell"]):
-            if name in self._unknown_tools or (name not in schemas and not _named(name)):
+        for name in dict.fromkeys(names):
+            if name in self._unknown_tools or (name not in schemas and not _is_tool_name(name)):
                 continue
-            again = [
+            # a tool is idempotent if all its calls were repeatable; of a call that was approved or
+            # never judged the record does not say so
+            repeatable = [
                 bool(step.body.get("repeatable"))
                 for step in calls
                 if step.body["tool"] == name
@@ -316,16 +328,16 @@ class ReplayContext:
                 str(schema.get("description", name)),
                 _never_called,
                 schema.get("parameters", {"type": "object", "properties": {}}),
-                idempotent=bool(again) and all(again),
+                idempotent=bool(repeatable) and all(repeatable),
                 changes=sysinfo.changes if name == "sysinfo" else None,
             )
         return registry
 
-    # --- playing
+    # --- replaying
 
-    async def play(self) -> End:
-        """Play the run; return how it ended."""
-        run = replace(self._cassette.run, taint=self._taint_before)
+    async def replay(self) -> RunEnd:
+        """Replay the run; return how it ended."""
+        run = replace(self._cassette.run, taint=self._initial_taint)
         if self._change.prompt is not None:
             run = replace(run, goal=self._change.prompt)
         deadline = asyncio.get_running_loop().time() + NO_DEADLINE_SECONDS
@@ -333,126 +345,115 @@ class ReplayContext:
             try:
                 result = await execute(run, self._routine, self._step_list, self, deadline)
             except ApprovalRequired:
-                if self._approver.answer():
-                    continue
-                return self._broken_off(Status.INTERRUPTED, None)
+                if self._approver.give_next_answer():
+                    continue  # the run was resumed when a person had answered
+                return self._end_without_reply(Status.INTERRUPTED, None)
             except RecordExhausted:
-                return self._broken_off(Status.INTERRUPTED, None)
+                return self._end_without_reply(Status.INTERRUPTED, None)
             except DaemonError as error:
-                return self._broken_off(Status.FAILED, str(error))
+                return self._end_without_reply(Status.FAILED, str(error))
             if result.reply is None:
-                return self._broken_off(result.status, result.detail)
-            return self._ended(result.reply)
+                return self._end_without_reply(result.status, result.detail)
+            reply = result.reply
+            return RunEnd(
+                status=reply.status,
+                detail=reply.detail,
+                report=reply.content,
+                silent=reply.silent,
+                iterations=reply.iterations,
+                usage=reply.usage,
+                calls=describe_calls(self._step_list.steps, self._approver.would_ask),
+            )
 
-    def _broken_off(self, status: Status, detail: str | None) -> End:
-        transcript = Transcript(self._step_list.steps)
-        return End(
+    def _end_without_reply(self, status: Status, detail: str | None) -> RunEnd:
+        return RunEnd(
             status=status,
             detail=detail,
             report="",
             silent=False,
             iterations=self._cassette.run.iterations,
-            usage=transcript.usage,
-            calls=calls_of(self._step_list.steps, self._approver.would_ask),
-        )
-
-    def _ended(self, reply: Reply) -> End:
-        return End(
-            status=reply.status,
-            detail=reply.detail,
-            report=reply.content,
-            silent=reply.silent,
-            iterations=reply.iterations,
-            usage=reply.usage,
-            calls=calls_of(self._step_list.steps, self._approver.would_ask),
+            usage=Transcript(self._step_list.steps).usage,
+            calls=describe_calls(self._step_list.steps, self._approver.would_ask),
         )
 
     # --- comparing
 
-    def outcome(self, played: End) -> ReplayResult:
-        """Return how what was played compares with what was recorded."""
-        cassette, run, change = self._cassette, self._cassette.run, self._change
-        recorded = End(
+    def compare(self, replayed: RunEnd) -> ReplayResult:
+        """Return how the replay, which ended so, compares with the recorded run."""
+        run, change = self._cassette.run, self._change
+        recorded = RunEnd(
             status=run.status,
             detail=run.detail,
             report=run.report or "",
             silent=run.silent,
             iterations=run.iterations,
-            # what a summary for the memory cost is no part of the conversation
-            usage=played.usage if self._routine.run.memory == "recall+store" else run.usage,
-            calls=calls_of(cassette.steps),
+            # what a summary for the memory used is no part of the conversation
+            usage=replayed.usage if self._routine.run.memory == "recall+store" else run.usage,
+            calls=describe_calls(self._steps),
         )
-        found = self._parted(recorded, played)
-        outside = ""
-        if not change.changed and not found and (outside := self._outside(played)):
-            played = recorded
+        external_end = ""
+        if not change.kind:
+            differences = list(compare_steps(self._steps, self._step_list.steps))
+            if not differences:
+                external_end = self._external_end(replayed)
+            if external_end:
+                replayed = recorded
+            else:
+                differences += compare_ends(recorded, replayed)
         else:
-            found += (
-                of_ends(recorded, played) if not change.changed else self._changed(recorded, played)
+            # iterations and usage differ with any change; calls are compared as a whole
+            differences = list(
+                compare_ends(recorded, replayed, ("status", "detail", "report", "silent"))
             )
-            if found and change.prompt is not None:
-                prompts = diff(run.goal, change.prompt)
-                found.insert(
+            if recorded.calls != replayed.calls:
+                text = diff("\n".join(recorded.calls), "\n".join(replayed.calls))
+                differences.insert(
+                    0,
+                    ReplayDifference(at="the calls", seq=None, what="the calls differ", diff=text),
+                )
+            if differences and change.prompt is not None:
+                text = diff(run.goal, change.prompt)
+                differences.insert(
                     0,
                     ReplayDifference(
-                        at="the beginning", seq=None, what="the prompt differs", diff=prompts
+                        at="the beginning", seq=None, what="the prompt differs", diff=text
                     ),
                 )
+        never_made = []
+        for call_id, call in self._executor.never_made:
+            arguments = json.dumps(call.arguments, ensure_ascii=False, sort_keys=True)
+            never_made.append(f"{call_id} {call.name} {arguments}")
         return ReplayResult(
             run=run.id,
             routine=run.routine,
-            changed=change.changed,
-            steps=len(cassette.steps),
+            change=change.kind,
+            steps=len(self._cassette.steps),
             recorded=recorded,
-            played=played,
-            differences=found,
-            never_made=[
-                f"{key} {call.name} {_words(call.arguments)}"
-                for key, call in self._executor.never_made
-            ],
+            replayed=replayed,
+            differences=differences,
+            never_made=never_made,
             would_ask=[
-                f"{key}: {verdict.rule}" for key, verdict in self._approver.would_ask.items()
+                f"{call_id}: {verdict.rule}"
+                for call_id, verdict in self._approver.would_ask.items()
             ],
-            outside=outside,
-            missing=cassette.missing,
-            asked=played.usage if change.models else Usage(),
+            external_end=external_end,
+            missing_parts=self._cassette.missing_parts,
+            usage=replayed.usage if change.models else Usage(),
         )
 
-    def _parted(self, recorded: End, played: End) -> list[ReplayDifference]:
-        if not self._change.changed:
-            return list(differences(self._cassette.steps, self._step_list.steps))
-        if recorded.calls == played.calls:
-            return []
-        before, after = "\n".join(recorded.calls), "\n".join(played.calls)
-        return [
-            ReplayDifference(
-                at="the calls", seq=None, what="the calls differ", diff=diff(before, after)
-            )
-        ]
-
-    @staticmethod
-    def _changed(recorded: End, played: End) -> list[ReplayDifference]:
-        """Return in what the ends differ that matters when something was changed on purpose."""
-        return list(of_ends(recorded, played, ("status", "detail", "report", "silent")))
-
-    def _outside(self, played: End) -> str:
+    def _external_end(self, replayed: RunEnd) -> str:
         """Return what ended the run from outside, in words; empty if it ended by itself."""
         run = self._cassette.run
-        if words := _FROM_OUTSIDE.get(run.status):
+        if words := _EXTERNAL_ENDS.get(run.status):
             return words
-        if run.status is Status.FAILED and played.status is Status.INTERRUPTED:
+        if run.status is Status.FAILED and replayed.status is Status.INTERRUPTED:
             return f"it failed here: {run.detail}"
         return ""
 
 
-def _named(name: str) -> bool:
+def _is_tool_name(name: str) -> bool:
+    """Return whether the registry takes the name: a model may have called anything."""
     return name.replace("_", "").replace("-", "").isalnum() and name.isascii() and len(name) <= 64
-
-
-def _words(arguments: Json) -> str:
-    import json
-
-    return json.dumps(arguments, ensure_ascii=False, sort_keys=True)
 
 
 def _never_called(**_arguments: Any) -> None:

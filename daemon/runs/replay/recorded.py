@@ -1,4 +1,4 @@
-"""What stands in for the world while a run is played again: a model, hands and an inbox that know
+"""What a replayed run meets instead of the world: a model, tools and messages of people that know
 only the record.
 """
 
@@ -40,135 +40,143 @@ class RecordExhausted(Exception):
 
 
 class Recording:
-    """The steps of a recorded run, by what they answer."""
+    """The steps of a recorded run, by what the replay looks for."""
 
     def __init__(self, steps: Sequence[Step], run: Run, language: str) -> None:
         self.run, self.language = run, language
-        self.calls = {str(step.call_id): step for step in steps if step.kind is StepKind.CALL}
-        self.results = {str(step.call_id): step for step in steps if step.kind is StepKind.RESULT}
-        self.order = {
-            str(step.call_id): place
-            for place, step in enumerate(steps)
-            if step.kind is StepKind.CALL
-        }
-        self.done = {
-            str(step.call_id): place
-            for place, step in enumerate(steps)
-            if step.kind is StepKind.RESULT
-        }
-        self.asks = list(_asks(steps))
-        self.told = [
-            step
-            for step in steps
-            if step.kind is StepKind.MESSAGE and step.body.get("source") == "told"
-        ]
-        self.goal = next(
-            (
-                step
-                for step in steps
-                if step.kind is StepKind.MESSAGE and step.body.get("source") == "goal"
-            ),
-            None,
-        )
-        self._by_request: dict[str, list[str]] = defaultdict(list)
-        for key, step in self.calls.items():
-            self._by_request[request_of(step.body["tool"], step.body.get("arguments"))].append(key)
+        self.calls: dict[str, Step] = {}
+        self.results: dict[str, Step] = {}
+        self.call_positions: dict[str, int] = {}
+        """Where among the steps each call stands, by its id."""
+        self.result_positions: dict[str, int] = {}
+        """Where among the steps each result stands, by the id of its call."""
+        self.incoming_messages: list[Step] = []
+        """What people said to the run while it was under way."""
+        self.goal: Step | None = None
+        self.model_steps = _model_steps(steps)
+        self._call_ids: dict[str, list[str]] = defaultdict(list)
+        for position, step in enumerate(steps):
+            call_id, source = str(step.call_id), step.body.get("source")
+            if step.kind is StepKind.CALL:
+                self.calls[call_id], self.call_positions[call_id] = step, position
+                request = request_of(step.body["tool"], step.body.get("arguments"))
+                self._call_ids[request].append(call_id)
+            elif step.kind is StepKind.RESULT:
+                self.results[call_id], self.result_positions[call_id] = step, position
+            elif step.kind is StepKind.MESSAGE and source == "told":
+                self.incoming_messages.append(step)
+            elif step.kind is StepKind.MESSAGE and source == "goal" and self.goal is None:
+                self.goal = step
 
-    def keys_of(self, tool: str, arguments: Json) -> list[str]:
-        """Return the places at which this very call was made."""
-        return self._by_request.get(request_of(tool, arguments), [])
+    def call_ids_of(self, tool: str, arguments: Json) -> list[str]:
+        """Return the ids of all calls with this tool and these arguments, in order."""
+        return self._call_ids.get(request_of(tool, arguments), [])
 
-    def result_at(self, key: str) -> ToolResult | None:
-        """Return what the call at this place brought; None if its end was not recorded."""
-        step = self.results.get(key)
+    def result_of(self, call_id: str) -> ToolResult | None:
+        """Return the result of a call; None if it was not recorded."""
+        step = self.results.get(call_id)
         if step is None:
             return None
         body = step.body
         value = body.get("value")
         if step.iteration and "spent" in body:
             value = {"tokens": body["spent"]}
-        taint, would = Taint(body.get("taint", "")), str(body.get("would", ""))
-        return ToolResult(ok=body["ok"], text=body["text"], value=value, taint=taint, would=would)
-
-    def unknown_here(self) -> dict[str, list[str]]:
-        """Return the tools that were refused as unknown, and which ones were offered instead.
-
-        Journals and frozen runs of older versions say so in what the run was told only.
-        """
-        refused = {
-            step.body["tool"]: list(step.body["offered"])
-            for step in self.results.values()
-            if "offered" in step.body
-        }
-        template = MESSAGES.get(self.language, MESSAGES["en"])["unknown_tool"]
-        head, before = (
-            template.partition("{tool!r}")[0],
-            template.rpartition("{names}")[0].rpartition("}")[2],
+        return ToolResult(
+            ok=body["ok"],
+            text=body["text"],
+            value=value,
+            taint=Taint(body.get("taint", "")),
+            would=str(body.get("would", "")),
         )
-        told = {
-            self.calls[key].body["tool"]: step.body["text"].rpartition(before)[2].split(", ")
-            for key, step in self.results.items()
-            if key in self.calls
-            and "verdict" not in self.calls[key].body
-            and not step.body["ok"]
-            and "offered" not in step.body
-            and step.body["text"].startswith(head)
-        }
-        return told | refused
 
-    def capped_by(self) -> OverBudget | None:
-        """Return the cap that ended the run, before a call was made; None if none did.
+    def unknown_tools(self) -> dict[str, list[str]]:
+        """Return the tools that were refused as unknown, and which ones were offered instead."""
+        unknown_tools: dict[str, list[str]] = {}
+        for call_id, result in self.results.items():
+            if "offered" in result.body:
+                unknown_tools[result.body["tool"]] = list(result.body["offered"])
+            elif call_id in self.calls and (names := self._offered_in_text(call_id)):
+                unknown_tools[self.calls[call_id].body["tool"]] = names
+        return unknown_tools
 
-        No step says so: it is read from the words of the run's detail, in all versions.
+    def _offered_in_text(self, call_id: str) -> list[str]:
+        """Return the tools that were offered instead of an unknown one, as journals and frozen runs
+        of older versions have them: in the text of the result only.
         """
-        if (rule := self._limit_in("cap_money")) is not None:
+        template = MESSAGES.get(self.language, MESSAGES["en"])["unknown_tool"]
+        beginning = template.partition("{tool!r}")[0]
+        before_names = template.rpartition("{names}")[0].rpartition("}")[2]
+        result = self.results[call_id].body
+        is_unknown_tool = not result["ok"] and result["text"].startswith(beginning)
+        if "verdict" in self.calls[call_id].body or not is_unknown_tool:
+            return []
+        names: list[str] = result["text"].rpartition(before_names)[2].split(", ")
+        return names
+
+    def limit_in_detail(self) -> OverBudget | None:
+        """Return the cap that ended a run of an older version before a model was asked; None if
+        none did.
+
+        Such a run has no `limit` step: only its detail names the cap.
+        """
+        rule = self._value_in_detail("cap_money")
+        if rule is not None:
             return OverBudget("as recorded", rule=rule)
-        if (most := self._limit_in("cap_tokens")) is not None and most.isdecimal():
-            return OverBudget("as recorded", rule="[run.budget] tokens", tokens=int(most))
+        tokens = self._value_in_detail("cap_tokens")
+        if tokens is not None and tokens.isdecimal():
+            return OverBudget("as recorded", rule="[run.budget] tokens", tokens=int(tokens))
         return None
 
-    def _limit_in(self, key: str) -> str | None:
-        """Return the limit that the run says it reached, in the words of this message."""
-        head, _, tail = (
-            MESSAGES.get(self.language, MESSAGES["en"])[key].strip("[]").partition("{limit}")
-        )
+    def _value_in_detail(self, key: str) -> str | None:
+        """Return the limit that the run's detail names, if its detail is the message `key`."""
+        message = MESSAGES.get(self.language, MESSAGES["en"])[key].strip("[]")
+        beginning, _, ending = message.partition("{limit}")
         detail = self.run.detail or ""
-        if detail.startswith(head) and detail.endswith(tail):
-            return detail[len(head) : len(detail) - len(tail)]
+        if detail.startswith(beginning) and detail.endswith(ending):
+            return detail[len(beginning) : len(detail) - len(ending)]
         return None
 
 
 def request_of(tool: str, arguments: Any) -> str:
-    """Return a call in one form."""
+    """Return tool and arguments in one form, to compare calls by."""
     return f"{tool} {json.dumps(arguments, sort_keys=True, ensure_ascii=False)}"
 
 
-def _asks(steps: Sequence[Step]) -> list[Step]:
-    """Return what asking the model came to, in order: answers, failovers, and conversations it had
-    no room for.
+def drop_superseded_limits(steps: Sequence[Step]) -> list[Step]:
+    """Return the steps without limits that did not end the run: it was resumed, and there was
+    budget again.
     """
-    found: list[Step] = []
+    last_step = steps[-1] if steps else None
+    return [step for step in steps if step.kind is not StepKind.LIMIT or step is last_step]
+
+
+def _model_steps(steps: Sequence[Step]) -> list[Step]:
+    """Return the steps that say what came of asking the model, in order: answers, failovers, limits
+    and conversations that were too long for it.
+    """
+    model_steps: list[Step] = []
     for step in steps:
-        if step.kind in (StepKind.LLM, StepKind.FAILOVER):
-            found.append(step)
-        elif step.body.get("source") == "afresh" and not (
-            found and found[-1].body.get("finish") == "context"
-        ):
-            found.append(
-                step
-            )  # else the model itself said that it was full, and nobody asked it again
-    return found
+        if step.kind in (StepKind.LLM, StepKind.FAILOVER, StepKind.LIMIT):
+            model_steps.append(step)
+        elif step.body.get("source") == "afresh":
+            last = model_steps[-1] if model_steps else None
+            # where the model itself said that it was full, it was not asked again
+            if last is None or last.body.get("finish") != "context":
+                model_steps.append(step)
+    return model_steps
 
 
 class RecordedModel(LLMProvider):
-    """Answer what was answered then; Ended when the record holds no more."""
+    """Answers as the model answered then; raises RecordExhausted when the record holds no more."""
 
     kind: ClassVar[str] = "tape"
 
-    def __init__(self, name: str, model: str, recording: Recording, asks: list[Step]) -> None:
+    def __init__(
+        self, name: str, model: str, recording: Recording, model_steps: list[Step]
+    ) -> None:
         self.name, self._model, self._recording = name, model, recording
-        self._asks = asks
-        """Shared by all models of the chain: one record, read once."""
+        self._model_steps = model_steps
+        """Shared by all models of the chain: each step is taken out once."""
 
     @property
     def model_name(self) -> str:
@@ -179,7 +187,7 @@ class RecordedModel(LLMProvider):
 
     @property
     def sees(self) -> bool:
-        return True  # what the model then said of that stands in its answers
+        return True  # what the model said of images is in its recorded answers
 
     async def chat(
         self,
@@ -188,74 +196,83 @@ class RecordedModel(LLMProvider):
         temperature: float | None = None,
         **kw: Any,
     ) -> LLMResponse:
-        if not self._asks:
-            if (capped := self._recording.capped_by()) is not None:
-                raise capped
-            raise RecordExhausted
-        step = self._asks.pop(0)
-        if step.kind is StepKind.LLM:
-            return response_from(step.body)
-        if step.kind is StepKind.FAILOVER:
-            raise Fatal(step.body["reason"])
+        if not self._model_steps:
+            raise self._recording.limit_in_detail() or RecordExhausted
+        step = self._model_steps.pop(0)
+        match step.kind:
+            case StepKind.LLM:
+                return response_from(step.body)
+            case StepKind.FAILOVER:
+                raise Fatal(step.body["reason"])
+            case StepKind.LIMIT:
+                raise OverBudget(
+                    "as recorded", rule=step.body["rule"], tokens=step.body.get("tokens")
+                )
         raise ContextOverflow("as recorded")
 
 
 class RecordedToolExecutor(ToolExecutor):
-    """Bring what was brought then; a call that was never made is refused."""
+    """Returns the recorded results; refuses a call that was never made."""
 
-    def __init__(self, recording: Recording, registry: FunctionRegistry, *, loose: bool) -> None:
+    def __init__(
+        self, recording: Recording, registry: FunctionRegistry, *, any_order: bool
+    ) -> None:
+        """With `any_order` a call gets the result of the same call anywhere in the record: another
+        model makes its calls in another order.
+        """
         super().__init__(registry)
-        self._recording, self._loose = recording, loose
-        self._given: dict[str, int] = defaultdict(int)
+        self._recording, self._any_order = recording, any_order
+        self._counts: dict[str, int] = defaultdict(int)
+        """How often each call was made that stands elsewhere in the record."""
         self.never_made: list[tuple[str, FunctionCall]] = []
-        """What was asked for and is not in the record, by place."""
+        """The calls that are not in the record, each with its id."""
 
     async def run(self, call: FunctionCall, context: ToolContext | None = None) -> ToolResult:
-        key = context.call if context else ""
-        made = self._recording.calls.get(key)
-        same = made is not None and request_of(
-            made.body["tool"], made.body.get("arguments")
-        ) == request_of(call.name, call.arguments)
-        if not same and (self._loose or made is None):
-            # another model asks in another order: the same call brings what it brought, each time
-            # in turn
-            keys = self._recording.keys_of(call.name, call.arguments)
-            request = request_of(call.name, call.arguments)
-            key = keys[min(self._given[request], len(keys) - 1)] if keys else ""
-            self._given[request] += 1
-            same = bool(keys)
-        found = self._recording.result_at(key) if same else None
-        if found is None and same and not self._loose:
+        call_id = context.call if context else ""
+        request = request_of(call.name, call.arguments)
+        recorded_call = self._recording.calls.get(call_id)
+        is_recorded = recorded_call is not None and request == request_of(
+            recorded_call.body["tool"], recorded_call.body.get("arguments")
+        )
+        if not is_recorded and (self._any_order or recorded_call is None):
+            # the results of the same call are returned in turn, the last one ever again
+            call_ids = self._recording.call_ids_of(call.name, call.arguments)
+            count = self._counts[request]
+            self._counts[request] += 1
+            if call_ids:
+                is_recorded, call_id = True, call_ids[min(count, len(call_ids) - 1)]
+        result = self._recording.result_of(call_id) if is_recorded else None
+        if result is None and is_recorded and not self._any_order:
             raise RecordExhausted
-        if found is None or (same and self._refused_then(key)):
+        if result is None or self._was_denied(call_id):
             self.never_made.append((context.call if context else "", call))
             return ToolResult(ok=False, text=NEVER_MADE)
-        return found
+        return result
 
-    def _refused_then(self, key: str) -> bool:
-        """Tell whether the call was denied then: it has an answer, but never ran."""
-        verdict = self._recording.calls[key].body.get("verdict") or {}
+    def _was_denied(self, call_id: str) -> bool:
+        """Return whether the recorded call was denied: it has a result, but never ran."""
+        verdict = self._recording.calls[call_id].body.get("verdict") or {}
         return bool(verdict.get("effect") == "deny")
 
 
 @dataclass(frozen=True, slots=True)
 class RecordedMessage:
-    """What a person told the run."""
+    """A message of a person to the run."""
 
     id: int
     text: str
 
 
 class RecordedInbox:
-    """Hand over what people said when they said it: after so many iterations."""
+    """Hands over what people said when they said it: after so many iterations."""
 
     def __init__(self, recording: Recording, iteration: Callable[[], int]) -> None:
         self._recording, self._iteration = recording, iteration
 
-    def take(self, run: str, heard: set[int]) -> Sequence[RecordedMessage]:
-        """Take out what the run has not heard and had been told by now."""
+    def take(self, run: str, received: set[int]) -> Sequence[RecordedMessage]:
+        """Return the messages that had come by this iteration, but for those in `received`."""
         return [
             RecordedMessage(step.body["told"], step.body["text"])
-            for step in self._recording.told
-            if step.iteration <= self._iteration() and step.body["told"] not in heard
+            for step in self._recording.incoming_messages
+            if step.iteration <= self._iteration() and step.body["told"] not in received
         ]

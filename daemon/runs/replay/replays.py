@@ -1,5 +1,5 @@
-"""Runs played again for whoever asks over the socket; another model or another prompt is really
-asked, and paid for.
+"""Replays of the runs in the daemon's journal, as the API asks for them; another model or another
+prompt is really asked, and paid for.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from daemon.models import Json, new_id
 from daemon.policy.policy import Policy
 from daemon.providers.budget import RunBudget
 from daemon.providers.metered import MeteredProvider
-from daemon.runs.replay.cassette import Cassette, recorded
-from daemon.runs.replay.folder import files_of
+from daemon.runs.replay.cassette import Cassette, load_cassette
+from daemon.runs.replay.folder import format_files
 from daemon.runs.replay.outcome import ReplayChange, ReplayResult
-from daemon.runs.replay.play import play
+from daemon.runs.replay.play import replay
 
 if TYPE_CHECKING:
     from daemon.providers import LLMProvider
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class Replays:
-    """Plays the runs of this daemon's journal."""
+    """Replays and freezes the runs of this daemon's journal."""
 
     def __init__(self, services: RunServices) -> None:
         self._services = services
@@ -39,7 +39,10 @@ class Replays:
         prompt: str | None = None,
         policy: str | None = None,
     ) -> Json:
-        """Play a run again, with at most one thing changed, and tell how it compares."""
+        """Replay a run, with at most one thing changed; return how it compares, as JSON.
+
+        Raises NotFound, and Refused for a run that cannot be replayed.
+        """
         if sum(value is not None for value in (model, prompt, policy)) > 1:
             raise Refused(
                 "one thing at a time: --model, --prompt or --policy, or who knows what made the "
@@ -49,21 +52,21 @@ class Replays:
         if model is None and prompt is None:
             change = ReplayChange(policy=None if policy is None else self._policy(policy))
             # in a thread with an event loop of its own: a long run takes seconds of CPU
-            result = await asyncio.to_thread(asyncio.run, play(cassette, change))
+            result = await asyncio.to_thread(asyncio.run, replay(cassette, change))
         else:
             result = await self._ask_models(cassette, model, prompt)
         return result.as_json(self._services.secrets.redact)
 
     async def freeze(self, run_id: str, folder: str) -> Mapping[str, str]:
-        """Return the files of a run as a regression case."""
+        """Return the files of a frozen run, by name: see folder.py."""
         cassette = await self._cassette(run_id)
         return await asyncio.to_thread(
-            files_of, cassette, self._services.secrets.redact, folder=folder
+            format_files, cassette, self._services.secrets.redact, folder=folder
         )
 
     async def _cassette(self, run_id: str) -> Cassette:
         language = self._services.settings.config.agent.language
-        return await recorded(
+        return await load_cassette(
             self._services.journal,
             run_id,
             workspace=str(self._services.workspace),
@@ -83,7 +86,7 @@ class Replays:
     ) -> ReplayResult:
         """Ask models again; what they use counts against the caps of their routine."""
         services = self._services
-        if cassette.frozen is None:
+        if cassette.prompt is None:
             raise Refused(f"run {cassette.run.id} never came to ask a model")
         routine = Routine.restore(cassette.definition)
         chain = (
@@ -98,26 +101,27 @@ class Replays:
             else MeteredProvider(provider, budget_ledger=services.budget_ledger, account=budget)
             for provider in chain
         ]
-        result = await play(
-            cassette, ReplayChange(models=metered, prompt=prompt, by_now=services.settings.policy)
+        result = await replay(
+            cassette,
+            ReplayChange(models=metered, prompt=prompt, current_policy=services.settings.policy),
         )
         rates = await services.budget_ledger.prices.soon(chain[0].name, chain[0].model_name)
-        free = chain[0].kind == "offline" or not result.asked.total
+        free = chain[0].kind == "offline" or not result.usage.total
         cost: float | None = 0.0
         if not free:
-            cost = rates.cost(result.asked) / 1e9 if rates else None
+            cost = rates.cost(result.usage) / 1e9 if rates else None
         return replace(result, cost=cost)
 
     def _provider_named(self, model: str, routine: Routine) -> LLMProvider:
         """Return a provider by its name, by `name/model`, or another model of the routine's own."""
         settings = self._services.settings
         config, providers = settings.config, settings.providers
-        name, _, rest = model.partition("/")
+        provider_name, _, model_name = model.partition("/")
         try:
             if model in config.provider_names:
                 return providers.get(model)
-            if name in config.provider_names and rest:
-                return providers.get(name, rest)
+            if provider_name in config.provider_names and model_name:
+                return providers.get(provider_name, model_name)
             return providers.get(routine.run.provider or config.provider, model)
         except ConfigError as error:
             raise Refused(str(error)) from None

@@ -1,9 +1,9 @@
-"""Who judges the calls of a run that is played again, and who answers where a person was asked."""
+"""Who judges the calls of a replayed run, and who answers where a person was asked."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,10 +19,10 @@ from daemon.runs.replay.recorded import Recording, request_of
 if TYPE_CHECKING:
     from daemon.runs.replay.cassette import Cassette
 
-# What verdicts of older versions say that were a person's, or followed from one: see
-# runs/approvals/approver.py.
+# What older versions wrote as the reason of a verdict that a person gave, or that followed from one
+# of a person: see runs/approvals/approver.py.
 _ASKED_BY = "asked by "
-_REFUSED = (
+_REASONS_OF_REFUSALS = (
     "a person said no",
     "nobody answered in time",
     "questions of this run were refused",
@@ -30,239 +30,241 @@ _REFUSED = (
 )
 
 
-def asked_by(body: Json) -> str:
-    """Return the rule by which a person was asked, if the verdict of a call was a person's or
-    followed from one.
-
-    Empty if it was not. Journals and frozen runs of older versions say so in the reason of the
-    verdict only.
+def rule_that_asked(body: Json) -> str:
+    """Return the rule by which a person was asked about a call, given the body of its `call` step;
+    empty if no person decided about it.
     """
     if "asked" in body:
         return str(body["asked"])
+    # journals and frozen runs of older versions say so in the reason of the verdict only
     verdict = body.get("verdict") or {}
     reason = str(verdict.get("reason", ""))
     if verdict.get("effect") == "deny":
-        return str(verdict.get("rule", "")) if any(words in reason for words in _REFUSED) else ""
+        was_refused = any(text in reason for text in _REASONS_OF_REFUSALS)
+        return str(verdict.get("rule", "")) if was_refused else ""
     return reason.removeprefix(_ASKED_BY) if reason.startswith(_ASKED_BY) else ""
 
 
 class RecordedPolicy:
-    """Judge by the policy that is to be tried, else as was judged then; notice where that is no
-    longer so.
+    """Judges as was recorded, or by the policy that the replay tries.
+
+    Where the recorded policy itself says something else today, its verdict of today is returned:
+    the comparison then shows the difference.
     """
 
     def __init__(
         self,
         recording: Recording,
-        then: Mapping[str, Policy],
-        by_now: Policy | None,
-        other: Policy | None,
+        recorded_policies: Mapping[str, Policy],
         *,
-        trying: bool,
+        current_policy: Policy | None,
+        other_policy: Policy | None,
+        is_changed: bool,
     ) -> None:
-        """Take the policies of then by hash, the one for calls that were never made, and one that
-        is to be tried.
-
-        `trying` says that something is otherwise, so that calls come up which the recorded run
-        never made.
+        """`recorded_policies` are those of the recorded run, by hash. `current_policy` judges calls
+        that were never made, where none was recorded. `other_policy`, if given, judges all calls.
+        `is_changed` says that something is changed for the replay, so that calls come up which the
+        recorded run never made.
         """
-        self._trying = trying
-        self._recording, self._then, self._other = recording, then, other
-        self._last = next(reversed(list(then.values())), by_now)
-        self._verdicts: dict[tuple[str, bool], list[Json]] = defaultdict(list)
+        self._recording, self._other_policy = recording, other_policy
+        self._recorded_policies, self._is_changed = recorded_policies, is_changed
+        self._last_policy = next(reversed(list(recorded_policies.values())), current_policy)
+        self._calls: dict[tuple[str, bool], list[Json]] = defaultdict(list)
+        """The bodies of the `call` steps with a verdict, by request and whether the run was
+        tainted.
+        """
         for step in recording.calls.values():
             if step.body.get("verdict"):
                 request = request_of(step.body["tool"], step.body.get("arguments"))
-                self._verdicts[request, bool(step.body.get("taint"))].append(step.body)
-        self._asked: dict[tuple[str, bool], int] = defaultdict(int)
+                self._calls[request, bool(step.body.get("taint"))].append(step.body)
+        self._counts: dict[tuple[str, bool], int] = defaultdict(int)
+        """How often each of these was judged in this replay."""
 
     def judge(self, tool: str, arguments: Json, *, routine: str, tainted: bool = False) -> Verdict:
-        """Say whether a call may run."""
-        if self._other is not None:
-            return self._other.judge(tool, arguments, routine=routine, tainted=tainted)
-        found = self._verdicts.get((request_of(tool, arguments), tainted))
-        if found is None and not self._trying and not self._recording.keys_of(tool, arguments):
-            return Verdict(effect=Effect.ASK, rule="replay", reason="it was not begun then")
-        if found is None:  # it is judged again before it runs, or was never made
-            if self._last is None:
+        """Return whether a call may run."""
+        if self._other_policy is not None:
+            return self._other_policy.judge(tool, arguments, routine=routine, tainted=tainted)
+        key = (request_of(tool, arguments), tainted)
+        calls = self._calls.get(key)
+        if calls is None:  # it is judged again before it runs, or was never made
+            if not self._is_changed and not self._recording.call_ids_of(tool, arguments):
+                return Verdict(effect=Effect.ASK, rule="replay", reason="it was not begun then")
+            if self._last_policy is None:
                 return Verdict(effect=Effect.ALLOW, rule="replay", reason="its policy was not kept")
-            return self._last.judge(tool, arguments, routine=routine, tainted=tainted)
-        place = self._asked[request_of(tool, arguments), tainted]
-        self._asked[request_of(tool, arguments), tainted] += 1
-        body = found[min(place, len(found) - 1)]
-        then = self._then.get(str(body.get("policy", "")))
-        if (
-            then is not None
-            and (now := _otherwise(then, body, tool, arguments, routine, tainted)) is not None
-        ):
-            return now
-        verdict = verdict_of(body)
-        if rule := asked_by(body):
+            return self._last_policy.judge(tool, arguments, routine=routine, tainted=tainted)
+        body = calls[min(self._counts[key], len(calls) - 1)]
+        self._counts[key] += 1
+        policy = self._recorded_policies.get(str(body.get("policy", "")))
+        if policy is not None:
+            changed_verdict = _changed_verdict(policy, body, tool, arguments, routine, tainted)
+            if changed_verdict is not None:
+                return changed_verdict
+        if rule := rule_that_asked(body):
             return Verdict(effect=Effect.ASK, rule=rule, reason="a person was asked")
-        return verdict
+        return recorded_verdict(body)
 
     def is_read_only(self, tool: str, arguments: Json) -> bool:
-        """Tell whether a call changed nothing."""
+        """Return whether a call changed nothing."""
         if tool in TOOLS and TOOLS[tool].actions:
             return TOOLS[tool].actions.get(str(arguments.get("action")), False)
         if tool in TOOLS and tool not in ("shell", "http_request"):
             return not TOOLS[tool].changes
-        keys = self._recording.keys_of(tool, arguments)
-        return any(self._recording.calls[key].body.get("repeatable") for key in keys)
+        call_ids = self._recording.call_ids_of(tool, arguments)
+        return any(self._recording.calls[call_id].body.get("repeatable") for call_id in call_ids)
 
 
-def _otherwise(
-    then: Policy, body: Json, tool: str, arguments: Json, routine: str, tainted: bool
+def _changed_verdict(
+    policy: Policy, body: Json, tool: str, arguments: Json, routine: str, tainted: bool
 ) -> Verdict | None:
-    """Return what the policy of then says by this version, if that is something else than was
-    recorded.
+    """Return what the recorded policy says of a call in this version of agentd, if that differs
+    from what was recorded.
 
-    The files that a path leads through may be others by now, or on another machine: it has to
-    differ both by what is written and by what is on the disk.
+    The files that a path leads through may have changed meanwhile, or be those of another machine.
+    So a verdict counts as changed only if it differs both with the files on this disk and by the
+    texts of the rules alone.
     """
     if body.get("by_files"):
         return None
-    for policy in (then.on_paper(), then):
-        now = policy.judge(tool, arguments, routine=routine, tainted=tainted)
-        if _same(now, body):
+    for variant in (policy.on_paper(), policy):
+        verdict = variant.judge(tool, arguments, routine=routine, tainted=tainted)
+        if _equals_recorded(verdict, body):
             return None
-    return now
+    return verdict
 
 
-def verdict_of(body: Json) -> Verdict:
+def recorded_verdict(body: Json) -> Verdict:
     """Return the verdict that a `call` step recorded."""
-    found = body["verdict"]
+    verdict = body["verdict"]
     return Verdict(
-        effect=Effect(found["effect"]),
-        rule=found.get("rule", ""),
-        reason=found.get("reason", ""),
-        allowed=found.get("allowed", ""),
+        effect=Effect(verdict["effect"]),
+        rule=verdict.get("rule", ""),
+        reason=verdict.get("reason", ""),
+        allowed=verdict.get("allowed", ""),
     )
 
 
-def _same(now: Verdict, body: Json) -> bool:
-    """Tell whether the policy says what it said then; of a call that a person decided only that one
-    had to be asked.
+def _equals_recorded(verdict: Verdict, body: Json) -> bool:
+    """Return whether a verdict is the one that a `call` step recorded.
+
+    Of a call that a person decided about it only has to say that a person has to be asked.
     """
-    if asked_by(body):
-        return now.effect is Effect.ASK
-    then = verdict_of(body)
-    if then.effect is Effect.DENY and now.effect is Effect.ASK:
+    if rule_that_asked(body):
+        return verdict.effect is Effect.ASK
+    recorded = recorded_verdict(body)
+    if recorded.effect is Effect.DENY and verdict.effect is Effect.ASK:
         return True  # nobody could be asked: a sub-agent, or a rule that says so
-    return now.effect is then.effect and now.rule == then.rule
+    return verdict.effect is recorded.effect and verdict.rule == recorded.rule
 
 
 class RecordedApprover:
-    """Answer as people answered; where they were not asked then, go on as if they had said yes, and
-    take note of it.
-    """
+    """Answers as people answered. Where they were not asked, it allows the call and takes note."""
 
-    def __init__(self, recording: Recording, *, trying: bool) -> None:
-        self._recording, self._trying = recording, trying
-        self._waiting: set[str] = set()
-        self._answered: set[str] = set()
+    def __init__(self, recording: Recording, *, is_changed: bool) -> None:
+        self._recording, self._is_changed = recording, is_changed
+        self._waiting_calls: set[str] = set()
+        self._answered_calls: set[str] = set()
         self.would_ask: dict[str, Verdict] = {}
-        """Calls that a person would be asked about and was not then."""
+        """Calls that a person would be asked about and was not, by id."""
 
     async def decide(
         self, key: str, call: FunctionCall, verdict: Verdict, taint: Taint
     ) -> ApprovalDecision:
-        """Say what became of the question."""
+        """Return whether the call of this id may start, is refused, or waits for a person."""
         step = self._recording.calls.get(key)
-        same = step is not None and request_of(
-            step.body["tool"], step.body.get("arguments")
-        ) == request_of(call.name, call.arguments)
-        if step is None or not same or not step.body.get("verdict"):
-            if not self._trying:
-                return ApprovalDecision(
-                    verdict=verdict, approval_request=self._petition(key, call, verdict)
-                )
-            return self._as_if(key, verdict)
-        if not asked_by(step.body):
-            return self._as_if(key, verdict)
-        if key not in self._answered and self._waited(key):
-            self._waiting.add(key)
-            return ApprovalDecision(
-                verdict=verdict, approval_request=self._petition(key, call, verdict)
-            )
-        then, asked = verdict_of(step.body), str(step.body.get("asked", ""))
-        if then.allows:
+        wait = ApprovalDecision(
+            verdict=verdict,
+            approval_request=ApprovalRequest(
+                call_id=key, tool=call.name, request={}, digest="", rule=verdict.rule
+            ),
+        )
+        is_recorded = (
+            step is not None
+            and bool(step.body.get("verdict"))
+            and request_of(step.body["tool"], step.body.get("arguments"))
+            == request_of(call.name, call.arguments)
+        )
+        if step is None or not is_recorded:
+            return self._allow(key, verdict) if self._is_changed else wait
+        if not rule_that_asked(step.body):
+            return self._allow(key, verdict)
+        if key not in self._answered_calls and self._has_waited(key):
+            self._waiting_calls.add(key)
+            return wait
+        recorded, asked = recorded_verdict(step.body), str(step.body.get("asked", ""))
+        if recorded.allows:
             approval = str(step.body.get("approval", ""))
             return ApprovalDecision(
-                verdict=then,
+                verdict=recorded,
                 approval=approval,
-                remembered_rule="" if approval else then.rule,
+                remembered_rule="" if approval else recorded.rule,
                 asked=asked,
             )
-        said = self._recording.results.get(key)
-        note = str(said.body["text"]) if said else ""
-        head = say("enough", self._recording.language, count="\0").partition("\0")[0]
-        return ApprovalDecision(verdict=then, note=note.partition(f" {head}")[0], asked=asked)
+        # the note on a refusal stands in the result, in front of what says that it was one too many
+        result = self._recording.results.get(key)
+        text = str(result.body["text"]) if result else ""
+        last_sentence = say("enough", self._recording.language, count="\0").partition("\0")[0]
+        note = text.partition(f" {last_sentence}")[0]
+        return ApprovalDecision(verdict=recorded, note=note, asked=asked)
 
-    def answer(self) -> bool:
-        """Let the next answer come, in the order of then; tell whether there was one to wait
-        for.
+    def give_next_answer(self) -> bool:
+        """Answer the next call that waits, in the order of the record; return whether one waited
+        for an answer.
         """
-        waiting = sorted(self._waiting - self._answered, key=self._recording.order.__getitem__)
-        self._answered.update(waiting[:1])
-        return bool(waiting)
+        waiting_calls = sorted(
+            self._waiting_calls - self._answered_calls,
+            key=self._recording.call_positions.__getitem__,
+        )
+        self._answered_calls.update(waiting_calls[:1])
+        return bool(waiting_calls)
 
-    def _as_if(self, key: str, verdict: Verdict) -> ApprovalDecision:
+    def _allow(self, key: str, verdict: Verdict) -> ApprovalDecision:
         self.would_ask[key] = verdict
         return ApprovalDecision(
             verdict=replace(verdict, effect=Effect.ALLOW), remembered_rule=verdict.rule
         )
 
-    @staticmethod
-    def _petition(key: str, call: FunctionCall, verdict: Verdict) -> ApprovalRequest:
-        return ApprovalRequest(
-            call_id=key, tool=call.name, request={}, digest="", rule=verdict.rule
-        )
-
-    def _waited(self, key: str) -> bool:
-        """Tell whether the record shows that the rest of the turn was done before this call."""
-        place = self._recording.order[key]
-        return any(
-            self._recording.done.get(other, place) < place
-            for other in _behind(key, self._recording)
-        )
-
-
-def _behind(key: str, recording: Recording) -> Iterator[str]:
-    """Yield the calls of the same turn that stand behind this one."""
-    turn, _, place = key.partition(".")
-    if not (turn.isdigit() and place.isdigit()):
-        return
-    for other in recording.calls:
-        head, _, tail = other.partition(".")
-        if head == turn and tail.isdigit() and int(tail) > int(place):
-            yield other
+    def _has_waited(self, key: str) -> bool:
+        """Return whether a later call of the same turn had a result before this call was written,
+        which shows that the run waited for a person.
+        """
+        turn, _, number = key.partition(".")
+        if not (turn.isdigit() and number.isdigit()):
+            return False
+        position = self._recording.call_positions[key]
+        for other_key in self._recording.calls:
+            other_turn, _, other_number = other_key.partition(".")
+            if (
+                other_turn == turn
+                and other_number.isdigit()
+                and int(other_number) > int(number)
+                and self._recording.result_positions.get(other_key, position) < position
+            ):
+                return True
+        return False
 
 
-def marked(cassette: Cassette) -> Cassette:
-    """Return a cassette whose calls say where the verdict hung on files, which another machine does
-    not have.
+def mark_verdicts_by_files(cassette: Cassette) -> Cassette:
+    """Return the cassette with a mark (`by_files`) on each call whose verdict depends on the files
+    of this machine, which another one does not have.
     """
     workspace = Path(cassette.workspace)
     policies = {
-        hash_: Policy.read(text, workspace=workspace).on_paper()
-        for hash_, text in cassette.policies.items()
+        policy_hash: Policy.read(text, workspace=workspace).on_paper()
+        for policy_hash, text in cassette.policies.items()
     }
-    name = Routine.restore(cassette.definition).under
+    routine_name = Routine.restore(cassette.definition).under
     steps = []
     for step in cassette.steps:
-        policy = (
-            policies.get(str(step.body.get("policy", ""))) if step.kind is StepKind.CALL else None
-        )
-        if policy is not None and step.body.get("verdict"):
-            body = step.body
-            now = policy.judge(
+        body = step.body
+        policy = policies.get(str(body.get("policy", "")))
+        if step.kind is StepKind.CALL and policy is not None and body.get("verdict"):
+            verdict = policy.judge(
                 body["tool"],
                 body.get("arguments") or {},
-                routine=name,
+                routine=routine_name,
                 tainted=bool(body.get("taint")),
             )
-            if not _same(now, body):
+            if not _equals_recorded(verdict, body):
                 step = replace(step, body={**body, "by_files": True})
         steps.append(step)
     return replace(cassette, steps=steps)

@@ -14,9 +14,9 @@ from typing_extensions import TypedDict
 from daemon.errors import ToolFailed
 from daemon.models import Json, Step, ToolContext, digest_of
 from daemon.tools.registry import FunctionRegistry
-from daemon.tools.reported_items import REPORT_ITEMS, key_of, reported
+from daemon.tools.reported_items import REPORT_ITEMS, collect_items, item_key
 
-MOST = 500  # items of one call: more is a list that nobody has looked through
+MAX_ITEMS = 500  # of one call: a longer list is one that nobody has looked through
 
 
 class ReportItem(TypedDict):
@@ -33,21 +33,21 @@ class ReportItem(TypedDict):
     date: NotRequired[Annotated[str, Field(description="When it is from, like 2026-11-20")]]
 
 
-class Seen(Protocol):
-    """Who knows what was reported before."""
+class ItemHistory(Protocol):
+    """The journal, as far as it knows what was reported."""
 
     async def known_items(self, routine: str, digests: Sequence[str], /) -> set[str]:
-        """Return those that were."""
+        """Return the digests of those items that the routine has reported."""
 
     async def steps(self, run_id: str, /) -> list[Step]:
-        """Return what a run did."""
+        """Return the steps of a run."""
 
 
-def register(registry: FunctionRegistry, journal: Seen) -> None:
-    """Offer the tool."""
+def register(registry: FunctionRegistry, journal: ItemHistory) -> None:
+    """Register the tool."""
 
     async def report_items(
-        context: ToolContext, items: Annotated[list[ReportItem], Field(max_length=MOST)]
+        context: ToolContext, items: Annotated[list[ReportItem], Field(max_length=MAX_ITEMS)]
     ) -> Json:
         """Report what you found; this is the only way into the report, which is made of the new
         items alone.
@@ -59,32 +59,33 @@ def register(registry: FunctionRegistry, journal: Seen) -> None:
         Args:
             items: What you found, each on its own.
         """
-        by = context.dedupe
-        if not by:
+        key_field = context.dedupe
+        if not key_field:
             raise ToolFailed("this routine has no [dedupe] in its file: write a report instead")
-        keys = [key_of(dict(item), by) for item in items]
-        if nameless := [str(place + 1) for place, key in enumerate(keys) if not key]:
-            one = len(nameless) == 1
+        keys = [item_key(dict(item), key_field) for item in items]
+        keyless = [str(number) for number, key in enumerate(keys, 1) if not key]
+        if keyless:
+            verb = "item {} has" if len(keyless) == 1 else "items {} have"
             raise ToolFailed(
-                f"item{'' if one else 's'} {', '.join(nameless)} {'has' if one else 'have'} no "
-                f"{by}, by which items are"
-                " told apart here. Nothing was reported: send all of them again, each with its "
-                f"{by}."
+                f"{verb.format(', '.join(keyless))} no {key_field}, by which items are told apart "
+                "here. Nothing was reported: send all of them again, each with its "
+                f"{key_field}."
             )
-        before = reported(await journal.steps(context.run), by, before=context.call)
-        known = {each.digest for each in before.sightings} if before else set()
+        earlier_steps = await journal.steps(context.run)
+        earlier_items = collect_items(earlier_steps, key_field, before=context.call)
+        known = {item.digest for item in earlier_items.sightings} if earlier_items else set()
         digests = [digest_of(key) for key in keys]
         known |= await journal.known_items(context.routine.rpartition("/")[2], digests)
-        new_at = []
-        for place, digest in enumerate(digests):
+        new_indexes = []
+        for index, digest in enumerate(digests):
             if digest not in known:
                 known.add(digest)
-                new_at.append(place)
+                new_indexes.append(index)
         return {
             "items": len(items),
-            "new": len(new_at),
-            "seen": len(items) - len(new_at),
-            "new_at": new_at,
+            "new": len(new_indexes),
+            "seen": len(items) - len(new_indexes),
+            "new_at": new_indexes,
         }
 
     registry.register(REPORT_ITEMS, None, report_items, read_only=True)

@@ -125,7 +125,7 @@ async def test_a_run_waits_out_whatever_the_database_suffers_from_and_goes_on_wh
     for first in range(len(trouble) % 2, writes - 3, 2):  # the last are of deliveries, see below
         with capture_logs() as logs:
             world, run, database = await lived(f"from {first}", first, lasts=1 + first % 3)
-        told = [line for line in logs if line["event"] in ("run.stuck", "run.not_begun")]
+        told = [line for line in logs if line["event"] in ("run.write_failed", "run.claim_failed")]
         assert database.refused
         assert all(
             said in line["detail"] or "an earlier step" in line["detail"] for line in told

@@ -17,7 +17,7 @@ from daemon.cli.render import stderr_stream, stdout_stream
 from daemon.cli.replay import write_frozen_run
 from daemon.errors import DaemonError, NotFound, Refused
 from daemon.runs.replay.folder import FORMAT, SUMS, _sums, read_case
-from daemon.runs.replay.play import play
+from daemon.runs.replay.play import replay
 from tests.properties import scaled_settings
 from tests.replaying import ReplayedApp
 
@@ -135,7 +135,7 @@ async def test_a_step_that_was_changed_is_told_by_its_place(case: Path, tmp_path
     steps = json.loads((case / "steps.json").read_text())
     (step,) = [step for step in steps if step["kind"] == "result" and step["call_id"] == "2.1"]
     step["body"]["text"] = "gone"
-    outcome = await play(read_case(resealed(case, tmp_path, steps_json=json.dumps(steps))))
+    outcome = await replay(read_case(resealed(case, tmp_path, steps_json=json.dumps(steps))))
     (difference,) = outcome.differences
     assert (difference.seq, difference.at) == (step["seq"], "iteration 2, 2.1 (shell)")
     assert "-gone\n+[error] denied by default" in difference.diff

@@ -9,10 +9,12 @@ from datetime import UTC, datetime
 import pytest
 
 from daemon.agent.transcript import Transcript
+from daemon.errors import OverBudget
 from daemon.models import Fact, Json, Run, Step, StepKind
 from daemon.providers.facts import new_boundary, wrap
-from daemon.runs.replay.recorded import Recording
-from daemon.runs.replay.verdicts import asked_by
+from daemon.runs.replay.compare import compare_steps
+from daemon.runs.replay.recorded import RecordedModel, Recording, drop_superseded_limits
+from daemon.runs.replay.verdicts import rule_that_asked
 
 HOST = Fact(name="host", tool="sysinfo", ok=True, text="up", changes=("rebooted",))
 WRITTEN = f"Report.\n\n{wrap([HOST], new_boundary())}"
@@ -61,7 +63,8 @@ def test_a_verdict_says_by_which_rule_a_person_was_asked(
     effect: str, rule: str, reason: str, field: Json, asked: str
 ) -> None:
     assert (
-        asked_by({"verdict": {"effect": effect, "rule": rule, "reason": reason}, **field}) == asked
+        rule_that_asked({"verdict": {"effect": effect, "rule": rule, "reason": reason}, **field})
+        == asked
     )
 
 
@@ -81,4 +84,65 @@ def test_a_refused_call_of_an_unknown_tool_says_which_tools_there_were(field: Js
     ]
     now = datetime(2026, 1, 1, tzinfo=UTC)
     run = Run(id="1", routine="a", definition="", trigger="manual", slot=now, created=now)
-    assert Recording(steps, run, "en").unknown_here() == {"shel": ["file_read", "shell"]}
+    assert Recording(steps, run, "en").unknown_tools() == {"shel": ["file_read", "shell"]}
+
+
+def limit_step(iteration: int, **body: object) -> Step:
+    return Step(kind=StepKind.LIMIT, iteration=iteration, body={"rule": "[run.budget] day", **body})
+
+
+@pytest.mark.parametrize(
+    ("steps", "detail", "rule", "tokens"),
+    [
+        ([limit_step(1)], "whatever", "[run.budget] day", None),
+        ([limit_step(1, tokens=900)], "whatever", "[run.budget] day", 900),
+        (
+            [],
+            "stopped: a cap on spending does not cover another call ([run.budget] day)",
+            "[run.budget] day",
+            None,
+        ),
+        (
+            [],
+            "stopped: the budget of 900 tokens does not cover another call",
+            "[run.budget] tokens",
+            900,
+        ),
+    ],
+)
+async def test_a_cap_is_read_from_its_step_and_from_the_detail_only_where_there_is_none(
+    steps: list[Step], detail: str, rule: str, tokens: int | None
+) -> None:
+    now = datetime(2026, 1, 1, tzinfo=UTC)
+    run = Run(
+        id="1",
+        routine="a",
+        definition="",
+        trigger="manual",
+        slot=now,
+        created=now,
+        detail=detail,
+    )
+    recording = Recording(steps, run, "en")
+    model = RecordedModel("a", "m", recording, list(recording.model_steps))
+    with pytest.raises(OverBudget) as caught:
+        await model.chat([])
+    assert (caught.value.rule, caught.value.tokens) == (rule, tokens)
+
+
+def test_a_limit_counts_only_as_the_last_step() -> None:
+    answer = Step(kind=StepKind.LLM, iteration=1, body={"content": "Hello."})
+    last = limit_step(2)
+    assert drop_superseded_limits([limit_step(0), answer, last]) == [answer, last]
+    assert drop_superseded_limits([]) == []
+
+
+@pytest.mark.parametrize("has_field", [True, False])
+def test_goals_with_other_boundaries_are_equal(has_field: bool) -> None:
+    goals = []
+    for boundary in (new_boundary(), new_boundary()):
+        body: Json = {"text": f"Go.\n\n{wrap([HOST], boundary)}", "source": "goal"}
+        if has_field:
+            body["boundary"] = boundary
+        goals.append([Step(kind=StepKind.MESSAGE, iteration=0, body=body)])
+    assert list(compare_steps(*goals)) == []

@@ -13,8 +13,8 @@ import pytest
 from daemon.app.main import main
 from daemon.errors import DaemonError, Refused
 from daemon.models import Run
-from daemon.runs.replay.cassette import recorded
-from daemon.runs.replay.play import play
+from daemon.runs.replay.cassette import load_cassette
+from daemon.runs.replay.play import replay
 from tests.replaying import ReplayedApp
 
 STRICT = 'version = 1\n[[rule]]\ntool = "file_read"\neffect = "allow"\n'
@@ -78,11 +78,11 @@ async def test_what_is_not_as_it_was_is_told_with_its_step_and_a_diff(app: Repla
 async def test_a_verdict_that_the_policy_of_then_would_not_give_is_told(app: ReplayedApp) -> None:
     async with app:
         run = await app.run("shop")
-        cassette = await recorded(app.journal, run.id, workspace="/nowhere", language="en")
+        cassette = await load_cassette(app.journal, run.id, workspace="/nowhere", language="en")
         (hash_,) = cassette.policies
         other = {hash_: STRICT}
-        outcome = await play(type(cassette)(**{**_fields(cassette), "policies": other}))
-        assert not outcome.identical
+        outcome = await replay(type(cassette)(**{**_fields(cassette), "policies": other}))
+        assert not outcome.is_identical
         first = outcome.differences[0]
         assert (first.at, first.what) == (
             "iteration 2, 2.0 (file_write)",

@@ -1,0 +1,71 @@
+"""The JSON of a request's body."""
+
+from __future__ import annotations
+
+import json
+import math
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
+
+from daemon.api.problems import InvalidRequest
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+
+MAX_BODY_BYTES = 1_000_000  # a request of our own client has a few dozen
+
+
+async def read_body(request: Request) -> bytes:
+    """Return the bytes of a request's body; InvalidRequest if there are too many."""
+    from starlette.requests import ClientDisconnect
+
+    body = b""
+    try:
+        async for chunk in request.stream():
+            body += chunk
+            if len(body) > MAX_BODY_BYTES:
+                raise InvalidRequest(
+                    f"the body is over {MAX_BODY_BYTES} bytes", HTTPStatus.REQUEST_ENTITY_TOO_LARGE
+                )
+    except ClientDisconnect:
+        # nobody reads the answer, but it is no mistake of agentd that would be logged
+        raise InvalidRequest("the connection ended before the body was complete") from None
+    return body
+
+
+def parse_json(body: bytes) -> Any:
+    """Return the value of a JSON body, an empty object for an empty one; InvalidRequest.
+
+    NaN, infinities and numbers beyond a float are refused: they could not be written as JSON again.
+    """
+    if not body.strip():
+        return {}
+    try:
+        return json.loads(body, parse_constant=_refuse_constant, parse_float=_parse_float)
+    except json.JSONDecodeError as error:
+        raise InvalidRequest(
+            f"the body is not JSON: {error.msg} at line {error.lineno}, column {error.colno}"
+        ) from None
+    except RecursionError:
+        raise InvalidRequest(
+            "the body is not JSON that can be read: it is nested too deeply"
+        ) from None
+    except UnicodeDecodeError:
+        raise InvalidRequest("the body is not JSON in UTF-8") from None
+    except ValueError:  # Python reads no number of more than 4,300 digits
+        raise InvalidRequest(
+            "the body is not JSON that can be read: a number in it has too many digits"
+        ) from None
+
+
+def _parse_float(text: str) -> float:
+    number = float(text)
+    if math.isinf(number):
+        raise InvalidRequest(
+            f"the body is not JSON that can be read: {text:.40} is larger than any number"
+        )
+    return number
+
+
+def _refuse_constant(name: str) -> None:
+    raise InvalidRequest(f"the body is not JSON: {name} is no number there")

@@ -1,0 +1,50 @@
+"""The route `/metrics`: what a monitoring system asks for."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import datetime
+
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+
+from daemon.api.application import refuse_browser
+from daemon.api.context import ApiContext
+from daemon.api.schedule import names_of, state_of
+from daemon.telemetry.metrics import JournalMetrics
+
+# As Prometheus asks for it
+# (https://prometheus.io/docs/instrumenting/exposition_formats/#basic-info).
+MEDIA_TYPE = "text/plain; version=0.0.4"
+
+
+async def metrics_text(api: ApiContext) -> str:
+    """Return everything that is measured, as Prometheus text."""
+    measured = await api.journal.measure()
+    journal_metrics = JournalMetrics(
+        version=api.version,
+        started=datetime.fromisoformat(api.process()["started"]).timestamp(),
+        runs=measured.runs,
+        outbox=measured.outbox,
+        incidents=measured.incidents,
+        routines=Counter(state_of(api, name) for name in names_of(api)),
+        successes=measured.successes,
+        tokens=measured.tokens,
+        cost=measured.cost,
+        size=measured.size,
+    )
+    return api.metrics.text(journal_metrics)
+
+
+def metrics_route(api: ApiContext) -> Route:
+    """Return the route of `/metrics`."""
+
+    async def answer(request: Request) -> Response:
+        if refusal := refuse_browser(request.headers.raw):
+            return refusal
+        return PlainTextResponse(await metrics_text(api), media_type=MEDIA_TYPE)
+
+    route = Route("/metrics", answer, methods=["GET"])
+    route.methods = {"GET"}
+    return route
