@@ -26,8 +26,7 @@ siblings, and so are providers, memory and delivery. cli/ stands beside them all
 tests/test_architecture.py.
 """
 
-from typing import TYPE_CHECKING
-
+TYPE_CHECKING = False  # true for type checkers; importing typing would be paid by every agentctl
 if TYPE_CHECKING:
     from daemon.agent.agent import Agent, AgentOptions, AgentServices
     from daemon.agent.loop import LoopLimits

@@ -1,7 +1,5 @@
 """What all rooms share: who is root, and a home with a daemon in it."""
 
-import asyncio
-import contextlib
 import os
 import shutil
 import signal
@@ -13,8 +11,8 @@ import hypothesis
 import pytest
 from freezegun import freeze_time
 
-from tests.acceptance.story import Home
-from tests.clockwork import House
+from tests.acceptance.story import InProcessHome, ProcessHome
+from tests.engine_harness import EngineHarness
 from tests.postgres import Server, make_template
 from tests.properties import FULL_EXAMPLES, QUICK_EXAMPLES
 from tests.replaying import assert_runs_replay_in
@@ -129,33 +127,32 @@ def postgres_url(postgres):
 
 
 @pytest.fixture
-async def home(tmp_path):
-    """A home with nothing in it; a daemon started there is stopped at the end."""
-    made = Home(tmp_path)
-    yield made
-    await put_away(made)
+async def home(request, tmp_path):
+    """A home with nothing in it; a daemon started there is stopped at the end.
+
+    The daemon lives in the process of the test, unless the test is marked `process`.
+    """
+    home = kind_of_home(request)(tmp_path)
+    yield home
+    await close_and_replay(home)
 
 
 @pytest.fixture
-async def shipped(tmp_path):
+async def shipped(request, tmp_path):
     """A home with the files we ship."""
-    made = Home(tmp_path, shipped=True)
-    yield made
-    await put_away(made)
+    home = kind_of_home(request)(tmp_path, shipped=True)
+    yield home
+    await close_and_replay(home)
 
 
-async def put_away(made):
-    """Stop the daemon of a home, and play again whatever it has run."""
-    if made.process and made.process.returncode is None:
-        with contextlib.suppress(ProcessLookupError):
-            made.process.terminate()
-        try:
-            async with asyncio.timeout(120):
-                await made._gone()
-        except TimeoutError:
-            await made.kill()
-            raise
-    await assert_runs_replay_in(made.state, made.folder / "config.toml")
+def kind_of_home(request):
+    return ProcessHome if request.node.get_closest_marker("process") else InProcessHome
+
+
+async def close_and_replay(home):
+    """Stop the daemon of a home, and replay whatever it has run."""
+    await home.close()
+    await assert_runs_replay_in(home.state, home.folder / "config.toml")
 
 
 @pytest.fixture
@@ -166,9 +163,9 @@ def time():
 
 
 @pytest.fixture
-async def house(tmp_path, time):
+async def harness(tmp_path, time):
     """A state folder for engines that live one after another."""
-    made = House(tmp_path, time)
+    made = EngineHarness(tmp_path, time)
     yield made
     if made.db:
         await made.engine.stop()

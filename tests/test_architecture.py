@@ -396,13 +396,13 @@ def test_a_start_imports_nothing_that_can_come_later():
 # or read from the environment by a file of ours (what libraries read of it is their affair).
 SPY = """
 import importlib, os, sys, threading
-house, names = sys.argv[1], sys.argv[2:]
+folder, names = sys.argv[1], sys.argv[2:]
 seen = []
 
 def asked_by_us(frame):
     while frame and frame.f_code.co_filename in ("<string>", os.__file__, "<frozen os>", "<frozen _collections_abc>"):
         frame = frame.f_back
-    return frame is not None and frame.f_code.co_filename.startswith(house)
+    return frame is not None and frame.f_code.co_filename.startswith(folder)
 
 class Environment(type(os.environ)):
     def __getitem__(self, key):

@@ -18,8 +18,8 @@ import daemon
 from daemon.errors import ConfigError
 from daemon.models import FunctionCall, Json, LLMMessage, LLMResponse, Status, Usage
 from daemon.providers import LLMProvider, create_provider
-from tests.inside import Home
 from tests.library import PAGE, examples, printed
+from tests.replaying import ReplayedApp
 
 
 @pytest.mark.parametrize("name", examples())
@@ -111,20 +111,20 @@ class SeedProvider(LLMProvider):
 async def test_a_provider_that_takes_the_temperature_by_name_works_in_the_daemon(
     tmp_path: Path, budget: str
 ) -> None:
-    home = Home(tmp_path)
-    home.write(
+    app = ReplayedApp(tmp_path)
+    app.write(
         "config.toml",
         'provider = "mine"\ntimezone = "UTC"\n'
         f'[providers.mine]\nkind = "{__name__}:SeedProvider"\nmodel = "m"\ntemperature = 0.5\n',
     )
-    home.write("policy.toml", 'version = 1\n[[rule]]\ntool = "sysinfo"\neffect = "allow"\n')
-    home.routine(
+    app.write("policy.toml", 'version = 1\n[[rule]]\ntool = "sysinfo"\neffect = "allow"\n')
+    app.write_routine(
         "look",
         '[trigger]\nevery = "1d"\n[run]\nmode = "agent"\nprompt = "Look."\n'
         f'tools = ["sysinfo"]\n{budget}',
     )
-    async with home.open() as house:
-        run = await house.run("look")
+    async with app:
+        run = await app.run("look")
     assert (run.status, run.detail) == (Status.SUCCEEDED, None)
     assert run.report == '[[{"type": "tool_use", "id": "call_1"}]]'
 

@@ -71,7 +71,7 @@ async def test_an_app_that_is_opened_again_is_a_new_start_on_the_same_state(tmp_
         app.model.enqueue("One.")
         first = await app.run("daily")
     async with app:
-        assert app.model.left == 0
+        assert app.model.remaining == 0
         assert (await app.daemon.store.journal.get(first.id)).report == "One."
         with pytest.raises(NotFound):
             await app.run("weekly")

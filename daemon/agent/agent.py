@@ -48,7 +48,7 @@ from daemon.models import (
     Taint,
     ToolContext,
     Verdict,
-    worse,
+    max_taint,
 )
 
 if TYPE_CHECKING:
@@ -475,7 +475,7 @@ class Agent:
             briefing = await self.memory.briefing(about, exclude_run=self._tool_context.run)
             recalled = briefing.recalled
             taint = Taint.TAINTED if briefing.tainted else taint
-        taint = worse(taint, self.transcript.taint)
+        taint = max_taint(taint, self.transcript.taint)
         functions, boundary = self._function_schemas(), token_hex(16)
         context = replace(
             self._context,
@@ -590,7 +590,7 @@ class Agent:
                 self._emit({"type": "failed_over", **body})
                 self._add_step(Step(kind=StepKind.FAILOVER, iteration=iteration, body=body))
                 await self._commit(durable=False)
-        if not self.provider.sees:
+        if not self.provider.accepts_images:
             images = sum(len(message.images) for message in self.transcript.messages)
             if images:
                 unseen = (
@@ -606,7 +606,7 @@ class Agent:
         text = "\n".join([response.content, response.reasoning, *arguments])
         if self._redact(text) == text:
             return response
-        from daemon.providers.extras import cleaned as redact_extras
+        from daemon.providers.extras import redact_extras
 
         extras = response.provider_extras
         return replace(
@@ -626,7 +626,7 @@ class Agent:
         Returns the answer that was cut off if the provider cannot give it more room.
         """
         provider = self.provider
-        max_tokens = provider.longer(self.limits.max_tokens)
+        max_tokens = provider.larger_max_tokens(self.limits.max_tokens)
         if max_tokens is None:
             return response
         log.info("agent.asked_for_more", provider=provider.name, max_tokens=max_tokens)
@@ -665,7 +665,7 @@ class Agent:
                     deadline=deadline,
                     attempts=limits.attempts,
                     backoff=limits.backoff,
-                    but_not=(Overloaded,) if falls_over_at_once else (),
+                    not_retried=(Overloaded,) if falls_over_at_once else (),
                     temperature=limits.temperature,
                     max_tokens=max_tokens or limits.max_tokens,
                     routine=self._context.routine or None,
@@ -790,9 +790,9 @@ def _with_note(response: LLMResponse, note: str) -> LLMResponse:
 
 
 def _read_image(file: str | Path) -> Image:
-    from daemon.providers.wire.images import image_of
+    from daemon.providers.wire.images import parse_image
 
-    return image_of(Path(file).read_bytes())
+    return parse_image(Path(file).read_bytes())
 
 
 def _prompt_context_for_a_program() -> PromptContext:

@@ -52,7 +52,7 @@ def _talk(api: ApiContext) -> Conversations:
 
 async def _view(api: ApiContext, said: RoutedMessage) -> SaidView:
     run = await api.journal.get(said.run.id)
-    deliveries = await api.journal.deliveries(run=run.id) if run.status.ended else ()
+    deliveries = await api.journal.deliveries(run=run.id) if run.status.has_ended else ()
     view = run_view(run, deliveries, api.executor.queue_position(run.id))
     return SaidView(**view, new=said.new)
 

@@ -43,7 +43,7 @@ async def watch(
                     told = step.seq
                     if event := of_step(run, step):
                         yield event
-            if run.status.ended:
+            if run.status.has_ended:
                 yield end_of(run)
                 return
             if run.status is Status.WAITING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 from zoneinfo import ZoneInfo
 
 from pydantic import Field
@@ -13,7 +13,9 @@ from daemon.api.binding import WholeNumber
 from daemon.api.context import ApiContext
 from daemon.api.schedule import by_and_by
 from daemon.api.schemas import ForecastView, NeedView, RangeView, iso
-from daemon.scheduler.forecast import ExpectedUsage, RunUsage, UsageRange, forecast
+
+if TYPE_CHECKING:
+    from daemon.scheduler.forecast import ExpectedUsage, UsageRange
 
 Days = Annotated[int, Field(ge=1, le=366), WholeNumber]
 # A routine that starts more often than that in the time asked for is counted so far.
@@ -22,6 +24,8 @@ _MOST = 5000
 
 async def show_forecast(api: ApiContext, *, days: Days = 30) -> ForecastView:
     """Say what the coming days will take, judged by the last hundred runs of each routine."""
+    from daemon.scheduler.forecast import RunUsage, forecast  # not by the start
+
     until = api.clock() + timedelta(days=days)
     starts = {}
     async for name in by_and_by(sorted(api.engine.routines)):
@@ -58,6 +62,8 @@ async def show_forecast(api: ApiContext, *, days: Days = 30) -> ForecastView:
 
 def _breaches(api: ApiContext, days: Any) -> list[dict[str, Any]]:
     """Return the caps of config.toml that are likely to be reached, and when."""
+    from daemon.scheduler.forecast import UsageRange
+
     caps = api.caps()
     found: list[dict[str, Any]] = []
     months: dict[str, UsageRange] = {}

@@ -281,7 +281,7 @@ def _text_view(
 
 def _chunk_view(chunk: MemoryChunk) -> TextView:
     return _text_view(
-        chunk.content, chunk.key, chunk.who, chunk.source, chunk.tainted, chunk.anchor
+        chunk.content, chunk.key, chunk.speaker, chunk.source, chunk.tainted, chunk.anchor
     )
 
 

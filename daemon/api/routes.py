@@ -254,7 +254,7 @@ async def resume_all(api: ApiContext) -> ResumedView:
 async def cancel_run(api: ApiContext, *, id: str) -> RunView:  # noqa: A002
     """Cancel a run: at once where it waits, as soon as its tools have stopped where it runs."""
     run = await api.journal.request_cancel(id)
-    if run.status.ended:
+    if run.status.has_ended:
         # nobody lives it, so nobody else will tell those who follow it
         api.events.publish(run.id, end_of(run))
     api.executor.interrupt(run.id)
@@ -427,14 +427,14 @@ def _routine_view(
 
 async def _delivery_words(api: ApiContext, runs: Sequence[Run]) -> dict[str, str | None]:
     """Return how the deliveries of these runs stand, by run, in a word."""
-    statuses: dict[str, list[DeliveryStatus]] = {run.id: [] for run in runs if run.status.ended}
+    statuses: dict[str, list[DeliveryStatus]] = {run.id: [] for run in runs if run.status.has_ended}
     for delivery in await api.journal.deliveries(run=list(statuses), limit=100 * len(statuses)):
         statuses[delivery.run].append(delivery.status)
     return {run: in_a_word(found) for run, found in statuses.items()}
 
 
 async def _view(api: ApiContext, run: Run) -> RunView:
-    deliveries = await api.journal.deliveries(run=run.id) if run.status.ended else ()
+    deliveries = await api.journal.deliveries(run=run.id) if run.status.has_ended else ()
     given = await api.journal.input_of(run.id) if run.event is not None else None
     usd = await api.journal.paid_for(run.id) if run.usage.total else None
     return run_view(run, deliveries, api.executor.queue_position(run.id), given, usd=usd)

@@ -17,7 +17,6 @@ from daemon.api.context import ApiContext
 from daemon.api.problems import InvalidRequest
 from daemon.api.schemas import FireView, Page, PausedView, WhyView, iso, iso_or_none
 from daemon.errors import NotFound, Refused
-from daemon.scheduler.explain import SlotQuery, default_slot, explain
 from daemon.store.journal import RoutineState
 
 Days = Annotated[int, Field(ge=1, le=3660), WholeNumber]
@@ -52,6 +51,8 @@ async def why(api: ApiContext, *, name: str, at: str | None = None) -> WhyView:
     """Say in a sentence why a slot ran or did not; `at` is its minute (or second), by default the
     last one.
     """
+    from daemon.scheduler.explain import SlotQuery, default_slot, explain  # not by the start
+
     check_known(api, name)
     routine = api.engine.routines.get(name)
     if routine is None:

@@ -146,10 +146,12 @@ async def _caps(api: ApiContext) -> list[CapView]:
     if api.budget_ledger is None:
         return []
     found = []
-    for name, cap in await api.budget_ledger.standing(api.engine.routines.values()):
-        spent = (cap.tally.cost if cap.dollars else cap.tally.tokens) / (NANO if cap.dollars else 1)
-        limit = cap.limit / (NANO if cap.dollars else 1)
-        unit = "usd" if cap.dollars else "tokens"
+    for name, cap in await api.budget_ledger.list_caps(api.engine.routines.values()):
+        spent = (cap.total.cost if cap.is_money else cap.total.tokens) / (
+            NANO if cap.is_money else 1
+        )
+        limit = cap.limit / (NANO if cap.is_money else 1)
+        unit = "usd" if cap.is_money else "tokens"
         found.append(CapView(rule=cap.rule, routine=name, unit=unit, limit=limit, spent=spent))
     return found
 

@@ -27,86 +27,89 @@ from daemon.models import Json
 KEYS = {"ANTHROPIC_API_KEY": ("claude", "claude"), "OPENAI_API_KEY": ("gpt", "openai")}
 KEYS["MINIMAX_API_KEY"] = ("minimax", "minimax")
 OLLAMA = ("127.0.0.1", 11434)
-PATIENCE = 0.5  # seconds; what is on this machine answers at once
-FEW = 8  # models of Ollama that are named
+ANSWER_SECONDS = 0.5  # what is on this machine answers at once
+MAX_MODELS_NAMED = 8  # of those that Ollama has
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DetectedModel:
-    """A model that could be asked."""
+    """A provider of models that could be asked while none is."""
 
     name: str
     """Of its table in the config."""
     kind: str
-    what: str
-    """What was found, in words."""
+    finding: str
+    """What was detected, in words."""
     settings: Mapping[str, str]
     """The keys of its table, but for kind and model."""
     models: Sequence[str] = ()
-    """Those it has, where that is known."""
+    """The names of its models, where they are known."""
 
     @property
-    def announced(self) -> str:
-        """How to use it, in a line."""
-        more = "".join(
-            f' with {key} = "{value}"'
-            for key, value in self.settings.items()
-            if key == "api_key_env"
+    def announcement(self) -> str:
+        """How to use the provider, in a line."""
+        variable = self.settings.get("api_key_env")
+        key = f' with api_key_env = "{variable}"' if variable else ""
+        return (
+            f"{self.finding}. To ask that model: uncomment [providers.{self.name}] in "
+            f'config.toml{key}, and set provider = "{self.name}"'
         )
-        how = (
-            f"uncomment [providers.{self.name}] in config.toml{more}, and set provider = "
-            f'"{self.name}"'
-        )
-        return f"{self.what}. To ask that model: {how}"
 
     @property
     def question(self) -> str:
-        """What somebody at the terminal is asked."""
-        bill = "" if self.models else " Its vendor bills each run."
-        which = (
-            f"Which of {', '.join(self.models[:FEW])}?"
-            if self.models
-            else "Which model, as the vendor writes it?"
+        """The question to a person at the terminal."""
+        if self.models:
+            bill, choice = "", f"Which of {', '.join(self.models[:MAX_MODELS_NAMED])}?"
+        else:
+            bill = " Its vendor bills each run."
+            choice = "Which model, as the vendor writes it?"
+        return (
+            f"{self.finding}. Shall it write the reports?{bill}\n{choice} A name, or Enter for no:"
         )
-        return f"{self.what}. Shall it write the reports?{bill}\n{which} A name, or Enter for no:"
 
 
-async def at_hand(
+async def detect_models(
     provider: str,
     env: Mapping[str, str],
     ollama: tuple[str, int] = OLLAMA,
     *,
-    patience: float = PATIENCE,
+    timeout: float = ANSWER_SECONDS,
 ) -> list[DetectedModel]:
-    """Return each model that could be asked, while none is."""
+    """Return the providers that could be asked, if `provider`, that of the config, asks none.
+
+    `ollama` is the host and port of an Ollama, which gets `timeout` seconds to answer.
+    """
     if provider != "offline":
         return []
-    found = [
+    detected = [
         DetectedModel(
             name=name,
             kind=kind,
-            what=f"${variable} is set but not used",
+            finding=f"${variable} is set but not used",
             settings={"api_key_env": variable},
         )
         for variable, (name, kind) in KEYS.items()
         if env.get(variable)
     ]
-    if (models := await _models_of(*ollama, patience)) is not None:
-        address = f"http://{ollama[0]}:{ollama[1]}/v1"
-        what, settings = "Ollama answers on this machine but is not used", {"base_url": address}
-        found.append(
+    models = await _list_ollama_models(*ollama, timeout)
+    if models is not None:
+        detected.append(
             DetectedModel(
-                name="local", kind="open_source", what=what, settings=settings, models=models
+                name="local",
+                kind="open_source",
+                finding="Ollama answers on this machine but is not used",
+                settings={"base_url": f"http://{ollama[0]}:{ollama[1]}/v1"},
+                models=models,
             )
         )
-    return found
+    return detected
 
 
-async def _models_of(host: str, port: int, patience: float) -> list[str] | None:
+async def _list_ollama_models(host: str, port: int, timeout: float) -> list[str] | None:
     """Return the models of an Ollama; None if nothing listens there."""
     answer = None
     with suppress(OSError, TimeoutError, ValueError, LookupError, TypeError):
-        async with asyncio.timeout(patience):
+        async with asyncio.timeout(timeout):
             reader, writer = await asyncio.open_connection(host, port)
             answer = b""
             try:
@@ -120,8 +123,8 @@ async def _models_of(host: str, port: int, patience: float) -> list[str] | None:
     return None if answer is None else []
 
 
-def at_the_terminal(fd: int = 0) -> bool:
-    """Tell whether somebody sits there who can answer: in the background reading would stop the
+def can_answer(fd: int = 0) -> bool:
+    """Return whether a person at the terminal can answer. In the background, reading would stop the
     process.
     """
     try:
@@ -131,83 +134,88 @@ def at_the_terminal(fd: int = 0) -> bool:
 
 
 class ProviderSuggestion:
-    """Asks about what was found, one after the other, until one is agreed to."""
+    """Ask at the terminal about detected providers, one after the other, until one is accepted."""
 
     def __init__(
         self,
-        found: Sequence[DetectedModel],
+        detected: Sequence[DetectedModel],
         config: Path,
         *,
-        say: Callable[[str], None],
+        write: Callable[[str], None],
         remember: Callable[[str, str], Awaitable[None]],
         tasks: asyncio.TaskGroup,
         fd: int = 0,
-        present: Callable[[int], bool] = at_the_terminal,
+        can_answer: Callable[[int], bool] = can_answer,
     ) -> None:
-        self._left, self._config, self._say = list(found), config, say
+        """`config` is the file that an accepted provider is written into, `fd` is where the answers
+        are read from. `remember` keeps an answer under a key.
+        """
+        self._questions, self._config, self._write = list(detected), config, write
         self._remember, self._tasks = remember, tasks
-        self._fd, self._present = fd, present
+        self._fd, self._can_answer = fd, can_answer
 
     def ask(self) -> None:
-        """Put the next question, if there is one, and hear the answer whenever it comes."""
+        """Put the next question, if there is one, and read the answer whenever it comes."""
         asyncio.get_running_loop().remove_reader(self._fd)
-        if self._left and self._present(self._fd):
-            self._say(f"\n{self._left[0].question}")
-            asyncio.get_running_loop().add_reader(self._fd, self._heard)
+        if self._questions and self._can_answer(self._fd):
+            self._write(f"\n{self._questions[0].question}")
+            asyncio.get_running_loop().add_reader(self._fd, self._read_answer)
 
-    def _heard(self) -> None:
-        if not self._present(
-            self._fd
-        ):  # sent into the background meanwhile: what is typed is for somebody else
+    def _read_answer(self) -> None:
+        if not self._can_answer(self._fd):
+            # the daemon was sent into the background: the line is for another program
             asyncio.get_running_loop().remove_reader(self._fd)
             return
         line = os.read(self._fd, 4096).decode(errors="replace")
-        found = self._left.pop(0)
+        detected = self._questions.pop(0)
         if not line:  # Ctrl-D, or the terminal is gone
-            self._left.clear()
-        model = line.strip()
-        if model.lower() in ("", "n", "no"):
-            self._tasks.create_task(self._note(found, "no"), name="model declined")
+            self._questions.clear()
+        answer = line.strip()
+        if answer.lower() in ("", "n", "no"):
+            self._tasks.create_task(self._keep_answer(detected, "no"), name="model declined")
         else:
-            self._left.clear()
-            self._agreed(found, "" if model.lower() in ("y", "yes") else model)
+            self._questions.clear()
+            self._accept(detected, "" if answer.lower() in ("y", "yes") else answer)
         self.ask()
 
-    def _agreed(self, found: DetectedModel, model: str) -> None:
-        model = model or (found.models[0] if found.models else "")
+    def _accept(self, detected: DetectedModel, model: str) -> None:
+        """Write the provider into the config, with its first model if none was named."""
+        model = model or (detected.models[0] if detected.models else "")
         if not model:
-            self._say(f"It needs a model's name. {found.announced}")
+            self._write(f"It needs a model's name. {detected.announcement}")
             return
+        name = detected.name
         try:
-            enable(self._config, found, model)
+            enable(self._config, detected, model)
         except (OSError, ValueError) as error:
-            self._say(f"{self._config} was not changed: {error}. {found.announced}")
+            self._write(f"{self._config} was not changed: {error}. {detected.announcement}")
             return
-        self._say(f'{self._config} now has [providers.{found.name}] and provider = "{found.name}"')
-        self._tasks.create_task(self._note(found, "yes"), name="model agreed to")
+        self._write(f'{self._config} now has [providers.{name}] and provider = "{name}"')
+        self._tasks.create_task(self._keep_answer(detected, "yes"), name="model accepted")
 
-    async def _note(self, found: DetectedModel, answer: str) -> None:
-        await self._remember(asked(found), answer)
-
-
-def asked(found: DetectedModel) -> str:
-    """Return under which name the answer is remembered."""
-    return f"asked:{found.name}"
+    async def _keep_answer(self, detected: DetectedModel, answer: str) -> None:
+        await self._remember(answer_key(detected), answer)
 
 
-def enable(config: Path, found: DetectedModel, model: str) -> None:
-    """Write a config that asks this model; ValueError or OSError if it cannot be changed, and then
-    it is not.
+def answer_key(detected: DetectedModel) -> str:
+    """Return the key under which a person's answer is remembered."""
+    return f"asked:{detected.name}"
+
+
+def enable(config: Path, detected: DetectedModel, model: str) -> None:
+    """Write a config that asks this model.
+
+    Raises ValueError or OSError, and changes nothing, if the config cannot be changed.
     """
     file = config.resolve()
-    about = file.stat()
-    if about.st_uid != os.geteuid():
+    status = file.stat()
+    if status.st_uid != os.geteuid():
         raise ValueError("it belongs to another user")
-    text = with_provider(file.read_text("utf-8"), found, model)
+    text = with_provider(file.read_text("utf-8"), detected, model)
     draft, name = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
     try:
         with os.fdopen(draft, "w", encoding="utf-8") as opened:
-            os.fchmod(draft, about.st_mode & 0o777)
+            os.fchmod(draft, status.st_mode & 0o777)
             opened.write(text)
         Path(name).replace(file)
     except BaseException:
@@ -215,30 +223,32 @@ def enable(config: Path, found: DetectedModel, model: str) -> None:
         raise
 
 
-def with_provider(text: str, found: DetectedModel, model: str) -> str:
+def with_provider(text: str, detected: DetectedModel, model: str) -> str:
     """Return a config's text that asks this model; ValueError where that cannot be done by adding a
     few lines.
     """
-    old, line = tomllib.loads(text), f'provider = "{found.name}"'
-    if found.name in old.get("providers", {}):
-        raise ValueError(f"it has a [providers.{found.name}] already")
-    tables = re.search(r"^\s*\[", text, re.MULTILINE)
-    head, rest = (text[: tables.start()], text[tables.start() :]) if tables else (text, "")
+    config, line = tomllib.loads(text), f'provider = "{detected.name}"'
+    if detected.name in config.get("providers", {}):
+        raise ValueError(f"it has a [providers.{detected.name}] already")
+    first_table = re.search(r"^\s*\[", text, re.MULTILINE)
+    head, tables = text, ""
+    if first_table:
+        head, tables = text[: first_table.start()], text[first_table.start() :]
     head, count = re.subn(
         r"^provider[ \t]*=[ \t]*[\"'][^\"'\n]*[\"']", line, head, count=1, flags=re.MULTILINE
     )
     if not count:
         head = f"{head.rstrip()}\n{line}\n\n".lstrip()
-    table: dict[str, Any] = {"kind": found.kind, "model": model, **found.settings}
-    new = (
-        f"{head}{rest.rstrip()}\n\n# Agreed to at the "
-        f"terminal.\n{tomli_w.dumps({'providers': {found.name: table}})}"
+    table: dict[str, Any] = {"kind": detected.kind, "model": model, **detected.settings}
+    new_text = (
+        f"{head}{tables.rstrip()}\n\n# Agreed to at the "
+        f"terminal.\n{tomli_w.dumps({'providers': {detected.name: table}})}"
     )
-    wanted: Json = {
-        **old,
-        "provider": found.name,
-        "providers": {**old.get("providers", {}), found.name: table},
+    new_config: Json = {
+        **config,
+        "provider": detected.name,
+        "providers": {**config.get("providers", {}), detected.name: table},
     }
-    if tomllib.loads(new) != wanted:  # a way to write TOML that was not thought of above
+    if tomllib.loads(new_text) != new_config:  # TOML written in a way that the lines above miss
         raise ValueError("its lines are not where they usually are")
-    return new
+    return new_text

@@ -9,6 +9,7 @@ import os
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -48,61 +49,62 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # None where the caller has closed them (`agentd >&-`)
     sys.stdout = sys.stdout or os.fdopen(os.open(os.devnull, os.O_WRONLY), "w", closefd=False)
     sys.stderr = sys.stderr or os.fdopen(os.open(os.devnull, os.O_WRONLY), "w", closefd=False)
-    options = _options(sys.argv[1:] if arguments is None else arguments)
+    options = _parse_options(sys.argv[1:] if arguments is None else arguments)
     try:
         return int(options.verb(options))
     except DaemonError as error:
         return _fail(error)
     except ExceptionGroup as group:  # a task group wraps what it could not do
-        known, unknown = group.split(DaemonError)
-        if known is None or unknown is not None:
+        errors, bugs = group.split(DaemonError)
+        if errors is None or bugs is not None:
             raise
-        return _fail(_first_of(known))
+        return _fail(_first_of(errors))
     except ModuleNotFoundError as error:
         if error.name is None or error.name.startswith("daemon"):
             raise
-        again = "pip install -c constraints.txt -e ."
+        command = "pip install -c constraints.txt -e ."
         sys.stderr.write(
-            f"agentd: the package {error.name} is not installed; install agentd again: {again}\n"
+            f"agentd: the package {error.name} is not installed; install agentd again: {command}\n"
         )
         return 1
     except BrokenPipeError:
-        _say_no_more()
+        _silence_stdout()
         return 1
     except KeyboardInterrupt:
         return 130
 
 
 class CommandLine(argparse.Namespace):
-    """What the command line said."""
+    """The options and arguments of the command line."""
 
 
-def _options(words: Sequence[str]) -> CommandLine:
-    """Read the command line; whoever makes a mistake in it is told, and the process ends."""
-    words, rest = _apart(words)
-    return _parser().parse_args(words, CommandLine(rest=rest))
+def _parse_options(arguments: Sequence[str]) -> CommandLine:
+    """Read the command line; a mistake in it is reported, and the process ends."""
+    arguments, verb_arguments = _split_verb_arguments(arguments)
+    return build_parser().parse_args(arguments, CommandLine(verb_arguments=verb_arguments))
 
 
-def _parser() -> argparse.ArgumentParser:
+def build_parser() -> argparse.ArgumentParser:
+    """Return the parser of `agentd` and its verbs."""
     from daemon.cli.parser import Parser
 
     parser = Parser(
         prog="agentd", description="Run LLM agents on a schedule. Without a verb: start the daemon."
     )
     parser.add_argument("--version", action="version", version=f"agentd {__version__}")
-    _add_places(parser)
+    add_location_options(parser)
     parser.set_defaults(verb=serve)
     verbs = parser.add_subparsers(title="verbs", metavar="VERB")
     once_parser = verbs.add_parser(
         "once", help="run one routine in the foreground and print its report"
     )
     once_parser.add_argument("routine")
-    _add_places(once_parser, again=True)
+    add_location_options(once_parser, of_verb=True)
     once_parser.set_defaults(verb=once)
     worker_parser = verbs.add_parser(
         "worker", help="live runs that daemons on the same database start"
     )
-    _add_places(worker_parser, again=True)
+    add_location_options(worker_parser, of_verb=True)
     worker_parser.set_defaults(verb=worker)
     init_parser = verbs.add_parser("init", help="write config, policy and routines to start from")
     init_parser.add_argument("directory", nargs="?", type=Path, help="default: ~/.config/agentd")
@@ -119,7 +121,7 @@ def _parser() -> argparse.ArgumentParser:
         "--stdout", action="store_true", help="print the file and write nothing"
     )
     new_parser.add_argument("--json", action="store_true")
-    _add_places(new_parser, again=True)
+    add_location_options(new_parser, of_verb=True)
     new_parser.set_defaults(verb=new)
     validate_parser = verbs.add_parser(
         "validate", help="check config, policy and routines; print every fault"
@@ -128,18 +130,18 @@ def _parser() -> argparse.ArgumentParser:
         "directory", nargs="?", type=Path, help="a folder with a config.toml"
     )
     validate_parser.add_argument("--json", action="store_true")
-    _add_places(validate_parser, again=True)
+    add_location_options(validate_parser, of_verb=True)
     validate_parser.set_defaults(verb=validate)
     doctor_parser = verbs.add_parser("doctor", help="look for what is wrong with this installation")
     doctor_parser.add_argument("--json", action="store_true")
-    _add_places(doctor_parser, again=True)
+    add_location_options(doctor_parser, of_verb=True)
     doctor_parser.set_defaults(verb=doctor)
     policy_parser = verbs.add_parser(
         "policy", help="check, explain, test, backtest or suggest a policy", add_help=False
     )
     policy_parser.set_defaults(verb=policy)
-    _add_replays(verbs)
-    _add_moves(verbs)
+    _add_replay_verbs(verbs)
+    _add_transfer_verbs(verbs)
     logs_parser = verbs.add_parser(
         "logs", help="show the log, without a daemon too", add_help=False
     )
@@ -147,7 +149,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _add_replays(verbs: argparse._SubParsersAction[Parser]) -> None:
+def _add_replay_verbs(verbs: argparse._SubParsersAction[Parser]) -> None:
     replay_parser = verbs.add_parser(
         "replay", help="play a run again, or a frozen one; 1 if it comes out otherwise"
     )
@@ -172,24 +174,25 @@ def _add_replays(verbs: argparse._SubParsersAction[Parser]) -> None:
     freeze_parser.add_argument("folder", metavar="DIR", help="a new folder")
     freeze_parser.set_defaults(verb=freeze)
     for parser in (replay_parser, freeze_parser):
-        _add_places(parser, again=True)
+        add_location_options(parser, of_verb=True)
 
 
-def _apart(words: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
-    """Return the words for the parser below, and those behind a verb that reads its own.
+def _split_verb_arguments(arguments: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
+    """Return the arguments for the parser of `agentd`, and those behind a verb with a parser of its
+    own.
 
-    argparse would take the latter's options for ours: its REMAINDER begins at the first word
-    without a dash.
+    argparse would take the options of such a verb for those of `agentd`: its REMAINDER begins at
+    the first argument without a dash.
     """
-    place = 0
-    while place < len(words) and words[place].startswith("-"):
-        place += 2 if words[place] in ("--config", "--state") else 1
-    if place < len(words) and words[place] in ("policy", "logs"):
-        return words[: place + 1], words[place + 1 :]
-    return words, ()
+    index = 0
+    while index < len(arguments) and arguments[index].startswith("-"):
+        index += 2 if arguments[index] in ("--config", "--state") else 1
+    if index < len(arguments) and arguments[index] in ("policy", "logs"):
+        return arguments[: index + 1], arguments[index + 1 :]
+    return arguments, ()
 
 
-def _add_moves(verbs: argparse._SubParsersAction[Parser]) -> None:
+def _add_transfer_verbs(verbs: argparse._SubParsersAction[Parser]) -> None:
     backup_parser = verbs.add_parser(
         "backup", help="copy all that is known into one file; a daemon may go on"
     )
@@ -233,15 +236,15 @@ def _add_moves(verbs: argparse._SubParsersAction[Parser]) -> None:
         "--print", action="store_true", dest="show", help="show what would happen, and stop"
     )
     service_parser.set_defaults(verb=service)
-    _add_places(service_parser, again=True)
+    add_location_options(service_parser, of_verb=True)
     for parser in (backup_parser, restore_parser, export_parser, import_parser):
-        _add_places(parser, again=True)
+        add_location_options(parser, of_verb=True)
 
 
-def _add_places(parser: argparse.ArgumentParser, *, again: bool = False) -> None:
-    default = (
-        argparse.SUPPRESS if again else None
-    )  # a verb's parser must not reset what stood before the verb
+def add_location_options(parser: argparse.ArgumentParser, *, of_verb: bool = False) -> None:
+    """Add the options that say where config and state are."""
+    # a verb's parser must not reset what stood before the verb
+    default = argparse.SUPPRESS if of_verb else None
     parser.add_argument(
         "--config", type=Path, default=default, metavar="FILE", help="the config file"
     )
@@ -250,32 +253,33 @@ def _add_places(parser: argparse.ArgumentParser, *, again: bool = False) -> None
     )
 
 
-def _folder() -> Path:
-    """Return the current folder, or the root where somebody has deleted it under us."""
+def _current_folder() -> Path:
+    """Return the current folder, or the root if it was deleted meanwhile."""
     try:
         return Path.cwd()
     except FileNotFoundError:
         return Path("/")
 
 
-def _config(options: CommandLine, overlay: Path | None = None) -> Config:
-    """Return the config that wins, with what agents wrote above it; ConfigError if there is none,
-    naming where it was looked for.
+def _load_config(options: CommandLine, overlay: Path | None = None) -> Config:
+    """Load the config that wins, with the settings of agents in the file `overlay` above it.
+
+    Raises ConfigError with the places that were searched if there is none.
     """
     from daemon.definitions.config.loading import load_config
     from daemon.errors import Fault
 
-    cwd, home = _folder(), user_home()
-    found = find_config(options.config, os.environ, cwd, home)
-    if found is None:
+    cwd, home = _current_folder(), user_home()
+    file = find_config(options.config, os.environ, cwd, home)
+    if file is None:
         problem = f"not found in {describe_config_paths(os.environ, cwd, home)}"
         hint = "`agentd init` writes one to ~/.config/agentd"
         raise ConfigError(Fault(file="config.toml", key="", found="", problem=problem, hint=hint))
-    return load_config(found, overlay)
+    return load_config(file, overlay)
 
 
-def _place(options: CommandLine, *, console: bool) -> Installation:
-    """Return where the daemon lives; nothing is made yet."""
+def _installation(options: CommandLine, *, console: bool) -> Installation:
+    """Return where the daemon lives. Nothing is created yet."""
     from daemon.app.installation import Installation
     from daemon.telemetry.redaction import Secrets
 
@@ -283,14 +287,12 @@ def _place(options: CommandLine, *, console: bool) -> Installation:
         from daemon.sandbox.confine import keep_memory_private
 
         keep_memory_private()  # keys will be in it
-    uid = os.getuid()
-    state = (options.state or find_state(os.environ, user_home(), uid=uid)).absolute()
-    config = _config(options, state / OVERLAY)
-    socket = socket_in(state, uid=uid) if options.state else find_socket(state, os.environ, uid=uid)
+    state = _state(options)
+    config = _load_config(options, state / OVERLAY)
     return Installation(
         config=config,
         state=state,
-        socket=socket,
+        socket=_socket(options),
         log_file=state / "logs" / "agentd.jsonl",
         console=console,
         env=dict(os.environ),
@@ -307,9 +309,8 @@ def _raise_descriptor_limit() -> None:
     import resource
 
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with suppress(
-        ValueError, OSError
-    ):  # macOS takes no "unlimited" here, and has a soft limit that does
+    # macOS takes no "unlimited" here, and has a soft limit that does
+    with suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
@@ -325,43 +326,42 @@ def serve(options: CommandLine) -> int:
 
     async def announce(app: App) -> None:
         try:
-            _say(banner(app))
-            await offer(app)
-        except (
-            OSError
-        ):  # whoever started us reads no more, or has no room; that is no reason not to run
-            _say_no_more()
+            _print(banner(app))
+            await _suggest_models(app)
+        except OSError:  # the output is closed or its disk is full, which is no reason not to run
+            _silence_stdout()
 
-    async def offer(app: App) -> None:
-        from daemon.app.first_start import ProviderSuggestion, asked, at_hand, at_the_terminal
-
-        found = await at_hand(app.settings.config.provider, app.installation.env)
-        asking = [
-            each
-            for each in found
-            if at_the_terminal() and not await app.store.journal.recall(asked(each))
-        ]
-        for each in found:
-            if each not in asking:
-                _say(each.announced)
-        ProviderSuggestion(
-            asking,
-            app.settings.config.file,
-            say=_say,
-            remember=app.store.journal.remember,
-            tasks=app.tasks,
-        ).ask()
-
-    async def live() -> None:
-        async with open_app(_place(options, console=True)) as app:
+    async def run() -> None:
+        async with open_app(_installation(options, console=True)) as app:
             await lifecycle.serve(app, announce)
 
-    asyncio.run(live())
+    asyncio.run(run())
     return 0
 
 
+async def _suggest_models(app: App) -> None:
+    """Name the models that could be asked while none is; at the terminal, ask about each once."""
+    from daemon.app.first_start import ProviderSuggestion, answer_key, can_answer, detect_models
+
+    journal = app.store.journal
+    models = await detect_models(app.settings.config.provider, app.installation.env)
+    questions = []
+    for model in models:
+        if can_answer() and not await journal.recall(answer_key(model)):
+            questions.append(model)
+        else:
+            _print(model.announcement)
+    ProviderSuggestion(
+        questions,
+        app.settings.config.file,
+        write=_print,
+        remember=journal.remember,
+        tasks=app.tasks,
+    ).ask()
+
+
 def worker(options: CommandLine) -> int:
-    """Live runs that daemons start, until SIGTERM or Ctrl-C."""
+    """Execute runs that daemons start, until SIGTERM or Ctrl-C."""
     import asyncio
 
     from daemon.app import lifecycle
@@ -369,29 +369,30 @@ def worker(options: CommandLine) -> int:
     from daemon.errors import Fault
 
     _raise_descriptor_limit()
-    place = _place(options, console=True)
-    if place.config.executor.kind == "local":
-        file, problem = (
-            os.fspath(place.config.file),
-            "a worker needs a queue that daemons put runs into",
-        )
-        hint = '[executor] kind = "procrastinate", and [store] url'
+    installation = _installation(options, console=True)
+    if installation.config.executor.kind == "local":
         raise ConfigError(
-            Fault(file=file, key="executor.kind", found="local", problem=problem, hint=hint)
+            Fault(
+                file=os.fspath(installation.config.file),
+                key="executor.kind",
+                found="local",
+                problem="a worker needs a queue that daemons put runs into",
+                hint='[executor] kind = "procrastinate", and [store] url',
+            )
         )
 
     async def announce(app: App) -> None:
-        _say(
+        _print(
             f"agentd worker {__version__}, up to {app.runs.queue.capacity} runs at a time from "
             f"{app.store.database.place}\n"
-            f"log: {place.log_file}; Ctrl-C stops it, and its runs go on elsewhere"
+            f"log: {installation.log_file}; Ctrl-C stops it, and its runs go on elsewhere"
         )
 
-    async def live() -> None:
-        async with open_app(place, role="worker") as app:
+    async def run() -> None:
+        async with open_app(installation, role="worker") as app:
             await lifecycle.work(app, announce)
 
-    asyncio.run(live())
+    asyncio.run(run())
     return 0
 
 
@@ -408,33 +409,29 @@ def once(options: CommandLine) -> int:
     from daemon.cli.client import Client, Unreachable
     from daemon.cli.main import main as agentctl
 
-    async def run() -> int:
-        place = _place(options, console=sys.stderr.isatty())
-        async with open_app(place, role="once") as app:
-            ended = await lifecycle.once(app, options.routine)
-            if ended.report:
-                _say(ended.report)
-            if ended.detail:
-                sys.stderr.write(f"{ended.status}: {ended.detail}\n")
-            # it lies there until a daemon or the next `once` tries again: to a script that is a
-            # failure
-            lost = [
-                each
-                for each in await app.store.journal.deliveries(run=ended.id)
-                if each.error and not each.receipt
+    async def run_here() -> int:
+        installation = _installation(options, console=sys.stderr.isatty())
+        async with open_app(installation, role="once") as app:
+            run = await lifecycle.once(app, options.routine)
+            if run.report:
+                _print(run.report)
+            if run.detail:
+                sys.stderr.write(f"{run.status}: {run.detail}\n")
+            # a failed delivery stays in the outbox until a daemon or the next `once` tries again:
+            # to a script that is a failure
+            failed = [
+                delivery
+                for delivery in await app.store.journal.deliveries(run=run.id)
+                if delivery.error and not delivery.receipt
             ]
-            for each in lost:
-                sys.stderr.write(f"not delivered to {each.target}: {each.error}\n")
-            return exit_code_of(ended.status, ["failed" for _ in lost])
+            for delivery in failed:
+                sys.stderr.write(f"not delivered to {delivery.target}: {delivery.error}\n")
+            return exit_code_of(run.status, ["failed" for _ in failed])
 
     try:
-        return asyncio.run(run())
+        return asyncio.run(run_here())
     except StateBusy as busy:
-        uid = os.getuid()
-        state = (options.state or find_state(os.environ, user_home(), uid=uid)).absolute()
-        socket = (
-            socket_in(state, uid=uid) if options.state else find_socket(state, os.environ, uid=uid)
-        )
+        socket = _socket(options)
         try:
             Client(os.fspath(socket)).connect().close()
         except Unreachable:
@@ -444,14 +441,14 @@ def once(options: CommandLine) -> int:
 
 def init(options: CommandLine) -> int:
     """Write the shipped files for somebody who installed a wheel."""
-    from daemon.app.commands.init import init as write
+    from daemon.app.commands.init import init as write_shipped_files
 
     folder = options.directory or user_home() / ".config" / "agentd"
-    written = write(folder)
-    lines = [f"wrote {path}" for path in written] or [
+    paths = write_shipped_files(folder)
+    lines = [f"wrote {path}" for path in paths] or [
         f"everything is in {folder} already; nothing was changed"
     ]
-    _say("\n".join([*lines, f"start with: agentd --config {folder / 'config.toml'}"]))
+    _print("\n".join([*lines, f"start with: agentd --config {folder / 'config.toml'}"]))
     return 0
 
 
@@ -459,20 +456,20 @@ def new(options: CommandLine) -> int:
     """Write a routine, or print it."""
     from datetime import UTC, datetime
 
-    from daemon.app.commands.new import compose, told, write
+    from daemon.app.commands.new import compose, describe, write
 
-    asked = compose(
-        _config(options),
+    routine = compose(
+        _load_config(options),
         options.name,
         options.schedule,
         prompt=options.prompt,
         now=datetime.now(UTC),
     )
     if options.stdout:
-        _say(asked.text)
+        _print(routine.text)
     else:
-        write(asked)
-        _say(told(asked, json=options.json))
+        write(routine)
+        _print(describe(routine, json=options.json))
     return 0
 
 
@@ -481,20 +478,20 @@ def validate(options: CommandLine) -> int:
     from daemon.app.commands.validate import check_all
 
     config = options.directory / "config.toml" if options.directory else None
-    found = config or find_config(options.config, os.environ, _folder(), user_home())
-    return check_all(found, json=options.json)
+    file = config or find_config(options.config, os.environ, _current_folder(), user_home())
+    return check_all(file, json=options.json)
 
 
 def doctor(options: CommandLine) -> int:
-    """Look at the installation without a daemon; 1 if something is wrong."""
+    """Examine the installation without a daemon; 1 if something is wrong."""
     from daemon.app.doctor.command import main as examine
 
     return examine(options)
 
 
 def policy(options: CommandLine) -> int:
-    """Work on the policy: what it says, and what another would have said."""
-    from daemon.app.commands.policy_arguments import add_words
+    """Check and explain the policy, and compare it with another one."""
+    from daemon.app.commands.policy_arguments import add_policy_verbs
     from daemon.app.commands.policy_files import PolicyFiles
     from daemon.cli.parser import Parser
 
@@ -502,52 +499,61 @@ def policy(options: CommandLine) -> int:
         prog="agentd policy",
         description="For the person who writes the policy; nothing is changed.",
     )
-    for each in add_words(parser):
-        _add_places(each, again=True)
-    asked = parser.parse_args(options.rest, options)
-    approver = PolicyFiles(
-        config=_config(asked), state=_state(asked), as_json=getattr(asked, "json", False)
+    for verb_parser in add_policy_verbs(parser):
+        add_location_options(verb_parser, of_verb=True)
+    options = parser.parse_args(options.verb_arguments, options)
+    files = PolicyFiles(
+        config=_load_config(options), state=_state(options), as_json=getattr(options, "json", False)
     )
-    return int(asked.on_policy(approver, asked))
+    return int(options.on_policy(files, options))
 
 
 def _state(options: CommandLine) -> Path:
-    """Return the state folder that is meant."""
-    named: Path | None = options.state
-    return (named or find_state(os.environ, user_home(), uid=os.getuid())).absolute()
+    """Return the state folder."""
+    option: Path | None = options.state
+    return (option or find_state(os.environ, user_home(), uid=os.getuid())).absolute()
 
 
-def _config_if_any(options: CommandLine) -> Config | None:
-    """Return the config that wins; None where there is none and none was named."""
-    if options.config is None and find_config(None, os.environ, _folder(), user_home()) is None:
+def _socket(options: CommandLine) -> Path:
+    """Return the path of the control socket."""
+    state, uid = _state(options), os.getuid()
+    if options.state:
+        return socket_in(state, uid=uid)
+    return find_socket(state, os.environ, uid=uid)
+
+
+def _load_config_if_any(options: CommandLine) -> Config | None:
+    """Load the config that wins; None where there is none and none was named."""
+    if (
+        options.config is None
+        and find_config(None, os.environ, _current_folder(), user_home()) is None
+    ):
         return None
-    return _config(options)
+    return _load_config(options)
 
 
 def replay(options: CommandLine) -> int:
     """Play a run again; 1 if it comes out otherwise."""
-    from daemon.app.commands import replay as encore
+    from daemon.app.commands.replay import replay as replay_run
 
-    return encore.replay(
-        options, state=lambda: _state(options), config=lambda: _config_if_any(options)
-    )
+    load = partial(_load_config_if_any, options)
+    return replay_run(options, state=_state(options), load_config=load)
 
 
 def freeze(options: CommandLine) -> int:
     """Write a run into a folder."""
-    from daemon.app.commands import replay as encore
+    from daemon.app.commands.replay import freeze as freeze_run
 
-    return encore.freeze(
-        options, state=lambda: _state(options), config=lambda: _config_if_any(options)
-    )
+    load = partial(_load_config_if_any, options)
+    return freeze_run(options, state=_state(options), load_config=load)
 
 
 def backup(options: CommandLine) -> int:
-    """Copy all that is known into one file."""
-    from daemon.app.commands.backup import backup as copy
+    """Copy the database and the definitions into one file."""
+    from daemon.app.commands.backup import backup as write_backup
     from daemon.cli.progress_bar import progress_bar
 
-    config = _config_if_any(options)
+    config = _load_config_if_any(options)
     if config and config.store_url(os.environ):
         raise Refused(
             (  # noqa: UP034
@@ -555,8 +561,10 @@ def backup(options: CommandLine) -> int:
                 "meanwhile"
             )
         )
-    size = copy(_state(options), options.file.absolute(), config, progress=progress_bar("copying"))
-    _say(
+    size = write_backup(
+        _state(options), options.file.absolute(), config, progress=progress_bar("copying")
+    )
+    _print(
         f"wrote {options.file}, {size / 1e6:.1f} MB; `agentctl restore {options.file}` puts it back"
     )
     return 0
@@ -564,35 +572,35 @@ def backup(options: CommandLine) -> int:
 
 def restore(options: CommandLine) -> int:
     """Put a backup back."""
-    from daemon.app.commands.backup import restore as put_back
+    from daemon.app.commands.backup import restore as restore_backup
     from daemon.cli.progress_bar import progress_bar
 
     state = _state(options)
-    done = put_back(
+    lines = restore_backup(
         options.file.absolute(),
         state,
         definitions=options.definitions,
         progress=progress_bar("restoring"),
     )
     last = "start agentd; everything stands still until you say: agentctl resume --all"
-    _say("\n".join([*done, last]))
+    _print("\n".join([*lines, last]))
     return 0
 
 
 def export(options: CommandLine) -> int:
     """Write routines with their history."""
-    from daemon.app.commands.transfer import export as write
+    from daemon.app.commands.transfer import export as write_export
     from daemon.cli.progress_bar import progress_bar
 
-    config = _config(options)
-    runs = write(
+    config = _load_config(options)
+    runs = write_export(
         _state(options),
         options.file.absolute(),
         config,
         options.routines,
         progress=progress_bar("exporting"),
     )
-    _say(
+    _print(
         (  # noqa: UP034
             f"wrote {options.file}: {runs} runs; on the other machine: agentctl import "
             f"{options.file.name}"
@@ -602,42 +610,42 @@ def export(options: CommandLine) -> int:
 
 
 def import_(options: CommandLine) -> int:
-    """Take in what was exported elsewhere."""
-    from daemon.app.commands.transfer import take_in
+    """Import routines with their history from another machine's export."""
+    from daemon.app.commands.transfer import import_file
     from daemon.cli.progress_bar import progress_bar
 
-    done = take_in(
+    lines = import_file(
         options.file.absolute(),
         _state(options),
-        _config(options),
+        _load_config(options),
         progress=progress_bar("importing"),
     )
-    _say("\n".join(done))
+    _print("\n".join(lines))
     return 0
 
 
 def service(options: CommandLine) -> int:
-    """Install or remove a unit, once somebody has seen it and said yes."""
-    from daemon.app.commands.service_unit import agreed, install, plan, uninstall
+    """Install or remove a unit, once a person has seen it and said yes."""
+    from daemon.app.commands.service_unit import confirm, install, plan, uninstall
 
     system = options.system or (os.geteuid() == 0 and not options.user)
     if options.act == "uninstall":
-        if not (options.yes or agreed("Stop agentd and remove its unit?")):
+        if not (options.yes or confirm("Stop agentd and remove its unit?")):
             raise Refused("nothing was changed; --yes does it without a question")
-        _say("\n".join(uninstall(system=system)))
+        _print("\n".join(uninstall(system=system)))
         return 0
     config = (
         Path("/etc/agentd/config.toml")
         if system and options.config is None
-        else _config(options).file
+        else _load_config(options).file
     )
-    wanted = plan(system=system, config=config.absolute())
-    _say(wanted.words)
+    unit = plan(system=system, config=config.absolute())
+    _print(unit.description)
     if options.show:
         return 0
-    if not (options.yes or agreed("Write this and start it?")):
+    if not (options.yes or confirm("Write this and start it?")):
         raise Refused("nothing was changed; --yes does it without a question")
-    _say("\n".join(install(wanted)))
+    _print("\n".join(install(unit)))
     return 0
 
 
@@ -646,16 +654,17 @@ def logs(options: CommandLine) -> int:
     from daemon.app.commands.logs import main as show
 
     state = ["--state", str(options.state)] if options.state else []
-    return show([*options.rest, *state])
+    return show([*options.verb_arguments, *state])
 
 
-def _say(text: str) -> None:
+def _print(text: str) -> None:
     sys.stdout.write(text.rstrip() + "\n")
     sys.stdout.flush()
 
 
-def _say_no_more() -> None:
-    with suppress(OSError):  # no descriptor is left: then it is the next words that fail
+def _silence_stdout() -> None:
+    """Discard what is printed from now on: nobody reads it."""
+    with suppress(OSError):  # no descriptor is left: then the next print fails
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

@@ -50,7 +50,7 @@ class RunSupervisor:
         finally:
             if self.settings.traces:
                 self.settings.traces.look(run_id)
-        if run is not None and run.status.ended:
+        if run is not None and run.status.has_ended:
             self.metrics.ran(run)
             if run.provider and run.status is Status.SUCCEEDED:
                 self.model_outages.record_answer(run.provider)
@@ -68,7 +68,7 @@ class RunSupervisor:
         """Return which provider a run asks first, as its routine stands now."""
         config = self.settings.config
         routines = self.engine.routines
-        routine = routine_of(config) if run.routine == ASK else routines.get(run.about)
+        routine = routine_of(config) if run.routine == ASK else routines.get(run.base_routine)
         name = (routine and routine.run.provider) or config.provider
         if name not in config.provider_names:  # it was taken out of the config meanwhile
             return ConcurrencyGroup(name=name)

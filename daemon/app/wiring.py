@@ -221,7 +221,7 @@ async def _build(
         outbox.wake()
         approvals.wake()
 
-    budget_ledger = BudgetLedger(journal, clock=clock, settings=settings, shared=shared)
+    budget_ledger = BudgetLedger(journal, clock=clock, settings=settings, is_shared=shared)
     directory_watcher = DirectoryWatcher()
     engine = RoutineEngine(
         journal=journal,
@@ -232,7 +232,7 @@ async def _build(
         anywhere=shared,
         workspace=workspace,
         directory_watcher=directory_watcher,
-        find_used_up_cap=budget_ledger.exhausted_cap,
+        find_used_up_cap=budget_ledger.find_exhausted_cap,
         on_waits_moved=wake_waits,
     )
     conversations = Conversations(

@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
 
 from daemon.cli.client import Client, Problem, open_first
 from daemon.cli.render import stderr_stream, stdout_stream
+
+TYPE_CHECKING = False  # see main.py
+if TYPE_CHECKING:
+    from typing import Any
 
 # Exit codes, as scripts know them (`agentctl help` lists them).
 DONE, NOT_SUCCEEDED, USAGE, UNREACHABLE, NOT_FOUND, REFUSED, UNDELIVERED, SKIPPED, WAITING = range(
@@ -74,6 +77,11 @@ class Call:
             named = bool(self.socket or os.environ.get("AGENTD_SOCKET"))
             self._client = open_first(socket_candidates(self.socket, os.environ), named=named)
         return self._client
+
+    def close(self) -> None:
+        """Close the connection to the daemon, if there is one."""
+        if self._client is not None:
+            self._client.close()
 
     def request(self, method: str, target: str, body: dict[str, Any] | None = None) -> Any:
         """Return the answer, or with --json print the answer as it came and return None."""

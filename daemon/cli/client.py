@@ -13,7 +13,10 @@ import struct
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from typing import Any
+
+TYPE_CHECKING = False  # see main.py
+if TYPE_CHECKING:
+    from typing import Any
 
 # For one answer: a reload of ten thousand files takes a few seconds.
 TIMEOUT_SECONDS = 60.0
@@ -136,6 +139,9 @@ class Client:
         A thread that waits for an answer gets ConnectionLost.
         """
         self._is_closed = True
+        if self._idle_connection is not None:
+            self._idle_connection.close()
+            self._idle_connection = None
         if self._connection is not None:
             with suppress(OSError):  # it has been closed
                 self._connection.shutdown(socket.SHUT_RDWR)

@@ -24,7 +24,7 @@ from daemon.cli.render import (
     pluralize,
     short_id,
 )
-from daemon.cli.runs import find_run
+from daemon.cli.runs import SANDBOX_LEVELS, find_run
 
 VERDICT_EFFECTS = {"allow": "allowed", "deny": "denied", "ask": "not allowed unasked,"}
 # The sources of messages that are not the task.
@@ -32,13 +32,6 @@ MESSAGE_SOURCES = {
     "told": "told by a person",
     "nudge": "reminded",
     "afresh": "began afresh, as it had outgrown the model",
-}
-# What is shown for the levels that are no sandbox; every other level explains itself.
-SANDBOX_LEVELS = {
-    "profiles": (
-        "none on this machine, so only what changes nothing was run: agentctl doctor says why"
-    ),
-    "off": "none, as the policy wants it",
 }
 RUN_TAINTS = {"high": "something read like orders to it"}
 RESULT_TAINTS = {"tainted": "tainted", "high": "tainted: read like orders"}

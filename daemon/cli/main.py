@@ -1,7 +1,9 @@
 """agentctl: turn a command line into a call of a verb, and report what goes wrong.
 
 What is imported here is paid for by every call: verbs without arguments are parsed without
-argparse, and whatever only one verb needs is imported by that verb.
+argparse, and whatever only one verb needs is imported by that verb. Modules that every call imports
+set `TYPE_CHECKING = False`, which type checkers take for true, as to import `typing` takes a tenth
+of the time of `agentctl list`.
 """
 
 from __future__ import annotations
@@ -89,7 +91,11 @@ def _run_verb(arguments: list[str]) -> int:
         return report_unknown_verb(name)
     verb = VERBS[name]
     options = verb.parse(name, ["--json", *rest] if json else rest)
-    code = verb.run(Call(options.pop("socket", None) or socket, options))
+    call = Call(options.pop("socket", None) or socket, options)
+    try:
+        code = verb.run(call)
+    finally:
+        call.close()
     sys.stdout.flush()  # a reader that has gone away is noticed here, not while Python ends
     return code
 

@@ -11,7 +11,10 @@ from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from io import TextIOWrapper
-from typing import Any, TextIO
+
+TYPE_CHECKING = False  # see main.py
+if TYPE_CHECKING:
+    from typing import Any, TextIO
 
 # SGR parameters of ECMA-48, as they stand in an escape sequence.
 RED, GREEN, YELLOW, BLUE, DIM, BOLD = "31", "32", "33", "34", "2", "1"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any
 
 from daemon.cli.call import DONE, NEW_ROUTINE_COMMAND, Call, quote
 from daemon.cli.render import (
@@ -17,6 +16,10 @@ from daemon.cli.render import (
     short_id,
 )
 from daemon.cli.runs import describe_outcome, status_with_delivery
+
+TYPE_CHECKING = False  # see main.py
+if TYPE_CHECKING:
+    from typing import Any
 
 
 def list_routines(call: Call) -> int:

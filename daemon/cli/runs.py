@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any
 
 from daemon.cli.call import DONE, Call, quote
 from daemon.cli.client import ConnectionLost, Problem
@@ -18,6 +17,18 @@ from daemon.cli.render import (
     parse_instant,
     short_id,
 )
+
+TYPE_CHECKING = False  # see main.py
+if TYPE_CHECKING:
+    from typing import Any
+
+# What is shown for the levels that are no sandbox; every other level explains itself.
+SANDBOX_LEVELS = {
+    "profiles": (
+        "none on this machine, so only what changes nothing was run: agentctl doctor says why"
+    ),
+    "off": "none, as the policy wants it",
+}
 
 # A tool's process tree is stopped within a few seconds.
 CANCEL_TIMEOUT_SECONDS = 10

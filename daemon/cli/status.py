@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any
 
 from daemon.cli.call import DONE, NEW_ROUTINE_COMMAND, Call
 from daemon.cli.render import (
@@ -19,6 +18,11 @@ from daemon.cli.render import (
     short_id,
 )
 from daemon.cli.routines import describe_pause
+from daemon.cli.runs import SANDBOX_LEVELS
+
+TYPE_CHECKING = False  # see main.py
+if TYPE_CHECKING:
+    from typing import Any
 
 
 def show_status(call: Call) -> int:
@@ -99,8 +103,6 @@ def _describe_provider(name: str | None) -> str:
 def _describe_sandbox(level: str | None) -> str:
     if not level:
         return "being tried"
-    from daemon.cli.inspect import SANDBOX_LEVELS
-
     return SANDBOX_LEVELS.get(level, level)
 
 

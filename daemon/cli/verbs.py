@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from importlib import import_module
-from typing import Any, TypeAlias
 
 from daemon.cli.call import Call
 
-# The parameters of ArgumentParser.add_argument().
-Option: TypeAlias = tuple[tuple[str, ...], dict[str, Any]]
+TYPE_CHECKING = False  # see main.py
+if TYPE_CHECKING:
+    from typing import Any, TypeAlias
+
+    # The parameters of ArgumentParser.add_argument().
+    Option: TypeAlias = tuple[tuple[str, ...], dict[str, Any]]
 
 
 def option(*names: str, **settings: Any) -> Option:

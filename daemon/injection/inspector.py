@@ -24,7 +24,7 @@ from daemon.injection.check import (
     check_tool_result,
     needs_injection_check,
 )
-from daemon.models import FunctionCall, Json, Run, Taint, ToolResult, worse
+from daemon.models import FunctionCall, Json, Run, Taint, ToolResult, max_taint
 
 if TYPE_CHECKING:
     from daemon.store.journal import Journal
@@ -80,7 +80,7 @@ class InjectionPolicy(Protocol):
     def detector(self) -> str:
         """The owner's own check as `module:function`; empty if there is none."""
 
-    def lets_through(self, tool: str, arguments: Json, *, routine: str) -> bool:
+    def shows_injected_result(self, tool: str, arguments: Json, *, routine: str) -> bool:
         """Tell whether a result that gives orders is shown all the same, as untrusted as can be."""
 
 
@@ -102,13 +102,15 @@ class InjectionInspector:
         taint = provenance(call.name, result.value)
         found = await self._check(call.name, result.text)
         if isinstance(found, Block):
-            if not self._policy.lets_through(call.name, call.arguments, routine=self._run.routine):
+            if not self._policy.shows_injected_result(
+                call.name, call.arguments, routine=self._run.routine
+            ):
                 withheld = await self._withhold(key, call, result, found)
                 return replace(result, text=withheld, value=None, would="", taint=taint)
             found = Review(found.reason, found.excerpt)
         if isinstance(found, Review):
             log.warning("injection.suspected", tool=call.name, call=key, reason=found.reason)
-            return replace(result, taint=worse(taint, Taint.HIGH))
+            return replace(result, taint=max_taint(taint, Taint.HIGH))
         if not isinstance(found, Pass):
             log.info("injection.noticed", tool=call.name, call=key, reason=found.reason)
         return replace(result, taint=taint)

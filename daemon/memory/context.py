@@ -10,13 +10,16 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from itertools import groupby
+from typing import TYPE_CHECKING
 
 from daemon import tokens
 from daemon.errors import NotFound
-from daemon.memory.recall import RecallHit
 from daemon.memory.texts import ITEM, Text, by_ids, chunk, of_run
 from daemon.models import Anchor, ExpandedContext, MemoryChunk
 from daemon.store.rows import moment
+
+if TYPE_CHECKING:
+    from daemon.memory.recall import RecallHit
 
 _OUR_TAG = re.compile(r"<(?=[\s/]*memory)", re.IGNORECASE)
 # Hits below this share of the best one have a word in common with the question, and seldom more.

@@ -1,5 +1,5 @@
-"""Show how a verdict comes about: every part of a call, every rule that speaks of it, and which of
-them decides.
+"""Explain a verdict: every part of a call, with the rules that apply to it and the one that
+decides.
 """
 
 from __future__ import annotations
@@ -7,11 +7,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from daemon.models import Json, Verdict
-from daemon.policy.judge import judge, speaks_of
+from daemon.policy.judge import applies_to, judge
 from daemon.policy.lexer import Unreadable
 from daemon.policy.policy import Policy
 from daemon.policy.policy_file import Rule
-from daemon.policy.requests import understand
+from daemon.policy.requests import analyze_call
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -43,14 +43,14 @@ def explain(
     verdict = policy.judge(tool, arguments, routine=routine, tainted=tainted)
     rules = [rule for rule in policy.rules if rule.is_for(tool, routine)]
     try:
-        parts = understand(tool, arguments, policy.reach, rules).parts
+        parts = analyze_call(tool, arguments, policy.reach, rules).parts
     except Unreadable:
         return Explanation(verdict=verdict)
     explained = (
         ExplainedPart(
             text=str(part),
             verdict=judge(part, policy.rules, routine=routine, default=policy.default),
-            rules=() if part.refusal else tuple(rule for rule in rules if speaks_of(rule, part)),
+            rules=() if part.refusal else tuple(rule for rule in rules if applies_to(rule, part)),
             reads=tuple(names[0] for names in part.paths),
         )
         for part in parts

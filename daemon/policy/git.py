@@ -22,7 +22,7 @@ from typing import Any
 
 from daemon.policy.grammars import Grammar
 from daemon.policy.lexer import Unreadable, Word
-from daemon.policy.options import Parsed, ParsedCommand, Program, table
+from daemon.policy.options import Parsed, ParsedCommand, Program, option_table
 from daemon.policy.tables import load_table, programs
 
 # These fields are the text of whatever a tag or branch names, or are made by running gpg.
@@ -58,7 +58,7 @@ def _only_the_list(parsed: Parsed) -> None:
 
 
 # What no table can say of a sub-command; the fields are those of options.Program.
-_MORE: Mapping[str, Mapping[str, Any]] = {
+_CODE: Mapping[str, Mapping[str, Any]] = {
     "git show": {"check": _only_named_revisions},
     "git branch": {"check": _only_listing},
     "git tag": {"check": _only_listing},
@@ -66,7 +66,7 @@ _MORE: Mapping[str, Mapping[str, Any]] = {
 }
 
 
-def _filled(options: str) -> str:
+def _fill_fragments(options: str) -> str:
     """Return options with each <NAME> replaced by the fragment of that name."""
     fragments = load_table("git")["fragments"]
     return re.sub(r"<([A-Z]+)>", lambda match: str(fragments[match[1]]), options)
@@ -77,11 +77,11 @@ def subcommands() -> Mapping[str, Program]:
     """Return the sub-commands that may be used, by name."""
     commands = load_table("git")["commands"].items()
     tables = {
-        f"git {name}": {**fields, "options": _filled(fields["options"])}
+        f"git {name}": {**fields, "options": _fill_fragments(fields["options"])}
         for name, fields in commands
     }
     return {
-        fields["name"].removeprefix("git "): Program(**fields) for fields in programs(tables, _MORE)
+        fields["name"].removeprefix("git "): Program(**fields) for fields in programs(tables, _CODE)
     }
 
 
@@ -92,32 +92,32 @@ _SYNOPSIS = (
 )
 
 
-def _read(words: Sequence[Word]) -> tuple[Program, Sequence[Word]]:
+def _split_subcommand(words: Sequence[Word]) -> tuple[Program, Sequence[Word]]:
     """Return the sub-command, and the words that are for it; raise Unreadable for what may change
     something.
     """
-    rest = list(words[1:])
-    while rest and rest[0].text in ("--no-pager", "-P", "--no-optional-locks"):
-        rest.pop(0)
-    program = subcommands().get(rest[0].text) if rest else None
+    remaining = list(words[1:])
+    while remaining and remaining[0].text in ("--no-pager", "-P", "--no-optional-locks"):
+        remaining.pop(0)
+    program = subcommands().get(remaining[0].text) if remaining else None
     if program is None:
-        what = f"git {rest[0].text}" if rest else "git alone"
-        raise Unreadable(f"{what} is not known here to change nothing", f"git takes {_SYNOPSIS}")
-    return program, rest
+        command = f"git {remaining[0].text}" if remaining else "git alone"
+        raise Unreadable(f"{command} is not known here to change nothing", f"git takes {_SYNOPSIS}")
+    return program, remaining
 
 
-def _git(words: Sequence[Word]) -> ParsedCommand:
+def _parse_git(words: Sequence[Word]) -> ParsedCommand:
     if len(words) == 2 and words[1].text == "--version":
         return ParsedCommand(("git", "--version"))
-    program, rest = _read(words)
-    program.usage(rest)  # refuses what does not fit
-    parsed = program.parsed(rest)
+    program, arguments = _split_subcommand(words)
+    program.usage(arguments)  # refuses what does not fit
+    parsed = program.parse(arguments)
     paths = tuple(path for word in parsed.operands if (path := _path_in(word.text)))
     trees: tuple[str, ...] = ()
     if _shows_files(program.name, parsed):
         behind_end = parsed.operands[parsed.before_end :] if parsed.options_end is not None else ()
         trees = (*paths, *(() if behind_end else (".",)))
-    return ParsedCommand(("git", *(word.text for word in rest)), files=paths, trees=trees)
+    return ParsedCommand(("git", *(word.text for word in arguments)), files=paths, trees=trees)
 
 
 def command_line(
@@ -131,9 +131,9 @@ def command_line(
     """
     if len(words) == 2 and words[1].text == "--version":
         return ("git", "--version")
-    program, rest = _read(words)
-    parsed, name = program.parsed(rest), program.name
-    options = [*program.added(parsed), *_joined(parsed)]
+    program, arguments = _split_subcommand(words)
+    parsed, name = program.parse(arguments), program.name
+    options = [*program.extra_options(parsed), *_joined_options(parsed)]
     operands = [word.text for word in parsed.operands]
     if name == "git stash":
         return ("git", "stash", *operands, *options)
@@ -144,7 +144,7 @@ def command_line(
             "git",
             "rev-parse",
             *options,
-            *(_revision(name, each) if ":" in each else each for each in operands),
+            *(_revision(name, operand) if ":" in operand else operand for operand in operands),
         )
 
     if name in _WITHOUT_REVISIONS:
@@ -154,15 +154,15 @@ def command_line(
     elif parsed.options_end is not None:
         revisions, paths = operands[: parsed.before_end], operands[parsed.before_end :]
     else:
-        paths = [each for each in operands if is_path(each)]
+        paths = [operand for operand in operands if is_path(operand)]
         if name == "git blame" and operands and not paths:
             paths = operands[-1:]
-        revisions = [each for each in operands if each not in paths]
+        revisions = [operand for operand in operands if operand not in paths]
     if not parsed.has(
         "-g", "--walk-reflogs"
     ):  # the log of a branch goes by its plain name; it holds commits only
-        revisions = [_revision(name, each) for each in revisions]
-    elif any(not _REVISION.fullmatch(each) for each in revisions):
+        revisions = [_revision(name, operand) for operand in revisions]
+    elif any(not _REVISION.fullmatch(operand) for operand in revisions):
         raise Unreadable(
             f"{name} --walk-reflogs takes the names of branches only", "write git log -g BRANCH"
         )
@@ -175,13 +175,15 @@ def command_line(
     if name == "git describe":
         return ("git", "describe", *options, *revisions)
 
-    exclusions = sorted({each for pattern in denied for each in _exclusions(pattern)})
+    exclusions = sorted(
+        {operand for pattern in denied for operand in _exclusion_pathspecs(pattern)}
+    )
     if exclusions and name == "git blame" and parsed.has("-C"):
         raise Unreadable("git blame -C searches files that must not be shown", "leave out -C")
     if exclusions and _shows_files(name, parsed):
         if parsed.has("--follow"):
             if (
-                not {option for option, _ in parsed.options if option in _changes()}
+                not {option for option, _ in parsed.options if option in _content_options()}
                 <= _NAMES_AND_NUMBERS
             ):
                 problem = (
@@ -225,10 +227,10 @@ _NAMES_AND_NUMBERS = frozenset(
 
 
 @cache
-def _changes() -> frozenset[str]:
+def _content_options() -> frozenset[str]:
     """Return the options that make log show or search what was changed."""
-    plain = table(_filled("<COMMITS> <PRETTY>"), False).names
-    return table(_filled("<CHANGES> -t -c"), False).names - plain
+    plain = option_table(_fill_fragments("<COMMITS> <PRETTY>"), False).names
+    return option_table(_fill_fragments("<CHANGES> -t -c"), False).names - plain
 
 
 def _shows_files(name: str, parsed: Parsed) -> bool:
@@ -238,13 +240,13 @@ def _shows_files(name: str, parsed: Parsed) -> bool:
     if name in ("git diff", "git show"):
         return True
     if name == "git log":
-        return any(option in _changes() for option, _ in parsed.options)
+        return any(option in _content_options() for option, _ in parsed.options)
     if name == "git rev-list":
         return parsed.has("--objects", "--disk-usage")
     return name == "git ls-files" and parsed.has("-s", "--stage", "-u", "--unmerged", "--eol")
 
 
-def _joined(parsed: Parsed) -> Iterator[str]:
+def _joined_options(parsed: Parsed) -> Iterator[str]:
     """Yield the options each as a word of its own, values joined to them: what git would take for a
     value is one.
     """
@@ -308,7 +310,7 @@ def _path_in(operand: str) -> str:
     return parts[2] if parts else operand
 
 
-def _exclusions(pattern: str) -> Iterator[str]:
+def _exclusion_pathspecs(pattern: str) -> Iterator[str]:
     """Yield the pathspecs that exclude what a pattern covers in any case of its letters; rather
     more than less.
     """
@@ -316,12 +318,12 @@ def _exclusions(pattern: str) -> Iterator[str]:
     # k, too
     plain = "".join(c if c.isascii() or c.lower() == c.upper() else "*" for c in pattern)
     yield f":(exclude,icase,glob){plain}"
-    for odd in re.finditer("[iks]", plain, re.IGNORECASE):
+    for letter in re.finditer("[iks]", plain, re.IGNORECASE):
         before, after = (
-            re.sub("[iks]", "*", each, flags=re.IGNORECASE)
-            for each in (plain[: odd.start()], plain[odd.end() :])
+            re.sub("[iks]", "*", part, flags=re.IGNORECASE)
+            for part in (plain[: letter.start()], plain[letter.end() :])
         )
         yield f":(exclude,icase,glob){before}[^ -~]*{after}"
 
 
-GIT = Grammar("git", _git, answers=(1,))
+GIT = Grammar("git", _parse_git, answers=(1,))

@@ -26,33 +26,33 @@ class Glob:
     """One pattern; `fold` makes case not matter, for rules that forbid."""
 
     pattern: str
-    fold: bool = False
+    ignore_case: bool = False
     _matcher: re.Pattern[str] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_matcher", _compiled(self.pattern, self.fold))
+        object.__setattr__(self, "_matcher", _compile(self.pattern, self.ignore_case))
 
     def covers(self, path: str) -> bool:
         """Tell whether it speaks of this path: relative to the workspace, or absolute outside
         it.
         """
-        if path.startswith("/") and self.floating:
+        if path.startswith("/") and self.at_any_depth:
             return self._matcher.fullmatch(path[1:]) is not None
         return self._matcher.fullmatch(path) is not None
 
     @property
-    def floating(self) -> bool:
+    def at_any_depth(self) -> bool:
         """It applies at any depth, also outside the workspace."""
         return self.pattern.startswith("**/") or "/" not in self.pattern
 
     @property
-    def base(self) -> str | None:
+    def plain_name(self) -> str | None:
         """The name it speaks of, if a name is all that it asks for; what `grep --exclude` takes."""
         name = self.pattern.removeprefix("**/")
         return name if "/" not in name and name != "**" else None
 
     @property
-    def folder(self) -> str | None:
+    def folder_name(self) -> str | None:
         """The folder's name, if it speaks of everything beneath folders of that name, wherever they
         are.
         """
@@ -60,30 +60,30 @@ class Glob:
         whole = self.pattern == f"**/{name}/**"
         return name if whole and "/" not in name and name not in ("*", "**") else None
 
-    def beneath(self, folder: str) -> frozenset[str]:
+    def relative_to(self, folder: str) -> frozenset[str]:
         """Return the patterns that say the same of paths relative to a folder (`.` is the
         workspace).
 
         `**` among them is everything in the folder; none at all is nothing.
         """
-        if self.pattern.startswith("/") != folder.startswith("/") and not self.floating:
+        if self.pattern.startswith("/") != folder.startswith("/") and not self.at_any_depth:
             return frozenset()
         parts = self.pattern.strip("/").split("/")
-        rests = {("**", *parts) if self.floating and parts[0] != "**" else tuple(parts)}
+        remainders = {("**", *parts) if self.at_any_depth and parts[0] != "**" else tuple(parts)}
         for name in [name for name in folder.split("/") if name not in ("", ".")]:
-            after: set[tuple[str, ...]] = set()
-            for rest in rests:
-                while rest[0] == "**":  # it takes this folder, or what follows it does
-                    after.add(rest)
-                    if len(rest) == 1:
+            next_remainders: set[tuple[str, ...]] = set()
+            for remaining in remainders:
+                while remaining[0] == "**":  # it takes this folder, or what follows it does
+                    next_remainders.add(remaining)
+                    if len(remaining) == 1:
                         break
-                    rest = rest[1:]
-                if len(rest) > 1 and re.fullmatch(
-                    _part(rest[0]), name, re.DOTALL | re.IGNORECASE * self.fold
+                    remaining = remaining[1:]
+                if len(remaining) > 1 and re.fullmatch(
+                    _part_regex(remaining[0]), name, re.DOTALL | re.IGNORECASE * self.ignore_case
                 ):
-                    after.add(rest[1:])
-            rests = after
-        return frozenset("/".join(rest) for rest in rests)
+                    next_remainders.add(remaining[1:])
+            remainders = next_remainders
+        return frozenset("/".join(remaining) for remaining in remainders)
 
     def covers_all_of(self, folder: str) -> bool:
         """Tell whether it speaks of everything beneath a folder."""
@@ -93,21 +93,21 @@ class Glob:
         """Tell whether something it covers could be beneath a folder (`.` is the workspace); never
         wrongly no.
         """
-        if self.floating:
+        if self.at_any_depth:
             return True
         if self.pattern.startswith("/") != folder.startswith("/"):
             return False
-        fixed = re.split(r"[*?]", self.pattern, maxsplit=1)[0].rpartition("/")[
+        fixed_part = re.split(r"[*?]", self.pattern, maxsplit=1)[0].rpartition("/")[
             0
         ]  # what leads to the first wildcard
-        here = "" if folder == "." else folder
-        if self.fold:
-            fixed, here = fixed.casefold(), here.casefold()
+        start = "" if folder == "." else folder
+        if self.ignore_case:
+            fixed_part, start = fixed_part.casefold(), start.casefold()
         return (
-            not here
-            or f"{fixed}/".startswith(f"{here}/")
-            or f"{here}/".startswith(f"{fixed}/")
-            or not fixed
+            not start
+            or f"{fixed_part}/".startswith(f"{start}/")
+            or f"{start}/".startswith(f"{fixed_part}/")
+            or not fixed_part
         )
 
 
@@ -116,7 +116,7 @@ def any_covers(globs: Iterable[Glob], *paths: str) -> bool:
 
 
 @lru_cache(maxsize=512)
-def _compiled(pattern: str, fold: bool) -> re.Pattern[str]:
+def _compile(pattern: str, ignore_case: bool) -> re.Pattern[str]:
     if not pattern or pattern != pattern.strip():
         raise BadPattern("is empty or has blanks around it")
     if (
@@ -137,16 +137,16 @@ def _compiled(pattern: str, fold: bool) -> re.Pattern[str]:
     if len(parts) == 1 and parts != ["**"]:
         parts = ["**", *parts] if not pattern.startswith("/") else parts
     text = "/" if pattern.startswith("/") else ""
-    for place, part in enumerate(parts):
-        last = place == len(parts) - 1
+    for index, part in enumerate(parts):
+        last = index == len(parts) - 1
         if part == "**":
             text += ".+" if last else "(?:[^/]+/)*"
         else:
-            text += _part(part) + ("" if last else "/")
-    return re.compile(text, re.DOTALL | (re.IGNORECASE if fold else 0))
+            text += _part_regex(part) + ("" if last else "/")
+    return re.compile(text, re.DOTALL | (re.IGNORECASE if ignore_case else 0))
 
 
-def _part(part: str) -> str:
+def _part_regex(part: str) -> str:
     return "".join({"*": "[^/]*", "?": "[^/]"}.get(char, re.escape(char)) for char in part)
 
 

@@ -47,27 +47,27 @@ def _refuse_globs(name: str, words: Sequence[Word]) -> None:
 # --------------------------------------------------------------------------------
 
 
-def _echo(words: Sequence[Word]) -> ParsedCommand:
+def _parse_echo(words: Sequence[Word]) -> ParsedCommand:
     return ParsedCommand(_argv(words))
 
 
-def _expr(words: Sequence[Word]) -> ParsedCommand:
+def _parse_expr(words: Sequence[Word]) -> ParsedCommand:
     _refuse_globs("expr", words)
     return ParsedCommand(_argv(words))
 
 
-def _test(words: Sequence[Word]) -> ParsedCommand:
+def _parse_test(words: Sequence[Word]) -> ParsedCommand:
     name = words[0].text
     inner = list(words[1:])
     if name == "[" and (not inner or inner.pop().text != "]"):
         raise Unreadable("[ lacks its ]", "write [ -f FILE ]")
     _refuse_globs(name, inner)
     on_files, between_files = word_list("test", "on_files"), word_list("test", "between_files")
-    known = on_files | between_files | word_list("test", "others")
+    operators = on_files | between_files | word_list("test", "others")
     files: list[str] = []
-    for place, word in enumerate(inner):
-        before = inner[place - 1].text if place else ""
-        after = inner[place + 1].text if place + 1 < len(inner) else ""
+    for index, word in enumerate(inner):
+        before = inner[index - 1].text if index else ""
+        after = inner[index + 1].text if index + 1 < len(inner) else ""
         if before in on_files or before in between_files or after in between_files:
             files.append(word.text)
         elif {before, after} & word_list("test", "between_numbers") and not re.fullmatch(
@@ -78,7 +78,7 @@ def _test(words: Sequence[Word]) -> ParsedCommand:
             )
         elif (
             re.fullmatch(r"-[A-Za-z]+", word.text)
-            and word.text not in known
+            and word.text not in operators
             and before not in ("=", "==", "!=", "-n", "-z")
         ):
             raise Unreadable(
@@ -98,7 +98,7 @@ _FIND_SYNOPSIS = (
 )
 
 
-def _find(words: Sequence[Word]) -> ParsedCommand:
+def _parse_find(words: Sequence[Word]) -> ParsedCommand:
     at = 1
     while at < len(words) and words[at].text == "-P":
         at += 1
@@ -143,7 +143,7 @@ _SED_PRINT = re.compile(r"(?:(?:\d+|\$)(?:,(?:\d+|\$))?p)(?:; *(?:\d+|\$)(?:,(?:
 _SED_SYNOPSIS = "-n 'N,Mp' FILE: print lines N to M, and nothing else"
 
 
-def _sed(words: Sequence[Word]) -> ParsedCommand:
+def _parse_sed(words: Sequence[Word]) -> ParsedCommand:
     silent = False
     scripts: list[str] = []
     files: list[str] = []
@@ -183,7 +183,7 @@ _PS_SYNOPSIS = (
 )
 
 
-def _ps(words: Sequence[Word]) -> ParsedCommand:
+def _parse_ps(words: Sequence[Word]) -> ParsedCommand:
     """Read the three dialects of ps, and hand it words that it can read in one way only.
 
     When a word is wrong in one dialect, ps reads all words again as BSD options, in which any stray
@@ -191,73 +191,75 @@ def _ps(words: Sequence[Word]) -> ParsedCommand:
     values are joined to long options.
     """
     _refuse_globs("ps", words)
-    rest = [
+    remaining = [
         word.text.lstrip("-") if _PS_DASHED_BSD.fullmatch(word.text) else word.text
         for word in words[1:]
     ]
     argv = ["ps"]
-    while rest:
-        text = rest.pop(0)
+    while remaining:
+        text = remaining.pop(0)
         key, equals, value = text.partition("=")
         if text in word_list("ps", "long_flags") or re.fullmatch(r"[\d,]+", text):
             argv.append(text)
         elif key in word_list("ps", "long_fields") | word_list("ps", "long_lists"):
-            argv.append(_ps_valued(key, value if equals else _next(rest, key)))
+            argv.append(_join_ps_value(key, value if equals else _take_value(remaining, key)))
         elif text == "-C":
-            argv += [text, _ps_list(_next(rest, text))]
+            argv += [text, _check_ps_list(_take_value(remaining, text))]
         elif re.match(r"-[A-Za-z]", text):
-            argv += _ps_cluster(text, rest)
+            argv += _parse_ps_cluster(text, remaining)
         elif (match := re.fullmatch(r"(\w*?)([ok]?)", text)) and _PS_BSD.fullmatch(match[1] or "x"):
             argv.append(text)
             if match[2]:
-                argv.append(_ps_fields(_next(rest, text)))
+                argv.append(_check_ps_fields(_take_value(remaining, text)))
         else:
             raise _ps_unknown(text)
-    place = argv.index("-C") if "-C" in argv else 0
-    if place and not all(word.startswith("--") for word in (*argv[1:place], *argv[place + 2 :])):
+    index = argv.index("-C") if "-C" in argv else 0
+    if index and not all(word.startswith("--") for word in (*argv[1:index], *argv[index + 2 :])):
         raise Unreadable(
             "ps -C goes with --format, --sort and the like only", "write ps -C NAME -o pid,args"
         )
     return ParsedCommand(tuple(argv))
 
 
-def _ps_cluster(text: str, rest: list[str]) -> list[str]:
+def _parse_ps_cluster(text: str, remaining: list[str]) -> list[str]:
     flags = ""
     long_names = load_table("words")["ps"]["short_values"]
-    for place, letter in enumerate(text[1:], 2):
+    for position, letter in enumerate(text[1:], 2):
         if letter in word_list("ps", "flags"):
             flags += "A" if letter == "e" else letter
         elif letter in long_names:
-            joined = text[place:]
+            joined = text[position:]
             if joined and letter != "o" and not re.fullmatch(r"[\d,]+", joined):
                 raise _ps_unknown(text)  # -auxe is the option u with the value xe, or aux and e
-            valued = _ps_valued(long_names[letter], joined or _next(rest, f"-{letter}"))
+            valued = _join_ps_value(
+                long_names[letter], joined or _take_value(remaining, f"-{letter}")
+            )
             return [f"-{flags}", valued] if flags else [valued]
         else:
             raise _ps_unknown(text)
     return [f"-{flags}"]
 
 
-def _ps_valued(option: str, value: str) -> str:
+def _join_ps_value(option: str, value: str) -> str:
     if option in word_list("ps", "long_fields"):
-        _ps_fields(value)
+        _check_ps_fields(value)
     else:
-        _ps_list(value)
+        _check_ps_list(value)
     return f"{option}={value}"
 
 
-def _ps_list(text: str) -> str:
+def _check_ps_list(text: str) -> str:
     if not _PS_LIST.fullmatch(text):
         raise _ps_unknown(text)
     return text
 
 
-def _ps_fields(text: str) -> str:
-    for each in re.split(r"[, ]+", text):
-        match = re.fullmatch(r"[+-]?([%\w]*)(?::\d+)?(?:=.*)?", each)
-        if each and (not match or match[1] not in word_list("ps", "fields")):
+def _check_ps_fields(text: str) -> str:
+    for field_text in re.split(r"[, ]+", text):
+        match = re.fullmatch(r"[+-]?([%\w]*)(?::\d+)?(?:=.*)?", field_text)
+        if field_text and (not match or match[1] not in word_list("ps", "fields")):
             raise Unreadable(
-                f"ps: {each} is not a field that is known here",
+                f"ps: {field_text} is not a field that is known here",
                 "use pid,ppid,user,pcpu,pmem,comm,args",
             )
     return text
@@ -269,10 +271,10 @@ def _ps_unknown(text: str) -> Unreadable:
     )
 
 
-def _next(rest: list[str], option: str) -> str:
-    if not rest:
+def _take_value(remaining: list[str], option: str) -> str:
+    if not remaining:
         raise Unreadable(f"{option} lacks its value", f"write {option} VALUE")
-    return rest.pop(0)
+    return remaining.pop(0)
 
 
 # --- ip
@@ -282,37 +284,39 @@ _IP_WORD = re.compile(r"[A-Za-z0-9_.:/@-]+")
 _IP_SYNOPSIS = "[-4 -6 -br -s -d -o -j] addr|route|link [show …]"
 
 
-def _ip(words: Sequence[Word]) -> ParsedCommand:
+def _parse_ip(words: Sequence[Word]) -> ParsedCommand:
     _refuse_globs("ip", words)
-    rest = [word.text for word in words[1:]]
-    while rest and rest[0].startswith("-"):
-        if rest.pop(0) not in word_list("ip", "options"):
+    remaining = [word.text for word in words[1:]]
+    while remaining and remaining[0].startswith("-"):
+        if remaining.pop(0) not in word_list("ip", "options"):
             raise Unreadable(
                 "ip: this option is not known here to change nothing", f"ip takes {_IP_SYNOPSIS}"
             )
-    if rest[1:2] == ["s"] and not rest[0].startswith("l"):  # of a link it would mean `set`
-        rest[1] = "show"
+    if remaining[1:2] == ["s"] and not remaining[0].startswith(
+        "l"
+    ):  # of a link it would mean `set`
+        remaining[1] = "show"
     if (
-        not rest
-        or rest.pop(0) not in word_list("ip", "objects")
-        or (rest and rest.pop(0) not in word_list("ip", "verbs"))
+        not remaining
+        or remaining.pop(0) not in word_list("ip", "objects")
+        or (remaining and remaining.pop(0) not in word_list("ip", "verbs"))
     ):
         raise Unreadable(
             "ip shows addresses, routes and links here, and changes nothing",
             f"ip takes {_IP_SYNOPSIS}",
         )
-    if not all(_IP_WORD.fullmatch(text) and not text.startswith("-") for text in rest):
+    if not all(_IP_WORD.fullmatch(text) and not text.startswith("-") for text in remaining):
         raise Unreadable("ip: this selection is not known here", f"ip takes {_IP_SYNOPSIS}")
     return ParsedCommand(_argv(words))
 
 
 GRAMMARS: tuple[Grammar, ...] = (
-    Grammar("echo", _echo),
-    Grammar("expr", _expr, answers=(1,)),
-    Grammar("test", _test, answers=(1,)),
-    Grammar("[", _test, answers=(1,)),
-    Grammar("find", _find),
-    Grammar("sed", _sed),
-    Grammar("ps", _ps, answers=(1,)),
-    Grammar("ip", _ip),
+    Grammar("echo", _parse_echo),
+    Grammar("expr", _parse_expr, answers=(1,)),
+    Grammar("test", _parse_test, answers=(1,)),
+    Grammar("[", _parse_test, answers=(1,)),
+    Grammar("find", _parse_find),
+    Grammar("sed", _parse_sed),
+    Grammar("ps", _parse_ps, answers=(1,)),
+    Grammar("ip", _parse_ip),
 )

@@ -1,7 +1,6 @@
-"""Judge one part of a call by the rules: every rule that speaks of it, and of these the strictest.
+"""Judge one part of a call: of all rules that apply to it, the strictest decides.
 
-A pure function of values. What a call would do (which words, which files) was found out before
-(requests.py).
+Pure functions of values. What a call would do (its words, its files) is found by requests.py.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from daemon.models import Effect, Verdict
 from daemon.policy.globs import Glob, any_covers
 from daemon.policy.lexer import Unreadable
 from daemon.policy.policy_file import Rule, strictness
-from daemon.policy.restrictions import BY_NAME
+from daemon.policy.restrictions import NAMED_ONLY_TOOLS
 from daemon.policy.web import Target
 
 
@@ -30,7 +29,7 @@ class CallPart:
     """The files it touches, each under every name that leads there."""
     trees: tuple[tuple[str, ...], ...] = ()
     """Folders of which it reads every file beneath, each under every name that leads there."""
-    wanted: tuple[str, ...] = ()
+    name_globs: tuple[str, ...] = ()
     """Globs of the files that it is to read within those."""
     target: Target | None = None
     """The request it makes."""
@@ -62,24 +61,27 @@ def judge(
             reason=part.refusal.problem,
             allowed=part.refusal.instead,
         )
-    speaking = [rule for rule in rules if rule.is_for(part.tool, routine) and speaks_of(rule, part)]
-    if not speaking:
-        effect = Effect.DENY if part.tool in BY_NAME else default
-        return Verdict(effect=effect, rule="default", reason=_why_none(part, rules, routine))
-    decides = max(
-        speaking, key=lambda rule: (strictness(rule.effect_on(tainted=tainted)), -rule.number)
+    applicable_rules = [
+        rule for rule in rules if rule.is_for(part.tool, routine) and applies_to(rule, part)
+    ]
+    if not applicable_rules:
+        effect = Effect.DENY if part.tool in NAMED_ONLY_TOOLS else default
+        return Verdict(effect=effect, rule="default", reason=_explain_default(part, rules, routine))
+    deciding_rule = max(
+        applicable_rules,
+        key=lambda rule: (strictness(rule.effect_on(tainted=tainted)), -rule.number),
     )
-    effect, reason = decides.effect_on(tainted=tainted), decides.reason
-    if effect is not decides.effect and not reason:
+    effect, reason = deciding_rule.effect_on(tainted=tainted), deciding_rule.reason
+    if effect is not deciding_rule.effect and not reason:
         reason = "this run has read text that strangers may have written"
-    return Verdict(effect=effect, rule=decides.label, reason=reason)
+    return Verdict(effect=effect, rule=deciding_rule.label, reason=reason)
 
 
-def speaks_of(rule: Rule, part: CallPart) -> bool:
+def applies_to(rule: Rule, part: CallPart) -> bool:
     """Tell whether a rule for this tool speaks of this part of a call."""
-    if not rule.takes(part.words) or (rule.profile and part.misfit is not None):
+    if not rule.matches_words(part.words) or (rule.profile and part.misfit is not None):
         return False
-    if part.target is not None and not _speaks_of_target(rule, part.target):
+    if part.target is not None and not _applies_to_target(rule, part.target):
         return False
     if not rule.paths:
         return True
@@ -87,36 +89,38 @@ def speaks_of(rule: Rule, part: CallPart) -> bool:
         return all(any_covers(rule.paths, names[0]) for names in part.paths) and all(
             any(glob.covers_all_of(names[0]) for glob in rule.paths) for names in part.trees
         )
-    if any(any_covers(rule.paths, *names) for names in (*part.paths, part.wanted)):
+    if any(any_covers(rule.paths, *names) for names in (*part.paths, part.name_globs)):
         return True
     # what is excluded lies deeper: a folder that is named itself is read, whatever a program is
     # told to pass over
     excluded = part.excluded if rule.effect is Effect.DENY else ()
     return any(
-        glob.covers_all_of(tree) or (glob not in excluded and glob.may_lie_beneath(tree))
+        glob.covers_all_of(folder) or (glob not in excluded and glob.may_lie_beneath(folder))
         for glob in rule.paths
         for names in part.trees
-        for tree in names
+        for folder in names
     )
 
 
-def _speaks_of_target(rule: Rule, target: Target) -> bool:
+def _applies_to_target(rule: Rule, target: Target) -> bool:
     return target.method in rule.methods and (
-        not rule.hosts or any(host.means(target) for host in rule.hosts)
+        not rule.hosts or any(host.matches(target) for host in rule.hosts)
     )
 
 
-def _why_none(part: CallPart, rules: Sequence[Rule], routine: str) -> str:
+def _explain_default(part: CallPart, rules: Sequence[Rule], routine: str) -> str:
     """Say what kept the nearest allowing rule from speaking of this part."""
     allowing = [
         rule for rule in rules if rule.effect is not Effect.DENY and rule.is_for(part.tool, routine)
     ]
     if part.words and part.tool != "shell":
-        more = part.words[:2] if part.tool in BY_NAME else part.words[:1]
-        return f"no rule allows {part.tool} {' '.join(more)}".rstrip()
+        words = part.words[:2] if part.tool in NAMED_ONLY_TOOLS else part.words[:1]
+        return f"no rule allows {part.tool} {' '.join(words)}".rstrip()
     if part.words:
-        named = [rule for rule in allowing if not rule.argv or part.words[0] in rule.argv[0]]
-        if not named:
+        program_rules = [
+            rule for rule in allowing if not rule.argv or part.words[0] in rule.argv[0]
+        ]
+        if not program_rules:
             return f"no rule allows the program {part.words[0]}"
         if part.misfit is not None:
             return part.misfit.problem

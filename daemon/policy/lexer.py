@@ -81,7 +81,7 @@ class Command:
     stdin: Word | None = None
 
 
-Joint: TypeAlias = Literal[";", "&&", "||"]
+Connector: TypeAlias = Literal[";", "&&", "||"]
 """When a pipeline runs: always, if the one before succeeded, if it failed."""
 
 
@@ -89,11 +89,11 @@ Joint: TypeAlias = Literal[";", "&&", "||"]
 class Pipeline:
     """Commands that run side by side, each reading what the one before puts out."""
 
-    joint: Joint
+    joint: Connector
     commands: tuple[Command, ...]
 
 
-def read(line: str) -> tuple[Pipeline, ...]:
+def parse_line(line: str) -> tuple[Pipeline, ...]:
     """Return the pipelines of a line; raise Unreadable if bash might do anything but run these
     words.
     """
@@ -124,12 +124,12 @@ def _refuse_invisible(line: str) -> None:
         category = unicodedata.category(char)
         if category[0] in "CZ" or _HIDDEN.match(char):
             raise Unreadable(
-                f"the line holds {_named(char)}, which is invisible or no plain space",
+                f"the line holds {_describe_char(char)}, which is invisible or no plain space",
                 "write plain spaces and newlines between words",
             )
 
 
-def _named(char: str) -> str:
+def _describe_char(char: str) -> str:
     return f"U+{ord(char):04X} ({unicodedata.name(char, 'a control character')})"
 
 
@@ -154,7 +154,7 @@ def _refuse_lookalikes(text: str) -> None:
             or unicodedata.category(char) in _DECEPTIVE
         ):
             raise Unreadable(
-                f"the line holds {_named(char)} outside quotes",
+                f"the line holds {_describe_char(char)} outside quotes",
                 "write the ASCII character, or quote it",
             )
     for run in _LETTERS.findall(text):
@@ -162,7 +162,8 @@ def _refuse_lookalikes(text: str) -> None:
             for char in run:
                 if not char.isascii() and _LOOKALIKE.search(unicodedata.name(char, "")):
                     raise Unreadable(
-                        f"{run} mixes Latin letters with {_named(char)}", "quote it if it is meant"
+                        f"{run} mixes Latin letters with {_describe_char(char)}",
+                        "quote it if it is meant",
                     )
 
 
@@ -178,7 +179,7 @@ _DOUBLE = re.compile(r'"((?:[^"\\\n]|\\.)*)"')
 _ESCAPED = re.compile(r'\\(["\\])')
 _NOT_LITERAL = re.compile(r"[$`]|\\[$`]|!(?![ =]|$)")
 
-_INSTEAD = {
+_SUGGESTIONS = {
     "$": "write the value itself (a date: --since=yesterday); a literal $ goes in single quotes",
     "`": "run that command first and use what it says; a literal ` goes in single quotes",
     "\\": "put the text in single quotes",
@@ -194,7 +195,7 @@ _INSTEAD = {
     "<": "only `< FILE` is read; there are no here-documents",
     ">": "only >/dev/null, 2>/dev/null and 2>&1 exist; files are written by the file_write tool",
 }
-_WHAT = {
+_PROBLEMS = {
     "$": "$ is not expanded here",
     "`": "nothing is substituted here",
     "\\": "a backslash outside quotes is not read",
@@ -219,18 +220,18 @@ class _LineParser:
         self.line, self.at, self.words = line, 0, 0
 
     def pipelines(self) -> tuple[Pipeline, ...]:
-        found: list[Pipeline] = []
-        joint: Joint = ";"
+        pipelines: list[Pipeline] = []
+        joint: Connector = ";"
         self._skip(" \n")
         while self.at < len(self.line):
-            found.append(Pipeline(joint, self._pipeline()))
+            pipelines.append(Pipeline(joint, self._pipeline()))
             joint = self._joint()
             self._skip(" \n")
-        if not found:
+        if not pipelines:
             raise Unreadable("the line is empty", "name a program")
         if joint != ";":
             raise Unreadable(f"nothing stands after {joint}", "leave it out, or add a command")
-        return tuple(found)
+        return tuple(pipelines)
 
     def _skip(self, chars: str) -> None:
         while self.at < len(self.line) and self.line[self.at] in chars:
@@ -242,7 +243,7 @@ class _LineParser:
             return True
         return False
 
-    def _joint(self) -> Joint:
+    def _joint(self) -> Connector:
         """Read what stands between two pipelines; at the end of the line that is nothing."""
         if self._takes("&&"):
             return "&&"
@@ -289,9 +290,9 @@ class _LineParser:
             )
         return Command(tuple(words), tuple(redirects), stdin)
 
-    def _target(self, earlier: Word | None) -> Word:
+    def _target(self, previous: Word | None) -> Word:
         self._skip(" ")
-        if earlier is not None:
+        if previous is not None:
             raise Unreadable("a command reads from two files", "write one <")
         if _REDIRECT.match(self.line, self.at):
             raise Unreadable("< lacks its file", "write < FILE")
@@ -308,7 +309,7 @@ class _LineParser:
             if self._word(first=False).text == "/dev/null":
                 return Redirect(2 if fd == "2" else 1, Stream.NULL)
         raise Unreadable(
-            f"{fd}{operator} is not allowed here", _INSTEAD["<" if operator[0] == "<" else ">"]
+            f"{fd}{operator} is not allowed here", _SUGGESTIONS["<" if operator[0] == "<" else ">"]
         )
 
     def _at_end_of_word(self) -> bool:
@@ -400,11 +401,11 @@ class _LineParser:
         self.at = match.end()
         return match[1]
 
-    def _refuse(self, char: str, what: str = "", instead: str = "") -> NoReturn:
-        what = what or _WHAT.get(
+    def _refuse(self, char: str, problem: str = "", instead: str = "") -> NoReturn:
+        problem = problem or _PROBLEMS.get(
             char, f"{char if char != chr(10) else 'a line end'} is not allowed here"
         )
-        raise Unreadable(what, instead or _INSTEAD.get(char, ""))
+        raise Unreadable(problem, instead or _SUGGESTIONS.get(char, ""))
 
 
 def _as_literal(text: str) -> str:

@@ -61,7 +61,7 @@ _PATHS = ("PATH", "FILE", "TREE")
 _MAY_BE_GLOBS = (*_PATHS, "ANY", "MOUNT")
 OPERAND = re.compile(r"([A-Z]+)([?*+]?)(=\.)?")
 _NUMBER = re.compile(r"-\d{1,9}")
-_LONGEST_NAME = (
+_MAX_OPTION_LENGTH = (
     40  # of an option; to look for one like a word of many thousand letters would take seconds
 )
 
@@ -76,7 +76,7 @@ class ParsedCommand:
     """Files and folders that it looks at."""
     trees: tuple[str, ...] = ()
     """Folders of which it reads every file beneath."""
-    wanted: tuple[str, ...] = ()
+    name_globs: tuple[str, ...] = ()
     """Globs of the files that it is to read within those."""
     stdin: bool = False
     """It reads standard input, having been given no file."""
@@ -116,16 +116,16 @@ class _Option:
     """Of its value; two only where both are the next words."""
     optional: bool = False
     """Its value, if any, is joined to it."""
-    lenient: bool = False
+    may_lack_value: bool = False
     """It does without its value where no word is left."""
 
     @property
-    def wants(self) -> int:
+    def value_count(self) -> int:
         """How many of the next words are its values."""
         return 0 if self.optional else len(self.kinds)
 
 
-def _kinds(text: str) -> tuple[str, ...]:
+def _split_kinds(text: str) -> tuple[str, ...]:
     return tuple(text.split("+")) if text else ()
 
 
@@ -155,30 +155,30 @@ class Program:
         """Say what it would do with these words (its own name first); raise Unreadable if that may
         do harm.
         """
-        parsed = self.parsed(words)
+        parsed = self.parse(words)
         kinds = self.operands if isinstance(self.operands, str) else self.operands(parsed)
-        named: dict[str, list[str]] = {kind: [] for kind in _PATHS}
+        paths_by_kind: dict[str, list[str]] = {kind: [] for kind in _PATHS}
         for word, kind in zip(
-            parsed.operands, _assign(self.name, kinds, parsed.operands), strict=True
+            parsed.operands, _assign_kinds(self.name, kinds, parsed.operands), strict=True
         ):
             _refuse_misfit(self.name, kind, word)
             if kind in _PATHS:
-                named[kind].append(word.text)
+                paths_by_kind[kind].append(word.text)
         if self.check:
             self.check(parsed)
-        stdin = self.stdin or "-" in named["PATH"] + named["FILE"]
+        stdin = self.stdin or "-" in paths_by_kind["PATH"] + paths_by_kind["FILE"]
         for kind, _, default in OPERAND.findall(kinds):
-            if kind in _PATHS and not named[kind]:
+            if kind in _PATHS and not paths_by_kind[kind]:
                 stdin = stdin or not default
-                named[kind] += ["."] * bool(default)
+                paths_by_kind[kind] += ["."] * bool(default)
         files, no_folders, trees = (
-            [path for path in named[kind] if path != "-"] for kind in _PATHS
+            [path for path in paths_by_kind[kind] if path != "-"] for kind in _PATHS
         )
         stdin = stdin and not parsed.has(*self.without_input)
-        added = self.added(parsed)
+        added = self.extra_options(parsed)
         argv = (words[0].text, *added, *(word.text for word in words[1:]))
         values = [text for kind, text in parsed.values if kind in _PATHS and text != "-"]
-        wanted = [
+        name_globs = [
             text for kind, text in parsed.values if kind == "NAMES" and not text.startswith("!")
         ]
         end = parsed.options_end
@@ -186,19 +186,19 @@ class Program:
             argv,
             (*values, *files, *no_folders),
             tuple(trees),
-            tuple(wanted),
+            tuple(name_globs),
             stdin,
             tuple(no_folders),
             None if end is None else end + len(added),
         )
 
-    def added(self, parsed: Parsed) -> Sequence[str]:
+    def extra_options(self, parsed: Parsed) -> Sequence[str]:
         """Return the options of ours for these words."""
         return self.add(parsed) if callable(self.add) else self.add
 
-    def parsed(self, words: Sequence[Word]) -> Parsed:
+    def parse(self, words: Sequence[Word]) -> Parsed:
         """Tell options and operands apart; raise Unreadable for an option that is not listed."""
-        return table(self.options, self.negative).parse(self.name, words)
+        return option_table(self.options, self.negative).parse(self.name, words)
 
 
 class OptionTable:
@@ -218,12 +218,14 @@ class OptionTable:
         elif item.startswith("--"):
             name, _, kind = item.partition("=")
             plain = name.rstrip("[")
-            kinds = _kinds(kind.rstrip("]?"))
+            kinds = _split_kinds(kind.rstrip("]?"))
             self._long[plain] = _Option(
-                plain, kinds, optional=name != plain, lenient=kind.endswith("?")
+                plain, kinds, optional=name != plain, may_lack_value=kind.endswith("?")
             )
         elif item[2:3] in (":", "?"):
-            self._short[item[1]] = _Option(item[:2], _kinds(item[3:]), optional=item[2] == "?")
+            self._short[item[1]] = _Option(
+                item[:2], _split_kinds(item[3:]), optional=item[2] == "?"
+            )
         else:
             self._short.update({letter: _Option(f"-{letter}") for letter in item[1:]})
 
@@ -244,14 +246,14 @@ class OptionTable:
         operands: list[Word] = []
         values: list[tuple[str, str]] = []
         options_end, before_end = None, 0
-        at = 1
-        while at < len(words):
-            word = words[at]
-            at += 1
+        position = 1
+        while position < len(words):
+            word = words[position]
+            position += 1
             text = word.text
             if text == "--":
-                options_end, before_end = at - 1, len(operands)
-                operands.extend(words[at:])
+                options_end, before_end = position - 1, len(operands)
+                operands.extend(words[position:])
                 break
             if (
                 not text.startswith("-")
@@ -261,10 +263,12 @@ class OptionTable:
                 operands.append(word)
                 continue
             for option, joined in self._read(name, text):
-                given = (
-                    [Word(joined)] if joined is not None else list(words[at : at + option.wants])
+                value_words = (
+                    [Word(joined)]
+                    if joined is not None
+                    else list(words[position : position + option.value_count])
                 )
-                if joined is None and any(value.text == "--" for value in given):
+                if joined is None and any(value.text == "--" for value in value_words):
                     problem = (
                         f"{name} {option.name} -- is read as a value by some programs, and as an "
                         "end by others"
@@ -273,11 +277,11 @@ class OptionTable:
                         f"{option.name}=--" if option.name.startswith("--") else f"{option.name}--"
                     )
                     raise Unreadable(
-                        problem, f"write {form}" if option.wants == 1 else "use another value"
+                        problem, f"write {form}" if option.value_count == 1 else "use another value"
                     )
-                at += 0 if joined is not None else len(given)
-                values += _values(name, option, given)
-                options.append((option.name, given[0].text if given else None))
+                position += 0 if joined is not None else len(value_words)
+                values += _typed_values(name, option, value_words)
+                options.append((option.name, value_words[0].text if value_words else None))
         return Parsed(name, tuple(options), tuple(operands), tuple(values), options_end, before_end)
 
     def _read(self, name: str, text: str) -> list[tuple[_Option, str | None]]:
@@ -286,17 +290,17 @@ class OptionTable:
             return [self._read_long(name, text)]
         if self._number and _NUMBER.fullmatch(text):
             return [(_Option("-NUM", ("NUM",)), text[1:])]
-        found: list[tuple[_Option, str | None]] = []
-        rest = text[1:]
-        while rest:
-            option = self._short.get(rest[0])
+        options: list[tuple[_Option, str | None]] = []
+        letters = text[1:]
+        while letters:
+            option = self._short.get(letters[0])
             if option is None:
-                raise self._unknown(name, f"-{rest[0]}")
-            rest = rest[1:]
+                raise self._unknown(name, f"-{letters[0]}")
+            letters = letters[1:]
             if option.kinds:
-                return [*found, (option, rest or None)]
-            found.append((option, None))
-        return found
+                return [*options, (option, letters or None)]
+            options.append((option, None))
+        return options
 
     def _read_long(self, name: str, text: str) -> tuple[_Option, str | None]:
         key, equals, value = text.partition("=")
@@ -317,9 +321,9 @@ class OptionTable:
         )
         if not option.startswith("--"):
             return Unreadable(problem, self._takes(name))
-        full = [known for known in self._long if known.startswith(option)]
-        close = full[:1] or get_close_matches(option[:_LONGEST_NAME], self._long, 1)
-        if full:
+        completions = [name for name in self._long if name.startswith(option)]
+        close = completions[:1] or get_close_matches(option[:_MAX_OPTION_LENGTH], self._long, 1)
+        if completions:
             problem = f"{name} {option} is an abbreviation"
         return Unreadable(problem, f"write {close[0]}" if close else self._takes(name))
 
@@ -331,47 +335,48 @@ class OptionTable:
         )
 
 
-def _values(name: str, option: _Option, given: Sequence[Word]) -> list[tuple[str, str]]:
+def _typed_values(name: str, option: _Option, value_words: Sequence[Word]) -> list[tuple[str, str]]:
     """Return an option's values, each with its kind; raise Unreadable for values that do not
     fit.
     """
-    if len(given) < option.wants and not (option.lenient and not given):
+    if len(value_words) < option.value_count and not (option.may_lack_value and not value_words):
         raise Unreadable(
             f"{name} {option.name} lacks its value",
-            f"write {option.name}" + " VALUE" * option.wants,
+            f"write {option.name}" + " VALUE" * option.value_count,
         )
-    for kind, word in zip(option.kinds, given, strict=False):
-        _refuse_misfit(name, kind, word, of=option.name)
-    return [(kind, word.text) for kind, word in zip(option.kinds, given, strict=False)]
+    for kind, word in zip(option.kinds, value_words, strict=False):
+        _refuse_misfit(name, kind, word, option=option.name)
+    return [(kind, word.text) for kind, word in zip(option.kinds, value_words, strict=False)]
 
 
 @cache
-def table(text: str, negative: bool) -> OptionTable:
+def option_table(text: str, negative: bool) -> OptionTable:
     """Return the allow-list that a synopsis describes; most are never asked for."""
     return OptionTable(text, negative)
 
 
-def _refuse_misfit(name: str, kind: str, word: Word, *, of: str = "") -> None:
-    place = f"{name} {of}".rstrip()
+def _refuse_misfit(name: str, kind: str, word: Word, *, option: str = "") -> None:
+    subject = f"{name} {option}".rstrip()
     if word.pattern and kind not in _MAY_BE_GLOBS:
         raise Unreadable(
-            f"{place}: {word.text} would be replaced by file names here", "put it in single quotes"
+            f"{subject}: {word.text} would be replaced by file names here",
+            "put it in single quotes",
         )
     if not KINDS[kind].fullmatch(word.text):
-        raise Unreadable(f"{place} does not take {word.text!r} here", f"it takes {kind}")
+        raise Unreadable(f"{subject} does not take {word.text!r} here", f"it takes {kind}")
 
 
-def _assign(name: str, kinds: str, operands: Sequence[Word]) -> list[str]:
+def _assign_kinds(name: str, kinds: str, operands: Sequence[Word]) -> list[str]:
     """Return the kind of every operand, by place."""
     assigned: list[str] = []
-    left = len(operands)
+    remaining = len(operands)
     for kind, count, _ in OPERAND.findall(kinds):
-        taken = left if count in ("*", "+") else min(left, 1)
+        taken = remaining if count in ("*", "+") else min(remaining, 1)
         if not taken and count in ("", "+"):
             raise Unreadable(f"{name} lacks an operand", f"it takes {kinds}")
         assigned += [kind] * taken
-        left -= taken
-    if left:
-        what = f"it takes {kinds}" if kinds else "it takes none"
-        raise Unreadable(f"{name} does not take {operands[len(assigned)].text!r} here", what)
+        remaining -= taken
+    if remaining:
+        expectation = f"it takes {kinds}" if kinds else "it takes none"
+        raise Unreadable(f"{name} does not take {operands[len(assigned)].text!r} here", expectation)
     return assigned

@@ -1,4 +1,6 @@
-"""The policy in force: one file, loaded and proved, and the questions that can be put to it."""
+"""The policy in force: policy.toml, loaded and checked by its own examples; it judges every
+call.
+"""
 
 from __future__ import annotations
 
@@ -20,28 +22,35 @@ from daemon.definitions.words import display
 from daemon.errors import ConfigError, Fault
 from daemon.models import Effect, Json, Verdict
 from daemon.policy.globs import Glob, any_covers
-from daemon.policy.judge import CallPart, judge, speaks_of
+from daemon.policy.judge import CallPart, applies_to, judge
 from daemon.policy.lexer import Unreadable
 from daemon.policy.policy_file import (
-    OF_THE_RUN,
-    OTHER,
+    RUN_END_TOOLS,
     TOOLS,
+    UNKNOWN_TOOL,
     PolicyFile,
     PolicyLimits,
     RoutineTable,
     Rule,
-    checks,
+    file_checks,
     strictness,
 )
-from daemon.policy.profiles import instead_of, read_only
-from daemon.policy.reachable_paths import CallPath, Reach
-from daemon.policy.requests import Planned, Request, understand
-from daemon.policy.restrictions import BY_NAME, PRESETS, Autonomy, Manner, OnAsk, Restriction
-from daemon.policy.routine_rules import offers, without_part, without_tool
-from daemon.policy.web import LOOKING, Target
+from daemon.policy.profiles import read_only, suggest_instead
+from daemon.policy.reachable_paths import CallPath, ReachablePaths
+from daemon.policy.requests import PlannedPipeline, Request, analyze_call
+from daemon.policy.restrictions import (
+    NAMED_ONLY_TOOLS,
+    PRESETS,
+    Autonomy,
+    CallTraits,
+    OnAsk,
+    Restriction,
+)
+from daemon.policy.routine_rules import allows_tool, refuse_part, refuse_tool
+from daemon.policy.web import SAFE_METHODS, Target
 
 # The policy in the words of a prompt.
-_SAY = {
+_SUMMARY_TEXTS = {
     "en": {
         "shell": (
             "shell: {programs}; plain words joined by | && || ; no variables or substitution, no "
@@ -58,12 +67,14 @@ _SAY = {
         "nothing": "没有可用的工具",
     },
 }
-_UNCONFINED = RoutineTable()
-_OF_THE_RUN = Verdict(effect=Effect.ALLOW, rule="built in", reason="it only says how the run ends")
+_NO_SECTION = RoutineTable()
+_RUN_END_VERDICT = Verdict(
+    effect=Effect.ALLOW, rule="built in", reason="it only says how the run ends"
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _Standing:
+class _ToolRules:
     """What holds for every call of one tool in one routine, whatever it asks for."""
 
     tables: tuple[tuple[str, RoutineTable], ...]
@@ -72,7 +83,7 @@ class _Standing:
     """Those that speak of the tool there."""
     verdict: Verdict | None
     """What is said of all these calls alike."""
-    restraint: Restriction
+    restriction: Restriction
     file_rules: tuple[Rule, ...]
     """Those that speak there of reading files."""
 
@@ -83,7 +94,7 @@ class Policy:
 
     rules: tuple[Rule, ...]
     routines: Mapping[str, RoutineTable]
-    reach: Reach
+    reach: ReachablePaths
     limits: PolicyLimits
     default: Effect = Effect.DENY
     autonomy: Autonomy = "full"
@@ -113,8 +124,12 @@ class Policy:
         the daemon's own, which no tool may ever reach.
         """
         refuse_if_shared(path)
-        known = frozenset({*TOOLS, *tools})
-        file = load_toml(path, PolicyFile, (*checks(known), *_proofs(workspace, (path, *private))))
+        tool_names = frozenset({*TOOLS, *tools})
+        file = load_toml(
+            path,
+            PolicyFile,
+            (*file_checks(tool_names), *_proof_checks(workspace, (path, *private))),
+        )
         text = path.read_bytes()
         return replace(
             cls.of(file, workspace), hash=hashlib.sha256(text).hexdigest(), text=text.decode()
@@ -142,7 +157,9 @@ class Policy:
                 Fault(file=name, key="", found="", problem=f"is not TOML: {error}")
             ) from None
         rules = (
-            () if tools is None else (*checks(frozenset({*TOOLS, *tools})), *_proofs(workspace, ()))
+            ()
+            if tools is None
+            else (*file_checks(frozenset({*TOOLS, *tools})), *_proof_checks(workspace, ()))
         )
         file = parse(data, PolicyFile, file=name, rules=rules)
         return replace(
@@ -154,7 +171,9 @@ class Policy:
         return cls(
             rules=tuple(Rule.of(number, table) for number, table in enumerate(file.rule, 1)),
             routines=file.routine,
-            reach=Reach.of(workspace, [Path(path).expanduser() for path in file.paths.read]),
+            reach=ReachablePaths.of(
+                workspace, [Path(path).expanduser() for path in file.paths.read]
+            ),
             limits=file.limits,
             default=Effect(file.default),
             autonomy=file.autonomy,
@@ -170,112 +189,120 @@ class Policy:
 
     def plan(
         self, tool: str, arguments: Json, *, routine: str, tainted: bool = False
-    ) -> tuple[Verdict, tuple[Planned, ...]]:
+    ) -> tuple[Verdict, tuple[PlannedPipeline, ...]]:
         """Judge a call and return, for the shell, exactly what would run; the tool runs that and
         nothing else.
         """
-        standing = self._standing(tool, routine)
-        if standing.verdict is not None:
-            return standing.verdict, ()
+        tool_rules = self._tool_rules(tool, routine)
+        if tool_rules.verdict is not None:
+            return tool_rules.verdict, ()
         try:
-            request = understand(tool, arguments, self.reach, standing.rules, standing.file_rules)
+            request = analyze_call(
+                tool, arguments, self.reach, tool_rules.rules, tool_rules.file_rules
+            )
         except Unreadable as error:
             return Verdict(
                 effect=Effect.DENY, rule="built in", reason=error.problem, allowed=error.instead
             ), ()
-        verdict = self._by_rules(request.parts, standing, tainted=tainted)
-        return self._lowered(verdict, standing, tool, arguments, tainted=tainted), request.line
+        verdict = self._by_rules(request.parts, tool_rules, tainted=tainted)
+        return self._restricted(verdict, tool_rules, tool, arguments, tainted=tainted), request.line
 
-    def judge_place(
-        self, tool: str, place: CallPath, *, routine: str, tainted: bool = False
+    def judge_path(
+        self, tool: str, path: CallPath, *, routine: str, tainted: bool = False
     ) -> Verdict:
         """Judge a call by where its path was found to lead, which is not followed again: that is
         what will be opened.
 
         How it was written is another name, to be judged by itself.
         """
-        standing = self._standing(tool, routine)
-        if standing.verdict is not None:
-            return standing.verdict
+        tool_rules = self._tool_rules(tool, routine)
+        if tool_rules.verdict is not None:
+            return tool_rules.verdict
         verdict = self._by_rules(
-            (CallPart(tool=tool, paths=(place.names[:1],)),), standing, tainted=tainted
+            (CallPart(tool=tool, paths=(path.names[:1],)),), tool_rules, tainted=tainted
         )
-        return self._lowered(verdict, standing, tool, {}, tainted=tainted)
+        return self._restricted(verdict, tool_rules, tool, {}, tainted=tainted)
 
     @cached_property
-    def _standing(self) -> Callable[[str, str], _Standing]:
+    def _tool_rules(self) -> Callable[[str, str], _ToolRules]:
         return lru_cache(maxsize=1024)(
-            self._read_up
+            self._collect_tool_rules
         )  # a routine makes the same few calls in each of its runs
 
-    def _read_up(self, tool: str, routine: str) -> _Standing:
+    def _collect_tool_rules(self, tool: str, routine: str) -> _ToolRules:
         tables = tuple(self._tables(routine))
-        refusals = (without_tool(table, tool, name) for name, table in tables)
-        return _Standing(
+        refusals = (refuse_tool(table, tool, name) for name, table in tables)
+        return _ToolRules(
             tables=tables,
             rules=tuple(rule for rule in self.rules if rule.is_for(tool, routine)),
-            verdict=_OF_THE_RUN if tool in OF_THE_RUN else next(filter(None, refusals), None),
-            restraint=self._restraint(routine),
+            verdict=_RUN_END_VERDICT
+            if tool in RUN_END_TOOLS
+            else next(filter(None, refusals), None),
+            restriction=self._restriction(routine),
             file_rules=tuple(rule for rule in self.rules if rule.is_for("file_read", routine)),
         )
 
     def _by_rules(
-        self, parts: Sequence[CallPart], standing: _Standing, *, tainted: bool
+        self, parts: Sequence[CallPart], tool_rules: _ToolRules, *, tainted: bool
     ) -> Verdict:
         """Return the strictest of what sections and rules say of the parts of a call."""
-        tables, rules, routine = standing.tables, standing.rules, standing.restraint.routine
+        tables, rules, routine = tool_rules.tables, tool_rules.rules, tool_rules.restriction.routine
         verdicts = [
-            next(filter(None, (without_part(table, part, name) for name, table in tables)), None)
+            next(filter(None, (refuse_part(table, part, name) for name, table in tables)), None)
             or judge(part, rules, routine=routine, default=self.default, tainted=tainted)
             for part in parts
         ]
-        place = max(range(len(verdicts)), key=lambda at: (strictness(verdicts[at].effect), -at))
-        verdict = verdicts[place]
+        index = max(
+            range(len(verdicts)), key=lambda number: (strictness(verdicts[number].effect), -number)
+        )
+        verdict = verdicts[index]
         if verdict.effect is Effect.ALLOW or verdict.allowed:
             return verdict
         return Verdict(
             effect=verdict.effect,
             rule=verdict.rule,
             reason=verdict.reason,
-            allowed=self._instead(parts[place], rules, by_default=verdict.rule == "default"),
+            allowed=self._suggest_alternative(
+                parts[index], rules, by_default=verdict.rule == "default"
+            ),
         )
 
-    def _lowered(
-        self, verdict: Verdict, standing: _Standing, tool: str, arguments: Json, *, tainted: bool
+    def _restricted(
+        self, verdict: Verdict, tool_rules: _ToolRules, tool: str, arguments: Json, *, tainted: bool
     ) -> Verdict:
-        if not standing.restraint.concerns(verdict, tainted=tainted):
+        if not tool_rules.restriction.may_lower(verdict, tainted=tainted):
             return verdict
-        return standing.restraint.lower(verdict, self._manner(tool, arguments), tainted=tainted)
+        return tool_rules.restriction.lower(verdict, self._traits(tool, arguments), tainted=tainted)
 
     def is_read_only(self, tool: str, arguments: Json) -> bool:
         """Tell whether a call changes nothing, so that doing it twice is doing it once."""
-        if not TOOLS.get(tool, OTHER).changes:
+        if not TOOLS.get(tool, UNKNOWN_TOOL).changes:
             return True
         if tool == "http_request":
-            return arguments.get("method", "GET") in LOOKING
-        if tool in BY_NAME:
+            return arguments.get("method", "GET") in SAFE_METHODS
+        if tool in NAMED_ONLY_TOOLS:
             return TOOLS[tool].actions.get(str(arguments.get("action")), False)
         if tool != "shell":
             return False
         try:
-            request = understand(tool, arguments, self.reach)
+            request = analyze_call(tool, arguments, self.reach)
         except Unreadable:
             return False
         return all(part.misfit is None and part.refusal is None for part in request.parts)
 
-    def lets_through(self, tool: str, arguments: Json, *, routine: str) -> bool:
+    def shows_injected_result(self, tool: str, arguments: Json, *, routine: str) -> bool:
         """Tell whether a result that gives orders is shown all the same, as untrusted as can be."""
         if all(table.injection == "review" for _, table in self._tables(routine)):
             return True
-        if not self.trusted or TOOLS.get(tool, OTHER).acts_on != "reading":
+        if not self.trusted or TOOLS.get(tool, UNKNOWN_TOOL).acts_on != "reading":
             return False
         try:
-            parts = understand(tool, arguments, self.reach).parts
+            parts = analyze_call(tool, arguments, self.reach).parts
         except Unreadable:
             return False
         return all(any_covers(self.trusted, names[0]) for part in parts for names in part.paths)
 
-    def _restraint(self, routine: str) -> Restriction:
+    def _restriction(self, routine: str) -> Restriction:
         tables = [table for _, table in self._tables(routine)]
         autonomy = min(
             self.autonomy, *(table.autonomy or self.autonomy for table in tables), key=PRESETS.index
@@ -296,8 +323,8 @@ class Policy:
         first.
         """
         if "/" not in routine:
-            return [(routine, self.routines.get(routine, _UNCONFINED))]
-        return [(name, self.routines.get(name, _UNCONFINED)) for name in routine.split("/")]
+            return [(routine, self.routines.get(routine, _NO_SECTION))]
+        return [(name, self.routines.get(name, _NO_SECTION)) for name in routine.split("/")]
 
     def names(self, tool: str, routine: str) -> bool:
         """Tell whether a rule that does not forbid names this tool, for this routine."""
@@ -306,7 +333,7 @@ class Policy:
             for rule in self.rules
         )
 
-    def singles_out(self, routine: str, beside: str) -> str:
+    def rule_singling_out(self, routine: str, other_routine: str) -> str:
         """Return what speaks of a routine by its name in words that may grant something to it, but
         not to another.
         """
@@ -319,28 +346,32 @@ class Policy:
                 if rule.routines
                 and rule.effect is not Effect.DENY
                 and rule.is_for(rule.tool, routine)
-                and not rule.is_for(rule.tool, beside)
+                and not rule.is_for(rule.tool, other_routine)
             ),
             "",
         )
 
-    def _manner(self, tool: str, arguments: Json) -> Manner:
-        known = TOOLS.get(tool, OTHER)
-        return Manner(tool=tool, looks=self.is_read_only(tool, arguments), sends=known.sends)
+    def _traits(self, tool: str, arguments: Json) -> CallTraits:
+        properties = TOOLS.get(tool, UNKNOWN_TOOL)
+        return CallTraits(
+            tool=tool, is_read_only=self.is_read_only(tool, arguments), sends=properties.sends
+        )
 
     def networks(self, target: Target, routine: str) -> tuple[IPv4Network | IPv6Network, ...]:
         """Return the addresses that are not public and that a request may go to all the same."""
         part = CallPart(tool="http_request", target=target)
-        speaking = [
-            rule for rule in self.rules if rule.is_for(part.tool, routine) and speaks_of(rule, part)
+        applicable_rules = [
+            rule
+            for rule in self.rules
+            if rule.is_for(part.tool, routine) and applies_to(rule, part)
         ]
-        return tuple(network for rule in speaking for network in rule.networks)
+        return tuple(network for rule in applicable_rules for network in rule.networks)
 
     def limits_for(self, routine: str) -> PolicyLimits:
         """Return the limits of one run of a routine."""
         limits = self.limits
         for _, table in self._tables(routine):
-            if table is not _UNCONFINED:
+            if table is not _NO_SECTION:
                 limits = limits.within(table.limits)
         return limits
 
@@ -351,53 +382,56 @@ class Policy:
     @cached_property
     def _summaries(self) -> Callable[[str, tuple[str, ...], str], str]:
         return lru_cache(maxsize=256)(
-            self._summed_up
+            self._summarize
         )  # a routine is told the same in each of its runs
 
-    def _summed_up(self, routine: str, tools: tuple[str, ...], language: str) -> str:
-        say = _SAY.get(language, _SAY["en"])
+    def _summarize(self, routine: str, tools: tuple[str, ...], language: str) -> str:
+        texts = _SUMMARY_TEXTS.get(language, _SUMMARY_TEXTS["en"])
         tables = [table for _, table in self._tables(routine)]
         offered = [
             tool
             for tool in tools
-            if tool not in OF_THE_RUN and all(offers(table, tool) for table in tables)
+            if tool not in RUN_END_TOOLS and all(allows_tool(table, tool) for table in tables)
         ]
         rules = [rule for rule in self.rules if any(rule.is_for(tool, routine) for tool in offered)]
         allowing = [rule for rule in rules if rule.effect is Effect.ALLOW]
         lines: list[str] = []
         for tool in offered:
-            mine = [rule for rule in allowing if rule.is_for(tool, routine)]
-            if not mine:
+            tool_rules = [rule for rule in allowing if rule.is_for(tool, routine)]
+            if not tool_rules:
                 continue
             if tool == "shell":
-                lines.append(say["shell"].format(programs=", ".join(_programs(mine))))
-            elif TOOLS.get(tool, OTHER).acts_on == "nothing":
+                lines.append(
+                    texts["shell"].format(programs=", ".join(_allowed_programs(tool_rules)))
+                )
+            elif TOOLS.get(tool, UNKNOWN_TOOL).acts_on == "nothing":
                 lines.append(tool)
-            elif said := [each for rule in mine for each in _forms(rule)]:
-                lines.append(f"{tool}: {', '.join(dict.fromkeys(said))}")
+            elif forms := [form for rule in tool_rules for form in _describe_allowed(rule)]:
+                lines.append(f"{tool}: {', '.join(dict.fromkeys(forms))}")
             else:
-                lines.append(f"{tool}: {self._places(tool, mine, say)}")
+                lines.append(f"{tool}: {self._describe_paths(tool, tool_rules, texts)}")
         for rule in rules if lines else ():
             if rule.effect is Effect.DENY:
-                what = ", ".join(glob.pattern for glob in rule.paths) or rule.label
+                subject = ", ".join(glob.pattern for glob in rule.paths) or rule.label
                 lines.append(
-                    say["never"].format(what=what) + (f" ({rule.reason})" if rule.reason else "")
+                    texts["never"].format(what=subject)
+                    + (f" ({rule.reason})" if rule.reason else "")
                 )
-        return "\n".join(f"- {line}" for line in lines) or f"- {say['nothing']}"
+        return "\n".join(f"- {line}" for line in lines) or f"- {texts['nothing']}"
 
-    def _places(self, tool: str, rules: Collection[Rule], say: Mapping[str, str]) -> str:
+    def _describe_paths(self, tool: str, rules: Collection[Rule], texts: Mapping[str, str]) -> str:
         if all(rule.paths for rule in rules):
             return ", ".join(dict.fromkeys(glob.pattern for rule in rules for glob in rule.paths))
         if TOOLS[tool].acts_on in ("script", "action"):
             return "*"
         writing = TOOLS[tool].acts_on == "writing"
-        return ", ".join((say["workspace"], *(() if writing else self.reach.readable)))
+        return ", ".join((texts["workspace"], *(() if writing else self.reach.readable)))
 
-    def on_paper(self) -> Policy:
+    def without_disk(self) -> Policy:
         """Return this policy as it reads examples: without looking at the disk."""
         return replace(self, reach=replace(self.reach, on_disk=False))
 
-    def refutation(self, rule: Rule, example: str, *, wanted: bool) -> str:
+    def example_fault(self, rule: Rule, example: str, *, should_match: bool) -> str:
         """Say why an example proves a rule wrong; empty if it does not.
 
         An allowing rule must speak of some command of a `match` line, all of which must be allowed
@@ -405,16 +439,20 @@ class Policy:
         some, and of none.
         """
         try:
-            parts = self._example(rule, example).parts
+            parts = self._analyze_example(rule, example).parts
         except Unreadable as error:
-            return str(error) if wanted else ""
-        spoken = [part.refusal is None and speaks_of(rule, part) for part in parts]
+            return str(error) if should_match else ""
+        applicable = [part.refusal is None and applies_to(rule, part) for part in parts]
         allows = rule.effect is Effect.ALLOW
-        if not wanted:
-            return "the rule speaks of it" if (all(spoken) if allows else any(spoken)) else ""
-        if not any(spoken):
+        if not should_match:
+            return (
+                "the rule speaks of it" if (all(applicable) if allows else any(applicable)) else ""
+            )
+        if not any(applicable):
             misfits = [part.refusal or part.misfit for part in parts]
-            return next((str(each) for each in misfits if each), "the rule does not speak of it")
+            return next(
+                (str(misfit) for misfit in misfits if misfit), "the rule does not speak of it"
+            )
         routine = rule.routines[0] if rule.routines else ""
         for part in parts if allows else ():
             verdict = judge(part, self.rules, routine=routine)
@@ -424,7 +462,7 @@ class Policy:
                 )
         return ""
 
-    def _example(self, rule: Rule, example: str) -> Request:
+    def _analyze_example(self, rule: Rule, example: str) -> Request:
         tool = rule.tool if rule.tool in TOOLS else "file_read"
         arguments: Json = {TOOLS[tool].argument: example}
         if TOOLS[tool].acts_on == "web" and " " in example:
@@ -436,26 +474,33 @@ class Policy:
         elif TOOLS[tool].acts_on == "action":
             action, _, done_to = example.partition(" ")
             arguments = {"action": action, TOOLS[tool].object: done_to}
-        return understand(tool, arguments, self.reach, self.rules)
+        return analyze_call(tool, arguments, self.reach, self.rules)
 
-    def _instead(self, part: CallPart, rules: Collection[Rule], *, by_default: bool) -> str:
+    def _suggest_alternative(
+        self, part: CallPart, rules: Collection[Rule], *, by_default: bool
+    ) -> str:
         """Say what would be allowed in place of a part that is not."""
-        if TOOLS.get(part.tool, OTHER).acts_on in ("web", "git", "script", "action"):
+        if TOOLS.get(part.tool, UNKNOWN_TOOL).acts_on in ("web", "git", "script", "action"):
             if part.misfit is not None:
                 return part.misfit.instead
-            forms = [each for rule in rules if rule.effect is Effect.ALLOW for each in _forms(rule)]
+            forms = [
+                form
+                for rule in rules
+                if rule.effect is Effect.ALLOW
+                for form in _describe_allowed(rule)
+            ]
             return f"{part.tool} may use {', '.join(dict.fromkeys(forms))}" if forms else ""
         if part.words:
             name = part.words[0]
-            programs = _programs(rules)
+            programs = _allowed_programs(rules)
             if (
                 by_default
                 and part.misfit is not None
                 and name in read_only()
-                and _named(name, rules)
+                and _names_program(name, rules)
             ):
                 return part.misfit.instead
-            if hint := instead_of(name):
+            if hint := suggest_instead(name):
                 return hint
             return (
                 f"the shell runs {', '.join(programs)}"
@@ -468,20 +513,20 @@ class Policy:
         return f"{part.tool} may use {', '.join(patterns)}" if patterns and part.paths else ""
 
 
-def _forms(rule: Rule) -> list[str]:
+def _describe_allowed(rule: Rule) -> list[str]:
     """Return what a rule for http_request, git or script speaks of, in words."""
     if rule.hosts:
         return [f"{'|'.join(sorted(rule.methods))} {host.pattern}" for host in rule.hosts]
     return [" ".join("|".join(sorted(tokens)) for tokens in rule.argv)] if rule.argv else []
 
 
-def _named(program: str, rules: Collection[Rule]) -> bool:
+def _names_program(program: str, rules: Collection[Rule]) -> bool:
     return any(
         not rule.argv or program in rule.argv[0] for rule in rules if rule.effect is not Effect.DENY
     )
 
 
-def _programs(rules: Collection[Rule]) -> list[str]:
+def _allowed_programs(rules: Collection[Rule]) -> list[str]:
     """Return the programs that rules allow, with their sub-commands where a rule names some."""
     names: dict[str, None] = {}
     for rule in rules:
@@ -496,17 +541,19 @@ def _programs(rules: Collection[Rule]) -> list[str]:
 # ------------------------------------------------------------------------------------
 
 
-def _proofs(workspace: Path, private: Collection[Path]) -> tuple[CrossFieldCheck[PolicyFile], ...]:
-    def examples(file: PolicyFile) -> Iterator[Conflict]:
-        policy = Policy.of(file, workspace).on_paper()
-        for place, table in enumerate(file.rule):
-            rule = policy.rules[place]
+def _proof_checks(
+    workspace: Path, private: Collection[Path]
+) -> tuple[CrossFieldCheck[PolicyFile], ...]:
+    def examples_hold(file: PolicyFile) -> Iterator[Conflict]:
+        policy = Policy.of(file, workspace).without_disk()
+        for index, table in enumerate(file.rule):
+            rule = policy.rules[index]
             for key, texts in (("match", table.match), ("not_match", table.not_match)):
                 for text in texts:
-                    if problem := policy.refutation(rule, text, wanted=key == "match"):
-                        yield Conflict(f"rule[{place}].{key}", problem, text)
+                    if problem := policy.example_fault(rule, text, should_match=key == "match"):
+                        yield Conflict(f"rule[{index}].{key}", problem, text)
 
-    def kept_apart(file: PolicyFile) -> Iterator[Conflict]:
+    def private_paths_are_unreachable(file: PolicyFile) -> Iterator[Conflict]:
         reach = Policy.of(file, workspace).reach
         for path in map(os.path.realpath, private):
             for root in (reach.workspace, *reach.readable):
@@ -517,54 +564,57 @@ def _proofs(workspace: Path, private: Collection[Path]) -> tuple[CrossFieldCheck
                         hint="give agents a folder of their own",
                     )
 
-    return (CrossFieldCheck(("rule",), examples), CrossFieldCheck(("paths.read",), kept_apart))
+    return (
+        CrossFieldCheck(("rule",), examples_hold),
+        CrossFieldCheck(("paths.read",), private_paths_are_unreachable),
+    )
 
 
 def refuse_if_shared(path: Path) -> None:
     """Raise ConfigError if anybody but this user and root could have written the policy, or
     replaced it.
     """
-    for place in (path, Path(os.path.realpath(path)).parent):
+    for checked_path in (path, Path(os.path.realpath(path)).parent):
         try:
-            status = place.stat()
+            status = checked_path.stat()
         except OSError:
             return  # load_toml says it better
         problem = ""
         sticky = stat.S_ISDIR(status.st_mode) and status.st_mode & stat.S_ISVTX
         if status.st_uid not in (0, os.geteuid()):
             problem, hint = (
-                f"belongs to {_user(status.st_uid)}",
-                f"chown it to {_user(os.geteuid())} or root",
+                f"belongs to {_user_name(status.st_uid)}",
+                f"chown it to {_user_name(os.geteuid())} or root",
             )
         elif status.st_mode & stat.S_IWOTH and not sticky:
             problem, hint = "can be written by everybody", "chmod o-w"
         elif (
             status.st_mode & stat.S_IWGRP
             and not sticky
-            and (others := _others(status.st_gid, status.st_uid))
+            and (other_users := _describe_others(status.st_gid, status.st_uid))
         ):
-            problem, hint = f"can be written by {others}", "chmod g-w"
+            problem, hint = f"can be written by {other_users}", "chmod g-w"
         if problem:
             raise ConfigError(
-                Fault(file=display(place), key="", found="", problem=problem, hint=hint)
+                Fault(file=display(checked_path), key="", found="", problem=problem, hint=hint)
             )
 
 
-def _user(uid: int) -> str:
+def _user_name(uid: int) -> str:
     try:
         return pwd.getpwuid(uid).pw_name
     except KeyError:
         return f"user {uid}"
 
 
-def _others(gid: int, uid: int) -> str:
+def _describe_others(gid: int, uid: int) -> str:
     """Return who else is in a group; empty if it is a user's own, as with umask 002."""
     try:
         group = grp.getgrgid(gid)
     except KeyError:
         return f"group {gid}"
-    owner = _user(uid)
-    members = {*group.gr_mem, *(each.pw_name for each in pwd.getpwall() if each.pw_gid == gid)} - {
+    owner = _user_name(uid)
+    members = {*group.gr_mem, *(user.pw_name for user in pwd.getpwall() if user.pw_gid == gid)} - {
         owner,
         "root",
     }

@@ -1,6 +1,4 @@
-"""policy.toml as a value: its tables, and what must hold between them before a single call is
-judged by it.
-"""
+"""The keys of policy.toml as models, the rules made of them, and the checks between them."""
 
 from __future__ import annotations
 
@@ -20,9 +18,9 @@ from daemon.models import Effect
 from daemon.policy.globs import BadPattern, Glob
 from daemon.policy.lexer import Unreadable
 from daemon.policy.profiles import read_only
-from daemon.policy.restrictions import BY_NAME, PRESETS, Autonomy, OnAsk
+from daemon.policy.restrictions import NAMED_ONLY_TOOLS, PRESETS, Autonomy, OnAsk
 from daemon.policy.tables import word_list
-from daemon.policy.web import LOOKING, METHODS, HostPattern, Method
+from daemon.policy.web import METHODS, SAFE_METHODS, HostPattern, Method
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,13 +83,13 @@ TOOLS: Mapping[str, Tool] = {
     ),
     "subagent": Tool(),  # what it does is judged call by call, by the rules of whom it works for
 }
-# What is to be expected of all the others.
-OTHER = Tool(changes=True, sends=True)
+# What a tool that is not listed above, of a user or an MCP server, has to be expected to do.
+UNKNOWN_TOOL = Tool(changes=True, sends=True)
 # Tools that do nothing but say how the run ends and what it found: no rule is needed for them.
-OF_THE_RUN = frozenset({"finish", "report_items"})
+RUN_END_TOOLS = frozenset({"finish", "report_items"})
 
 
-def _sound_pattern(pattern: str) -> str:
+def _check_pattern(pattern: str) -> str:
     try:
         Glob(pattern)
     except BadPattern as error:
@@ -99,7 +97,7 @@ def _sound_pattern(pattern: str) -> str:
     return pattern
 
 
-def _from_the_root(path: str) -> str:
+def _check_absolute(path: str) -> str:
     if not path.startswith(("/", "~/")):
         raise Wrong(
             "must begin with / or ~/", hint="what lies in the workspace needs no naming here"
@@ -107,7 +105,7 @@ def _from_the_root(path: str) -> str:
     return path
 
 
-def _sound_host(pattern: str) -> str:
+def _check_host(pattern: str) -> str:
     try:
         HostPattern.of(pattern)
     except Unreadable as error:
@@ -115,7 +113,7 @@ def _sound_host(pattern: str) -> str:
     return pattern
 
 
-def _sound_network(network: str) -> str:
+def _check_network(network: str) -> str:
     try:
         ip_network(network)
     except ValueError as error:
@@ -123,7 +121,7 @@ def _sound_network(network: str) -> str:
     return network
 
 
-Pattern: TypeAlias = Annotated[str, AfterValidator(_sound_pattern)]
+Pattern: TypeAlias = Annotated[str, AfterValidator(_check_pattern)]
 Token: TypeAlias = Annotated[str, Field(min_length=1)]
 
 
@@ -145,7 +143,7 @@ class RuleTable(Table):
     """
     paths: Items[Pattern] = ()
     """Which files: relative to the workspace in the manner of .gitignore, or absolute."""
-    hosts: Items[Annotated[str, AfterValidator(_sound_host)]] = ()
+    hosts: Items[Annotated[str, AfterValidator(_check_host)]] = ()
     """Tool http_request: which hosts, like `api.example.org`, `*.example.org`, `host:8080`, or `*`
     for all; without a port: 80 and 443.
     """
@@ -153,7 +151,7 @@ class RuleTable(Table):
     """Tool http_request: which methods; left out, a rule that allows means GET, HEAD and OPTIONS,
     others mean all.
     """
-    networks: Items[Annotated[str, AfterValidator(_sound_network)]] = ()
+    networks: Items[Annotated[str, AfterValidator(_check_network)]] = ()
     """Tool http_request: addresses that are not public and that these hosts may have, like
     `192.168.1.0/24`.
     """
@@ -191,9 +189,13 @@ class PolicyLimits(Table):
     any.
     """
 
-    def within(self, other: RoutineLimits) -> PolicyLimits:
+    def within(self, routine_limits: RoutineLimits) -> PolicyLimits:
         """Return these limits, lowered to those of a routine."""
-        lowered = {key: min(getattr(self, key), value) for key, value in other if value is not None}
+        lowered = {
+            key: min(getattr(self, key), value)
+            for key, value in routine_limits
+            if value is not None
+        }
         return self.model_copy(update=lowered)
 
 
@@ -217,7 +219,7 @@ class RoutineTable(Table):
     """Only these tools, by name or with *; `finish` and `report_items` always."""
     commands: Items[Token] | None = None
     """Only these commands of the tools shell and git, by their first words: `df`, `git log`."""
-    hosts: Items[Annotated[str, AfterValidator(_sound_host)]] | None = None
+    hosts: Items[Annotated[str, AfterValidator(_check_host)]] | None = None
     """Only these hosts of http_request."""
     write: Items[Pattern] | None = None
     """Only these files may be written."""
@@ -239,7 +241,7 @@ class RoutineTable(Table):
 class PathsTable(Table):
     """What tools can reach besides the workspace."""
 
-    read: Items[Annotated[str, AfterValidator(_from_the_root)]] = ()
+    read: Items[Annotated[str, AfterValidator(_check_absolute)]] = ()
     """Folders and files that may be read; absolute, or from the home folder with ~/."""
 
 
@@ -311,7 +313,9 @@ class Rule:
 
     @classmethod
     def of(cls, number: int, table: RuleTable) -> Rule:
-        argv = tuple(frozenset([each] if isinstance(each, str) else each) for each in table.argv)
+        argv = tuple(
+            frozenset([token] if isinstance(token, str) else token) for token in table.argv
+        )
         effect = Effect(table.effect)
         fold = effect is not Effect.ALLOW  # what is forbidden as .env is forbidden as .ENV
         return cls(
@@ -322,11 +326,11 @@ class Rule:
             table.profile is not None,
             tuple(Glob(pattern, fold) for pattern in table.paths),
             tuple(map(HostPattern.of, table.hosts)),
-            frozenset(table.methods) or (LOOKING if effect is Effect.ALLOW else METHODS),
+            frozenset(table.methods) or (SAFE_METHODS if effect is Effect.ALLOW else METHODS),
             tuple(map(ip_network, table.networks)),
             table.routines,
             table.reason,
-            f"rule {number} ({_subject(table)})",
+            f"rule {number} ({_describe_subject(table)})",
             Effect(table.tainted) if table.tainted else None,
         )
 
@@ -336,20 +340,23 @@ class Rule:
         `maker/name` is a routine that an agent made: what allows must allow both, what forbids one
         forbids the other.
         """
-        if tool != self.tool and not ("*" in self.tool and self._means(tool)):
+        if tool != self.tool and not ("*" in self.tool and self._matches_tool(tool)):
             return False
         if not self.routines:
             return True
-        every = all if self.effect is Effect.ALLOW else any
-        return every(
-            any(fnmatchcase(name, each) for each in self.routines) for name in routine.split("/")
+        quantifier = all if self.effect is Effect.ALLOW else any
+        return quantifier(
+            any(fnmatchcase(name, pattern) for pattern in self.routines)
+            for name in routine.split("/")
         )
 
-    def _means(self, tool: str) -> bool:
+    def _matches_tool(self, tool: str) -> bool:
         """Tell whether its pattern stands for a tool."""
-        return fnmatchcase(tool, self.tool) and (tool not in BY_NAME or self.effect is Effect.DENY)
+        return fnmatchcase(tool, self.tool) and (
+            tool not in NAMED_ONLY_TOOLS or self.effect is Effect.DENY
+        )
 
-    def takes(self, words: Sequence[str]) -> bool:
+    def matches_words(self, words: Sequence[str]) -> bool:
         """Tell whether a command begins as it says."""
         if not self.argv:
             return True
@@ -364,7 +371,7 @@ class Rule:
         return (
             (
                 self.tool == other.tool
-                or ((self.tool == "*" or "*" not in other.tool) and self._means(other.tool))
+                or ((self.tool == "*" or "*" not in other.tool) and self._matches_tool(other.tool))
             )
             and (
                 not self.routines
@@ -373,79 +380,83 @@ class Rule:
             and len(self.argv) <= len(other.argv)
             and all(theirs <= ours for ours, theirs in zip(self.argv, other.argv, strict=False))
             and (not self.profile or other.profile)
-            and (not self.paths or _all_covered(other.paths, self.paths))
+            and (not self.paths or _covers_all(other.paths, self.paths))
             and other.methods <= self.methods
             and (
-                not self.hosts or (bool(other.hosts) and all(map(self._means_all_of, other.hosts)))
+                not self.hosts
+                or (bool(other.hosts) and all(map(self._matches_all_hosts_of, other.hosts)))
             )
         )
 
-    def _means_all_of(self, host: HostPattern) -> bool:
-        return any(host.within(ours) for ours in self.hosts)
+    def _matches_all_hosts_of(self, host: HostPattern) -> bool:
+        return any(host.is_within(ours) for ours in self.hosts)
 
 
-def _subject(table: RuleTable) -> str:
+def _describe_subject(table: RuleTable) -> str:
     words = [
-        each if isinstance(each, str) else each[0] + ("…" if len(each) > 1 else "")
-        for each in table.argv
+        token if isinstance(token, str) else token[0] + ("…" if len(token) > 1 else "")
+        for token in table.argv
     ]
-    named = table.paths or table.hosts
-    what = " ".join(words) or ", ".join(named[:2]) + ("…" if len(named) > 2 else "")
-    return f"{table.tool}: {what}" if what else table.tool
+    patterns = table.paths or table.hosts
+    subject = " ".join(words) or ", ".join(patterns[:2]) + ("…" if len(patterns) > 2 else "")
+    return f"{table.tool}: {subject}" if subject else table.tool
 
 
-def _all_covered(patterns: tuple[Glob, ...], by: tuple[Glob, ...]) -> bool:
-    return bool(patterns) and all(
-        any(_wider(ours.pattern, theirs.pattern) for ours in by) for theirs in patterns
+def _covers_all(covered: tuple[Glob, ...], covering: tuple[Glob, ...]) -> bool:
+    return bool(covered) and all(
+        any(_is_wider(covering_glob.pattern, covered_glob.pattern) for covering_glob in covering)
+        for covered_glob in covered
     )
 
 
-def _wider(ours: str, theirs: str) -> bool:
-    return ours in (theirs, "**") or (ours.endswith("/**") and theirs.startswith(ours[:-2]))
+def _is_wider(wider: str, narrower: str) -> bool:
+    return wider in (narrower, "**") or (wider.endswith("/**") and narrower.startswith(wider[:-2]))
 
 
 # --- what no single key can know
 # ----------------------------------------------------------------------
 
 
-def checks(known: frozenset[str]) -> tuple[CrossFieldCheck[PolicyFile], ...]:
+def file_checks(tool_names: frozenset[str]) -> tuple[CrossFieldCheck[PolicyFile], ...]:
     """Return the checks across the keys of a policy file; `known` are the tools there are."""
 
     def tools(file: PolicyFile) -> Iterator[Conflict]:
-        named = [(f"rule[{place}].tool", [rule.tool]) for place, rule in enumerate(file.rule)]
-        named += [
+        references = [(f"rule[{index}].tool", [rule.tool]) for index, rule in enumerate(file.rule)]
+        references += [
             (f"routine.{name}.tools", list(table.tools or ()))
             for name, table in file.routine.items()
         ]
-        named += [
+        references += [
             (f"routine.{name}.tainted_tools", list(table.tainted_tools))
             for name, table in file.routine.items()
         ]
-        for key, patterns in named:
+        for key, patterns in references:
             for pattern in patterns:
                 # the tools of an MCP server are known only once it answers
-                if "__" not in pattern and not any(fnmatchcase(tool, pattern) for tool in known):
-                    yield Conflict(key, "no such tool", pattern, did_you_mean(pattern, known))
+                if "__" not in pattern and not any(
+                    fnmatchcase(tool, pattern) for tool in tool_names
+                ):
+                    yield Conflict(key, "no such tool", pattern, did_you_mean(pattern, tool_names))
 
     return (
         CrossFieldCheck(("rule.tool", "routine.*.tools", "routine.*.tainted_tools"), tools),
-        CrossFieldCheck(("autonomy", "routine.*.autonomy"), _only_narrower),
+        CrossFieldCheck(("autonomy", "routine.*.autonomy"), _autonomy_is_narrower),
         CrossFieldCheck(
-            ("rule.tool", "rule.argv", "rule.profile", "rule.effect", "rule.paths"), _keys_that_fit
+            ("rule.tool", "rule.argv", "rule.profile", "rule.effect", "rule.paths"), _rule_keys_fit
         ),
         CrossFieldCheck(
             ("rule.tool", "rule.hosts", "rule.methods", "rule.networks", "rule.effect"),
-            _hosts_that_fit,
+            _web_keys_fit,
         ),
-        CrossFieldCheck(("rule.tool", "rule.argv", "rule.effect"), _actions_that_fit),
+        CrossFieldCheck(("rule.tool", "rule.argv", "rule.effect"), _actions_exist),
         CrossFieldCheck(
-            ("rule.argv", "rule.profile", "rule.effect", "rule.tool"), _programs_that_fit
+            ("rule.argv", "rule.profile", "rule.effect", "rule.tool"), _programs_are_known
         ),
-        CrossFieldCheck(("rule",), _shadowed),
+        CrossFieldCheck(("rule",), _no_rule_is_shadowed),
     )
 
 
-def _only_narrower(file: PolicyFile) -> Iterator[Conflict]:
+def _autonomy_is_narrower(file: PolicyFile) -> Iterator[Conflict]:
     for name, table in file.routine.items():
         if table.autonomy is not None and PRESETS.index(table.autonomy) > PRESETS.index(
             file.autonomy
@@ -454,12 +465,12 @@ def _only_narrower(file: PolicyFile) -> Iterator[Conflict]:
             yield Conflict(f"routine.{name}.autonomy", problem, table.autonomy)
 
 
-def _keys_that_fit(file: PolicyFile) -> Iterator[Conflict]:
-    for place, rule in enumerate(file.rule):
+def _rule_keys_fit(file: PolicyFile) -> Iterator[Conflict]:
+    for index, rule in enumerate(file.rule):
         if rule.tainted and strictness(Effect(rule.tainted)) <= strictness(Effect(rule.effect)):
             problem = f'changes nothing beside effect = "{rule.effect}"'
-            yield Conflict(f"rule[{place}].tainted", problem, rule.tainted, hint="leave it out")
-        key, shell = f"rule[{place}]", rule.tool == "shell"
+            yield Conflict(f"rule[{index}].tainted", problem, rule.tainted, hint="leave it out")
+        key, shell = f"rule[{index}]", rule.tool == "shell"
         acts_on = TOOLS.get(rule.tool, Tool()).acts_on
         if rule.argv and acts_on not in ("command", "git", "script", "action"):
             problem = "only rules for the tools shell, git, script, routine and config have argv"
@@ -500,9 +511,9 @@ def _keys_that_fit(file: PolicyFile) -> Iterator[Conflict]:
             )
 
 
-def _hosts_that_fit(file: PolicyFile) -> Iterator[Conflict]:
-    for place, rule in enumerate(file.rule):
-        key, web = f"rule[{place}]", rule.tool == "http_request"
+def _web_keys_fit(file: PolicyFile) -> Iterator[Conflict]:
+    for index, rule in enumerate(file.rule):
+        key, web = f"rule[{index}]", rule.tool == "http_request"
         for name in ("hosts", "methods", "networks"):
             if getattr(rule, name) and not web:
                 problem = f"only rules for the tool http_request have {name}"
@@ -518,38 +529,39 @@ def _hosts_that_fit(file: PolicyFile) -> Iterator[Conflict]:
             )
 
 
-def _actions_that_fit(file: PolicyFile) -> Iterator[Conflict]:
-    for place, rule in enumerate(file.rule):
-        subject, key = TOOLS.get(rule.tool, Tool()), f"rule[{place}].argv"
-        if subject.acts_on != "action":
+def _actions_exist(file: PolicyFile) -> Iterator[Conflict]:
+    for index, rule in enumerate(file.rule):
+        tool, key = TOOLS.get(rule.tool, Tool()), f"rule[{index}].argv"
+        if tool.acts_on != "action":
             continue
-        first, *rest = ((each,) if isinstance(each, str) else each for each in rule.argv or [()])
+        first, *further_words = (
+            (token,) if isinstance(token, str) else token for token in rule.argv or [()]
+        )
         for action in first:
-            if action not in subject.actions:
-                hint = (
-                    did_you_mean(action, subject.actions)
-                    or f"there are {', '.join(subject.actions)}"
-                )
+            if action not in tool.actions:
+                hint = did_you_mean(action, tool.actions) or f"there are {', '.join(tool.actions)}"
                 yield Conflict(key, f"the tool {rule.tool} knows no such action", action, hint)
         if rule.tool != "config" or rule.effect == "deny":
             continue
-        if not rest and not (first and all(subject.actions.get(action, True) for action in first)):
+        if not further_words and not (
+            first and all(tool.actions.get(action, True) for action in first)
+        ):
             hint = 'like argv = ["set", ["agent.language", "digest.at"]], or argv = ["show"]'
             yield Conflict(key, "names no key, so agents might write any", hint=hint)
-        for name in rest[0] if rest else ():
+        for name in further_words[0] if further_words else ():
             if not is_settable(name) and not all(
-                subject.actions.get(action, True) for action in first
+                tool.actions.get(action, True) for action in first
             ):
                 yield Conflict(
                     key, "no agent may write this key", name, hint="README lists those that may be"
                 )
 
 
-def _programs_that_fit(file: PolicyFile) -> Iterator[Conflict]:
-    for place, rule in enumerate(file.rule):
+def _programs_are_known(file: PolicyFile) -> Iterator[Conflict]:
+    for index, rule in enumerate(file.rule):
         if not rule.argv or rule.tool != "shell":
             continue
-        first, key = rule.argv[0], f"rule[{place}].argv"
+        first, key = rule.argv[0], f"rule[{index}].argv"
         for program in [first] if isinstance(first, str) else first:
             if "/" in program:
                 yield Conflict(
@@ -577,24 +589,30 @@ def _programs_that_fit(file: PolicyFile) -> Iterator[Conflict]:
                 )
 
 
-def _shadowed(file: PolicyFile) -> Iterator[Conflict]:
+def _no_rule_is_shadowed(file: PolicyFile) -> Iterator[Conflict]:
     rules = [Rule.of(number, table) for number, table in enumerate(file.rule, 1)]
     for rule in rules:
-        for other in rules:
-            if other is rule or not other.covers(rule) or _strictness(other) < _strictness(rule):
+        for other_rule in rules:
+            if (
+                other_rule is rule
+                or not other_rule.covers(rule)
+                or _strictness(other_rule) < _strictness(rule)
+            ):
                 continue
-            if strictness(other.effect_on(tainted=True)) < strictness(rule.effect_on(tainted=True)):
+            if strictness(other_rule.effect_on(tainted=True)) < strictness(
+                rule.effect_on(tainted=True)
+            ):
                 continue
             if (
-                _strictness(other) == _strictness(rule)
-                and rule.covers(other)
-                and rule.number < other.number
+                _strictness(other_rule) == _strictness(rule)
+                and rule.covers(other_rule)
+                and rule.number < other_rule.number
             ):
                 continue  # twins: told of once, at the second
             yield Conflict(
                 f"rule[{rule.number - 1}]",
                 (
-                    f"{rule.label} can never decide anything: {other.label} covers it, as strict or "  # noqa: E501
+                    f"{rule.label} can never decide anything: {other_rule.label} covers it, as strict or "  # noqa: E501
                     "stricter"
                 ),
                 hint="take one of the two out, or narrow the other",

@@ -1,4 +1,4 @@
-"""The profiles a rule of policy.toml may name, and where programs are found."""
+"""The profile `read-only` that a rule of policy.toml may name, and the folders of programs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from daemon.policy.tables import load_table
 TRUSTED = ("/usr/local/bin", "/usr/bin", "/bin", "/usr/sbin", "/sbin")
 
 
-class Allowed(Protocol):
+class ReadOnlyProgram(Protocol):
     """How one program may be used: a `Program` of options, or a `Grammar`."""
 
     @property
@@ -32,10 +32,14 @@ class Allowed(Protocol):
 
 
 @cache
-def read_only() -> Mapping[str, Allowed]:
+def read_only() -> Mapping[str, ReadOnlyProgram]:
     """Return the programs of the profile `read-only`, by name."""
-    every: tuple[Allowed, ...] = (*programs.table(), *grammars.GRAMMARS, git.GIT)
-    return {each.name: each for each in every}
+    all_programs: tuple[ReadOnlyProgram, ...] = (
+        *programs.known_programs(),
+        *grammars.GRAMMARS,
+        git.GIT,
+    )
+    return {program.name: program for program in all_programs}
 
 
 def program_name(word: str) -> str:
@@ -48,6 +52,6 @@ def program_name(word: str) -> str:
     return name
 
 
-def instead_of(name: str) -> str:
+def suggest_instead(name: str) -> str:
     """Return what to do here instead of running a program that is not allowed, if that is known."""
     return str(load_table("words")["instead"].get(name, ""))

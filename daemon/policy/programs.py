@@ -16,9 +16,9 @@ from daemon.policy.options import Parsed, Program
 from daemon.policy.tables import load_table, programs, word_list
 
 
-def table() -> Iterator[Program]:
+def known_programs() -> Iterator[Program]:
     """Yield the programs of the table, each with what else is known of it."""
-    for fields in programs(load_table("programs"), _MORE):
+    for fields in programs(load_table("programs"), _CODE):
         yield Program(**fields)
 
 
@@ -151,7 +151,7 @@ def _plain_filter(parsed: Parsed) -> None:
 _WHO_AM_I = frozenset([(), ("am", "i"), ("am", "I")])
 
 
-def _nobody_elses_record(parsed: Parsed) -> None:
+def _no_login_file(parsed: Parsed) -> None:
     if tuple(word.text for word in parsed.operands) not in _WHO_AM_I:
         raise Unreadable("who FILE reads that file as a record of logins", "write who, or who am i")
 
@@ -165,14 +165,14 @@ _SS_WORD = re.compile(
 
 
 def _ports_and_states(parsed: Parsed) -> None:
-    for text in (each for word in parsed.operands for each in word.text.split()):
+    for text in (text for word in parsed.operands for text in word.text.split()):
         if not _SS_WORD.fullmatch(text):
             raise Unreadable(
                 f"ss {text} might look a name up", "filter by state and by port number, like :22"
             )
 
 
-def _looking_verb(parsed: Parsed) -> None:
+def _only_verbs_that_read(parsed: Parsed) -> None:
     verbs = word_list("systemctl", "verbs")
     for word in parsed.operands[:1]:
         if word.text not in verbs:
@@ -181,7 +181,7 @@ def _looking_verb(parsed: Parsed) -> None:
 
 
 # What no table can say of a program; the fields are those of options.Program.
-_MORE: Mapping[str, Mapping[str, Any]] = {
+_CODE: Mapping[str, Mapping[str, Any]] = {
     "sort": {"check": _no_obsolete_key},
     "diff": {"operands": _diff_operands, "add": _diff_without_links, "excludes": _skip_in_diff},
     "grep": {"operands": _grep_operands, "excludes": _skip_in_grep},
@@ -191,7 +191,7 @@ _MORE: Mapping[str, Mapping[str, Any]] = {
     "seq": {"check": _short_sequence},
     "date": {"check": _only_a_format},
     "vmstat": {"check": _few_repetitions},
-    "who": {"check": _nobody_elses_record},
+    "who": {"check": _no_login_file},
     "ss": {"check": _ports_and_states},
-    "systemctl": {"check": _looking_verb},
+    "systemctl": {"check": _only_verbs_that_read},
 }

@@ -1,11 +1,11 @@
-"""Know what tools can reach at all: the workspace, and what `[paths] read` names.
+"""The paths that tools can reach at all: the workspace, and what `[paths] read` names.
 
-Rules choose within that.
+Rules choose among these paths.
 
-Paths are followed through every link before they are judged, so a link is judged by where it leads.
-What our own tools open afterwards (system/safe_open.py) is the followed path, and no link in it. A
-program opens its files by name, though: whoever can put a link into the workspace between the
-judging and the opening leads it elsewhere. No tool can.
+Links in a path are resolved before it is judged, so a link is judged by its destination. Our own
+tools then open the resolved path, and follow no link in it (system/safe_open.py). A program opens
+its files by name, though: a link that is put into the workspace between the verdict and the opening
+would lead it elsewhere. No tool can make one.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ MAX_NAMES = 500  # what one * or ? may stand for; every one of them is followed 
 class CallPath:
     """One path of a call."""
 
-    asked: str
+    text: str
     """As the model wrote it."""
     real: str
     """Absolute, with every link followed."""
@@ -40,13 +40,13 @@ class CallPath:
     """
 
     @property
-    def inside(self) -> str:
+    def path_in_root(self) -> str:
         """The path relative to its root; `.` is the root itself."""
         return self.real[len(self.root.rstrip("/")) + 1 :] or "."
 
 
 @dataclass(frozen=True, slots=True)
-class Reach:
+class ReachablePaths:
     """The folders tools may look into; all paths absolute and followed."""
 
     workspace: str
@@ -55,28 +55,26 @@ class Reach:
     """Follow links and expand * and ?; without it only the text of a path counts."""
 
     @classmethod
-    def of(cls, workspace: Path, readable: Sequence[Path] = ()) -> Reach:
+    def of(cls, workspace: Path, readable: Sequence[Path] = ()) -> ReachablePaths:
         return cls(os.path.realpath(workspace), tuple(os.path.realpath(path) for path in readable))
 
-    def find(self, asked: str, *, writing: bool = False) -> CallPath:
+    def resolve(self, text: str, *, writing: bool = False) -> CallPath:
         """Follow a path; raise Unreadable if it leads to where tools may not go."""
-        if not asked or "\0" in asked:
+        if not text or "\0" in text:
             raise Unreadable(
                 "a path is empty or holds a NUL", "name a file or folder of the workspace"
             )
-        joined = self._absolute(asked)
-        real = followed(joined) if self.on_disk else os.path.normpath(joined)
-        if writing and (name := _code_in(self._name(real))):
+        joined = self._absolute(text)
+        real = resolve_links(joined) if self.on_disk else os.path.normpath(joined)
+        if writing and (name := _find_code_name(self._name(real))):
             raise Unreadable(
-                f"{asked} is not written: programs run or obey what stands in {name}",
+                f"{text} is not written: programs run or obey what stands in {name}",
                 "use another name",
             )
         for root in (self.workspace, *(() if writing else self.readable)):
-            if _within(real, root):
-                return CallPath(asked, real, root, self._names(joined, real))
-        raise Unreadable(
-            f"{asked} lies outside {self._described(writing=writing)}", self._instead()
-        )
+            if _is_within(real, root):
+                return CallPath(text, real, root, self._names(joined, real))
+        raise Unreadable(f"{text} lies outside {self._describe(writing=writing)}", self._suggest())
 
     def _absolute(self, path: str) -> str:
         return path if path.startswith("/") else f"{self.workspace}/{path}"
@@ -90,10 +88,10 @@ class Reach:
             return "."
         return path.removeprefix(self.workspace.rstrip("/") + "/")
 
-    def _described(self, *, writing: bool) -> str:
+    def _describe(self, *, writing: bool) -> str:
         return "the workspace" if writing or not self.readable else "what may be read"
 
-    def _instead(self) -> str:
+    def _suggest(self) -> str:
         return "paths are relative to the workspace" + "".join(
             f", or {path}" for path in self.readable[:8]
         )
@@ -107,34 +105,34 @@ class Reach:
         if not self.on_disk:
             return (word,)
         folders = ["/" if word.pattern.startswith("/") else "."]
-        *parts, last = word.pattern.strip("/").split("/")
+        *parts, last_part = word.pattern.strip("/").split("/")
         for part in parts:
             folders = [name for folder in folders for name in self._matching(folder, part)]
-        found = [name for folder in folders for name in self._matching(folder, last)]
+        names = [name for folder in folders for name in self._matching(folder, last_part)]
         if word.pattern.endswith("/"):
-            found = [f"{name}/" for name in found if Path(self._absolute(name)).is_dir()]
-        if len(found) > MAX_NAMES:
+            names = [f"{name}/" for name in names if Path(self._absolute(name)).is_dir()]
+        if len(names) > MAX_NAMES:
             raise Unreadable(
                 f"{word.text} stands for more than {MAX_NAMES} names", "narrow it, or use find"
             )
-        if not found:
+        if not names:
             return (Word(word.text),)
         if word.text.startswith("-"):
             raise Unreadable(
-                f"{word.text} would be replaced by {found[0]}", "put it in single quotes"
+                f"{word.text} would be replaced by {names[0]}", "put it in single quotes"
             )
-        return tuple(Word(name, pattern=word.pattern) for name in sorted(found))
+        return tuple(Word(name, pattern=word.pattern) for name in sorted(names))
 
     def _matching(self, folder: str, part: str) -> list[str]:
         """Return the paths in a folder that one part of a pattern stands for."""
         prefix = folder.rstrip("/") + "/"
         if not any(char in part for char in "*?"):
-            name = _unescaped(part)
+            name = _unescape(part)
             if name == ".":
                 return [folder]
             return [prefix + name] if os.path.lexists(self._absolute(prefix + name)) else []
-        if not any(_within(root, folder) for root in self.readable):
-            self.find(folder)  # on the way to what may be read, folders may be looked through
+        if not any(_is_within(root, folder) for root in self.readable):
+            self.resolve(folder)  # on the way to what may be read, folders may be looked through
         try:
             with os.scandir(self._absolute(folder)) as entries:
                 names = [entry.name for entry in entries]
@@ -147,20 +145,20 @@ class Reach:
         ]
 
 
-def followed(path: str) -> str:
+def resolve_links(path: str) -> str:
     """Return where an absolute path leads: what os.path.realpath says, several times as soon where
     no link is in it.
     """
     if os.path.normpath(path) == path and not path.startswith("//"):
         try:
-            if not _holds_link(path):
+            if not _has_link(path):
                 return path
         except OSError:
             pass  # realpath knows what is to be said of files that are not there
     return os.path.realpath(path)
 
 
-def _holds_link(path: str) -> bool:
+def _has_link(path: str) -> bool:
     end = 0
     while end >= 0:
         end = path.find("/", end + 1)
@@ -169,27 +167,27 @@ def _holds_link(path: str) -> bool:
     return False
 
 
-def _unescaped(part: str) -> str:
+def _unescape(part: str) -> str:
     """Return the text that a pattern without wildcards stands for."""
     return re.sub(r"\[([*?[])]", r"\1", part)
 
 
-def _code_in(path: str) -> str:
+def _find_code_name(path: str) -> str:
     """Return the part of a path that makes what is written there code, if there is one."""
     return next(
         (part for part in path.split("/") if part.casefold() in word_list("files", "code")), ""
     )
 
 
-def refuse_devices(place: CallPath) -> None:
+def refuse_devices(path: CallPath) -> None:
     """Refuse what is neither file nor folder: reading it could wait, or go on, for ever."""
     try:
-        mode = Path(place.real).stat().st_mode
+        mode = Path(path.real).stat().st_mode
     except OSError:
         return  # the program says best what is wrong with it
     if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
-        raise Unreadable(f"{place.asked} is neither a file nor a folder", "name a regular file")
+        raise Unreadable(f"{path.text} is neither a file nor a folder", "name a regular file")
 
 
-def _within(path: str, root: str) -> bool:
+def _is_within(path: str, root: str) -> bool:
     return path == root or path.startswith(root.rstrip("/") + "/")

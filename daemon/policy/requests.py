@@ -1,8 +1,7 @@
-"""Find out what a call would do, before any rule is asked: its words, its files, and exactly what
-would run.
+"""Analyze a call before it is judged: its words, the files it touches, and exactly what would run.
 
-The line that is judged is the line that runs: both are this module's `Planned`, and the shell tool
-runs nothing else.
+The command line that is judged is the one that runs: both are the `PlannedPipeline`s of this
+module, and the shell tool runs nothing else.
 """
 
 from __future__ import annotations
@@ -17,11 +16,19 @@ from daemon.models import Effect, Json
 from daemon.policy import git, web
 from daemon.policy.globs import Glob
 from daemon.policy.judge import CallPart
-from daemon.policy.lexer import MAX_WORDS, Command, Joint, Redirect, Unreadable, Word, read
+from daemon.policy.lexer import (
+    MAX_WORDS,
+    Command,
+    Connector,
+    Redirect,
+    Unreadable,
+    Word,
+    parse_line,
+)
 from daemon.policy.options import ParsedCommand
-from daemon.policy.policy_file import OTHER, TOOLS, Rule
-from daemon.policy.profiles import Allowed, program_name, read_only
-from daemon.policy.reachable_paths import CallPath, Reach, refuse_devices
+from daemon.policy.policy_file import TOOLS, UNKNOWN_TOOL, Rule
+from daemon.policy.profiles import ReadOnlyProgram, program_name, read_only
+from daemon.policy.reachable_paths import CallPath, ReachablePaths, refuse_devices
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -45,10 +52,10 @@ class PlannedCommand:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Planned:
+class PlannedPipeline:
     """One pipeline as it runs, if the one before ended as its joint wants."""
 
-    joint: Joint
+    joint: Connector
     commands: tuple[PlannedCommand, ...]
 
 
@@ -57,14 +64,14 @@ class Request:
     """One call, understood."""
 
     parts: tuple[CallPart, ...]
-    line: tuple[Planned, ...] = ()
+    line: tuple[PlannedPipeline, ...] = ()
     """Tool shell: what runs."""
 
 
-def understand(
+def analyze_call(
     tool: str,
     arguments: Json,
-    reach: Reach,
+    reach: ReachablePaths,
     rules: Sequence[Rule] = (),
     file_rules: Sequence[Rule] = (),
 ) -> Request:
@@ -73,58 +80,71 @@ def understand(
     `rules` are those of its routine, `file_rules` those of them that speak of reading files: git
     shows files, too.
     """
-    subject = TOOLS.get(tool, OTHER)
-    if subject.acts_on == "nothing":
+    properties = TOOLS.get(tool, UNKNOWN_TOOL)
+    if properties.acts_on == "nothing":
         return Request(parts=(CallPart(tool=tool),))
-    asked = (
-        arguments.get(subject.argument, subject.default) if isinstance(arguments, dict) else None
+    subject_text = (
+        arguments.get(properties.argument, properties.default)
+        if isinstance(arguments, dict)
+        else None
     )
-    if not isinstance(asked, str):
-        raise Unreadable(f"{tool} lacks its {subject.argument}", f"give {subject.argument} as text")
-    if subject.acts_on == "command":
-        return _line(asked, reach, rules, file_rules)
-    if subject.acts_on == "git":
-        return _git(asked, arguments.get("repository", "."), reach, rules, file_rules)
-    if subject.acts_on == "script":
-        return _script(asked, arguments.get("arguments", ()))
-    if subject.acts_on == "action":
-        done_to = arguments.get(subject.object)
+    if not isinstance(subject_text, str):
+        raise Unreadable(
+            f"{tool} lacks its {properties.argument}", f"give {properties.argument} as text"
+        )
+    if properties.acts_on == "command":
+        return _analyze_line(subject_text, reach, rules, file_rules)
+    if properties.acts_on == "git":
+        return _analyze_git(
+            subject_text, arguments.get("repository", "."), reach, rules, file_rules
+        )
+    if properties.acts_on == "script":
+        return _analyze_script(subject_text, arguments.get("arguments", ()))
+    if properties.acts_on == "action":
+        done_to = arguments.get(properties.object)
         return Request(
             parts=(
                 CallPart(
                     tool=tool,
-                    words=(asked, done_to) if isinstance(done_to, str) and done_to else (asked,),
+                    words=(subject_text, done_to)
+                    if isinstance(done_to, str) and done_to
+                    else (subject_text,),
                 ),
             )
         )
-    if subject.acts_on == "web":
+    if properties.acts_on == "web":
         return Request(
             parts=(
-                CallPart(tool=tool, target=web.target(asked, str(arguments.get("method", "GET")))),
+                CallPart(
+                    tool=tool,
+                    target=web.parse_target(subject_text, str(arguments.get("method", "GET"))),
+                ),
             )
         )
-    return Request(parts=(_path(tool, asked, reach, writing=subject.acts_on == "writing"),))
+    return Request(
+        parts=(_analyze_path(tool, subject_text, reach, writing=properties.acts_on == "writing"),)
+    )
 
 
-def _path(tool: str, asked: str, reach: Reach, *, writing: bool) -> CallPart:
+def _analyze_path(tool: str, text: str, reach: ReachablePaths, *, writing: bool) -> CallPart:
     try:
-        return CallPart(tool=tool, paths=(reach.find(asked, writing=writing).names,))
+        return CallPart(tool=tool, paths=(reach.resolve(text, writing=writing).names,))
     except Unreadable as refusal:
-        return CallPart(tool=tool, paths=((asked,),), refusal=refusal)
+        return CallPart(tool=tool, paths=((text,),), refusal=refusal)
 
 
-def _script(name: str, arguments: object) -> Request:
-    given = list(arguments) if isinstance(arguments, list | tuple) else [arguments]
-    words = [word for word in given if isinstance(word, str)]
-    if len(words) < len(given):
+def _analyze_script(name: str, arguments: object) -> Request:
+    values = list(arguments) if isinstance(arguments, list | tuple) else [arguments]
+    words = [word for word in values if isinstance(word, str)]
+    if len(words) < len(values):
         raise Unreadable("the arguments of a script are texts", 'write "arguments": ["one", "two"]')
     return Request(parts=(CallPart(tool="script", words=(name, *words) if name else ()),))
 
 
-def _git(
+def _analyze_git(
     command: str,
     repository: object,
-    reach: Reach,
+    reach: ReachablePaths,
     rules: Sequence[Rule],
     file_rules: Sequence[Rule],
 ) -> Request:
@@ -132,36 +152,47 @@ def _git(
 
     What does not only look is refused, whatever a rule says: that is what the tool is.
     """
-    place = reach.find(repository if isinstance(repository, str) else "")
-    there = replace(reach, workspace=place.real, readable=())
-    pipelines = read(f"git {command}")
-    first = pipelines[0].commands[0]
-    if len(pipelines) > 1 or len(pipelines[0].commands) > 1 or first.redirects or first.stdin:
+    repository_path = reach.resolve(repository if isinstance(repository, str) else "")
+    repository_reach = replace(reach, workspace=repository_path.real, readable=())
+    pipelines = parse_line(f"git {command}")
+    command_words = pipelines[0].commands[0]
+    if (
+        len(pipelines) > 1
+        or len(pipelines[0].commands) > 1
+        or command_words.redirects
+        or command_words.stdin
+    ):
         raise Unreadable(
             "the tool git runs one command of git and nothing besides",
             "leave out | && || ; < and >",
         )
-    words = tuple(_expanded(first.words, there))
-    usage, _, misfit = _usage(read_only()["git"], words, there)
-    asked = tuple(word.text for word in words[1:])
-    denying = _denying((*(rule for rule in rules if rule.takes(asked)), *file_rules))
-    denied = _in_repository(denying, place, reach)
+    words = tuple(_expand_words(command_words.words, repository_reach))
+    usage, _, misfit = _fit_profile(read_only()["git"], words, repository_reach)
+    argument_texts = tuple(word.text for word in words[1:])
+    denying = _denied_globs(
+        (*(rule for rule in rules if rule.matches_words(argument_texts)), *file_rules)
+    )
+    denied = _denied_in_repository(denying, repository_path, reach)
     argv = usage.argv
     if misfit is None:
         try:
-            argv = git.command_line(words, is_path=_is_path(there), denied=denied)
+            argv = git.command_line(words, is_path=_path_predicate(repository_reach), denied=denied)
         except Unreadable as error:
             misfit = error
     # under the name that was written as well as under the one it leads to: in history no link need
     # have been there
     names = {
-        path: reach.find(str(Path(place.real, path))).names for path in (*usage.files, *usage.trees)
+        path: reach.resolve(str(Path(repository_path.real, path))).names
+        for path in (*usage.files, *usage.trees)
     }
     part = CallPart(
         tool="git",
-        words=asked,
-        paths=(place.names, *(names[path] for path in (*usage.files, *usage.trees) if path != ".")),
-        trees=tuple(place.names if path == "." else names[path] for path in usage.trees),
+        words=argument_texts,
+        paths=(
+            repository_path.names,
+            *(names[path] for path in (*usage.files, *usage.trees) if path != "."),
+        ),
+        trees=tuple(repository_path.names if path == "." else names[path] for path in usage.trees),
         excluded=denying,
         misfit=misfit,
         refusal=misfit,
@@ -173,41 +204,48 @@ def _git(
         stdin=None,
         answers=read_only()["git"].answers,
         reads_only=True,
-        folder=place,
+        folder=repository_path,
         denied=denied,
     )
-    return Request(parts=(part,), line=(Planned(joint=";", commands=(planned,)),))
+    return Request(parts=(part,), line=(PlannedPipeline(joint=";", commands=(planned,)),))
 
 
-def _denying(rules: Sequence[Rule]) -> tuple[Glob, ...]:
+def _denied_globs(rules: Sequence[Rule]) -> tuple[Glob, ...]:
     return tuple(
         dict.fromkeys(glob for rule in rules if rule.effect is Effect.DENY for glob in rule.paths)
     )
 
 
-def _in_repository(globs: Sequence[Glob], place: CallPath, reach: Reach) -> tuple[str, ...]:
+def _denied_in_repository(
+    globs: Sequence[Glob], repository_path: CallPath, reach: ReachablePaths
+) -> tuple[str, ...]:
     """Return the patterns of what globs cover in a repository, relative to it; raise Unreadable for
     all of it.
     """
-    patterns = {pattern for glob in globs for name in place.names for pattern in glob.beneath(name)}
+    patterns = {
+        pattern
+        for glob in globs
+        for name in repository_path.names
+        for pattern in glob.relative_to(name)
+    }
     if "**" in patterns:
         raise Unreadable(
-            f"everything in {place.asked} is denied by a rule", "name another repository"
+            f"everything in {repository_path.text} is denied by a rule", "name another repository"
         )
-    inside = os.path.relpath(reach.workspace, place.real)
-    if not inside.startswith(
+    workspace_in_repository = os.path.relpath(reach.workspace, repository_path.real)
+    if not workspace_in_repository.startswith(
         "."
     ):  # the workspace lies in the repository, and its files go by their paths in it
-        folder = re.sub(r"[*?[\\]", "?", inside)
+        folder = re.sub(r"[*?[\\]", "?", workspace_in_repository)
         patterns |= {
             f"{folder}/{glob.pattern}"
             for glob in globs
-            if not (glob.floating or glob.pattern[0] == "/")
+            if not (glob.at_any_depth or glob.pattern[0] == "/")
         }
     return tuple(sorted(patterns))
 
 
-def _refuse_outside(paths: Iterable[str], reach: Reach) -> None:
+def _refuse_outside(paths: Iterable[str], reach: ReachablePaths) -> None:
     """Refuse what lies outside the workspace: git takes two such paths for no matter of its
     repository.
 
@@ -215,7 +253,7 @@ def _refuse_outside(paths: Iterable[str], reach: Reach) -> None:
     it off anything.
     """
     for path in paths:
-        real = reach.find(path).real
+        real = reach.resolve(path).real
         if real != reach.workspace and not real.startswith(reach.workspace.rstrip("/") + "/"):
             raise Unreadable(
                 f"git: {path} lies outside the workspace",
@@ -223,7 +261,7 @@ def _refuse_outside(paths: Iterable[str], reach: Reach) -> None:
             )
 
 
-def _is_path(reach: Reach) -> Callable[[str], bool]:
+def _path_predicate(reach: ReachablePaths) -> Callable[[str], bool]:
     """Return how to tell whether git would take an operand for files: it is one, or is a
     pattern.
     """
@@ -240,17 +278,21 @@ def _is_path(reach: Reach) -> Callable[[str], bool]:
 # -------------------------------------------------------------------------------------
 
 
-def _line(line: str, reach: Reach, rules: Sequence[Rule], file_rules: Sequence[Rule]) -> Request:
+def _analyze_line(
+    line: str, reach: ReachablePaths, rules: Sequence[Rule], file_rules: Sequence[Rule]
+) -> Request:
     parts: list[CallPart] = []
-    planned: list[Planned] = []
-    for pipeline in read(line):
+    planned: list[PlannedPipeline] = []
+    for pipeline in parse_line(line):
         commands = [
-            _command(each, reach, rules, file_rules, piped=place > 0)
-            for place, each in enumerate(pipeline.commands)
+            _analyze_command(command, reach, rules, file_rules, piped=index > 0)
+            for index, command in enumerate(pipeline.commands)
         ]
         parts += [part for part, _ in commands]
         planned.append(
-            Planned(joint=pipeline.joint, commands=tuple(command for _, command in commands))
+            PlannedPipeline(
+                joint=pipeline.joint, commands=tuple(command for _, command in commands)
+            )
         )
         if sum(len(part.words) for part in parts) > 2 * MAX_WORDS:
             raise Unreadable(
@@ -259,66 +301,68 @@ def _line(line: str, reach: Reach, rules: Sequence[Rule], file_rules: Sequence[R
     return Request(parts=tuple(parts), line=tuple(planned))
 
 
-def _command(
+def _analyze_command(
     command: Command,
-    reach: Reach,
+    reach: ReachablePaths,
     rules: Sequence[Rule],
     file_rules: Sequence[Rule],
     *,
     piped: bool,
 ) -> tuple[CallPart, PlannedCommand]:
-    words = tuple(_expanded(command.words, reach))
+    words = tuple(_expand_words(command.words, reach))
     name = words[0].text
     refusal: Unreadable | None = None
     stdin: CallPath | None = None
     try:
         name = program_name(name)
         if command.stdin and command.stdin.text != os.devnull:
-            stdin = reach.find(command.stdin.text)
+            stdin = reach.resolve(command.stdin.text)
             refuse_devices(stdin)
     except Unreadable as error:
         refusal = error
     allowed = read_only().get(name)
-    plain = (Word(name), *words[1:])
-    usage, places, misfit = _usage(allowed, plain, reach)
+    named_words = (Word(name), *words[1:])
+    usage, paths, misfit = _fit_profile(allowed, named_words, reach)
     if usage.stdin and not piped and command.stdin is None:
         misfit = Unreadable(
             f"{name} would read standard input, and there is none", "name a file, or write < FILE"
         )
-    asked = usage.argv if misfit is None else tuple(word.text for word in plain)
+    word_texts = usage.argv if misfit is None else tuple(word.text for word in named_words)
     argv, excluded, denied = usage.argv, tuple[Glob, ...](), tuple[str, ...]()
-    taking = [rule for rule in rules if rule.takes(asked)]
+    matching_rules = [rule for rule in rules if rule.matches_words(word_texts)]
     if name == "git":
-        excluded = _denying((*taking, *file_rules))
+        excluded = _denied_globs((*matching_rules, *file_rules))
         try:
             _refuse_outside((*usage.files, *usage.trees), reach)
-            denied = _in_repository(excluded, reach.find("."), reach)
+            denied = _denied_in_repository(excluded, reach.resolve("."), reach)
             if misfit is None:
-                argv = git.command_line(plain, is_path=_is_path(reach), denied=denied)
+                argv = git.command_line(named_words, is_path=_path_predicate(reach), denied=denied)
         except Unreadable as error:
             refusal = refusal or error
     elif usage.trees and allowed and allowed.excludes:
-        excluded = tuple(glob for glob in _denying(taking) if glob.base or glob.folder)
+        excluded = tuple(
+            glob for glob in _denied_globs(matching_rules) if glob.plain_name or glob.folder_name
+        )
         options = [
             option
             for glob in excluded
-            if (pattern := glob.base or glob.folder)
-            for option in allowed.excludes(pattern, glob.base is None)
+            if (pattern := glob.plain_name or glob.folder_name)
+            for option in allowed.excludes(pattern, glob.plain_name is None)
         ]
         end = len(argv) if usage.options_end is None else usage.options_end
         argv = (*argv[:end], *dict.fromkeys(options), *argv[end:])
     part = CallPart(
         tool="shell",
-        words=asked,
-        paths=tuple(place.names for place in (*places, *([stdin] if stdin else ()))),
-        trees=tuple(_trees(usage, reach)),
-        wanted=usage.wanted,
+        words=word_texts,
+        paths=tuple(path.names for path in (*paths, *([stdin] if stdin else ()))),
+        trees=tuple(_tree_names(usage, reach)),
+        name_globs=usage.name_globs,
         excluded=excluded,
         misfit=misfit,
         refusal=refusal,
     )
     if misfit is not None:
-        part = replace(part, paths=(*part.paths, *_guessed(plain, reach)))
+        part = replace(part, paths=(*part.paths, *_possible_paths(named_words, reach)))
     argv = (words[0].text, *argv[1:])
     return part, PlannedCommand(
         program=name,
@@ -331,21 +375,21 @@ def _command(
     )
 
 
-def _trees(usage: ParsedCommand, reach: Reach) -> Iterator[tuple[str, ...]]:
+def _tree_names(usage: ParsedCommand, reach: ReachablePaths) -> Iterator[tuple[str, ...]]:
     """Yield the folders of which every file is read, each under its names; nothing lies beneath a
     file.
     """
     for path in usage.trees:
-        place = reach.find(path)
-        if reach.on_disk and os.path.isfile(place.real):  # noqa: PTH113 - Path raises for a name that is too long
+        folder = reach.resolve(path)
+        if reach.on_disk and os.path.isfile(folder.real):  # noqa: PTH113 - Path raises for a name that is too long
             continue
-        holds_workspace = reach.workspace.startswith(place.real.rstrip("/") + "/")
+        holds_workspace = reach.workspace.startswith(folder.real.rstrip("/") + "/")
         yield (
-            (*place.names, ".") if holds_workspace else place.names
+            (*folder.names, ".") if holds_workspace else folder.names
         )  # what is in the workspace goes by its path there
 
 
-def _expanded(words: Sequence[Word], reach: Reach) -> Iterator[Word]:
+def _expand_words(words: Sequence[Word], reach: ReachablePaths) -> Iterator[Word]:
     for word in words:
         if word.pattern:
             yield from reach.expand(word)
@@ -353,22 +397,22 @@ def _expanded(words: Sequence[Word], reach: Reach) -> Iterator[Word]:
             yield word
 
 
-def _usage(
-    allowed: Allowed | None, words: Sequence[Word], reach: Reach
+def _fit_profile(
+    allowed: ReadOnlyProgram | None, words: Sequence[Word], reach: ReachablePaths
 ) -> tuple[ParsedCommand, tuple[CallPath, ...], Unreadable | None]:
     """Return how a command fits its profile, and the files it reads; or why it does not fit."""
-    bare = ParsedCommand(tuple(word.text for word in words))
+    unparsed = ParsedCommand(tuple(word.text for word in words))
     if allowed is None:
-        return bare, (), Unreadable(f"{words[0].text} is not in the profile read-only")
+        return unparsed, (), Unreadable(f"{words[0].text} is not in the profile read-only")
     try:
-        usage = bare if _asks_for_help(words) else allowed.usage(words)
-        places = tuple(
-            reach.find(path) for path in (*usage.files, *usage.trees) if path != os.devnull
+        usage = unparsed if _asks_for_help(words) else allowed.usage(words)
+        paths = tuple(
+            reach.resolve(path) for path in (*usage.files, *usage.trees) if path != os.devnull
         )
-        for place in places:
-            refuse_devices(place)
+        for call_path in paths:
+            refuse_devices(call_path)
         for path in usage.no_folders:
-            if reach.on_disk and os.path.isdir(reach.find(path).real):  # noqa: PTH112 - as above
+            if reach.on_disk and os.path.isdir(reach.resolve(path).real):  # noqa: PTH112 - as above
                 problem = (
                     f"{words[0].text}: {path} is a folder, and would be read with what is in it"
                 )
@@ -376,8 +420,8 @@ def _usage(
                     problem, f"name files, or write {words[0].text} -r for two folders"
                 )
     except Unreadable as misfit:
-        return bare, (), misfit
-    return usage, places, None
+        return unparsed, (), misfit
+    return usage, paths, None
 
 
 def _asks_for_help(words: Sequence[Word]) -> bool:
@@ -388,13 +432,13 @@ def _asks_for_help(words: Sequence[Word]) -> bool:
     )
 
 
-def _guessed(words: Sequence[Word], reach: Reach) -> Iterator[tuple[str, ...]]:
+def _possible_paths(words: Sequence[Word], reach: ReachablePaths) -> Iterator[tuple[str, ...]]:
     """Yield what might be files among the words of a program that no profile knows, for rules that
     forbid.
     """
     for word in words[1:]:
         for text in {word.text, word.text.partition("=")[2]} - {""}:
             try:
-                yield reach.find(text).names
+                yield reach.resolve(text).names
             except Unreadable:
                 yield (text,)

@@ -1,8 +1,8 @@
-"""Take back what the rules allow: under a preset, in a run that has read untrusted bytes, where
-nobody is to be asked.
+"""Restrict what the rules allow: by the preset (`autonomy`), in a tainted run, and where nobody is
+asked (`on_ask = "deny"`).
 
-Nothing here can make a verdict milder: each step looks at what the one before left, and lowers it
-or leaves it.
+Nothing here makes a verdict milder: each step returns the verdict of the step before, or a stricter
+one.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ Autonomy: TypeAlias = Literal["readonly", "supervised", "full"]
 OnAsk: TypeAlias = Literal["park", "deny"]
 PRESETS: tuple[Autonomy, ...] = ("readonly", "supervised", "full")  # strictest first
 # What changes agentd itself: no pattern grants it, and no default but deny holds for it.
-BY_NAME = frozenset({"routine", "config"})
+NAMED_ONLY_TOOLS = frozenset({"routine", "config"})
 
 
-def is_meant(tool: str, pattern: str) -> bool:
+def is_granted(tool: str, pattern: str) -> bool:
     """Tell whether what grants something by a name or a pattern grants it to this tool."""
-    return tool == pattern or (tool not in BY_NAME and fnmatchcase(tool, pattern))
+    return tool == pattern or (tool not in NAMED_ONLY_TOOLS and fnmatchcase(tool, pattern))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Manner:
+class CallTraits:
     """What a call is like, whatever it is called."""
 
     tool: str
-    looks: bool
+    is_read_only: bool
     """It changes nothing."""
     sends: bool
     """What it is given may leave the machine."""
@@ -45,21 +45,21 @@ class Restriction:
     on_ask: OnAsk = "park"
     tainted_tools: tuple[str, ...] = ()
 
-    def concerns(self, verdict: Verdict, *, tainted: bool) -> bool:
+    def may_lower(self, verdict: Verdict, *, tainted: bool) -> bool:
         """Tell whether it could lower this verdict at all."""
         if verdict.effect is Effect.DENY:
             return False
         return tainted or self.autonomy != "full" or verdict.effect is Effect.ASK
 
-    def lower(self, verdict: Verdict, call: Manner, *, tainted: bool) -> Verdict:
+    def lower(self, verdict: Verdict, call: CallTraits, *, tainted: bool) -> Verdict:
         """Return the verdict, or a stricter one."""
         verdict = self._by_preset(verdict, call)
         if tainted:
             verdict = self._by_taint(verdict, call)
-        return self._unasked(verdict) if self.on_ask == "deny" else verdict
+        return self._denied_if_asked(verdict) if self.on_ask == "deny" else verdict
 
-    def _by_preset(self, verdict: Verdict, call: Manner) -> Verdict:
-        if call.looks or self.autonomy == "full" or verdict.effect is Effect.DENY:
+    def _by_preset(self, verdict: Verdict, call: CallTraits) -> Verdict:
+        if call.is_read_only or self.autonomy == "full" or verdict.effect is Effect.DENY:
             return verdict
         rule = f'autonomy = "{self.autonomy}"'
         if self.autonomy == "readonly":
@@ -72,24 +72,24 @@ class Restriction:
             return Verdict(effect=Effect.ASK, rule=rule, reason=reason)
         return verdict
 
-    def _by_taint(self, verdict: Verdict, call: Manner) -> Verdict:
-        if verdict.effect is not Effect.ALLOW or (call.looks and not call.sends):
+    def _by_taint(self, verdict: Verdict, call: CallTraits) -> Verdict:
+        if verdict.effect is not Effect.ALLOW or (call.is_read_only and not call.sends):
             return verdict
-        if any(is_meant(call.tool, each) for each in self.tainted_tools):
+        if any(is_granted(call.tool, pattern) for pattern in self.tainted_tools):
             return verdict
-        does = "send something out" if call.looks else "change something"
+        action = "send something out" if call.is_read_only else "change something"
         return Verdict(
             effect=Effect.ASK,
             rule="taint",
             reason=(
-                f"{call.tool} may {does}, and this run has read text that strangers may have "
+                f"{call.tool} may {action}, and this run has read text that strangers may have "
                 "written"
             ),
             allowed="what only reads; a person may name the tool in tainted_tools of this routine",
         )
 
     @staticmethod
-    def _unasked(verdict: Verdict) -> Verdict:
+    def _denied_if_asked(verdict: Verdict) -> Verdict:
         if verdict.effect is not Effect.ASK:
             return verdict
         reason = "; ".join(

@@ -1,7 +1,7 @@
-"""What the section of one routine leaves of the rules: which tools, commands, hosts and places to
-write.
+"""Apply the section of one routine, `[routine.NAME]`: its tools, commands, hosts and writable
+files.
 
-It only takes away: whatever lies within the confines still needs a rule that allows it.
+A section only takes away: whatever it leaves still needs a rule that allows it.
 """
 
 from __future__ import annotations
@@ -11,36 +11,36 @@ from fnmatch import fnmatchcase
 from daemon.models import Effect, Verdict
 from daemon.policy.globs import Glob, any_covers
 from daemon.policy.judge import CallPart
-from daemon.policy.policy_file import OTHER, TOOLS, RoutineTable
+from daemon.policy.policy_file import TOOLS, UNKNOWN_TOOL, RoutineTable
 from daemon.policy.web import HostPattern
 
 
-def offers(table: RoutineTable, tool: str) -> bool:
+def allows_tool(table: RoutineTable, tool: str) -> bool:
     """Tell whether a routine may use a tool at all."""
-    return table.tools is None or any(fnmatchcase(tool, each) for each in table.tools)
+    return table.tools is None or any(fnmatchcase(tool, pattern) for pattern in table.tools)
 
 
-def without_tool(table: RoutineTable, tool: str, routine: str) -> Verdict | None:
+def refuse_tool(table: RoutineTable, tool: str, routine: str) -> Verdict | None:
     """Return the refusal of a tool that a routine may not use; None if it may."""
-    if offers(table, tool):
+    if allows_tool(table, tool):
         return None
     return _denied(routine, f"{routine} may not use {tool}", table.tools or ("finish",))
 
 
-def without_part(table: RoutineTable, part: CallPart, routine: str) -> Verdict | None:
+def refuse_part(table: RoutineTable, part: CallPart, routine: str) -> Verdict | None:
     """Return the refusal of one part of a call that lies outside the confines of its routine; None
     if it does not.
     """
     if part.words and table.commands is not None and part.tool in ("shell", "git"):
         words = part.words if part.tool == "shell" else ("git", *part.words)
-        if not any(words[: len(each.split())] == tuple(each.split()) for each in table.commands):
+        if not any(words[: len(text.split())] == tuple(text.split()) for text in table.commands):
             return _denied(routine, f"{routine} may not run {' '.join(words[:2])}", table.commands)
     if part.target is not None and table.hosts is not None:
-        meant = any(HostPattern.of(each).means(part.target) for each in table.hosts)
-        if not meant:
+        is_allowed = any(HostPattern.of(text).matches(part.target) for text in table.hosts)
+        if not is_allowed:
             return _denied(routine, f"{routine} may not ask {part.target.origin}", table.hosts)
-    if TOOLS.get(part.tool, OTHER).acts_on == "writing" and table.write is not None:
-        globs = [Glob(each) for each in table.write]
+    if TOOLS.get(part.tool, UNKNOWN_TOOL).acts_on == "writing" and table.write is not None:
+        globs = [Glob(text) for text in table.write]
         if not all(any_covers(globs, names[0]) for names in part.paths):
             return _denied(routine, f"{routine} may not write {part}", table.write)
     return None

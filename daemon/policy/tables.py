@@ -1,6 +1,4 @@
-"""Read the tables that the policy goes by: tables/*.toml lists programs with their options, and
-words.
-"""
+"""Read the data files of the policy: tables/*.toml lists programs with their options, and words."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Read a URL in the one way there is, and say which hosts a rule means by `api.example.org`,
+"""Parse URLs strictly, and match them against the hosts of a rule: `api.example.org`,
 `*.example.org` or `*`.
 
-What is judged is what is asked for: the URL that the tool sends is put together anew from the parts
-found here. Where a host really leads, its addresses say, and they are vetted when it is looked up
-(tools/http_request).
+The URL that is requested is the one that was judged: the tool composes it anew from the parts
+parsed here. The addresses that a host name resolves to are checked when the request is made
+(tools/builtin/http_request).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from daemon.policy.lexer import Unreadable
 
 Method: TypeAlias = Literal["GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE"]
 METHODS = frozenset(get_args(Method))
-LOOKING = frozenset({"GET", "HEAD", "OPTIONS"})
+SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 _PORTS = {"http": 80, "https": 443}
 _URL = re.compile(
     r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://(?P<authority>[^/?#]*)(?P<path>[^?#]*)(?P<query>\?[^#]*)?(?:#.*)?"
@@ -27,7 +27,7 @@ _AUTHORITY = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[^\[\]:@%\\]+)(?::(?P<port
 _LABEL = re.compile(r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?")
 # What an URL parser takes for a number, and with it for an address: 127.1, 0x7f.1, 2130706433
 _NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
-_LONGEST = 8000
+_MAX_URL_LENGTH = 8000
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,36 +57,36 @@ class Target:
         return f"{self.method} {self.url}"
 
 
-def target(url: str, method: str = "GET") -> Target:
+def parse_target(url: str, method: str = "GET") -> Target:
     """Read a URL; raise Unreadable for whatever another reader could take for something else."""
     if method not in METHODS:
         raise Unreadable(f"{method!r:.40} is no method", f"use one of {', '.join(sorted(METHODS))}")
-    if len(url) > _LONGEST or not url.isprintable() or " " in url or "\\" in url:
+    if len(url) > _MAX_URL_LENGTH or not url.isprintable() or " " in url or "\\" in url:
         raise Unreadable(
             (
-                f"the URL is longer than {_LONGEST} characters, or holds blanks, backslashes or "
-                "control characters"
+                f"the URL is longer than {_MAX_URL_LENGTH} characters, or holds blanks, "
+                "backslashes or control characters"
             ),
             "write it percent-encoded",
         )
-    found = _URL.fullmatch(url)
-    if found is None or (scheme := found["scheme"].lower()) not in _PORTS:
+    match = _URL.fullmatch(url)
+    if match is None or (scheme := match["scheme"].lower()) not in _PORTS:
         raise Unreadable(
             "the URL begins with neither http:// nor https://",
             "write it whole, like https://example.org/",
         )
-    if "@" in found["authority"]:
+    if "@" in match["authority"]:
         raise Unreadable(
             "a URL with a user name or password in it is not asked for",
             "leave out what stands before the @",
         )
-    authority = _AUTHORITY.fullmatch(found["authority"])
+    authority = _AUTHORITY.fullmatch(match["authority"])
     if authority is None:
-        raise Unreadable(f"{found['authority']!r:.80} names no host", "write a plain host name")
+        raise Unreadable(f"{match['authority']!r:.80} names no host", "write a plain host name")
     port = int(authority["port"] or _PORTS[scheme])
     if not 0 < port < 65536:
         raise Unreadable(f"there is no port {port}")
-    path = quote((found["path"] or "/") + (found["query"] or ""), safe="/?:@!$&'()*+,;=-._~%[]|^")
+    path = quote((match["path"] or "/") + (match["query"] or ""), safe="/?:@!$&'()*+,;=-._~%[]|^")
     return Target(method, scheme, host_name(authority["host"]), port, path)
 
 
@@ -100,7 +100,7 @@ def host_name(text: str) -> str:
     except ValueError:
         pass
     if not host.isascii():
-        host = _ascii(host)
+        host = _to_ascii(host)
     host = host.removesuffix(".")
     labels = host.split(".")
     if _NUMBER.fullmatch(labels[-1]):
@@ -115,7 +115,7 @@ def host_name(text: str) -> str:
     return host
 
 
-def _ascii(host: str) -> str:
+def _to_ascii(host: str) -> str:
     import idna  # few hosts need it, and its tables are large
 
     try:
@@ -133,7 +133,7 @@ class HostPattern:
     pattern: str
     name: str
     """Exact, or what follows the `*.`; empty for every host."""
-    below: bool
+    subdomains: bool
     port: int | None
     """None: 80 and 443."""
 
@@ -142,35 +142,37 @@ class HostPattern:
         """Read a word such as `api.example.org`, `*.example.org`, `[::1]:8080` or `*`; raise
         Unreadable for others.
         """
-        found = re.fullmatch(r"(\*(?=$|:)|\*\.)?(\[[^\]]*\]|[^:]*)(?::([0-9]{1,5}))?", pattern)
-        if found is None or "/" in pattern or (found[1] == "*") == bool(found[2]):
+        match = re.fullmatch(r"(\*(?=$|:)|\*\.)?(\[[^\]]*\]|[^:]*)(?::([0-9]{1,5}))?", pattern)
+        if match is None or "/" in pattern or (match[1] == "*") == bool(match[2]):
             raise Unreadable(
                 f"{pattern!r:.80} is no host",
                 'write "api.example.org", "*.example.org" or "host:8080"',
             )
-        name = host_name(found[2]) if found[2] else ""
-        return cls(pattern, name, below=bool(found[1]), port=int(found[3]) if found[3] else None)
+        name = host_name(match[2]) if match[2] else ""
+        return cls(
+            pattern, name, subdomains=bool(match[1]), port=int(match[3]) if match[3] else None
+        )
 
-    def means(self, asked: Target) -> bool:
+    def matches(self, target: Target) -> bool:
         """Tell whether it stands for the host and port of a request."""
-        if self.port is None and asked.port not in _PORTS.values():
+        if self.port is None and target.port not in _PORTS.values():
             return False
-        if self.port is not None and asked.port != self.port:
+        if self.port is not None and target.port != self.port:
             return False
-        if self.below:
-            return not self.name or asked.host.endswith(f".{self.name}")
-        return asked.host == self.name
+        if self.subdomains:
+            return not self.name or target.host.endswith(f".{self.name}")
+        return target.host == self.name
 
-    def within(self, other: HostPattern) -> bool:
+    def is_within(self, other: HostPattern) -> bool:
         """Tell whether another one stands for every host that this one stands for."""
         if other.port is not None and other.port != self.port:
             return False
         if other.port is None and self.port not in (None, *_PORTS.values()):
             return False
-        if other.below:
+        if other.subdomains:
             return (
                 not other.name
                 or self.name.endswith(f".{other.name}")
-                or (self.below and self.name == other.name)
+                or (self.subdomains and self.name == other.name)
             )
-        return not self.below and self.name == other.name
+        return not self.subdomains and self.name == other.name

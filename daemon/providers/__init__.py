@@ -1,9 +1,9 @@
-"""The models: one port, and a file per vendor behind it.
+"""Providers of models: one interface (base.py), a module per vendor, the wire formats they share
+(wire/), retries, prices and budgets.
 
-In this room: what a vendor's wire demands, and how its answers and errors become the values of
-`daemon.models` and `daemon.errors`. Not in this room: conversations, tools, money, failover and the
-reading of keys; nothing here reads the environment (`daemon.system.http_client` asks it for proxies
-and certificates), and importing it loads no SDK.
+Not here: conversations, tools, and the choice of a fallback, which are the agent's. Nothing here
+reads the environment (`daemon.system.http_client` does so for proxies and certificates; config.toml
+names the keys), and importing this package loads no SDK.
 """
 
 from __future__ import annotations
@@ -19,8 +19,7 @@ from daemon.providers.base import DelegatingProvider, LLMProvider
 
 __all__ = ["KINDS", "DelegatingProvider", "LLMProvider", "create_provider"]
 
-# kind → its class; the module is imported when the kind is chosen, and its SDK when it is first
-# asked.
+# The class of each kind. Its module is imported when the kind is chosen, its SDK at the first call.
 KINDS: Mapping[str, str] = {
     "openai": "daemon.providers.openai:OpenAIProvider",
     "claude": "daemon.providers.claude:ClaudeProvider",
@@ -50,11 +49,11 @@ def create_provider(
     replies: Any = None,
     options: Mapping[str, Any] | None = None,
 ) -> LLMProvider:
-    """Build a provider; what is None, or has no meaning for its kind, is left out.
+    """Return a provider. Settings that are None, or that its class does not have, are left out.
 
     `kind` is one of KINDS, the name of an entry point of the group `agentd.providers`, or a class
-    as `module:Class`, which gets `options` too. Raises ConfigError if the kind is unknown, a
-    setting that it needs is missing or one makes no sense.
+    as `module:Class`; a class of either of the latter also gets `options`. Raises ConfigError if
+    the kind is unknown, or a setting is missing or invalid.
     """
     settings = {
         key: value
@@ -62,9 +61,9 @@ def create_provider(
         if key not in ("kind", "options") and value is not None
     }
     cls = _class_of(kind, name)
-    taken = {key: value for key, value in settings.items() if key in _taken(cls)}
+    accepted = {key: value for key, value in settings.items() if key in _accepted_settings(cls)}
     try:
-        provider = cls(**taken, **(options or {}))
+        provider = cls(**accepted, **(options or {}))
     except ConfigError as error:
         if name is not None:
             raise
@@ -73,43 +72,43 @@ def create_provider(
     except (TypeError, ValueError) as error:
         if kind in KINDS:
             raise
-        raise _unusable(kind, name, f"its class does not take these settings: {error}") from error
+        raise _kind_error(kind, name, f"its class does not take these settings: {error}") from error
     provider.name = provider.name or name or kind
     return provider
 
 
 def _class_of(kind: str, name: str | None) -> type[LLMProvider]:
-    """Return the class that a kind stands for; ConfigError if there is none."""
-    place = KINDS.get(kind, kind if ":" in kind else None)
-    if place is None:
-        from importlib.metadata import (
-            entry_points,
-        )  # not at a start, when the reader of them is not there
+    """Return the class of a kind. Raises ConfigError if there is none."""
+    class_path = KINDS.get(kind, kind if ":" in kind else None)
+    if class_path is None:
+        from importlib.metadata import entry_points  # imports some 50 modules
 
-        found = entry_points(group="agentd.providers", name=kind)
-        if not found:
-            known = f'one of {", ".join(KINDS)}, or a class as "module:Class"'
-            raise _unusable(kind, name, "no such kind", hint=known)
-        place = next(iter(found)).value
-    module, _, class_name = place.partition(":")
+        registered = entry_points(group="agentd.providers", name=kind)
+        if not registered:
+            choices = f'one of {", ".join(KINDS)}, or a class as "module:Class"'
+            raise _kind_error(kind, name, "no such kind", hint=choices)
+        class_path = next(iter(registered)).value
+    module, _, class_name = class_path.partition(":")
     try:
         cls = getattr(import_module(module), class_name)
     except (ImportError, AttributeError) as error:
-        raise _unusable(
+        raise _kind_error(
             kind, name, f"cannot be imported: {error}", hint="is it installed where agentd is?"
         ) from error
     if not (isinstance(cls, type) and issubclass(cls, LLMProvider)):
-        raise _unusable(kind, name, "is no class that derives from daemon.providers.LLMProvider")
+        raise _kind_error(kind, name, "is no class that derives from daemon.providers.LLMProvider")
     return cls
 
 
-def _unusable(kind: str, name: str | None, problem: str, *, hint: str = "") -> ConfigError:
+def _kind_error(kind: str, name: str | None, problem: str, *, hint: str = "") -> ConfigError:
     file, key = ("config.toml", f"providers.{name}.kind") if name else ("create_provider", "kind")
     return ConfigError(Fault(file=file, key=key, found=repr(kind), problem=problem, hint=hint))
 
 
-def _taken(provider: type[LLMProvider]) -> set[str]:
-    """Return the settings that a class takes, those that it hands on to its bases included."""
+def _accepted_settings(provider: type[LLMProvider]) -> set[str]:
+    """Return the names of the settings that a class accepts, with those that it passes to its base
+    classes.
+    """
     names: set[str] = set()
     for cls in provider.__mro__:
         if "__init__" in vars(cls) and cls is not object:

@@ -1,4 +1,4 @@
-"""What the vendors that speak Anthropic's language have in common."""
+"""Base of the providers of Anthropic's Messages API."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ _VERSION = "2026-10-21"
 
 
 class AnthropicBaseProvider(SdkProvider):
-    """A model that speaks Messages; `home` is its vendor's address."""
+    """A model behind the Messages API. `home` is the vendor's own address."""
 
     sdk: ClassVar[str] = "anthropic"
 
     def __init__(self, *, home: str, base_url: str | None = None, **settings: Any) -> None:
-        # people copy the address with the version, which is part of the path here
+        # People copy the address with /v1, which is part of the path here.
         url = (base_url or home).rstrip("/").removesuffix("/v1")
-        self._own = same_host(url, home)
-        super().__init__(base_url=url, wire=MESSAGES, needs_key=self._own, **settings)
+        self._is_own_vendor = same_host(url, home)
+        super().__init__(base_url=url, wire=MESSAGES, needs_key=self._is_own_vendor, **settings)
 
-    def _build(self) -> AsyncAnthropic:
+    def _build_client(self) -> AsyncAnthropic:
         from anthropic import AsyncAnthropic
 
         headers = {"anthropic-version": _VERSION}
-        if not self._own:
+        if not self._is_own_vendor:
             headers["X-Api-Key"] = (
                 self._api_key or "none"
             )  # some compatible servers look only there
-        return AsyncAnthropic(**self._settings(headers), open_telemetry=False)
+        return AsyncAnthropic(**self._client_settings(headers), open_telemetry=False)

@@ -1,4 +1,4 @@
-"""The port behind which every model stands."""
+"""The interface of all providers."""
 
 from __future__ import annotations
 
@@ -19,28 +19,28 @@ class ListedModel:
     lifecycle: str = ""
     """active, deprecated or retired, where the vendor says so."""
     retires: date | None = None
-    """When it can be asked no more, where the vendor says so."""
+    """When it is shut down, where the vendor says so."""
 
 
 class LLMProvider(ABC):
-    """A model that can be asked: `chat`, `chat_stream`, `supports_function_calling` and
-    `model_name`.
+    """One model of one vendor.
 
-    A provider keeps no conversation: what it needs from an earlier turn travels in
-    `provider_extras`. It makes one attempt per call (`retry.ask` repeats) and raises nothing but
+    A provider keeps no conversation: what it needs from an earlier turn is in that turn's
+    `provider_extras`. It makes one attempt per call (`retry.ask` repeats) and raises only
     `daemon.errors.ProviderError`.
 
-    How an answer ends is data, how an attempt fails is an exception. A 200 whose model declined
-    comes back with `finish_reason` "refusal" or "content_filter", since its tokens were spent and
-    its words may explain; a request that a vendor's filter turned away before any model saw it
-    raises `ModelRefused`. A tool call that the token limit cut short comes back with
-    `finish_reason` "length" and its call marked `invalid`, so that it is answered, never run.
+    How an answer ends is data, how an attempt fails is an exception. An answer with status 200 in
+    which the model declined has the `finish_reason` "refusal" or "content_filter", since its tokens
+    were spent and its text may explain; a request that a vendor's filter refused before it reached
+    a model raises `ModelRefused`. An answer that the token limit cut off within a tool call has the
+    `finish_reason` "length", and the call is marked `invalid`, so that it is answered but never
+    run.
     """
 
     kind: ClassVar[str] = ""
-    """What `create_provider` calls it."""
+    """The `kind` of `create_provider` and of config.toml."""
     name: str = ""
-    """What the configuration calls this one: `[providers.NAME]`."""
+    """The NAME of its table `[providers.NAME]`."""
 
     @abstractmethod
     async def chat(
@@ -51,11 +51,11 @@ class LLMProvider(ABC):
         temperature: float | None = None,
         **kw: Any,
     ) -> LLMResponse:
-        """Ask once.
+        """Call the model once and return its answer.
 
-        `functions` are `{"name", "description", "parameters"}`. `kw` may hold `max_tokens` and
-        `routine` (a stable key for the vendor's prompt cache); a provider ignores what it has no
-        use for. A provider may take `temperature` in its `**kw`, as it is handed on by name.
+        `functions` are `{"name", "description", "parameters"}`. `kw` may have `max_tokens` and
+        `routine` (a stable key for the vendor's prompt cache); a provider ignores keys that it does
+        not know. `temperature` is always passed by name, so a provider may take it in its `**kw`.
         """
 
     async def chat_stream(
@@ -65,57 +65,63 @@ class LLMProvider(ABC):
         temperature: float | None = None,
         **kw: Any,
     ) -> AsyncIterator[Chunk]:
-        """Ask once and yield the answer in pieces; the last piece carries the whole response."""
+        """Call the model once and yield its answer in chunks; the last chunk has the whole
+        response.
+        """
         response = await self.chat(messages, functions, temperature=temperature, **kw)
         yield Chunk(delta=response.content, thinking=response.reasoning, response=response)
 
     @abstractmethod
     def supports_function_calling(self) -> bool:
-        """Tell whether the model can be offered tools."""
+        """Return whether tools can be offered to the model."""
 
     @property
     def max_tokens(self) -> int | None:
-        """How long an answer may be where the caller does not say; None if nobody has."""
+        """The configured limit on an answer, in tokens; None if none is set."""
         return None
 
-    def longer(self, max_tokens: int | None) -> int | None:
-        """Return what an answer that was cut at `max_tokens` may be asked for again with; None if
-        with no more.
+    def larger_max_tokens(self, max_tokens: int | None) -> int | None:
+        """Return a larger limit with which to repeat a request whose answer was cut off at
+        `max_tokens`; None if there is none.
 
-        Where `max_tokens` is None, nobody has said: what is sent then counts.
+        If `max_tokens` is None, the answer was cut off at the limit that the provider sends then.
         """
         return None
 
     @property
-    def sees(self) -> bool:
-        """Whether the model can be shown pictures."""
+    def accepts_images(self) -> bool:
+        """Whether images can be sent to the model."""
         return False
 
     @property
     @abstractmethod
     def model_name(self) -> str:
-        """Name the model as its vendor does."""
+        """The vendor's name of the model."""
 
-    async def models(self) -> Sequence[ListedModel]:
-        """Ask the vendor which models there are; empty if this kind cannot be asked.
+    async def list_models(self) -> Sequence[ListedModel]:
+        """Return the models that the vendor lists; empty if this kind of provider has no such list.
 
         Raises ProviderError.
         """
         return ()
 
-    async def warm(self) -> None:  # noqa: B027 - nothing to load is a fine answer
-        """Load now what the first call would have to load; safe to repeat."""
+    async def load(self) -> None:  # noqa: B027 - a provider may have nothing to load
+        """Load what the first call would have to load. May be called again."""
 
-    async def close(self) -> None:  # noqa: B027 - so is nothing to let go of
-        """Let go of connections; safe to repeat, and a later call opens them again."""
+    async def close(self) -> None:  # noqa: B027 - a provider may have nothing to close
+        """Close connections. May be called again; a later call of the model opens new ones."""
 
 
 class DelegatingProvider(LLMProvider):
-    """A provider that stands before another: whatever it does not change is that of the other."""
+    """A provider that adds something to another one: what a subclass does not override is done by
+    `inner`.
+    """
 
     def __init__(self, inner: LLMProvider) -> None:
-        self.inner, self.name, self._model_name = inner, inner.name, inner.model_name
-        self.kind = inner.kind  # type: ignore[misc]  # of this one, as of the one it stands before
+        self.inner = inner
+        self.name = inner.name
+        self._model_name = inner.model_name
+        self.kind = inner.kind  # type: ignore[misc]  # of the instance, not of the class
 
     @property
     def model_name(self) -> str:
@@ -125,18 +131,18 @@ class DelegatingProvider(LLMProvider):
     def max_tokens(self) -> int | None:
         return self.inner.max_tokens
 
-    def longer(self, max_tokens: int | None) -> int | None:
-        return self.inner.longer(max_tokens)
+    def larger_max_tokens(self, max_tokens: int | None) -> int | None:
+        return self.inner.larger_max_tokens(max_tokens)
 
     @property
-    def sees(self) -> bool:
-        return self.inner.sees
+    def accepts_images(self) -> bool:
+        return self.inner.accepts_images
 
     def supports_function_calling(self) -> bool:
         return self.inner.supports_function_calling()
 
-    async def warm(self) -> None:
-        await self.inner.warm()
+    async def load(self) -> None:
+        await self.inner.load()
 
     async def close(self) -> None:
         await self.inner.close()

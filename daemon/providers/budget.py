@@ -1,13 +1,13 @@
-"""The caps, and what has been spent below each of them.
+"""Caps on spending, and what has been spent under each of them.
 
-Sums of a day and a month are read from the journal when a cap first asks for them, and kept up from
-then on: a decision about ten thousand routines that are due together is made from memory. What a
-call under way may come to is held until it is known, and nobody else can spend it.
+The totals of a day and a month are read from the journal when a cap first needs them, and updated
+in memory from then on: so a decision about ten thousand routines that are due together needs no
+query. The most that a call under way may cost is reserved until its cost is known.
 
-Where several processes spend from the same caps nothing of a day or a month is kept in memory: sums
-are read for each call, what others have under way among them, and the row that sets a call's money
-aside is written only if all caps still cover it (store/spending.py). What only calls of others
-stand in the way of waits until these have ended.
+Where several processes spend under the same caps, no total of a day or a month is kept in memory.
+Totals are read for each call, with the reservations of other processes, and a reservation is
+written only if all caps still cover it (store/spending.py). A call that does not fit because of
+reservations of others waits until these are settled.
 """
 
 from __future__ import annotations
@@ -32,42 +32,43 @@ if TYPE_CHECKING:
     from daemon.definitions.config.live import LiveConfig
     from daemon.store.journal import Journal
 
-# An answer that must be shorter than this is none.
-LEAST = 1024
-# The same within one run's tokens, which may be few.
-LEAST_OF_RUN = 64
-# What an answer is given room for where nobody says how long it may be.
-MOST = 16_384
-# Seconds between looks at what other processes have under way: each end of a call is told, this is
-# for those missed.
-LOOK = 5.0
+# Tokens. A call is refused rather than made with room for a shorter answer than this.
+MIN_ANSWER = 1024
+# The same for a run's cap on tokens, which may be small.
+MIN_ANSWER_OF_RUN = 64
+# Tokens reserved for an answer if no limit is set.
+DEFAULT_ANSWER = 16_384
+# Seconds between queries for reservations of other processes. Each settlement is notified; this
+# covers a notification that was lost.
+POLL_INTERVAL = 5.0
 
 
 @dataclass(kw_only=True, slots=True)
-class Tally:
-    """A running sum, and what calls under way may add to it."""
+class RunningTotal:
+    """What was spent under a cap, and what calls under way may add to it."""
 
     cost: int = 0
+    """Billionths of a dollar, as all costs here."""
     tokens: int = 0
-    held_cost: int = 0
-    held_tokens: int = 0
+    reserved_cost: int = 0
+    reserved_tokens: int = 0
 
 
-@dataclass(kw_only=True)  # no slots: it is found by the run for as long as somebody holds it
+@dataclass(kw_only=True)  # no slots: runs/context.py keeps it in a weak dictionary
 class RunBudget:
-    """For whom calls are made, a run of a routine, and what it may spend; a part of a run spends
-    from the whole too.
+    """What a run may spend, and has spent. A sub-agent also spends from the budget of its
+    `parent`.
     """
 
     run: str
     routine: str
     budget: Budget
     parent: RunBudget | None = None
-    tally: Tally | None = None
-    """None until a cap asks what the run has spent."""
+    total: RunningTotal | None = None
+    """None until a cap needs what the run has spent."""
 
     def chain(self) -> Iterator[RunBudget]:
-        """Yield this account and those that it also spends from."""
+        """Yield this budget and those that it also spends from."""
         account: RunBudget | None = self
         while account:
             yield account
@@ -76,70 +77,76 @@ class RunBudget:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Cap:
-    """One limit, and where it stands."""
+    """One limit, and what has been spent under it."""
 
     rule: str
-    """The key that sets it, with its value."""
+    """The key of config.toml or of a routine that sets the limit, with its value."""
     limit: int
     """Billionths of a dollar, or tokens."""
-    tally: Tally
-    dollars: bool
-    least: int = LEAST
-    """An answer that must be shorter is not asked for."""
+    total: RunningTotal
+    is_money: bool
+    min_answer: int = MIN_ANSWER
+    """Tokens. A call is refused rather than made with room for a shorter answer."""
     tokens: int | None = None
-    """Of a run's tokens: how many it may use."""
-    since: datetime | None = None
-    """Of a day or a month: when it began."""
+    """The limit again, for a cap on a run's tokens only."""
+    start: datetime | None = None
+    """When the day or month of the cap began; None for a cap on a run."""
     routine: str = ""
-    """Whose it is, where it is that of a routine."""
+    """The routine whose cap it is; empty for a cap on all routines."""
 
     @property
-    def left(self) -> int:
-        return self.limit - (self.tally.cost if self.dollars else self.tally.tokens)
+    def remaining(self) -> int:
+        return self.limit - (self.total.cost if self.is_money else self.total.tokens)
 
     @property
-    def held(self) -> int:
-        return self.tally.held_cost if self.dollars else self.tally.held_tokens
+    def reserved(self) -> int:
+        return self.total.reserved_cost if self.is_money else self.total.reserved_tokens
 
-    def room(self, size: int, rates: Rates | None, *, all_of_it: bool = False) -> float:
-        """Return how many tokens an answer to an input of this size may have; `all_of_it`: were no
-        call under way.
+    def answer_room(
+        self, input_tokens: int, rates: Rates | None, *, ignore_reservations: bool = False
+    ) -> float:
+        """Return how many tokens the answer to an input of `input_tokens` may have; negative if the
+        cap does not cover the input itself. With `ignore_reservations`, as if no call were under
+        way.
         """
-        left = self.left if all_of_it else self.left - self.held
-        if not self.dollars:
-            return left - size
+        remaining = self.remaining if ignore_reservations else self.remaining - self.reserved
+        if not self.is_money:
+            return remaining - input_tokens
         if rates is None:
             return 0
-        rest, token = left - size * rates.dearest(size), rates.output_token(size)
-        return rest / token if token else MOST if rest >= 0 else 0
+        remainder = remaining - input_tokens * rates.max_input_token(input_tokens)
+        token_cost = rates.output_token(input_tokens)
+        if not token_cost:  # a model that costs nothing
+            return DEFAULT_ANSWER if remainder >= 0 else 0
+        return remainder / token_cost
 
-    def words(self) -> str:
-        """Say what is left, for a person."""
-        left = max(0, self.left)
-        return (
-            f"{self.rule}, ${left / NANO:.4f} left"
-            if self.dollars
-            else f"{self.rule}, {left} tokens left"
-        )
+    def describe(self) -> str:
+        """Return the rule and what remains under it, for a person."""
+        remaining = max(0, self.remaining)
+        if self.is_money:
+            return f"{self.rule}, ${remaining / NANO:.4f} left"
+        return f"{self.rule}, {remaining} tokens left"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Reservation:
-    """What is set aside for one call."""
+    """What is reserved for one call: the most that it may cost."""
 
     cost: int
     tokens: int
     max_tokens: int
-    tallies: tuple[Tally, ...] = field(repr=False)
+    totals: tuple[RunningTotal, ...] = field(repr=False)
     limits: tuple[SpendingLimit, ...] = ()
-    """What must still hold as it is written down, where others spend too."""
+    """Caps that the database checks again when it writes the reservation, as other processes spend
+    as well.
+    """
 
 
 _Period = tuple[int, ...]  # (year, month) or (year, month, day)
 
 
 class BudgetLedger:
-    """What may be spent, and what was."""
+    """Knows all caps, reserves what calls may cost and counts what they did cost."""
 
     def __init__(
         self,
@@ -147,22 +154,23 @@ class BudgetLedger:
         *,
         clock: Clock,
         settings: LiveConfig,
-        shared: bool = False,
-        look: float = LOOK,
+        is_shared: bool = False,
+        poll_interval: float = POLL_INTERVAL,
     ) -> None:
-        """`shared`: other processes spend from the same caps; `look`: how long to wait for word of
-        what they do.
-        """
-        self._shared, self._look = shared, look
-        self.journal, self.clock, self._settings = journal, clock, settings
+        """`is_shared`: other processes spend under the same caps."""
+        self.journal = journal
+        self.clock = clock
+        self._settings = settings
+        self._is_shared = is_shared
+        self._poll_interval = poll_interval
         self._prices = (settings.config, Prices(settings.config))
-        self._tallies: dict[tuple[_Period, str], Tally] = {}
-        self._settled: asyncio.Event | None = None
-        """Set when a call has come to its end; there where somebody waits for that."""
+        self._totals: dict[tuple[_Period, str], RunningTotal] = {}
+        self._settlement_event: asyncio.Event | None = None
+        """Set at the next settlement; None while nobody waits for one."""
 
     @property
     def prices(self) -> Prices:
-        """The prices of the config as it is now."""
+        """The prices by the current config."""
         config, prices = self._prices
         if self._settings.config is not config:
             config = self._settings.config
@@ -174,120 +182,136 @@ class BudgetLedger:
     def _budget(self) -> BudgetConfig:
         return self._settings.config.budget
 
-    def capped(self, account: RunBudget, *, by_tokens: bool = False) -> bool:
-        """Tell whether any limit of a day, a month or in dollars holds; `by_tokens`: or one of a
-        run's tokens.
+    def has_caps(self, account: RunBudget, *, include_tokens: bool = False) -> bool:
+        """Return whether a cap on a day, on a month or on dollars applies; with `include_tokens`,
+        or one on a run's tokens.
         """
-        whole = self._budget
+        limits = self._budget
         if (
-            whole.day is not None
-            or whole.month is not None
-            or whole.day_tokens
-            or whole.month_tokens
+            limits.day is not None
+            or limits.month is not None
+            or limits.day_tokens
+            or limits.month_tokens
         ):
             return True
-        each: RunBudget | None = account
-        while each:  # not through `chain`: this is asked before every call
-            budget, each = each.budget, each.parent
+        current: RunBudget | None = account
+        while current:  # a loop instead of `chain`, as this runs before every call of a model
+            budget, current = current.budget, current.parent
             if budget.usd is not None or budget.day is not None or budget.month is not None:
                 return True
-            if by_tokens and budget.tokens is not None:
+            if include_tokens and budget.tokens is not None:
                 return True
         return False
 
-    async def hold(
-        self, account: RunBudget, rates: Rates | None, *, size: int, wanted: int | None
+    async def reserve(
+        self, account: RunBudget, rates: Rates | None, *, input_tokens: int, max_tokens: int | None
     ) -> Reservation:
-        """Set aside what a call may come to, whose input has `size` tokens and whose answer at most
-        `wanted`.
+        """Reserve what a call may cost, whose input has `input_tokens` and whose answer at most
+        `max_tokens` tokens (None: DEFAULT_ANSWER).
 
-        Raises OverBudget if a cap does not cover it. An answer is made shorter rather than refused,
-        down to LEAST; and what only calls under way stand in the way of waits until they have come
-        to less.
+        Raises OverBudget if a cap does not cover the call. An answer is made shorter rather than
+        refused, down to the cap's `min_answer`. If the call does not fit only because of calls
+        under way, waits until these are settled. `rates` is None where no cap is on money, or for
+        a model without a known price.
         """
-        most = wanted or MOST
+        max_answer = max_tokens or DEFAULT_ANSWER
         while True:
-            # before sums are read that others change: an end that is told meanwhile may not be
-            # among them
-            ended = self._next_end() if self._shared else None
+            # Before the totals are read: a settlement that is notified in between may not be in
+            # them.
+            settlement = self._next_settlement() if self._is_shared else None
             caps = await self.caps(account)
             for cap in caps:
-                if cap.dollars and rates is None:
+                if cap.is_money and rates is None:
                     raise OverBudget(
                         "no price is known", rule=f"{cap.rule}, and the model has no known price"
                     )
-                if cap.room(size, rates, all_of_it=True) < min(most, cap.least):
+                room = cap.answer_room(input_tokens, rates, ignore_reservations=True)
+                if room < min(max_answer, cap.min_answer):
                     raise OverBudget(
-                        "a cap does not cover another call", rule=cap.words(), tokens=cap.tokens
+                        "a cap does not cover another call", rule=cap.describe(), tokens=cap.tokens
                     )
-            if all(cap.room(size, rates) >= min(most, cap.least) for cap in caps):
-                room = min([most, *(cap.room(size, rates) for cap in caps)])
+            rooms = [(cap, cap.answer_room(input_tokens, rates)) for cap in caps]
+            if all(room >= min(max_answer, cap.min_answer) for cap, room in rooms):
+                answer_tokens = int(min([max_answer, *(room for _, room in rooms)]))
                 break
             with suppress(TimeoutError):
-                async with asyncio.timeout(self._look if self._shared else None):
-                    await (ended or self._next_end()).wait()
-        tokens = int(room)
-        cost = (
-            int(size * rates.dearest(size) + tokens * rates.output_token(size)) + 1 if rates else 0
-        )
-        tallies = tuple({id(cap.tally): cap.tally for cap in caps}.values())
-        for tally in tallies:
-            tally.held_cost += cost
-            tally.held_tokens += size + tokens
+                async with asyncio.timeout(self._poll_interval if self._is_shared else None):
+                    await (settlement or self._next_settlement()).wait()
+        cost = 0
+        if rates:
+            cost = 1 + int(
+                input_tokens * rates.max_input_token(input_tokens)
+                + answer_tokens * rates.output_token(input_tokens)
+            )
+        totals = tuple({id(cap.total): cap.total for cap in caps}.values())
+        for total in totals:
+            total.reserved_cost += cost
+            total.reserved_tokens += input_tokens + answer_tokens
         limits = tuple(
-            SpendingLimit(since=cap.since, routine=cap.routine, most=cap.limit, dollars=cap.dollars)
+            SpendingLimit(
+                since=cap.start, routine=cap.routine, most=cap.limit, dollars=cap.is_money
+            )
             for cap in caps
-            if self._shared and cap.since
+            if self._is_shared and cap.start
         )
         return Reservation(
-            cost=cost, tokens=size + tokens, max_tokens=tokens, tallies=tallies, limits=limits
+            cost=cost,
+            tokens=input_tokens + answer_tokens,
+            max_tokens=answer_tokens,
+            totals=totals,
+            limits=limits,
         )
 
-    def _next_end(self) -> asyncio.Event:
-        """Return what is set when a call has come to its end, here or, as far as we are told,
-        elsewhere.
-        """
-        if self._settled is None:
-            self._settled = asyncio.Event()
-        return self._settled
+    def _next_settlement(self) -> asyncio.Event:
+        """Return the event that is set at the next settlement, of this process or another one."""
+        if self._settlement_event is None:
+            self._settlement_event = asyncio.Event()
+        return self._settlement_event
 
     def settle(
-        self, held: Reservation | None, account: RunBudget, at: datetime, *, cost: int, tokens: int
+        self,
+        reservation: Reservation | None,
+        account: RunBudget,
+        at: datetime,
+        *,
+        cost: int,
+        tokens: int,
     ) -> None:
-        """Count what a call came to in place of what was set aside for it."""
-        for tally in held.tallies if held else self._kept_up(account, at):
-            tally.cost += cost
-            tally.tokens += tokens
-            if held:
-                tally.held_cost -= held.cost
-                tally.held_tokens -= held.tokens
-        if self._settled is not None:
-            self.ring()
+        """Count what a call cost, in place of its reservation if it had one. `at` is its start."""
+        totals = reservation.totals if reservation else self._totals_without_cap(account, at)
+        for total in totals:
+            total.cost += cost
+            total.tokens += tokens
+            if reservation:
+                total.reserved_cost -= reservation.cost
+                total.reserved_tokens -= reservation.tokens
+        if self._settlement_event is not None:
+            self.notify_waiters()
 
-    def ring(self) -> None:
-        """Let those look again who wait for a call to come to its end."""
-        if self._settled is not None:
-            self._settled.set()
-            self._settled = None
+    def notify_waiters(self) -> None:
+        """Wake the calls that wait for a settlement."""
+        if self._settlement_event is not None:
+            self._settlement_event.set()
+            self._settlement_event = None
 
-    def _kept_up(self, account: RunBudget, at: datetime) -> list[Tally]:
-        """Return the sums that a call without a cap belongs to as well: a cap may come with the
-        next reload.
+    def _totals_without_cap(self, account: RunBudget, at: datetime) -> list[RunningTotal]:
+        """Return the totals in memory that also count a call made without any cap: the next reload
+        may set one.
         """
-        kept = [each.tally for each in account.chain() if each.tally]
-        if self._tallies:
+        totals = [payer.total for payer in account.chain() if payer.total]
+        if self._totals:
             local = at.astimezone(self._settings.zone)
             periods: tuple[_Period, ...] = (
                 (local.year, local.month),
                 (local.year, local.month, local.day),
             )
-            keys = [(period, who) for period in periods for who in ("", account.routine)]
-            kept += [self._tallies[key] for key in keys if key in self._tallies]
-        return kept
+            keys = [(period, routine) for period in periods for routine in ("", account.routine)]
+            totals += [self._totals[key] for key in keys if key in self._totals]
+        return totals
 
-    async def exhausted_cap(self, routine: Routine) -> str | None:
-        """Return the cap that leaves no room for a run of `routine`, in words; None if there is
-        room.
+    async def find_exhausted_cap(self, routine: Routine) -> str | None:
+        """Return the cap that leaves no room for a run of `routine`, described for a person;
+        None if there is room.
         """
         config = self._settings.config
         provider = routine.run.provider or config.provider
@@ -296,149 +320,164 @@ class BudgetLedger:
         if config.provider_config(provider).kind == "offline":
             return None
         account = RunBudget(run="", routine=routine.name, budget=routine.run.budget)
-        if not self.capped(account):
+        if not self.has_caps(account):
             return None
-        known = await self.prices.soon(provider, routine.run.model)
+        known_rates = await self.prices.load(provider, routine.run.model)
         for cap in await self._caps_of_periods(account):
-            if cap.left <= 0 or (known is not None and cap.room(0, known, all_of_it=True) < LEAST):
-                return cap.words()
+            if cap.remaining <= 0:
+                return cap.describe()
+            if (
+                known_rates
+                and cap.answer_room(0, known_rates, ignore_reservations=True) < MIN_ANSWER
+            ):
+                return cap.describe()
         return None
 
-    async def standing(self, routines: Iterable[Routine]) -> list[tuple[str | None, Cap]]:
-        """Return the caps of days and months as they stand: those of config.toml, then those of
-        routines, by name.
+    async def list_caps(self, routines: Iterable[Routine]) -> list[tuple[str | None, Cap]]:
+        """Return (routine, cap) for each cap on a day or month: first those of config.toml, whose
+        routine is None, then those of routines.
         """
-        none = Budget()
-        whole = await self._caps_of_periods(RunBudget(run="", routine="", budget=none))
-        found: list[tuple[str | None, Cap]] = [(None, cap) for cap in whole]
+        shared = await self._caps_of_periods(RunBudget(run="", routine="", budget=Budget()))
+        caps: list[tuple[str | None, Cap]] = [(None, cap) for cap in shared]
         for routine in routines:
-            own = RunBudget(run="", routine=routine.name, budget=routine.run.budget)
-            if own.budget.day is not None or own.budget.month is not None:
-                caps = await self._caps_of_periods(own)
-                found += [(routine.name, cap) for cap in caps[: len(caps) - len(whole)]]
-        return found
+            account = RunBudget(run="", routine=routine.name, budget=routine.run.budget)
+            if account.budget.day is not None or account.budget.month is not None:
+                both = await self._caps_of_periods(account)
+                caps += [(routine.name, cap) for cap in both[: len(both) - len(shared)]]
+        return caps
 
     async def caps(self, account: RunBudget) -> list[Cap]:
-        """Return every cap that holds for a call of this account."""
-        found = await self._caps_of_periods(account)
-        for each in account.chain():
-            if each.budget.usd is None and each.budget.tokens is None:
+        """Return every cap on a call that `account` pays: on days and months, then on the run."""
+        caps = await self._caps_of_periods(account)
+        for payer in account.chain():
+            if payer.budget.usd is None and payer.budget.tokens is None:
                 continue
-            if each.tally is None:
-                # set before it is awaited: what is spent meanwhile is added to it
-                tally = each.tally = Tally()
-                cost, tokens = await self.journal.spent_by_run(each.run)
-                tally.cost, tally.tokens = tally.cost + cost, tally.tokens + tokens
-            if each.budget.usd is not None:
-                found.append(_cap("[run.budget] usd", each.budget.usd, each.tally))
-            if (most := each.budget.tokens) is not None:
-                rule = f"[run.budget] tokens = {most}"
-                found.append(
+            if payer.total is None:
+                # Set before the await, so that what is spent meanwhile is added to it.
+                total = payer.total = RunningTotal()
+                cost, tokens = await self.journal.spent_by_run(payer.run)
+                total.cost, total.tokens = total.cost + cost, total.tokens + tokens
+            if payer.budget.usd is not None:
+                caps.append(_dollar_cap("[run.budget] usd", payer.budget.usd, payer.total))
+            if (limit := payer.budget.tokens) is not None:
+                rule = f"[run.budget] tokens = {limit}"
+                caps.append(
                     Cap(
                         rule=rule,
-                        limit=most,
-                        tally=each.tally,
-                        dollars=False,
-                        least=LEAST_OF_RUN,
-                        tokens=most,
+                        limit=limit,
+                        total=payer.total,
+                        is_money=False,
+                        min_answer=MIN_ANSWER_OF_RUN,
+                        tokens=limit,
                     )
                 )
-        return found
+        return caps
 
     async def _caps_of_periods(self, account: RunBudget) -> list[Cap]:
         local = self.clock.now().astimezone(self._settings.zone)
         day: _Period = (local.year, local.month, local.day)
-        found = []
-        whole, own = self._budget, account.budget
-        for rule, limit, period, who in (
-            ("[run.budget] day", own.day, day, account.routine),
-            ("[run.budget] month", own.month, day[:2], account.routine),
-            ("[budget] day", whole.day, day, ""),
-            ("[budget] month", whole.month, day[:2], ""),
+        caps = []
+        limits, own_limits = self._budget, account.budget
+        for rule, limit, period, routine in (
+            ("[run.budget] day", own_limits.day, day, account.routine),
+            ("[run.budget] month", own_limits.month, day[:2], account.routine),
+            ("[budget] day", limits.day, day, ""),
+            ("[budget] month", limits.month, day[:2], ""),
         ):
             if limit is not None:
-                tally, since = await self._tally(period, who)
-                found.append(_cap(rule, limit, tally, since=since, routine=who))
+                total, start = await self._total(period, routine)
+                caps.append(_dollar_cap(rule, limit, total, start=start, routine=routine))
         for rule, tokens, period in (
-            ("[budget] day_tokens", whole.day_tokens, day),
-            ("[budget] month_tokens", whole.month_tokens, day[:2]),
+            ("[budget] day_tokens", limits.day_tokens, day),
+            ("[budget] month_tokens", limits.month_tokens, day[:2]),
         ):
             if tokens is not None:
-                tally, since = await self._tally(period, "")
+                total, start = await self._total(period, "")
                 rule = f"{rule} = {tokens}"
-                found.append(Cap(rule=rule, limit=tokens, tally=tally, dollars=False, since=since))
-        return found
+                caps.append(Cap(rule=rule, limit=tokens, total=total, is_money=False, start=start))
+        return caps
 
-    async def _tally(self, period: _Period, who: str) -> tuple[Tally, datetime]:
-        """Return what was spent in a day or a month, and when that began."""
+    async def _total(self, period: _Period, routine: str) -> tuple[RunningTotal, datetime]:
+        """Return (total, start) of a day or month; `routine` is empty for all routines."""
         year, month, day = (*period, 1)[:3]
-        begin = datetime(year, month, day, tzinfo=self._settings.zone)
-        if self._shared:
-            cost, tokens, held_cost, held_tokens = await self.journal.standing_since(begin, who)
-            return Tally(
-                cost=cost, tokens=tokens, held_cost=held_cost, held_tokens=held_tokens
-            ), begin
-        if tally := self._tallies.get((period, who)):
-            return tally, begin
-        current = {key: tally for key, tally in self._tallies.items() if key[0][:2] == period[:2]}
-        tally = current[period, who] = (
-            Tally()
-        )  # before it is awaited: what is spent meanwhile is added to it
-        self._tallies = current
-        for routine, (cost, tokens) in (await self.journal.spent_since(begin)).items():
-            if who in ("", routine):
-                tally.cost += cost
-                tally.tokens += tokens
-        return tally, begin
+        start = datetime(year, month, day, tzinfo=self._settings.zone)
+        if self._is_shared:
+            cost, tokens, reserved_cost, reserved_tokens = await self.journal.standing_since(
+                start, routine
+            )
+            total = RunningTotal(
+                cost=cost,
+                tokens=tokens,
+                reserved_cost=reserved_cost,
+                reserved_tokens=reserved_tokens,
+            )
+            return total, start
+        if total_in_memory := self._totals.get((period, routine)):
+            return total_in_memory, start
+        # Totals of earlier months are dropped here. The new one is set before the await, so that
+        # what is spent meanwhile is added to it.
+        totals = {key: total for key, total in self._totals.items() if key[0][:2] == period[:2]}
+        total = totals[period, routine] = RunningTotal()
+        self._totals = totals
+        for spender, (cost, tokens) in (await self.journal.spent_since(start)).items():
+            if routine in ("", spender):
+                total.cost += cost
+                total.tokens += tokens
+        return total, start
 
 
-def _cap(
-    rule: str, dollars: float, tally: Tally, *, since: datetime | None = None, routine: str = ""
+def _dollar_cap(
+    rule: str,
+    dollars: float,
+    total: RunningTotal,
+    *,
+    start: datetime | None = None,
+    routine: str = "",
 ) -> Cap:
     limit = round(dollars * NANO)
     return Cap(
         rule=f"{rule} = {dollars:g}",
         limit=limit,
-        tally=tally,
-        dollars=True,
-        since=since,
+        total=total,
+        is_money=True,
+        start=start,
         routine=routine,
     )
 
 
-def priced(config: Config) -> tuple[CrossFieldCheck[RoutineDefinition], ...]:
-    """Return more rules for `load_folder`: where dollars are capped, every model that may be asked
-    needs a price.
+def price_checks(config: Config) -> tuple[CrossFieldCheck[RoutineDefinition], ...]:
+    """Return further checks for `load_folder`: where a cap is on dollars, every model that a run
+    may ask needs a price.
     """
     prices = Prices(config)
 
     def check(routine: RoutineDefinition) -> Iterator[Conflict]:
-        run, whole = routine.run, config.budget
-        own = [
+        run, limits = routine.run, config.budget
+        own_keys = [
             f"run.budget.{key}"
             for key in ("usd", "day", "month")
             if getattr(run.budget, key) is not None
         ]
-        by = own + [
+        keys = own_keys + [
             f"budget.{key} of config.toml"
             for key in ("day", "month")
-            if getattr(whole, key) is not None
+            if getattr(limits, key) is not None
         ]
-        if not by:
+        if not keys:
             return
-        first = run.provider or config.provider
-        for name, model in ((first, run.model), *((name, None) for name in run.fallback)):
-            if name in config.provider_names and prices.of(name, model) is None:
+        primary = run.provider or config.provider
+        for name, model in ((primary, run.model), *((name, None) for name in run.fallback)):
+            if name in config.provider_names and prices.get(name, model) is None:
                 model = model or config.provider_config(name).model
                 problem = f"no price is known for {model or 'the model'} of provider {name}"
                 hint = (
                     f"give it in config.toml, like providers.{name}.price = {{ input = 3.0, output "
-                    "= 15.0 } (dollars"
+                    "= 15.0 } (dollars per million tokens; 0 for one of your own), or cap tokens "
+                    "only"
                 )
-                hint += " per million tokens; 0 for one of your own), or cap tokens only"
                 yield Conflict(
-                    by[0] if own else "run.budget",
-                    f"{problem}, and {by[0]} caps dollars",
+                    keys[0] if own_keys else "run.budget",
+                    f"{problem}, and {keys[0]} caps dollars",
                     hint=hint,
                 )
 

@@ -1,7 +1,6 @@
-"""What each model takes and does: one table, by the beginning of the model's name.
+"""What each model supports: a table by the beginning of the model's name.
 
-A row is what a vendor changes at its own pace, so each of its fields can be set in
-`[providers.NAME.capabilities]`.
+Vendors change this at any time, so each field can be set in `[providers.NAME.capabilities]`.
 """
 
 from __future__ import annotations
@@ -66,8 +65,11 @@ _OPENAI_REASONING = _OPENAI.model_copy(
 _CLAUDE = Capabilities(temperature=False, images=True, cache=True)
 # Those before 4.6 know only thinking of a fixed budget, which is left to the user to ask for.
 _ADAPTIVE = _CLAUDE.model_copy(update={"thinking": {"type": "adaptive"}, "output": 128_000})
-# By default these sign their thinking and show none of it, the text between two calls included.
-_SHOWN = _ADAPTIVE.model_copy(update={"thinking": {"type": "adaptive", "display": "summarized"}})
+# Without `display` these return their thinking signed but empty, and the text between two calls is
+# part of their thinking.
+_SUMMARIZED = _ADAPTIVE.model_copy(
+    update={"thinking": {"type": "adaptive", "display": "summarized"}}
+)
 _MINIMAX = Capabilities(temperature=(0.01, 1.0))
 
 # The longest prefix of the model's name (in lower case, without a path before it) decides.
@@ -81,18 +83,17 @@ MODELS: Mapping[str, Capabilities] = {
     "o3": _OPENAI_REASONING,
     "o4": _OPENAI_REASONING,
     "gpt-oss": Capabilities(),  # open weights, served by others
-    "claude-": _SHOWN,
+    "claude-": _SUMMARIZED,
     "claude-2": _CLAUDE,
     "claude-3": _CLAUDE,
     **{f"claude-{name}-4": _CLAUDE for name in ("haiku", "opus", "sonnet")},
     **{f"claude-{name}-4-{part}": _ADAPTIVE for name in ("opus", "sonnet") for part in (6, 7, 8)},
     "minimax-": _MINIMAX.model_copy(update={"images": True}),
     "minimax-m2": _MINIMAX,
-    "deepseek-": Capabilities(
-        temperature=False, echo="required", most_tools=128
-    ),  # which it ignores while it thinks
-    # Without `clear_thinking = false` its standard endpoint forgets the thinking that a tool loop
-    # has to give back.
+    # It ignores a temperature while it thinks.
+    "deepseek-": Capabilities(temperature=False, echo="required", most_tools=128),
+    # Without `clear_thinking = false` the standard endpoint drops the thinking of earlier turns,
+    # which a tool loop has to send back.
     "glm-": Capabilities(
         temperature=(0.0, 1.0), thinking={"type": "enabled", "clear_thinking": False}
     ),
@@ -105,8 +106,9 @@ MODELS: Mapping[str, Capabilities] = {
 def capabilities(
     model: str, overrides: Mapping[str, Any] | None = None, *, provider: str = ""
 ) -> Capabilities:
-    """Return the row for a model, corrected by what the user knows better; ConfigError if that
-    makes no sense.
+    """Return the capabilities of a model, with `overrides` from config.toml.
+
+    Raises ConfigError if an override is invalid.
     """
     name = model.lower().rpartition("/")[2]
     row = MODELS.get(

@@ -1,4 +1,4 @@
-"""Claude."""
+"""Anthropic's own models."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from daemon.providers.anthropic_base import AnthropicBaseProvider
 
 
 class ClaudeProvider(AnthropicBaseProvider):
-    """Anthropic's own models."""
+    """A Claude model, served by Anthropic or at another `base_url`."""
 
     kind: ClassVar[str] = "claude"
 

@@ -1,39 +1,38 @@
-"""Secrets in what a vendor said: taken out where that leaves the vendor's own marks intact."""
+"""Redact secrets in `provider_extras`, without invalidating blocks that the vendor has signed."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
-# Blocks that their vendor signed or sealed: altered by one character they are refused, and the
-# conversation with them.
+# Blocks that their vendor signed or encrypted. With one character changed, the vendor refuses the
+# whole conversation.
 _SIGNED = frozenset({"thinking", "redacted_thinking", "reasoning"})
 
 
-def cleaned(extras: Any, redact: Callable[[str], str]) -> Any:
-    """Return a payload without secrets, or None if one stands where nothing may be altered.
+def redact_extras(extras: Any, redact: Callable[[str], str]) -> Any:
+    """Return a payload without secrets, or None if a signed block contains one.
 
-    Of a provider that is not ours the payload may have any form.
-
-    To be done before the payload is first sent back: what comes after it is bound to what was sent.
+    The payload of a provider that is not of this package may have any form. Call this before the
+    payload is first sent back: later signed blocks are bound to everything sent before them.
     """
     if not isinstance(extras, dict) or "blocks" not in extras:
-        return _cleaned(extras, redact)
+        return _redact(extras, redact)
     blocks = []
     for block in extras["blocks"]:
-        clean = _cleaned(block, redact)
-        if clean != block and isinstance(block, dict) and block.get("type") in _SIGNED:
+        redacted = _redact(block, redact)
+        if redacted != block and isinstance(block, dict) and block.get("type") in _SIGNED:
             return None
-        blocks.append(clean)
+        blocks.append(redacted)
     return {**extras, "blocks": blocks}
 
 
-def _cleaned(value: Any, redact: Callable[[str], str]) -> Any:
+def _redact(value: Any, redact: Callable[[str], str]) -> Any:
     match value:
         case str():
             return redact(value)
         case dict():
-            return {key: _cleaned(item, redact) for key, item in value.items()}
+            return {key: _redact(item, redact) for key, item in value.items()}
         case list():
-            return [_cleaned(item, redact) for item in value]
+            return [_redact(item, redact) for item in value]
     return value

@@ -1,7 +1,8 @@
-"""Gathered facts: as text for a person, as a labelled block in a prompt, and read back from it.
+"""Format gathered facts: as Markdown for a person, and as labelled blocks of a prompt, which can be
+parsed again.
 
-A block carries a boundary that is new for every run, so that text inside a fact can neither close
-its block nor open another one.
+A block has a random boundary, new for every run, so that text inside a fact can neither close its
+block nor open another one.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ def wrap(facts: Iterable[Fact], boundary: str) -> str:
 
 
 def _block(fact: Fact, boundary: str) -> str:
-    # a line of the text that looks like our own mark-up would confuse `unwrap`, and perhaps a model
+    # A line of the text that looks like our own tags would confuse `unwrap`, and perhaps a model.
     text = re.sub(r"^(</?(?:fact|changed)\b)", r" \1", fact.text.strip("\n"), flags=re.MULTILINE)
     ok = "yes" if fact.ok else "no"
     lines = [
@@ -56,32 +57,32 @@ def _label(text: str) -> str:
     return re.sub(r'["<>\n\r]', "_", text)
 
 
-def boundary_of(prompt: str) -> str | None:
-    """Return the mark of the facts in a prompt; None if it holds none."""
-    found = _BLOCK.search(prompt)
-    return found and found["boundary"]
+def find_boundary(prompt: str) -> str | None:
+    """Return the boundary of the facts in a prompt; None if it has no facts."""
+    match = _BLOCK.search(prompt)
+    return match and match["boundary"]
 
 
 def unwrap(prompt: str) -> list[Fact]:
-    """Return the facts that `wrap` put into a prompt, without their values: for journals that hold
-    nothing else.
+    """Return the facts that `wrap` put into a prompt, without their values: for journals of older
+    versions, which have the prompt only.
     """
     return [
         Fact(
-            name=found["name"],
-            tool=found["tool"],
-            ok=found["ok"] == "yes",
-            text=found["text"],
+            name=match["name"],
+            tool=match["tool"],
+            ok=match["ok"] == "yes",
+            text=match["text"],
             changes=tuple(
-                line.removeprefix("- ") for line in (found["changes"] or "").splitlines()
+                line.removeprefix("- ") for line in (match["changes"] or "").splitlines()
             ),
         )
-        for found in _BLOCK.finditer(prompt)
+        for match in _BLOCK.finditer(prompt)
     ]
 
 
 def lay_out(value: Any, *, depth: int = 3) -> str:
-    """Return a JSON value as Markdown that a person likes to read.
+    """Return a JSON value as Markdown for a person.
 
     `depth` is the level of the first heading. A dict becomes bullets and headings, a list of dicts
     with the same keys a table, a string stays as it is.
@@ -90,7 +91,7 @@ def lay_out(value: Any, *, depth: int = 3) -> str:
         return _lay_out_dict(value, depth) or "nothing"
     if isinstance(value, list | tuple):
         return _lay_out_list(value)
-    return _plain(value)
+    return _inline_text(value)
 
 
 def _lay_out_dict(value: dict[str, Any], depth: int) -> str:
@@ -98,9 +99,11 @@ def _lay_out_dict(value: dict[str, Any], depth: int) -> str:
     bullets: list[str] = []
     for key, item in value.items():
         if not blocks and not _is_nested(item):
-            bullets.append(f"- **{title(key)}**: {_plain(item)}")
-        else:  # below a heading a lone bullet would look like a part of that section
-            blocks.append(f"{'#' * min(depth, 6)} {title(key)}\n\n{lay_out(item, depth=depth + 1)}")
+            bullets.append(f"- **{humanize_key(key)}**: {_inline_text(item)}")
+        else:  # below a heading, a bullet would look like a part of that section
+            blocks.append(
+                f"{'#' * min(depth, 6)} {humanize_key(key)}\n\n{lay_out(item, depth=depth + 1)}"
+            )
     return "\n\n".join(["\n".join(bullets), *blocks] if bullets else blocks)
 
 
@@ -115,31 +118,37 @@ def _lay_out_list(items: Sequence[Any]) -> str:
         return "none"
     if all(isinstance(item, dict) and item for item in items):
         columns = list(dict.fromkeys(key for item in items for key in item))
-        head = f"| {' | '.join(title(column) for column in columns)} |\n|{' --- |' * len(columns)}"
+        titles = " | ".join(humanize_key(column) for column in columns)
+        head = f"| {titles} |\n|{' --- |' * len(columns)}"
         rows = [
             f"| {' | '.join(_cell(item.get(column, '')) for column in columns)} |" for item in items
         ]
         return "\n".join([head, *rows])
-    return "\n".join(f"- {_plain(item)}" for item in items)
+    return "\n".join(f"- {_inline_text(item)}" for item in items)
 
 
 def _cell(item: Any) -> str:
-    return " ".join(_plain(item).split()).replace("|", "\\|")
+    return " ".join(_inline_text(item).split()).replace("|", "\\|")
 
 
-def _plain(item: Any) -> str:
+def _inline_text(item: Any) -> str:
     if item is None:
         return "unknown"
     if isinstance(item, bool):
         return "yes" if item else "no"
     if isinstance(item, list | tuple):
-        return ", ".join(_plain(part) for part in item) or "none"
+        return ", ".join(_inline_text(element) for element in item) or "none"
     if isinstance(item, dict):
-        return ", ".join(f"{title(key)}: {_plain(part)}" for key, part in item.items()) or "none"
+        return (
+            ", ".join(
+                f"{humanize_key(key)}: {_inline_text(element)}" for key, element in item.items()
+            )
+            or "none"
+        )
     return str(item)
 
 
-def title(key: str) -> str:
+def humanize_key(key: str) -> str:
     """Return `boot_time` as `Boot time`; a key that is not a plain lower-case word (a path, a name)
     stays as it is.
     """

@@ -1,6 +1,6 @@
-"""MiniMax, through the interface that is compatible with Anthropic's.
+"""MiniMax, through its API that is compatible with Anthropic's.
 
-Its other one, compatible with OpenAI's, puts the thinking of most models into the text.
+Its other API, compatible with OpenAI's, puts the thinking of most models into the text.
 """
 
 from __future__ import annotations

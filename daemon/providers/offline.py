@@ -1,4 +1,4 @@
-"""No model at all: the report is what was gathered, laid out."""
+"""The provider without a model: its answer is the gathered facts as Markdown."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from daemon.models import NO_MODEL, Fact, Json, LLMMessage, LLMResponse
 from daemon.providers.base import LLMProvider
-from daemon.providers.facts import title
+from daemon.providers.facts import humanize_key
 
 _NOTICE = (
     "*No model was asked: these are the gathered facts as they stand. "
@@ -21,7 +21,7 @@ _GREETING = (
     "model there is "
     "nothing to tell."
 )
-_NOBODY = (
+_NO_ROUTINE = (
     "*There is no model to answer. To have one, name it in config.toml: `provider`, and its "
     "`[providers.NAME]`.*\n\n"
     "Without one, `agentctl list`, `agentctl why ROUTINE` and `agentctl memory search WORDS` tell "
@@ -30,7 +30,7 @@ _NOBODY = (
 
 
 class OfflineProvider(LLMProvider):
-    """Lay out the facts that a conversation holds, under a first line that says so."""
+    """Answers with the facts in a conversation, below a line that says that no model was asked."""
 
     kind: ClassVar[str] = "offline"
 
@@ -52,8 +52,8 @@ class OfflineProvider(LLMProvider):
         **kw: Any,
     ) -> LLMResponse:
         facts = [fact for message in messages for fact in message.facts]
-        # whoever asks without a routine is a person, to whom a greeting would be no answer
-        answer = report(facts) if facts or kw.get("routine") else _NOBODY
+        # Without a routine it is a person who asks, in `agentctl chat`.
+        answer = report(facts) if facts or kw.get("routine") else _NO_ROUTINE
         return LLMResponse(content=answer, model=self.model_name)
 
 
@@ -61,16 +61,16 @@ def report(facts: Sequence[Fact]) -> str:
     """Return the facts as a Markdown report: what changed first, what failed marked as such."""
     if not facts:
         return _GREETING
-    parts = [_NOTICE]
+    sections = [_NOTICE]
     changes = [
-        f"- {title(fact.name)}: {' '.join(change.split())}"
+        f"- {humanize_key(fact.name)}: {' '.join(change.split())}"
         for fact in facts
         for change in fact.changes
     ]
     if changes:
-        parts.append("## What changed\n\n" + "\n".join(changes))
-    parts += [f"## {title(fact.name)}\n\n{_body(fact)}" for fact in facts]
-    return "\n\n".join(parts) + "\n"
+        sections.append("## What changed\n\n" + "\n".join(changes))
+    sections += [f"## {humanize_key(fact.name)}\n\n{_body(fact)}" for fact in facts]
+    return "\n\n".join(sections) + "\n"
 
 
 def _body(fact: Fact) -> str:

@@ -1,5 +1,5 @@
-"""Servers that speak Chat Completions: vLLM, Ollama, LocalAI, llama.cpp, LM Studio, DeepSeek, GLM,
-Kimi, Qwen.
+"""Servers with the Chat Completions API: vLLM, Ollama, LocalAI, llama.cpp, LM Studio, DeepSeek,
+GLM, Kimi, Qwen. Requests are sent with httpx.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from daemon.errors import ProviderError
 from daemon.models import LLMResponse
 from daemon.providers.vendor import (
     CONNECT_TIMEOUT,
-    Incoming,
     RawResponse,
+    StreamedResponse,
     VendorProvider,
-    in_thread,
+    build_in_thread,
 )
 from daemon.providers.wire.base import ChatRequest
 from daemon.providers.wire.chat import CHAT
@@ -34,126 +34,129 @@ log = structlog.get_logger()
 
 
 class OpenSourceProvider(VendorProvider):
-    """Any model behind a server that is compatible with OpenAI's."""
+    """A model of any server that is compatible with OpenAI's Chat Completions."""
 
     kind: ClassVar[str] = "open_source"
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(wire=CHAT, **settings)
         self._clients: HttpxClients | None = None
-        self._opening = asyncio.Lock()
-        self._is_another = False
-        """It was asked, and is no Ollama."""
+        self._open_lock = asyncio.Lock()
+        self._is_not_ollama = False
+        """Whether the server is known not to be Ollama; False also if that is not known yet."""
 
-    async def warm(self) -> None:
-        await self._open()
+    async def load(self) -> None:
+        await self._open_clients()
 
     async def close(self) -> None:
         clients, self._clients = self._clients, None
         if clients is not None:
             await clients.close()
 
-    async def _open(self) -> HttpxClients:
-        async with self._opening:
+    async def _open_clients(self) -> HttpxClients:
+        async with self._open_lock:
             if self._clients is None:
-                self._clients = await in_thread(
+                self._clients = await build_in_thread(
                     lambda: HttpxClients(self.base_url, api_key=self._api_key)
                 )
             return self._clients
 
     async def _get(self, path: str) -> RawResponse:
-        return await self._answer("GET", self.base_url + path)
+        return await self._request("GET", self.base_url + path)
 
     async def _post(self, path: str, body: bytes) -> RawResponse:
-        return await self._answer("POST", self.base_url + path, body)
+        return await self._request("POST", self.base_url + path, body)
 
-    async def _answer(self, method: str, url: str, body: bytes | None = None) -> RawResponse:
+    async def _request(self, method: str, url: str, body: bytes | None = None) -> RawResponse:
         async with self._response(method, url, body) as response:
             content = await read_limited(response.aiter_raw(), response.headers, self.max_answer)
             return RawResponse(response.status_code, response.headers, content)
 
     @asynccontextmanager
-    async def _stream(self, path: str, body: bytes) -> AsyncIterator[Incoming]:
+    async def _stream(self, path: str, body: bytes) -> AsyncIterator[StreamedResponse]:
         async with self._response("POST", self.base_url + path, body) as response:
-            yield Incoming(response.status_code, response.headers, self._pieces(response))
+            yield StreamedResponse(response.status_code, response.headers, self._chunks(response))
 
-    async def _pieces(self, response: httpx.Response) -> AsyncGenerator[bytes, None]:
+    async def _chunks(self, response: httpx.Response) -> AsyncGenerator[bytes, None]:
         import httpx
 
         try:
             async with aclosing(
                 limited(response.aiter_raw(), response.headers, self.max_answer)
-            ) as pieces:
-                async for piece in pieces:
-                    yield piece
+            ) as chunks:
+                async for chunk in chunks:
+                    yield chunk
         except (httpx.RequestError, OSError) as error:
-            raise self._broken(error) from error
+            raise self._connection_error(error) from error
 
     @asynccontextmanager
     async def _response(
         self, method: str, url: str, body: bytes | None
     ) -> AsyncIterator[httpx.Response]:
-        """Send a request and hold on to its answer, whose head was read."""
-        clients = self._clients or await self._open()
+        """Send a request and yield its response before its body is read."""
+        clients = self._clients or await self._open_clients()
         import httpx
 
         try:
             async with (
-                clients.take() as client,
+                clients.borrow() as client,
                 client.stream(method, url, content=body) as response,
             ):
                 yield response
         except (httpx.RequestError, OSError) as error:
-            raise self._broken(error) from error
+            raise self._connection_error(error) from error
 
-    def _seems_odd(self, response: LLMResponse, question: ChatRequest) -> bool:
-        return 0 < response.usage.input < _least(question) > LONG_QUESTION and not self._is_another
+    def _is_suspicious(self, response: LLMResponse, request: ChatRequest) -> bool:
+        return (
+            0 < response.usage.input < _min_tokens(request) > LONG_PROMPT
+            and not self._is_not_ollama
+        )
 
-    async def _looked_into(self, response: LLMResponse, question: ChatRequest) -> LLMResponse:
-        """Note that the server has cut the question to what it holds, as Ollama does without a
-        word.
+    async def _explain_suspicion(self, response: LLMResponse, request: ChatRequest) -> LLMResponse:
+        """Add a note if the server has cut the prompt to its context, which Ollama does silently.
 
-        Its `/v1` takes no size of context, and 4,096 tokens are all it has unless it was started
-        with more; what does not fit is dropped from the front (NousResearch/hermes-agent#43900).
-        The count of what it read tells of it, but an older one does not count what it still had in
-        its cache: so it is asked how much it holds.
+        Ollama's `/v1` has no parameter for the size of the context. That is 4,096 tokens unless the
+        server was started with more, and what does not fit is dropped from the front
+        (NousResearch/hermes-agent#43900). The answer's count of input tokens reveals this, but
+        older versions leave cached tokens out of the count: so the server is asked for its context.
         """
-        least, holds = _least(question), await self._holds()
-        begun = any(message.role == "assistant" for message in question.messages)
-        if holds is None and (begun or self._is_another):
-            # the rest may have come from its cache; and others say it when a question is too long
+        min_tokens, context = _min_tokens(request), await self._ollama_context()
+        has_answer = any(message.role == "assistant" for message in request.messages)
+        if context is None and (has_answer or self._is_not_ollama):
+            # The tokens not counted may have been cached; and other servers report a prompt that is
+            # too long.
             return response
-        if holds is not None and holds >= least:
+        if context is not None and context >= min_tokens:
             return response
-        read = f"{response.usage.input:,} of at least {least:,} tokens"
-        note = f"{self.name} ({self._model}) cut the question without a word: it read {read}"
-        if holds is not None:
-            note += f", as it holds {holds:,}"
-        note += f"; start Ollama with OLLAMA_CONTEXT_LENGTH={_next_size(least)} or more"
-        told = {
+        counted = f"{response.usage.input:,} of at least {min_tokens:,} tokens"
+        note = f"{self.name} ({self._model}) cut the question without a word: it read {counted}"
+        if context is not None:
+            note += f", as it holds {context:,}"
+        note += f"; start Ollama with OLLAMA_CONTEXT_LENGTH={_suggest_context(min_tokens)} or more"
+        fields = {
             "provider": self.name,
             "model": self._model,
             "read": response.usage.input,
-            "least": least,
+            "least": min_tokens,
         }
-        log.warning("provider.context_cut", **told)
+        log.warning("provider.context_cut", **fields)
         return replace(response, note=note)
 
-    async def _holds(self) -> int | None:
-        """Ask Ollama how many tokens this model's context has; None if it does not say, or is
-        another server.
+    async def _ollama_context(self) -> int | None:
+        """Ask the server how many tokens the context of this model has. None if the model is not
+        loaded, or the server is not Ollama.
         """
         root = self.base_url.removesuffix("/v1")
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT):
-                answer = await self._answer("GET", f"{root}/api/ps")
-            loaded = parse_json(answer.content)["models"] if answer.status == 200 else None
-            self._is_another = not isinstance(loaded, list)
+                answer = await self._request("GET", f"{root}/api/ps")
+            models = parse_json(answer.content)["models"] if answer.status == 200 else None
+            self._is_not_ollama = not isinstance(models, list)
             names = (self._model, f"{self._model}:latest")
-            found = [
-                each.get("context_length") for each in loaded or () if each.get("model") in names
+            contexts = [
+                model.get("context_length") for model in models or () if model.get("model") in names
             ]
-            return int(found[0]) if found and found[0] else None
+            return int(contexts[0]) if contexts and contexts[0] else None
         except (
             ProviderError,
             TimeoutError,
@@ -163,15 +166,15 @@ class OpenSourceProvider(VendorProvider):
             AttributeError,
             RecursionError,
         ):
-            self._is_another = True
+            self._is_not_ollama = True
             return None
 
 
 class HttpxClients:
-    """Clients of httpx for one server, as many as there are requests at once.
+    """A pool of httpx clients for one server, one client per concurrent request.
 
-    A client of httpx 0.28 looks at all of its connections for each request (encode/httpcore, pull
-    request 1035): with a hundred at once on a shared one, a request takes 15 ms of CPU.
+    A client of httpx 0.28 checks all of its connections at each request (encode/httpcore, pull
+    request 1035): with a hundred concurrent requests on one client, each takes 15 ms of CPU.
     """
 
     def __init__(
@@ -181,7 +184,7 @@ class HttpxClients:
 
         try:
             httpx.URL(url)
-        except httpx.InvalidURL as error:  # a name that cannot be one
+        except httpx.InvalidURL as error:  # such as an impossible host name
             raise ValueError(f"base_url: {error}") from error
         headers = {
             "Content-Type": "application/json",
@@ -200,16 +203,13 @@ class HttpxClients:
         self._idle: list[tuple[httpx.AsyncClient, float]] = [
             (httpx.AsyncClient(**self._settings), time.monotonic())
         ]
-        """Each with the time since when it is idle; the one used last stands last, and is the next
-        one taken.
-        """
-        self._keepalive, self._is_closed = keepalive, False
+        """(client, since when it is idle); the client used last is at the end and borrowed next."""
+        self._keepalive = keepalive
+        self._is_closed = False
 
     @asynccontextmanager
-    async def take(self) -> AsyncIterator[httpx.AsyncClient]:
-        """Lend a client for one request; one on which something went wrong, a cancellation
-        included, is closed.
-        """
+    async def borrow(self) -> AsyncIterator[httpx.AsyncClient]:
+        """Yield a client for one request. It is closed if the request failed or was cancelled."""
         import httpx
 
         client = self._idle.pop()[0] if self._idle else httpx.AsyncClient(**self._settings)
@@ -222,33 +222,40 @@ class HttpxClients:
             await client.aclose()
             return
         now = time.monotonic()
-        stale = [each for each, since in self._idle if now - since > self._keepalive]
-        # the list is whole again before the first await, as other requests take from it meanwhile
-        self._idle = [(each, since) for each, since in self._idle if now - since <= self._keepalive]
+        expired = [
+            idle_client
+            for idle_client, idle_since in self._idle
+            if now - idle_since > self._keepalive
+        ]
+        # The list is complete before the first await, as other requests borrow from it meanwhile.
+        self._idle = [
+            (idle_client, idle_since)
+            for idle_client, idle_since in self._idle
+            if now - idle_since <= self._keepalive
+        ]
         self._idle.append((client, now))
-        for unused in stale:
-            await unused.aclose()
+        for expired_client in expired:
+            await expired_client.aclose()
 
     async def close(self) -> None:
-        """Close what is idle now, and what is under way when it is done."""
+        """Close the idle clients now, and each borrowed one after its request."""
         self._is_closed = True
         clients, self._idle = self._idle, []
         for client, _ in clients:
             await client.aclose()
 
 
-# Shorter questions fit anywhere.
-LONG_QUESTION = 1500
-# Running text has four or five letters to a token, spaces included; no text worth asking about has
-# more than this.
-_LETTERS = 8
+# Tokens. A shorter prompt fits into any context.
+LONG_PROMPT = 1500
+# Prose has four or five characters per token, spaces included; no other text has more than this.
+_MAX_CHARACTERS_PER_TOKEN = 8
 
 
-def _least(question: ChatRequest) -> int:
-    """Return how many tokens a question has at the least."""
-    return sum([len(message.content) for message in question.messages]) // _LETTERS
+def _min_tokens(request: ChatRequest) -> int:
+    """Return a lower bound of the tokens of a request."""
+    return sum([len(message.content) for message in request.messages]) // _MAX_CHARACTERS_PER_TOKEN
 
 
-def _next_size(tokens: int) -> int:
-    """Return a power of two that holds so many tokens, as estimated, and as much again."""
+def _suggest_context(tokens: int) -> int:
+    """Return a power of two that is at least twice the estimated tokens of a prompt."""
     return 1 << (2 * tokens).bit_length()

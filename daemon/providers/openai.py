@@ -1,4 +1,4 @@
-"""OpenAI, and whoever else answers to its SDK."""
+"""OpenAI, and other servers by the OpenAI SDK."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _WIRES = {"chat": CHAT, "responses": RESPONSES}
 
 
 class OpenAIProvider(SdkProvider):
-    """OpenAI's models by Responses; any other `base_url` by Chat Completions, unless `api` says
-    otherwise.
+    """A model behind OpenAI's Responses API, or behind Chat Completions at any other `base_url`.
+    `api` chooses explicitly.
     """
 
     kind: ClassVar[str] = "openai"
@@ -32,11 +32,11 @@ class OpenAIProvider(SdkProvider):
         **settings: Any,
     ) -> None:
         url = base_url or _URL
-        own = same_host(url, _URL)
-        wire = _WIRES[api or ("responses" if own else "chat")]
-        super().__init__(base_url=url, wire=wire, needs_key=own, **settings)
+        is_own_vendor = same_host(url, _URL)
+        wire = _WIRES[api or ("responses" if is_own_vendor else "chat")]
+        super().__init__(base_url=url, wire=wire, needs_key=is_own_vendor, **settings)
 
-    def _build(self) -> AsyncOpenAI:
+    def _build_client(self) -> AsyncOpenAI:
         from openai import AsyncOpenAI
 
-        return AsyncOpenAI(**self._settings({}))
+        return AsyncOpenAI(**self._client_settings({}))

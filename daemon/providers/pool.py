@@ -1,4 +1,4 @@
-"""The models of config.toml, and which of them a routine asks, in order."""
+"""The providers of config.toml, and the order in which a routine asks them."""
 
 from __future__ import annotations
 
@@ -11,14 +11,17 @@ from daemon.telemetry.redaction import Secrets
 
 
 class Providers:
-    """The models of config.toml, each built when it is first needed."""
+    """The providers of config.toml, each made when it is first needed."""
 
     def __init__(self, config: Config, env: Mapping[str, str], secrets: Secrets) -> None:
         self._config, self._env, self._secrets = config, env, secrets
         self._built: dict[tuple[str, str | None], LLMProvider] = {}
 
     def get(self, name: str, model: str | None = None) -> LLMProvider:
-        """Return the provider of that name; ConfigError if it is unknown or its key is missing."""
+        """Return the provider of a name, with another `model` than that of config.toml if given.
+
+        Raises ConfigError if the name is unknown or its key is missing.
+        """
         if (name, model) not in self._built:
             self._built[name, model] = self._build(name, model)
         return self._built[name, model]
@@ -28,16 +31,16 @@ class Providers:
         key = self._config.secret(name, self._env)
         if key is not None:
             self._secrets.add(key.get_secret_value())
-        wanted = settings.settings() | ({"model": model} if model else {})
+        options = settings.settings() | ({"model": model} if model else {})
         return create_provider(
-            settings.kind, name=name, api_key=key.get_secret_value() if key else None, **wanted
+            settings.kind, name=name, api_key=key.get_secret_value() if key else None, **options
         )
 
     def chain(self, routine: Routine) -> list[LLMProvider]:
-        """Return the routine's provider and its fallbacks, in order."""
-        first = routine.run.provider or self._config.provider
+        """Return a routine's provider, then its fallbacks in order."""
+        primary = routine.run.provider or self._config.provider
         return [
-            self.get(first, routine.run.model),
+            self.get(primary, routine.run.model),
             *(self.get(name) for name in routine.run.fallback),
         ]
 

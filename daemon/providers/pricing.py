@@ -1,8 +1,8 @@
-"""What models cost: as the user says, else as the data of genai-prices say for the vendor's own
-address.
+"""Prices of models: those of config.toml, else those of the package genai-prices for the vendor's
+own address.
 
-Amounts are whole billionths of a dollar (nano), so that sums are exact. The data are imported when
-a price is first asked for: 10 MiB and 50 ms.
+Amounts are whole billionths of a dollar (nano), so that sums are exact. The package's data are
+imported when a price is first needed: 10 MiB and 50 ms.
 """
 
 from __future__ import annotations
@@ -24,15 +24,16 @@ if TYPE_CHECKING:
     from daemon.definitions.config.tables import PriceConfig
 
 NANO = 1_000_000_000
-# A dollar per million tokens is so many billionths per token.
-_PER_TOKEN = 1000
-# Prices change at an hour of the day at the finest.
-_FRESH = 60.0
+_PER_TOKEN = 1000  # billionths of a dollar per token, at a dollar per million tokens
+# Seconds. Some prices change at an hour of the day, so a minute is often enough.
+_VALIDITY = 60.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rate:
-    """Dollars per million tokens; from so many tokens of input on, another rate for all of them."""
+    """Dollars per million tokens. `tiers` are (size, price): if the input is larger than that size,
+    all its tokens have this price; ascending.
+    """
 
     base: float
     tiers: tuple[tuple[int, float], ...] = ()
@@ -43,7 +44,7 @@ class Rate:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rates:
-    """What one model costs."""
+    """The rates of one model."""
 
     input: Rate
     output: Rate
@@ -51,37 +52,37 @@ class Rates:
     cache_write: Rate
 
     @classmethod
-    def given(cls, price: PriceConfig) -> Rates:
-        """Return the rates that the user names; what is cached costs as any input, unless said
-        otherwise.
+    def from_config(cls, price: PriceConfig) -> Rates:
+        """Return the rates of config.toml; cached input has the price of input if it has none of
+        its own.
         """
-        read = price.input if price.cache_read is None else price.cache_read
-        write = price.input if price.cache_write is None else price.cache_write
+        cache_read = price.input if price.cache_read is None else price.cache_read
+        cache_write = price.input if price.cache_write is None else price.cache_write
         return cls(
             input=Rate(base=price.input),
             output=Rate(base=price.output),
-            cache_read=Rate(base=read),
-            cache_write=Rate(base=write),
+            cache_read=Rate(base=cache_read),
+            cache_write=Rate(base=cache_write),
         )
 
     def cost(self, usage: Usage) -> int:
-        """Return what a call cost, rounded up."""
+        """Return what a call cost in billionths of a dollar, rounded up."""
         size = usage.input
-        plain = max(0, size - usage.cache_read - usage.cache_write)
-        dollars = plain * self.input.at(size) + usage.output * self.output.at(size)
+        uncached = max(0, size - usage.cache_read - usage.cache_write)
+        dollars = uncached * self.input.at(size) + usage.output * self.output.at(size)
         dollars += usage.cache_read * self.cache_read.at(
             size
         ) + usage.cache_write * self.cache_write.at(size)
         return -int(-round(dollars * _PER_TOKEN, 6) // 1)
 
-    def dearest(self, size: int) -> float:
-        """Return the most that a token of such an input can cost, in billionths: all may be written
-        to a cache.
+    def max_input_token(self, size: int) -> float:
+        """Return the most that a token of an input of this size can cost, in billionths: it may
+        have to be written to the vendor's cache.
         """
         return max(self.input.at(size), self.cache_write.at(size)) * _PER_TOKEN
 
     def output_token(self, size: int) -> float:
-        """Return what a token of the answer costs, in billionths."""
+        """Return what a token of an answer costs, in billionths, by the size of its input."""
         return self.output.at(size) * _PER_TOKEN
 
 
@@ -91,34 +92,34 @@ class Prices:
     def __init__(self, config: Config) -> None:
         self._config = config
         self._addresses: dict[str, str | None] = {}
-        self._known: dict[tuple[str, str | None], tuple[float, Rates | None]] = {}
-        """By name and model: until when the rates hold, and the rates."""
+        self._cache: dict[tuple[str, str | None], tuple[float, Rates | None]] = {}
+        """By name of the provider and model: the time at which the rates expire, and the rates."""
 
-    def of(self, name: str, model: str | None = None) -> Rates | None:
-        """Return what a model of the provider called `name` costs, None if nobody has said; may
-        read the disk.
+    def get(self, name: str, model: str | None = None) -> Rates | None:
+        """Return the rates of a model of the provider called `name`; None if its price is not
+        known. May read the disk.
         """
-        until, rates = self._known.get((name, model), _NEVER)
-        if time() >= until:
-            until, rates = self._said(name, model)
-            self._known[name, model] = until, rates
+        valid_until, rates = self._cache.get((name, model), _EXPIRED)
+        if time() >= valid_until:
+            valid_until, rates = self._look_up(name, model)
+            self._cache[name, model] = valid_until, rates
         return rates
 
-    def _said(self, name: str, model: str | None) -> tuple[float, Rates | None]:
-        """Return until when a price holds, and the price."""
+    def _look_up(self, name: str, model: str | None) -> tuple[float, Rates | None]:
+        """Return (time of expiry, rates)."""
         settings = self._config.provider_config(name)
         if settings.price is not None:
-            return inf, Rates.given(settings.price)
+            return inf, Rates.from_config(settings.price)
         if settings.kind == "offline":
             return inf, _FREE
         model = model or settings.model
         now = datetime.now(UTC)
-        return now.timestamp() + _FRESH, _data(model, self._address(name), now) if model else None
+        return now.timestamp() + _VALIDITY, _known_rates(
+            model, self._address(name), now
+        ) if model else None
 
     def _address(self, name: str) -> str | None:
-        """Return where a provider is reached: its vendor's own address, unless the config names
-        another.
-        """
+        """Return the base URL of a provider; None if it has none, or cannot be made."""
         if name not in self._addresses:
             settings = self._config.provider_config(name)
             try:
@@ -130,45 +131,48 @@ class Prices:
                 self._addresses[name] = None
         return self._addresses[name]
 
-    async def soon(self, name: str, model: str | None = None) -> Rates | None:
-        """Return the same, off the event loop where the data have to be loaded."""
-        until, rates = self._known.get((name, model), _NEVER)
-        if time() < until:  # each call to a model asks
+    async def load(self, name: str, model: str | None = None) -> Rates | None:
+        """Return what `get` returns, importing the package in a thread if that is necessary."""
+        valid_until, rates = self._cache.get((name, model), _EXPIRED)
+        if time() < valid_until:  # the usual case, before each call of a model
             return rates
         settings = self._config.provider_config(name)
-        if settings.price is not None or settings.kind == "offline" or (name, model) in self._known:
-            return self.of(name, model)
-        return await asyncio.to_thread(self.of, name, model)
+        if settings.price is not None or settings.kind == "offline" or (name, model) in self._cache:
+            return self.get(name, model)
+        return await asyncio.to_thread(self.get, name, model)
 
 
-def _data(model: str, address: str | None, now: datetime) -> Rates | None:
+def _known_rates(model: str, address: str | None, now: datetime) -> Rates | None:
     if address is None:
         return None
     from genai_prices.data_snapshot import get_snapshot
 
     try:
-        _, found = get_snapshot().find_provider_model(model, None, None, address)
+        _, entry = get_snapshot().find_provider_model(model, None, None, address)
     except LookupError:
         return None
-    return _rates(vars(found.get_prices(now)))
+    return _convert_prices(vars(entry.get_prices(now)))
 
 
-def _rates(prices: Mapping[str, Any]) -> Rates | None:
-    """Read the prices per million tokens of genai-prices; what is cached at no price of its own is
-    plain input.
+def _convert_prices(prices: Mapping[str, Any]) -> Rates | None:
+    """Convert the prices of genai-prices; cached input has the price of input if it has none of its
+    own.
     """
-    plain, made = _rate(prices.get("input_mtok")), _rate(prices.get("output_mtok"))
-    if plain is None or made is None:
+    input_rate, output_rate = (
+        _convert_price(prices.get("input_mtok")),
+        _convert_price(prices.get("output_mtok")),
+    )
+    if input_rate is None or output_rate is None:
         return None
     return Rates(
-        input=plain,
-        output=made,
-        cache_read=_rate(prices.get("cache_read_mtok")) or plain,
-        cache_write=_rate(prices.get("cache_write_mtok")) or plain,
+        input=input_rate,
+        output=output_rate,
+        cache_read=_convert_price(prices.get("cache_read_mtok")) or input_rate,
+        cache_write=_convert_price(prices.get("cache_write_mtok")) or input_rate,
     )
 
 
-def _rate(price: Any) -> Rate | None:
+def _convert_price(price: Any) -> Rate | None:
     if price is None:
         return None
     if tiers := getattr(price, "tiers", None):
@@ -178,6 +182,6 @@ def _rate(price: Any) -> Rate | None:
     return Rate(base=float(getattr(price, "base", price)))
 
 
-_NEVER = (-inf, None)
-_NOTHING = Rate(base=0.0)
-_FREE = Rates(input=_NOTHING, output=_NOTHING, cache_read=_NOTHING, cache_write=_NOTHING)
+_EXPIRED = (-inf, None)
+_FREE_RATE = Rate(base=0.0)
+_FREE = Rates(input=_FREE_RATE, output=_FREE_RATE, cache_read=_FREE_RATE, cache_write=_FREE_RATE)

@@ -1,4 +1,4 @@
-"""Asking again: the only place where a call to a model is repeated."""
+"""Retry calls of a model. No other place repeats one: the retries of the SDKs are turned off."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from daemon.providers.base import LLMProvider
 
 log = structlog.get_logger()
 
-# Beyond a minute it is better to give the place to another run and come back.
-_LONGEST_PAUSE = 60.0
+# Seconds. For longer it is better to suspend the run, so that another one can use its place.
+_MAX_PAUSE = 60.0
 
 
 async def ask(
@@ -29,33 +29,37 @@ async def ask(
     backoff: float = 1.0,
     on_retry: Callable[[int, float, Retryable], None] | None = None,
     on_chunk: Callable[[Chunk], None] | None = None,
-    but_not: tuple[type[Retryable], ...] = (),
+    not_retried: tuple[type[Retryable], ...] = (),
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     jitter: Callable[[float, float], float] = random.uniform,
     **kw: Any,
 ) -> LLMResponse:
-    """Ask up to `attempts` times, for as long as only passing faults stand in the way.
+    """Call a model up to `attempts` times, as long as the error is Retryable.
 
-    `deadline` is in the event loop's time. A pause is drawn between nothing and `backoff`, doubled
-    each time (when everyone's cron fires at 09:00, equal pauses would all end together again); a
-    vendor that names its own is obeyed. A pause that would not end before the deadline is not
-    begun: the error flies on with the vendor's wish in `retry_after`, so that the run can be put
-    off until then. `on_retry` hears of the attempt, the pause and the error.
+    `deadline` is a time of the event loop's clock. A pause is random, up to `backoff` seconds,
+    doubled each time (when everyone's cron fires at 09:00, equal pauses would end together again).
+    A pause that the vendor asks for is kept. If a pause would not end before the deadline, the
+    error is raised at once, with the vendor's pause in `retry_after`, so that the run can be
+    suspended until then. `on_retry` is called with (attempt, pause, error).
 
-    `but_not` are faults that somebody else is to be asked about at once.
+    Errors of the classes in `not_retried` are raised at once, as another provider is asked instead.
 
-    With `on_chunk` somebody watches: the answer is streamed, and each piece of it handed over as it
-    comes. After a retry the answer begins anew.
+    With `on_chunk` the answer is streamed, and each chunk handed over as it arrives. After a retry
+    the answer begins anew.
     """
     loop = asyncio.get_running_loop()
     for attempt in range(1, attempts + 1):
         try:
             if on_chunk is None:
                 return await provider.chat(messages, functions, **kw)
-            return await _watched(provider, messages, functions, on_chunk, kw)
+            return await _stream(provider, messages, functions, on_chunk, kw)
         except Retryable as error:
-            pause = _pause(error, attempt, backoff, jitter)
-            if attempt == attempts or isinstance(error, but_not) or loop.time() + pause >= deadline:
+            pause = _choose_pause(error, attempt, backoff, jitter)
+            if (
+                attempt == attempts
+                or isinstance(error, not_retried)
+                or loop.time() + pause >= deadline
+            ):
                 raise
             log.warning(
                 "provider.retry_scheduled", attempt=attempt, pause=round(pause, 3), error=str(error)
@@ -66,7 +70,7 @@ async def ask(
     raise ValueError(f"attempts must be at least 1, not {attempts}")
 
 
-async def _watched(
+async def _stream(
     provider: LLMProvider,
     messages: Sequence[LLMMessage],
     functions: Sequence[Json] | None,
@@ -83,10 +87,10 @@ async def _watched(
     return response
 
 
-def _pause(
+def _choose_pause(
     error: Retryable, attempt: int, backoff: float, jitter: Callable[[float, float], float]
 ) -> float:
     if error.retry_after is not None:
-        # never earlier than asked, and not all at the same instant
+        # Never earlier than the vendor asked for, and not all clients in the same instant.
         return error.retry_after + jitter(0.0, min(1.0, backoff))
-    return jitter(0.0, min(_LONGEST_PAUSE, backoff * 2 ** (attempt - 1)))
+    return jitter(0.0, min(_MAX_PAUSE, backoff * 2 ** (attempt - 1)))

@@ -1,4 +1,4 @@
-"""A model that reads its answers from a list: for tests, and for trying a routine without a key."""
+"""A provider that takes its replies from a list: for tests, and to try a routine without a key."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from daemon.models import FunctionCall, Json, LLMMessage, LLMResponse, Usage
 from daemon.providers.base import LLMProvider
 
 # A text, a table such as `{text = "…", tool_calls = [{name = "shell", arguments = {command =
-# "uptime"}}]}`, a response, or the error that the attempt is to end with.
-Line: TypeAlias = str | Json | LLMResponse | ProviderError
+# "uptime"}}]}`, a response, or the error that the call is to raise.
+ScriptedReply: TypeAlias = str | Json | LLMResponse | ProviderError
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Asked:
-    """One call as the scripted model received it."""
+class ScriptedCall:
+    """The arguments of one call of a scripted provider."""
 
     messages: tuple[LLMMessage, ...]
     functions: Sequence[Json]
@@ -28,27 +28,31 @@ class Asked:
 
 
 class ScriptedProvider(LLMProvider):
-    """Answer from a list, one line per call, and refuse once it is used up."""
+    """Answers from a list, one reply per call, and raises BadRequest once the list is used up."""
 
     kind: ClassVar[str] = "scripted"
 
     def __init__(
-        self, replies: Iterable[Line] = (), *, model: str = "scripted", name: str = "scripted"
+        self,
+        replies: Iterable[ScriptedReply] = (),
+        *,
+        model: str = "scripted",
+        name: str = "scripted",
     ) -> None:
         self.name = name
-        self.asked: list[Asked] = []
+        self.calls: list[ScriptedCall] = []
         self._model = model
         self._ids = count(1)
-        self._lines: deque[Line] = deque()
+        self._replies: deque[ScriptedReply] = deque()
         self.enqueue(*replies)
 
-    def enqueue(self, *replies: Line) -> None:
-        """Add lines to the end of the script."""
-        self._lines.extend(_checked(line, self.name) for line in replies)
+    def enqueue(self, *replies: ScriptedReply) -> None:
+        """Add replies to the end of the list."""
+        self._replies.extend(_check_reply(reply, self.name) for reply in replies)
 
     @property
-    def left(self) -> int:
-        return len(self._lines)
+    def remaining(self) -> int:
+        return len(self._replies)
 
     @property
     def model_name(self) -> str:
@@ -64,28 +68,28 @@ class ScriptedProvider(LLMProvider):
         temperature: float | None = None,
         **kw: Any,
     ) -> LLMResponse:
-        self.asked.append(
-            Asked(
+        self.calls.append(
+            ScriptedCall(
                 messages=tuple(messages),
                 functions=functions or (),
                 temperature=temperature,
                 options=kw,
             )
         )
-        if not self._lines:
-            used = len(self.asked) - 1
+        if not self._replies:
+            count = len(self.calls) - 1
             text = (
-                f"the script of provider {self.name!r} is used up after {used} replies; add to its "
-                "`replies`"
+                f"the script of provider {self.name!r} is used up after {count} replies; "
+                "add to its `replies`"
             )
             raise BadRequest(text)
-        line = self._lines.popleft()
-        if isinstance(line, ProviderError):
-            raise line
-        return line if isinstance(line, LLMResponse) else self._response(line, messages)
+        reply = self._replies.popleft()
+        if isinstance(reply, ProviderError):
+            raise reply
+        return reply if isinstance(reply, LLMResponse) else self._response(reply, messages)
 
-    def _response(self, line: str | Json, messages: Sequence[LLMMessage]) -> LLMResponse:
-        table: Json = {"text": line} if isinstance(line, str) else line
+    def _response(self, reply: str | Json, messages: Sequence[LLMMessage]) -> LLMResponse:
+        table: Json = {"text": reply} if isinstance(reply, str) else reply
         calls = tuple(
             FunctionCall(
                 name=call["name"],
@@ -96,8 +100,7 @@ class ScriptedProvider(LLMProvider):
             for call in table.get("tool_calls", ())
         )
         text = table.get("text", "")
-        # A quarter of a token per character is what tokenizers come to on English text: enough for
-        # a rehearsal.
+        # English text has about four characters per token.
         usage = Usage(
             input=sum(len(message.content) for message in messages) // 4,
             output=len(text) // 4 + len(calls),
@@ -116,31 +119,31 @@ _KEYS = frozenset({"text", "tool_calls", "finish_reason", "reasoning", "usage"})
 _CALL_KEYS = frozenset({"name", "arguments", "id", "invalid"})
 
 
-def _checked(line: Line, name: str) -> Line:
-    """Return the line, or raise ConfigError: a user's script is read from a file and mistakes
-    belong to its start.
+def _check_reply(reply: ScriptedReply, name: str) -> ScriptedReply:
+    """Return the reply, or raise ConfigError if it has no valid form: replies of config.toml are
+    checked at the start.
     """
-    if isinstance(line, str | LLMResponse | ProviderError):
-        return line
-    problem = _problem(line)
+    if isinstance(reply, str | LLMResponse | ProviderError):
+        return reply
+    problem = _problem(reply)
     if problem:
         raise ConfigError(
             Fault(
                 file="config",
                 key=f"providers.{name}.replies",
-                found=f"{line!r:.80}",
+                found=f"{reply!r:.80}",
                 problem=problem,
             )
         )
-    return line
+    return reply
 
 
-def _problem(line: object) -> str:
-    if not isinstance(line, dict):
+def _problem(reply: object) -> str:
+    if not isinstance(reply, dict):
         return "a reply is a text or a table"
-    if unknown := set(line) - _KEYS:
+    if unknown := set(reply) - _KEYS:
         return f"unknown key {min(unknown)!r}, a reply knows {', '.join(sorted(_KEYS))}"
-    for call in line.get("tool_calls", ()):
+    for call in reply.get("tool_calls", ()):
         if not isinstance(call, dict) or not isinstance(call.get("name"), str):
             return "a tool call needs a name"
         if unknown := set(call) - _CALL_KEYS:

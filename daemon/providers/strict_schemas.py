@@ -1,10 +1,9 @@
-"""Schemas in the form in which a vendor can hold its model to them, and arguments as our functions
-expect them.
+"""Convert JSON schemas of functions to OpenAI's strict mode, and arguments back.
 
-In strict mode (OpenAI's rules, https://developers.openai.com/api/docs/guides/structured-outputs)
-every property is required and nothing else is allowed; what may be left out is made nullable
-instead, and the null that then comes is taken out again. A schema that cannot be said so is sent as
-it is, and the model is trusted.
+In strict mode (https://developers.openai.com/api/docs/guides/structured-outputs) the vendor
+guarantees that arguments match the schema. Every property must be required and no other allowed; so
+an optional property is made nullable instead, and a null that stands for "left out" is removed from
+the arguments. A schema that strict mode cannot express is sent unchanged, without the guarantee.
 """
 
 from __future__ import annotations
@@ -14,9 +13,9 @@ from typing import Any
 
 from daemon.models import Json
 
-# Keywords that mean something there. Whatever else only narrows a value (`minLength`, `format`, …)
-# is left out: the call is checked against the function itself before it runs.
-_KEPT = frozenset(
+# Keywords that strict mode knows. Others that only narrow a value (`minLength`, `format`, …) are
+# left out: the arguments are validated against the function itself before it runs.
+_KEYWORDS = frozenset(
     [
         "type",
         "description",
@@ -38,8 +37,8 @@ _KEPT = frozenset(
         "pattern",
     ]
 )
-# Keywords without which the schema would say something else.
-_TELLING = frozenset(
+# Keywords that strict mode does not know, and without which the schema would mean something else.
+_UNSUPPORTED = frozenset(
     [
         "allOf",
         "not",
@@ -55,109 +54,116 @@ _TELLING = frozenset(
         "$dynamicRef",
     ]
 )
-# Keywords that hold schemas, or lists of them.
+# Keywords whose value is a schema, or a list of schemas.
 _NESTED = frozenset(
     ["items", "prefixItems", "anyOf", "oneOf", "allOf", "not", "additionalProperties"]
 )
-_DEEPEST, _MOST = 10, 5000
+_MAX_DEPTH, _MAX_PROPERTIES = 10, 5000  # OpenAI's limits
 
 
-class _Impossible(Exception):
-    """This schema cannot be said in strict mode."""
+class _NotStrictError(Exception):
+    """Strict mode cannot express this schema."""
 
 
-def without_broken_entries(functions: Sequence[Json]) -> list[Json]:
-    """Return functions whose schemas every vendor takes; those of MCP servers are often a little
-    careless.
+def normalize_functions(functions: Sequence[Json]) -> list[Json]:
+    """Return functions with schemas that every vendor accepts, which those of MCP servers often are
+    not.
 
-    Parameters are an object, without alternatives at the top, and an array says what it holds, if
-    only that it may be anything.
+    Parameters are made an object without alternatives at the top, and every array gets `items`, if
+    need be the empty schema.
     """
-    written = []
+    normalized = []
     for function in functions:
-        parameters = _mended(function.get("parameters") or {})
+        parameters = _normalize(function.get("parameters") or {})
         if "type" not in parameters or not {"anyOf", "oneOf", "allOf"}.isdisjoint(parameters):
-            rest = {
+            plain = {
                 key: value
                 for key, value in parameters.items()
                 if key not in ("anyOf", "oneOf", "allOf")
             }
-            parameters = {"properties": {}, **rest, "type": "object"}
-        same = parameters == function.get("parameters")
-        written.append(function if same else {**function, "parameters": parameters})
-    return written
+            parameters = {"properties": {}, **plain, "type": "object"}
+        is_same = parameters == function.get("parameters")
+        normalized.append(function if is_same else {**function, "parameters": parameters})
+    return normalized
 
 
-def _mended(schema: Any) -> Any:
+def _normalize(schema: Any) -> Any:
     if isinstance(schema, list):
-        return [_mended(each) for each in schema]
+        return [_normalize(item) for item in schema]
     if not isinstance(schema, dict):
         return schema
-    made = {key: _mended(value) if key in _NESTED else value for key, value in schema.items()}
+    normalized = {
+        key: _normalize(value) if key in _NESTED else value for key, value in schema.items()
+    }
     for key in ("properties", "$defs"):
         if isinstance(schema.get(key), dict):
-            made[key] = {name: _mended(each) for name, each in schema[key].items()}
+            normalized[key] = {name: _normalize(item) for name, item in schema[key].items()}
     if "array" in _types(schema) and "items" not in schema and "prefixItems" not in schema:
-        made["items"] = {}
-    return made
+        normalized["items"] = {}
+    return normalized
 
 
-def strictly(functions: Sequence[Json]) -> list[Json]:
-    """Return functions with their schemas made strict, and marked so, where that can be done."""
-    written = []
+def make_strict(functions: Sequence[Json]) -> list[Json]:
+    """Return functions with their schemas converted to strict mode and marked `strict`; unchanged
+    where strict mode cannot express a schema.
+    """
+    converted = []
     for function in functions:
         parameters = function.get("parameters") or {"type": "object", "properties": {}}
         try:
             if parameters.get("type") != "object" or "anyOf" in parameters:
-                raise _Impossible
-            strict = _strict(parameters, depth=0, count=[0])
-        except _Impossible:
-            written.append(function)
+                raise _NotStrictError
+            strict = _convert(parameters, depth=0, count=[0])
+        except _NotStrictError:
+            converted.append(function)
         else:
-            written.append({**function, "parameters": strict, "strict": True})
-    return written
+            converted.append({**function, "parameters": strict, "strict": True})
+    return converted
 
 
-def _strict(schema: Any, *, depth: int, count: list[int]) -> Json:
-    if not isinstance(schema, dict) or depth > _DEEPEST or not _TELLING.isdisjoint(schema):
-        raise _Impossible
-    made = {key: value for key, value in schema.items() if key in _KEPT}
+def _convert(schema: Any, *, depth: int, count: list[int]) -> Json:
+    if not isinstance(schema, dict) or depth > _MAX_DEPTH or not _UNSUPPORTED.isdisjoint(schema):
+        raise _NotStrictError
+    converted = {key: value for key, value in schema.items() if key in _KEYWORDS}
     if variants := schema.get("anyOf") or schema.get("oneOf"):
-        made["anyOf"] = [_strict(variant, depth=depth + 1, count=count) for variant in variants]
+        converted["anyOf"] = [
+            _convert(variant, depth=depth + 1, count=count) for variant in variants
+        ]
     if "$defs" in schema:
-        made["$defs"] = {
-            name: _strict(part, depth=depth, count=count) for name, part in schema["$defs"].items()
+        converted["$defs"] = {
+            name: _convert(definition, depth=depth, count=count)
+            for name, definition in schema["$defs"].items()
         }
     if "items" in schema:
-        made["items"] = _strict(schema["items"], depth=depth + 1, count=count)
+        converted["items"] = _convert(schema["items"], depth=depth + 1, count=count)
     if "default" in schema:
-        made["description"] = (
+        converted["description"] = (
             f"{schema.get('description', '')} Default: {schema['default']!r}.".strip()
         )
-    if not {"type", "anyOf", "$ref", "enum", "const"} & made.keys() or (
-        "array" in _types(made) and "items" not in made
+    if not {"type", "anyOf", "$ref", "enum", "const"} & converted.keys() or (
+        "array" in _types(converted) and "items" not in converted
     ):
-        raise _Impossible  # anything at all is no schema to be held to
-    if "object" in _types(made):
-        _close(made, schema, depth, count)
-    return made
+        raise _NotStrictError  # a schema must restrict the value
+    if "object" in _types(converted):
+        _close_object(converted, schema, depth, count)
+    return converted
 
 
-def _close(made: Json, schema: Json, depth: int, count: list[int]) -> None:
+def _close_object(converted: Json, schema: Json, depth: int, count: list[int]) -> None:
     """Require every property of an object, and allow no other."""
     properties = schema.get("properties")
     if schema.get("additionalProperties") or (properties is None and depth):
-        raise _Impossible  # a table of keys that nobody knows
+        raise _NotStrictError  # an object whose keys are not known in advance
     required = set(schema.get("required") or ())
     count[0] += len(properties or {})
-    if count[0] > _MOST:
-        raise _Impossible
-    made["properties"] = {
-        name: part if name in required else _nullable(part)
-        for name, given in (properties or {}).items()
-        for part in (_strict(given, depth=depth + 1, count=count),)
+    if count[0] > _MAX_PROPERTIES:
+        raise _NotStrictError
+    converted["properties"] = {
+        name: converted_property if name in required else _nullable(converted_property)
+        for name, subschema in (properties or {}).items()
+        for converted_property in (_convert(subschema, depth=depth + 1, count=count),)
     }
-    made["required"], made["additionalProperties"] = list(made["properties"]), False
+    converted["required"], converted["additionalProperties"] = list(converted["properties"]), False
 
 
 def _nullable(schema: Json) -> Json:
@@ -171,45 +177,46 @@ def _nullable(schema: Json) -> Json:
             "anyOf": [{k: v for k, v in schema.items() if k != "description"}, {"type": "null"}],
             **description,
         }
-    more = {"enum": [*schema["enum"], None]} if "enum" in schema else {}
-    return {**schema, "type": [*_types(schema), "null"], **more}
+    values = {"enum": [*schema["enum"], None]} if "enum" in schema else {}
+    return {**schema, "type": [*_types(schema), "null"], **values}
 
 
 def _types(schema: Mapping[str, Any]) -> list[Any]:
-    given = schema.get("type")
-    return list(given) if isinstance(given, list) else [given] if given else []
+    types = schema.get("type")
+    return list(types) if isinstance(types, list) else [types] if types else []
 
 
 def _takes_null(schema: Mapping[str, Any]) -> bool:
     return "null" in _types(schema) or any(
-        _takes_null(each) for each in schema.get("anyOf") or schema.get("oneOf") or ()
+        _takes_null(variant) for variant in schema.get("anyOf") or schema.get("oneOf") or ()
     )
 
 
-def loosened(arguments: Json, schema: Json | None) -> Json:
-    """Return arguments without the nulls that stand for what was left out, by the function's own
-    schema.
+def remove_filler_nulls(arguments: Json, schema: Json | None) -> Json:
+    """Return arguments without the nulls that stand for optional properties left out.
+
+    `schema` is the function's own, not the strict one.
     """
-    found = _loosened(arguments, schema or {}, (schema or {}).get("$defs") or {})
-    return found if isinstance(found, dict) else arguments
+    cleaned = _remove_nulls(arguments, schema or {}, (schema or {}).get("$defs") or {})
+    return cleaned if isinstance(cleaned, dict) else arguments
 
 
-def _loosened(value: Any, schema: Any, defs: Json) -> Any:
-    schema = _resolved(schema, defs)
+def _remove_nulls(value: Any, schema: Any, defs: Json) -> Any:
+    schema = _resolve(schema, defs)
     if isinstance(value, list):
-        return [_loosened(item, schema.get("items"), defs) for item in value]
+        return [_remove_nulls(item, schema.get("items"), defs) for item in value]
     if not isinstance(value, dict):
         return value
     variants = schema.get("anyOf") or schema.get("oneOf") or ()
-    fitting = [
-        each
-        for each in (_resolved(one, defs) for one in variants)
-        if value.keys() <= _properties(each).keys()
+    matching = [
+        variant
+        for variant in (_resolve(variant, defs) for variant in variants)
+        if value.keys() <= _properties(variant).keys()
     ]
-    schema = fitting[0] if fitting else schema
+    schema = matching[0] if matching else schema
     properties, required = _properties(schema), schema.get("required") or ()
     return {
-        key: _loosened(item, properties.get(key), defs)
+        key: _remove_nulls(item, properties.get(key), defs)
         for key, item in value.items()
         if item is not None
         or key in required
@@ -219,17 +226,17 @@ def _loosened(value: Any, schema: Any, defs: Json) -> Any:
 
 
 def _may_be_null(schema: Any, defs: Json) -> bool:
-    schema = _resolved(schema, defs)
+    schema = _resolve(schema, defs)
     if not schema or not {"type", "anyOf", "oneOf", "enum", "const"} & schema.keys():
-        return True  # anything goes
+        return True  # a schema without restrictions
     nullable = "null" in _types(schema) or None in (schema.get("enum") or ())
     return nullable or any(
-        _may_be_null(each, defs) for each in schema.get("anyOf") or schema.get("oneOf") or ()
+        _may_be_null(variant, defs) for variant in schema.get("anyOf") or schema.get("oneOf") or ()
     )
 
 
-def _resolved(schema: Any, defs: Json) -> Json:
-    for _ in range(_DEEPEST):
+def _resolve(schema: Any, defs: Json) -> Json:
+    for _ in range(_MAX_DEPTH):
         name = schema.get("$ref", "") if isinstance(schema, dict) else ""
         if not name.startswith("#/$defs/"):
             break

@@ -1,4 +1,6 @@
-"""A provider whose calls are timed: one span for each, whoever makes it and however it ends."""
+"""A provider that records one span per call, by the conventions of OpenTelemetry for generative
+AI.
+"""
 
 from __future__ import annotations
 
@@ -24,22 +26,22 @@ from daemon.telemetry.spans import (
 
 
 class CallTraces(Protocol):
-    """Where the spans of calls go, and what is told of a call."""
+    """Where the spans of calls go, and what they may contain."""
 
     now: Callable[[], datetime]
 
     @property
     def content(self) -> bool:
-        """Whether prompts and answers are told, too."""
+        """Whether spans contain prompts and answers."""
 
     def vendor(self, provider: str) -> str: ...
     def server(self, provider: str) -> Json: ...
     def add(self, span: Span) -> None: ...
 
 
-class Traced(DelegatingProvider):
-    """Stands before a provider and tells of each call when it has ended; a call that a cap forbade
-    is none.
+class TracedProvider(DelegatingProvider):
+    """Records a span of each call of the `inner` provider when the call has ended. A call that a
+    cap refused was not made and gets none.
     """
 
     def __init__(self, inner: LLMProvider, *, traces: CallTraces, run: Run) -> None:
@@ -53,15 +55,15 @@ class Traced(DelegatingProvider):
         temperature: float | None = None,
         **kw: Any,
     ) -> LLMResponse:
-        tell = self._begin(messages, functions, temperature, kw)
+        record = self._begin(messages, functions, temperature, kw)
         try:
             response = await self.inner.chat(messages, functions, temperature=temperature, **kw)
         except OverBudget:
             raise
         except BaseException as error:
-            tell(None, error)
+            record(None, error)
             raise
-        tell(response, None)
+        record(response, None)
         return response
 
     async def chat_stream(
@@ -71,25 +73,25 @@ class Traced(DelegatingProvider):
         temperature: float | None = None,
         **kw: Any,
     ) -> AsyncIterator[Chunk]:
-        tell = self._begin(messages, functions, temperature, kw, stream=True)
+        record = self._begin(messages, functions, temperature, kw, stream=True)
         response: LLMResponse | None = None
-        first: float | None = None
+        first_chunk_seconds: float | None = None
         begin = asyncio.get_running_loop().time()
         try:
             async with aclosing(
                 self.inner.chat_stream(messages, functions, temperature=temperature, **kw)
             ) as stream:  # type: ignore[type-var]
                 async for chunk in stream:
-                    if first is None:
-                        first = asyncio.get_running_loop().time() - begin
+                    if first_chunk_seconds is None:
+                        first_chunk_seconds = asyncio.get_running_loop().time() - begin
                     response = chunk.response or response
                     yield chunk
         except OverBudget:
             raise
         except BaseException as error:
-            tell(response, None if response else error, first)
+            record(response, None if response else error, first_chunk_seconds)
             raise
-        tell(response, None, first)
+        record(response, None, first_chunk_seconds)
 
     def _begin(
         self,
@@ -100,11 +102,11 @@ class Traced(DelegatingProvider):
         *,
         stream: bool = False,
     ) -> Callable[..., None]:
-        """Return what tells of the call: with its response or its error, and how long its first
-        piece took.
+        """Return a function that records the span, called at the end of the call with its response
+        or error, and the seconds until the first chunk.
         """
         traces, run, clock = self._traces, self._run, asyncio.get_running_loop().time
-        start, begin = nanoseconds(traces.now()), clock()
+        start, monotonic_start = nanoseconds(traces.now()), clock()
         attributes = about(run) | {
             "gen_ai.operation.name": "chat",
             "gen_ai.provider.name": traces.vendor(self.name),
@@ -118,20 +120,22 @@ class Traced(DelegatingProvider):
         ):
             if value not in (None, False):
                 attributes[f"gen_ai.request.{key}"] = value
-        if traces.content:  # at once: the conversation grows, and is not this call's any more
+        if traces.content:  # now, as the caller may append to the conversation after the call
             attributes |= request_of(messages, functions)
 
-        def tell(
-            response: LLMResponse | None, error: BaseException | None, first: float | None = None
+        def record(
+            response: LLMResponse | None,
+            error: BaseException | None,
+            first_chunk_seconds: float | None = None,
         ) -> None:
-            end, said = start + int((clock() - begin) * 1e9), None
+            end, error_text = start + int((clock() - monotonic_start) * 1e9), None
             if response is not None:
                 attributes.update(answer_of(response, content=traces.content))
             if error is not None:
                 attributes["error.type"] = type(error).__name__
-                said = str(error) if traces.content else ""
-            if first is not None:
-                attributes["gen_ai.response.time_to_first_chunk"] = first
+                error_text = str(error) if traces.content else ""
+            if first_chunk_seconds is not None:
+                attributes["gen_ai.response.time_to_first_chunk"] = first_chunk_seconds
             trace, _ = place_of(run)
             traces.add(
                 Span(
@@ -143,8 +147,8 @@ class Traced(DelegatingProvider):
                     end=end,
                     attributes=attributes,
                     client=True,
-                    error=said,
+                    error=error_text,
                 )
             )
 
-        return tell
+        return record

@@ -1,7 +1,7 @@
-"""How vendors say no, in our words.
+"""Map the errors of vendors to the classes of daemon/errors.py.
 
-A code decides where there is one, the status where there is none, and the text only where a vendor
-gives nothing else.
+The error code decides if there is one, else the HTTP status; the text only where a vendor gives
+nothing else.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from daemon.errors import (
 )
 from daemon.system.http_body import parse_json
 
-# `error.code`, `error.details.error_code` or `error.type`, whichever is known first.
+# By `error.code`, `error.details.error_code` or `error.type`: the first of them that is a key here.
 _CODES: Mapping[str, type[ProviderError]] = {
     "invalid_api_key": BadKey,
     "authentication_error": BadKey,
@@ -44,8 +44,7 @@ _CODES: Mapping[str, type[ProviderError]] = {
     "linked_organization_billing_unavailable": NoQuota,
     "linked_organization_spend_limit_reached": NoQuota,
     "organization_on_hold": NoQuota,
-    # GLM, which says 429 to it; so are the next: a day's, a month's and a week's limit, a plan's
-    # end
+    # GLM, with status 429: no balance; then the limit of a day, a month and a week, an expired plan
     "1113": NoQuota,
     "1304": NoQuota,
     "1308": NoQuota,
@@ -84,7 +83,7 @@ _STATUSES: Mapping[int, type[ProviderError]] = {
     503: Overloaded,
     529: Overloaded,
 }
-# Anthropic, vLLM and Ollama give this failure no code of its own.
+# Anthropic, vLLM and Ollama have no code for a conversation that is too long.
 _TOO_LONG = re.compile(
     (
         r"prompt is too long|maximum context length|exceeds? (the )?(available |model's "
@@ -92,7 +91,7 @@ _TOO_LONG = re.compile(
     ),
     re.IGNORECASE,
 )
-_SAYINGS: Mapping[type[ProviderError], str] = {
+_EXPLANATIONS: Mapping[type[ProviderError], str] = {
     BadKey: "the key was refused",
     NoQuota: "the account has no balance left, or its spend limit is reached",
     Overloaded: "the vendor is busy",
@@ -102,25 +101,24 @@ _SAYINGS: Mapping[type[ProviderError], str] = {
     ContextOverflow: "the conversation is longer than the model takes",
     ModelRefused: "the vendor's filter turned the request away",
 }
-_LONGEST = 300
-# Characters of a body that are looked at to say in a few words what it is.
-_BEGINNING = 10_000
+_MAX_MESSAGE = 300  # characters of a vendor's message in our text
+_MAX_EXAMINED = 10_000  # characters of a body that are searched for a message or title
 
 
 def from_response(
     status: int, headers: Mapping[str, str], content: bytes, *, provider: str
 ) -> ProviderError:
-    """Return the error that a response is, with one line for the person who reads it."""
-    codes, message = _read(content)
+    """Return the error of a response that is none of success; its text is one line for a person."""
+    codes, message = _parse_body(content)
     kind = next((_CODES[code] for code in codes if code in _CODES), None)
-    if (
-        kind is None or kind is Unavailable
-    ):  # such codes say less than the status; Ollama puts one on every error
-        kind = _STATUSES.get(status) or _by_status(status)
+    # Codes of the kind Unavailable are less exact than the status; Ollama sends one with every
+    # error.
+    if kind is None or kind is Unavailable:
+        kind = _STATUSES.get(status) or _kind_of_status(status)
     if kind is BadRequest and _TOO_LONG.search(message):
         kind = ContextOverflow
-    said = " ".join(message[:_BEGINNING].split())[:_LONGEST] or "without a word"
-    text = f"{_SAYINGS[kind]} ({status}{''.join(f' {code}' for code in codes[:1])}): {said}"
+    detail = " ".join(message[:_MAX_EXAMINED].split())[:_MAX_MESSAGE] or "without a word"
+    text = f"{_EXPLANATIONS[kind]} ({status}{''.join(f' {code}' for code in codes[:1])}): {detail}"
     if kind is BadKey:
         text += f"; check the key of [providers.{provider}]"
     elif status == 404 or not {"model_not_found", "1211"}.isdisjoint(codes):
@@ -131,15 +129,15 @@ def from_response(
     return kind(text, request_id=request_id)
 
 
-def _by_status(status: int) -> type[ProviderError]:
+def _kind_of_status(status: int) -> type[ProviderError]:
     if status >= 500 or status == 200:  # a 200 that holds an error
         return Unavailable
     return BadRequest if status >= 400 else Transport  # a redirect: some portal, not the vendor
 
 
-def _read(content: bytes) -> tuple[list[str], str]:
-    """Return the codes of an error body, most telling first, and its message; a page of HTML is
-    known by its title.
+def _parse_body(content: bytes) -> tuple[list[str], str]:
+    """Return (codes, message) of an error body; the most specific code first. The message of an
+    HTML page is its title.
     """
     try:
         data: Any = parse_json(content)
@@ -157,13 +155,13 @@ def _read(content: bytes) -> tuple[list[str], str]:
         error.get("type"),
     ]
     message = error.get("message") or error.get("detail") or json.dumps(error)
-    # vLLM and llama.cpp repeat the status there
+    # vLLM and llama.cpp repeat the status, an int, as the code.
     return [str(code) for code in codes if code and not isinstance(code, int)], str(message)
 
 
 def describe(content: bytes) -> str:
-    """Say in a few words what stands in a body that should have been JSON."""
-    text = content[:_BEGINNING].decode("utf-8", "replace")
+    """Describe in a few words the content of a body that should have been JSON."""
+    text = content[:_MAX_EXAMINED].decode("utf-8", "replace")
     if not text.strip():
         return "nothing at all"
     if re.match(r"\s*<(!doctype|html|head|body)", text, re.IGNORECASE):
@@ -173,16 +171,18 @@ def describe(content: bytes) -> str:
 
 
 def retry_after(headers: Mapping[str, str], now: datetime | None = None) -> float | None:
-    """Return the seconds that the vendor asks us to wait, however it says so."""
+    """Return the pause in seconds that the vendor asks for: `retry-after-ms`, or `retry-after` in
+    seconds or as a date. None without such a header.
+    """
     if milliseconds := headers.get("retry-after-ms"):
         return _seconds(milliseconds, 1000)
-    given = headers.get("retry-after", "")
-    if (seconds := _seconds(given, 1)) is not None:
+    value = headers.get("retry-after", "")
+    if (seconds := _seconds(value, 1)) is not None:
         return seconds
     from email.utils import parsedate_to_datetime
 
     try:
-        moment = parsedate_to_datetime(given)
+        moment = parsedate_to_datetime(value)
     except ValueError:
         return None
     if moment.tzinfo is None:

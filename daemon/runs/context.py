@@ -47,10 +47,10 @@ from daemon.models import (
     Usage,
     Verdict,
     WaitingNotice,
+    max_taint,
     new_id,
-    worse,
 )
-from daemon.policy.restrictions import BY_NAME
+from daemon.policy.restrictions import NAMED_ONLY_TOOLS
 from daemon.providers import LLMProvider
 from daemon.providers.budget import RunBudget
 from daemon.providers.metered import MeteredProvider
@@ -106,8 +106,8 @@ class _PolicyInForce:
     def is_read_only(self, tool: str, arguments: Json) -> bool:
         return self._settings.policy.is_read_only(tool, arguments)
 
-    def lets_through(self, tool: str, arguments: Json, *, routine: str) -> bool:
-        return self._settings.policy.lets_through(tool, arguments, routine=routine)
+    def shows_injected_result(self, tool: str, arguments: Json, *, routine: str) -> bool:
+        return self._settings.policy.shows_injected_result(tool, arguments, routine=routine)
 
 
 class _RunEvents:
@@ -323,7 +323,7 @@ class RunContext:
                 ),
                 deadline=deadline,
                 earlier_messages=past.said,
-                taint=worse(
+                taint=max_taint(
                     await self._initial_taint(run), Taint.TAINTED if past.tainted else Taint.NONE
                 ),
                 tool_context=self._tool_context(run, routine, step_log.steps),
@@ -358,7 +358,7 @@ class RunContext:
             name
             for name in names
             if (name != REPORT_ITEMS or name in always)
-            and (name not in BY_NAME or policy.names(name, routine.under))
+            and (name not in NAMED_ONLY_TOOLS or policy.names(name, routine.under))
         ]
 
     def _executor_for(self, run: Run) -> ToolExecutor:
@@ -382,7 +382,7 @@ class RunContext:
         if run.trigger != SUBAGENT:
             return run.taint
         run_input: Json = await self.journal.input_of(run.id) or {}
-        return worse(run.taint, Taint.TAINTED if run_input.get("tainted") else Taint.NONE)
+        return max_taint(run.taint, Taint.TAINTED if run_input.get("tainted") else Taint.NONE)
 
     async def preview(self, routine: Routine) -> Preview:
         """Return what the model of a run of the routine would be told now; no model is asked."""
@@ -423,9 +423,9 @@ class RunContext:
                 provider, budget_ledger=services.budget_ledger, account=budget
             )
             if traces is not None:
-                from daemon.providers.traced import Traced
+                from daemon.providers.traced import TracedProvider
 
-                metered = Traced(metered, traces=traces, run=run)
+                metered = TracedProvider(metered, traces=traces, run=run)
             providers.append(metered)
         return providers
 
@@ -507,11 +507,11 @@ class RunContext:
         has_previous = run.trigger not in (ASK, SUBAGENT)
         if has_previous:
             previous = self.journal.latest(
-                run.about, before=run.id
+                run.base_routine, before=run.id
             )  # where it ended in this process
         must_look = has_previous and previous is None
         if routine.run.memory != "none":
-            look = newest(run.about, {Status.SUCCEEDED}, run.id)
+            look = newest(run.base_routine, {Status.SUCCEEDED}, run.id)
             briefing = await self._services.memory.briefing(
                 run.goal,
                 f"routine:{routine.name}:approach",
@@ -521,7 +521,7 @@ class RunContext:
             previous = briefing.beside if must_look else previous
         elif must_look:
             previous = await self.journal.last(
-                run.about, statuses={Status.SUCCEEDED}, before=run.id
+                run.base_routine, statuses={Status.SUCCEEDED}, before=run.id
             )
         is_scheduled = run.event is None
         language = agent.language
@@ -538,7 +538,7 @@ class RunContext:
             previous_at=previous.ended if previous else None,
             recalled=briefing.recalled,
             approach=briefing.kept,
-            taint=worse(
+            taint=max_taint(
                 Taint.TAINTED if briefing.tainted else Taint.NONE,
                 previous.taint if previous else Taint.NONE,
             ),

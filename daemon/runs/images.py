@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from daemon.definitions.routines.rules import PATH_PLACEHOLDER
 from daemon.models import Fact, Image, Taint
 from daemon.policy.lexer import Unreadable
-from daemon.providers.wire.images import LARGEST, image_of
+from daemon.providers.wire.images import MAX_BYTES, parse_image
 from daemon.system.file_scan import look
 from daemon.system.patterns import Patterns
 from daemon.system.safe_open import open_beneath
@@ -75,7 +75,7 @@ def load_images(
         try:
             if len(images) == MAX_IMAGES:
                 raise ValueError(f"{MAX_IMAGES} pictures are shown at most")
-            image = image_of(_read(path, policy, routine))
+            image = parse_image(_read(path, policy, routine))
             if len(image.data) > bytes_left:
                 raise ValueError(f"all together would have more than {MAX_TOTAL_BYTES / 1e6:g} MB")
         except (ValueError, OSError, Unreadable) as problem:
@@ -117,17 +117,17 @@ def _read(path: str, policy: Policy, routine: str) -> bytes:
 
     Raises ValueError, OSError or Unreadable with what is in the way.
     """
-    file_path = policy.reach.find(path)
+    file_path = policy.reach.resolve(path)
     for name in file_path.names:
         verdict = policy.judge("file_read", {"path": name}, routine=routine)
         if not verdict.allows:
             raise ValueError(f"the policy does not allow it: {verdict.reason or verdict.rule}")
-    with os.fdopen(open_beneath(file_path.root, file_path.inside), "rb") as file:
+    with os.fdopen(open_beneath(file_path.root, file_path.path_in_root), "rb") as file:
         status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode):
             raise ValueError("is no file")
-        if status.st_size > LARGEST:
+        if status.st_size > MAX_BYTES:
             raise ValueError(
-                f"has {status.st_size / 1e6:.1f} MB; vendors take {LARGEST / 1e6:g} MB at most"
+                f"has {status.st_size / 1e6:.1f} MB; vendors take {MAX_BYTES / 1e6:g} MB at most"
             )
-        return file.read(LARGEST + 1)
+        return file.read(MAX_BYTES + 1)

@@ -56,7 +56,7 @@ class RunParts:
             services.journal,
             self._engine,
             submit=self._submit,
-            afford=services.budget_ledger.exhausted_cap,
+            afford=services.budget_ledger.find_exhausted_cap,
             clock=services.clock,
             settings=services.settings,
         )

@@ -115,7 +115,7 @@ class Traces:
                 run = await self._journal.get(name)
             except NotFound:
                 continue  # forgotten meanwhile
-            if run.status.ended:
+            if run.status.has_ended:
                 steps = await self._journal.steps(run.id)
                 vendor = self.vendor(run.provider) if run.provider else ""
                 for span in of_run(run, steps, provider=vendor, content=self.content):

@@ -219,7 +219,7 @@ class AgentRoutines:
                 f"there is a routine {name} already, and nothing is overwritten; take another name"
             )
         policy, routines = self.settings.policy, self._routines_made_by(maker.name)
-        if section := policy.singles_out(name, maker.name):
+        if section := policy.rule_singling_out(name, maker.name):
             raise ToolFailed(
                 f"the policy speaks of routines of that name ({section}); take another one"
             )

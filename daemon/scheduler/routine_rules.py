@@ -8,7 +8,7 @@ from daemon.definitions.config.config import Config
 from daemon.definitions.reading import CrossFieldCheck
 from daemon.definitions.routines.routine import RoutineDefinition
 from daemon.definitions.routines.rules import reference_checks
-from daemon.providers.budget import priced
+from daemon.providers.budget import price_checks
 
 
 def routine_rules(
@@ -19,5 +19,5 @@ def routine_rules(
     """
     return (
         *reference_checks(config.provider_names, tools, targets=config.target_names),
-        *priced(config),
+        *price_checks(config),
     )

@@ -1,6 +1,4 @@
-"""A home with a real daemon in it, driven by the real agentctl: what the story tests are told
-with.
-"""
+"""A home with a daemon in it, driven by agentctl: what the acceptance tests are made of."""
 
 from __future__ import annotations
 
@@ -13,10 +11,19 @@ import signal
 import sys
 from pathlib import Path
 
+from daemon.app.banner import banner
+from daemon.app.installation import Installation
+from daemon.app.lifecycle import serve
+from daemon.app.wiring import open_app
+from daemon.definitions.config.loading import load_config
+from daemon.definitions.paths import OVERLAY, socket_in
+from daemon.telemetry.redaction import Secrets
+from tests.command_line import CommandResult, needs_process, process_state, run_command
 from tests.fakes.vendor import FakeVendor
 
 ROOT = Path(__file__).parents[2]
 READY = "In another terminal"
+MODULES = {"agentctl": "daemon.cli.main", "agentd": "daemon.app.main"}
 
 
 class Vendor(FakeVendor):
@@ -41,19 +48,8 @@ class Vendor(FakeVendor):
             await self._asked.wait_for(lambda: len(self.requests) >= times)
 
 
-class Ended:
-    """How a command ended."""
-
-    def __init__(self, code, out, err):
-        self.code, self.out, self.err = code, out, err
-
-    @property
-    def json(self):
-        return json.loads(self.out)
-
-
 class Home:
-    """A folder of definitions and a state folder, and the processes that live on them."""
+    """A folder of definitions and a state folder, and the daemon that lives on them."""
 
     def __init__(self, folder: Path, *, shipped: bool = False):
         self.folder, self.state = folder / "home", folder / "state"
@@ -72,10 +68,8 @@ class Home:
             "TZ": "Europe/Berlin",
             "PYTHONPATH": str(ROOT),
         }
-        self.process = None
         self.said = ""
-        self.descriptors = None
-        """How many files the daemon may have open, where a test wants few."""
+        """What the daemon has written to stdout."""
 
     def write(self, name, text):
         path = self.folder / name
@@ -86,50 +80,58 @@ class Home:
         self.write(f"routines/{name}.toml", text)
 
     @property
-    def _places(self):
-        return ("--config", self.folder / "config.toml", "--state", self.state)
+    def places(self):
+        """The options that tell agentd where its files are."""
+        return ("--config", str(self.folder / "config.toml"), "--state", str(self.state))
 
     @property
     def workspace(self):
         return self.state / "workspace"
 
+    @property
+    def socket(self):
+        return socket_in(self.state, uid=os.getuid())
+
+    # --- command lines
+
     async def agentd(self, *arguments):
         """Run `agentd` to its end."""
-        return await self._run(
-            "daemon.app.main",
-            *arguments,
-            "--config",
-            self.folder / "config.toml",
-            "--state",
-            self.state,
-        )
+        return await self.run("agentd", *arguments, *self.places)
 
     async def agentctl(self, *arguments):
         """Run `agentctl` to its end."""
-        return await self._run("daemon.cli.main", "--socket", self.socket, *arguments)
+        return await self.run("agentctl", "--socket", self.socket, *arguments)
+
+    async def run(self, program, *arguments):
+        """Run `agentd` or `agentctl` to its end, in this process if that makes no difference."""
+        words = tuple(map(str, arguments))
+        has_clock_of_its_own = "LD_PRELOAD" in self.env and "--json" not in words
+        if needs_process(program, words) or has_clock_of_its_own:
+            return await self.run_process(program, *words)
+        return await run_command(program, *words, env=self._env_of_commands, cwd=self.folder)
 
     @property
-    def socket(self):
-        from daemon.definitions.paths import socket_in
+    def _env_of_commands(self):
+        # not libfaketime, which a process loads at its start: answers in JSON have no other clock
+        return {name: value for name, value in self.env.items() if name != "LD_PRELOAD"}
 
-        return socket_in(self.state, uid=os.getuid())
+    async def agentctl_process(self, *arguments):
+        """Run `agentctl` to its end as a process, whatever it does."""
+        return await self.run_process("agentctl", "--socket", self.socket, *arguments)
 
-    async def _run(self, module, *arguments):
-        process = await self._spawn(module, *arguments)
+    async def run_process(self, program, *arguments):
+        """Run `agentd` or `agentctl` to its end as users have it: as a process."""
+        process = await self.spawn(program, *arguments)
         out, err = await process.communicate()
-        return Ended(process.returncode, out.decode(), err.decode())
+        return CommandResult(process.returncode, out.decode(), err.decode())
 
-    async def _spawn(self, module, *arguments):
-        limited = (
-            ("sh", "-c", f'ulimit -n {self.descriptors}; exec "$@"', "sh")
-            if self.descriptors
-            else ()
-        )
+    async def spawn(self, program, *arguments, prefix=()):
+        """Start `agentd` or `agentctl` as a process; `prefix` is a command that executes it."""
         return await asyncio.create_subprocess_exec(
-            *(limited if module == "daemon.app.main" else ()),
+            *prefix,
             sys.executable,
             "-m",
-            module,
+            MODULES[program],
             *map(str, arguments),
             env=self.env,
             cwd=self.folder,
@@ -139,31 +141,7 @@ class Home:
             limit=2**24,
         )
 
-    async def start(self):
-        """Start the daemon and return once it says that it is ready; its words are in `said`."""
-        self.process = await self._spawn("daemon.app.main", *self._places)
-        self.log = asyncio.create_task(self.process.stderr.read())
-        self.said = ""
-        while READY not in self.said:
-            line = await self.process.stdout.readline()
-            assert line, f"the daemon ended:\n{self.said}\n{(await self.log).decode()}"
-            self.said += line.decode()
-
-    async def kill(self):
-        """kill -9."""
-        self.process.kill()
-        await self._gone()
-
-    async def stop(self, number=signal.SIGTERM):
-        """Ask it to stop and return its exit code."""
-        self.process.send_signal(number)
-        await self._gone()
-        return self.process.returncode
-
-    async def _gone(self):
-        self.said += (await self.process.stdout.read()).decode()
-        self.complaints = (await self.log).decode()
-        await self.process.wait()
+    # --- what the daemon does
 
     async def watch(self, run):
         """Follow a run live; yields its events."""
@@ -208,3 +186,126 @@ class Home:
                 if event["type"] == kind:
                     return event
         raise AssertionError(f"run {run} ended without {kind}")
+
+
+class InProcessHome(Home):
+    """A home whose daemon lives in the process of the test, and so do command lines that can."""
+
+    def __init__(self, folder: Path, *, shipped: bool = False):
+        super().__init__(folder, shipped=shipped)
+        self._life = None
+
+    @property
+    def is_running(self):
+        return self._life is not None
+
+    @property
+    def pid(self):
+        return os.getpid()
+
+    async def start(self):
+        """Start the daemon and return once it is ready; its words are in `said`."""
+        assert not self._life, "the daemon runs already"
+        ready = asyncio.Event()
+
+        async def announce(app):
+            self.said = banner(app)
+            ready.set()
+
+        async def live():
+            installation = Installation(
+                config=load_config(self.folder / "config.toml", self.state / OVERLAY),
+                state=self.state,
+                socket=self.socket,
+                log_file=self.state / "logs" / "agentd.jsonl",
+                console=False,
+                env=dict(self.env),
+                secrets=Secrets(),
+            )
+            async with open_app(installation) as app:
+                await serve(app, announce)
+
+        with process_state(self.env, self.folder):
+            self._life = asyncio.create_task(live(), name="daemon")
+            waiting = asyncio.create_task(ready.wait())
+            await asyncio.wait([self._life, waiting], return_when=asyncio.FIRST_COMPLETED)
+            waiting.cancel()
+        if self._life.done():
+            life, self._life = self._life, None
+            await life
+            raise AssertionError("the daemon ended at its start")
+
+    async def stop(self):
+        """Ask the daemon to stop, and return the exit code that its process would have."""
+        assert signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL, "nothing listens to SIGTERM"
+        os.kill(os.getpid(), signal.SIGTERM)  # taken by its event loop, which is ours
+        life, self._life = self._life, None
+        await life
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            asyncio.get_running_loop().remove_signal_handler(number)
+        return 0
+
+    async def close(self):
+        """Stop the daemon if it runs."""
+        if self._life:
+            async with asyncio.timeout(120):
+                await self.stop()
+
+
+class ProcessHome(Home):
+    """A home whose daemon is a process of its own, as users have it."""
+
+    def __init__(self, folder: Path, *, shipped: bool = False):
+        super().__init__(folder, shipped=shipped)
+        self.process = None
+        self.descriptors = None
+        """How many files the daemon may have open, where a test wants few."""
+
+    @property
+    def is_running(self):
+        return self.process is not None and self.process.returncode is None
+
+    @property
+    def pid(self):
+        return self.process.pid
+
+    async def start(self):
+        """Start the daemon and return once it says that it is ready; its words are in `said`."""
+        limit = f'ulimit -n {self.descriptors}; exec "$@"'
+        prefix = ("sh", "-c", limit, "sh") if self.descriptors else ()
+        self.process = await self.spawn("agentd", *self.places, prefix=prefix)
+        self.log = asyncio.create_task(self.process.stderr.read())
+        self.said = ""
+        while READY not in self.said:
+            line = await self.process.stdout.readline()
+            assert line, f"the daemon ended:\n{self.said}\n{(await self.log).decode()}"
+            self.said += line.decode()
+
+    async def kill(self):
+        """kill -9."""
+        self.process.kill()
+        await self._gone()
+
+    async def stop(self, number=signal.SIGTERM):
+        """Ask it to stop and return its exit code."""
+        self.process.send_signal(number)
+        await self._gone()
+        return self.process.returncode
+
+    async def _gone(self):
+        self.said += (await self.process.stdout.read()).decode()
+        self.complaints = (await self.log).decode()
+        await self.process.wait()
+
+    async def close(self):
+        """Stop the daemon if it runs."""
+        if not self.is_running:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            self.process.terminate()
+        try:
+            async with asyncio.timeout(120):
+                await self._gone()
+        except TimeoutError:
+            await self.kill()
+            raise

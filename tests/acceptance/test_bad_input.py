@@ -15,7 +15,7 @@ import sys
 
 import pytest
 
-from tests.acceptance.story import READY, ROOT, Home, Vendor
+from tests.acceptance.story import READY, ROOT, InProcessHome, Vendor
 
 HELLO = (
     '[run]\nprompt = "Say hello."\n[run.retry]\nattempts = 1\n[[deliver]]\nto = "file"\npath = '
@@ -44,7 +44,7 @@ def one_line(text):
 
 async def alive(home):
     """Say whether the daemon still answers, in the version it is."""
-    return (await home.agentctl("status", "--json")).json["pid"] == home.process.pid
+    return (await home.agentctl("status", "--json")).json["pid"] == home.pid
 
 
 # --- definitions
@@ -77,6 +77,7 @@ async def test_an_unknown_provider_of_the_config_stops_the_start_and_one_of_a_ro
     assert (await home.agentctl("run", "hello")).code == 0
 
 
+@pytest.mark.process
 async def test_a_definition_that_this_version_cannot_read_ends_its_run_and_not_the_start(home):
     home.routine("hello", HELLO)
     async with Vendor([{"hang": True}]) as vendor:
@@ -158,11 +159,12 @@ async def test_fifty_megabytes_of_a_tool_reach_the_model_with_their_middle_cut(h
 
 def room(home, size):
     """Let the daemon write no file beyond a size, as on a disk without room."""
-    _, hard = resource.prlimit(home.process.pid, resource.RLIMIT_FSIZE)
-    resource.prlimit(home.process.pid, resource.RLIMIT_FSIZE, (size, hard))
+    _, hard = resource.prlimit(home.pid, resource.RLIMIT_FSIZE)
+    resource.prlimit(home.pid, resource.RLIMIT_FSIZE, (size, hard))
 
 
 @pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="needs prlimit(2), which is Linux's")
+@pytest.mark.process
 async def test_a_full_disk_is_told_the_daemon_lives_and_the_run_goes_on_where_it_was(home):
     home.routine("hello", HELLO)
     answer = {
@@ -189,6 +191,7 @@ async def test_a_full_disk_is_told_the_daemon_lives_and_the_run_goes_on_where_it
 
 @pytest.mark.soak
 @pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="needs prlimit(2), which is Linux's")
+@pytest.mark.process
 async def test_once_a_full_disk_has_room_again_the_run_goes_on_without_anybodys_help(home):
     home.routine("hello", HELLO)
     async with Vendor([{"text": "Lost.", "together": 2}, "Hello."]) as vendor:
@@ -209,6 +212,7 @@ async def test_once_a_full_disk_has_room_again_the_run_goes_on_without_anybodys_
         await home.logged("delivery.arrived")
 
 
+@pytest.mark.process
 async def test_the_socket_file_of_a_killed_daemon_is_in_nobodys_way(home):
     await home.start()
     await home.kill()
@@ -223,7 +227,7 @@ async def test_the_socket_file_of_a_killed_daemon_is_in_nobodys_way(home):
 async def test_a_state_folder_too_deep_for_a_socket_is_none_too_deep_for_agentd(tmp_path):
     deep = tmp_path / ("d" * 120)
     deep.mkdir()
-    home = Home(deep)
+    home = InProcessHome(deep)
     try:
         await home.start()
         assert len(os.fsencode(home.state / "agentd.sock")) > 108
@@ -237,7 +241,7 @@ async def test_two_runs_in_the_foreground_do_not_share_a_state(home):
     home.routine("hello", HELLO)
     async with Vendor([{"hang": True}]) as vendor:
         home.write("config.toml", config(vendor))
-        first = await home._spawn("daemon.app.main", "once", "hello", *home._places)
+        first = await home.spawn("agentd", "once", "hello", *home.places)
         await vendor.asked(1)
         second = await home.agentd("once", "hello")
         first.kill()
@@ -256,7 +260,7 @@ async def test_a_client_that_leaves_in_the_middle_takes_nothing_with_it(home):
         home.write("config.toml", config(vendor))
         home.routine("other", HELLO)
         await home.start()
-        client = await home._spawn("daemon.cli.main", "--socket", home.socket, "run", "hello")
+        client = await home.spawn("agentctl", "--socket", home.socket, "run", "hello")
         await vendor.asked(1)
         while b"run " not in await client.stderr.readline():
             pass
@@ -271,7 +275,7 @@ async def test_a_client_that_leaves_in_the_middle_takes_nothing_with_it(home):
 
 async def test_a_daemon_whose_words_nobody_reads_lives_on(home):
     home.routine("hello", HELLO)
-    command = [sys.executable, "-m", "daemon.app.main", *map(str, home._places)]
+    command = [sys.executable, "-m", "daemon.app.main", *map(str, home.places)]
     process = await asyncio.create_subprocess_exec(
         "sh", "-c", 'exec "$0" "$@" >/dev/full 2>&-', *command, env=home.env, cwd=home.folder
     )
@@ -300,6 +304,7 @@ def test_a_user_without_a_home_has_the_root_folder_as_containers_say():
 # --- what lies about
 
 
+@pytest.mark.process
 async def test_a_key_that_lies_about_is_announced_and_not_used(home):
     home.env["ANTHROPIC_API_KEY"] = "sk-ant-canary-31c5e9b2"
     home.routine("hello", HELLO)
@@ -344,7 +349,7 @@ async def test_a_run_in_the_foreground_that_was_killed_is_gone_on_with_by_the_ne
     home.routine("hello", HELLO.replace("hello.md", "{run}.md"))
     async with Vendor([{"hang": True}, "The first.", "The second."]) as vendor:
         home.write("config.toml", config(vendor))
-        killed = await home._spawn("daemon.app.main", "once", "hello", *home._places)
+        killed = await home.spawn("agentd", "once", "hello", *home.places)
         await vendor.asked(1)
         killed.kill()
         await killed.communicate()
@@ -358,7 +363,7 @@ async def test_a_run_in_the_foreground_that_is_interrupted_is_put_down_in_good_o
     home.routine("hello", HELLO)
     async with Vendor([{"hang": True}, "The first.", "The second."]) as vendor:
         home.write("config.toml", config(vendor))
-        first = await home._spawn("daemon.app.main", "once", "hello", *home._places)
+        first = await home.spawn("agentd", "once", "hello", *home.places)
         await vendor.asked(1)
         first.send_signal(signal.SIGINT)
         _, complaint = await first.communicate()

@@ -1,10 +1,10 @@
 """What a person reads when the daemon has started."""
 
-from daemon.app.banner import MANY
+from daemon.app.banner import MAX_ROUTINES
 
 
 async def test_thousands_of_routines_are_counted_rather_than_listed(home):
-    for number in range(MANY + 12):
+    for number in range(MAX_ROUTINES + 12):
         home.routine(f"r{number:03}", '[run]\nprompt = "x"\n')
         home.routine(f"bad{number:03}", "nope = 1\n")
     home.routine("l" * 100, '[run]\nprompt = "x"\n')

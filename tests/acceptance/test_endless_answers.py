@@ -12,6 +12,8 @@ import pytest
 from tests.acceptance.story import Home, Vendor
 from tests.fakes.flood import MEGABYTE, Flood
 
+pytestmark = pytest.mark.process
+
 CONFIG = """
 [providers.flood]
 kind = "{kind}"

@@ -25,7 +25,10 @@ from tests.delivery.receivers import Receiver
 
 LIBRARY = next(iter(sorted(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"))), None)
 
-pytestmark = pytest.mark.skipif(LIBRARY is None, reason="needs libfaketime: apt install faketime")
+pytestmark = [
+    pytest.mark.process,
+    pytest.mark.skipif(LIBRARY is None, reason="needs libfaketime: apt install faketime"),
+]
 
 DAILY = """
 [trigger]

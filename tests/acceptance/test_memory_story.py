@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import sqlite3
 
+import pytest
+
 from daemon.agent.prompt import PREVIOUS_REPORT_CHARACTERS
 from daemon.memory.erasure.erasure import REPORT_CHARACTERS
 
@@ -73,23 +75,24 @@ def traces(home, *texts: str) -> list[str]:
     ]
 
 
+@pytest.mark.process
 async def test_what_a_run_kept_is_found_with_its_anchor_and_its_reasons(home) -> None:
     await daily(home, storing("shed:lock", SECRET), '"All is well in the shed."')
     run = await lived(home)
     found = (
-        await home.agentctl("memory", "search", "how does the bicycle lock open?", "--json")
+        await home.agentctl_process("memory", "search", "how does the bicycle lock open?", "--json")
     ).json["items"]
     assert found[0]["key"] == "shed:lock"
     assert found[0]["anchor"]["run"] == run
     assert found[0]["why"]["words"] > 0
-    shown = await home.agentctl(
+    shown = await home.agentctl_process(
         "memory", "search", "all well in the shed", "--why", "--expand", "1"
     )
     assert shown.code == 0
     assert "because: words +" in shown.out
     assert f"agentctl inspect {run[-8:]}" in shown.out
     assert "Look after the shed." in shown.out
-    nothing = await home.agentctl("memory", "search", "quokka")
+    nothing = await home.agentctl_process("memory", "search", "quokka")
     assert (nothing.code, nothing.out) == (0, "Nothing is remembered about that.\n")
 
 

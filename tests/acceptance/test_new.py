@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 import tomllib
 
+import pytest
+
 from daemon.definitions.routines.folder import load_routine
 
 
+@pytest.mark.process
 async def test_a_routine_in_plain_words_is_written_loaded_and_due(home):
     await home.start()
     said = await home.agentctl("new", "weekly-plan", "weekdays at 9am", "--prompt", "Plan my day.")

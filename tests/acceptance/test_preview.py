@@ -1,5 +1,7 @@
 """agentctl preview: what a run would be told, section by section, without running anything."""
 
+import pytest
+
 from tests.acceptance.story import Vendor
 
 ROUTINE = """
@@ -43,6 +45,7 @@ async def test_a_preview_is_what_the_run_is_told_and_asks_nobody(home):
         assert [each["name"] for each in prompt["functions"]] == ["finish", "file_list"]
 
 
+@pytest.mark.process
 async def test_a_preview_is_a_table_and_in_full_the_text(home):
     home.routine("care", ROUTINE.replace('prompt = "Look', 'provider = "offline"\nprompt = "Look'))
     await home.start()

@@ -19,7 +19,7 @@ from tests.acceptance.story import Home
 from tests.fakes.vendor import VendorProcess
 from tests.postgres import Server
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.process, pytest.mark.timeout(600)]
 
 FLEET = '[executor]\nkind = "procrastinate"\n'
 MARKS = {"tool_calls": [{"name": "mark", "arguments": {"seconds": 0.0}}]}

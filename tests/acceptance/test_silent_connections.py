@@ -11,12 +11,15 @@ import socket
 
 import pytest
 
-from tests.api.house import ask, parse
+from tests.api.harness import ask, parse
 
 DESCRIPTORS = 256
 CLIENTS = 400  # on each of three listeners
 
-pytestmark = pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="needs prlimit(2) (Linux)")
+pytestmark = [
+    pytest.mark.process,
+    pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="needs prlimit(2) (Linux)"),
+]
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ import pytest
 from tests.acceptance.story import Home
 from tests.acceptance.test_story import AGENT, EFFECT, POLICY, config, effects
 
-pytestmark = [pytest.mark.soak, pytest.mark.timeout(3600)]
+pytestmark = [pytest.mark.process, pytest.mark.soak, pytest.mark.timeout(3600)]
 ROUTINES = 4
 
 

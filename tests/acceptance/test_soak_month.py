@@ -31,6 +31,7 @@ from tests.delivery.receivers import Receiver
 from tests.fakes.vendor import FakeVendor
 
 pytestmark = [
+    pytest.mark.process,
     pytest.mark.soak,
     pytest.mark.timeout(3600),
     pytest.mark.skipif(LIBRARY is None, reason="needs libfaketime: apt install faketime"),

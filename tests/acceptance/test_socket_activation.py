@@ -14,10 +14,13 @@ import pytest
 
 from tests.acceptance.story import ROOT
 
-pytestmark = pytest.mark.skipif(
-    not shutil.which("systemd-socket-activate"),
-    reason="needs systemd-socket-activate: apt-get install systemd",
-)
+pytestmark = [
+    pytest.mark.process,
+    pytest.mark.skipif(
+        not shutil.which("systemd-socket-activate"),
+        reason="needs systemd-socket-activate: apt-get install systemd",
+    ),
+]
 
 
 @pytest.fixture
@@ -36,7 +39,7 @@ async def activated(home, tmp_path):
         "systemd-socket-activate", "-l", str(control), "-l", str(hooks), (
             "--fdname=control:hooks"
         ), *environment,
-        sys.executable, "-m", "daemon.app.main", *map(str, home._places),
+        sys.executable, "-m", "daemon.app.main", *map(str, home.places),
         stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,  # noqa: E501
     )  # fmt: skip
     while b"Listening on" not in (line := await process.stderr.readline()):
@@ -49,7 +52,7 @@ async def activated(home, tmp_path):
 
 async def call(home, socket_, *words):
     """Run agentctl on the socket that systemd holds."""
-    return await home._run("daemon.cli.main", "--socket", socket_, *words)
+    return await home.run("agentctl", "--socket", socket_, *words)
 
 
 async def test_the_first_call_starts_the_daemon_and_is_answered(home, activated):

@@ -2,8 +2,11 @@
 
 import signal
 
+import pytest
+
 from tests.acceptance.story import Vendor
 
+pytestmark = pytest.mark.process
 HELLO = '[run]\nprompt = "Say hello."\n'
 
 

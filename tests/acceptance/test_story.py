@@ -70,29 +70,31 @@ def effects(home):
     return path.read_text().splitlines() if path.exists() else []
 
 
+@pytest.mark.process
 async def test_a_newcomer_gets_a_real_report_of_this_machine(shipped):
     await shipped.start()
     assert "daily-report" in shipped.said
     assert "heartbeat" in shipped.said
-    (first,) = (await shipped.agentctl("runs", "daily-report", "--json")).json["items"]
+    (first,) = (await shipped.agentctl_process("runs", "daily-report", "--json")).json["items"]
     await shipped.until(first["id"], "run_ended")
-    ended = await shipped.agentctl("inspect", first["id"], "--json")
+    ended = await shipped.agentctl_process("inspect", first["id"], "--json")
     assert ended.json["status"] == "succeeded"
     await shipped.logged("delivery.arrived", run=first["id"])
     (report,) = (shipped.workspace / "reports" / "daily-report").glob("*.md")
     assert os.uname().nodename in report.read_text()
 
 
+@pytest.mark.process
 async def test_run_streams_its_steps_and_prints_the_report(shipped):
     await shipped.start()
-    (first,) = (await shipped.agentctl("runs", "daily-report", "--json")).json["items"]
+    (first,) = (await shipped.agentctl_process("runs", "daily-report", "--json")).json["items"]
     await shipped.until(first["id"], "run_ended")
-    ran = await shipped.agentctl("run", "daily-report")
+    ran = await shipped.agentctl_process("run", "daily-report")
     assert ran.code == 0, ran.err
     assert "sysinfo" in ran.err
     assert "Disks" in ran.out
-    inspected = await shipped.agentctl(
-        "inspect", (await shipped.agentctl("runs", "--json")).json["items"][0]["id"]
+    inspected = await shipped.agentctl_process(
+        "inspect", (await shipped.agentctl_process("runs", "--json")).json["items"][0]["id"]
     )
     assert inspected.code == 0
     for word in ("daily-report", "sysinfo", "allow", "succeeded", "tokens"):
@@ -107,6 +109,7 @@ async def test_the_list_shows_when_routines_run_next_and_how_they_went(shipped):
     assert "heartbeat" in listed.out
 
 
+@pytest.mark.process
 async def test_kill_9_after_a_side_effect_repeats_nothing_and_the_run_goes_on(working):
     async with Vendor(
         [EFFECT, {"text": "never arrives", "hang": True}, "The line is there."]
@@ -127,6 +130,7 @@ async def test_kill_9_after_a_side_effect_repeats_nothing_and_the_run_goes_on(wo
         assert len(first) < len(second)
 
 
+@pytest.mark.process
 async def test_kill_9_during_a_side_effect_is_reported_to_the_model_and_not_repeated(working):
     slow = {
         "tool_calls": [
@@ -149,6 +153,7 @@ async def test_kill_9_during_a_side_effect_is_reported_to_the_model_and_not_repe
         assert len(effects(working)) <= 1
 
 
+@pytest.mark.process
 async def test_sigterm_during_a_run_suspends_it_and_the_next_start_goes_on(working):
     async with Vendor([EFFECT, {"text": "never arrives", "hang": True}, "Done."]) as vendor:
         working.write("config.toml", config(vendor, '[daemon]\ngrace = "1s"\n'))
@@ -161,6 +166,7 @@ async def test_sigterm_during_a_run_suspends_it_and_the_next_start_goes_on(worki
         assert effects(working) == ["once"]
 
 
+@pytest.mark.process
 async def test_ctrl_c_stops_the_daemon_cleanly(working):
     async with Vendor([]) as vendor:
         working.write("config.toml", config(vendor))
@@ -192,7 +198,7 @@ async def test_a_second_daemon_on_the_same_state_is_told_whose_it_is(shipped):
     await shipped.start()
     second = await shipped.agentd()
     assert second.code == 75
-    assert str(shipped.process.pid) in second.err
+    assert str(shipped.pid) in second.err
     assert second.err.count("\n") == 1
 
 
@@ -272,6 +278,7 @@ async def test_an_edited_routine_is_taken_up_on_reload_and_a_bad_config_keeps_th
     assert (await home.agentctl("run", "bye")).code == 0
 
 
+@pytest.mark.process
 async def test_a_key_appears_nowhere_that_is_kept_or_shown(working):
     canary = "canary-7f3a9c51e2d84b60"
     leak = {"tool_calls": [{"name": "shell", "arguments": {"command": f"echo {canary}"}}]}
@@ -293,6 +300,7 @@ async def test_a_key_appears_nowhere_that_is_kept_or_shown(working):
                 assert canary.encode() not in path.read_bytes(), path
 
 
+@pytest.mark.process
 async def test_an_idle_daemon_has_loaded_no_sdk(home):
     home.routine("hello", '[trigger]\ncron = "0 5 * * *"\n[run]\nprompt = "Say hello."\n')
     home.env["PYTHONPROFILEIMPORTTIME"] = "1"
@@ -313,7 +321,7 @@ async def test_the_client_says_where_it_looked_when_nobody_is_there(home):
     assert "agentd" in ended.err
 
 
-LOOKING = """
+SAFE_METHODS = """
 [run]
 prompt = "look"
 [[gather]]
@@ -333,7 +341,7 @@ argv = ["id"]
 
 async def test_status_inspect_and_the_record_tell_how_programs_were_confined(home):
     home.write("policy.toml", MAY_LOOK)
-    home.routine("look", LOOKING)
+    home.routine("look", SAFE_METHODS)
     await home.start()
     done = await home.agentctl("run", "look", "--json")
     run = (await home.agentctl("inspect", done.json["id"], "--json")).json
@@ -346,6 +354,7 @@ async def test_status_inspect_and_the_record_tell_how_programs_were_confined(hom
     assert level in told or "none on this machine" in told
 
 
+@pytest.mark.process
 async def test_the_daemons_memory_and_environment_are_closed_to_others_of_its_user(home):
     home.env["CANARY"] = "canary-in-the-environment"
     await home.start()
@@ -357,7 +366,7 @@ async def test_the_daemons_memory_and_environment_are_closed_to_others_of_its_us
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
 async def test_a_daemon_of_roots_says_so_and_runs_no_program_as_root(home):
     home.write("policy.toml", MAY_LOOK)
-    home.routine("look", LOOKING)
+    home.routine("look", SAFE_METHODS)
     await home.start()
     assert "this daemon is root's" in home.said
     owner = home.workspace.stat().st_uid

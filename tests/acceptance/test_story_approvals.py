@@ -30,6 +30,7 @@ def asking(home):
     return home
 
 
+@pytest.mark.process
 async def test_a_run_waits_for_its_owner_over_kill_9_and_goes_on_with_that_very_call(asking):
     async with Vendor([EFFECT, "It is there.", "Second."]) as vendor:
         asking.write("config.toml", config(vendor))

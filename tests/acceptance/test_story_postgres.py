@@ -4,6 +4,8 @@ to forget.
 
 import re
 
+import pytest
+
 from tests.acceptance.story import Vendor
 from tests.acceptance.test_story import AGENT, EFFECT, POLICY, config, effects
 
@@ -13,6 +15,7 @@ url = "{url}"
 """
 
 
+@pytest.mark.process
 async def test_a_daemon_on_a_server_is_killed_goes_on_and_knows_everything_again(
     home, postgres_url
 ):

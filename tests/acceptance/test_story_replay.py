@@ -2,6 +2,8 @@
 real agentctl.
 """
 
+import pytest
+
 from tests.acceptance.story import Home
 
 CONFIG = """
@@ -35,6 +37,7 @@ rehearse_first = true
 """
 
 
+@pytest.mark.process
 async def test_tried_trusted_played_again_and_kept(home: Home, tmp_path) -> None:
     home.write("config.toml", CONFIG.replace("REPLIES", REPLIES * 3))
     home.write("policy.toml", POLICY)

@@ -12,7 +12,7 @@ from standardwebhooks import Webhook
 
 from daemon.definitions.paths import hooks_socket_for
 from tests.acceptance.story import Vendor
-from tests.api.house import ask
+from tests.api.harness import ask
 
 INBOX = """
 [trigger]
@@ -99,6 +99,7 @@ async def test_what_lands_in_the_inbox_is_reported_without_a_model(shipped):
     assert by_hand.code == 0 and "bill.txt" in by_hand.out
 
 
+@pytest.mark.process
 async def test_what_came_while_nobody_was_there_is_found_at_start_and_each_version_runs_once(
     watching,
 ):
@@ -120,6 +121,7 @@ async def test_what_came_while_nobody_was_there_is_found_at_start_and_each_versi
     ] * 2
 
 
+@pytest.mark.process
 async def test_kill_9_while_files_are_handled_goes_on_with_the_same_run(watching):
     async with Vendor([{"text": "never arrives", "hang": True}, "One file."]) as vendor:
         watching.write("config.toml", model(vendor))
@@ -151,6 +153,7 @@ async def test_no_link_leads_a_run_out_of_the_workspace(watching, tmp_path):
 # --- chains
 
 
+@pytest.mark.process
 async def test_a_chain_survives_kill_9_and_its_end_is_told_to_the_next(home):
     home.routine("backup", '[run]\nprompt = "Back up."\n')
     home.routine("report", '[trigger]\nafter = ["backup"]\n[run]\nprompt = "Report."\n')
@@ -192,6 +195,7 @@ async def test_a_circle_is_refused_with_its_picture_while_the_others_run(home):
 # --- webhooks
 
 
+@pytest.mark.process
 async def test_a_webhook_starts_one_run_per_message_also_after_kill_9(home):
     home.routine("door", '[trigger]\nwebhook = true\n[run]\nprompt = "Who is there?"\n')
     await home.start()
@@ -298,6 +302,7 @@ async def test_editing_renaming_and_deleting_a_file_does_not_touch_its_run(home)
         assert "Back again." in vendor.requests[-1].body["messages"][-1]["content"]
 
 
+@pytest.mark.process
 async def test_kill_9_after_an_edit_goes_on_with_what_the_run_began_with(home):
     home.routine("work", '[run]\nprompt = "The old task."\n')
     async with Vendor([{"text": "never arrives", "hang": True}, "Done."]) as vendor:

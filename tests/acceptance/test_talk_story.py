@@ -211,9 +211,7 @@ async def test_a_model_that_is_not_sure_makes_it_a_new_run(spoken_to):
 async def test_ctrl_c_cancels_the_run_and_says_so(spoken_to):
     async with Vendor([{"text": "never", "hang": True}]) as vendor:
         await started(spoken_to, vendor)
-        asking = await spoken_to._spawn(
-            "daemon.cli.main", "--socket", spoken_to.socket, "ask", "slowly"
-        )
+        asking = await spoken_to.spawn("agentctl", "--socket", spoken_to.socket, "ask", "slowly")
         await vendor.asked(1)
         asking.send_signal(signal.SIGINT)
         _, err = await asking.communicate()
@@ -244,7 +242,7 @@ async def test_ctrl_c_before_the_daemon_has_answered_cancels_the_run_all_the_sam
     async with Vendor([{"text": "never", "hang": True}]) as vendor:
         await started(spoken_to, vendor)
         async with await asyncio.start_unix_server(slow, str(path)):
-            asking = await spoken_to._spawn("daemon.cli.main", "--socket", path, "ask", "slowly")
+            asking = await spoken_to.spawn("agentctl", "--socket", path, "ask", "slowly")
             await held.wait()
             asking.send_signal(signal.SIGINT)
             _, err = await asking.communicate()
@@ -254,6 +252,7 @@ async def test_ctrl_c_before_the_daemon_has_answered_cancels_the_run_all_the_sam
         assert len((await spoken_to.agentctl("runs", "--json")).json["items"]) == 1
 
 
+@pytest.mark.process
 async def test_kill_9_in_the_middle_of_an_answer_asks_nothing_twice(spoken_to):
     look = {"text": "", "tool_calls": [{"name": "file_list", "arguments": {"path": "."}}]}
     async with Vendor(
@@ -274,6 +273,7 @@ async def test_kill_9_in_the_middle_of_an_answer_asks_nothing_twice(spoken_to):
         ]
 
 
+@pytest.mark.process
 async def test_kill_9_after_a_tell_keeps_what_was_told_and_hears_it_once(spoken_to):
     async with Vendor([{"text": "never arrives", "hang": True}, "In French."]) as vendor:
         await started(spoken_to, vendor)
@@ -372,6 +372,7 @@ async def test_a_cancelled_parent_takes_its_sub_agent_with_it(spoken_to):
         assert child["status"] == "cancelled"
 
 
+@pytest.mark.process
 async def test_kill_9_in_a_sub_agent_goes_on_there_and_repeats_nothing(spoken_to):
     hand = {"name": "subagent", "arguments": {"task": "Append a line."}}
     turns = [

@@ -90,6 +90,7 @@ async def test_ctrl_c_ends_it_like_q(top):
     assert termios.tcgetattr(top.follower) == top.before
 
 
+@pytest.mark.process
 async def test_it_says_when_the_daemon_stops(top, home):
     await top.until("q quits")
     await home.stop()

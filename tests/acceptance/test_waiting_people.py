@@ -159,6 +159,7 @@ async def test_who_wants_no_question_gets_none_and_the_incident_is_told_all_the_
     assert (await home.agentctl("incidents", "--json")).json["items"] == []
 
 
+@pytest.mark.process
 async def test_a_question_survives_kill_9_and_arrives_once(home, places):
     places.hook.plan[:] = [
         None

@@ -23,7 +23,7 @@ from daemon.models import Run
 from daemon.scheduler.engine import RoutineEngine
 from daemon.store.database import Database, Work
 from daemon.store.journal import Journal
-from tests.clockwork import HALF_HOURLY, FakeEventLoop, at, routine
+from tests.engine_harness import HALF_HOURLY, FakeEventLoop, at, routine
 
 BEFORE, AFTER = "2026-01-01T08:00", "2026-01-04T13:00"  # an outage of three days
 

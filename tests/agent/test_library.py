@@ -31,7 +31,7 @@ def calling(name, **arguments):
 
 
 def system(provider):
-    return provider.asked[-1].messages[0].content
+    return provider.calls[-1].messages[0].content
 
 
 async def test_a_function_of_the_program_is_called_and_the_reply_says_how():
@@ -83,7 +83,7 @@ async def test_another_conversation_can_be_gone_on_with_and_forgotten():
         ]
     )
     await agent.process_message("When?")
-    assert [message.content for message in provider.asked[0].messages] == [
+    assert [message.content for message in provider.calls[0].messages] == [
         "Be brief.",
         "Tea?",
         "At four.",
@@ -91,7 +91,7 @@ async def test_another_conversation_can_be_gone_on_with_and_forgotten():
     ]
     agent.clear_history()
     await agent.process_message("Hello.")
-    assert [message.content for message in provider.asked[1].messages] == ["Be brief.", "Hello."]
+    assert [message.content for message in provider.calls[1].messages] == ["Be brief.", "Hello."]
 
 
 async def test_whoever_streams_hears_what_happens_in_order():
@@ -237,4 +237,4 @@ def test_an_agent_without_a_policy_says_so_in_the_log(policy):
 async def test_a_message_with_a_textual_timestamp_is_parsed():
     provider = scripted('[{"item": "tea"}]')
     assert await Agent(provider).parse_message("Ada", "昨天下午", "茶") == [{"item": "tea"}]
-    assert "[Ada, 昨天下午]" in provider.asked[0].messages[-1].content
+    assert "[Ada, 昨天下午]" in provider.calls[0].messages[-1].content

@@ -31,7 +31,7 @@ async def test_a_message_is_heard_before_the_next_question_and_kept_as_a_step(ma
     )
     reply = await agent.process_message("add")
     assert reply.content == "three, and hello"
-    assert [message.role for message in agent.provider.asked[1].messages][-2:] == ["tool", "user"]
+    assert [message.role for message in agent.provider.calls[1].messages][-2:] == ["tool", "user"]
     (step,) = [step for step in journal.steps if step.body.get("source") == "told"]
     assert (step.body["text"], step.body["told"]) == ("say hello", 7)
     assert Transcript(journal.steps).received_messages == {7}
@@ -48,7 +48,7 @@ async def test_what_was_said_before_is_frozen_with_the_prompt_and_the_same_after
     said = [LLMMessage(role="user", content="hi"), LLMMessage(role="assistant", content="hello")]
     agent = make("again", earlier_messages=said)
     await agent.process_message("and now?")
-    assert [m.content for m in agent.provider.asked[0].messages[1:]] == ["hi", "hello", "and now?"]
+    assert [m.content for m in agent.provider.calls[0].messages[1:]] == ["hi", "hello", "and now?"]
     assert [m.content for m in Transcript(journal.steps).messages[1:4]] == [
         "hi",
         "hello",
@@ -60,7 +60,7 @@ async def test_a_conversation_that_outgrows_the_model_begins_afresh_and_says_so(
     agent = make(calls(call("add", a=1, b=2), text="I add."), ContextOverflow("too long"), "three")
     reply = await agent.process_message("add one and two")
     assert (reply.status, reply.content) == (Status.SUCCEEDED, "three")
-    last = agent.provider.asked[2].messages
+    last = agent.provider.calls[2].messages
     assert [message.role for message in last] == ["system", "user"]
     assert (
         "add one and two" in last[1].content
@@ -75,7 +75,7 @@ async def test_a_conversation_that_never_fits_fails_in_the_end(make):
     agent = make(*[ContextOverflow("too long")] * 3)
     with pytest.raises(ContextOverflow):
         await agent.process_message("x" * 100)
-    assert len(agent.provider.asked) == 3
+    assert len(agent.provider.calls) == 3
 
 
 async def test_a_model_that_stopped_for_want_of_room_is_given_a_shorter_conversation_once(make):

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.api.house import House, built
+from tests.api.harness import ApiHarness, open_harness
 
 
 @pytest.fixture
-async def house(tmp_path: Path) -> AsyncIterator[House]:
-    async with built(tmp_path) as house:
-        yield house
+async def harness(tmp_path: Path) -> AsyncIterator[ApiHarness]:
+    async with open_harness(tmp_path) as harness:
+        yield harness

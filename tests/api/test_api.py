@@ -11,15 +11,15 @@ import pytest
 from daemon.api.routes import ROUTES
 from daemon.errors import ConfigError, DaemonError, NotFound, Refused, StoreFull
 from daemon.models import Outcome, Reason, Status
-from tests.api.house import NOW, House, ask, broken, built
+from tests.api.harness import NOW, ApiHarness, ask, broken, open_harness
 
 Get = Callable[[str], Awaitable[Any]]
 
 
 @pytest.fixture
-def get(house: House) -> Get:
+def get(harness: ApiHarness) -> Get:
     async def get(target: str) -> Any:
-        answer = await ask(house.path, "GET", target)
+        answer = await ask(harness.path, "GET", target)
         assert answer.status == 200, answer.raw
         return answer.json
 
@@ -27,11 +27,11 @@ def get(house: House) -> Get:
 
 
 async def test_status_tells_where_the_daemon_lives_what_runs_and_what_is_next(
-    house: House, get: Get
+    harness: ApiHarness, get: Get
 ) -> None:
-    run = await house.take()
-    house.approver.faults["broken"] = broken("broken")
-    await house.approver.pause("heartbeat")
+    run = await harness.take()
+    harness.engine.faults["broken"] = broken("broken")
+    await harness.engine.pause("heartbeat")
     status = await get("/v1/status")
     assert status["pid"] == os.getpid()
     assert status["version"] == "0.0.test"
@@ -53,21 +53,21 @@ async def test_status_tells_where_the_daemon_lives_what_runs_and_what_is_next(
     assert status["counts"]["runs"] == {"running": 1}
 
 
-async def test_every_answer_carries_the_version(house: House) -> None:
+async def test_every_answer_carries_the_version(harness: ApiHarness) -> None:
     for target in ("/v1/status", "/v1/runs/nope", "/nowhere"):
-        assert (await ask(house.path, "GET", target)).headers["agentd-version"] == "0.0.test"
-    assert (await ask(house.path, "GET", "/v1/status", headers={"bad header": "x"})).headers[
+        assert (await ask(harness.path, "GET", target)).headers["agentd-version"] == "0.0.test"
+    assert (await ask(harness.path, "GET", "/v1/status", headers={"bad header": "x"})).headers[
         "agentd-version"
     ]
 
 
 async def test_routines_are_listed_with_their_last_run_and_what_became_of_its_report(
-    house: House, get: Get
+    harness: ApiHarness, get: Get
 ) -> None:
-    run = await house.whole_run(deliver=[("file", {"path": "x.md"})])
-    (delivery,) = await house.journal.deliveries(run=run.id)
-    house.approver.faults["broken"] = broken("broken")
-    await house.journal.delivery_failed(delivery.id, "disk on fire", None)
+    run = await harness.complete_run(deliver=[("file", {"path": "x.md"})])
+    (delivery,) = await harness.journal.deliveries(run=run.id)
+    harness.engine.faults["broken"] = broken("broken")
+    await harness.journal.delivery_failed(delivery.id, "disk on fire", None)
     listed = {each["name"]: each for each in (await get("/v1/routines"))["items"]}
     assert list(listed) == ["broken", "daily-report", "heartbeat"]
     assert listed["daily-report"]["last"]["status"] == "succeeded"
@@ -89,8 +89,10 @@ async def test_a_routine_shows_its_definition_and_next_starts(get: Get) -> None:
     ]
 
 
-async def test_lists_come_in_pages_that_neither_miss_nor_repeat(house: House, get: Get) -> None:
-    made = [(await house.whole_run()).id for _ in range(5)]
+async def test_lists_come_in_pages_that_neither_miss_nor_repeat(
+    harness: ApiHarness, get: Get
+) -> None:
+    made = [(await harness.complete_run()).id for _ in range(5)]
     seen: list[str] = []
     cursor = ""
     while True:
@@ -109,15 +111,17 @@ async def test_lists_come_in_pages_that_neither_miss_nor_repeat(house: House, ge
     ]
 
 
-async def test_steps_deliveries_and_slots_come_in_pages_too(house: House, get: Get) -> None:
-    run = await house.whole_run(deliver=[("file", {"path": str(number)}) for number in range(3)])
+async def test_steps_deliveries_and_slots_come_in_pages_too(harness: ApiHarness, get: Get) -> None:
+    run = await harness.complete_run(
+        deliver=[("file", {"path": str(number)}) for number in range(3)]
+    )
     first = await get(f"/v1/runs/{run.id}/steps?limit=4")
     rest = await get(f"/v1/runs/{run.id}/steps?limit=4&cursor={first['next']}")
     assert [step["seq"] for step in first["items"] + rest["items"]] == list(range(7))
     page = await get("/v1/deliveries?limit=2")
     assert len(page["items"]) == 2
     assert len((await get(f"/v1/deliveries?limit=2&cursor={page['next']}"))["items"]) == 1
-    await house.journal.account(
+    await harness.journal.account(
         "daily-report", first=NOW, last=NOW, count=1, outcome=Outcome.MISSED, reason=Reason.DOWN
     )
     page = await get("/v1/slots?routine=daily-report")
@@ -125,9 +129,9 @@ async def test_steps_deliveries_and_slots_come_in_pages_too(house: House, get: G
 
 
 async def test_a_run_is_found_by_the_end_of_its_id_and_shows_its_deliveries(
-    house: House, get: Get
+    harness: ApiHarness, get: Get
 ) -> None:
-    run = await house.whole_run(deliver=[("file", {"path": "x.md"})])
+    run = await harness.complete_run(deliver=[("file", {"path": "x.md"})])
     shown = await get(f"/v1/runs/{run.id[-6:]}")
     assert shown["id"] == run.id
     assert shown["report"].startswith("# All is well")
@@ -136,45 +140,50 @@ async def test_a_run_is_found_by_the_end_of_its_id_and_shows_its_deliveries(
     assert shown["delivery"] == "pending"
 
 
-async def test_the_same_event_gives_the_same_run(house: House) -> None:
+async def test_the_same_event_gives_the_same_run(harness: ApiHarness) -> None:
     body = json.dumps({"event": "click-1"}).encode()
-    first = await ask(house.path, "POST", "/v1/routines/daily-report/run", body)
-    again = await ask(house.path, "POST", "/v1/routines/daily-report/run", body)
+    first = await ask(harness.path, "POST", "/v1/routines/daily-report/run", body)
+    again = await ask(harness.path, "POST", "/v1/routines/daily-report/run", body)
     assert first.json["id"] == again.json["id"]
     assert first.json["status"] == "queued"
 
 
-async def test_a_run_in_line_says_how_many_stand_before_it(house: House) -> None:
-    house.hall.waiting.append("somebody else")
-    run = await house.claim()
-    house.hall.waiting.append(run.id)
-    assert (await ask(house.path, "GET", f"/v1/runs/{run.id}")).json["position"] == 1
+async def test_a_run_in_line_says_how_many_stand_before_it(harness: ApiHarness) -> None:
+    harness.run_queue.waiting.append("somebody else")
+    run = await harness.claim()
+    harness.run_queue.waiting.append(run.id)
+    assert (await ask(harness.path, "GET", f"/v1/runs/{run.id}")).json["position"] == 1
 
 
-async def test_cancelling_ends_a_waiting_run_and_stops_a_running_one(house: House) -> None:
-    waiting = await house.claim()
-    assert (await ask(house.path, "POST", f"/v1/runs/{waiting.id}/cancel")).json[
+async def test_cancelling_ends_a_waiting_run_and_stops_a_running_one(harness: ApiHarness) -> None:
+    waiting = await harness.claim()
+    assert (await ask(harness.path, "POST", f"/v1/runs/{waiting.id}/cancel")).json[
         "status"
     ] == "cancelled"
-    running = await house.take()
-    answer = (await ask(house.path, "POST", f"/v1/runs/{running.id}/cancel")).json
+    running = await harness.take()
+    answer = (await ask(harness.path, "POST", f"/v1/runs/{running.id}/cancel")).json
     assert (answer["status"], answer["cancel"]) == ("running", True)
-    assert [house.hall.interrupted.get_nowait() for _ in range(2)] == [waiting.id, running.id], (
-        "it leaves the line"
-    )
-    assert (await ask(house.path, "POST", f"/v1/runs/{waiting.id}/cancel")).status == 409
+    assert [harness.run_queue.interrupted.get_nowait() for _ in range(2)] == [
+        waiting.id,
+        running.id,
+    ], "it leaves the line"
+    assert (await ask(harness.path, "POST", f"/v1/runs/{waiting.id}/cancel")).status == 409
 
 
-async def test_pausing_is_seen_in_the_list_until_the_routine_is_resumed(house: House) -> None:
-    assert (await ask(house.path, "POST", "/v1/routines/heartbeat/pause")).json["state"] == "paused"
-    assert (await ask(house.path, "POST", "/v1/routines/heartbeat/resume")).json["state"] == "on"
+async def test_pausing_is_seen_in_the_list_until_the_routine_is_resumed(
+    harness: ApiHarness,
+) -> None:
+    assert (await ask(harness.path, "POST", "/v1/routines/heartbeat/pause")).json[
+        "state"
+    ] == "paused"
+    assert (await ask(harness.path, "POST", "/v1/routines/heartbeat/resume")).json["state"] == "on"
 
 
-async def test_an_act_of_the_operator_is_remembered_and_a_look_is_not(house: House) -> None:
-    await ask(house.path, "GET", "/v1/status")
-    assert await house.journal.recall("operator_seen") is None
-    await ask(house.path, "POST", "/v1/reload")
-    assert await house.journal.recall("operator_seen") == NOW.isoformat()
+async def test_an_act_of_the_operator_is_remembered_and_a_look_is_not(harness: ApiHarness) -> None:
+    await ask(harness.path, "GET", "/v1/status")
+    assert await harness.journal.recall("operator_seen") is None
+    await ask(harness.path, "POST", "/v1/reload")
+    assert await harness.journal.recall("operator_seen") == NOW.isoformat()
 
 
 @pytest.mark.parametrize(
@@ -229,7 +238,7 @@ async def test_an_act_of_the_operator_is_remembered_and_a_look_is_not(house: Hou
     ],
 )
 async def test_what_goes_wrong_is_said_in_one_form(
-    house: House,
+    harness: ApiHarness,
     method: str,
     target: str,
     body: bytes,
@@ -237,7 +246,7 @@ async def test_what_goes_wrong_is_said_in_one_form(
     code: str | None,
     detail: str | None,
 ) -> None:
-    answer = await ask(house.path, method, target, body)
+    answer = await ask(harness.path, method, target, body)
     assert answer.status == status
     assert answer.headers["content-type"] == "application/problem+json"
     if code is not None and detail is not None:
@@ -261,8 +270,8 @@ async def test_each_error_of_the_daemon_has_its_answer(
     async def reload() -> Any:
         raise error
 
-    async with built(tmp_path, reload=reload) as house:
-        answer = await ask(house.path, "POST", "/v1/reload")
+    async with open_harness(tmp_path, reload=reload) as harness:
+        answer = await ask(harness.path, "POST", "/v1/reload")
     assert (answer.status, answer.json["code"], answer.json["detail"]) == (status, code, str(error))
     if isinstance(error, ConfigError):
         assert answer.json["faults"][0]["hint"] == "use 1"
@@ -274,27 +283,27 @@ async def test_a_mistake_of_ours_is_admitted_without_a_traceback_and_the_daemon_
     async def reload() -> Any:
         raise ZeroDivisionError("secret detail")
 
-    async with built(tmp_path, reload=reload) as house:
-        answer = await ask(house.path, "POST", "/v1/reload")
-        assert (await ask(house.path, "GET", "/v1/status")).status == 200
+    async with open_harness(tmp_path, reload=reload) as harness:
+        answer = await ask(harness.path, "POST", "/v1/reload")
+        assert (await ask(harness.path, "GET", "/v1/status")).status == 200
     assert (answer.status, answer.json["code"]) == (500, "internal")
     assert b"secret detail" not in answer.raw
     assert b"Traceback" not in answer.raw
     assert "secret detail" in caplog.text  # but the operator's log has it
 
 
-async def test_bytes_that_are_no_http_get_an_answer_in_the_same_form(house: House) -> None:
-    answer = await ask(house.path, "GET", "/v1/status", headers={"no colon in": "\x00"})
+async def test_bytes_that_are_no_http_get_an_answer_in_the_same_form(harness: ApiHarness) -> None:
+    answer = await ask(harness.path, "GET", "/v1/status", headers={"no colon in": "\x00"})
     assert answer.status == 400
     assert answer.headers["content-type"] == "application/problem+json"
     assert answer.json["code"] == "bad_request"
 
 
 @pytest.mark.parametrize("header", ["Origin", "Referer", "Sec-Fetch-Site"])
-async def test_a_web_page_gets_nothing(house: House, header: str) -> None:
-    answer = await ask(house.path, "POST", "/v1/reload", headers={header: "https://example.org"})
+async def test_a_web_page_gets_nothing(harness: ApiHarness, header: str) -> None:
+    answer = await ask(harness.path, "POST", "/v1/reload", headers={header: "https://example.org"})
     assert (answer.status, answer.json["code"]) == (403, "browser")
-    assert await house.journal.recall("operator_seen") is None
+    assert await harness.journal.recall("operator_seen") is None
 
 
 async def test_doctor_answers_with_its_table(get: Get) -> None:
@@ -304,10 +313,10 @@ async def test_doctor_answers_with_its_table(get: Get) -> None:
     }
 
 
-async def test_every_view_of_a_run_in_every_status_is_json(house: House, get: Get) -> None:
+async def test_every_view_of_a_run_in_every_status_is_json(harness: ApiHarness, get: Get) -> None:
     for status in (Status.FAILED, Status.CANCELLED, Status.TIMED_OUT, Status.SKIPPED):
-        run = await house.take()
-        await house.end(run, status, report=None, detail="because")
+        run = await harness.take()
+        await harness.end(run, status, report=None, detail="because")
         assert (await get(f"/v1/runs/{run.id}"))["detail"] == "because"
     assert len((await get("/v1/runs?status=failed"))["items"]) == 1
 

@@ -26,7 +26,7 @@ from daemon.api.listener import open_door
 from daemon.api.public import PublicServer
 from daemon.api.webhooks import Hooks, application
 from daemon.telemetry.redaction import Secrets
-from tests.api.house import Answer, built, parse
+from tests.api.harness import Answer, open_harness, parse
 
 LONG = 3600.0
 PATIENCE = 120.0  # seconds that a test waits for what has to happen
@@ -405,9 +405,9 @@ async def test_one_address_leaves_places_to_others(tmp_path: Path) -> None:
     hooks = Hooks(
         version="9", start=start, settings=SimpleNamespace(webhook_secret=None), secrets=Secrets()
     )
-    async with built(tmp_path) as house:
+    async with open_harness(tmp_path) as harness:
         limits = limited(connections=4, per_peer=3)
-        server = PublicServer("127.0.0.1:0", house.api, metrics=True, hooks=hooks, limits=limits)
+        server = PublicServer("127.0.0.1:0", harness.api, metrics=True, hooks=hooks, limits=limits)
         async with served(server) as there:
             for _ in range(3):
                 client = await there.connect()

@@ -12,7 +12,7 @@ from typing import Any
 from daemon.api.events import watch
 from daemon.models import Run, Status, Step
 from daemon.runs.events import BACKLOG
-from tests.api.house import STEPS, House, ask, built
+from tests.api.harness import STEPS, ApiHarness, ask, open_harness
 
 
 @dataclass
@@ -42,8 +42,8 @@ class Stream:
 
 
 @asynccontextmanager
-async def following(house: House, run_id: str, query: str = "") -> AsyncIterator[Stream]:
-    reader, writer = await asyncio.open_unix_connection(os.fspath(house.path))
+async def following(harness: ApiHarness, run_id: str, query: str = "") -> AsyncIterator[Stream]:
+    reader, writer = await asyncio.open_unix_connection(os.fspath(harness.path))
     writer.write(f"GET /v1/runs/{run_id}/events{query} HTTP/1.1\r\nHost: agentd\r\n\r\n".encode())
     head = (await reader.readuntil(b"\r\n\r\n")).decode()
     assert head.startswith("HTTP/1.1 200")
@@ -66,17 +66,17 @@ WHOLE = [
 ]
 
 
-async def test_a_run_is_streamed_from_its_first_event_to_its_last(house: House) -> None:
-    run = await house.claim()
-    async with following(house, run.id) as stream:
-        run = await house.journal.take(run.id, owner="test") or run
+async def test_a_run_is_streamed_from_its_first_event_to_its_last(harness: ApiHarness) -> None:
+    run = await harness.claim()
+    async with following(harness, run.id) as stream:
+        run = await harness.journal.take(run.id, owner="test") or run
         for step in STEPS[:2]:
-            await house.live(run, step)
+            await harness.write_steps(run, step)
         begun, started, finished = [await stream.event() for _ in range(3)]
-        house.events.publish(run.id, {"type": "thinking"})
+        harness.events.publish(run.id, {"type": "thinking"})
         thinking = await stream.event()
-        await house.live(run, *STEPS[2:])
-        await house.end(run)
+        await harness.write_steps(run, *STEPS[2:])
+        await harness.end(run)
         rest = await stream.rest()
     assert (begun["type"], begun["goal"]) == ("run_started", "Write the report.")
     assert started["args"] == {"parts": ["load"]}
@@ -93,21 +93,23 @@ async def test_a_run_is_streamed_from_its_first_event_to_its_last(house: House) 
     )
 
 
-async def test_who_comes_late_is_told_what_has_happened(house: House) -> None:
-    run = await house.whole_run()
-    async with following(house, run.id[-8:]) as stream:
+async def test_who_comes_late_is_told_what_has_happened(harness: ApiHarness) -> None:
+    run = await harness.complete_run()
+    async with following(harness, run.id[-8:]) as stream:
         assert [event["type"] for event in await stream.rest()] == WHOLE
 
 
-async def test_who_comes_in_the_middle_misses_nothing_and_hears_nothing_twice(house: House) -> None:
-    run = await house.take()
-    async with following(house, run.id) as early:
+async def test_who_comes_in_the_middle_misses_nothing_and_hears_nothing_twice(
+    harness: ApiHarness,
+) -> None:
+    run = await harness.take()
+    async with following(harness, run.id) as early:
         for number, step in enumerate(STEPS):
-            await house.live(run, step)
+            await harness.write_steps(run, step)
             if number == 3:
-                late = following(house, run.id)
+                late = following(harness, run.id)
                 stream = await late.__aenter__()
-        await house.end(run)
+        await harness.end(run)
         for each in (early, stream):
             events = await each.rest()
             assert [event["type"] for event in events] == WHOLE
@@ -116,117 +118,121 @@ async def test_who_comes_in_the_middle_misses_nothing_and_hears_nothing_twice(ho
         await late.__aexit__(None, None, None)
 
 
-async def test_a_client_that_lost_the_stream_goes_on_behind_its_last_event(house: House) -> None:
-    run = await house.whole_run()
-    async with following(house, run.id, "?after=4") as stream:
+async def test_a_client_that_lost_the_stream_goes_on_behind_its_last_event(
+    harness: ApiHarness,
+) -> None:
+    run = await harness.complete_run()
+    async with following(harness, run.id, "?after=4") as stream:
         assert [event["type"] for event in await stream.rest()] == WHOLE[4:]
 
 
-async def test_a_client_that_disconnects_mid_stream_harms_nobody(house: House) -> None:
-    run = await house.take()
-    async with following(house, run.id) as patient:
-        async with following(house, run.id) as hasty:
+async def test_a_client_that_disconnects_mid_stream_harms_nobody(harness: ApiHarness) -> None:
+    run = await harness.take()
+    async with following(harness, run.id) as patient:
+        async with following(harness, run.id) as hasty:
             await hasty.event()
             hasty.writer.transport.abort()
-        await house.live(run, *STEPS)
-        await house.end(run)
+        await harness.write_steps(run, *STEPS)
+        await harness.end(run)
         assert [event["type"] for event in await patient.rest()] == WHOLE
-    assert (await ask(house.path, "GET", "/v1/status")).status == 200
+    assert (await ask(harness.path, "GET", "/v1/status")).status == 200
     for _ in range(100):  # the server hears of the disconnect on one of its next turns
         await asyncio.sleep(0)
-    assert not house.events._followers
+    assert not harness.events._followers
 
 
-async def test_a_client_that_reads_nothing_holds_nobody_up_and_loses_no_step(house: House) -> None:
-    run = await house.take()
-    async with following(house, run.id) as stream:
+async def test_a_client_that_reads_nothing_holds_nobody_up_and_loses_no_step(
+    harness: ApiHarness,
+) -> None:
+    run = await harness.take()
+    async with following(harness, run.id) as stream:
         await stream.event()
-        await house.live(run, *STEPS[:2])
+        await harness.write_steps(run, *STEPS[:2])
         for _ in range(
             BACKLOG + 10
         ):  # more than is kept for one follower: the oldest are dropped, steps among them
-            house.events.publish(run.id, {"type": "delta", "text": "x"})
-        await house.live(run, *STEPS[2:])
-        await house.end(run)
+            harness.events.publish(run.id, {"type": "delta", "text": "x"})
+        await harness.write_steps(run, *STEPS[2:])
+        await harness.end(run)
         told = [event["type"] for event in await stream.rest() if event["type"] != "delta"]
     assert told == WHOLE[1:]
 
 
-async def test_what_the_bus_drops_while_the_past_is_told_is_read_again(house: House) -> None:
-    run = await house.take()
-    await house.live(run, *STEPS[:2])
-    events = watch(run.id, house.journal, house.events)
+async def test_what_the_bus_drops_while_the_past_is_told_is_read_again(harness: ApiHarness) -> None:
+    run = await harness.take()
+    await harness.write_steps(run, *STEPS[:2])
+    events = watch(run.id, harness.journal, harness.events)
     told = [(await anext(events))["type"] for _ in range(2)]
-    await house.live(run, *STEPS[2:])
+    await harness.write_steps(run, *STEPS[2:])
     for _ in range(BACKLOG):
-        house.events.publish(run.id, {"type": "delta", "text": "x"})
-    await house.end(run)
+        harness.events.publish(run.id, {"type": "delta", "text": "x"})
+    await harness.end(run)
     told += [event["type"] async for event in events if event["type"] != "delta"]
     assert told == WHOLE
 
 
-async def test_half_a_character_does_not_break_an_answer(house: House) -> None:
-    run = await house.take()
-    house.events.publish(run.id, {"type": "delta", "text": "never sent"})
-    async with following(house, run.id) as stream:
+async def test_half_a_character_does_not_break_an_answer(harness: ApiHarness) -> None:
+    run = await harness.take()
+    harness.events.publish(run.id, {"type": "delta", "text": "never sent"})
+    async with following(harness, run.id) as stream:
         await stream.event()
-        house.events.publish(run.id, {"type": "delta", "text": "caf\udce9"})
+        harness.events.publish(run.id, {"type": "delta", "text": "caf\udce9"})
         assert (await stream.event())["text"] == "caf?"
-    answer = await ask(house.path, "GET", "/v1/routines/caf%ED%B3%A9")
+    answer = await ask(harness.path, "GET", "/v1/routines/caf%ED%B3%A9")
     assert answer.status == 404
 
 
 class Late:
     """A journal of which a run begins just after its row was read."""
 
-    def __init__(self, house: House) -> None:
-        self.house, self.begun = house, False
+    def __init__(self, harness: ApiHarness) -> None:
+        self.harness, self.begun = harness, False
 
     async def get(self, run_id: str) -> Run:
-        run = await self.house.journal.get(run_id)
+        run = await self.harness.journal.get(run_id)
         if not self.begun:
             self.begun = True
-            taken = await self.house.journal.take(run_id, owner="test")
+            taken = await self.harness.journal.take(run_id, owner="test")
             assert taken is not None
-            await self.house.live(taken, *STEPS)
-            await self.house.end(taken)
+            await self.harness.write_steps(taken, *STEPS)
+            await self.harness.end(taken)
         return run
 
     async def steps(self, run_id: str) -> list[Step]:
-        return await self.house.journal.steps(run_id)
+        return await self.harness.journal.steps(run_id)
 
 
 async def test_a_run_that_begins_while_its_row_is_read_is_told_from_its_first_event(
-    house: House,
+    harness: ApiHarness,
 ) -> None:
-    run = await house.claim()
-    events = watch(run.id, Late(house), house.events)
+    run = await harness.claim()
+    events = watch(run.id, Late(harness), harness.events)
     assert [event["type"] async for event in events] == WHOLE
 
 
-async def test_a_run_that_is_cancelled_in_line_ends_its_stream(house: House) -> None:
-    run = await house.claim()
-    async with following(house, run.id) as stream:
-        await ask(house.path, "POST", f"/v1/runs/{run.id}/cancel")
+async def test_a_run_that_is_cancelled_in_line_ends_its_stream(harness: ApiHarness) -> None:
+    run = await harness.claim()
+    async with following(harness, run.id) as stream:
+        await ask(harness.path, "POST", f"/v1/runs/{run.id}/cancel")
         (end,) = await stream.rest()
     assert (end["type"], end["status"]) == ("run_ended", "cancelled")
 
 
-async def test_a_suspended_run_is_followed_on(house: House) -> None:
-    run = await house.take()
-    async with following(house, run.id) as stream:
-        await house.live(run, *STEPS[:2])
-        run = await house.journal.suspend(run)
-        run = await house.journal.take(run.id, owner="test") or run
-        await house.live(run, *STEPS[2:])
-        await house.end(run, Status.SUCCEEDED)
+async def test_a_suspended_run_is_followed_on(harness: ApiHarness) -> None:
+    run = await harness.take()
+    async with following(harness, run.id) as stream:
+        await harness.write_steps(run, *STEPS[:2])
+        run = await harness.journal.suspend(run)
+        run = await harness.journal.take(run.id, owner="test") or run
+        await harness.write_steps(run, *STEPS[2:])
+        await harness.end(run, Status.SUCCEEDED)
         assert [event["type"] for event in await stream.rest()] == WHOLE
 
 
 async def test_streams_end_cleanly_when_the_daemon_stops(tmp_path: Path) -> None:
-    async with built(tmp_path) as house:
-        run = await house.take()
-        async with following(house, run.id) as stream:
+    async with open_harness(tmp_path) as harness:
+        run = await harness.take()
+        async with following(harness, run.id) as stream:
             await stream.event()
-            house.server.stop()
+            harness.server.stop()
             assert await stream.rest() == []

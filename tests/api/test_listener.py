@@ -14,7 +14,7 @@ import pytest
 from daemon.api.context import Access
 from daemon.api.listener import open_door
 from daemon.errors import ConfigError, SocketBusy, StateBusy
-from tests.api.house import House, ask, built
+from tests.api.harness import ApiHarness, ask, open_harness
 
 
 def test_the_socket_is_for_its_owner_alone_from_the_first_moment(tmp_path: Path) -> None:
@@ -39,14 +39,14 @@ def test_the_socket_of_a_daemon_that_died_is_removed(tmp_path: Path) -> None:
     open_door(path, {}).close()
 
 
-async def test_a_living_daemon_is_not_pushed_aside(house: House) -> None:
+async def test_a_living_daemon_is_not_pushed_aside(harness: ApiHarness) -> None:
     with pytest.raises(
         SocketBusy, match=rf"process {os.getpid()} answers on the control socket .* already"
     ) as caught:
-        open_door(house.path, {})
+        open_door(harness.path, {})
     assert isinstance(caught.value, StateBusy)  # and so ends with the same exit code
     assert caught.value.pid == os.getpid()
-    assert (await ask(house.path, "GET", "/v1/status")).status == 200
+    assert (await ask(harness.path, "GET", "/v1/status")).status == 200
 
 
 def test_a_daemon_too_busy_to_answer_is_not_pushed_aside_either(tmp_path: Path) -> None:
@@ -163,16 +163,16 @@ def test_descriptors_meant_for_another_process_are_not_taken(tmp_path: Path) -> 
 
 
 async def test_the_file_goes_when_the_server_stops(tmp_path: Path) -> None:
-    async with built(tmp_path) as house:
-        assert house.path.is_socket()
-    assert not house.path.exists()
+    async with open_harness(tmp_path) as harness:
+        assert harness.path.is_socket()
+    assert not harness.path.exists()
 
 
 async def test_a_request_of_another_user_is_refused(tmp_path: Path) -> None:
-    async with built(
+    async with open_harness(
         tmp_path, access=lambda: Access(operators=frozenset({os.geteuid() + 1}))
-    ) as house:
-        answer = await ask(house.path, "GET", "/v1/status")
+    ) as harness:
+        answer = await ask(harness.path, "GET", "/v1/status")
     assert (answer.status, answer.json["code"]) == (403, "foreign")
     assert f"not for uid:{os.geteuid()}" in answer.json["detail"]
 
@@ -190,12 +190,12 @@ sys.stdout.buffer.write(data)
 
 async def test_who_may_look_changes_nothing(tmp_path: Path) -> None:
     reader = Access(operators=frozenset({os.geteuid() + 1}), readers=frozenset({os.geteuid()}))
-    async with built(tmp_path, access=lambda: reader) as house:
-        assert (await ask(house.path, "GET", "/v1/routines")).status == 200
-        answer = await ask(house.path, "POST", "/v1/routines/heartbeat/pause")
+    async with open_harness(tmp_path, access=lambda: reader) as harness:
+        assert (await ask(harness.path, "GET", "/v1/routines")).status == 200
+        answer = await ask(harness.path, "POST", "/v1/routines/heartbeat/pause")
         assert (answer.status, answer.json["code"]) == (403, "read_only")
         assert "may look and change nothing" in answer.json["detail"]
-        assert not house.approver.states["heartbeat"].paused
+        assert not harness.engine.states["heartbeat"].paused
 
 
 def modes(path: Path) -> tuple[int, int]:
@@ -273,12 +273,12 @@ async def test_the_kernel_says_who_speaks_even_where_the_file_lets_others_in() -
         tempfile.mkdtemp()
     )  # pytest's own folders keep other users out, which is not what is tested here
     try:
-        async with built(folder) as house:
-            for each in (folder, house.path.parent, house.path):
+        async with open_harness(folder) as harness:
+            for each in (folder, harness.path.parent, harness.path):
                 each.chmod(0o777)
             asked = await asyncio.to_thread(
                 subprocess.run,
-                ["/usr/bin/env", sys.executable, "-c", AS_NOBODY, house.path],
+                ["/usr/bin/env", sys.executable, "-c", AS_NOBODY, harness.path],
                 stdout=subprocess.PIPE,
                 check=True,
             )

@@ -24,7 +24,7 @@ from daemon.errors import ConfigError, NotFound, Refused, SocketBusy
 from daemon.models import Run
 from daemon.telemetry.log import _FromLibraries, configure
 from daemon.telemetry.redaction import Secrets
-from tests.api.house import Answer, ask
+from tests.api.harness import Answer, ask
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 

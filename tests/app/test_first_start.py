@@ -14,13 +14,16 @@ from pathlib import Path
 
 import pytest
 
-from daemon.app.first_start import KEYS, DetectedModel, at_hand, enable, with_provider
+from daemon.app.first_start import KEYS, DetectedModel, detect_models, enable, with_provider
 from daemon.definitions.config.loading import load_config
 
 NOBODY = ("127.0.0.1", 1)
 SHIPPED = Path(__file__).parents[2] / "config.toml"
 CLAUDE = DetectedModel(
-    name="claude", kind="claude", what="a key is set", settings={"api_key_env": "ANTHROPIC_API_KEY"}
+    name="claude",
+    kind="claude",
+    finding="a key is set",
+    settings={"api_key_env": "ANTHROPIC_API_KEY"},
 )
 
 
@@ -35,31 +38,31 @@ async def ollama(answer: bytes):
 
 async def test_a_key_or_an_ollama_that_lies_about_is_told_with_how_to_use_it():
     async with await ollama(json.dumps({"models": [{"name": "qwen3:8b"}]}).encode()) as server:
-        key, local = await at_hand(
+        key, local = await detect_models(
             "offline",
             {"OPENAI_API_KEY": "x", "MINIMAX_API_KEY": ""},
             server.sockets[0].getsockname(),
-            patience=30,
+            timeout=30,
         )
-    assert key.announced.startswith(
+    assert key.announcement.startswith(
         "$OPENAI_API_KEY is set but not used. To ask that model: uncomment [providers.gpt]"
     )
-    assert 'api_key_env = "OPENAI_API_KEY"' in key.announced
+    assert 'api_key_env = "OPENAI_API_KEY"' in key.announcement
     assert "Its vendor bills each run" in key.question
-    assert "Ollama answers on this machine but is not used" in local.announced
+    assert "Ollama answers on this machine but is not used" in local.announcement
     assert "Which of qwen3:8b?" in local.question
 
 
 @pytest.mark.parametrize("answer", [b"", b"<html>", b"[]", b'{"models": 3}', b'{"models": [{}]}'])
 async def test_something_else_at_the_place_of_an_ollama_is_asked_for_no_list(answer):
     async with await ollama(answer) as server:
-        (found,) = await at_hand("offline", {}, server.sockets[0].getsockname(), patience=30)
+        (found,) = await detect_models("offline", {}, server.sockets[0].getsockname(), timeout=30)
     assert found.models == []
 
 
 async def test_who_asks_a_model_already_is_told_of_no_other():
-    assert await at_hand("claude", {"OPENAI_API_KEY": "x"}, NOBODY) == []
-    assert await at_hand("offline", {}, NOBODY) == []
+    assert await detect_models("claude", {"OPENAI_API_KEY": "x"}, NOBODY) == []
+    assert await detect_models("offline", {}, NOBODY) == []
 
 
 def test_the_shipped_config_has_every_table_that_is_named():
@@ -134,7 +137,7 @@ class Terminal:
             fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
         self.process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "daemon.app.main", *map(str, self.home._places)),
+            *(sys.executable, "-m", "daemon.app.main", *map(str, self.home.places)),
             env=self.home.env,
             cwd=self.home.folder,
             stdin=self._slave,
@@ -183,7 +186,7 @@ async def test_at_a_terminal_it_is_asked_once_while_the_daemon_works_on(home):
     await again.shows("To ask that model: uncomment [providers.gpt]")
     await again.stop()
     asked = [line for line in again.seen.splitlines() if "Shall" in line]
-    ollama = await at_hand(
-        "offline", {}, patience=30
+    ollama = await detect_models(
+        "offline", {}, timeout=30
     )  # of one that this machine has nobody had been asked
     assert [line for line in asked if not (ollama and "Ollama" in line)] == []

@@ -1,4 +1,4 @@
-"""agentctl as its users have it: a process of its own."""
+"""agentctl in the process of the test; on a terminal, or to be interrupted, in one of its own."""
 
 from __future__ import annotations
 
@@ -10,20 +10,12 @@ import struct
 import sys
 import termios
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
+
+from tests.command_line import CommandResult, needs_process, run_command
 
 ROOT = Path(__file__).parents[2]
 COMMAND = [sys.executable, "-c", "import sys; from daemon.cli.main import main; sys.exit(main())"]
-
-
-@dataclass
-class Said:
-    """What a call came to."""
-
-    code: int
-    out: str
-    err: str
 
 
 def environment(home: Path, **more: str) -> dict[str, str]:
@@ -49,16 +41,29 @@ async def start(
     )
 
 
-async def agentctl(socket: Path, *words: str, env: Mapping[str, str] | None = None) -> Said:
+async def agentctl(
+    socket: Path, *words: str, env: Mapping[str, str] | None = None
+) -> CommandResult:
+    """Run agentctl to its end, in this process unless it may become agentd."""
+    if needs_process("agentctl", words):
+        return await agentctl_process(socket, *words, env=env)
+    whole = environment(socket.parent, AGENTD_SOCKET=str(socket)) | dict(env or {})
+    return await run_command("agentctl", *words, env=whole, cwd=Path.cwd())
+
+
+async def agentctl_process(
+    socket: Path, *words: str, env: Mapping[str, str] | None = None
+) -> CommandResult:
+    """Run agentctl to its end as its users have it: as a process."""
     process = await start(socket, *words, env=env)
     out, err = await process.communicate()
     assert process.returncode is not None
-    return Said(process.returncode, out.decode(), err.decode())
+    return CommandResult(process.returncode, out.decode(), err.decode())
 
 
 async def on_terminal(
     socket: Path, *words: str, columns: int = 100, env: Mapping[str, str] | None = None
-) -> Said:
+) -> CommandResult:
     """Run agentctl with all its streams on a real terminal."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
@@ -68,7 +73,7 @@ async def on_terminal(
     )
     os.close(theirs)
     seen = await asyncio.to_thread(_everything, ours)
-    return Said(await process.wait(), seen.decode().replace("\r\n", "\n"), "")
+    return CommandResult(await process.wait(), seen.decode().replace("\r\n", "\n"), "")
 
 
 def _everything(terminal: int) -> bytes:

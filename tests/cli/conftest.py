@@ -1,5 +1,5 @@
 from __future__ import annotations
 
-from tests.api.conftest import house
+from tests.api.conftest import harness
 
-__all__ = ["house"]
+__all__ = ["harness"]

@@ -16,57 +16,61 @@ import pytest
 from daemon.cli.call import EXIT_CODES, NOT_FOUND, REFUSED, USAGE, exit_code_of
 from daemon.cli.verbs import VERBS
 from daemon.models import Outcome, Reason, Run, Status
-from tests.api.house import NOW, STEPS, House, broken
+from tests.api.harness import NOW, STEPS, ApiHarness, broken
 from tests.cli.agentctl import COMMAND, agentctl, environment, on_terminal, start
 
 
-async def asked_for(house: House) -> Run:
+async def take_requested_run(harness: ApiHarness) -> Run:
     """Wait until a client has asked for a run, and take it."""
-    run = await house.journal.take((await house.approver.triggered.get()).id, owner="test")
+    run = await harness.journal.take((await harness.engine.triggered.get()).id, owner="test")
     assert run is not None
     return run
 
 
-async def lived(
-    house: House, status: Status = Status.SUCCEEDED, *, delivered: str | None = None, **changes: Any
+async def complete_requested_run(
+    harness: ApiHarness,
+    status: Status = Status.SUCCEEDED,
+    *,
+    delivered: str | None = None,
+    **changes: Any,
 ) -> None:
     """Live the run that a client asks for, and send its report if told to."""
-    run = await asked_for(house)
-    await house.live(run, *STEPS)
-    await house.end(
+    run = await take_requested_run(harness)
+    await harness.write_steps(run, *STEPS)
+    await harness.end(
         run, status, deliver=[("file", {"path": "x.md"})] if delivered else (), **changes
     )
-    for delivery in await house.journal.deliveries(run=run.id):
+    for delivery in await harness.journal.deliveries(run=run.id):
         if delivered == "delivered":
-            await house.journal.delivered(delivery.id, "/w/reports/x.md")
+            await harness.journal.delivered(delivery.id, "/w/reports/x.md")
         else:
-            await house.journal.delivery_failed(delivery.id, "the folder is gone", None)
+            await harness.journal.delivery_failed(delivery.id, "the folder is gone", None)
 
 
 # --- asking and printing
 
 
-async def test_list_is_green_only_where_run_and_delivery_are(house: House) -> None:
-    await house.whole_run(deliver=[("file", {"path": "x.md"})])
-    (delivery,) = await house.journal.deliveries()
-    await house.journal.delivered(delivery.id, "/w/x.md")
-    assert "✓  daily-report" in (await agentctl(house.path, "list")).out
-    await house.whole_run(deliver=[("file", {"path": "x.md"})])
-    pending = (await agentctl(house.path, "list")).out
+async def test_list_is_green_only_where_run_and_delivery_are(harness: ApiHarness) -> None:
+    await harness.complete_run(deliver=[("file", {"path": "x.md"})])
+    (delivery,) = await harness.journal.deliveries()
+    await harness.journal.delivered(delivery.id, "/w/x.md")
+    assert "✓  daily-report" in (await agentctl(harness.path, "list")).out
+    await harness.complete_run(deliver=[("file", {"path": "x.md"})])
+    pending = (await agentctl(harness.path, "list")).out
     assert "»  daily-report" in pending
     assert "succeeded, being delivered" in pending
-    delivery, *_ = await house.journal.deliveries()
-    await house.journal.delivery_failed(delivery.id, "gone", None)
-    failed = (await agentctl(house.path, "list")).out
+    delivery, *_ = await harness.journal.deliveries()
+    await harness.journal.delivery_failed(delivery.id, "gone", None)
+    failed = (await agentctl(harness.path, "list")).out
     assert "✗  daily-report" in failed
     assert "succeeded, delivery failed" in failed
 
 
-async def test_list_tells_of_broken_and_paused_routines(house: House) -> None:
-    house.approver.faults["broken"] = broken("broken")
-    house.approver.now = datetime.now(UTC)
-    await house.approver.pause("heartbeat")
-    said = await agentctl(house.path, "list")
+async def test_list_tells_of_broken_and_paused_routines(harness: ApiHarness) -> None:
+    harness.engine.faults["broken"] = broken("broken")
+    harness.engine.now = datetime.now(UTC)
+    await harness.engine.pause("heartbeat")
+    said = await agentctl(harness.path, "list")
     assert said.code == 0
     assert 'broken.toml: trigger.cron: minute is 0-59 (found "61 * * * *"); use 1' in said.out
     one, two, three = said.out.splitlines()[1:4]
@@ -75,56 +79,56 @@ async def test_list_tells_of_broken_and_paused_routines(house: House) -> None:
     assert "  paused  " in three
 
 
-async def test_an_empty_house_says_what_to_do(house: House) -> None:
-    house.approver.routines.clear()
-    assert "One TOML file each" in (await agentctl(house.path, "list")).out
-    assert (await agentctl(house.path, "runs")).out.startswith(
+async def test_an_empty_house_says_what_to_do(harness: ApiHarness) -> None:
+    harness.engine.routines.clear()
+    assert "One TOML file each" in (await agentctl(harness.path, "list")).out
+    assert (await agentctl(harness.path, "runs")).out.startswith(
         "Nothing has run yet. agentctl run ROUTINE starts one"
     )
-    assert (await agentctl(house.path, "next")).out.startswith(
+    assert (await agentctl(harness.path, "next")).out.startswith(
         "Nothing is scheduled: agentctl new NAME"
     )
-    assert (await agentctl(house.path, "slots")).out == "No slot has come yet.\n"
-    assert (await agentctl(house.path, "deliveries")).out == "Nothing has been delivered yet.\n"
+    assert (await agentctl(harness.path, "slots")).out == "No slot has come yet.\n"
+    assert (await agentctl(harness.path, "deliveries")).out == "Nothing has been delivered yet.\n"
 
 
-async def test_status_tells_where_everything_is(house: House) -> None:
-    await house.take()
-    said = await agentctl(house.path, "status")
+async def test_status_tells_where_everything_is(harness: ApiHarness) -> None:
+    await harness.take()
+    said = await agentctl(harness.path, "status")
     assert said.code == 0
     assert f"process {os.getpid()}" in said.out
-    assert str(house.path) in said.out
+    assert str(harness.path) in said.out
     assert "1 running" in said.out
     assert "Under way" in said.out
     assert "heartbeat" in said.out
 
 
-async def test_show_next_runs_slots_and_deliveries_read_like_sentences(house: House) -> None:
-    run = await house.whole_run(deliver=[("file", {"path": "x.md"})])
-    await house.journal.account(
+async def test_show_next_runs_slots_and_deliveries_read_like_sentences(harness: ApiHarness) -> None:
+    run = await harness.complete_run(deliver=[("file", {"path": "x.md"})])
+    await harness.journal.account(
         "heartbeat", first=NOW, last=NOW, count=3, outcome=Outcome.MISSED, reason=Reason.DOWN
     )
-    shown = (await agentctl(house.path, "show", "daily-report")).out
+    shown = (await agentctl(harness.path, "show", "daily-report")).out
     assert 'run.prompt = "Write the report."' in shown
     assert f"run {run.id[-8:]}" in shown
-    following = (await agentctl(house.path, "next", "heartbeat", "-n", "2")).out
+    following = (await agentctl(harness.path, "next", "heartbeat", "-n", "2")).out
     assert following.count("heartbeat") == 2
     assert "CET" in following
     assert (
         run.id[-8:]
-        in (await agentctl(house.path, "runs", "daily-report", "--status", "succeeded")).out
+        in (await agentctl(harness.path, "runs", "daily-report", "--status", "succeeded")).out
     )
-    slots = (await agentctl(house.path, "slots")).out
+    slots = (await agentctl(harness.path, "slots")).out
     assert "3 missed: down" in slots
     assert f"ran, run {run.id[-8:]}" in slots
-    assert "on its way" in (await agentctl(house.path, "deliveries", "--run", run.id[-8:])).out
+    assert "on its way" in (await agentctl(harness.path, "deliveries", "--run", run.id[-8:])).out
 
 
 async def test_inspect_shows_prompt_calls_verdicts_results_usage_and_deliveries(
-    house: House,
+    harness: ApiHarness,
 ) -> None:
-    run = await house.whole_run(deliver=[("file", {"path": "x.md"})])
-    said = await agentctl(house.path, "inspect", run.id[-8:])
+    run = await harness.complete_run(deliver=[("file", {"path": "x.md"})])
+    said = await agentctl(harness.path, "inspect", run.id[-8:])
     for part in (
         f"run {run.id}",
         "identity          15 characters",
@@ -141,67 +145,69 @@ async def test_inspect_shows_prompt_calls_verdicts_results_usage_and_deliveries(
     ):
         assert part in said.out
     assert "You are agentd." not in said.out
-    full = await agentctl(house.path, "inspect", "--full", run.id)
+    full = await agentctl(harness.path, "inspect", "--full", run.id)
     assert "You are agentd." in full.out
     assert "at all" in full.out
 
 
-async def test_inspect_of_a_routine_shows_its_last_run(house: House) -> None:
-    await house.whole_run()
-    run = await house.whole_run()
-    assert run.id in (await agentctl(house.path, "inspect", "daily-report")).out
+async def test_inspect_of_a_routine_shows_its_last_run(harness: ApiHarness) -> None:
+    await harness.complete_run()
+    run = await harness.complete_run()
+    assert run.id in (await agentctl(harness.path, "inspect", "daily-report")).out
     assert (
-        await agentctl(house.path, "inspect", "heartbeat")
+        await agentctl(harness.path, "inspect", "heartbeat")
     ).err == "agentctl: heartbeat has never run\n"
-    assert (await agentctl(house.path, "inspect", "daily-reprot")).code == 4
+    assert (await agentctl(harness.path, "inspect", "daily-reprot")).code == 4
 
 
-async def test_inspect_of_a_run_under_way_shows_the_call_it_is_in(house: House) -> None:
-    run = await house.take()
-    await house.live(run, *STEPS[:-1])
-    said = await agentctl(house.path, "inspect", run.id)
+async def test_inspect_of_a_run_under_way_shows_the_call_it_is_in(harness: ApiHarness) -> None:
+    run = await harness.take()
+    await harness.write_steps(run, *STEPS[:-1])
+    said = await agentctl(harness.path, "inspect", run.id)
     assert "shell rm -rf /  no result yet" in said.out
 
 
-async def test_json_is_what_the_api_said(house: House) -> None:
-    run = await house.whole_run()
+async def test_json_is_what_the_api_said(harness: ApiHarness) -> None:
+    run = await harness.complete_run()
     for verb in ("status", "list", "runs", "next", "slots", "deliveries"):
-        json.loads((await agentctl(house.path, verb, "--json")).out)
+        json.loads((await agentctl(harness.path, verb, "--json")).out)
     assert (
-        json.loads((await agentctl(house.path, "--json", "runs")).out)["items"][0]["id"] == run.id
+        json.loads((await agentctl(harness.path, "--json", "runs")).out)["items"][0]["id"] == run.id
     )
     assert (
-        json.loads((await agentctl(house.path, "show", "heartbeat", "--json")).out)["name"]
+        json.loads((await agentctl(harness.path, "show", "heartbeat", "--json")).out)["name"]
         == "heartbeat"
     )
-    inspected = json.loads((await agentctl(house.path, "inspect", run.id, "--json")).out)
+    inspected = json.loads((await agentctl(harness.path, "inspect", run.id, "--json")).out)
     assert [step["seq"] for step in inspected["steps"]] == list(range(7))
     assert (
-        json.loads((await agentctl(house.path, "pause", "heartbeat", "--json")).out)["state"]
+        json.loads((await agentctl(harness.path, "pause", "heartbeat", "--json")).out)["state"]
         == "paused"
     )
-    assert json.loads((await agentctl(house.path, "version", "--json")).out)["agentd"] == "0.0.test"
+    assert (
+        json.loads((await agentctl(harness.path, "version", "--json")).out)["agentd"] == "0.0.test"
+    )
 
 
-async def test_pause_resume_reload_and_cancel_say_what_they_did(house: House) -> None:
-    assert (await agentctl(house.path, "pause", "heartbeat")).out.startswith(
+async def test_pause_resume_reload_and_cancel_say_what_they_did(harness: ApiHarness) -> None:
+    assert (await agentctl(harness.path, "pause", "heartbeat")).out.startswith(
         "heartbeat is paused until `agentctl"
     )
-    assert (await agentctl(house.path, "resume", "heartbeat")).out.startswith(
+    assert (await agentctl(harness.path, "resume", "heartbeat")).out.startswith(
         "heartbeat goes on; next: "
     )
-    assert (await agentctl(house.path, "reload")).out == "added new\n"
-    run = await house.claim()
-    said = await agentctl(house.path, "cancel", run.id)
+    assert (await agentctl(harness.path, "reload")).out == "added new\n"
+    run = await harness.claim()
+    said = await agentctl(harness.path, "cancel", run.id)
     assert said.out == f"run {run.id[-8:]} of daily-report is cancelled\n"
-    assert (await agentctl(house.path, "cancel", run.id)).code == 5
+    assert (await agentctl(harness.path, "cancel", run.id)).code == 5
 
 
-async def test_cancel_waits_until_the_run_has_ended(house: House) -> None:
-    run = await house.take()
-    asked = asyncio.create_task(agentctl(house.path, "cancel", run.id))
-    await house.hall.interrupted.get()
-    await house.end(run, Status.CANCELLED, report=None)
+async def test_cancel_waits_until_the_run_has_ended(harness: ApiHarness) -> None:
+    run = await harness.take()
+    asked = asyncio.create_task(agentctl(harness.path, "cancel", run.id))
+    await harness.run_queue.interrupted.get()
+    await harness.end(run, Status.CANCELLED, report=None)
     assert (await asked).out == f"run {run.id[-8:]} of daily-report is cancelled\n"
 
 
@@ -210,13 +216,15 @@ async def test_cancel_waits_until_the_run_has_ended(house: House) -> None:
     [["--socket", "X", "V"], ["--socket=X", "V"], ["V", "--socket", "X"], ["V", "--socket=X"]],
 )
 @pytest.mark.parametrize("verb", ["status", "doctor"])
-async def test_the_socket_may_be_named_anywhere(house: House, words: list[str], verb: str) -> None:
-    named = [word.replace("X", str(house.path)).replace("V", verb) for word in words]
-    assert (await agentctl(house.path.parent / "none.sock", *named)).code == 0
+async def test_the_socket_may_be_named_anywhere(
+    harness: ApiHarness, words: list[str], verb: str
+) -> None:
+    named = [word.replace("X", str(harness.path)).replace("V", verb) for word in words]
+    assert (await agentctl(harness.path.parent / "none.sock", *named)).code == 0
 
 
-async def test_doctor_asks_the_daemon(house: House) -> None:
-    said = await agentctl(house.path, "doctor")
+async def test_doctor_asks_the_daemon(harness: ApiHarness) -> None:
+    said = await agentctl(harness.path, "doctor")
     assert said.code == 0
     assert "✓  Python  3.11" in said.out
 
@@ -224,9 +232,11 @@ async def test_doctor_asks_the_daemon(house: House) -> None:
 # --- run
 
 
-async def test_run_streams_its_steps_and_ends_with_the_report_alone_on_stdout(house: House) -> None:
-    asked = asyncio.create_task(agentctl(house.path, "run", "daily-report"))
-    await lived(house, delivered="delivered")
+async def test_run_streams_its_steps_and_ends_with_the_report_alone_on_stdout(
+    harness: ApiHarness,
+) -> None:
+    asked = asyncio.create_task(agentctl(harness.path, "run", "daily-report"))
+    await complete_requested_run(harness, delivered="delivered")
     said = await asked
     assert said.code == 0
     assert said.out == "# All is well\n\nNothing to do.\n"
@@ -255,57 +265,59 @@ async def test_run_streams_its_steps_and_ends_with_the_report_alone_on_stdout(ho
     ],
 )
 async def test_the_exit_code_says_how_the_run_and_its_delivery_ended(
-    house: House, status: Status, delivered: str | None, code: int, told: str
+    harness: ApiHarness, status: Status, delivered: str | None, code: int, told: str
 ) -> None:
-    asked = asyncio.create_task(agentctl(house.path, "run", "daily-report"))
-    await lived(house, status, delivered=delivered, detail=None if delivered else "because")
+    asked = asyncio.create_task(agentctl(harness.path, "run", "daily-report"))
+    await complete_requested_run(
+        harness, status, delivered=delivered, detail=None if delivered else "because"
+    )
     said = await asked
     assert (said.code, told in said.err) == (code, True)
 
 
-async def test_a_run_that_waits_for_a_person_is_not_waited_for(house: House) -> None:
-    asked = asyncio.create_task(agentctl(house.path, "run", "daily-report"))
-    run = await asked_for(house)
-    await house.journal._db.write(
+async def test_a_run_that_waits_for_a_person_is_not_waited_for(harness: ApiHarness) -> None:
+    asked = asyncio.create_task(agentctl(harness.path, "run", "daily-report"))
+    run = await take_requested_run(harness)
+    await harness.journal._db.write(
         lambda db: db.execute("UPDATE run SET status = 'waiting', detail = 'shell: rm'")
     )
-    house.events.publish(run.id, {"type": "run_waiting"})
+    harness.events.publish(run.id, {"type": "run_waiting"})
     said = await asked
     assert said.code == 8
     assert "waiting: shell: rm" in said.err
 
 
-async def test_a_silent_run_says_so_and_prints_nothing(house: House) -> None:
-    asked = asyncio.create_task(agentctl(house.path, "run", "daily-report"))
-    await lived(house, report="", silent=True)
+async def test_a_silent_run_says_so_and_prints_nothing(harness: ApiHarness) -> None:
+    asked = asyncio.create_task(agentctl(harness.path, "run", "daily-report"))
+    await complete_requested_run(harness, report="", silent=True)
     said = await asked
     assert (said.code, said.out) == (0, "")
     assert "✓ nothing to report" in said.err
 
 
-async def test_run_with_json_prints_the_ended_run_and_nothing_else(house: House) -> None:
-    asked = asyncio.create_task(agentctl(house.path, "run", "daily-report", "--json"))
-    await lived(house)
+async def test_run_with_json_prints_the_ended_run_and_nothing_else(harness: ApiHarness) -> None:
+    asked = asyncio.create_task(agentctl(harness.path, "run", "daily-report", "--json"))
+    await complete_requested_run(harness)
     said = await asked
     assert json.loads(said.out)["status"] == "succeeded"
     assert said.err == ""
 
 
-async def test_detach_prints_the_id_and_follow_goes_on_with_it(house: House) -> None:
-    run_id = (await agentctl(house.path, "run", "daily-report", "--detach")).out.strip()
-    asked = asyncio.create_task(agentctl(house.path, "inspect", "-f", run_id))
-    await lived(house)
+async def test_detach_prints_the_id_and_follow_goes_on_with_it(harness: ApiHarness) -> None:
+    run_id = (await agentctl(harness.path, "run", "daily-report", "--detach")).out.strip()
+    asked = asyncio.create_task(agentctl(harness.path, "inspect", "-f", run_id))
+    await complete_requested_run(harness)
     said = await asked
     assert said.out == "# All is well\n\nNothing to do.\n"
     assert "✓ host: sysinfo" in said.err
 
 
-async def test_ctrl_c_detaches_and_says_how_to_go_on(house: House) -> None:
-    process = await start(house.path, "run", "daily-report")
+async def test_ctrl_c_detaches_and_says_how_to_go_on(harness: ApiHarness) -> None:
+    process = await start(harness.path, "run", "daily-report")
     assert process.stderr is not None
     await process.stderr.readline()
-    run = await asked_for(house)
-    await house.live(run, *STEPS[:2])
+    run = await take_requested_run(harness)
+    await harness.write_steps(run, *STEPS[:2])
     assert "sysinfo" in (await process.stderr.readline()).decode()
     process.send_signal(signal.SIGINT)
     out, err = await process.communicate()
@@ -314,37 +326,39 @@ async def test_ctrl_c_detaches_and_says_how_to_go_on(house: House) -> None:
     assert out == b""
     assert f"detached; run {name} goes on in the daemon." in err.decode()
     assert f"agentctl inspect -f {name}" in err.decode()
-    assert not (await house.journal.get(run.id)).cancel
+    assert not (await harness.journal.get(run.id)).cancel
 
 
 async def test_a_daemon_that_stops_in_the_middle_is_told_and_the_run_goes_on_later(
-    house: House,
+    harness: ApiHarness,
 ) -> None:
-    process = await start(house.path, "run", "daily-report")
+    process = await start(harness.path, "run", "daily-report")
     assert process.stderr is not None
     await process.stderr.readline()
-    run = await asked_for(house)
-    await house.live(run, *STEPS[:2])
+    run = await take_requested_run(harness)
+    await harness.write_steps(run, *STEPS[:2])
     await process.stderr.readline()
-    house.server.stop()
+    harness.server.stop()
     _, err = await process.communicate()
     assert process.returncode == 3
     assert f"run {run.id[-8:]} goes on when it starts again" in err.decode()
     assert "Start it with: agentd" in err.decode()
 
 
-async def test_a_daemon_that_stops_right_after_the_run_takes_nothing_away(house: House) -> None:
-    process = await start(house.path, "run", "daily-report")
+async def test_a_daemon_that_stops_right_after_the_run_takes_nothing_away(
+    harness: ApiHarness,
+) -> None:
+    process = await start(harness.path, "run", "daily-report")
     assert process.stderr is not None
     await process.stderr.readline()
-    run = await asked_for(house)
-    await house.live(run, *STEPS[:2])
+    run = await take_requested_run(harness)
+    await harness.write_steps(run, *STEPS[:2])
     await (
         process.stderr.readline()
     )  # it follows the run: before that, nobody could tell it of the end
-    await house.live(run, *STEPS[2:])
-    await house.end(run)
-    house.server.stop()
+    await harness.write_steps(run, *STEPS[2:])
+    await harness.end(run)
+    harness.server.stop()
     out, err = await process.communicate()
     assert process.returncode == 0
     assert out == b"# All is well\n\nNothing to do.\n"
@@ -352,7 +366,7 @@ async def test_a_daemon_that_stops_right_after_the_run_takes_nothing_away(house:
 
 
 async def test_a_lost_answer_is_asked_for_again_and_starts_nothing_twice(
-    house: House, tmp_path: Path
+    harness: ApiHarness, tmp_path: Path
 ) -> None:
     path, seen = tmp_path / "flaky.sock", 0
 
@@ -361,7 +375,7 @@ async def test_a_lost_answer_is_asked_for_again_and_starts_nothing_twice(
         head = await reader.readuntil(b"\r\n\r\n")
         size = int(head.lower().partition(b"content-length: ")[2].split(b"\r\n")[0] or 0)
         request = head + await reader.readexactly(size)
-        behind, onwards = await asyncio.open_unix_connection(os.fspath(house.path))
+        behind, onwards = await asyncio.open_unix_connection(os.fspath(harness.path))
         onwards.write(request)
         answer = await behind.read()
         onwards.close()
@@ -375,12 +389,12 @@ async def test_a_lost_answer_is_asked_for_again_and_starts_nothing_twice(
     said = await agentctl(path, "run", "daily-report", "--detach")
     server.close()
     assert (said.code, seen) == (0, 2)
-    assert [run.id for run in await house.journal.runs()] == [said.out.strip()]
+    assert [run.id for run in await harness.journal.runs()] == [said.out.strip()]
 
 
-async def test_a_refusal_names_the_run_in_the_way(house: House) -> None:
-    run = await house.claim()
-    said = await agentctl(house.path, "run", "daily-report")
+async def test_a_refusal_names_the_run_in_the_way(harness: ApiHarness) -> None:
+    run = await harness.claim()
+    said = await agentctl(harness.path, "run", "daily-report")
     assert said.code == 5
     assert run.id in said.err
 
@@ -418,32 +432,34 @@ async def test_without_a_daemon_it_is_said_where_one_was_looked_for_and_how_to_s
     ],
 )
 async def test_what_cannot_be_done_is_one_line_and_an_exit_code(
-    house: House, words: list[str], code: int, told: str
+    harness: ApiHarness, words: list[str], code: int, told: str
 ) -> None:
-    said = await agentctl(house.path, *words)
+    said = await agentctl(harness.path, *words)
     assert said.code == code
     assert told in said.err
     assert "Traceback" not in said.err
 
 
-async def test_a_reload_with_faults_prints_each_of_them(house: House, tmp_path: Path) -> None:
+async def test_a_reload_with_faults_prints_each_of_them(
+    harness: ApiHarness, tmp_path: Path
+) -> None:
     async def reload() -> None:
         raise broken("heartbeat")
 
-    object.__setattr__(house.api, "reload", reload)
-    said = await agentctl(house.path, "reload")
+    object.__setattr__(harness.api, "reload", reload)
+    said = await agentctl(harness.path, "reload")
     assert said.code == 5
     assert "nothing was changed" in said.err
     assert 'heartbeat.toml: trigger.cron: minute is 0-59 (found "61 * * * *"); use 1' in said.err
 
 
-async def test_a_reader_that_has_seen_enough_causes_no_complaint(house: House) -> None:
+async def test_a_reader_that_has_seen_enough_causes_no_complaint(harness: ApiHarness) -> None:
     for _ in range(30):
-        await house.whole_run()
+        await harness.complete_run()
     command = " ".join(f"'{word}'" for word in [*COMMAND, "runs", "-n", "30"]) + " | head -n 1"
     process = await asyncio.create_subprocess_shell(
         command,
-        env=environment(house.path.parent, AGENTD_SOCKET=str(house.path)),
+        env=environment(harness.path.parent, AGENTD_SOCKET=str(harness.path)),
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )
@@ -517,11 +533,11 @@ async def test_doctor_and_validate_work_exactly_when_the_daemon_will_not_start(
     assert (validated.code, "descrption" in validated.out) == (1, True)
 
 
-async def test_validate_looks_at_what_the_daemon_reads(house: House, tmp_path: Path) -> None:
+async def test_validate_looks_at_what_the_daemon_reads(harness: ApiHarness, tmp_path: Path) -> None:
     (tmp_path / "config.toml").write_text(
         'providr = "offline"'
-    )  # where this house says its config is
-    said = await agentctl(house.path, "validate", "--json")
+    )  # where this daemon says its config is
+    said = await agentctl(harness.path, "validate", "--json")
     assert said.code == 1
     assert "providr" in said.out
 
@@ -529,32 +545,34 @@ async def test_validate_looks_at_what_the_daemon_reads(house: House, tmp_path: P
 # --- on a terminal
 
 
-async def test_colour_is_for_terminals_and_for_those_who_want_it(house: House) -> None:
-    await house.whole_run()
-    assert "\x1b[32m✓\x1b[0m" in (await on_terminal(house.path, "list")).out
-    assert "\x1b" not in (await on_terminal(house.path, "list", env={"NO_COLOR": "1"})).out
-    assert "\x1b" not in (await on_terminal(house.path, "list", env={"TERM": "dumb"})).out
-    assert "\x1b" not in (await agentctl(house.path, "list")).out
+async def test_colour_is_for_terminals_and_for_those_who_want_it(harness: ApiHarness) -> None:
+    await harness.complete_run()
+    assert "\x1b[32m✓\x1b[0m" in (await on_terminal(harness.path, "list")).out
+    assert "\x1b" not in (await on_terminal(harness.path, "list", env={"NO_COLOR": "1"})).out
+    assert "\x1b" not in (await on_terminal(harness.path, "list", env={"TERM": "dumb"})).out
+    assert "\x1b" not in (await agentctl(harness.path, "list")).out
 
 
 @pytest.mark.parametrize("columns", [60, 80, 120])
-async def test_tables_fit_the_terminal(house: House, columns: int) -> None:
+async def test_tables_fit_the_terminal(harness: ApiHarness, columns: int) -> None:
     from daemon.cli.render import display_width
 
-    run = await house.take("heartbeat")
-    await house.end(
+    run = await harness.take("heartbeat")
+    await harness.end(
         run, Status.FAILED, report=None, detail="服务器没有回答；" * 10 + " and so on" * 20
     )
     plain = {"NO_COLOR": "1"}
     for verb in ("list", "runs"):
-        lines = (await on_terminal(house.path, verb, columns=columns, env=plain)).out.splitlines()
+        lines = (await on_terminal(harness.path, verb, columns=columns, env=plain)).out.splitlines()
         assert max(display_width(line) for line in lines) <= columns
         assert any("…" in line for line in lines)
 
 
-async def test_a_live_run_shows_what_is_under_way_and_leaves_no_trace_of_it(house: House) -> None:
-    asked = asyncio.create_task(on_terminal(house.path, "run", "daily-report"))
-    await lived(house)
+async def test_a_live_run_shows_what_is_under_way_and_leaves_no_trace_of_it(
+    harness: ApiHarness,
+) -> None:
+    asked = asyncio.create_task(on_terminal(harness.path, "run", "daily-report"))
+    await complete_requested_run(harness)
     said = await asked
     assert said.code == 0
     assert "\x1b[2mat work" in said.out
@@ -563,27 +581,29 @@ async def test_a_live_run_shows_what_is_under_way_and_leaves_no_trace_of_it(hous
     assert screen[-1] == "Nothing to do."
 
 
-async def test_a_report_cannot_take_over_the_terminal(house: House) -> None:
+async def test_a_report_cannot_take_over_the_terminal(harness: ApiHarness) -> None:
     asked = asyncio.create_task(
-        on_terminal(house.path, "run", "daily-report", env={"NO_COLOR": "1"})
+        on_terminal(harness.path, "run", "daily-report", env={"NO_COLOR": "1"})
     )
-    await lived(house, report="before \x1b]0;owned\x07 after")
+    await complete_requested_run(harness, report="before \x1b]0;owned\x07 after")
     said = await asked
     assert "\x1b]" not in said.out
     assert "after" in said.out
 
 
-async def test_a_terminal_without_utf_8_gets_plain_signs(house: House) -> None:
-    await house.whole_run()
-    said = await on_terminal(house.path, "list", env={"PYTHONIOENCODING": "ascii"})
+async def test_a_terminal_without_utf_8_gets_plain_signs(harness: ApiHarness) -> None:
+    await harness.complete_run()
+    said = await on_terminal(harness.path, "list", env={"PYTHONIOENCODING": "ascii"})
     assert "+" in said.out
     assert "?" not in said.out
 
 
-async def test_text_that_a_terminal_has_no_letters_for_is_no_reason_to_fail(house: House) -> None:
-    run = await house.take()
-    await house.end(run, report="日报：一切正常 …")
-    said = await on_terminal(house.path, "inspect", run.id, env={"PYTHONIOENCODING": "latin-1"})
+async def test_text_that_a_terminal_has_no_letters_for_is_no_reason_to_fail(
+    harness: ApiHarness,
+) -> None:
+    run = await harness.take()
+    await harness.end(run, report="日报：一切正常 …")
+    said = await on_terminal(harness.path, "inspect", run.id, env={"PYTHONIOENCODING": "latin-1"})
     assert said.code == 0
     assert "Report" in said.out
 
@@ -605,8 +625,8 @@ sys.exit(code)
 
 
 @pytest.mark.parametrize("verb", ["list", "status", "runs"])
-async def test_the_plain_path_imports_next_to_nothing(house: House, verb: str) -> None:
-    await house.whole_run()
+async def test_the_plain_path_imports_next_to_nothing(harness: ApiHarness, verb: str) -> None:
+    await harness.complete_run()
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-c",
@@ -614,9 +634,9 @@ async def test_the_plain_path_imports_next_to_nothing(house: House, verb: str) -
         verb,
         # as where nothing is compiled yet: an install that its user may only read
         env=environment(
-            house.path.parent,
-            AGENTD_SOCKET=str(house.path),
-            PYTHONPYCACHEPREFIX=str(house.path.parent),
+            harness.path.parent,
+            AGENTD_SOCKET=str(harness.path),
+            PYTHONPYCACHEPREFIX=str(harness.path.parent),
         ),
         stdout=subprocess.DEVNULL,
     )
@@ -630,19 +650,19 @@ def test_the_exit_code_of_a_run_follows_from_its_status_and_deliveries() -> None
     assert [exit_code_of(status, []) for status in Status] == [0, 0, 8, 0, 7, 1, 1, 1, 1]
 
 
-async def test_a_delivery_given_up_is_shown_sent_again_and_dropped(house: House) -> None:
-    await house.whole_run(deliver=[("file", {"path": "x.md"})])
-    delivery, *_ = await house.journal.deliveries()
-    await house.journal.delivery_failed(delivery.id, "no such mailbox", None)
-    told = (await agentctl(house.path, "deliveries", "--status", "failed")).out
+async def test_a_delivery_given_up_is_shown_sent_again_and_dropped(harness: ApiHarness) -> None:
+    await harness.complete_run(deliver=[("file", {"path": "x.md"})])
+    delivery, *_ = await harness.journal.deliveries()
+    await harness.journal.delivery_failed(delivery.id, "no such mailbox", None)
+    told = (await agentctl(harness.path, "deliveries", "--status", "failed")).out
     assert "no such mailbox" in told and f"agentctl deliveries retry {delivery.id}" in told
-    again = await agentctl(house.path, "deliveries", "retry", str(delivery.id))
+    again = await agentctl(harness.path, "deliveries", "retry", str(delivery.id))
     assert (
         again.out
         == f"delivery {delivery.id} of daily-report to {delivery.target} is being sent again\n"
     )
-    await agentctl(house.path, "deliveries", "drop", str(delivery.id))
-    assert "dropped by a person" in (await agentctl(house.path, "deliveries")).out
-    assert (await agentctl(house.path, "deliveries", "drop", str(delivery.id))).code == REFUSED
-    assert (await agentctl(house.path, "deliveries", "retry", "4711")).code == NOT_FOUND
-    assert (await agentctl(house.path, "deliveries", "retry")).code == USAGE
+    await agentctl(harness.path, "deliveries", "drop", str(delivery.id))
+    assert "dropped by a person" in (await agentctl(harness.path, "deliveries")).out
+    assert (await agentctl(harness.path, "deliveries", "drop", str(delivery.id))).code == REFUSED
+    assert (await agentctl(harness.path, "deliveries", "retry", "4711")).code == NOT_FOUND
+    assert (await agentctl(harness.path, "deliveries", "retry")).code == USAGE

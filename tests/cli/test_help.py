@@ -19,12 +19,12 @@ import pytest
 
 from daemon.app import main as agentd
 from daemon.app.commands import logs
-from daemon.app.commands.policy_arguments import add_words
+from daemon.app.commands.policy_arguments import add_policy_verbs
 from daemon.cli import memory
 from daemon.cli.examples import EXAMPLES
 from daemon.cli.main import main
 from daemon.cli.verbs import VERBS
-from tests.api.house import House
+from tests.api.harness import ApiHarness
 from tests.cli.agentctl import COMMAND, agentctl, environment, start
 
 OWN = ("memory", "logs", "policy", "help")
@@ -42,14 +42,14 @@ def policy() -> ArgumentParser:
     from daemon.cli.parser import Parser
 
     parser = Parser(prog="agentd policy")
-    for each in add_words(parser):
-        agentd._add_places(each, again=True)
+    for each in add_policy_verbs(parser):
+        agentd.add_location_options(each, of_verb=True)
     return parser
 
 
 PARSERS = {
     parser.prog: parser
-    for whole in (agentd._parser(), memory._parser(), policy(), logs._parser())
+    for whole in (agentd.build_parser(), memory._parser(), policy(), logs._parser())
     for parser in below(whole)
     if parser.prog != "agentd logs"
 }
@@ -125,7 +125,7 @@ def understood(program: str, words: list[str]) -> None:
     elif verb == "help":
         assert rest[0] in VERBS
     else:
-        agentd._parser().parse_args(words)
+        agentd.build_parser().parse_args(words)
 
 
 def test_there_is_no_example_of_what_does_not_exist() -> None:
@@ -133,23 +133,23 @@ def test_there_is_no_example_of_what_does_not_exist() -> None:
     assert EXAMPLES.keys() <= known
 
 
-async def test_events_come_as_they_happen_for_people_and_for_programs(house: House) -> None:
-    people = await start(house.path, "events", "daily-report")
-    programs = await start(house.path, "events", "--json")
+async def test_events_come_as_they_happen_for_people_and_for_programs(harness: ApiHarness) -> None:
+    people = await start(harness.path, "events", "daily-report")
+    programs = await start(harness.path, "events", "--json")
     assert people.stdout is not None and programs.stdout is not None
     heard = [
         asyncio.create_task(each.stdout.readline()) for each in (people, programs) if each.stdout
     ]
     async with asyncio.timeout(60):
         while not all(each.done() for each in heard):  # whoever listens later hears of a later run
-            await house.whole_run()
+            await harness.complete_run()
             await asyncio.wait(heard, timeout=0.2)
     line, record = (each.result().decode() for each in heard)
     assert "daily-report" in line and json.loads(record)["type"]
     for process in (people, programs):
         process.terminate()
         await process.wait()
-    slip = await agentctl(house.path, "events", "dialy-report")
+    slip = await agentctl(harness.path, "events", "dialy-report")
     assert slip.code == 4
 
 
@@ -167,9 +167,9 @@ async def test_a_newcomer_is_told_the_next_step_at_every_turn(tmp_path: Path) ->
     )
 
 
-async def test_without_routines_each_verb_says_how_to_get_one(house: House) -> None:
-    house.approver.routines.clear()
+async def test_without_routines_each_verb_says_how_to_get_one(harness: ApiHarness) -> None:
+    harness.engine.routines.clear()
     for words in (["list"], ["next"], ["run", "tidy"], ["status"]):
-        told = await agentctl(house.path, *words)
+        told = await agentctl(harness.path, *words)
         assert "agentctl new " in told.out + told.err, words
-    assert "agentctl run ROUTINE" in (await agentctl(house.path, "runs")).out
+    assert "agentctl run ROUTINE" in (await agentctl(harness.path, "runs")).out

@@ -12,79 +12,81 @@ import pytest
 
 from daemon.models import Outcome, Reason, Status
 from daemon.store.journal import Claim
-from tests.api.house import NOW, House, ask
+from tests.api.harness import NOW, ApiHarness, ask
 from tests.cli.agentctl import agentctl
 from tests.cli.test_icalendar import read
 
 
-async def test_next_within_days_comes_in_pages_and_loses_none(house: House) -> None:
-    told = (await ask(house.path, "GET", "/v1/next?days=2&count=10")).json
+async def test_next_within_days_comes_in_pages_and_loses_none(harness: ApiHarness) -> None:
+    told = (await ask(harness.path, "GET", "/v1/next?days=2&count=10")).json
     assert len(told["items"]) == 10
     items = list(told["items"])
     while told["next"]:
         cursor = told["next"].replace("+", "%2B").replace(" ", "%20")
-        told = (await ask(house.path, "GET", f"/v1/next?days=2&count=10&cursor={cursor}")).json
+        told = (await ask(harness.path, "GET", f"/v1/next?days=2&count=10&cursor={cursor}")).json
         items += told["items"]
     assert len(items) == 2 * 48 + 2
     assert len({(each["at"], each["routine"]) for each in items}) == len(items)
     assert items == sorted(items, key=lambda each: (each["at"], each["routine"]))
-    assert (await ask(house.path, "GET", "/v1/next?days=0")).status == 422
-    assert (await ask(house.path, "GET", "/v1/next?days=1&cursor=x")).status == 422
+    assert (await ask(harness.path, "GET", "/v1/next?days=0")).status == 422
+    assert (await ask(harness.path, "GET", "/v1/next?days=1&cursor=x")).status == 422
 
 
-async def test_next_shows_as_many_as_asked_or_all_of_some_days(house: House) -> None:
-    assert (await agentctl(house.path, "next")).out.count("\n") == 1 + 10
-    week = await agentctl(house.path, "next", "daily-report", "--days", "7")
+async def test_next_shows_as_many_as_asked_or_all_of_some_days(harness: ApiHarness) -> None:
+    assert (await agentctl(harness.path, "next")).out.count("\n") == 1 + 10
+    week = await agentctl(harness.path, "next", "daily-report", "--days", "7")
     assert week.out.count("daily-report") == 7
-    few = await agentctl(house.path, "next", "--days", "7", "-n", "5")
+    few = await agentctl(harness.path, "next", "--days", "7", "-n", "5")
     assert few.out.count("\n") == 1 + 5
     assert "these are the first 5" in few.err
-    asked = await agentctl(house.path, "next", "daily-report", "--days", "2", "--json")
+    asked = await agentctl(harness.path, "next", "daily-report", "--days", "2", "--json")
     assert [each["at"] for each in json.loads(asked.out)["items"]] == [
         "2026-11-21T09:00:00.000Z",
         "2026-11-22T09:00:00.000Z",
     ]
-    assert (await agentctl(house.path, "next", "--days", "0")).code == 2
+    assert (await agentctl(harness.path, "next", "--days", "0")).code == 2
 
 
-async def test_next_names_the_year_of_what_is_due_in_another_one(house: House) -> None:
-    house.approver.now = datetime.now(UTC)
-    last = house.approver.next_fires("daily-report", 400)[-1].astimezone(ZoneInfo("Europe/Berlin"))
-    lines = (await agentctl(house.path, "next", "daily-report", "-n", "400")).out.splitlines()
+async def test_next_names_the_year_of_what_is_due_in_another_one(harness: ApiHarness) -> None:
+    harness.engine.now = datetime.now(UTC)
+    last = harness.engine.next_fires("daily-report", 400)[-1].astimezone(ZoneInfo("Europe/Berlin"))
+    lines = (await agentctl(harness.path, "next", "daily-report", "-n", "400")).out.splitlines()
     assert lines[-1].startswith(f"{last:%a %d %b %Y %H:%M %Z} ")
 
 
-async def test_next_shows_more_than_one_answer_of_the_api_holds(house: House) -> None:
-    asked = await agentctl(house.path, "next", "heartbeat", "-n", "2500", "--json")
+async def test_next_shows_more_than_one_answer_of_the_api_holds(harness: ApiHarness) -> None:
+    asked = await agentctl(harness.path, "next", "heartbeat", "-n", "2500", "--json")
     times = [each["at"] for each in json.loads(asked.out)["items"]]
     assert len(times) == len(set(times)) == 2500
     assert times == sorted(times)
-    assert (await agentctl(house.path, "next", "-n", "0")).code == 2
+    assert (await agentctl(harness.path, "next", "-n", "0")).code == 2
 
 
-async def test_next_makes_a_calendar(house: House) -> None:
-    said = await agentctl(house.path, "next", "daily-report", "--days", "3", "--ics")
+async def test_next_makes_a_calendar(harness: ApiHarness) -> None:
+    said = await agentctl(harness.path, "next", "daily-report", "--days", "3", "--ics")
     assert said.code == 0
     pairs = read(said.out)
     assert [value for name, value in pairs if name == "DTSTART"] == [
         f"202611{day}T090000Z" for day in (21, 22, 23)
     ]
     assert ("DESCRIPTION", "What happened\\nevery 1 day\\, 0:00:00") in pairs
-    month = await agentctl(house.path, "next", "daily-report", "--ics")
+    month = await agentctl(harness.path, "next", "daily-report", "--ics")
     assert month.out.count("BEGIN:VEVENT") == 30
 
 
-async def test_why_answers_in_one_line(house: House) -> None:
+async def test_why_answers_in_one_line(harness: ApiHarness) -> None:
     slot = (NOW - timedelta(hours=9)).replace(hour=0)
-    await house.journal.account(
+    await harness.journal.account(
         "daily-report", first=slot, last=slot, count=1, outcome=Outcome.MISSED, reason=Reason.DOWN
     )
-    said = await agentctl(house.path, "why", "daily-report", "--at", slot.isoformat())
+    said = await agentctl(harness.path, "why", "daily-report", "--at", slot.isoformat())
     assert said.code == 0
     assert said.out.startswith("daily-report missed Fri 20 Nov 01:00 CET: the daemon was down")
     assert said.out.count("\n") == 1
     told = json.loads(
-        (await agentctl(house.path, "why", "daily-report", "--at", slot.isoformat(), "--json")).out
+        (
+            await agentctl(harness.path, "why", "daily-report", "--at", slot.isoformat(), "--json")
+        ).out
     )
     assert (told["outcome"], told["reason"], told["slot"]) == (
         "missed",
@@ -92,10 +94,10 @@ async def test_why_answers_in_one_line(house: House) -> None:
         "2026-11-20T00:00:00.000Z",
     )
     assert told["rule"] in told["sentence"]
-    assert "heartbeat" in (await agentctl(house.path, "why", "heartbeat")).out
+    assert "heartbeat" in (await agentctl(harness.path, "why", "heartbeat")).out
 
 
-async def test_why_tells_the_run_of_a_slot(house: House) -> None:
+async def test_why_tells_the_run_of_a_slot(harness: ApiHarness) -> None:
     claim = Claim(
         routine="heartbeat",
         definition="{}",
@@ -104,12 +106,12 @@ async def test_why_tells_the_run_of_a_slot(house: House) -> None:
         goal="g",
         outcome=Outcome.RAN,
     )
-    (run,) = await house.journal.open_slots([claim])
+    (run,) = await harness.journal.open_slots([claim])
     assert run
-    taken = await house.journal.take(run.id, owner="test")
+    taken = await harness.journal.take(run.id, owner="test")
     assert taken
-    await house.end(taken, Status.FAILED, detail="the model is gone")
-    said = await agentctl(house.path, "why", "heartbeat", "--at", NOW.isoformat())
+    await harness.end(taken, Status.FAILED, detail="the model is gone")
+    said = await agentctl(harness.path, "why", "heartbeat", "--at", NOW.isoformat())
     assert (
         f'started on time for Fri 20 Nov 10:00 CET, by every = "30m"; run {run.id[-8:]} failed'
         in said.out
@@ -131,21 +133,21 @@ async def test_why_tells_the_run_of_a_slot(house: House) -> None:
     ],
 )
 async def test_what_cannot_be_answered_is_one_line(
-    house: House, words: tuple[str, ...], code: int, says: str
+    harness: ApiHarness, words: tuple[str, ...], code: int, says: str
 ) -> None:
-    said = await agentctl(house.path, *words)
+    said = await agentctl(harness.path, *words)
     assert said.code == code
     assert says in said.err
     assert said.err.count("\n") == 1
 
 
-async def test_the_api_refuses_moments_without_a_zone_or_in_the_past(house: House) -> None:
+async def test_the_api_refuses_moments_without_a_zone_or_in_the_past(harness: ApiHarness) -> None:
     for until, says in (
         ("2026-11-21T09:00", "with its zone"),
         ("2026-11-20T08:00Z", "has passed already"),
     ):
         answer = await ask(
-            house.path,
+            harness.path,
             "POST",
             "/v1/routines/heartbeat/pause",
             json.dumps({"until": until}).encode(),
@@ -154,46 +156,50 @@ async def test_the_api_refuses_moments_without_a_zone_or_in_the_past(house: Hous
         assert says in answer.json["detail"]
 
 
-async def test_a_pause_has_one_end(house: House) -> None:
+async def test_a_pause_has_one_end(harness: ApiHarness) -> None:
     body = json.dumps({"until": "2027-12-27T17:25:00Z", "seconds": 7200}).encode()
-    answer = await ask(house.path, "POST", "/v1/routines/heartbeat/pause", body)
+    answer = await ask(harness.path, "POST", "/v1/routines/heartbeat/pause", body)
     assert answer.status == 422
     assert "send one" in answer.json["detail"]
     assert (
-        await ask(house.path, "POST", "/v1/routines/heartbeat/pause", b'{"seconds": 0}')
+        await ask(harness.path, "POST", "/v1/routines/heartbeat/pause", b'{"seconds": 0}')
     ).status == 422
 
 
-async def test_a_pause_until_is_shown_wherever_the_routine_is(house: House) -> None:
+async def test_a_pause_until_is_shown_wherever_the_routine_is(harness: ApiHarness) -> None:
     # more than a year ahead for the daemon and for its client, whose clock is the machine's
     until = (max(NOW, datetime.now(UTC)) + timedelta(days=400)).replace(second=0, microsecond=0)
     local = until.astimezone(ZoneInfo("Europe/Berlin"))
-    said = await agentctl(house.path, "pause", "heartbeat", "--until", until.isoformat())
+    said = await agentctl(harness.path, "pause", "heartbeat", "--until", until.isoformat())
     assert said.out.startswith(f"heartbeat is paused until {local:%d %b %Y %H:%M %Z}")
     assert "or `agentctl resume heartbeat`" in said.out
-    assert f"paused until {local:%d %b %Y}" in (await agentctl(house.path, "list")).out
-    assert f"paused until {local:%d %b %Y}" in (await agentctl(house.path, "show", "heartbeat")).out
-    status = (await agentctl(house.path, "status")).out
+    assert f"paused until {local:%d %b %Y}" in (await agentctl(harness.path, "list")).out
+    assert (
+        f"paused until {local:%d %b %Y}" in (await agentctl(harness.path, "show", "heartbeat")).out
+    )
+    status = (await agentctl(harness.path, "status")).out
     assert "1 paused" in status
     assert f"until {local:%d %b %Y}" in status
-    fires = (await ask(house.path, "GET", "/v1/routines/heartbeat/next")).json["items"]
+    fires = (await ask(harness.path, "GET", "/v1/routines/heartbeat/next")).json["items"]
     ahead = [datetime.fromisoformat(each["at"]) for each in fires]
     assert ahead and min(ahead) > until, "it goes on by itself, and that is what is next"
 
 
-async def test_a_routine_paused_for_its_failures_says_so_in_list_and_status(house: House) -> None:
-    await house.journal.pause(
+async def test_a_routine_paused_for_its_failures_says_so_in_list_and_status(
+    harness: ApiHarness,
+) -> None:
+    await harness.journal.pause(
         "heartbeat", why="10 runs in a row failed, the last one: the key was refused"
     )
-    house.approver.states = await house.journal.routine_states()
-    listed = (await agentctl(house.path, "list")).out
+    harness.engine.states = await harness.journal.routine_states()
+    listed = (await agentctl(harness.path, "list")).out
     assert (
         "heartbeat is paused: 10 runs in a row failed, the last one: the key was refused" in listed
     )
     assert "agentctl resume heartbeat lets it go on" in listed
-    status = (await agentctl(house.path, "status")).out
+    status = (await agentctl(harness.path, "status")).out
     assert "until it is resumed: 10 runs in a row failed" in status
-    told = (await ask(house.path, "GET", "/v1/status")).json
+    told = (await ask(harness.path, "GET", "/v1/status")).json
     assert told["paused"] == [
         {
             "routine": "heartbeat",
@@ -201,13 +207,13 @@ async def test_a_routine_paused_for_its_failures_says_so_in_list_and_status(hous
             "why": "10 runs in a row failed, the last one: the key was refused",
         }
     ]
-    await agentctl(house.path, "resume", "heartbeat")
-    assert "is paused" not in (await agentctl(house.path, "list")).out
+    await agentctl(harness.path, "resume", "heartbeat")
+    assert "is paused" not in (await agentctl(harness.path, "list")).out
 
 
-async def test_status_tells_who_stands_where_in_the_line(house: House) -> None:
-    runs = [await house.claim(name) for name in ("daily-report", "heartbeat")]
-    house.hall.waiting = [run.id for run in runs]
-    status = (await agentctl(house.path, "status")).out
+async def test_status_tells_who_stands_where_in_the_line(harness: ApiHarness) -> None:
+    runs = [await harness.claim(name) for name in ("daily-report", "heartbeat")]
+    harness.run_queue.waiting = [run.id for run in runs]
+    status = (await agentctl(harness.path, "status")).out
     assert "queued and first in line" in status
     assert "queued with 1 run before it" in status

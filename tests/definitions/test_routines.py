@@ -471,7 +471,7 @@ def test_a_routine_without_trigger_runs_by_hand_only(load: Any) -> None:
 
 
 def test_silence_about_delivery_means_every_end_but_a_cancel_and_every_question() -> None:
-    ends = {str(status) for status in Status if status.ended}
+    ends = {str(status) for status in Status if status.has_ended}
     assert set(Deliver(to="log").on) == ends - {"skipped", "cancelled"} | {"waiting"}
 
 

@@ -41,7 +41,7 @@ reason = "secrets"
 """
 
 
-class House:
+class PolicyHarness:
     """A config, a policy, a routine and a journal, without a daemon."""
 
     def __init__(self, folder: Path, output: pytest.CaptureFixture[str]) -> None:
@@ -86,48 +86,52 @@ def _call(number: int, tool: str, arguments: Json, effect: str) -> Step:
 
 
 @pytest.fixture
-def house(
+def harness(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> House:
+) -> PolicyHarness:
     """The current folder and the environment are those of somebody who works in it."""
-    house = House(tmp_path, capsys)
+    harness = PolicyHarness(tmp_path, capsys)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("STATE_DIRECTORY", str(house.state))
+    monkeypatch.setenv("STATE_DIRECTORY", str(harness.state))
     monkeypatch.setenv("HOME", str(tmp_path))
-    return house
+    return harness
 
 
-def test_a_sound_policy_is_said_to_be_sound_with_what_deserves_a_second_look(house: House) -> None:
-    code, out, _ = house.policy("check")
+def test_a_sound_policy_is_said_to_be_sound_with_what_deserves_a_second_look(
+    harness: PolicyHarness,
+) -> None:
+    code, out, _ = harness.policy("check")
     assert (code, "4 rules, no fault; every example is as it says" in out) == (0, True)
-    (house.folder / "policy.toml").write_text(POLICY + "[routine.dayly]\ntools = []\n")
-    assert 'there is no routine of that name; did you mean "daily"?' in house.policy("check")[1]
+    (harness.folder / "policy.toml").write_text(POLICY + "[routine.dayly]\ntools = []\n")
+    assert 'there is no routine of that name; did you mean "daily"?' in harness.policy("check")[1]
 
 
-def test_an_unsound_one_is_refused_with_its_place(house: House) -> None:
-    (house.folder / "bad.toml").write_text(
+def test_an_unsound_one_is_refused_with_its_place(harness: PolicyHarness) -> None:
+    (harness.folder / "bad.toml").write_text(
         POLICY.replace('match = ["df -h"]', 'match = ["df -h | sort -o x"]')
     )
-    code, _, err = house.policy("check", "bad.toml")
+    code, _, err = harness.policy("check", "bad.toml")
     assert code == 78
     assert "rule[0].match" in err
 
 
-def test_a_call_is_explained_part_by_part_and_the_exit_code_says_it_too(house: House) -> None:
-    code, out, _ = house.policy("explain", "--routine", "daily", "--", "git", "log", "-5")
+def test_a_call_is_explained_part_by_part_and_the_exit_code_says_it_too(
+    harness: PolicyHarness,
+) -> None:
+    code, out, _ = harness.policy("explain", "--routine", "daily", "--", "git", "log", "-5")
     assert (code, out.splitlines()[0]) == (0, "allowed: rule 1 (shell: df…)")
-    code, out, _ = house.policy("explain", "ls && cat .env")
+    code, out, _ = harness.policy("explain", "ls && cat .env")
     assert code == 5
     assert out.startswith("denied: rule 4 (*: .env): secrets")
     assert "deny: rule 4 (*: .env)" in out and "allow: rule 1 (shell: df…)" in out
-    assert house.policy("explain", "--", "make", "test", "-k")[0] == 8
-    assert house.policy("explain", "--tool", "file_write", "--", "x.md")[0] == 0
-    assert house.policy("explain", "--tool", "file_write", "--tainted", "--", "x.md")[0] == 8
-    told = json.loads(house.policy("explain", "--json", "--", "rm", "x")[1])
+    assert harness.policy("explain", "--", "make", "test", "-k")[0] == 8
+    assert harness.policy("explain", "--tool", "file_write", "--", "x.md")[0] == 0
+    assert harness.policy("explain", "--tool", "file_write", "--tainted", "--", "x.md")[0] == 8
+    told = json.loads(harness.policy("explain", "--json", "--", "rm", "x")[1])
     assert (told["effect"], told["rule"]) == ("deny", "default")
 
 
-def test_a_file_of_calls_is_held_against_what_it_expects(house: House) -> None:
+def test_a_file_of_calls_is_held_against_what_it_expects(harness: PolicyHarness) -> None:
     cases: list[dict[str, Any]] = [
         {"about": "these are examples"},
         {"tool": "shell", "command": "df -h", "expect": "allow"},
@@ -135,30 +139,30 @@ def test_a_file_of_calls_is_held_against_what_it_expects(house: House) -> None:
         {"cmd": "make test", "expect": "ask"},
         {"tool": "file_write", "path": "x", "tainted": True, "expect": "deny"},
     ]
-    file = house.folder / "calls.jsonl"
+    file = harness.folder / "calls.jsonl"
     file.write_text("\n".join(map(json.dumps, cases)))
-    assert house.policy("test", "calls.jsonl")[:2] == (0, "4 of 4 as expected\n")
+    assert harness.policy("test", "calls.jsonl")[:2] == (0, "4 of 4 as expected\n")
     file.write_text(json.dumps({"cmd": "df -h", "expect": "deny"}))
-    code, out, _ = house.policy("test", "calls.jsonl")
+    code, out, _ = harness.policy("test", "calls.jsonl")
     assert (code, "expected deny, but allow: rule 1" in out) == (1, True)
     file.write_text('{"cmd": "df", "expect": "maybe"}\n[]\n')
     assert (
-        house.policy("test", "calls.jsonl")[2].count("is not a call with what is expected of it")
+        harness.policy("test", "calls.jsonl")[2].count("is not a call with what is expected of it")
         == 2
     )
 
 
-def test_another_policy_is_tried_on_the_calls_that_were_made(house: House) -> None:
-    house.record(
+def test_another_policy_is_tried_on_the_calls_that_were_made(harness: PolicyHarness) -> None:
+    harness.record(
         ("shell", {"command": "df -h"}, "allow"),
         ("shell", {"command": "df -h"}, "allow"),
         ("shell", {"command": "cat notes.md"}, "allow"),
         ("shell", {"command": "uptime"}, "deny"),
     )
-    (house.folder / "new.toml").write_text(
+    (harness.folder / "new.toml").write_text(
         POLICY.replace('"df", "ls"', '"uptime", "ls"').replace('["df -h"]', "[]")
     )
-    code, out, _ = house.policy("backtest", "new.toml", "--since", "1d")
+    code, out, _ = harness.policy("backtest", "new.toml", "--since", "1d")
     assert code == 0
     assert (
         "2 would now be denied:\n  2 x shell df -h  (daily; was: allow)\n      default: no rule"
@@ -169,20 +173,20 @@ def test_another_policy_is_tried_on_the_calls_that_were_made(house: House) -> No
 
 
 def test_the_narrowest_section_is_suggested_and_all_that_ran_fits_into_it(
-    house: House,
+    harness: PolicyHarness,
 ) -> None:
     made = [
         ("shell", {"command": "df -h && git log -3 | cat"}, "allow"),
         ("file_write", {"path": "reports/a/today.md", "content": "x"}, "allow"),
         ("shell", {"command": "rm x"}, "deny"),
     ]
-    house.record(*made)
-    code, out, _ = house.policy("suggest", "daily")
+    harness.record(*made)
+    code, out, _ = harness.policy("suggest", "daily")
     assert code == 0
     assert 'commands = [\n    "cat",\n    "df",\n    "git log",\n]' in out
     assert '"reports/a/**"' in out and "tool_calls = 4" in out and "#   1 x shell rm x" in out
-    (house.folder / "policy.toml").write_text(POLICY + out)
-    narrowed = Policy.load(house.folder / "policy.toml", workspace=house.state / "workspace")
+    (harness.folder / "policy.toml").write_text(POLICY + out)
+    narrowed = Policy.load(harness.folder / "policy.toml", workspace=harness.state / "workspace")
     for tool, arguments, effect in made:
         assert narrowed.judge(tool, arguments, routine="daily").effect == effect
     assert not narrowed.judge("shell", {"command": "ls"}, routine="daily").allows
@@ -190,10 +194,10 @@ def test_the_narrowest_section_is_suggested_and_all_that_ran_fits_into_it(
     assert not narrowed.judge("file_write", {"path": "elsewhere.md"}, routine="daily").allows
 
 
-def test_without_a_journal_that_is_said(house: House) -> None:
-    code, _, err = house.policy("suggest", "daily")
+def test_without_a_journal_that_is_said(harness: PolicyHarness) -> None:
+    code, _, err = harness.policy("suggest", "daily")
     assert (code, "no run has been recorded" in err) == (78, True)
     assert (
         "neither a length of time"
-        in house.policy("backtest", "policy.toml", "--since", "tomorrow")[2]
+        in harness.policy("backtest", "policy.toml", "--since", "tomorrow")[2]
     )

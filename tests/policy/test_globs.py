@@ -49,7 +49,7 @@ def test_what_applies_at_any_depth_applies_outside_the_workspace_too() -> None:
 
 
 def test_case_does_not_matter_where_something_is_forbidden() -> None:
-    assert Glob(".env*", fold=True).covers(".ENV")
+    assert Glob(".env*", ignore_case=True).covers(".ENV")
     assert not Glob("reports/**").covers("Reports/a")
 
 
@@ -124,7 +124,7 @@ def test_whether_something_may_lie_beneath_a_folder_is_never_wrongly_denied(
 def test_a_pattern_is_told_relative_to_a_folder(
     pattern: str, folder: str, beneath: set[str]
 ) -> None:
-    assert Glob(pattern).beneath(folder) == beneath
+    assert Glob(pattern).relative_to(folder) == beneath
 
 
 def test_what_a_program_is_to_pass_over_is_so_in_either_case() -> None:
@@ -160,7 +160,7 @@ def test_what_covers_a_path_may_lie_beneath_each_folder_above_it(
 )
 def test_relative_to_a_folder_a_pattern_covers_the_same(pattern: str, path: list[str]) -> None:
     for depth in range(1, len(path)):
-        beneath = Glob(pattern).beneath("/".join(path[:depth]))
+        beneath = Glob(pattern).relative_to("/".join(path[:depth]))
         # of one part only, a pattern is for any depth, unless it is told from the root
         covered = any(Glob(f"/{each}").covers("/" + "/".join(path[depth:])) for each in beneath)
         assert covered == Glob(pattern).covers("/".join(path))

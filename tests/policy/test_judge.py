@@ -105,7 +105,9 @@ def test_what_is_forbidden_is_so_under_each_of_its_names() -> None:
 def test_a_tree_that_may_hold_something_forbidden_is_so_unless_that_is_excluded() -> None:
     free = rule(ALLOW, argv="grep", profile=True)
     tree = command("grep -r x src", "src", trees=(("src",),))
-    excluded = tuple(Glob(pattern, fold=True) for pattern in (".env*", "*.pem", "**/.ssh/**"))
+    excluded = tuple(
+        Glob(pattern, ignore_case=True) for pattern in (".env*", "*.pem", "**/.ssh/**")
+    )
     passing = command("grep -r x src", "src", trees=(("src",),), excluded=excluded)
     for pattern in (".env*", "*.pem", "**/.ssh/**"):
         assert effect(tree, free, rule(DENY, "*", paths=pattern)) is DENY

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from daemon.policy.lexer import Redirect, Stream, Unreadable, read
-from daemon.policy.reachable_paths import Reach
+from daemon.policy.lexer import Redirect, Stream, Unreadable, parse_line
+from daemon.policy.reachable_paths import ReachablePaths
 from tests.properties import scaled_settings
 
 NULL, STDOUT = Stream.NULL, Stream.STDOUT
@@ -19,7 +19,7 @@ NULL, STDOUT = Stream.NULL, Stream.STDOUT
 def words(line: str) -> list[list[str]]:
     return [
         [word.text for word in command.words]
-        for pipeline in read(line)
+        for pipeline in parse_line(line)
         for command in pipeline.commands
     ]
 
@@ -83,7 +83,7 @@ def test_a_plain_line_is_cut_into_its_words(line: str, read_as: list[list[str]])
     ],
 )
 def test_pipelines_keep_what_joins_them(line: str, joints: list[str]) -> None:
-    assert [pipeline.joint for pipeline in read(line)] == list(joints)
+    assert [pipeline.joint for pipeline in parse_line(line)] == list(joints)
 
 
 @pytest.mark.parametrize(
@@ -99,11 +99,11 @@ def test_pipelines_keep_what_joins_them(line: str, joints: list[str]) -> None:
     ],
 )
 def test_redirections_to_nowhere_are_read(line: str, redirects: list[Redirect]) -> None:
-    assert list(read(line)[0].commands[0].redirects) == redirects
+    assert list(parse_line(line)[0].commands[0].redirects) == redirects
 
 
 def test_one_file_may_stand_for_standard_input() -> None:
-    command = read("wc -l < 'a file' -c")[0].commands[0]
+    command = parse_line("wc -l < 'a file' -c")[0].commands[0]
     assert command.stdin is not None
     assert (command.stdin.text, [word.text for word in command.words]) == (
         "a file",
@@ -113,9 +113,9 @@ def test_one_file_may_stand_for_standard_input() -> None:
 
 def test_wildcards_outside_quotes_are_remembered_and_inside_they_are_letters() -> None:
     command = (
-        read("ls *.md '*.md' a\"*\"?[")[0].commands[0]
+        parse_line("ls *.md '*.md' a\"*\"?[")[0].commands[0]
         if False
-        else read("ls *.md '*.md' a\"*[\"?")[0].commands[0]
+        else parse_line("ls *.md '*.md' a\"*[\"?")[0].commands[0]
     )
     assert [word.pattern for word in command.words] == ["", "*.md", "", "a[*][[]?"]
 
@@ -140,7 +140,7 @@ def test_wildcards_outside_quotes_are_remembered_and_inside_they_are_letters() -
 )
 def test_a_refusal_says_how_to_write_it(line: str, instead: str) -> None:
     with pytest.raises(Unreadable) as caught:
-        read(line)
+        parse_line(line)
     assert instead in caught.value.instead
 
 
@@ -176,7 +176,7 @@ _HIDDEN += ["\U000e0041", "\U000e0100", "\ud800", "\ue000", "\U0010ffff"]
 def test_nothing_invisible_is_read_not_even_in_quotes(char: str) -> None:
     for line in (f"ls{char}-la", f"ls '{char}'", f'ls "{char}"', f"{char}ls"):
         with pytest.raises(Unreadable):
-            read(line)
+            parse_line(line)
 
 
 @pytest.mark.parametrize(
@@ -184,7 +184,7 @@ def test_nothing_invisible_is_read_not_even_in_quotes(char: str) -> None:
 )
 def test_what_looks_like_something_else_must_be_quoted(text: str) -> None:
     with pytest.raises(Unreadable):
-        read(f"ls {text}")
+        parse_line(f"ls {text}")
     assert words(f"ls '{text}'") == [["ls", text]]
 
 
@@ -381,10 +381,10 @@ def _run_by_bash(folder: Path, line: str) -> tuple[list[list[str]], int]:
 
 def _run_by_us(folder: Path, line: str) -> tuple[list[list[str]], int]:
     """Say which calls of `show` a line makes, and its exit code."""
-    reach = Reach.of(folder / "files")
+    reach = ReachablePaths.of(folder / "files")
     calls: list[list[str]] = []
     code = 0
-    for pipeline in read(line):
+    for pipeline in parse_line(line):
         if (pipeline.joint == "&&" and code) or (pipeline.joint == "||" and not code):
             continue
         for command in pipeline.commands:

@@ -141,7 +141,7 @@ def test_no_line_is_allowed_unless_each_of_its_commands_is(judge: Policy, line: 
                 assert command.program in read_only()
                 again = shlex.join(command.argv) + ("" if place == 0 else " < notes.md")
                 if command.stdin is not None:
-                    again += f" < {shlex.quote(command.stdin.asked)}"
+                    again += f" < {shlex.quote(command.stdin.text)}"
                 alone, (only,) = judge.plan("shell", {"command": again}, routine="daily-report")
                 assert alone.allows, (again, alone)
                 assert len(only.commands) == 1

@@ -86,7 +86,7 @@ def test_what_is_planned_is_exactly_what_was_judged(shipped: Policy) -> None:
         ("/usr/bin/head", "-n", "1"),
     ]
     assert commands[1].stdin is not None
-    assert commands[1].stdin.inside == "notes.md"
+    assert commands[1].stdin.path_in_root == "notes.md"
     assert [command.program for command in commands] == ["grep", "wc", "echo", "head"]
 
 

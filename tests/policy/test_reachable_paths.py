@@ -9,21 +9,21 @@ import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
-from daemon.policy.lexer import Unreadable, Word, read
-from daemon.policy.reachable_paths import MAX_NAMES, Reach, followed, refuse_devices
+from daemon.policy.lexer import Unreadable, Word, parse_line
+from daemon.policy.reachable_paths import MAX_NAMES, ReachablePaths, refuse_devices, resolve_links
 from tests.properties import scaled_settings
 
 
 @pytest.fixture
-def reach(workspace: Path, tmp_path: Path) -> Reach:
+def reach(workspace: Path, tmp_path: Path) -> ReachablePaths:
     (tmp_path / "shared").mkdir()
     (tmp_path / "shared" / "a.log").touch()
     (tmp_path / "alias").symlink_to("shared")
-    return Reach.of(workspace, [tmp_path / "alias"])
+    return ReachablePaths.of(workspace, [tmp_path / "alias"])
 
 
-def expand(reach: Reach, word: str) -> list[str]:
-    parsed = read(f"ls {word}")[0].commands[0].words[1]
+def expand(reach: ReachablePaths, word: str) -> list[str]:
+    parsed = parse_line(f"ls {word}")[0].commands[0].words[1]
     return [each.text for each in reach.expand(parsed)]
 
 
@@ -38,34 +38,34 @@ def expand(reach: Reach, word: str) -> list[str]:
     ],
 )
 def test_a_path_of_the_workspace_goes_by_its_name_there(
-    reach: Reach, asked: str, names: tuple[str, ...]
+    reach: ReachablePaths, asked: str, names: tuple[str, ...]
 ) -> None:
-    assert reach.find(asked).names == names
+    assert reach.resolve(asked).names == names
 
 
 def test_a_path_is_known_by_where_it_leads_and_by_how_it_was_written(
-    reach: Reach, workspace: Path
+    reach: ReachablePaths, workspace: Path
 ) -> None:
     (workspace / "safe").symlink_to(".env")
-    assert reach.find("safe").names == (".env", "safe")
-    assert reach.find(str(workspace / "notes.md")).names == ("notes.md",)
+    assert reach.resolve("safe").names == (".env", "safe")
+    assert reach.resolve(str(workspace / "notes.md")).names == ("notes.md",)
 
 
-def test_what_may_be_read_is_known_by_where_it_leads(reach: Reach, tmp_path: Path) -> None:
-    place = reach.find(f"{tmp_path}/alias/a.log")
+def test_what_may_be_read_is_known_by_where_it_leads(reach: ReachablePaths, tmp_path: Path) -> None:
+    place = reach.resolve(f"{tmp_path}/alias/a.log")
     assert place.names[0] == f"{tmp_path}/shared/a.log"
-    assert (place.root, place.inside) == (f"{tmp_path}/shared", "a.log")
+    assert (place.root, place.path_in_root) == (f"{tmp_path}/shared", "a.log")
     with pytest.raises(Unreadable):
-        reach.find(f"{tmp_path}/alias/a.log", writing=True)
+        reach.resolve(f"{tmp_path}/alias/a.log", writing=True)
 
 
 @pytest.mark.parametrize(
     "asked",
     ["..", "../x", "/", "/etc/passwd", "link_etc/x", "innocent.log", "src/../../x", "a\0b", ""],
 )
-def test_no_other_path_is(reach: Reach, asked: str) -> None:
+def test_no_other_path_is(reach: ReachablePaths, asked: str) -> None:
     with pytest.raises(Unreadable):
-        reach.find(asked)
+        reach.resolve(asked)
 
 
 _PARTS = st.lists(
@@ -88,20 +88,20 @@ def test_a_path_leads_where_the_system_says(workspace: Path, parts: list[str]) -
         if not (workspace / name).is_symlink():
             (workspace / name).symlink_to(target)
     path = "/".join((str(workspace), *parts))
-    assert followed(path) == os.path.realpath(path)
+    assert resolve_links(path) == os.path.realpath(path)
 
 
-def test_neither_a_fifo_nor_a_socket_is_read(reach: Reach, workspace: Path) -> None:
+def test_neither_a_fifo_nor_a_socket_is_read(reach: ReachablePaths, workspace: Path) -> None:
     os.mkfifo(workspace / "fifo")
     with pytest.raises(Unreadable, match="neither a file nor a folder"):
-        refuse_devices(reach.find("fifo"))
-    refuse_devices(reach.find("notes.md"))
-    refuse_devices(reach.find("src"))
-    refuse_devices(reach.find("nothing"))
+        refuse_devices(reach.resolve("fifo"))
+    refuse_devices(reach.resolve("notes.md"))
+    refuse_devices(reach.resolve("src"))
+    refuse_devices(reach.resolve("nothing"))
 
 
 def test_a_wildcard_stands_for_names_that_no_program_can_take_for_options(
-    reach: Reach, workspace: Path
+    reach: ReachablePaths, workspace: Path
 ) -> None:
     (workspace / "-rf.csv").touch()
     assert expand(reach, "*.csv") == ["./-rf.csv", "./data.csv"]
@@ -112,12 +112,14 @@ def test_a_wildcard_stands_for_names_that_no_program_can_take_for_options(
     assert expand(reach, "'n'*\".md\"") == ["./notes.md"]
 
 
-def test_hidden_files_are_meant_only_when_the_dot_is_written(reach: Reach) -> None:
+def test_hidden_files_are_meant_only_when_the_dot_is_written(reach: ReachablePaths) -> None:
     assert "./.env" not in expand(reach, "*")
     assert expand(reach, ".e*") == ["./.env"]
 
 
-def test_a_wildcard_that_meets_nothing_stands_for_itself(reach: Reach, workspace: Path) -> None:
+def test_a_wildcard_that_meets_nothing_stands_for_itself(
+    reach: ReachablePaths, workspace: Path
+) -> None:
     assert expand(reach, "*.none") == ["*.none"]
     assert expand(reach, "--include=*.none") == ["--include=*.none"]
     (workspace / "--include=x").touch()
@@ -125,14 +127,14 @@ def test_a_wildcard_that_meets_nothing_stands_for_itself(reach: Reach, workspace
         expand(reach, "--include=*")
 
 
-def test_no_folder_outside_is_looked_through(reach: Reach, tmp_path: Path) -> None:
+def test_no_folder_outside_is_looked_through(reach: ReachablePaths, tmp_path: Path) -> None:
     assert expand(reach, f"{tmp_path}/shared/*.log") == [f"{tmp_path}/shared/a.log"]
     for word in ("/etc/*", "link_etc/pass*", "../*", "/root/.s*/*"):
         with pytest.raises(Unreadable):
             expand(reach, word)
 
 
-def test_a_wildcard_for_very_many_names_is_refused(reach: Reach, workspace: Path) -> None:
+def test_a_wildcard_for_very_many_names_is_refused(reach: ReachablePaths, workspace: Path) -> None:
     (workspace / "many").mkdir()
     for number in range(MAX_NAMES + 1):
         (workspace / "many" / str(number)).touch()
@@ -141,8 +143,8 @@ def test_a_wildcard_for_very_many_names_is_refused(reach: Reach, workspace: Path
 
 
 def test_examples_are_read_without_looking_at_the_disk(workspace: Path) -> None:
-    reach = Reach(str(workspace), on_disk=False)
-    assert reach.find("innocent.log").names == ("innocent.log",)
+    reach = ReachablePaths(str(workspace), on_disk=False)
+    assert reach.resolve("innocent.log").names == ("innocent.log",)
     assert reach.expand(Word("*.csv", pattern="*.csv"))[0].text == "*.csv"
     with pytest.raises(Unreadable):
-        reach.find("src/../../x")
+        reach.resolve("src/../../x")

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from daemon.errors import ConfigError
 from daemon.models import Effect, Verdict
 from daemon.policy.policy import Policy
-from daemon.policy.restrictions import PRESETS, Manner, Restriction
+from daemon.policy.restrictions import PRESETS, CallTraits, Restriction
 from tests.policy.conftest import Write
 
 RULES = """
@@ -110,15 +110,17 @@ def test_results_that_give_orders_are_shown_only_where_the_policy_says_so(policy
             '"review"\n'
         )
     )
-    assert not judged.lets_through("file_read", {"path": "notes.md"}, routine="x")
-    assert judged.lets_through("file_read", {"path": "docs/security/attacks.md"}, routine="x")
-    assert not judged.lets_through(
+    assert not judged.shows_injected_result("file_read", {"path": "notes.md"}, routine="x")
+    assert judged.shows_injected_result(
+        "file_read", {"path": "docs/security/attacks.md"}, routine="x"
+    )
+    assert not judged.shows_injected_result(
         "file_read", {"path": "docs/security/../../notes.md"}, routine="x"
     )
-    assert not judged.lets_through(
+    assert not judged.shows_injected_result(
         "shell", {"command": "cat docs/security/attacks.md"}, routine="x"
     )
-    assert judged.lets_through("shell", {"command": "cat notes.md"}, routine="research")
+    assert judged.shows_injected_result("shell", {"command": "cat notes.md"}, routine="research")
 
 
 ORDER = [Effect.ALLOW, Effect.ASK, Effect.DENY]
@@ -126,7 +128,7 @@ ORDER = [Effect.ALLOW, Effect.ASK, Effect.DENY]
 
 @given(
     effect=st.sampled_from(ORDER),
-    restraint=st.builds(
+    restriction=st.builds(
         Restriction,
         routine=st.just("x"),
         autonomy=st.sampled_from(PRESETS),
@@ -137,15 +139,15 @@ ORDER = [Effect.ALLOW, Effect.ASK, Effect.DENY]
     sends=st.booleans(),
     tainted=st.booleans(),
 )
-def test_no_restraint_ever_makes_a_verdict_milder(
-    effect: Effect, restraint: Restriction, looks: bool, sends: bool, tainted: bool
+def test_no_restriction_ever_makes_a_verdict_milder(
+    effect: Effect, restriction: Restriction, looks: bool, sends: bool, tainted: bool
 ) -> None:
     verdict = Verdict(effect=effect, rule="rule 1")
-    lowered = restraint.lower(
-        verdict, Manner(tool="shell", looks=looks, sends=sends), tainted=tainted
+    lowered = restriction.lower(
+        verdict, CallTraits(tool="shell", is_read_only=looks, sends=sends), tainted=tainted
     )
     assert ORDER.index(lowered.effect) >= ORDER.index(effect)
-    if not restraint.concerns(verdict, tainted=tainted):
+    if not restriction.may_lower(verdict, tainted=tainted):
         assert lowered == verdict
 
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from daemon.policy.lexer import Unreadable
 from daemon.policy.policy import Policy
-from daemon.policy.web import HostPattern, target
+from daemon.policy.web import HostPattern, parse_target
 from tests.policy.conftest import Write
 from tests.properties import scaled_settings
 
@@ -26,7 +26,7 @@ WEB = '[[rule]]\ntool = "http_request"\neffect = "allow"\n'
     ],
 )
 def test_a_url_is_put_together_anew_from_what_was_read(url: str, read: str) -> None:
-    assert target(url).url == read
+    assert parse_target(url).url == read
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_a_url_is_put_together_anew_from_what_was_read(url: str, read: str) -> N
 )
 def test_what_could_be_read_in_two_ways_is_refused(url: str) -> None:
     with pytest.raises(Unreadable):
-        target(url)
+        parse_target(url)
 
 
 @scaled_settings(300)
@@ -89,10 +89,10 @@ def test_what_could_be_read_in_two_ways_is_refused(url: str) -> None:
 )
 def test_what_was_read_once_reads_the_same_again(url: str) -> None:
     try:
-        read = target(url)
+        read = parse_target(url)
     except Unreadable:
         return
-    assert target(read.url) == read
+    assert parse_target(read.url) == read
     assert read.url.isascii() and "@" not in read.origin and " " not in read.url
 
 
@@ -120,8 +120,8 @@ def test_a_word_of_a_rule_means_these_hosts(
     pattern: str, meant: list[str], not_meant: list[str]
 ) -> None:
     host = HostPattern.of(pattern)
-    assert [url for url in meant if not host.means(target(url))] == []
-    assert [url for url in not_meant if host.means(target(url))] == []
+    assert [url for url in meant if not host.matches(parse_target(url))] == []
+    assert [url for url in not_meant if host.matches(parse_target(url))] == []
 
 
 @pytest.mark.parametrize(
@@ -174,10 +174,10 @@ def test_addresses_that_are_not_public_belong_to_the_rule_that_names_them(policy
             '["a.example"]'
         )
     )
-    assert [str(each) for each in judged.networks(target("http://nas.example:8080/"), "x")] == [
-        "192.168.1.0/24"
-    ]
-    assert judged.networks(target("http://a.example/"), "x") == ()
+    assert [
+        str(each) for each in judged.networks(parse_target("http://nas.example:8080/"), "x")
+    ] == ["192.168.1.0/24"]
+    assert judged.networks(parse_target("http://a.example/"), "x") == ()
 
 
 def test_of_git_only_what_looks_is_ever_allowed(policy: Write) -> None:

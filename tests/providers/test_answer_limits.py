@@ -164,7 +164,7 @@ async def test_a_packed_answer_within_the_limit_is_unpacked(way: str, provider_f
 async def test_a_list_of_models_has_the_same_limit(way: str, provider_for: Opener) -> None:
     async with Flood("chunks") as flood:
         with pytest.raises(AnswerTooLarge, match="max_answer_mb"):
-            await provider_for(way, flood.url, max_answer_mb=1).models()
+            await provider_for(way, flood.url, max_answer_mb=1).list_models()
         assert flood.sent < SOON
 
 

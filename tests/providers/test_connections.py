@@ -81,6 +81,6 @@ async def test_a_connection_that_the_server_dropped_is_replaced(
 async def test_warming_up_twice_at_once_opens_one_client(way: str, provider_for: Opener) -> None:
     async with FakeVendor(["a"]) as vendor:
         provider = provider_for(way, vendor)
-        await asyncio.gather(provider.warm(), provider.warm())
+        await asyncio.gather(provider.load(), provider.load())
         assert vendor.accepted == 0  # nothing is said to the vendor yet
         await provider.chat([user("hi")])

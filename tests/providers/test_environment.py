@@ -76,9 +76,9 @@ def test_a_provider_loads_its_own_sdk_only() -> None:
     program = """
 import asyncio, sys
 from daemon.providers import create_provider
-asyncio.run(create_provider("open_source", model="m", base_url="http://127.0.0.1:9/v1").warm())
+asyncio.run(create_provider("open_source", model="m", base_url="http://127.0.0.1:9/v1").load())
 assert "httpx" in sys.modules and not {"openai", "anthropic", "httpx2"} & set(sys.modules)
-asyncio.run(create_provider("openai", model="m", base_url="http://127.0.0.1:9/v1").warm())
+asyncio.run(create_provider("openai", model="m", base_url="http://127.0.0.1:9/v1").load())
 assert "openai" in sys.modules and "anthropic" not in sys.modules
 """
     subprocess.run([sys.executable, "-c", program], check=True)

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from daemon.models import Json
-from daemon.providers.extras import cleaned
+from daemon.providers.extras import redact_extras
 from tests.fakes.vendor import FakeVendor
 from tests.providers.calls import WAYS, Opener, Talk
 
@@ -40,7 +40,7 @@ async def test_a_conversation_without_the_secret_passes_the_vendors_rules(
                 said,
                 content="",
                 tool_calls=calls,
-                provider_extras=cleaned(said.provider_extras, redact),
+                provider_extras=redact_extras(said.provider_extras, redact),
             )
     assert vendor.refusals == []
     assert not any(SECRET.encode() in request.raw for request in vendor.requests)
@@ -49,9 +49,9 @@ async def test_a_conversation_without_the_secret_passes_the_vendors_rules(
 
 def test_a_secret_inside_a_signature_cannot_be_taken_out() -> None:
     thought = {"type": "thinking", "thinking": f"It is {SECRET}.", "signature": "s"}
-    assert cleaned({"vendor": "v", "api": "messages", "blocks": [thought]}, redact) is None
+    assert redact_extras({"vendor": "v", "api": "messages", "blocks": [thought]}, redact) is None
 
 
 @pytest.mark.parametrize("extras", [None, {}, {"vendor": "v", "api": "chat", "blocks": []}])
 def test_nothing_to_clean_is_left_alone(extras: Json | None) -> None:
-    assert cleaned(extras, redact) == extras
+    assert redact_extras(extras, redact) == extras

@@ -335,7 +335,7 @@ async def test_a_call_that_is_cancelled_leaves_nothing_behind(
 ) -> None:
     async with FakeVendor([{"text": "late", "latency": 30}, "next"]) as vendor:
         provider = provider_for(way, vendor)
-        await provider.warm()
+        await provider.load()
         task = asyncio.create_task(provider.chat([user("hi")]))
         while not vendor.requests:
             await asyncio.sleep(0)

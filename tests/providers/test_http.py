@@ -452,7 +452,7 @@ async def test_requests_that_begin_while_stale_clients_are_closed_lose_nothing()
         clients = HttpxClients(vendor.url, keepalive=0.0)
 
         async def post() -> int:
-            async with clients.take() as client:
+            async with clients.borrow() as client:
                 answer = await client.post(
                     f"{vendor.url}/chat/completions", content=b'{"model": "x", "messages": []}'
                 )
@@ -467,7 +467,7 @@ async def test_clients_that_were_not_used_for_long_are_closed() -> None:
     async with FakeVendor([{"text": "hello", "repeat": 4}], strict=False) as vendor:
         clients = HttpxClients(vendor.url, keepalive=0.0)
         for _ in range(2):
-            async with clients.take() as one, clients.take() as other:
+            async with clients.borrow() as one, clients.borrow() as other:
                 for client in (one, other):
                     await client.post(
                         f"{vendor.url}/chat/completions", content=b'{"model": "x", "messages": []}'

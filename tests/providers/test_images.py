@@ -9,7 +9,7 @@ import zlib
 import pytest
 
 from daemon.models import Image, LLMMessage
-from daemon.providers.wire.images import image_of
+from daemon.providers.wire.images import parse_image
 from tests.fakes.vendor import FakeVendor
 from tests.providers.calls import Opener, Talk, user
 
@@ -36,18 +36,18 @@ PNG = (
     ],
 )
 def test_a_picture_is_known_by_its_bytes(data: bytes, kind: str) -> None:
-    assert image_of(data).media_type == kind
+    assert parse_image(data).media_type == kind
 
 
 @pytest.mark.parametrize("data", [b"", b"%PDF-1.7", b"RIFF\0\0\0\0WAVE", b"<svg/>"])
 def test_what_is_no_picture_is_said_to_be_none(data: bytes) -> None:
     with pytest.raises(ValueError, match="no PNG, JPEG, GIF or WebP"):
-        image_of(data)
+        parse_image(data)
 
 
 def test_a_picture_too_large_for_vendors_says_so() -> None:
     with pytest.raises(ValueError, match=r"has 6.0 MB; vendors take 5 MB"):
-        image_of(PNG.ljust(6_000_000, b"\0"))
+        parse_image(PNG.ljust(6_000_000, b"\0"))
 
 
 SEEING = ("openai responses", "openai chat", "claude opus", "minimax")
@@ -58,12 +58,14 @@ async def test_a_model_that_sees_is_shown_the_picture_before_the_text(
     way: str, provider_for: Opener
 ) -> None:
     shown = LLMMessage(
-        role="user", content="What is this?", images=(image_of(PNG), image_of(b"\xff\xd8\xff rest"))
+        role="user",
+        content="What is this?",
+        images=(parse_image(PNG), parse_image(b"\xff\xd8\xff rest")),
     )
     async with FakeVendor(["Red.", "Still red."]) as vendor:
         talk = Talk(provider_for(way, vendor), messages=[shown])
         await talk.ask()
-        talk.messages.append(LLMMessage(role="user", images=(image_of(PNG),)))
+        talk.messages.append(LLMMessage(role="user", images=(parse_image(PNG),)))
         await talk.ask()
     assert vendor.refusals == []
     body = vendor.requests[0].body
@@ -95,7 +97,7 @@ async def test_a_model_that_sees_nothing_is_told_that_there_was_something(
             provider_for("minimax", vendor, model="MiniMax-M2.5"),
         ):
             message = LLMMessage(
-                role="user", content="Look.", images=(image_of(PNG), image_of(PNG))
+                role="user", content="Look.", images=(parse_image(PNG), parse_image(PNG))
             )
             await provider.chat([message, user("Well?")])
     assert vendor.refusals == []

@@ -85,7 +85,7 @@ async def test_a_question_that_is_too_long_is_called_that(kind: str, llama: Llam
 async def test_a_real_server_tells_its_models(llama: Llama) -> None:
     provider = create_provider("open_source", model="noise", base_url=f"{llama.url}/v1")
     try:
-        (listed,) = await provider.models()
+        (listed,) = await provider.list_models()
     finally:
         await provider.close()
     assert listed.name

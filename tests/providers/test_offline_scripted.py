@@ -111,13 +111,13 @@ async def test_a_script_may_fail_and_go_on() -> None:
         await provider.chat([user("hi")])
     provider.enqueue(LLMResponse(content="as it stands", usage=Usage(input=3)))
     assert (await provider.chat([user("hi")])).usage.input == 3
-    assert provider.left == 0
+    assert provider.remaining == 0
 
 
 async def test_what_was_asked_can_be_looked_at() -> None:
     provider = ScriptedProvider(["a"])
     await provider.chat([user("hi")], [{"name": "shell"}], temperature=0.3, routine="daily")
-    (asked,) = provider.asked
+    (asked,) = provider.calls
     assert asked.messages == (user("hi"),)
     assert (asked.functions, asked.temperature, asked.options) == (
         [{"name": "shell"}],

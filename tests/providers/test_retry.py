@@ -37,7 +37,7 @@ async def attempt(
         answer = answer.content
     except ProviderError as error:
         answer = error
-    assert provider.left == 0
+    assert provider.remaining == 0
     return answer, pauses
 
 
@@ -120,7 +120,7 @@ async def test_what_is_asked_reaches_the_model_whole() -> None:
         max_tokens=9,
         routine="daily",
     )
-    (asked,) = provider.asked
+    (asked,) = provider.calls
     assert asked.functions is functions
     assert (asked.temperature, asked.options) == (0.5, {"max_tokens": 9, "routine": "daily"})
 

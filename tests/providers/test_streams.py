@@ -145,7 +145,7 @@ async def test_a_stream_that_breaks_off_in_the_middle_is_no_answer(
     turn, saying = BREAKS[fault]
     async with FakeVendor([{"text": "All is well, all is we", **turn}, "well again"]) as vendor:
         provider = provider_for(way, vendor, stall=2 if fault == "stands still" else 60)
-        await provider.warm()
+        await provider.load()
         with pytest.raises(Transport, match=saying) as caught:
             await provider.chat([user("hi")], max_tokens=30_000)
         again = await provider.chat([user("hi")], max_tokens=30_000)
@@ -159,7 +159,7 @@ async def test_a_server_that_never_begins_is_waited_for_as_long_as_for_any_answe
 ) -> None:
     async with FakeVendor([{"hang": True, "after": 0}, {"hang": True, "latency": 9}]) as vendor:
         provider = provider_for(way, vendor, timeout=0.5, stall=0.01)
-        await provider.warm()  # which takes longer than that
+        await provider.load()  # which takes longer than that
         with pytest.raises(Transport, match=r"stood still for 0.5 s"):
             await provider.chat([user("hi")], max_tokens=30_000)
         with pytest.raises(Transport, match=r"no answer within 0.5 s"):
@@ -232,13 +232,13 @@ def test_events_are_the_same_wherever_the_network_cuts_them(
     edges = [0, *sorted(cut for cut in cuts if cut < len(wire)), len(wire)]
     reader = EventStreamParser()
     found = [event for begin, stop in pairwise(edges) for event in reader.feed(wire[begin:stop])]
-    assert [*found, *reader.end()] == [Event(name, data) for name, data in EVENTS]
+    assert [*found, *reader.finish()] == [Event(name, data) for name, data in EVENTS]
 
 
 def test_an_event_without_its_empty_line_counts_at_the_end() -> None:
     reader = EventStreamParser()
     assert list(reader.feed(b"data: last")) == []
-    assert list(reader.end()) == [Event("message", "last")]
+    assert list(reader.finish()) == [Event("message", "last")]
 
 
 # --- calls of servers that number them oddly ---
@@ -276,12 +276,12 @@ def call(index: int | None, call_id: str | None, name: str | None, arguments: An
     ],
 )
 def test_calls_in_pieces_are_told_apart(parts: list[Json]) -> None:
-    pieces = CHAT.pieces()
+    assembler = CHAT.new_assembler()
     for part in parts:
-        pieces.add("", {"choices": [{"delta": {"tool_calls": [part]}}]})
-    assert pieces.whole() is None
-    pieces.add("", {"choices": [{"delta": {}, "finish_reason": "tool_calls"}]})
-    answer = CHAT.read(pieces.whole() or {}, question())
+        assembler.add_event("", {"choices": [{"delta": {"tool_calls": [part]}}]})
+    assert assembler.assemble() is None
+    assembler.add_event("", {"choices": [{"delta": {}, "finish_reason": "tool_calls"}]})
+    answer = CHAT.parse_answer(assembler.assemble() or {}, question())
     assert [(call.id, call.name, call.arguments) for call in answer.function_calls] == [
         ("a", "f", {"x": 1}),
         ("b", "g", {}),

@@ -16,7 +16,7 @@ from pydantic import BaseModel, Field
 from typing_extensions import TypedDict
 
 from daemon.models import Json
-from daemon.providers.strict_schemas import loosened, strictly
+from daemon.providers.strict_schemas import make_strict, remove_filler_nulls
 from daemon.tools.registry import FunctionRegistry
 from tests.fakes.rules import check_function
 from tests.fakes.vendor import FakeVendor
@@ -67,7 +67,7 @@ def schema_of(function: Any) -> Json:
 
 
 def test_a_rich_signature_can_be_said_strictly() -> None:
-    (strict,) = strictly([schema_of(draw)])
+    (strict,) = make_strict([schema_of(draw)])
     assert strict["strict"] is True
     check_function(strict, "tools[0].function", set())  # as the vendor checks it
     parameters = strict["parameters"]
@@ -99,11 +99,11 @@ def test_a_rich_signature_can_be_said_strictly() -> None:
 )
 def test_what_cannot_be_said_strictly_is_sent_as_it_stands(parameters: Json) -> None:
     function = {"name": "f", "description": "d", "parameters": parameters}
-    assert strictly([function]) == [function]
+    assert make_strict([function]) == [function]
 
 
 def test_a_function_without_parameters_is_strict_too() -> None:
-    (strict,) = strictly([{"name": "f"}])
+    (strict,) = make_strict([{"name": "f"}])
     assert strict["parameters"] == {
         "type": "object",
         "properties": {},
@@ -137,7 +137,7 @@ def test_a_function_without_parameters_is_strict_too() -> None:
     ],
 )
 def test_a_null_that_stands_for_nothing_is_taken_out(sent: Json, meant: Json) -> None:
-    assert loosened(sent, schema_of(draw)["parameters"]) == meant
+    assert remove_filler_nulls(sent, schema_of(draw)["parameters"]) == meant
 
 
 leaves = st.sampled_from(
@@ -176,7 +176,7 @@ schemas = st.recursive(
 def test_whatever_is_called_strict_is_by_the_vendors_rules(properties: Json) -> None:
     function = {"name": "f", "parameters": {"type": "object", "properties": properties}}
     before = json.dumps(function)
-    (made,) = strictly([function])
+    (made,) = make_strict([function])
     assert json.dumps(function) == before  # nothing of ours is touched
     if made.get("strict"):
         check_function(made, "tools[0]", set())

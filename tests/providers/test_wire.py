@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from daemon.models import FunctionCall, Json, LLMMessage, Usage
 from daemon.providers.capabilities import Capabilities, capabilities
-from daemon.providers.wire.base import ChatRequest, WireFormat, read_arguments, sound
+from daemon.providers.wire.base import ChatRequest, WireFormat, read_arguments, repair_text
 from daemon.providers.wire.chat import CHAT
 from daemon.providers.wire.messages import MESSAGES
 from daemon.providers.wire.responses import RESPONSES
@@ -98,7 +98,7 @@ def conversations(draw: st.DrawFn) -> list[list[LLMMessage]]:
 
 def pieces(wire: WireFormat, messages: list[LLMMessage]) -> list[str]:
     """What is sent, in the smallest pieces that a vendor compares."""
-    body = wire.body(question(*messages))
+    body = wire.build_body(question(*messages))
     if wire is not MESSAGES:
         return [json.dumps(item) for item in body.get("messages") or body["input"]]
     return [
@@ -125,8 +125,8 @@ def test_writing_a_request_changes_nothing_of_the_conversation(api: str) -> None
     extras: Json = {"vendor": "v", "model": "m", "api": api, "blocks": blocks}
     said = LLMMessage(role="assistant", content="a", provider_extras=extras)
     messages = [user("x"), said, said, user("y"), user("z")]
-    first = json.dumps(WIRES[api].body(question(*messages)))
-    assert json.dumps(WIRES[api].body(question(*messages))) == first
+    first = json.dumps(WIRES[api].build_body(question(*messages)))
+    assert json.dumps(WIRES[api].build_body(question(*messages))) == first
     assert blocks == [{"type": "text", "text": "a"}]
 
 
@@ -181,7 +181,7 @@ def test_arguments_that_cannot_be_read_say_why(given: Any, why: str) -> None:
     ],
 )
 def test_a_text_can_always_be_written_down(given: Any, text: str) -> None:
-    assert sound(given) == text
+    assert repair_text(given) == text
 
 
 # --- Chat Completions
@@ -203,16 +203,16 @@ def test_a_text_can_always_be_written_down(given: Any, text: str) -> None:
 )
 def test_reasoning_goes_back_with_the_calls_it_led_to(echo: Any, came: Json, goes: Json) -> None:
     asked = question(user("x"), row=Capabilities(echo=echo))
-    answer = CHAT.read(
+    answer = CHAT.parse_answer(
         chat_answer("tool_calls", content=None, tool_calls=[chat_call()], **came), asked
     )
     follow = question(user("x"), answer.as_message(), row=Capabilities(echo=echo))
-    message = CHAT.body(follow)["messages"][1]
+    message = CHAT.build_body(follow)["messages"][1]
     assert {key: value for key, value in message.items() if key.startswith("reasoning")} == goes
 
 
 def test_reasoning_without_calls_stays_here() -> None:
-    answer = CHAT.read(
+    answer = CHAT.parse_answer(
         chat_answer(content="hello", reasoning_content="hm"),
         question(row=capabilities("deepseek-v4")),
     )
@@ -229,7 +229,7 @@ def test_a_call_of_another_vendors_model_carries_the_empty_reasoning_that_deepse
     said = LLMMessage(
         role="assistant", tool_calls=(FunctionCall(name="f", arguments={}, id="toolu_1"),)
     )
-    body = CHAT.body(question(user("x"), said, row=capabilities("deepseek-v4-pro")))
+    body = CHAT.build_body(question(user("x"), said, row=capabilities("deepseek-v4-pro")))
     assert body["messages"][1]["reasoning_content"] == ""
 
 
@@ -237,7 +237,9 @@ def test_calls_go_back_word_for_word() -> None:
     given = chat_call(
         '{"b":1,  "a":2}', extra_content={"google": {"thought_signature": "s"}}, index=0
     )
-    answer = CHAT.read(chat_answer("tool_calls", content=None, tool_calls=[given]), question())
+    answer = CHAT.parse_answer(
+        chat_answer("tool_calls", content=None, tool_calls=[given]), question()
+    )
     assert answer.provider_extras is not None
     (block,) = answer.provider_extras["blocks"]
     assert block["content"] is None
@@ -247,7 +249,7 @@ def test_calls_go_back_word_for_word() -> None:
 
 @pytest.mark.parametrize("words", ['{"a": 1', "", None, {"a": 1}, "[]"])
 def test_words_that_would_poison_the_conversation_do_not_go_back(words: Any) -> None:
-    answer = CHAT.read(chat_answer("tool_calls", tool_calls=[chat_call(words)]), question())
+    answer = CHAT.parse_answer(chat_answer("tool_calls", tool_calls=[chat_call(words)]), question())
     assert answer.provider_extras is not None
     sent = answer.provider_extras["blocks"][0]["tool_calls"][0]["function"]["arguments"]
     assert json.loads(sent) == answer.function_calls[0].arguments
@@ -259,11 +261,11 @@ def test_a_foreign_id_is_changed_with_its_result(call_id: str) -> None:
         role="assistant", tool_calls=(FunctionCall(name="f", arguments={}, id=call_id),)
     )
     result = LLMMessage(role="tool", content="r", tool_call_id=call_id)
-    chat = CHAT.body(question(user("x"), said, result))["messages"]
+    chat = CHAT.build_body(question(user("x"), said, result))["messages"]
     assert chat[1]["tool_calls"][0]["id"] == chat[2]["tool_call_id"] != call_id
-    items = RESPONSES.body(question(user("x"), said, result))["input"]
+    items = RESPONSES.build_body(question(user("x"), said, result))["input"]
     assert items[1]["call_id"] == items[2]["call_id"] == chat[2]["tool_call_id"]
-    blocks = MESSAGES.body(question(user("x"), said, result))["messages"]
+    blocks = MESSAGES.build_body(question(user("x"), said, result))["messages"]
     assert (
         blocks[1]["content"][0]["id"]
         == blocks[2]["content"][0]["tool_use_id"]
@@ -273,17 +275,17 @@ def test_a_foreign_id_is_changed_with_its_result(call_id: str) -> None:
 
 def test_its_own_odd_ids_a_vendor_gets_back() -> None:
     """Kimi's template reads the number in `functions.shell:0`."""
-    answer = CHAT.read(
+    answer = CHAT.parse_answer(
         chat_answer("tool_calls", tool_calls=[chat_call(call_id="functions.f:0")]), question()
     )
     result = LLMMessage(role="tool", content="r", tool_call_id=answer.function_calls[0].id)
-    messages = CHAT.body(question(user("x"), answer.as_message(), result))["messages"]
+    messages = CHAT.build_body(question(user("x"), answer.as_message(), result))["messages"]
     assert messages[1]["tool_calls"][0]["id"] == messages[2]["tool_call_id"] == "functions.f:0"
 
 
 @pytest.mark.parametrize("missing", [None, "", 7])
 def test_a_call_without_an_id_gets_one(missing: Any) -> None:
-    answer = CHAT.read(
+    answer = CHAT.parse_answer(
         chat_answer("tool_calls", tool_calls=[chat_call(call_id=missing)]), question()
     )
     assert str(answer.function_calls[0].id).startswith("call_")
@@ -312,7 +314,7 @@ def test_a_call_without_an_id_gets_one(missing: Any) -> None:
 def test_thinking_that_a_server_left_in_the_text_is_taken_out(
     content: Any, text: str, thought: str
 ) -> None:
-    answer = CHAT.read(chat_answer(content=content), question())
+    answer = CHAT.parse_answer(chat_answer(content=content), question())
     assert (answer.content, answer.reasoning) == (text, thought)
 
 
@@ -332,7 +334,7 @@ def test_thinking_that_a_server_left_in_the_text_is_taken_out(
     ],
 )
 def test_an_answer_ends_in_one_of_our_ways(finish: Any, calls: bool, ours: str) -> None:
-    answer = CHAT.read(
+    answer = CHAT.parse_answer(
         chat_answer(finish, content="x", tool_calls=[chat_call()] if calls else None), question()
     )
     assert answer.finish_reason == ours
@@ -359,34 +361,34 @@ def test_blocks_go_back_as_they_came() -> None:
         },
         {"type": "thinking", "thinking": "more", "signature": "s2"},
     ]
-    answer = MESSAGES.read({"content": content, "stop_reason": "tool_use"}, question())
-    body = MESSAGES.body(question(user("x"), answer.as_message()))
+    answer = MESSAGES.parse_answer({"content": content, "stop_reason": "tool_use"}, question())
+    body = MESSAGES.build_body(question(user("x"), answer.as_message()))
     assert json.dumps(body["messages"][1]["content"]) == json.dumps([*content[:2], *content[3:6]])
     assert (answer.content, answer.reasoning) == ("hello", "more")
 
 
 def test_a_model_gets_its_thinking_table_and_extra_fields() -> None:
     row = Capabilities(thinking={"type": "adaptive"}, extra={"output_config": {"effort": "low"}})
-    body = MESSAGES.body(question(user("x"), row=row))
+    body = MESSAGES.build_body(question(user("x"), row=row))
     assert (body["thinking"], body["output_config"]) == ({"type": "adaptive"}, {"effort": "low"})
-    glm = CHAT.body(question(user("x"), row=capabilities("glm-5")))
+    glm = CHAT.build_body(question(user("x"), row=capabilities("glm-5")))
     assert glm["thinking"] == {"type": "enabled", "clear_thinking": False}
 
 
 def test_the_key_of_a_cache_goes_to_the_vendor_that_knows_it() -> None:
     keyed = {"cache_key": "routine:daily"}
     assert (
-        CHAT.body(question(user("x"), vendor="api.openai.com", **keyed))["prompt_cache_key"]
+        CHAT.build_body(question(user("x"), vendor="api.openai.com", **keyed))["prompt_cache_key"]
         == "routine:daily"
     )
-    assert "prompt_cache_key" not in CHAT.body(
+    assert "prompt_cache_key" not in CHAT.build_body(
         question(user("x"), vendor="api.deepseek.com", **keyed)
     )
-    assert RESPONSES.body(question(user("x"), **keyed))["prompt_cache_key"] == "routine:daily"
+    assert RESPONSES.build_body(question(user("x"), **keyed))["prompt_cache_key"] == "routine:daily"
 
 
 def test_a_function_without_parameters_still_has_a_schema() -> None:
-    tools = MESSAGES.tools([{"name": "f", "parameters": None}])
+    tools = MESSAGES.convert_tools([{"name": "f", "parameters": None}])
     assert tools == [
         {"name": "f", "description": "", "input_schema": {"type": "object", "properties": {}}}
     ]
@@ -417,8 +419,8 @@ def test_items_go_back_as_they_came_but_for_nulls() -> None:
         {"type": "message", "role": "assistant", "id": "m", "phase": "commentary", "content": []},
         {"type": "reasoning", "id": "rs_2", "summary": [], "encrypted_content": "cut off"},
     ]
-    answer = RESPONSES.read({"status": "completed", "output": output}, question())
-    items = RESPONSES.body(question(user("x"), answer.as_message()))["input"]
+    answer = RESPONSES.parse_answer({"status": "completed", "output": output}, question())
+    items = RESPONSES.build_body(question(user("x"), answer.as_message()))["input"]
     assert items[1:] == [
         {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "sealed"},
         {
@@ -443,7 +445,7 @@ def test_reasoning_that_is_not_sealed_cannot_go_back() -> None:
             "content": [{"type": "output_text", "text": "hello"}],
         }
     ]
-    answer = RESPONSES.read({"status": "completed", "output": output}, question())
+    answer = RESPONSES.parse_answer({"status": "completed", "output": output}, question())
     assert (answer.content, answer.reasoning) == ("hello", "hm")
     assert answer.provider_extras is not None
     assert answer.provider_extras["blocks"] == output[1:]
@@ -460,8 +462,8 @@ def test_items_that_would_poison_the_conversation_are_mended(words: Any) -> None
             "status": "incomplete",
         }
     ]
-    answer = RESPONSES.read({"status": "completed", "output": output}, question())
-    (item,) = RESPONSES.body(question(answer.as_message()))["input"]
+    answer = RESPONSES.parse_answer({"status": "completed", "output": output}, question())
+    (item,) = RESPONSES.build_body(question(answer.as_message()))["input"]
     assert json.loads(item["arguments"]) == answer.function_calls[0].arguments == {}
 
 
@@ -478,7 +480,7 @@ def test_what_a_vendor_said_in_one_language_is_not_sent_to_it_in_another(api: st
             "blocks": [{"role": "x", "type": "strange"}],
         },
     )
-    assert "strange" not in json.dumps(WIRES[api].body(question(user("x"), said)))
+    assert "strange" not in json.dumps(WIRES[api].build_body(question(user("x"), said)))
 
 
 # --- usage
@@ -543,4 +545,4 @@ def test_tokens_are_counted_in_one_convention(wire: WireFormat, usage: Any, ours
         "responses": {"status": "completed", "output": [{"type": "message", "content": []}]},
         "messages": {"content": []},
     }
-    assert wire.read(answers[wire.api] | {"usage": usage}, question()).usage == ours
+    assert wire.parse_answer(answers[wire.api] | {"usage": usage}, question()).usage == ours

@@ -22,7 +22,7 @@ from daemon.store.database import Database
 from daemon.store.journal import Journal
 from tests.agent.conftest import call, calls
 from tests.empty_database import copy_empty_database
-from tests.runs.test_run import House
+from tests.runs.test_run import RunHarness
 
 START = datetime(2026, 11, 20, 8, 30, tzinfo=UTC)
 FULL = StoreFull("the disk is full")
@@ -82,7 +82,7 @@ async def journal(tmp_path):
     await database.close()
 
 
-class HinderedHouse(House):
+class HinderedRunHarness(RunHarness):
     """A run context that raises errors where a test says."""
 
     agent_error: BaseException | None = None
@@ -258,8 +258,8 @@ ENDINGS = {
 @pytest.mark.parametrize("name", ENDINGS)
 async def test_a_run_ends_as_the_table_says_when(name, journal):
     ending = ENDINGS[name]
-    house = HinderedHouse(journal, list(ending.replies), **ending.routine)
-    house.agent_error, house.routine_error = ending.agent_error, ending.routine_error
+    harness = HinderedRunHarness(journal, list(ending.replies), **ending.routine)
+    harness.agent_error, harness.routine_error = ending.agent_error, ending.routine_error
     in_tool = asyncio.Event()
 
     async def stuck() -> str:
@@ -269,13 +269,13 @@ async def test_a_run_ends_as_the_table_says_when(name, journal):
             await asyncio.Event().wait()
         return "free"
 
-    house.registry.register("stuck", None, stuck, read_only=True)
-    run = await house.open(trigger=ending.trigger, outcome=Outcome.RAN)
+    harness.registry.register("stuck", None, stuck, read_only=True)
+    run = await harness.open(trigger=ending.trigger, outcome=Outcome.RAN)
     journal.errors = {operation: list(errors) for operation, errors in ending.errors.items()}
     journal.pause_at = ending.cancel_at
 
-    watching = house.events.follow(run.id)
-    task = asyncio.create_task(supervise(run.id, house))
+    watching = harness.events.follow(run.id)
+    task = asyncio.create_task(supervise(run.id, harness))
     if ending.cancel_at:
         await (in_tool if ending.cancel_at == "tool" else journal.reached).wait()
         if ending.by_person:
@@ -295,12 +295,12 @@ async def test_a_run_ends_as_the_table_says_when(name, journal):
     assert ending.detail is None or (row.detail or "").startswith(ending.detail)
     assert len(await journal.deliveries(run=run.id)) == ending.deliveries
     assert row.taint is (Taint.TAINTED if ending.tainted else Taint.NONE)
-    house.events.close()
+    harness.events.close()
     events = [event["type"] async for event in watching]
-    assert events.count("run_ended") == int(ending.status.ended), "once, and after the commit"
+    assert events.count("run_ended") == int(ending.status.has_ended), "once, and after the commit"
     if ending.next_supervise:
         journal.pause_at = ""
-        resumed = await supervise(run.id, house)
+        resumed = await supervise(run.id, harness)
         assert resumed is not None and resumed.status is ending.next_supervise
 
 

@@ -22,11 +22,11 @@ from daemon.store.journal import Journal
 from daemon.tools.builtin import shell
 from daemon.tools.executor import ToolExecutor
 from daemon.tools.registry import FunctionRegistry
-from tests.clockwork import House as Ledger
-from tests.clockwork import at, routine
 from tests.empty_database import copy_empty_database
+from tests.engine_harness import EngineHarness as Ledger
+from tests.engine_harness import at, routine
 from tests.properties import scaled_settings
-from tests.runs.test_run import START, House
+from tests.runs.test_run import START, RunHarness
 
 # --- command
 
@@ -41,7 +41,7 @@ argv = [["test", "cat", "sleep", "touch"]]
 """
 
 
-class Gated(House):
+class Gated(RunHarness):
     """A host whose gates run real programs in a real workspace."""
 
     def __init__(self, journal, folder, command, **fields):
@@ -76,13 +76,13 @@ TODO = ["test", "-s", "inbox/to do"]
 
 
 async def test_a_gate_whose_command_says_no_closes_before_anything_is_gathered(journal, tmp_path):
-    house = Gated(journal, tmp_path, TODO, gather=[{"name": "host", "tool": "disks"}])
-    run = await house.one()
+    harness = Gated(journal, tmp_path, TODO, gather=[{"name": "host", "tool": "disks"}])
+    run = await harness.one()
     assert (run.status, run.detail) == (
         Status.SKIPPED,
         "the gate's command said no: test -s 'inbox/to do'",
     )
-    assert house.provider.asked == []
+    assert harness.provider.calls == []
     call, result = await journal.steps(run.id)
     assert (call.kind, call.iteration, call.call_id) == (StepKind.CALL, 0, "gate.command")
     assert call.body["verdict"]["effect"] == "allow"
@@ -93,12 +93,12 @@ async def test_a_gate_whose_command_says_no_closes_before_anything_is_gathered(j
 
 
 async def test_a_gate_whose_command_says_yes_opens(journal, tmp_path):
-    house = Gated(journal, tmp_path, TODO, gather=[{"name": "host", "tool": "disks"}])
-    (house.workspace / "inbox").mkdir()
-    (house.workspace / "inbox/to do").write_text("water the plants")
-    run = await house.one()
+    harness = Gated(journal, tmp_path, TODO, gather=[{"name": "host", "tool": "disks"}])
+    (harness.workspace / "inbox").mkdir()
+    (harness.workspace / "inbox/to do").write_text("water the plants")
+    run = await harness.one()
     assert (run.status, run.report) == (Status.SUCCEEDED, "I looked.")
-    assert "exit_code" not in house.provider.asked[-1].messages[-1].content, (
+    assert "exit_code" not in harness.provider.calls[-1].messages[-1].content, (
         "the model is not told of the gate"
     )
 
@@ -118,23 +118,23 @@ async def test_a_gate_whose_command_says_yes_opens(journal, tmp_path):
 async def test_a_gate_that_cannot_tell_is_a_failure_that_says_why(
     journal, tmp_path, command, detail
 ):
-    house = Gated(journal, tmp_path, command)
-    run = await house.one()
+    harness = Gated(journal, tmp_path, command)
+    run = await harness.one()
     assert run.status is Status.FAILED
     assert run.detail.startswith(detail)
     assert "\n" not in run.detail
-    assert house.provider.asked == []
+    assert harness.provider.calls == []
 
 
 @pytest.mark.parametrize("trigger", ["manual", "first_run", "once"])
 async def test_a_person_does_not_wait_for_a_gate(journal, tmp_path, trigger):
-    house = Gated(journal, tmp_path, TODO)
-    run = await house.one(trigger=trigger, event="e")
+    harness = Gated(journal, tmp_path, TODO)
+    run = await harness.one(trigger=trigger, event="e")
     assert run.status is Status.SUCCEEDED
 
 
 async def test_what_the_gate_said_is_not_asked_again_when_a_run_resumes(journal, tmp_path):
-    house = Gated(
+    harness = Gated(
         journal, tmp_path, ["test", "!", "-e", "seen"], gather=[{"name": "host", "tool": "stuck"}]
     )
     started = asyncio.Event()
@@ -144,16 +144,16 @@ async def test_what_the_gate_said_is_not_asked_again_when_a_run_resumes(journal,
         started.set()
         await asyncio.Event().wait()
 
-    house.registry.register("stuck", None, stuck, read_only=True)
-    run = await house.open()
-    task = asyncio.create_task(supervise(run.id, house))
+    harness.registry.register("stuck", None, stuck, read_only=True)
+    run = await harness.open()
+    task = asyncio.create_task(supervise(run.id, harness))
     await started.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    (house.workspace / "seen").touch()
-    house.registry.get_function("stuck")
-    task = asyncio.create_task(supervise(run.id, house))
+    (harness.workspace / "seen").touch()
+    harness.registry.get_function("stuck")
+    task = asyncio.create_task(supervise(run.id, harness))
     started.clear()
     await started.wait()  # it got past the gate once more
     task.cancel()
@@ -164,8 +164,8 @@ async def test_what_the_gate_said_is_not_asked_again_when_a_run_resumes(journal,
 
 
 async def test_a_gate_that_may_have_changed_something_is_not_run_twice(journal, tmp_path):
-    house = Gated(journal, tmp_path, ["touch", "seen"])
-    run = await house.open()
+    harness = Gated(journal, tmp_path, ["touch", "seen"])
+    run = await harness.open()
     taken = await journal.take(run.id, owner="dies")
     body = {"tool": "shell", "arguments": {"command": "touch seen"}, "repeatable": False}
     from daemon.models import Step
@@ -174,10 +174,10 @@ async def test_a_gate_that_may_have_changed_something_is_not_run_twice(journal, 
         taken, Step(kind=StepKind.CALL, iteration=0, call_id="gate.command", body=body)
     )
     await journal.recover("test")
-    ended = await supervise(run.id, house)
+    ended = await supervise(run.id, harness)
     assert ended.status is Status.FAILED
     assert "interrupted" in ended.detail
-    assert not (house.workspace / "seen").exists()
+    assert not (harness.workspace / "seen").exists()
 
 
 # --- moments
@@ -260,26 +260,28 @@ def greeting(**gate):
     )
 
 
-async def speak(house: Ledger, delivered: bool | None = True) -> None:
+async def speak(harness: Ledger, delivered: bool | None = True) -> None:
     """Live what is queued; its report arrives, is lost, or is still on its way (None)."""
-    for run in await house.journal.active():
-        taken = await house.journal.take(run.id, owner="test")
+    for run in await harness.journal.active():
+        taken = await harness.journal.take(run.id, owner="test")
         now = datetime.now(UTC)
-        await house.journal.end(
+        await harness.journal.end(
             taken.to(Status.SUCCEEDED, ended=now, report="Hello."), [("log", {})]
         )
-        for delivery in await house.journal.deliveries(run=run.id):
+        for delivery in await harness.journal.deliveries(run=run.id):
             if delivered:
-                await house.journal.delivered(delivery.id, "said")
+                await harness.journal.delivered(delivery.id, "said")
             elif delivered is False:
-                await house.journal.delivery_failed(delivery.id, "nobody there", None)
+                await harness.journal.delivery_failed(delivery.id, "nobody there", None)
 
 
-async def through_the_day(house: Ledger, day: str = "02", **how) -> list[str]:
+async def through_the_day(harness: Ledger, day: str = "02", **how) -> list[str]:
     for half_hour in range(16, 43):
-        await house.reach(f"{day} {half_hour // 2:02}:{half_hour % 2 * 30:02}")
-        await speak(house, **how)
-    return [run.slot.strftime("%H:%M") for run in house.submitted if run.slot.strftime("%d") == day]
+        await harness.reach(f"{day} {half_hour // 2:02}:{half_hour % 2 * 30:02}")
+        await speak(harness, **how)
+    return [
+        run.slot.strftime("%H:%M") for run in harness.submitted if run.slot.strftime("%d") == day
+    ]
 
 
 def drawn(day: str = "02") -> list[str]:
@@ -289,101 +291,102 @@ def drawn(day: str = "02") -> list[str]:
     ]
 
 
-async def settle_in(house: Ledger, **gate) -> None:
+async def settle_in(harness: Ledger, **gate) -> None:
     """Boot in the evening, when the day's moments are over."""
-    house.time.move_to(at("01 22:00"))
-    await house.boot(greeting(**gate))
+    harness.time.move_to(at("01 22:00"))
+    await harness.boot(greeting(**gate))
 
 
 async def test_a_heartbeat_speaks_at_its_moments_and_lets_all_other_slots_pass(
-    house: Ledger,
+    harness: Ledger,
 ) -> None:
-    await settle_in(house)
-    assert await through_the_day(house) == drawn()
+    await settle_in(harness)
+    assert await through_the_day(harness) == drawn()
     assert all(
-        "skipped gate" in row or "ran" in row or "quiet_hours" in row for row in await house.rows()
+        "skipped gate" in row or "ran" in row or "quiet_hours" in row
+        for row in await harness.rows()
     )
 
 
-async def test_a_restart_draws_no_new_lots(house: Ledger) -> None:
-    await settle_in(house)
+async def test_a_restart_draws_no_new_lots(harness: Ledger) -> None:
+    await settle_in(harness)
     first, second = drawn()
-    await house.reach(f"02 {first}")
-    await speak(house)
-    await house.boot(greeting())
-    assert await through_the_day(house) == [first, second]
+    await harness.reach(f"02 {first}")
+    await speak(harness)
+    await harness.boot(greeting())
+    assert await through_the_day(harness) == [first, second]
 
 
 async def test_a_greeting_that_did_not_arrive_is_tried_again_at_the_next_slot(
-    house: Ledger,
+    harness: Ledger,
 ) -> None:
-    await settle_in(house)
+    await settle_in(harness)
     first, _ = drawn()
-    await house.reach(f"02 {first}")
-    await speak(house, delivered=False)
-    await house.reach((at(f"02 {first}") + timedelta(minutes=30)).isoformat()[:16])
-    await speak(house)
-    await house.reach((at(f"02 {first}") + timedelta(minutes=60)).isoformat()[:16])
-    greeted = [run for run in house.submitted if run.slot >= at("02 00:00")]
+    await harness.reach(f"02 {first}")
+    await speak(harness, delivered=False)
+    await harness.reach((at(f"02 {first}") + timedelta(minutes=30)).isoformat()[:16])
+    await speak(harness)
+    await harness.reach((at(f"02 {first}") + timedelta(minutes=60)).isoformat()[:16])
+    greeted = [run for run in harness.submitted if run.slot >= at("02 00:00")]
     assert len(greeted) == 2, "the second one arrived and has used the moment up"
 
 
-async def test_a_greeting_on_its_way_is_not_repeated(house: Ledger) -> None:
-    await settle_in(house)
-    assert await through_the_day(house, delivered=None) == drawn()
+async def test_a_greeting_on_its_way_is_not_repeated(harness: Ledger) -> None:
+    await settle_in(harness)
+    assert await through_the_day(harness, delivered=None) == drawn()
 
 
-async def test_a_silent_run_leaves_the_moment_open(house: Ledger) -> None:
-    await settle_in(house)
+async def test_a_silent_run_leaves_the_moment_open(harness: Ledger) -> None:
+    await settle_in(harness)
     first, _ = drawn()
-    await house.reach(f"02 {first}")
-    (run,) = [run for run in await house.journal.active() if run.slot == at(f"02 {first}")]
-    taken = await house.journal.take(run.id, owner="test")
-    await house.journal.end(
+    await harness.reach(f"02 {first}")
+    (run,) = [run for run in await harness.journal.active() if run.slot == at(f"02 {first}")]
+    taken = await harness.journal.take(run.id, owner="test")
+    await harness.journal.end(
         taken.to(Status.SUCCEEDED, ended=at(f"02 {first}"), silent=True), [("log", {})]
     )
     following = at(f"02 {first}") + timedelta(minutes=30)
-    await house.reach(following.isoformat()[:16])
-    assert house.submitted[-1].slot == following
+    await harness.reach(following.isoformat()[:16])
+    assert harness.submitted[-1].slot == following
 
 
 async def test_a_busy_operator_moves_the_greeting_and_two_are_never_said_in_a_row(
-    house: Ledger,
+    harness: Ledger,
 ) -> None:
-    await settle_in(house, idle="4h")
+    await settle_in(harness, idle="4h")
     _, second = drawn()
     seen = at(f"02 {second}") - timedelta(minutes=10)
-    await house.journal.remember("operator_seen", seen.isoformat())
-    await house.reach(seen.isoformat()[:16])
-    before = len(house.submitted)
-    await speak(house)
-    await house.reach((seen + timedelta(hours=3)).isoformat()[:16])
-    assert len(house.submitted) == before, "somebody is at work"
+    await harness.journal.remember("operator_seen", seen.isoformat())
+    await harness.reach(seen.isoformat()[:16])
+    before = len(harness.submitted)
+    await speak(harness)
+    await harness.reach((seen + timedelta(hours=3)).isoformat()[:16])
+    assert len(harness.submitted) == before, "somebody is at work"
 
 
-async def test_a_moment_before_the_routine_was_there_is_past(house: Ledger) -> None:
+async def test_a_moment_before_the_routine_was_there_is_past(harness: Ledger) -> None:
     first, second = drawn()
-    house.time.move_to(at(f"02 {first}") + timedelta(minutes=1))
-    await house.boot(greeting())
-    assert await through_the_day(house) == [second]
+    harness.time.move_to(at(f"02 {first}") + timedelta(minutes=1))
+    await harness.boot(greeting())
+    assert await through_the_day(harness) == [second]
 
 
-async def test_its_words_say_that_it_speaks_at_moments_only(house: Ledger) -> None:
-    await settle_in(house)
+async def test_its_words_say_that_it_speaks_at_moments_only(harness: Ledger) -> None:
+    await settle_in(harness)
     slots = "every 30 minutes within 08:00-21:00, UTC"
-    assert house.engine.describe_schedule(greeting()) == f"at 2 random moments of a day ({slots})"
+    assert harness.engine.describe_schedule(greeting()) == f"at 2 random moments of a day ({slots})"
     assert (
-        house.engine.describe_schedule(greeting(moments=1))
+        harness.engine.describe_schedule(greeting(moments=1))
         == f"at a random moment of a day ({slots})"
     )
 
 
-async def test_next_shows_the_moments_and_none_of_the_other_slots(house: Ledger) -> None:
-    await settle_in(house)
+async def test_next_shows_the_moments_and_none_of_the_other_slots(harness: Ledger) -> None:
+    await settle_in(harness)
     days = ("02", "03", "04")
     expected = [at(f"{day} {each}") for day in days for each in drawn(day)]
-    assert house.engine.next_fires("heartbeat", 6) == expected
-    assert house.engine.next_fires("heartbeat", 1, after=expected[0]) == expected[1:2]
+    assert harness.engine.next_fires("heartbeat", 6) == expected
+    assert harness.engine.next_fires("heartbeat", 1, after=expected[0]) == expected[1:2]
 
 
 def test_the_moments_of_weekdays_go_on_after_the_weekend() -> None:
@@ -412,9 +415,9 @@ def test_what_happens_only_once_has_no_moments_after_it() -> None:
 # --- the others
 
 
-async def test_silent_runs_do_not_use_up_the_day(house: Ledger) -> None:
-    house.time.move_to(at("01 22:00"))
-    await house.boot(
+async def test_silent_runs_do_not_use_up_the_day(harness: Ledger) -> None:
+    harness.time.move_to(at("01 22:00"))
+    await harness.boot(
         routine(
             "watchman",
             {"every": timedelta(hours=1), "timezone": "UTC"},
@@ -423,26 +426,26 @@ async def test_silent_runs_do_not_use_up_the_day(house: Ledger) -> None:
         )
     )
     for hour in ("01", "02"):
-        await house.reach(f"02 {hour}:00")
-        (run,) = await house.journal.active()
-        taken = await house.journal.take(run.id, owner="test")
-        await house.journal.end(
+        await harness.reach(f"02 {hour}:00")
+        (run,) = await harness.journal.active()
+        taken = await harness.journal.take(run.id, owner="test")
+        await harness.journal.end(
             taken.to(Status.SUCCEEDED, ended=datetime.now(UTC), silent=hour == "01")
         )
-    await house.reach("02 05:00")
-    assert (await house.rows())[-1] == "02 03:00 to 02 05:00, 3 skipped gate"
+    await harness.reach("02 05:00")
+    assert (await harness.rows())[-1] == "02 03:00 to 02 05:00, 3 skipped gate"
 
 
 async def test_the_ledger_keeps_the_key_that_closed_the_gate_whatever_the_file_says_later(
-    house: Ledger,
+    harness: Ledger,
 ) -> None:
-    await settle_in(house, idle="4h")
-    await house.journal.remember("operator_seen", at(f"02 {drawn()[0]}").isoformat())
-    await through_the_day(house)
-    await house.reload(greeting())
+    await settle_in(harness, idle="4h")
+    await harness.journal.remember("operator_seen", at(f"02 {drawn()[0]}").isoformat())
+    await through_the_day(harness)
+    await harness.reload(greeting())
     rows = {
         row.rule
-        for row in await house.journal.slots("heartbeat", limit=1000)
+        for row in await harness.journal.slots("heartbeat", limit=1000)
         if row.reason is Reason.GATE
     }
     assert rows == {"moments = 2", 'idle = "4h"'}

@@ -11,7 +11,7 @@ import pytest
 
 from daemon.models import Status, Taint
 from daemon.policy.policy import Policy
-from daemon.providers.wire.images import image_of
+from daemon.providers.wire.images import parse_image
 from daemon.runs.images import load_images
 from tests.fakes.vendor import FakeVendor
 from tests.replaying import ReplayedApp
@@ -171,7 +171,7 @@ async def test_the_pictures_of_a_batch_that_landed_are_shown(app):
     put(app, "plots/b.png", png(3, 3))
     policy = Policy.load(app.folder / "policy.toml", workspace=app.state / "workspace")
     seen = load_images(["{path}"], ["plots/b.png"], policy=policy, routine="look")
-    assert seen.images == (image_of(png(3, 3)),) and not seen.notes
+    assert seen.images == (parse_image(png(3, 3)),) and not seen.notes
     assert load_images(["{path}"], [], policy=policy, routine="look").notes == (
         "no file has landed",
     )
@@ -185,7 +185,7 @@ async def test_folders_that_the_policy_lets_it_read_may_hold_them(app, tmp_path)
     assert "lies outside" in load_images([glob], [], policy=policy, routine="look").notes[0]
     app.write("policy.toml", READ + f'[paths]\nread = ["{tmp_path}/elsewhere"]\n')
     policy = Policy.load(app.folder / "policy.toml", workspace=app.state / "workspace")
-    assert load_images([glob], [], policy=policy, routine="look").images == (image_of(png()),)
+    assert load_images([glob], [], policy=policy, routine="look").images == (parse_image(png()),)
 
 
 async def test_a_run_that_is_taken_up_again_shows_the_very_same(app):
@@ -262,7 +262,7 @@ async def test_a_glob_that_cannot_be_used_is_a_fault_of_the_file(app, media, sai
 )
 def test_the_size_of_every_kind_is_read_from_its_own_head(data):
     with pytest.raises(ValueError, match="has 9000 x 3 pixels"):
-        image_of(data)
+        parse_image(data)
 
 
 async def test_a_program_shows_pictures_to_the_agent_itself(app, tmp_path):

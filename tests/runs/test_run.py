@@ -24,12 +24,12 @@ from daemon.tools.executor import ToolExecutor
 from daemon.tools.registry import FunctionRegistry
 from tests.agent.conftest import Rules, call, calls
 from tests.empty_database import copy_empty_database
-from tests.runs.bare_context import BareRunContext
+from tests.runs.bare_run_context import BareRunContext
 
 START = datetime(2026, 11, 20, 8, 30, tzinfo=UTC)
 
 
-class House(BareRunContext):
+class RunHarness(BareRunContext):
     """A small run context: a real journal, a script for a model, and a few functions."""
 
     def __init__(self, journal, replies=(), **routine):
@@ -164,29 +164,29 @@ GATHER = [{"name": "host", "tool": "disks"}]
 
 
 async def test_a_run_that_answers_has_succeeded_and_its_report_is_on_its_way(journal):
-    house = House(journal, ["All is well."])
-    run = await house.one()
+    harness = RunHarness(journal, ["All is well."])
+    run = await harness.one()
     assert (run.status, run.report, run.iterations) == (Status.SUCCEEDED, "All is well.", 1)
     (delivery,) = await journal.deliveries(run=run.id)
     assert (delivery.target, delivery.status) == ("file", DeliveryStatus.PENDING)
     assert delivery.report.scheduled_zone == "Europe/Berlin"
-    assert house.woken == 1
-    assert house.archived == [(run.id, "All is well.")]
+    assert harness.woken == 1
+    assert harness.archived == [(run.id, "All is well.")]
 
 
 async def test_the_model_reads_the_facts_and_what_changed_in_them(journal):
-    house = House(journal, ["first", "second"], gather=GATHER)
-    await house.one()
-    house.disk = "84 %"
-    await house.one()
-    goal = house.provider.asked[-1].messages[-1].content
+    harness = RunHarness(journal, ["first", "second"], gather=GATHER)
+    await harness.one()
+    harness.disk = "84 %"
+    await harness.one()
+    goal = harness.provider.calls[-1].messages[-1].content
     assert "84 %" in goal
     assert "71 % → 84 %" in goal
 
 
 async def test_a_closed_gate_asks_no_model_and_costs_nothing(journal):
-    house = House(journal, ["first"], gather=GATHER, gate={"changed": ["host.disks"]})
-    first, second = await house.one(), await house.one()
+    harness = RunHarness(journal, ["first"], gather=GATHER, gate={"changed": ["host.disks"]})
+    first, second = await harness.one(), await harness.one()
     assert (first.status, second.status) == (Status.SUCCEEDED, Status.SKIPPED)
     assert second.detail == "nothing changed in host.disks since the last good run"
     assert second.usage.total == 0
@@ -196,36 +196,40 @@ async def test_a_closed_gate_asks_no_model_and_costs_nothing(journal):
 
 
 async def test_the_gate_opens_when_the_fact_changes(journal):
-    house = House(journal, ["first", "second"], gather=GATHER, gate={"changed": ["host.disks"]})
-    await house.one()
-    house.disk = "84 %"
-    assert (await house.one()).status is Status.SUCCEEDED
+    harness = RunHarness(
+        journal, ["first", "second"], gather=GATHER, gate={"changed": ["host.disks"]}
+    )
+    await harness.one()
+    harness.disk = "84 %"
+    assert (await harness.one()).status is Status.SUCCEEDED
 
 
 async def test_a_run_by_hand_does_not_wait_for_a_change(journal):
-    house = House(journal, ["first", "second"], gather=GATHER, gate={"changed": ["host.disks"]})
-    await house.one()
-    assert (await house.one(trigger="manual", event="e1")).status is Status.SUCCEEDED
+    harness = RunHarness(
+        journal, ["first", "second"], gather=GATHER, gate={"changed": ["host.disks"]}
+    )
+    await harness.one()
+    assert (await harness.one(trigger="manual", event="e1")).status is Status.SUCCEEDED
 
 
 async def test_a_fact_that_could_not_be_gathered_is_told_and_the_run_is_no_success(journal):
-    house = House(journal, ["I could not look."], gather=GATHER)
-    house.disk = "broken"
-    run = await house.one()
+    harness = RunHarness(journal, ["I could not look."], gather=GATHER)
+    harness.disk = "broken"
+    run = await harness.one()
     assert (run.status, run.detail) == (Status.FAILED, "could not gather: host")
     assert run.report == "I could not look."
 
 
 async def test_a_fact_that_is_not_required_may_fail(journal):
-    house = House(journal, ["I could not look."], gather=[{**GATHER[0], "required": False}])
-    house.disk = "broken"
-    assert (await house.one()).status is Status.SUCCEEDED
+    harness = RunHarness(journal, ["I could not look."], gather=[{**GATHER[0], "required": False}])
+    harness.disk = "broken"
+    assert (await harness.one()).status is Status.SUCCEEDED
 
 
 async def test_a_denied_gather_step_is_no_success(journal):
-    house = House(journal, ["Nothing."], gather=GATHER)
-    house.policy = Rules(denied=["disks"])
-    assert (await house.one()).status is Status.FAILED
+    harness = RunHarness(journal, ["Nothing."], gather=GATHER)
+    harness.policy = Rules(denied=["disks"])
+    assert (await harness.one()).status is Status.FAILED
 
 
 PEEK = {"name": "content", "tool": "peek", "args": {"path": "{path}"}, "required": False}
@@ -233,10 +237,10 @@ LANDED = {"trigger": "watch", "event": "e", "input": {"paths": ["inbox/a.csv", "
 
 
 async def test_a_run_by_files_is_told_of_them_and_looks_into_each(journal):
-    house = House(journal, ["Two files."], trigger={"watch": ["inbox/*"]}, gather=[PEEK])
-    run = await house.one(**LANDED)
+    harness = RunHarness(journal, ["Two files."], trigger={"watch": ["inbox/*"]}, gather=[PEEK])
+    run = await harness.one(**LANDED)
     assert (run.status, run.goal) == (Status.SUCCEEDED, "Report.")
-    facts = {fact.name: fact for fact in house.provider.asked[-1].messages[-1].facts}
+    facts = {fact.name: fact for fact in harness.provider.calls[-1].messages[-1].facts}
     assert facts["files that landed"].text == "- inbox/a.csv\n- inbox/b.key"
     assert facts["content: inbox/a.csv"].text == "begins like inbox/a.csv"
     assert not facts["content: inbox/b.key"].ok
@@ -247,24 +251,24 @@ async def test_a_run_by_files_is_told_of_them_and_looks_into_each(journal):
 
 
 async def test_a_file_that_must_be_read_and_cannot_is_no_success(journal):
-    house = House(
+    harness = RunHarness(
         journal, ["One file."], trigger={"watch": ["inbox/*"]}, gather=[PEEK | {"required": True}]
     )
-    run = await house.one(**LANDED)
+    run = await harness.one(**LANDED)
     assert (run.status, run.detail) == (Status.FAILED, "could not gather: content: inbox/b.key")
 
 
 async def test_a_run_that_broke_off_is_told_the_same_again(journal):
-    house = House(journal, [Overloaded("later"), "Done."], trigger={"webhook": True})
-    run = await house.open(trigger="webhook", event="webhook m", input={"who": "Ada"})
-    assert (await supervise(run.id, house)).status is Status.QUEUED
-    assert (await supervise(run.id, house)) is None, "not before its time"
-    assert "Ada" in house.provider.asked[-1].messages[-1].content
+    harness = RunHarness(journal, [Overloaded("later"), "Done."], trigger={"webhook": True})
+    run = await harness.open(trigger="webhook", event="webhook m", input={"who": "Ada"})
+    assert (await supervise(run.id, harness)).status is Status.QUEUED
+    assert (await supervise(run.id, harness)) is None, "not before its time"
+    assert "Ada" in harness.provider.calls[-1].messages[-1].content
 
 
 async def test_a_silent_run_is_a_success_that_delivers_nothing(journal):
-    house = House(journal, ["NOTHING"], run={"prompt": "Report.", "silent_token": "NOTHING"})
-    run = await house.one()
+    harness = RunHarness(journal, ["NOTHING"], run={"prompt": "Report.", "silent_token": "NOTHING"})
+    run = await harness.one()
     assert (run.status, run.silent, run.report) == (Status.SUCCEEDED, True, "")
     assert [each.status for each in await journal.deliveries(run=run.id)] == [
         DeliveryStatus.SUPPRESSED
@@ -272,8 +276,8 @@ async def test_a_silent_run_is_a_success_that_delivers_nothing(journal):
 
 
 async def test_a_fault_of_the_vendor_that_stays_is_a_failure_in_one_line(journal):
-    house = House(journal, [BadKey("the key was refused: s3cr3t")])
-    run = await house.one()
+    harness = RunHarness(journal, [BadKey("the key was refused: s3cr3t")])
+    run = await harness.one()
     assert (run.status, run.detail) == (Status.FAILED, "the key was refused: [secret]")
     assert [each.status for each in await journal.deliveries(run=run.id)] == [
         DeliveryStatus.PENDING
@@ -281,13 +285,13 @@ async def test_a_fault_of_the_vendor_that_stays_is_a_failure_in_one_line(journal
 
 
 async def test_a_passing_fault_puts_the_run_off_and_the_next_attempt_goes_on(journal):
-    house = House(journal, [Overloaded("busy", retry_after=7), "Here."], gather=GATHER)
-    run = await house.open()
-    put_off = await supervise(run.id, house)
+    harness = RunHarness(journal, [Overloaded("busy", retry_after=7), "Here."], gather=GATHER)
+    run = await harness.open()
+    put_off = await supervise(run.id, harness)
     assert put_off.status is Status.QUEUED
     assert START + timedelta(seconds=7) <= put_off.not_before <= START + timedelta(seconds=30)
     journal._clock = lambda: START + timedelta(minutes=1)
-    ended = await supervise(run.id, house)
+    ended = await supervise(run.id, harness)
     assert (ended.status, ended.report, ended.attempt) == (Status.SUCCEEDED, "Here.", 2)
     gathers = [
         step
@@ -298,16 +302,16 @@ async def test_a_passing_fault_puts_the_run_off_and_the_next_attempt_goes_on(jou
 
 
 async def test_a_fault_that_does_not_pass_uses_up_the_attempts(journal):
-    house = House(journal, [Overloaded("busy")] * 3)
-    run = await house.open()
+    harness = RunHarness(journal, [Overloaded("busy")] * 3)
+    run = await harness.open()
     for _ in range(3):
-        ended = await supervise(run.id, house)
+        ended = await supervise(run.id, harness)
         journal._clock = lambda: START + timedelta(days=1)
     assert (ended.status, ended.detail) == (Status.FAILED, "busy")
 
 
 async def test_a_run_that_takes_too_long_is_timed_out(journal):
-    house = House(
+    harness = RunHarness(
         journal,
         [calls(call("stuck"))],
         run={"mode": "agent", "prompt": "x", "timeout": "1s", "tools": ["stuck"]},
@@ -317,13 +321,13 @@ async def test_a_run_that_takes_too_long_is_timed_out(journal):
         """Wait."""
         await asyncio.Event().wait()
 
-    house.registry.register("stuck", None, stuck)
-    run = await house.one()
+    harness.registry.register("stuck", None, stuck)
+    run = await harness.one()
     assert (run.status, run.detail) == (Status.TIMED_OUT, "not done within 1 s of active time")
     assert run.usage.total > 0, "what was spent until then is counted"
 
 
-async def stopped_in_the_middle(house):
+async def stopped_in_the_middle(harness):
     """Live a run until its tool has started, and return it with its task."""
     started = asyncio.Event()
 
@@ -332,9 +336,9 @@ async def stopped_in_the_middle(house):
         started.set()
         await asyncio.Event().wait()
 
-    house.registry.register("stuck", None, stuck)
-    run = await house.open()
-    task = asyncio.create_task(supervise(run.id, house))
+    harness.registry.register("stuck", None, stuck)
+    run = await harness.open()
+    task = asyncio.create_task(supervise(run.id, harness))
     await started.wait()
     return run, task
 
@@ -343,9 +347,9 @@ STUCK = {"mode": "agent", "prompt": "x", "tools": ["stuck"]}
 
 
 async def test_a_cancelled_run_is_cancelled_and_tells_its_watchers(journal):
-    house = House(journal, [calls(call("stuck"))], run=STUCK)
-    run, task = await stopped_in_the_middle(house)
-    watching = house.events.follow(run.id)
+    harness = RunHarness(journal, [calls(call("stuck"))], run=STUCK)
+    run, task = await stopped_in_the_middle(harness)
+    watching = harness.events.follow(run.id)
     await journal.request_cancel(run.id)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -355,39 +359,39 @@ async def test_a_cancelled_run_is_cancelled_and_tells_its_watchers(journal):
 
 
 async def test_the_end_of_the_process_suspends_a_run_and_the_next_one_goes_on(journal):
-    house = House(journal, [calls(call("stuck")), "I looked, it is done."], run=STUCK)
-    run, task = await stopped_in_the_middle(house)
+    harness = RunHarness(journal, [calls(call("stuck")), "I looked, it is done."], run=STUCK)
+    run, task = await stopped_in_the_middle(harness)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
     assert (await journal.get(run.id)).status is Status.QUEUED
-    ended = await supervise(run.id, house)
+    ended = await supervise(run.id, harness)
     assert (ended.status, ended.report) == (Status.SUCCEEDED, "I looked, it is done.")
-    told = house.provider.asked[-1].messages[-1].content
+    told = harness.provider.calls[-1].messages[-1].content
     assert told == "[failed] interrupted: outcome unknown; check before retrying"
 
 
 async def test_a_run_that_kills_its_process_again_and_again_is_given_up(journal):
-    house = House(journal, ["never"])
-    run = await house.open()
+    harness = RunHarness(journal, ["never"])
+    run = await harness.open()
     for _ in range(3):
         await journal.take(run.id, owner="dies")
         await journal.recover("test")
-    ended = await supervise(run.id, house)
+    ended = await supervise(run.id, harness)
     assert ended.status is Status.INTERRUPTED
     assert "3 attempts in a row died without a new step" in ended.detail
-    assert house.provider.asked == []
+    assert harness.provider.calls == []
 
 
 async def test_a_run_that_is_not_there_to_be_taken_is_left_alone(journal):
-    house = House(journal, ["once"])
-    run = await house.one()
-    assert await supervise(run.id, house) is None
-    assert len(house.provider.asked) == 1
+    harness = RunHarness(journal, ["once"])
+    run = await harness.one()
+    assert await supervise(run.id, harness) is None
+    assert len(harness.provider.calls) == 1
 
 
 async def test_a_dead_mans_switch_hears_of_a_run_when_the_record_has_it(journal, tmp_path):
-    house = House(journal, ["ok"], ping="alive")
+    harness = RunHarness(journal, ["ok"], ping="alive")
     heard = []
 
     async def ping(target, run):
@@ -401,33 +405,35 @@ async def test_a_dead_mans_switch_hears_of_a_run_when_the_record_has_it(journal,
                 )
             )
 
-    house.ping = ping
-    await house.one()
+    harness.ping = ping
+    await harness.one()
     assert heard == [("alive", "running", 1)]
 
 
 async def test_a_run_that_was_called_off_before_it_began_asks_nobody(journal):
-    house = House(journal, ["never"])
-    run = await house.open()
-    beginning = asyncio.create_task(supervise(run.id, house))
+    harness = RunHarness(journal, ["never"])
+    run = await harness.open()
+    beginning = asyncio.create_task(supervise(run.id, harness))
     await journal.request_cancel(run.id)
     assert await beginning is None
-    assert house.provider.asked == []
+    assert harness.provider.calls == []
     assert (await journal.get(run.id)).status is Status.CANCELLED
 
 
 async def test_a_run_keeps_the_definition_it_began_with(journal):
-    house = House(journal, ["ok"])
-    run = await house.open()
-    house.routine = Routine.model_validate({"name": "daily", "run": {"prompt": "Something else."}})
-    await supervise(run.id, house)
-    assert house.provider.asked[-1].messages[-1].content == "Report."
+    harness = RunHarness(journal, ["ok"])
+    run = await harness.open()
+    harness.routine = Routine.model_validate(
+        {"name": "daily", "run": {"prompt": "Something else."}}
+    )
+    await supervise(run.id, harness)
+    assert harness.provider.calls[-1].messages[-1].content == "Report."
 
 
 async def test_a_cancel_in_the_moment_of_taking_leaves_no_row_that_says_running(journal):
-    house = House(journal, ["never"])
-    run = await house.open()
-    task = asyncio.create_task(supervise(run.id, house))
+    harness = RunHarness(journal, ["never"])
+    run = await harness.open()
+    task = asyncio.create_task(supervise(run.id, harness))
     await asyncio.sleep(0)  # it has asked the journal for the run, and no more
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -436,26 +442,26 @@ async def test_a_cancel_in_the_moment_of_taking_leaves_no_row_that_says_running(
 
 
 async def test_a_fault_of_our_own_ends_the_run_in_a_line_instead_of_leaving_it_running(journal):
-    house = House(journal, ["never"])
+    harness = RunHarness(journal, ["never"])
 
     async def broken(run, routine, record, deadline):
         raise ZeroDivisionError("oops")
 
-    house.agent_for = broken
-    run = await house.one()
+    harness.agent_for = broken
+    run = await harness.one()
     assert run.status is Status.FAILED
     assert run.detail == "a fault of agentd itself (ZeroDivisionError: oops); its log has more"
 
 
 async def test_a_definition_that_cannot_be_read_any_more_ends_the_run(journal):
-    house = House(journal, ["never"])
-    run = await house.open()
+    harness = RunHarness(journal, ["never"])
+    run = await harness.open()
 
     async def unreadable(run):
         raise DaemonError("the definition cannot be read by this version")
 
-    house.routine_of = unreadable
-    await supervise(run.id, house)
+    harness.routine_of = unreadable
+    await supervise(run.id, harness)
     ended = await journal.get(run.id)
     assert (ended.status, ended.detail) == (
         Status.FAILED,

@@ -20,129 +20,131 @@ from daemon.scheduler.engine import RoutineEngine
 from daemon.store.database import Database
 from daemon.store.journal import Claim, Journal, Portion
 from daemon.system.clock import SystemClock
-from tests.clockwork import HALF_HOURLY, NINE, House, at, loaded, routine
+from tests.engine_harness import HALF_HOURLY, NINE, EngineHarness, at, loaded, routine
 
 # --- outages
 # ---------------------------------------------------------------------------------------
 
 
-async def test_a_slot_starts_one_run_at_its_instant(house: House) -> None:
-    await house.boot(routine())
-    assert house.next_start == at("01 09:00")
-    await house.reach("01 12:00")
-    assert await house.rows() == ["01 09:00 ran"]
-    (run,) = house.submitted
+async def test_a_slot_starts_one_run_at_its_instant(harness: EngineHarness) -> None:
+    await harness.boot(routine())
+    assert harness.next_start == at("01 09:00")
+    await harness.reach("01 12:00")
+    assert await harness.rows() == ["01 09:00 ran"]
+    (run,) = harness.submitted
     assert (run.trigger, run.goal, run.status) == ("cron", "say daily", Status.QUEUED)
-    assert Routine.restore(await house.journal.definition(run.definition)).run.prompt == "say daily"
-    assert house.next_start == at("02 09:00")
+    assert (
+        Routine.restore(await harness.journal.definition(run.definition)).run.prompt == "say daily"
+    )
+    assert harness.next_start == at("02 09:00")
 
 
-async def test_a_new_routine_does_not_run_the_slot_of_this_morning(house: House) -> None:
-    await house.reach("01 10:00")
-    await house.boot(routine())
-    assert await house.rows() == []
+async def test_a_new_routine_does_not_run_the_slot_of_this_morning(harness: EngineHarness) -> None:
+    await harness.reach("01 10:00")
+    await harness.boot(routine())
+    assert await harness.rows() == []
 
 
-async def test_a_restart_in_the_same_minute_does_not_run_it_again(house: House) -> None:
-    await house.boot(routine())
-    await house.reach("01 09:00:20")
-    await house.finish(*house.submitted)
-    await house.boot(routine())
-    assert house.started == ["daily 01 09:00"]
+async def test_a_restart_in_the_same_minute_does_not_run_it_again(harness: EngineHarness) -> None:
+    await harness.boot(routine())
+    await harness.reach("01 09:00:20")
+    await harness.finish(*harness.submitted)
+    await harness.boot(routine())
+    assert harness.started == ["daily 01 09:00"]
 
 
 async def test_after_three_days_down_the_latest_slot_runs_and_the_others_are_told(
-    house: House,
+    harness: EngineHarness,
 ) -> None:
-    await house.boot(routine())
-    await house.crash()
-    await house.reach("03 13:00")
-    await house.boot(routine())
-    assert await house.rows() == ["01 09:00 to 02 09:00, 2 missed down", "03 09:00 caught_up"]
-    (row, *_) = await house.journal.slots()
+    await harness.boot(routine())
+    await harness.crash()
+    await harness.reach("03 13:00")
+    await harness.boot(routine())
+    assert await harness.rows() == ["01 09:00 to 02 09:00, 2 missed down", "03 09:00 caught_up"]
+    (row, *_) = await harness.journal.slots()
     assert row.lateness == 4 * 3600
-    await house.boot(routine())
-    await house.engine.fire("daily")
-    assert house.started == ["daily 03 09:00"], "a second restart starts nothing"
+    await harness.boot(routine())
+    await harness.engine.fire("daily")
+    assert harness.started == ["daily 03 09:00"], "a second restart starts nothing"
 
 
-async def test_a_slot_too_late_to_be_worth_it_is_missed(house: House) -> None:
-    await house.boot(routine())
-    await house.crash()
-    await house.reach("03 08:30")
-    await house.boot(routine())
-    await house.reach("03 09:00")
-    assert await house.rows() == ["01 09:00 to 02 09:00, 2 missed down", "03 09:00 ran"]
+async def test_a_slot_too_late_to_be_worth_it_is_missed(harness: EngineHarness) -> None:
+    await harness.boot(routine())
+    await harness.crash()
+    await harness.reach("03 08:30")
+    await harness.boot(routine())
+    await harness.reach("03 09:00")
+    assert await harness.rows() == ["01 09:00 to 02 09:00, 2 missed down", "03 09:00 ran"]
 
 
-async def test_misses_of_the_same_kind_go_on_in_one_row(house: House) -> None:
+async def test_misses_of_the_same_kind_go_on_in_one_row(harness: EngineHarness) -> None:
     never = routine(trigger={**NINE, "catch_up": "none"})
-    await house.boot(never)
+    await harness.boot(never)
     for day in ("02", "04", "05"):
-        await house.crash()
-        await house.reach(f"{day} 12:00")
-        await house.boot(never)
-    assert await house.rows() == ["01 09:00 to 05 09:00, 5 missed down"]
+        await harness.crash()
+        await harness.reach(f"{day} 12:00")
+        await harness.boot(never)
+    assert await harness.rows() == ["01 09:00 to 05 09:00, 5 missed down"]
 
 
-async def test_three_months_of_every_second_are_told_at_once(house: House) -> None:
-    await house.boot(routine("pulse", {"every": timedelta(seconds=1)}))
-    await house.crash()
-    await house.reach("2026-04-01T08:00")
-    await house.boot(routine("pulse", {"every": timedelta(seconds=1)}))
-    missed, ran = reversed(await house.journal.slots())
+async def test_three_months_of_every_second_are_told_at_once(harness: EngineHarness) -> None:
+    await harness.boot(routine("pulse", {"every": timedelta(seconds=1)}))
+    await harness.crash()
+    await harness.reach("2026-04-01T08:00")
+    await harness.boot(routine("pulse", {"every": timedelta(seconds=1)}))
+    missed, ran = reversed(await harness.journal.slots())
     assert missed.count == 90 * 86_400 - 1
     assert ran.last == at("2026-04-01T08:00")
 
 
-async def test_a_suspended_machine_runs_the_slot_late_when_it_wakes(house: House) -> None:
-    await house.boot(routine())
-    await house.set_clock("01 13:00")
-    assert await house.rows() == ["01 09:00 late"]
-    assert house.next_start == at("02 09:00")
+async def test_a_suspended_machine_runs_the_slot_late_when_it_wakes(harness: EngineHarness) -> None:
+    await harness.boot(routine())
+    await harness.set_clock("01 13:00")
+    assert await harness.rows() == ["01 09:00 late"]
+    assert harness.next_start == at("02 09:00")
 
 
-async def test_a_clock_set_back_does_not_run_the_same_morning_twice(house: House) -> None:
-    await house.boot(routine())
-    await house.reach("01 10:00")
-    await house.finish(*house.submitted)
-    await house.set_clock("01 05:00")
-    assert house.next_start == at("01 09:00")
-    await house.reach("02 10:00")
-    assert await house.rows() == ["01 09:00 ran", "02 09:00 ran"]
+async def test_a_clock_set_back_does_not_run_the_same_morning_twice(harness: EngineHarness) -> None:
+    await harness.boot(routine())
+    await harness.reach("01 10:00")
+    await harness.finish(*harness.submitted)
+    await harness.set_clock("01 05:00")
+    assert harness.next_start == at("01 09:00")
+    await harness.reach("02 10:00")
+    assert await harness.rows() == ["01 09:00 ran", "02 09:00 ran"]
 
 
 @pytest.mark.parametrize("restart", [True, False])
 async def test_a_clock_of_2031_does_not_mute_the_routine_for_years(
-    house: House, restart: bool
+    harness: EngineHarness, restart: bool
 ) -> None:
-    await house.reach("2031-05-05T08:00")
-    await house.boot(routine())
-    await house.reach("2031-05-05T09:00")
-    await house.finish(*house.submitted)
+    await harness.reach("2031-05-05T08:00")
+    await harness.boot(routine())
+    await harness.reach("2031-05-05T09:00")
+    await harness.finish(*harness.submitted)
     if restart:
-        await house.crash()
-        house.time.move_to(at("01 08:00"))
-        await house.boot(routine())
+        await harness.crash()
+        harness.time.move_to(at("01 08:00"))
+        await harness.boot(routine())
     else:
-        await house.set_clock("01 08:00")
-    await house.reach("01 10:00")
-    assert house.started == ["daily 05 09:00", "daily 01 09:00"]
+        await harness.set_clock("01 08:00")
+    await harness.reach("01 10:00")
+    assert harness.started == ["daily 05 09:00", "daily 01 09:00"]
 
 
 async def test_an_edited_schedule_fires_no_phantom_and_an_edited_prompt_loses_no_slot(
-    house: House,
+    harness: EngineHarness,
 ) -> None:
-    await house.boot(routine())
-    await house.crash()
-    await house.reach("01 10:00")
-    await house.boot(routine(trigger={"cron": "30 9 * * *"}))
-    assert await house.rows() == []
-    await house.crash()
-    await house.reach("02 10:00")
-    await house.boot(routine(trigger={"cron": "30 9 * * *"}, run={"prompt": "something else"}))
-    assert house.started == ["daily 02 09:30"]
-    assert house.submitted[0].goal == "something else"
+    await harness.boot(routine())
+    await harness.crash()
+    await harness.reach("01 10:00")
+    await harness.boot(routine(trigger={"cron": "30 9 * * *"}))
+    assert await harness.rows() == []
+    await harness.crash()
+    await harness.reach("02 10:00")
+    await harness.boot(routine(trigger={"cron": "30 9 * * *"}, run={"prompt": "something else"}))
+    assert harness.started == ["daily 02 09:30"]
+    assert harness.submitted[0].goal == "something else"
 
 
 @pytest.mark.parametrize(
@@ -163,12 +165,12 @@ async def test_an_edited_schedule_fires_no_phantom_and_an_edited_prompt_loses_no
     ],
 )
 async def test_a_clock_change_starts_a_nightly_slot_once(
-    house: House, cron: str, zone: str, evening: str, slot: str
+    harness: EngineHarness, cron: str, zone: str, evening: str, slot: str
 ) -> None:
-    await house.reach(evening)
-    await house.boot(routine(trigger={"cron": cron}), zone=zone)
-    await house.reach((at(evening) + timedelta(days=1)).isoformat()[:16])
-    assert house.started == [slot]
+    await harness.reach(evening)
+    await harness.boot(routine(trigger={"cron": cron}), zone=zone)
+    await harness.reach((at(evening) + timedelta(days=1)).isoformat()[:16])
+    assert harness.started == [slot]
 
 
 class Killed(BaseException):
@@ -199,19 +201,19 @@ class DyingJournal(Journal):
 
 @pytest.mark.parametrize("where", ["before account", "after account", "before open", "after open"])
 async def test_killed_between_any_two_writes_no_slot_is_lost_or_started_twice(
-    house: House, where: str
+    harness: EngineHarness, where: str
 ) -> None:
-    await house.boot(routine())
-    await house.crash()
-    await house.reach("03 13:00")
+    await harness.boot(routine())
+    await harness.crash()
+    await harness.reach("03 13:00")
     with suppress(Killed):
-        await house.boot(routine(), journal=type("Dying", (DyingJournal,), {"dies": [where]}))
-    await house.boot(routine())
-    assert await house.rows() == ["01 09:00 to 02 09:00, 2 missed down", "03 09:00 caught_up"]
+        await harness.boot(routine(), journal=type("Dying", (DyingJournal,), {"dies": [where]}))
+    await harness.boot(routine())
+    assert await harness.rows() == ["01 09:00 to 02 09:00, 2 missed down", "03 09:00 caught_up"]
     (
         run,
     ) = (
-        await house.journal.active()
+        await harness.journal.active()
     )  # handed on by whoever recovers queued runs, if it was not by us
     assert run.slot == at("03 09:00")
 
@@ -220,31 +222,31 @@ async def test_killed_between_any_two_writes_no_slot_is_lost_or_started_twice(
 # ---------------------------------------------------------------------------------------
 
 
-async def test_a_ring_too_many_changes_nothing(house: House) -> None:
-    await house.boot(routine())
-    await house.reach("01 09:00")
-    await house.ring()
-    await house.set_clock("01 09:00:01")
-    assert await house.engine.fire("daily") is None
-    assert house.started == ["daily 01 09:00"]
+async def test_a_ring_too_many_changes_nothing(harness: EngineHarness) -> None:
+    await harness.boot(routine())
+    await harness.reach("01 09:00")
+    await harness.ring()
+    await harness.set_clock("01 09:00:01")
+    assert await harness.engine.fire("daily") is None
+    assert harness.started == ["daily 01 09:00"]
 
 
-async def test_fire_returns_the_run_it_started(house: House) -> None:
-    await house.boot(routine())
-    house.time.move_to(at("01 09:00"))
-    run = await house.engine.fire("daily")
-    assert run == house.submitted[0]
+async def test_fire_returns_the_run_it_started(harness: EngineHarness) -> None:
+    await harness.boot(routine())
+    harness.time.move_to(at("01 09:00"))
+    run = await harness.engine.fire("daily")
+    assert run == harness.submitted[0]
 
 
-async def test_a_thousand_routines_due_at_once_all_start(house: House) -> None:
-    await house.boot(*(routine(f"r{n:04}") for n in range(1000)))
-    await house.reach("01 09:00")
-    assert len({run.routine for run in house.submitted}) == 1000
-    assert house.next_start == at("02 09:00")
+async def test_a_thousand_routines_due_at_once_all_start(harness: EngineHarness) -> None:
+    await harness.boot(*(routine(f"r{n:04}") for n in range(1000)))
+    await harness.reach("01 09:00")
+    assert len({run.routine for run in harness.submitted}) == 1000
+    assert harness.next_start == at("02 09:00")
 
 
 async def test_one_look_serves_all_that_are_due_together_while_their_last_runs_wait(
-    house: House,
+    harness: EngineHarness,
 ) -> None:
     looks: list[int] = []
 
@@ -254,46 +256,48 @@ async def test_one_look_serves_all_that_are_due_together_while_their_last_runs_w
             looks.append(len(found))
             return found
 
-    await house.boot(*(routine(f"r{n:04}") for n in range(600)), journal=Watched)
-    await house.reach("01 09:00")
-    await house.finish(house.submitted[0])
+    await harness.boot(*(routine(f"r{n:04}") for n in range(600)), journal=Watched)
+    await harness.reach("01 09:00")
+    await harness.finish(harness.submitted[0])
     looks.clear()
-    await house.reach("02 09:00")
-    assert house.started[600:] == ["r0000 02 09:00"]
-    assert await house.rows("r0001") == ["01 09:00 ran", "02 09:00 skipped overlap"]
+    await harness.reach("02 09:00")
+    assert harness.started[600:] == ["r0000 02 09:00"]
+    assert await harness.rows("r0001") == ["01 09:00 ran", "02 09:00 skipped overlap"]
     assert len(looks) < 10, f"each look costs more the more runs wait: {looks}"
 
 
-async def test_a_routine_that_shares_its_schedule_keeps_its_own_floor(house: House) -> None:
-    await house.boot(routine("early"))
-    await house.reach("01 12:00")
-    await house.engine.pause("early")
-    await house.reload(routine("early"), routine("late"), routine("other", run={"prompt": "x"}))
-    await house.reach("02 12:00")
-    assert await house.rows("early") == ["01 09:00 ran", "02 09:00 skipped paused"]
-    assert await house.rows("late") == ["02 09:00 ran"]
-    assert house.started == ["early 01 09:00", "late 02 09:00", "other 02 09:00"]
+async def test_a_routine_that_shares_its_schedule_keeps_its_own_floor(
+    harness: EngineHarness,
+) -> None:
+    await harness.boot(routine("early"))
+    await harness.reach("01 12:00")
+    await harness.engine.pause("early")
+    await harness.reload(routine("early"), routine("late"), routine("other", run={"prompt": "x"}))
+    await harness.reach("02 12:00")
+    assert await harness.rows("early") == ["01 09:00 ran", "02 09:00 skipped paused"]
+    assert await harness.rows("late") == ["02 09:00 ran"]
+    assert harness.started == ["early 01 09:00", "late 02 09:00", "other 02 09:00"]
 
 
-async def test_a_spread_delays_the_start_and_keeps_the_slot(house: House) -> None:
-    await house.boot(routine(trigger={**NINE, "spread": "10m"}))
-    start = house.next_start
+async def test_a_spread_delays_the_start_and_keeps_the_slot(harness: EngineHarness) -> None:
+    await harness.boot(routine(trigger={**NINE, "spread": "10m"}))
+    start = harness.next_start
     assert start
     assert at("01 09:00") < start < at("01 09:10")
-    await house.reach("01 09:10")
-    assert await house.rows() == ["01 09:00 ran"]
-    assert house.engine.next_fires("daily", 1) == [at("02 09:00")]
+    await harness.reach("01 09:10")
+    assert await harness.rows() == ["01 09:00 ran"]
+    assert harness.engine.next_fires("daily", 1) == [at("02 09:00")]
 
 
-async def test_a_moment_that_comes_once_comes_once(house: House) -> None:
+async def test_a_moment_that_comes_once_comes_once(harness: EngineHarness) -> None:
     once = routine(trigger={"at": at("01 09:00")})
-    await house.boot(once)
-    await house.reach("01 09:00")
-    assert house.next_start is None
-    await house.finish(*house.submitted)
-    await house.boot(once)
-    assert house.started == ["daily 01 09:00"]
-    assert house.engine.next_fires("daily") == []
+    await harness.boot(once)
+    await harness.reach("01 09:00")
+    assert harness.next_start is None
+    await harness.finish(*harness.submitted)
+    await harness.boot(once)
+    assert harness.started == ["daily 01 09:00"]
+    assert harness.engine.next_fires("daily") == []
 
 
 async def test_on_the_real_alarm_of_this_machine(tmp_path: Path) -> None:
@@ -324,258 +328,278 @@ class FullDisk(Journal):
         return await super().open_slots(claims)
 
 
-async def test_on_a_full_disk_the_clock_goes_on_and_the_slot_is_not_lost(house: House) -> None:
-    await house.boot(routine(), journal=FullDisk)
-    assert isinstance(house.journal, FullDisk)
-    house.journal.full = True
-    await house.reach("01 09:00")
-    assert house.started == []
-    house.journal.full = False
-    await house.set_clock("01 09:05")
-    assert await house.rows() == ["01 09:00 late"]
+async def test_on_a_full_disk_the_clock_goes_on_and_the_slot_is_not_lost(
+    harness: EngineHarness,
+) -> None:
+    await harness.boot(routine(), journal=FullDisk)
+    assert isinstance(harness.journal, FullDisk)
+    harness.journal.full = True
+    await harness.reach("01 09:00")
+    assert harness.started == []
+    harness.journal.full = False
+    await harness.set_clock("01 09:05")
+    assert await harness.rows() == ["01 09:00 late"]
 
 
-async def test_stopped_it_rings_no_more_and_may_be_stopped_again(house: House) -> None:
-    await house.boot(routine())
-    await house.engine.stop()
-    await house.engine.stop()
-    assert house.next_start is None
-    house.time.move_to(at("01 09:00"))
-    await house.quiet()
-    assert house.started == []
+async def test_stopped_it_rings_no_more_and_may_be_stopped_again(harness: EngineHarness) -> None:
+    await harness.boot(routine())
+    await harness.engine.stop()
+    await harness.engine.stop()
+    assert harness.next_start is None
+    harness.time.move_to(at("01 09:00"))
+    await harness.quiet()
+    assert harness.started == []
 
 
 # --- why a slot does not start
 # -----------------------------------------------------------------------
 
 
-async def test_a_paused_routine_lets_its_slots_pass_and_tells_them(house: House) -> None:
-    await house.boot(routine(trigger=HALF_HOURLY))
-    await house.engine.pause("daily")
-    await house.engine.pause("daily")
-    assert house.engine.states["daily"].paused
-    await house.reach("01 09:10")
-    await house.crash()
-    await house.reach("01 10:10")
-    await house.boot(routine(trigger=HALF_HOURLY))
-    await house.reach("01 10:40")
-    await house.engine.resume("daily")
-    assert await house.rows() == ["01 08:30 to 01 10:30, 5 skipped paused"]
-    await house.reach("01 11:00")
-    assert house.started == ["daily 01 11:00"]
+async def test_a_paused_routine_lets_its_slots_pass_and_tells_them(harness: EngineHarness) -> None:
+    await harness.boot(routine(trigger=HALF_HOURLY))
+    await harness.engine.pause("daily")
+    await harness.engine.pause("daily")
+    assert harness.engine.states["daily"].paused
+    await harness.reach("01 09:10")
+    await harness.crash()
+    await harness.reach("01 10:10")
+    await harness.boot(routine(trigger=HALF_HOURLY))
+    await harness.reach("01 10:40")
+    await harness.engine.resume("daily")
+    assert await harness.rows() == ["01 08:30 to 01 10:30, 5 skipped paused"]
+    await harness.reach("01 11:00")
+    assert harness.started == ["daily 01 11:00"]
 
 
-async def test_resuming_what_runs_anyway_loses_no_slot(house: House) -> None:
-    await house.boot(routine())
-    house.time.move_to(at("01 09:00"))
-    await house.engine.resume("daily")
-    assert house.started == ["daily 01 09:00"]
+async def test_resuming_what_runs_anyway_loses_no_slot(harness: EngineHarness) -> None:
+    await harness.boot(routine())
+    harness.time.move_to(at("01 09:00"))
+    await harness.engine.resume("daily")
+    assert harness.started == ["daily 01 09:00"]
 
 
 async def test_a_slot_that_waits_for_its_spread_when_the_pause_ends_is_told_too(
-    house: House,
+    harness: EngineHarness,
 ) -> None:
     spread = routine(trigger={**NINE, "spread": "10m"})
-    await house.boot(spread)
-    await house.engine.pause("daily")
-    await house.reach("01 09:00:01")
-    await house.engine.resume("daily")
-    await house.reach("01 12:00")
-    assert await house.rows() == ["01 09:00 skipped paused"]
+    await harness.boot(spread)
+    await harness.engine.pause("daily")
+    await harness.reach("01 09:00:01")
+    await harness.engine.resume("daily")
+    await harness.reach("01 12:00")
+    assert await harness.rows() == ["01 09:00 skipped paused"]
 
 
-async def test_a_slot_due_before_the_pause_still_starts(house: House) -> None:
-    await house.boot(routine())
-    house.time.move_to(at("01 09:00"))
-    await house.engine.pause("daily")
-    assert house.started == ["daily 01 09:00"]
+async def test_a_slot_due_before_the_pause_still_starts(harness: EngineHarness) -> None:
+    await harness.boot(routine())
+    harness.time.move_to(at("01 09:00"))
+    await harness.engine.pause("daily")
+    assert harness.started == ["daily 01 09:00"]
 
 
-async def test_outside_its_hours_a_slot_is_skipped_and_not_shown_as_next(house: House) -> None:
+async def test_outside_its_hours_a_slot_is_skipped_and_not_shown_as_next(
+    harness: EngineHarness,
+) -> None:
     trigger = {**HALF_HOURLY, "active_hours": "08:00-09:00", "timezone": "UTC"}
-    await house.boot(routine(trigger=trigger))
-    await house.reach("01 09:30")
-    assert await house.rows() == ["01 08:30 ran", "01 09:00 to 01 09:30, 2 skipped quiet_hours"]
-    assert house.engine.next_fires("daily") == [at("02 08:00"), at("02 08:30"), at("03 08:00")]
+    await harness.boot(routine(trigger=trigger))
+    await harness.reach("01 09:30")
+    assert await harness.rows() == ["01 08:30 ran", "01 09:00 to 01 09:30, 2 skipped quiet_hours"]
+    assert harness.engine.next_fires("daily") == [at("02 08:00"), at("02 08:30"), at("03 08:00")]
 
 
-async def test_a_slot_is_skipped_while_a_run_of_the_routine_is_under_way(house: House) -> None:
-    await house.boot(routine(trigger=HALF_HOURLY), routine("other", HALF_HOURLY))
-    await house.reach("01 08:30")
-    await house.finish(*(run for run in house.submitted if run.routine == "other"))
-    await house.reach("01 09:00")
-    assert await house.rows("daily") == ["01 08:30 ran", "01 09:00 skipped overlap"]
-    assert await house.rows("other") == ["01 08:30 ran", "01 09:00 ran"]
-    await house.finish(*(run for run in house.submitted if run.routine == "daily"))
-    await house.reach("01 09:30")
-    assert await house.rows("daily") == ["01 08:30 ran", "01 09:00 skipped overlap", "01 09:30 ran"]
+async def test_a_slot_is_skipped_while_a_run_of_the_routine_is_under_way(
+    harness: EngineHarness,
+) -> None:
+    await harness.boot(routine(trigger=HALF_HOURLY), routine("other", HALF_HOURLY))
+    await harness.reach("01 08:30")
+    await harness.finish(*(run for run in harness.submitted if run.routine == "other"))
+    await harness.reach("01 09:00")
+    assert await harness.rows("daily") == ["01 08:30 ran", "01 09:00 skipped overlap"]
+    assert await harness.rows("other") == ["01 08:30 ran", "01 09:00 ran"]
+    await harness.finish(*(run for run in harness.submitted if run.routine == "daily"))
+    await harness.reach("01 09:30")
+    assert await harness.rows("daily") == [
+        "01 08:30 ran",
+        "01 09:00 skipped overlap",
+        "01 09:30 ran",
+    ]
 
 
-async def test_queue_one_lets_one_run_wait(house: House) -> None:
-    await house.boot(routine(trigger=HALF_HOURLY, run={"overlap": "queue_one"}))
-    await house.reach("01 09:30")
-    assert await house.rows() == ["01 08:30 ran", "01 09:00 ran", "01 09:30 skipped overlap"]
+async def test_queue_one_lets_one_run_wait(harness: EngineHarness) -> None:
+    await harness.boot(routine(trigger=HALF_HOURLY, run={"overlap": "queue_one"}))
+    await harness.reach("01 09:30")
+    assert await harness.rows() == ["01 08:30 ran", "01 09:00 ran", "01 09:30 skipped overlap"]
     with pytest.raises(Refused):
-        await house.engine.trigger("daily")
+        await harness.engine.trigger("daily")
 
 
-async def test_cancel_previous_cancels_what_is_under_way(house: House) -> None:
-    await house.boot(routine(trigger=HALF_HOURLY, run={"overlap": "cancel_previous"}))
-    await house.reach("01 09:00")
-    first, second = house.submitted
-    assert house.cancelled == [first.id]
-    assert [run.id for run in await house.journal.active()] == [second.id]
-    third = await house.engine.trigger("daily")
-    assert [run.id for run in await house.journal.active()] == [third.id]
+async def test_cancel_previous_cancels_what_is_under_way(harness: EngineHarness) -> None:
+    await harness.boot(routine(trigger=HALF_HOURLY, run={"overlap": "cancel_previous"}))
+    await harness.reach("01 09:00")
+    first, second = harness.submitted
+    assert harness.cancelled == [first.id]
+    assert [run.id for run in await harness.journal.active()] == [second.id]
+    third = await harness.engine.trigger("daily")
+    assert [run.id for run in await harness.journal.active()] == [third.id]
 
 
-async def test_a_gate_closed_by_a_busy_operator_costs_no_run(house: House) -> None:
-    await house.boot(routine(trigger=HALF_HOURLY, gate={"idle": "1h"}), routine("other", {}))
-    await house.engine.trigger("other")
-    await house.reach("01 09:00")
-    assert await house.rows("daily") == ["01 08:30 skipped gate", "01 09:00 ran"]
+async def test_a_gate_closed_by_a_busy_operator_costs_no_run(harness: EngineHarness) -> None:
+    await harness.boot(routine(trigger=HALF_HOURLY, gate={"idle": "1h"}), routine("other", {}))
+    await harness.engine.trigger("other")
+    await harness.reach("01 09:00")
+    assert await harness.rows("daily") == ["01 08:30 skipped gate", "01 09:00 ran"]
 
 
-async def test_an_operator_seen_in_the_future_closes_no_gate(house: House) -> None:
-    await house.boot(routine(trigger=HALF_HOURLY, gate={"idle": "1h"}))
-    await house.journal.remember("operator_seen", at("2031-01-01").isoformat())
-    await house.reach("01 08:30")
-    assert house.started == ["daily 01 08:30"]
+async def test_an_operator_seen_in_the_future_closes_no_gate(harness: EngineHarness) -> None:
+    await harness.boot(routine(trigger=HALF_HOURLY, gate={"idle": "1h"}))
+    await harness.journal.remember("operator_seen", at("2031-01-01").isoformat())
+    await harness.reach("01 08:30")
+    assert harness.started == ["daily 01 08:30"]
 
 
-async def test_so_many_runs_a_day_in_the_routines_own_day(house: House) -> None:
+async def test_so_many_runs_a_day_in_the_routines_own_day(harness: EngineHarness) -> None:
     trigger = {"cron": "30 * * * *", "timezone": "Asia/Tokyo"}  # whose next day begins at 15:00
-    await house.boot(routine(trigger=trigger, gate={"max_per_day": 2}))
+    await harness.boot(routine(trigger=trigger, gate={"max_per_day": 2}))
     for hour in range(8, 16):
-        await house.reach(f"01 {hour:02}:30")
-        await house.finish(*await house.journal.active())
-    assert house.started == ["daily 01 08:30", "daily 01 09:30", "daily 01 15:30"]
-    assert "01 10:30 to 01 14:30, 5 skipped gate" in await house.rows()
+        await harness.reach(f"01 {hour:02}:30")
+        await harness.finish(*await harness.journal.active())
+    assert harness.started == ["daily 01 08:30", "daily 01 09:30", "daily 01 15:30"]
+    assert "01 10:30 to 01 14:30, 5 skipped gate" in await harness.rows()
 
 
 # --- by hand and by events
 # ---------------------------------------------------------------------------
 
 
-async def test_a_run_by_hand_ignores_hours_pause_and_gate(house: House) -> None:
+async def test_a_run_by_hand_ignores_hours_pause_and_gate(harness: EngineHarness) -> None:
     closed = routine(
         trigger={**NINE, "active_hours": "09:00-10:00"},
         gate={"idle": "4h", "max_per_day": 1},
         enabled=False,
     )
-    await house.boot(closed)
-    await house.engine.pause("daily")
-    run = await house.engine.trigger("daily")
+    await harness.boot(closed)
+    await harness.engine.pause("daily")
+    run = await harness.engine.trigger("daily")
     assert (run.trigger, run.slot) == ("manual", at("01 08:00"))
-    assert house.submitted == [run]
+    assert harness.submitted == [run]
 
 
-async def test_a_run_by_hand_is_refused_while_another_is_under_way(house: House) -> None:
-    await house.boot(routine())
-    run = await house.engine.trigger("daily")
+async def test_a_run_by_hand_is_refused_while_another_is_under_way(harness: EngineHarness) -> None:
+    await harness.boot(routine())
+    run = await harness.engine.trigger("daily")
     with pytest.raises(Refused, match=f"daily is queued already .*agentctl cancel {run.id}"):
-        await house.engine.trigger("daily")
+        await harness.engine.trigger("daily")
 
 
-async def test_the_same_event_gets_the_same_run(house: House) -> None:
-    await house.boot(routine())
-    run = await house.engine.trigger("daily", event="client-1")
-    assert await house.engine.trigger("daily", event="client-1") == run
-    await house.finish(run)
-    assert (await house.engine.trigger("daily", event="client-1")).id == run.id
-    assert (await house.engine.trigger("daily", event="client-2")).id != run.id
+async def test_the_same_event_gets_the_same_run(harness: EngineHarness) -> None:
+    await harness.boot(routine())
+    run = await harness.engine.trigger("daily", event="client-1")
+    assert await harness.engine.trigger("daily", event="client-1") == run
+    await harness.finish(run)
+    assert (await harness.engine.trigger("daily", event="client-1")).id == run.id
+    assert (await harness.engine.trigger("daily", event="client-2")).id != run.id
 
 
-async def test_a_run_by_hand_takes_no_slot(house: House) -> None:
-    await house.boot(routine())
-    house.time.move_to(at("01 09:00"))
-    await house.finish(await house.engine.trigger("daily"))
-    await house.ring()
-    assert house.started == ["daily 01 09:00", "daily 01 09:00"]
-    assert sorted(run.trigger for run in house.submitted) == ["cron", "manual"]
+async def test_a_run_by_hand_takes_no_slot(harness: EngineHarness) -> None:
+    await harness.boot(routine())
+    harness.time.move_to(at("01 09:00"))
+    await harness.finish(await harness.engine.trigger("daily"))
+    await harness.ring()
+    assert harness.started == ["daily 01 09:00", "daily 01 09:00"]
+    assert sorted(run.trigger for run in harness.submitted) == ["cron", "manual"]
 
 
-async def test_what_cannot_be_run_is_told(house: House) -> None:
-    await house.boot(routine(), broken=["torn"])
+async def test_what_cannot_be_run_is_told(harness: EngineHarness) -> None:
+    await harness.boot(routine(), broken=["torn"])
     with pytest.raises(NotFound, match="no routine 'nightly'; agentctl list"):
-        await house.engine.trigger("nightly")
+        await harness.engine.trigger("nightly")
     with pytest.raises(Refused, match=r"torn cannot be used: x\.toml: run\.prompt: is missing"):
-        await house.engine.pause("torn")
+        await harness.engine.pause("torn")
     with pytest.raises(NotFound):
-        house.engine.next_fires("nightly")
+        harness.engine.next_fires("nightly")
 
 
-async def test_loaded_only_it_runs_what_it_is_told_and_nothing_by_itself(house: House) -> None:
-    await house.boot()
+async def test_loaded_only_it_runs_what_it_is_told_and_nothing_by_itself(
+    harness: EngineHarness,
+) -> None:
+    await harness.boot()
     engine = RoutineEngine(
-        journal=house.journal,
-        submit=house.submit,
-        cancel=house.cancel,
+        journal=harness.journal,
+        submit=harness.submit,
+        cancel=harness.cancel,
         clock=SystemClock(),
         zone="UTC",
     )
     await engine.load(loaded(routine(first_run=True)))
     run = await engine.trigger("daily", trigger="once")
-    assert house.submitted == [run]
-    assert await house.journal.recall("operator_seen") is None, "a cron job is no operator"
+    assert harness.submitted == [run]
+    assert await harness.journal.recall("operator_seen") is None, "a cron job is no operator"
     await engine.stop()
 
 
-async def test_a_first_run_happens_once_and_only_if_there_never_was_one(house: House) -> None:
+async def test_a_first_run_happens_once_and_only_if_there_never_was_one(
+    harness: EngineHarness,
+) -> None:
     fresh = routine(first_run=True, trigger={**NINE, "active_hours": "09:00-10:00"})
-    await house.boot(fresh)
-    assert [run.trigger for run in house.submitted] == ["first_run"]
-    await house.finish(*house.submitted)
-    await house.boot(fresh)
-    await house.reload(fresh, routine("late", first_run=True))
-    assert [run.routine for run in house.submitted] == ["daily", "late"]
+    await harness.boot(fresh)
+    assert [run.trigger for run in harness.submitted] == ["first_run"]
+    await harness.finish(*harness.submitted)
+    await harness.boot(fresh)
+    await harness.reload(fresh, routine("late", first_run=True))
+    assert [run.routine for run in harness.submitted] == ["daily", "late"]
 
 
-async def test_on_start_runs_at_most_once_an_hour(house: House) -> None:
+async def test_on_start_runs_at_most_once_an_hour(harness: EngineHarness) -> None:
     starting = routine(trigger={"on_start": True})
     for moment, runs in (("01 08:00", 1), ("01 08:59", 1), ("01 09:00", 2)):
-        await house.reach(moment)
-        await house.boot(starting)
-        assert len(house.submitted) == runs
-        await house.finish(*await house.journal.active())
-    assert house.engine.next_fires("daily") == []
+        await harness.reach(moment)
+        await harness.boot(starting)
+        assert len(harness.submitted) == runs
+        await harness.finish(*await harness.journal.active())
+    assert harness.engine.next_fires("daily") == []
 
 
-async def test_on_start_is_no_slot_of_the_schedule_it_joins(house: House) -> None:
+async def test_on_start_is_no_slot_of_the_schedule_it_joins(harness: EngineHarness) -> None:
     both = routine(trigger={**NINE, "on_start": True})
-    await house.boot(both)
-    await house.finish(*house.submitted)
-    await house.crash()
-    await house.reach("01 09:20")
-    await house.boot(both)
-    assert [f"{run.trigger} {run.slot:%H:%M}" for run in house.submitted] == [
+    await harness.boot(both)
+    await harness.finish(*harness.submitted)
+    await harness.crash()
+    await harness.reach("01 09:20")
+    await harness.boot(both)
+    assert [f"{run.trigger} {run.slot:%H:%M}" for run in harness.submitted] == [
         "on_start 08:00",
         "cron 09:00",
     ]
-    assert await house.rows() == ["01 08:00 ran", "01 09:00 caught_up", "01 09:20 skipped overlap"]
+    assert await harness.rows() == [
+        "01 08:00 ran",
+        "01 09:00 caught_up",
+        "01 09:20 skipped overlap",
+    ]
 
 
-async def test_on_start_killed_before_it_was_claimed_starts_at_the_next_start(house: House) -> None:
+async def test_on_start_killed_before_it_was_claimed_starts_at_the_next_start(
+    harness: EngineHarness,
+) -> None:
     starting = routine(trigger={"on_start": True})
     with suppress(Killed):
-        await house.boot(
+        await harness.boot(
             starting, journal=type("Dying", (DyingJournal,), {"dies": ["before open"]})
         )
-    await house.reach("01 08:10")
-    await house.boot(starting)
-    assert house.started == ["daily 01 08:00"]
+    await harness.reach("01 08:10")
+    await harness.boot(starting)
+    assert harness.started == ["daily 01 08:00"]
 
 
-async def test_on_start_heeds_pause_and_hours(house: House) -> None:
+async def test_on_start_heeds_pause_and_hours(harness: EngineHarness) -> None:
     starting = routine(trigger={"on_start": True, "active_hours": "07:00-12:00"})
-    await house.boot(starting)
-    await house.finish(*house.submitted)
-    await house.reach("01 20:00")
-    await house.boot(starting)
-    await house.engine.pause("daily")
-    await house.reach("02 08:00")
-    await house.boot(starting)
-    assert await house.rows() == [
+    await harness.boot(starting)
+    await harness.finish(*harness.submitted)
+    await harness.reach("01 20:00")
+    await harness.boot(starting)
+    await harness.engine.pause("daily")
+    await harness.reach("02 08:00")
+    await harness.boot(starting)
+    assert await harness.rows() == [
         "01 08:00 ran",
         "01 20:00 skipped quiet_hours",
         "02 08:00 skipped paused",
@@ -586,82 +610,86 @@ async def test_on_start_heeds_pause_and_hours(house: House) -> None:
 # ------------------------------------------------------------------------------------------
 
 
-async def test_a_reload_adds_changes_and_removes(house: House) -> None:
-    await house.boot(routine("a"), routine("b"), routine("c"))
-    changes = await house.reload(routine("b"), routine("c", {"cron": "0 10 * * *"}), routine("d"))
+async def test_a_reload_adds_changes_and_removes(harness: EngineHarness) -> None:
+    await harness.boot(routine("a"), routine("b"), routine("c"))
+    changes = await harness.reload(routine("b"), routine("c", {"cron": "0 10 * * *"}), routine("d"))
     assert (changes.added, changes.changed, changes.removed) == (("d",), ("c",), ("a",))
-    await house.reach("01 10:00")
-    assert house.started == ["b 01 09:00", "d 01 09:00", "c 01 10:00"]
-    assert set(house.engine.routines) == set(house.engine.states) == {"b", "c", "d"}
+    await harness.reach("01 10:00")
+    assert harness.started == ["b 01 09:00", "d 01 09:00", "c 01 10:00"]
+    assert set(harness.engine.routines) == set(harness.engine.states) == {"b", "c", "d"}
 
 
 async def test_what_was_due_under_the_old_definition_starts_before_the_new_one_counts(
-    house: House,
+    harness: EngineHarness,
 ) -> None:
-    await house.boot(routine("a"), routine("b"))
-    house.time.move_to(at("01 09:00"))
-    await house.reload(routine("a", {"cron": "0 10 * * *"}))
-    assert house.started == ["a 01 09:00", "b 01 09:00"]
+    await harness.boot(routine("a"), routine("b"))
+    harness.time.move_to(at("01 09:00"))
+    await harness.reload(routine("a", {"cron": "0 10 * * *"}))
+    assert harness.started == ["a 01 09:00", "b 01 09:00"]
 
 
-async def test_a_routine_that_was_away_comes_back_without_its_past(house: House) -> None:
-    await house.boot(routine())
-    await house.reload()
-    await house.reach("03 08:00")
-    await house.reload(routine())
-    assert await house.rows() == []
-    await house.crash()
-    await house.boot()
-    await house.reach("05 12:00")
-    await house.boot(routine())
-    assert await house.rows() == []
-    assert house.next_start == at("06 09:00")
+async def test_a_routine_that_was_away_comes_back_without_its_past(harness: EngineHarness) -> None:
+    await harness.boot(routine())
+    await harness.reload()
+    await harness.reach("03 08:00")
+    await harness.reload(routine())
+    assert await harness.rows() == []
+    await harness.crash()
+    await harness.boot()
+    await harness.reach("05 12:00")
+    await harness.boot(routine())
+    assert await harness.rows() == []
+    assert harness.next_start == at("06 09:00")
 
 
-async def test_a_file_that_broke_keeps_what_it_said_before(house: House) -> None:
-    await house.boot(routine())
-    changes = await house.reload(broken=["daily"])
+async def test_a_file_that_broke_keeps_what_it_said_before(harness: EngineHarness) -> None:
+    await harness.boot(routine())
+    changes = await harness.reload(broken=["daily"])
     assert not changes
-    assert set(house.engine.faults) == {"daily"}
-    await house.reach("01 09:00")
-    assert house.started == ["daily 01 09:00"]
+    assert set(harness.engine.faults) == {"daily"}
+    await harness.reach("01 09:00")
+    assert harness.started == ["daily 01 09:00"]
 
 
-async def test_a_file_broken_at_start_loses_no_slot_once_it_is_mended(house: House) -> None:
-    await house.boot(routine())
-    await house.crash()
-    await house.boot(broken=["daily"])
-    await house.reach("01 12:00")
-    await house.reload(routine())
-    await house.engine.fire("daily")
-    assert await house.rows() == ["01 09:00 late"]
+async def test_a_file_broken_at_start_loses_no_slot_once_it_is_mended(
+    harness: EngineHarness,
+) -> None:
+    await harness.boot(routine())
+    await harness.crash()
+    await harness.boot(broken=["daily"])
+    await harness.reach("01 12:00")
+    await harness.reload(routine())
+    await harness.engine.fire("daily")
+    assert await harness.rows() == ["01 09:00 late"]
 
 
-async def test_disabling_stops_it_and_enabling_begins_anew(house: House) -> None:
-    await house.boot(routine())
-    await house.reload(routine(enabled=False))
-    await house.reach("02 12:00")
-    await house.reload(routine())
-    await house.reach("03 09:00")
-    assert house.started == ["daily 03 09:00"]
-    assert await house.rows() == ["03 09:00 ran"]
+async def test_disabling_stops_it_and_enabling_begins_anew(harness: EngineHarness) -> None:
+    await harness.boot(routine())
+    await harness.reload(routine(enabled=False))
+    await harness.reach("02 12:00")
+    await harness.reload(routine())
+    await harness.reach("03 09:00")
+    assert harness.started == ["daily 03 09:00"]
+    assert await harness.rows() == ["03 09:00 ran"]
 
 
-async def test_a_host_that_moves_takes_its_routines_along_with_a_new_baseline(house: House) -> None:
+async def test_a_host_that_moves_takes_its_routines_along_with_a_new_baseline(
+    harness: EngineHarness,
+) -> None:
     here = routine("fixed", {**NINE, "timezone": "UTC"})
-    await house.boot(routine(), here, zone="UTC")
-    await house.reload(routine(), here, zone="America/New_York")
-    assert house.engine.next_fires("daily", 1) == [at("01 14:00")]
-    assert house.engine.next_fires("fixed", 1) == [at("01 09:00")]
-    assert house.engine.describe_schedule(routine()) == "at 09:00, America/New_York"
-    await house.reach("01 14:00")
-    assert house.started == ["fixed 01 09:00", "daily 01 14:00"]
+    await harness.boot(routine(), here, zone="UTC")
+    await harness.reload(routine(), here, zone="America/New_York")
+    assert harness.engine.next_fires("daily", 1) == [at("01 14:00")]
+    assert harness.engine.next_fires("fixed", 1) == [at("01 09:00")]
+    assert harness.engine.describe_schedule(routine()) == "at 09:00, America/New_York"
+    await harness.reach("01 14:00")
+    assert harness.started == ["fixed 01 09:00", "daily 01 14:00"]
 
 
-async def test_a_reload_of_the_same_changes_nothing(house: House) -> None:
-    await house.boot(routine())
-    before = house.engine.states["daily"]
-    await house.reach("01 08:30")
-    assert not await house.reload(routine())
-    assert house.engine.states["daily"] == before
-    assert house.next_start == at("01 09:00")
+async def test_a_reload_of_the_same_changes_nothing(harness: EngineHarness) -> None:
+    await harness.boot(routine())
+    before = harness.engine.states["daily"]
+    await harness.reach("01 08:30")
+    assert not await harness.reload(routine())
+    assert harness.engine.states["daily"] == before
+    assert harness.next_start == at("01 09:00")

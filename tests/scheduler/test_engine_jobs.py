@@ -19,7 +19,7 @@ from structlog.testing import capture_logs
 from daemon.definitions.schedule import Schedule
 from daemon.scheduler.engine import BatchedJobStore, StartTrigger
 from daemon.scheduler.slot_ledger import BATCH_SIZE
-from tests.clockwork import House, at, routine
+from tests.engine_harness import EngineHarness, at, routine
 
 MINUTE = timedelta(minutes=1)
 
@@ -39,25 +39,29 @@ def test_nothing_private_of_apscheduler_is_overridden(ours: type) -> None:
     assert not [name for name in shared if name.startswith("_")]
 
 
-async def test_apscheduler_executes_a_job_for_each_routine_that_is_due(house: House) -> None:
+async def test_apscheduler_executes_a_job_for_each_routine_that_is_due(
+    harness: EngineHarness,
+) -> None:
     names = [f"r{number}" for number in range(BATCH_SIZE + 1)]
-    await house.boot(*map(routine, names))
+    await harness.boot(*map(routine, names))
     executed: list[JobExecutionEvent] = []
-    house.engine._scheduler.add_listener(executed.append, EVENT_JOB_EXECUTED)
-    await house.reach("01 09:00")
+    harness.engine._scheduler.add_listener(executed.append, EVENT_JOB_EXECUTED)
+    await harness.reach("01 09:00")
     assert sorted(event.job_id for event in executed) == sorted(names)
     assert {event.scheduled_run_time for event in executed} == {at("01 09:00")}
-    assert sorted(run.routine for run in house.submitted) == sorted(names)
+    assert sorted(run.routine for run in harness.submitted) == sorted(names)
 
 
-async def test_after_an_outage_a_job_is_executed_once_however_late_it_is(house: House) -> None:
-    await house.boot(routine("pulse", {"every": timedelta(seconds=1)}))
+async def test_after_an_outage_a_job_is_executed_once_however_late_it_is(
+    harness: EngineHarness,
+) -> None:
+    await harness.boot(routine("pulse", {"every": timedelta(seconds=1)}))
     executed: list[JobExecutionEvent] = []
-    house.engine._scheduler.add_listener(executed.append, EVENT_JOB_EXECUTED)
-    house.time.move_to(at("01 20:00"))
-    await house.ring()
+    harness.engine._scheduler.add_listener(executed.append, EVENT_JOB_EXECUTED)
+    harness.time.move_to(at("01 20:00"))
+    await harness.ring()
     assert len(executed) == 1
-    assert house.started == ["pulse 01 20:00"]
+    assert harness.started == ["pulse 01 20:00"]
 
 
 def test_a_trigger_asks_for_the_next_start_after_now_or_after_the_last_one() -> None:

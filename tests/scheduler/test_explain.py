@@ -14,8 +14,8 @@ from daemon.models import Outcome, Reason, Run, Status
 from daemon.scheduler.explain import SlotExplanation, SlotQuery, default_slot, explain
 from daemon.scheduler.skip_reasons import UNREHEARSED
 from daemon.store.journal import RoutineState, SlotRow
-from tests.clockwork import HALF_HOURLY, House, at, routine
-from tests.clockwork import schedule_of_routine as schedule_of
+from tests.engine_harness import HALF_HOURLY, EngineHarness, at, routine
+from tests.engine_harness import schedule_of_routine as schedule_of
 from tests.properties import scaled_settings
 
 
@@ -420,25 +420,25 @@ def test_there_is_an_answer_for_every_moment(
     assert "None" not in because.sentence
 
 
-async def test_what_the_engine_did_is_what_why_says(house: House) -> None:
+async def test_what_the_engine_did_is_what_why_says(harness: EngineHarness) -> None:
     daily = routine(trigger=HALF_HOURLY)
-    await house.boot(daily)
-    await house.reach("01 08:30")
-    await house.crash()
-    await house.reach("01 10:10")
-    await house.boot(daily)
+    await harness.boot(daily)
+    await harness.reach("01 08:30")
+    await harness.crash()
+    await harness.reach("01 10:10")
+    await harness.boot(daily)
     told = {}
     for moment in ("01 08:00", "01 08:30", "01 09:00", "01 10:00", "01 10:30", "01 10:10"):
         first = at(moment)
-        rows = await house.journal.slots_within("daily", first, first + timedelta(minutes=1))
-        after = await house.journal.slots_within(
+        rows = await harness.journal.slots_within("daily", first, first + timedelta(minutes=1))
+        after = await harness.journal.slots_within(
             "daily", first + timedelta(minutes=1), datetime.now(UTC)
         )
         told[moment] = explain(
             SlotQuery(
                 routine=daily,
-                schedule=house.engine.schedule(daily),
-                state=house.engine.states["daily"],
+                schedule=harness.engine.schedule(daily),
+                state=harness.engine.states["daily"],
                 first=first,
                 until=first + timedelta(minutes=1),
                 now=datetime.now(UTC),

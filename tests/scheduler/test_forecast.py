@@ -4,7 +4,7 @@ from datetime import UTC, date, datetime, timedelta
 from zoneinfo import ZoneInfo
 
 from daemon.scheduler.forecast import RunUsage, forecast
-from tests.api.house import built
+from tests.api.harness import open_harness
 from tests.cli.agentctl import agentctl
 
 BERLIN = ZoneInfo("Europe/Berlin")
@@ -58,10 +58,10 @@ def test_nothing_to_come_takes_nothing():
 
 
 async def test_a_person_sees_days_routines_and_the_cap_that_will_be_reached(tmp_path):
-    async with built(tmp_path, caps=lambda: (None, 0.000001)) as house:
+    async with open_harness(tmp_path, caps=lambda: (None, 0.000001)) as harness:
         for _ in range(3):
-            await house.whole_run()
-        told = await agentctl(house.path, "forecast", "--days", "3")
+            await harness.complete_run()
+        told = await agentctl(harness.path, "forecast", "--days", "3")
         assert told.code == 0 and "DAY" in told.out and "total" in told.out
         assert "daily-report" in told.out and "heartbeat has never run" in told.out
-        assert (await agentctl(house.path, "forecast", "--json")).code == 0
+        assert (await agentctl(harness.path, "forecast", "--json")).code == 0

@@ -17,53 +17,61 @@ from daemon.models import Run, Status
 from daemon.scheduler.engine import RoutineEngine
 from daemon.scheduler.run_queue import ConcurrencyGroup, LocalRunQueue
 from tests.acceptance.story import Home, Vendor
-from tests.clockwork import HALF_HOURLY, FakeEventLoop, House, at, loaded, routine
+from tests.engine_harness import HALF_HOURLY, EngineHarness, FakeEventLoop, at, loaded, routine
 
 # --- a run due during a restart disappears without a trace
 # ------------------------------------------
 
 
-async def test_a_slot_thirteen_seconds_into_a_restart_is_not_lost(house: House) -> None:
+async def test_a_slot_thirteen_seconds_into_a_restart_is_not_lost(harness: EngineHarness) -> None:
     """OC#33092, OC#10067, OC#12799, OC#4018, OC#13365, OC#104412."""
-    await house.boot(routine())
-    await house.reach("01 08:59:50")
-    await house.crash()
-    await house.reach("01 09:00:13")
-    await house.boot(routine())
-    assert await house.rows() == ["01 09:00 ran"]
-    assert house.started == ["daily 01 09:00"]
+    await harness.boot(routine())
+    await harness.reach("01 08:59:50")
+    await harness.crash()
+    await harness.reach("01 09:00:13")
+    await harness.boot(routine())
+    assert await harness.rows() == ["01 09:00 ran"]
+    assert harness.started == ["daily 01 09:00"]
 
 
-async def test_three_days_down_leave_a_row_for_every_slot_and_one_run(house: House) -> None:
+async def test_three_days_down_leave_a_row_for_every_slot_and_one_run(
+    harness: EngineHarness,
+) -> None:
     """OC#12744, OC#10596; and not a run for each of them: OC#42640, OC#101988, OC PR#102623.
 
     Nor one for each restart that the run itself causes: OC#46287.
     """
-    await house.boot(routine())
-    await house.crash()
-    await house.reach("04 10:00")
+    await harness.boot(routine())
+    await harness.crash()
+    await harness.reach("04 10:00")
     for _ in range(3):
-        await house.boot(routine())
-    assert await house.rows() == ["01 09:00 to 03 09:00, 3 missed down", "04 09:00 caught_up"]
-    assert house.started == ["daily 04 09:00"]
+        await harness.boot(routine())
+    assert await harness.rows() == ["01 09:00 to 03 09:00, 3 missed down", "04 09:00 caught_up"]
+    assert harness.started == ["daily 04 09:00"]
 
 
-async def test_a_daily_job_never_jumps_over_a_day_however_long_its_run_takes(house: House) -> None:
+async def test_a_daily_job_never_jumps_over_a_day_however_long_its_run_takes(
+    harness: EngineHarness,
+) -> None:
     """OC#17852, OC#12025: the next slot was computed from the end of a run, and a long run silenced
     the scheduler.
     """
-    await house.boot(routine(), routine("other", HALF_HOURLY))
-    await house.reach("01 09:00")
-    (long,) = [run for run in house.submitted if run.routine == "daily"]
+    await harness.boot(routine(), routine("other", HALF_HOURLY))
+    await harness.reach("01 09:00")
+    (long,) = [run for run in harness.submitted if run.routine == "daily"]
     for half_hour in range(19, 68):
-        await house.reach(
+        await harness.reach(
             f"{half_hour // 48 + 1:02} {half_hour % 48 // 2:02}:{half_hour % 2 * 30:02}"
         )
-        await house.finish(*(run for run in await house.journal.active() if run.id != long.id))
-    await house.finish(long)
-    await house.reach("03 09:00")
-    assert await house.rows("daily") == ["01 09:00 ran", "02 09:00 skipped overlap", "03 09:00 ran"]
-    assert len([run for run in house.submitted if run.routine == "other"]) >= 49
+        await harness.finish(*(run for run in await harness.journal.active() if run.id != long.id))
+    await harness.finish(long)
+    await harness.reach("03 09:00")
+    assert await harness.rows("daily") == [
+        "01 09:00 ran",
+        "02 09:00 skipped overlap",
+        "03 09:00 ran",
+    ]
+    assert len([run for run in harness.submitted if run.routine == "other"]) >= 49
 
 
 # --- a catch-up fires stale work
@@ -79,66 +87,68 @@ async def test_a_daily_job_never_jumps_over_a_day_however_long_its_run_takes(hou
     ],
 )
 async def test_the_market_check_of_eleven_does_not_run_at_ten_past_ten_at_night(
-    house: House, trigger: dict[str, str], row: str
+    harness: EngineHarness, trigger: dict[str, str], row: str
 ) -> None:
     """OC#73644, OC#73643."""
-    await house.boot(routine(trigger=trigger))
-    await house.crash()
-    await house.reach("01 22:10")
-    await house.boot(routine(trigger=trigger))
-    assert await house.rows() == [row]
-    assert house.started == []
+    await harness.boot(routine(trigger=trigger))
+    await harness.crash()
+    await harness.reach("01 22:10")
+    await harness.boot(routine(trigger=trigger))
+    assert await harness.rows() == [row]
+    assert harness.started == []
 
 
 # --- a running flag that never clears, a wedged lane
 # ------------------------------------------------
 
 
-async def test_a_run_that_died_with_its_process_does_not_block_its_routine(house: House) -> None:
+async def test_a_run_that_died_with_its_process_does_not_block_its_routine(
+    harness: EngineHarness,
+) -> None:
     """OC#142638, OC#133223, OC#57058, OC#18120, OC#17554, OC#30096: the job was dead until disabled
     and enabled.
     """
-    await house.boot(routine())
-    await house.reach("01 09:00")
-    (run,) = house.submitted
-    assert await house.journal.take(run.id, owner="a process that dies now")
-    await house.crash()
-    await house.reach("01 09:05")
-    await house.boot(routine())
-    (left,) = await house.journal.recover("the next process")
+    await harness.boot(routine())
+    await harness.reach("01 09:00")
+    (run,) = harness.submitted
+    assert await harness.journal.take(run.id, owner="a process that dies now")
+    await harness.crash()
+    await harness.reach("01 09:05")
+    await harness.boot(routine())
+    (left,) = await harness.journal.recover("the next process")
     assert (left.id, left.status) == (run.id, Status.QUEUED)
-    await house.finish(left)
-    await house.reach("02 09:00")
-    assert house.started[-1] == "daily 02 09:00"
+    await harness.finish(left)
+    await harness.reach("02 09:00")
+    assert harness.started[-1] == "daily 02 09:00"
 
 
 async def test_a_run_that_hangs_holds_up_neither_the_clock_nor_the_others_and_can_be_cancelled(
-    house: House,
+    harness: EngineHarness,
 ) -> None:
     """OC#10904: the whole lane was wedged for hours."""
     hanging = asyncio.Event()
     lived: list[str] = []
 
     async def live(run_id: str) -> Run | None:
-        run = await house.journal.take(run_id, owner="test")
+        run = await harness.journal.take(run_id, owner="test")
         assert run
         if run.routine == "daily":
             await hanging.wait()
         lived.append(run.routine)
-        return await house.journal.end(
+        return await harness.journal.end(
             run.to(Status.SUCCEEDED, ended=at("01 09:00"), report="said")
         )
 
-    await house.boot(routine(), routine("other"))
+    await harness.boot(routine(), routine("other"))
     executor = LocalRunQueue(live, max_concurrent=2, clock=lambda: at("01 09:00"))
-    await house.reach("01 09:00")
-    for run in house.submitted:
+    await harness.reach("01 09:00")
+    for run in harness.submitted:
         await executor.submit(run)
-    (stuck,) = [run for run in house.submitted if run.routine == "daily"]
+    (stuck,) = [run for run in harness.submitted if run.routine == "daily"]
     async with asyncio.timeout(60):
         while lived != ["other"]:
             await asyncio.sleep(0)
-    assert (await house.journal.request_cancel(stuck.id)).cancel
+    assert (await harness.journal.request_cancel(stuck.id)).cancel
     assert executor.interrupt(stuck.id)
     async with asyncio.timeout(60):
         await executor.wait_until_idle()
@@ -155,25 +165,25 @@ async def test_a_second_daemon_goes_away_and_names_the_first(home: Home) -> None
     await home.start()
     second = await home.agentd()
     assert second.code == 75
-    assert f"process {home.process.pid}" in second.err
+    assert f"process {home.pid}" in second.err
 
 
-async def test_two_schedulers_on_one_ledger_start_a_slot_once(house: House) -> None:
+async def test_two_schedulers_on_one_ledger_start_a_slot_once(harness: EngineHarness) -> None:
     """HA#59229: even if the lock were not there, the slot is a row that only one can write."""
-    await house.boot(routine())
+    await harness.boot(routine())
     twin = RoutineEngine(
-        journal=house.journal,
-        submit=house.submit,
-        cancel=house.cancel,
-        clock=house.engine._clock,
+        journal=harness.journal,
+        submit=harness.submit,
+        cancel=harness.cancel,
+        clock=harness.engine._clock,
         zone="UTC",
         event_loop=FakeEventLoop(),
         machine="box",
     )
     await twin.start(loaded(routine()))
-    house.time.move_to(at("01 09:00"))
-    await asyncio.gather(house.engine.fire("daily"), twin.fire("daily"))
-    assert house.started == ["daily 01 09:00"]
+    harness.time.move_to(at("01 09:00"))
+    await asyncio.gather(harness.engine.fire("daily"), twin.fire("daily"))
+    assert harness.started == ["daily 01 09:00"]
     await twin.stop()
 
 
@@ -275,25 +285,25 @@ NIGHTS = [
 
 @pytest.mark.parametrize(("zone", "day", "line", "slots"), NIGHTS)
 async def test_the_nights_on_which_clocks_change_lose_no_slot_and_double_none(
-    house: House, zone: str, day: str, line: str, slots: list[str]
+    harness: EngineHarness, zone: str, day: str, line: str, slots: list[str]
 ) -> None:
     """use-agent-os/agent-os#2472, MO#49, cortextos PR#589, AI-Employee PR#268, aiocron#7,
     aiocron#28.
     """
     begin = datetime.fromisoformat(day).replace(tzinfo=ZoneInfo(zone))
-    await house.reach(
+    await harness.reach(
         (begin.astimezone(ZoneInfo("UTC")) - timedelta(minutes=1)).strftime("%Y-%m-%dT%H:%M")
     )
-    await house.boot(routine(trigger={"cron": line, "timezone": zone}))
+    await harness.boot(routine(trigger={"cron": line, "timezone": zone}))
     end = (begin + timedelta(hours=48 if zone != "Pacific/Apia" else 60)).astimezone(
         ZoneInfo("UTC")
     )
-    while house.next_start and house.next_start < end:
-        house.time.move_to(house.next_start)
-        await house.ring()
-        await house.finish(*await house.journal.active())
-    assert [f"{run.slot.astimezone(ZoneInfo(zone)):%d %H:%M}" for run in house.submitted] == slots
-    assert all(row.endswith(" ran") for row in await house.rows())
+    while harness.next_start and harness.next_start < end:
+        harness.time.move_to(harness.next_start)
+        await harness.ring()
+        await harness.finish(*await harness.journal.active())
+    assert [f"{run.slot.astimezone(ZoneInfo(zone)):%d %H:%M}" for run in harness.submitted] == slots
+    assert all(row.endswith(" ran") for row in await harness.rows())
 
 
 # --- a laptop that slept
@@ -301,15 +311,15 @@ async def test_the_nights_on_which_clocks_change_lose_no_slot_and_double_none(
 
 
 async def test_a_laptop_that_slept_runs_its_slot_when_it_wakes_and_not_hours_later(
-    house: House,
+    harness: EngineHarness,
 ) -> None:
     """cc-connect#1798 (+9 h 57 min), anthropics/claude-code#60144.
 
     On the real process: test_faketime.py.
     """
-    await house.boot(routine())
-    await house.set_clock("01 18:57")
-    assert await house.rows() == ["01 09:00 late"]
-    (row,) = await house.journal.slots()
+    await harness.boot(routine())
+    await harness.set_clock("01 18:57")
+    assert await harness.rows() == ["01 09:00 late"]
+    (row,) = await harness.journal.slots()
     assert row.lateness == (9 * 60 + 57) * 60
-    assert house.next_start == at("02 09:00")
+    assert harness.next_start == at("02 09:00")

@@ -24,7 +24,7 @@ from daemon.scheduler.slot_ledger import BATCH_SIZE
 from daemon.scheduler.slots import INSTANT
 from daemon.store.journal import Journal
 from daemon.system.clock import SystemClock
-from tests.clockwork import HALF_HOURLY, House, at, routine
+from tests.engine_harness import HALF_HOURLY, EngineHarness, at, routine
 from tests.properties import scaled_settings
 
 NEVER = {**HALF_HOURLY, "catch_up": "none"}
@@ -34,33 +34,33 @@ SHM = Path("/dev/shm")
 
 
 async def test_what_a_clock_passes_again_is_told_around_a_run_that_it_had_reached(
-    house: House,
+    harness: EngineHarness,
 ) -> None:
-    await house.boot(routine(trigger=NEVER))
-    await house.set_clock("01 09:45")
-    await house.reach("01 10:00")
-    assert await house.rows() == ["01 08:30 to 01 09:30, 3 missed down", "01 10:00 ran"]
-    await house.set_clock("01 08:40")
-    assert await house.rows() == ["01 08:30 missed down", "01 10:00 ran"]
-    await house.set_clock("01 11:20")
-    assert await house.rows() == [
+    await harness.boot(routine(trigger=NEVER))
+    await harness.set_clock("01 09:45")
+    await harness.reach("01 10:00")
+    assert await harness.rows() == ["01 08:30 to 01 09:30, 3 missed down", "01 10:00 ran"]
+    await harness.set_clock("01 08:40")
+    assert await harness.rows() == ["01 08:30 missed down", "01 10:00 ran"]
+    await harness.set_clock("01 11:20")
+    assert await harness.rows() == [
         "01 08:30 to 01 09:30, 3 missed down",
         "01 10:00 ran",
         "01 10:30 to 01 11:00, 2 missed down",
     ]
 
 
-async def test_so_it_is_if_the_clock_jumps_while_the_daemon_is_down(house: House) -> None:
-    await house.boot(routine(trigger=NEVER))
-    await house.set_clock("01 09:59")
-    await house.reach("01 10:00")
-    await house.finish(*house.submitted)
+async def test_so_it_is_if_the_clock_jumps_while_the_daemon_is_down(harness: EngineHarness) -> None:
+    await harness.boot(routine(trigger=NEVER))
+    await harness.set_clock("01 09:59")
+    await harness.reach("01 10:00")
+    await harness.finish(*harness.submitted)
     for moment in ("01 08:40", "01 10:10"):
-        await house.crash()
-        house.time.move_to(at(moment))
-        await house.boot(routine(trigger=NEVER))
-    await house.reach("01 10:30")
-    assert await house.rows() == [
+        await harness.crash()
+        harness.time.move_to(at(moment))
+        await harness.boot(routine(trigger=NEVER))
+    await harness.reach("01 10:30")
+    assert await harness.rows() == [
         "01 08:30 to 01 09:30, 3 missed down",
         "01 10:00 ran",
         "01 10:30 ran",
@@ -68,49 +68,51 @@ async def test_so_it_is_if_the_clock_jumps_while_the_daemon_is_down(house: House
 
 
 async def test_a_pause_told_ahead_of_the_clock_stays_told_as_far_as_the_clock_has_come(
-    house: House,
+    harness: EngineHarness,
 ) -> None:
-    await house.boot(routine(trigger=HALF_HOURLY))
-    await house.engine.pause("daily")
-    await house.reach("01 12:10")
-    await house.engine.resume("daily")
-    await house.set_clock("01 10:10")
-    await house.reach("01 10:30")
-    assert await house.rows() == ["01 08:30 to 01 10:00, 4 skipped paused", "01 10:30 ran"]
+    await harness.boot(routine(trigger=HALF_HOURLY))
+    await harness.engine.pause("daily")
+    await harness.reach("01 12:10")
+    await harness.engine.resume("daily")
+    await harness.set_clock("01 10:10")
+    await harness.reach("01 10:30")
+    assert await harness.rows() == ["01 08:30 to 01 10:00, 4 skipped paused", "01 10:30 ran"]
 
 
 async def test_after_a_clock_of_2031_was_put_right_a_slot_it_then_jumps_over_is_late_and_not_caught_up(  # noqa: E501
-    house: House,
+    harness: EngineHarness,
 ) -> None:
-    house.time.move_to(at("2031-05-05T08:00"))
-    await house.boot(routine())
-    await house.set_clock("01 08:40")
-    await house.set_clock("01 09:10")
-    assert await house.rows() == ["01 09:00 late"], "the daemon was not down"
+    harness.time.move_to(at("2031-05-05T08:00"))
+    await harness.boot(routine())
+    await harness.set_clock("01 08:40")
+    await harness.set_clock("01 09:10")
+    assert await harness.rows() == ["01 09:00 late"], "the daemon was not down"
 
 
-async def test_a_step_of_which_no_timer_told_is_noticed_with_the_next_slot(house: House) -> None:
-    await house.boot(routine("often", {"every": timedelta(minutes=5)}), routine(trigger=NEVER))
-    await house.reach("01 08:05")
-    house.time.move_to(at("01 10:10"))
-    await house.ring()
-    house.time.move_to(at("01 08:40"))
-    await house.engine.fire("often")
-    await house.set_clock("01 08:40")
-    await house.reach("01 09:00")
-    assert await house.rows("daily") == ["01 08:30 missed down", "01 09:00 ran"]
+async def test_a_step_of_which_no_timer_told_is_noticed_with_the_next_slot(
+    harness: EngineHarness,
+) -> None:
+    await harness.boot(routine("often", {"every": timedelta(minutes=5)}), routine(trigger=NEVER))
+    await harness.reach("01 08:05")
+    harness.time.move_to(at("01 10:10"))
+    await harness.ring()
+    harness.time.move_to(at("01 08:40"))
+    await harness.engine.fire("often")
+    await harness.set_clock("01 08:40")
+    await harness.reach("01 09:00")
+    assert await harness.rows("daily") == ["01 08:30 missed down", "01 09:00 ran"]
 
 
 async def test_a_clock_that_is_set_again_while_the_alarms_are_set_anew_leaves_none_at_the_wrong_time(  # noqa: E501
-    house: House,
+    harness: EngineHarness,
 ) -> None:
-    await house.boot(*(routine(f"r{number}") for number in range(BATCH_SIZE + 1)))
-    house.time.move_to(at("2031-05-05T08:00"))
-    house.engine.handle_clock_change()
-    scheduler = house.engine._scheduler
+    await harness.boot(*(routine(f"r{number}") for number in range(BATCH_SIZE + 1)))
+    harness.time.move_to(at("2031-05-05T08:00"))
+    harness.engine.handle_clock_change()
+    scheduler = harness.engine._scheduler
     while scheduler.state != STATE_PAUSED:  # between the first slice and the next
         await asyncio.sleep(0)
-    await house.set_clock("01 08:10")
+    await harness.set_clock("01 08:10")
     assert {job.next_run_time for job in scheduler.get_jobs()} == {at("01 09:00")}
 
 
@@ -132,21 +134,23 @@ class DyingJournal(Journal):
 
 
 @pytest.mark.parametrize("dies", ["before", "after"])
-async def test_killed_while_it_takes_back_it_loses_no_slot(house: House, dies: str) -> None:
-    await house.boot(routine(trigger=NEVER))
-    await house.set_clock("01 09:59")
-    await house.reach("01 10:00")
-    await house.crash()
-    house.time.move_to(at("01 08:40"))
+async def test_killed_while_it_takes_back_it_loses_no_slot(
+    harness: EngineHarness, dies: str
+) -> None:
+    await harness.boot(routine(trigger=NEVER))
+    await harness.set_clock("01 09:59")
+    await harness.reach("01 10:00")
+    await harness.crash()
+    harness.time.move_to(at("01 08:40"))
     with suppress(Killed):
-        await house.boot(
+        await harness.boot(
             routine(trigger=NEVER), journal=type("Dying", (DyingJournal,), {"dies": dies})
         )
     for moment in ("01 09:10", "01 10:40"):
-        await house.crash()
-        house.time.move_to(at(moment))
-        await house.boot(routine(trigger=NEVER))
-    assert await house.rows() == [
+        await harness.crash()
+        harness.time.move_to(at(moment))
+        await harness.boot(routine(trigger=NEVER))
+    assert await harness.rows() == [
         "01 08:30 to 01 09:30, 3 missed down",
         "01 10:00 ran",
         "01 10:30 missed down",
@@ -154,15 +158,15 @@ async def test_killed_while_it_takes_back_it_loses_no_slot(house: House, dies: s
 
 
 async def test_what_ran_by_a_clock_that_was_ahead_is_not_the_last_slot_that_why_tells_of(
-    house: House,
+    harness: EngineHarness,
 ) -> None:
-    await house.boot(routine(trigger=NEVER))
-    await house.set_clock("01 09:59")
-    await house.reach("01 10:00")
-    await house.set_clock("01 08:40")
+    await harness.boot(routine(trigger=NEVER))
+    await harness.set_clock("01 09:59")
+    await harness.reach("01 10:00")
+    await harness.set_clock("01 08:40")
     api: Any = SimpleNamespace(
-        engine=house.engine,
-        journal=house.journal,
+        engine=harness.engine,
+        journal=harness.journal,
         clock=SystemClock().now,
         elsewhere=lambda routine: "",
     )
@@ -181,7 +185,7 @@ class Upheavals(RuleBasedStateMachine):
         self.frozen.move_to(at("01 08:00"))
         self.runner = asyncio.Runner()
         self.folder = Path(tempfile.mkdtemp(dir=SHM if SHM.is_dir() else None))
-        self.house = House(self.folder, self.frozen)
+        self.harness = EngineHarness(self.folder, self.frozen)
         self.made = {
             name: routine(name, trigger)
             for name, trigger in (("once", HALF_HOURLY), ("never", NEVER))
@@ -190,7 +194,7 @@ class Upheavals(RuleBasedStateMachine):
         self.base = dict.fromkeys(self.made, self.now)
         """Slots after it are to be told as they come."""
         self.due: dict[str, set[datetime]] = {name: set() for name in self.made}
-        self.do(self.house.boot(*self.made.values()))
+        self.do(self.harness.boot(*self.made.values()))
 
     def do(self, work: Coroutine[Any, Any, Any]) -> None:
         """Do something, then note which slots are to be told from now on."""
@@ -208,9 +212,9 @@ class Upheavals(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         try:
-            if self.house.db:
-                self.runner.run(self.house.engine.stop())
-                self.runner.run(self.house.crash())
+            if self.harness.db:
+                self.runner.run(self.harness.engine.stop())
+                self.runner.run(self.harness.crash())
             self.runner.close()
         finally:
             shutil.rmtree(self.folder)
@@ -219,34 +223,34 @@ class Upheavals(RuleBasedStateMachine):
 
     @rule(minutes=st.integers(1, 150))
     def pass_time(self, minutes: int) -> None:
-        self.do(self.house.reach((self.now + timedelta(minutes=minutes)).isoformat()[:16]))
+        self.do(self.harness.reach((self.now + timedelta(minutes=minutes)).isoformat()[:16]))
 
     @rule(minutes=st.integers(-400, 400))
     def set_clock(self, minutes: int) -> None:
-        self.do(self.house.set_clock((self.now + timedelta(minutes=minutes)).isoformat()[:16]))
+        self.do(self.harness.set_clock((self.now + timedelta(minutes=minutes)).isoformat()[:16]))
 
     @rule(minutes=st.sampled_from([0, 0, 20, 70, 300, -40, -300]))
     def restart(self, minutes: int) -> None:
         async def restarted() -> None:
-            await self.house.crash()
+            await self.harness.crash()
             self.frozen.move_to(self.now + timedelta(minutes=minutes))
-            await self.house.boot(*self.made.values())
+            await self.harness.boot(*self.made.values())
 
         self.do(restarted())
 
     @rule(name=NAMES, minutes=st.none() | st.integers(1, 200))
     def pause(self, name: str, minutes: int | None) -> None:
         until = None if minutes is None else self.now + timedelta(minutes=minutes)
-        self.do(self.house.engine.pause(name, until=until))
+        self.do(self.harness.engine.pause(name, until=until))
 
     @rule(name=NAMES)
     def resume(self, name: str) -> None:
-        self.do(self.house.engine.resume(name))
+        self.do(self.harness.engine.resume(name))
 
     @rule()
     def let_runs_end(self) -> None:
         async def ended() -> None:
-            await self.house.finish(*await self.house.journal.active())
+            await self.harness.finish(*await self.harness.journal.active())
 
         self.do(ended())
 
@@ -265,7 +269,9 @@ class Upheavals(RuleBasedStateMachine):
         if new.schedule_key != old.schedule_key:
             self.base[name] = self.now
         self.do(
-            self.house.boot(*self.made.values()) if down else self.house.reload(*self.made.values())
+            self.harness.boot(*self.made.values())
+            if down
+            else self.harness.reload(*self.made.values())
         )
 
     # --- what holds
@@ -273,7 +279,7 @@ class Upheavals(RuleBasedStateMachine):
     @invariant()
     def all_is_told_once(self) -> None:
         for name, due in self.due.items():
-            rows = self.runner.run(self.house.journal.slots(name, limit=10_000))
+            rows = self.runner.run(self.harness.journal.slots(name, limit=10_000))
             told = [slot for row in rows for slot in grid(row.first - INSTANT, row.last)]
             assert len(told) == len(set(told)), "a slot stands in two rows"
             assert len(told) == sum(row.count for row in rows), "a row counts wrong"
@@ -282,7 +288,7 @@ class Upheavals(RuleBasedStateMachine):
             assert set(told) - ran <= due, (
                 "a slot is told of that has not come, or that never was one"
             )
-        started = [(run.routine, run.slot) for run in self.house.submitted]
+        started = [(run.routine, run.slot) for run in self.harness.submitted]
         assert len(started) == len(set(started)), "a slot was started twice"
 
 

@@ -17,11 +17,11 @@ from freezegun.api import FrozenDateTimeFactory
 
 from daemon.errors import NotFound, Refused
 from daemon.models import Run, Status
-from tests.clockwork import House, at, routine
+from tests.engine_harness import EngineHarness, at, routine
 
 
-class Workplace(House):
-    """A house with a workspace, whose next run one can wait for."""
+class Workplace(EngineHarness):
+    """An engine with a workspace, whose next run a test can wait for."""
 
     def __init__(self, folder: Path, time: FrozenDateTimeFactory) -> None:
         super().__init__(folder, time)
@@ -59,12 +59,12 @@ def time() -> Iterator[FrozenDateTimeFactory]:
 
 
 @pytest.fixture
-async def house(tmp_path: Path, time: FrozenDateTimeFactory) -> AsyncIterator[Workplace]:
-    house = Workplace(tmp_path, time)
-    yield house
-    if house.db:
-        await house.engine.stop()
-        await house.crash()
+async def harness(tmp_path: Path, time: FrozenDateTimeFactory) -> AsyncIterator[Workplace]:
+    harness = Workplace(tmp_path, time)
+    yield harness
+    if harness.db:
+        await harness.engine.stop()
+        await harness.crash()
 
 
 @pytest.fixture
@@ -106,169 +106,169 @@ BACKUP = routine("backup", {})
 
 
 async def test_files_that_land_together_start_one_run_that_is_told_of_them(
-    house: Workplace,
+    harness: Workplace,
 ) -> None:
-    await house.boot(inbox())
-    house.drop("b.csv", "a.csv")
-    run = await house.next_run()
+    await harness.boot(inbox())
+    harness.drop("b.csv", "a.csv")
+    run = await harness.next_run()
     assert (run.trigger, run.slot, run.goal) == ("watch", at("01 08:00"), "say inbox")
-    assert await house.paths(run) == ["inbox/a.csv", "inbox/b.csv"]
+    assert await harness.paths(run) == ["inbox/a.csv", "inbox/b.csv"]
     assert run.event is not None and run.event.startswith("inbox/a.csv and 1 more (")
-    assert await house.rows() == ["01 08:00 ran"]
+    assert await harness.rows() == ["01 08:00 ran"]
 
 
 async def test_what_arrived_while_the_daemon_was_down_is_found_at_start_and_only_once(
-    house: Workplace,
+    harness: Workplace,
 ) -> None:
-    await house.boot(inbox())
-    await house.crash()
-    house.drop("a.csv")
-    await house.boot(inbox())
-    run = await house.next_run()
-    assert await house.paths(run) == ["inbox/a.csv"]
-    await house.end(run)
-    house.drop("b.csv")
-    await house.boot(inbox())
-    assert await house.paths(await house.next_run()) == ["inbox/b.csv"]
+    await harness.boot(inbox())
+    await harness.crash()
+    harness.drop("a.csv")
+    await harness.boot(inbox())
+    run = await harness.next_run()
+    assert await harness.paths(run) == ["inbox/a.csv"]
+    await harness.end(run)
+    harness.drop("b.csv")
+    await harness.boot(inbox())
+    assert await harness.paths(await harness.next_run()) == ["inbox/b.csv"]
 
 
-async def test_kill_9_between_claim_and_run_starts_nothing_twice(house: Workplace) -> None:
-    await house.boot(inbox())
-    house.drop("a.csv")
-    run = await house.next_run()
-    await house.boot(inbox())
-    assert [left.id for left in await house.journal.recover("me")] == [run.id]
-    await house.end(run)
-    house.drop("b.csv")
-    assert await house.paths(await house.next_run()) == ["inbox/b.csv"]
-    assert len(await house.journal.slots()) == 2
+async def test_kill_9_between_claim_and_run_starts_nothing_twice(harness: Workplace) -> None:
+    await harness.boot(inbox())
+    harness.drop("a.csv")
+    run = await harness.next_run()
+    await harness.boot(inbox())
+    assert [left.id for left in await harness.journal.recover("me")] == [run.id]
+    await harness.end(run)
+    harness.drop("b.csv")
+    assert await harness.paths(await harness.next_run()) == ["inbox/b.csv"]
+    assert len(await harness.journal.slots()) == 2
 
 
 async def test_each_version_is_handled_once_and_an_edit_of_the_prompt_makes_no_new_one(
-    house: Workplace,
+    harness: Workplace,
 ) -> None:
-    await house.boot(inbox())
-    house.drop("a.csv")
-    await house.end(await house.next_run())
-    await house.reload(inbox(run={"prompt": "another"}))
-    house.drop("a.csv", text="a newer version")
-    run = await house.next_run()
-    assert (await house.paths(run), run.goal) == (["inbox/a.csv"], "another")
-    assert len(await house.journal.slots()) == 2
+    await harness.boot(inbox())
+    harness.drop("a.csv")
+    await harness.end(await harness.next_run())
+    await harness.reload(inbox(run={"prompt": "another"}))
+    harness.drop("a.csv", text="a newer version")
+    run = await harness.next_run()
+    assert (await harness.paths(run), run.goal) == (["inbox/a.csv"], "another")
+    assert len(await harness.journal.slots()) == 2
 
 
-async def test_a_routine_of_another_name_has_its_own_account(house: Workplace) -> None:
-    await house.boot(inbox())
-    house.drop("a.csv")
-    await house.end(await house.next_run())
-    await house.reload(inbox(), inbox("second"))
-    run = await house.next_run()
-    assert (run.routine, await house.paths(run)) == ("second", ["inbox/a.csv"])
+async def test_a_routine_of_another_name_has_its_own_account(harness: Workplace) -> None:
+    await harness.boot(inbox())
+    harness.drop("a.csv")
+    await harness.end(await harness.next_run())
+    await harness.reload(inbox(), inbox("second"))
+    run = await harness.next_run()
+    assert (run.routine, await harness.paths(run)) == ("second", ["inbox/a.csv"])
 
 
 async def test_files_wait_while_a_run_is_under_way_and_go_together_afterwards(
-    house: Workplace, said: asyncio.Queue[dict[str, Any]]
+    harness: Workplace, said: asyncio.Queue[dict[str, Any]]
 ) -> None:
-    await house.boot(inbox())
-    house.drop("a.csv")
-    first = await house.next_run()
-    house.drop("b.csv", "c.csv")
+    await harness.boot(inbox())
+    harness.drop("a.csv")
+    first = await harness.next_run()
+    harness.drop("b.csv", "c.csv")
     assert (await hear(said, "files.waiting"))["reason"] == "overlap"
-    await house.end(first)
-    assert await house.paths(await house.next_run()) == ["inbox/b.csv", "inbox/c.csv"]
+    await harness.end(first)
+    assert await harness.paths(await harness.next_run()) == ["inbox/b.csv", "inbox/c.csv"]
 
 
 async def test_files_wait_for_the_end_of_a_pause(
-    house: Workplace, said: asyncio.Queue[dict[str, Any]]
+    harness: Workplace, said: asyncio.Queue[dict[str, Any]]
 ) -> None:
-    await house.boot(inbox())
-    await house.engine.pause("inbox")
-    house.drop("a.csv")
+    await harness.boot(inbox())
+    await harness.engine.pause("inbox")
+    harness.drop("a.csv")
     assert (await hear(said, "files.waiting"))["reason"] == "paused"
-    await house.engine.resume("inbox")
-    assert await house.paths(await house.next_run()) == ["inbox/a.csv"]
+    await harness.engine.resume("inbox")
+    assert await harness.paths(await harness.next_run()) == ["inbox/a.csv"]
 
 
 async def test_a_pause_that_ends_by_itself_lets_them_go_at_its_end(
-    house: Workplace, said: asyncio.Queue[dict[str, Any]]
+    harness: Workplace, said: asyncio.Queue[dict[str, Any]]
 ) -> None:
-    await house.boot(inbox())
-    await house.engine.pause("inbox", until=at("01 10:00"))
-    house.drop("a.csv")
+    await harness.boot(inbox())
+    await harness.engine.pause("inbox", until=at("01 10:00"))
+    harness.drop("a.csv")
     await hear(said, "files.waiting")
-    await house.quiet()
-    assert house.next_start == at("01 10:00")
-    await house.reach("01 10:00")
-    assert (await house.next_run()).slot == at("01 10:00")
+    await harness.quiet()
+    assert harness.next_start == at("01 10:00")
+    await harness.reach("01 10:00")
+    assert (await harness.next_run()).slot == at("01 10:00")
 
 
 async def test_files_of_the_night_are_handled_in_the_morning(
-    house: Workplace, said: asyncio.Queue[dict[str, Any]]
+    harness: Workplace, said: asyncio.Queue[dict[str, Any]]
 ) -> None:
-    await house.boot(inbox(trigger={"active_hours": "09:00-17:00"}))
-    house.drop("a.csv")
+    await harness.boot(inbox(trigger={"active_hours": "09:00-17:00"}))
+    harness.drop("a.csv")
     assert (await hear(said, "files.waiting"))["reason"] == "quiet_hours"
-    await house.quiet()
-    await house.reach("01 09:00")
-    assert (await house.next_run()).slot == at("01 09:00")
+    await harness.quiet()
+    await harness.reach("01 09:00")
+    assert (await harness.next_run()).slot == at("01 09:00")
 
 
 async def test_files_beyond_the_most_per_day_wait_for_the_next_day(
-    house: Workplace, said: asyncio.Queue[dict[str, Any]]
+    harness: Workplace, said: asyncio.Queue[dict[str, Any]]
 ) -> None:
-    await house.boot(inbox(gate={"max_per_day": 1}))
-    house.drop("a.csv")
-    await house.end(await house.next_run())
-    house.drop("b.csv")
+    await harness.boot(inbox(gate={"max_per_day": 1}))
+    harness.drop("a.csv")
+    await harness.end(await harness.next_run())
+    harness.drop("b.csv")
     assert (await hear(said, "files.waiting"))["until"] == "2026-01-02T00:00:00+00:00"
-    await house.quiet()
-    await house.reach("02 00:00")
-    assert await house.paths(await house.next_run()) == ["inbox/b.csv"]
+    await harness.quiet()
+    await harness.reach("02 00:00")
+    assert await harness.paths(await harness.next_run()) == ["inbox/b.csv"]
 
 
 async def test_files_wait_until_nobody_is_at_work_with_agentd(
-    house: Workplace, said: asyncio.Queue[dict[str, Any]]
+    harness: Workplace, said: asyncio.Queue[dict[str, Any]]
 ) -> None:
-    await house.boot(inbox(gate={"idle": timedelta(hours=2)}), BACKUP)
-    await house.engine.trigger("backup")
-    await house.next_run()
-    house.drop("a.csv")
+    await harness.boot(inbox(gate={"idle": timedelta(hours=2)}), BACKUP)
+    await harness.engine.trigger("backup")
+    await harness.next_run()
+    harness.drop("a.csv")
     assert (await hear(said, "files.waiting"))["until"] == "2026-01-01T10:00:00+00:00"
-    await house.quiet()
-    await house.reach("01 10:00")
-    assert (await house.next_run()).routine == "inbox"
+    await harness.quiet()
+    await harness.reach("01 10:00")
+    assert (await harness.next_run()).routine == "inbox"
 
 
 async def test_a_gate_that_is_opened_in_the_file_lets_files_go_at_once(
-    house: Workplace, said: asyncio.Queue[dict[str, Any]]
+    harness: Workplace, said: asyncio.Queue[dict[str, Any]]
 ) -> None:
-    await house.boot(inbox(trigger={"active_hours": "09:00-17:00"}))
-    house.drop("a.csv")
+    await harness.boot(inbox(trigger={"active_hours": "09:00-17:00"}))
+    harness.drop("a.csv")
     await hear(said, "files.waiting")
-    await house.quiet()
-    await house.reload(inbox())
-    assert await house.paths(await house.next_run()) == ["inbox/a.csv"]
+    await harness.quiet()
+    await harness.reload(inbox())
+    assert await harness.paths(await harness.next_run()) == ["inbox/a.csv"]
 
 
-async def test_a_disabled_routine_takes_no_files_until_it_is_enabled(house: Workplace) -> None:
-    await house.boot(inbox(enabled=False), inbox("other"))
-    house.drop("a.csv")
-    assert (await house.next_run()).routine == "other"
-    await house.reload(inbox(), inbox("other"))
-    assert (await house.next_run()).routine == "inbox"
+async def test_a_disabled_routine_takes_no_files_until_it_is_enabled(harness: Workplace) -> None:
+    await harness.boot(inbox(enabled=False), inbox("other"))
+    harness.drop("a.csv")
+    assert (await harness.next_run()).routine == "other"
+    await harness.reload(inbox(), inbox("other"))
+    assert (await harness.next_run()).routine == "inbox"
 
 
-async def test_files_that_are_long_gone_are_forgotten_at_start(house: Workplace) -> None:
-    await house.boot(inbox())
-    house.drop("gone.csv", "kept.csv")
-    await house.end(await house.next_run())
-    (house.workspace / "inbox/gone.csv").unlink()
-    await house.crash()
-    house.time.move_to(at("2026-06-01T08:00"))
-    await house.boot(inbox())
-    house.drop("new.csv")
-    assert await house.paths(await house.next_run()) == ["inbox/new.csv"]
-    assert {path for path, _ in await house.journal.seen_files("inbox")} == {
+async def test_files_that_are_long_gone_are_forgotten_at_start(harness: Workplace) -> None:
+    await harness.boot(inbox())
+    harness.drop("gone.csv", "kept.csv")
+    await harness.end(await harness.next_run())
+    (harness.workspace / "inbox/gone.csv").unlink()
+    await harness.crash()
+    harness.time.move_to(at("2026-06-01T08:00"))
+    await harness.boot(inbox())
+    harness.drop("new.csv")
+    assert await harness.paths(await harness.next_run()) == ["inbox/new.csv"]
+    assert {path for path, _ in await harness.journal.seen_files("inbox")} == {
         "inbox/kept.csv",
         "inbox/new.csv",
     }
@@ -278,12 +278,14 @@ async def test_files_that_are_long_gone_are_forgotten_at_start(house: Workplace)
 # ----------------------------------------------------------------------------------------
 
 
-async def test_a_routine_starts_after_another_and_is_told_what_that_said(house: Workplace) -> None:
-    await house.boot(BACKUP, after("report", "backup"))
-    first = await house.engine.trigger("backup")
-    await house.end(first)
-    await house.quiet()
-    _, second = house.submitted
+async def test_a_routine_starts_after_another_and_is_told_what_that_said(
+    harness: Workplace,
+) -> None:
+    await harness.boot(BACKUP, after("report", "backup"))
+    first = await harness.engine.trigger("backup")
+    await harness.end(first)
+    await harness.quiet()
+    _, second = harness.submitted
     assert (second.routine, second.trigger, second.event, second.slot) == (
         "report",
         "after",
@@ -291,7 +293,7 @@ async def test_a_routine_starts_after_another_and_is_told_what_that_said(house: 
         at("01 08:01"),
     )
     told = {"routine": "backup", "run": first.id, "status": "succeeded", "report": "said"}
-    assert await house.journal.input_of(second.id) == told
+    assert await harness.journal.input_of(second.id) == told
 
 
 @pytest.mark.parametrize(
@@ -311,112 +313,114 @@ async def test_a_routine_starts_after_another_and_is_told_what_that_said(house: 
         ),
     ],
 )
-async def test_how_the_other_ended_decides(house: Workplace, on: str, starts: set[Status]) -> None:
+async def test_how_the_other_ended_decides(
+    harness: Workplace, on: str, starts: set[Status]
+) -> None:
     retry = {"run": {"prompt": "x", "retry": {"pause_after": 0}}}
-    await house.boot(BACKUP, routine("report", {"after": ["backup"], "on": on}, **retry))
+    await harness.boot(BACKUP, routine("report", {"after": ["backup"], "on": on}, **retry))
     started = set()
-    for status in (each for each in Status if each.ended):
-        before = len(house.submitted)
-        await house.end(await house.engine.trigger("backup"), status)
-        await house.quiet()
-        if len(house.submitted) == before + 2:
+    for status in (each for each in Status if each.has_ended):
+        before = len(harness.submitted)
+        await harness.end(await harness.engine.trigger("backup"), status)
+        await harness.quiet()
+        if len(harness.submitted) == before + 2:
             started.add(status)
-            await house.end(house.submitted[-1])
+            await harness.end(harness.submitted[-1])
     assert started == starts
 
 
-async def test_a_run_that_is_cancelled_while_it_waits_has_ended_too(house: Workplace) -> None:
-    await house.boot(BACKUP, after("report", "backup", on="ended"))
-    run = await house.engine.trigger("backup")
-    house.time.tick(60)
-    await house.journal.request_cancel(run.id)
-    await house.quiet()
-    assert [run.routine for run in house.submitted] == ["backup", "report"]
+async def test_a_run_that_is_cancelled_while_it_waits_has_ended_too(harness: Workplace) -> None:
+    await harness.boot(BACKUP, after("report", "backup", on="ended"))
+    run = await harness.engine.trigger("backup")
+    harness.time.tick(60)
+    await harness.journal.request_cancel(run.id)
+    await harness.quiet()
+    assert [run.routine for run in harness.submitted] == ["backup", "report"]
 
 
-async def test_a_chain_goes_on_to_its_end(house: Workplace) -> None:
-    await house.boot(BACKUP, after("sync", "backup"), after("report", "backup", "sync"))
-    await house.end(await house.engine.trigger("backup"))
-    await house.quiet()
-    sync = next(run for run in house.submitted if run.routine == "sync")
-    report = next(run for run in house.submitted if run.routine == "report")
-    await house.end(report)
-    await house.end(sync)
-    await house.quiet()
-    assert [run.routine for run in house.submitted].count("report") == 2
+async def test_a_chain_goes_on_to_its_end(harness: Workplace) -> None:
+    await harness.boot(BACKUP, after("sync", "backup"), after("report", "backup", "sync"))
+    await harness.end(await harness.engine.trigger("backup"))
+    await harness.quiet()
+    sync = next(run for run in harness.submitted if run.routine == "sync")
+    report = next(run for run in harness.submitted if run.routine == "report")
+    await harness.end(report)
+    await harness.end(sync)
+    await harness.quiet()
+    assert [run.routine for run in harness.submitted].count("report") == 2
 
 
 async def test_kill_9_between_the_end_and_the_start_of_the_next_loses_nothing(
-    house: Workplace,
+    harness: Workplace,
 ) -> None:
-    await house.boot(BACKUP, after("report", "backup"))
-    run = await house.engine.trigger("backup")
-    house.journal.when_ended = lambda run: None  # the process dies before it could hear
-    await house.end(run)
-    await house.crash()
-    await house.reach("01 09:00")
+    await harness.boot(BACKUP, after("report", "backup"))
+    run = await harness.engine.trigger("backup")
+    harness.journal.when_ended = lambda run: None  # the process dies before it could hear
+    await harness.end(run)
+    await harness.crash()
+    await harness.reach("01 09:00")
     for _ in range(3):
-        await house.boot(BACKUP, after("report", "backup"))
-    assert [each.routine for each in house.submitted] == ["backup", "report"]
-    assert house.submitted[1].event == run.id
+        await harness.boot(BACKUP, after("report", "backup"))
+    assert [each.routine for each in harness.submitted] == ["backup", "report"]
+    assert harness.submitted[1].event == run.id
 
 
-async def test_an_end_from_before_the_routine_was_there_starts_nothing(house: Workplace) -> None:
-    await house.boot(BACKUP)
-    await house.end(await house.engine.trigger("backup"))
-    await house.reach("01 09:00")
-    await house.reload(BACKUP, after("report", "backup"))
-    await house.boot(BACKUP, after("report", "backup"))
-    assert len(house.submitted) == 1
+async def test_an_end_from_before_the_routine_was_there_starts_nothing(harness: Workplace) -> None:
+    await harness.boot(BACKUP)
+    await harness.end(await harness.engine.trigger("backup"))
+    await harness.reach("01 09:00")
+    await harness.reload(BACKUP, after("report", "backup"))
+    await harness.boot(BACKUP, after("report", "backup"))
+    assert len(harness.submitted) == 1
 
 
-async def test_a_run_that_was_under_way_when_the_routine_came_counts(house: Workplace) -> None:
-    await house.boot(BACKUP)
-    run = await house.engine.trigger("backup")
-    await house.reach("01 09:00")
-    await house.reload(BACKUP, after("report", "backup"))
-    await house.reach("01 10:00")
-    await house.end(run)
-    await house.quiet()
-    assert [each.routine for each in house.submitted] == ["backup", "report"]
+async def test_a_run_that_was_under_way_when_the_routine_came_counts(harness: Workplace) -> None:
+    await harness.boot(BACKUP)
+    run = await harness.engine.trigger("backup")
+    await harness.reach("01 09:00")
+    await harness.reload(BACKUP, after("report", "backup"))
+    await harness.reach("01 10:00")
+    await harness.end(run)
+    await harness.quiet()
+    assert [each.routine for each in harness.submitted] == ["backup", "report"]
 
 
 async def test_an_end_while_paused_passes_with_its_reason_and_never_starts_later(
-    house: Workplace,
+    harness: Workplace,
 ) -> None:
-    await house.boot(BACKUP, after("report", "backup"))
-    await house.engine.pause("report")
-    await house.end(await house.engine.trigger("backup"))
-    await house.quiet()
-    assert await house.rows("report") == ["01 08:01 skipped paused"]
-    await house.engine.resume("report")
-    await house.boot(BACKUP, after("report", "backup"))
-    assert len(house.submitted) == 1
+    await harness.boot(BACKUP, after("report", "backup"))
+    await harness.engine.pause("report")
+    await harness.end(await harness.engine.trigger("backup"))
+    await harness.quiet()
+    assert await harness.rows("report") == ["01 08:01 skipped paused"]
+    await harness.engine.resume("report")
+    await harness.boot(BACKUP, after("report", "backup"))
+    assert len(harness.submitted) == 1
 
 
 async def test_an_end_while_the_file_was_broken_is_answered_when_it_is_mended(
-    house: Workplace,
+    harness: Workplace,
 ) -> None:
-    await house.boot(BACKUP, after("report", "backup"))
-    await house.boot(BACKUP, broken=["report"])
-    await house.end(await house.engine.trigger("backup"))
-    await house.boot(BACKUP, broken=["report"])
-    await house.reload(BACKUP, after("report", "backup"))
-    assert [each.routine for each in house.submitted] == ["backup", "report"]
+    await harness.boot(BACKUP, after("report", "backup"))
+    await harness.boot(BACKUP, broken=["report"])
+    await harness.end(await harness.engine.trigger("backup"))
+    await harness.boot(BACKUP, broken=["report"])
+    await harness.reload(BACKUP, after("report", "backup"))
+    assert [each.routine for each in harness.submitted] == ["backup", "report"]
 
 
 async def test_an_edit_that_would_close_a_circle_with_what_was_kept_is_refused(
-    house: Workplace,
+    harness: Workplace,
 ) -> None:
-    await house.boot(routine("a", {}), after("b", "a"))
+    await harness.boot(routine("a", {}), after("b", "a"))
     # b's file is broken now and keeps coming after a; so a cannot come after b
-    changes = await house.reload(after("a", "b"), broken=["b"])
+    changes = await harness.reload(after("a", "b"), broken=["b"])
     assert not changes
-    assert "a → b → a" in str(house.engine.faults["a"])
-    assert house.engine.routines["a"].trigger.after == ()
-    await house.reload(after("a", "b"), routine("b", {}))
-    assert house.engine.faults == {}
-    assert house.engine.routines["a"].trigger.after == ("b",)
+    assert "a → b → a" in str(harness.engine.faults["a"])
+    assert harness.engine.routines["a"].trigger.after == ()
+    await harness.reload(after("a", "b"), routine("b", {}))
+    assert harness.engine.faults == {}
+    assert harness.engine.routines["a"].trigger.after == ("b",)
 
 
 # --- webhooks
@@ -425,50 +429,52 @@ async def test_an_edit_that_would_close_a_circle_with_what_was_kept_is_refused(
 DOOR = routine("door", {"webhook": True})
 
 
-async def test_a_webhook_starts_a_run_with_its_body(house: Workplace) -> None:
-    await house.boot(DOOR)
-    run = await house.engine.start_by_webhook("door", event="m-1", body={"who": "Ada"})
-    assert (run.routine, run.trigger, house.submitted) == ("door", "webhook", [run])
-    assert await house.journal.input_of(run.id) == {"who": "Ada"}
+async def test_a_webhook_starts_a_run_with_its_body(harness: Workplace) -> None:
+    await harness.boot(DOOR)
+    run = await harness.engine.start_by_webhook("door", event="m-1", body={"who": "Ada"})
+    assert (run.routine, run.trigger, harness.submitted) == ("door", "webhook", [run])
+    assert await harness.journal.input_of(run.id) == {"who": "Ada"}
 
 
-async def test_the_same_message_is_the_same_run_also_after_a_crash(house: Workplace) -> None:
-    await house.boot(DOOR)
-    run = await house.engine.start_by_webhook("door", event="m-1", body={})
-    await house.boot(DOOR)
-    assert (await house.engine.start_by_webhook("door", event="m-1", body={})).id == run.id
-    assert len(house.submitted) == 1
+async def test_the_same_message_is_the_same_run_also_after_a_crash(harness: Workplace) -> None:
+    await harness.boot(DOOR)
+    run = await harness.engine.start_by_webhook("door", event="m-1", body={})
+    await harness.boot(DOOR)
+    assert (await harness.engine.start_by_webhook("door", event="m-1", body={})).id == run.id
+    assert len(harness.submitted) == 1
 
 
-async def test_only_what_says_so_is_started_by_a_webhook(house: Workplace) -> None:
-    await house.boot(DOOR, BACKUP, routine("off", {"webhook": True}, enabled=False))
+async def test_only_what_says_so_is_started_by_a_webhook(harness: Workplace) -> None:
+    await harness.boot(DOOR, BACKUP, routine("off", {"webhook": True}, enabled=False))
     for name in ("backup", "off", "nothing"):
         with pytest.raises(NotFound, match="there is no webhook"):
-            await house.engine.start_by_webhook(name, event="m-1", body={})
-    assert house.engine.webhook_routines == ["door"]
+            await harness.engine.start_by_webhook(name, event="m-1", body={})
+    assert harness.engine.webhook_routines == ["door"]
 
 
-async def test_a_stranger_gets_hold_of_no_other_run(house: Workplace) -> None:
-    await house.boot(routine("door", {"webhook": True}, first_run=True))
-    (first,) = house.submitted
-    await house.end(first)
-    assert (await house.engine.start_by_webhook("door", event="first_run", body={})).id != first.id
+async def test_a_stranger_gets_hold_of_no_other_run(harness: Workplace) -> None:
+    await harness.boot(routine("door", {"webhook": True}, first_run=True))
+    (first,) = harness.submitted
+    await harness.end(first)
+    assert (
+        await harness.engine.start_by_webhook("door", event="first_run", body={})
+    ).id != first.id
 
 
 async def test_what_may_not_run_refuses_says_why_and_takes_the_message_when_it_comes_again(
-    house: Workplace,
+    harness: Workplace,
 ) -> None:
-    await house.boot(DOOR)
-    await house.engine.pause("door")
-    house.time.tick(60)
+    await harness.boot(DOOR)
+    await harness.engine.pause("door")
+    harness.time.tick(60)
     with pytest.raises(Refused, match="door does not run now: it is paused; send it again later"):
-        await house.engine.start_by_webhook("door", event="m-1", body={})
-    assert await house.rows() == ["01 08:01 skipped paused"]
-    await house.engine.resume("door")
-    run = await house.engine.start_by_webhook("door", event="m-1", body={})
+        await harness.engine.start_by_webhook("door", event="m-1", body={})
+    assert await harness.rows() == ["01 08:01 skipped paused"]
+    await harness.engine.resume("door")
+    run = await harness.engine.start_by_webhook("door", event="m-1", body={})
     with pytest.raises(Refused, match="a run of it is under way"):
-        await house.engine.start_by_webhook("door", event="m-2", body={})
-    assert house.submitted == [run]
+        await harness.engine.start_by_webhook("door", event="m-2", body={})
+    assert harness.submitted == [run]
 
 
 # --- machines
@@ -477,17 +483,17 @@ async def test_what_may_not_run_refuses_says_why_and_takes_the_message_when_it_c
 
 @pytest.mark.parametrize("globs", [["box-*"], ["BOX-1"], ["*.example.org"], ["other", "box-?"], []])
 async def test_a_routine_starts_on_the_machines_it_names(
-    house: Workplace, globs: list[str]
+    harness: Workplace, globs: list[str]
 ) -> None:
     named = routine("daily", {"cron": "0 9 * * *", "machines": globs})
-    await house.boot(named)
-    assert house.engine.describe_host_mismatch(named) == ""
-    await house.reach("01 09:00")
-    assert house.started == ["daily 01 09:00"]
+    await harness.boot(named)
+    assert harness.engine.describe_host_mismatch(named) == ""
+    await harness.reach("01 09:00")
+    assert harness.started == ["daily 01 09:00"]
 
 
 async def test_elsewhere_it_is_listed_with_the_reason_and_starts_by_hand_only(
-    house: Workplace,
+    harness: Workplace,
 ) -> None:
     far = {"machines": ["laptop", "box-2"]}
     routines = [
@@ -497,19 +503,19 @@ async def test_elsewhere_it_is_listed_with_the_reason_and_starts_by_hand_only(
         routine("door", {"webhook": True, **far}),
         routine("by-hand", {}),
     ]
-    await house.boot(*routines)
-    house.drop("a.csv")
-    await house.end(await house.engine.trigger("by-hand"))
-    await house.reach("01 12:00")
+    await harness.boot(*routines)
+    harness.drop("a.csv")
+    await harness.end(await harness.engine.trigger("by-hand"))
+    await harness.reach("01 12:00")
     with pytest.raises(NotFound):
-        await house.engine.start_by_webhook("door", event="m", body={})
-    assert [run.routine for run in house.submitted] == ["by-hand"]
-    assert await house.rows("daily") == []
-    assert house.engine.next_fires("daily") == []
-    assert house.engine.describe_schedule(routines[0]) == (
+        await harness.engine.start_by_webhook("door", event="m", body={})
+    assert [run.routine for run in harness.submitted] == ["by-hand"]
+    assert await harness.rows("daily") == []
+    assert harness.engine.next_fires("daily") == []
+    assert harness.engine.describe_schedule(routines[0]) == (
         "at 09:00, UTC; not on this machine: box-1.example.org is none of laptop, box-2"
     )
-    assert (await house.engine.trigger("daily")).routine == "daily"
+    assert (await harness.engine.trigger("daily")).routine == "daily"
 
 
 # --- words
@@ -533,7 +539,7 @@ async def test_elsewhere_it_is_listed_with_the_reason_and_starts_by_hand_only(
     ],
 )
 async def test_what_starts_a_routine_is_said_in_words(
-    house: Workplace, trigger: dict[str, Any], words: str
+    harness: Workplace, trigger: dict[str, Any], words: str
 ) -> None:
-    await house.boot()
-    assert house.engine.describe_schedule(routine("x", trigger)) == words
+    await harness.boot()
+    assert harness.engine.describe_schedule(routine("x", trigger)) == words

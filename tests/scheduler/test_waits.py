@@ -25,8 +25,8 @@ from daemon.store.database import Database
 from daemon.store.incidents import Alerting
 from daemon.store.journal import Journal
 from daemon.system.clock import SystemClock
-from tests.clockwork import OURS, FakeEventLoop, at, loaded, routine
 from tests.empty_database import copy_empty_database
+from tests.engine_harness import OURS, FakeEventLoop, at, loaded, routine
 from tests.properties import scaled_settings
 
 SHM = Path("/dev/shm")

@@ -115,10 +115,10 @@ async def test_a_daemon_shows_its_numbers_on_its_socket_and_where_config_says(ho
 
 async def test_over_the_network_there_are_metrics_and_no_control(tmp_path):
     from daemon.api.public import PublicServer
-    from tests.api.house import built, parse
+    from tests.api.harness import open_harness, parse
 
-    async with built(tmp_path) as house:
-        server = PublicServer("127.0.0.1:0", house.api, metrics=True, hooks=None)
+    async with open_harness(tmp_path) as harness:
+        server = PublicServer("127.0.0.1:0", harness.api, metrics=True, hooks=None)
         serving = asyncio.create_task(server.serve())
         await server.ready()
         host, port = server._door.socket.getsockname()

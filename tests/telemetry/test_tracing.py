@@ -19,8 +19,7 @@ from structlog.testing import capture_logs
 from daemon.models import Status
 from daemon.telemetry.span_exporter import SpanExporter, wanted
 from daemon.telemetry.spans import Span, of_run, span_id, trace_of
-from tests.acceptance.story import Home as Story
-from tests.acceptance.story import Vendor
+from tests.acceptance.story import InProcessHome, Vendor
 from tests.fakes.vendor import FakeVendor
 from tests.replaying import ReplayedApp
 from tests.telemetry.receiver import Collector
@@ -66,11 +65,10 @@ def app(tmp_path: Path) -> ReplayedApp:
 
 @pytest.fixture
 async def story(tmp_path: Path) -> Any:
-    """A home with a real daemon in it."""
-    app = Story(tmp_path)
-    yield app
-    if app.process and app.process.returncode is None:
-        await app.kill()
+    """A home for a whole daemon, as `agentd` starts it."""
+    home = InProcessHome(tmp_path)
+    yield home
+    await home.close()
 
 
 def told(
@@ -410,7 +408,7 @@ except ConfigError as error:
 
 
 async def test_without_a_receiver_there_are_no_traces_until_a_reload_names_one(
-    story: Story,
+    story: InProcessHome,
 ) -> None:
     with Collector() as collector:
         async with Vendor(["All is well."]) as vendor:
@@ -425,7 +423,9 @@ async def test_without_a_receiver_there_are_no_traces_until_a_reload_names_one(
         assert sorted(span.name for span in collector.spans) == ["chat llama", "invoke_agent look"]
 
 
-async def test_the_environment_of_the_standard_says_where_and_with_which_key(story: Story) -> None:
+async def test_the_environment_of_the_standard_says_where_and_with_which_key(
+    story: InProcessHome,
+) -> None:
     with Collector() as collector:
         async with Vendor(["All is well."]) as vendor:
             text = CONFIG.format(url=vendor.url, receiver="", content="false", more="")
@@ -444,7 +444,7 @@ async def test_the_environment_of_the_standard_says_where_and_with_which_key(sto
         assert root.start <= call.start < call.end <= root.end
 
 
-async def test_a_cancelled_run_is_told_too(story: Story) -> None:
+async def test_a_cancelled_run_is_told_too(story: InProcessHome) -> None:
     with Collector() as collector:
         async with Vendor([{"text": "never", "hang": True}]) as vendor:
             story.write(

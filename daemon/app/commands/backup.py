@@ -35,7 +35,7 @@ CREATE TABLE backup (key TEXT NOT NULL PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE backup_file (place TEXT NOT NULL, path TEXT NOT NULL, body BLOB NOT NULL, PRIMARY KEY (place, path));
 """  # noqa: E501
 
-_STAND_STILL = """
+_PAUSE_ALL = """
 UPDATE routine SET paused = 1, paused_until = NULL, paused_why = :why;
 INSERT INTO meta (key, value) VALUES ('hold', :why) ON CONFLICT (key) DO UPDATE SET value = excluded.value;
 UPDATE run SET status = 'interrupted', ended = coalesce(ended, :now), fence = fence + 1, owner = NULL,
@@ -87,36 +87,38 @@ def backup(
 
 
 def _copy(source: Path, target: Path, progress: Callable[[float], None]) -> None:
-    def tell(_status: int, remaining: int, total: int) -> None:
+    """Copy a database as it is at one moment."""
+
+    def report(_status: int, remaining: int, total: int) -> None:
         progress(1 - remaining / total if total else 1.0)
 
     address = f"{source.absolute().as_uri()}?mode=ro"
     with (
-        closing(sqlite3.connect(address, uri=True, timeout=15)) as here,
-        closing(sqlite3.connect(target)) as there,
+        closing(sqlite3.connect(address, uri=True, timeout=15)) as original,
+        closing(sqlite3.connect(target)) as copy,
     ):
-        here.execute(
-            "BEGIN"
-        )  # one moment, whatever is written meanwhile: else the copy would begin anew each time
-        here.execute("SELECT count(*) FROM migration").fetchone()
-        here.backup(there, pages=_PAGES, progress=tell)
+        # in a transaction, else the copy would begin anew with each write of a daemon
+        original.execute("BEGIN")
+        original.execute("SELECT count(*) FROM migration").fetchone()
+        original.backup(copy, pages=_PAGES, progress=report)
 
 
 def _add_files(copy: sqlite3.Connection, state: Path, config: Config | None) -> None:
-    found = list(_files(state, config))
+    """Put the files that people wrote into the copy, and when and where it was made."""
+    files = list(_files(state, config))
     copy.execute("BEGIN")
-    copy.executemany("INSERT INTO backup_file VALUES (?, ?, ?)", found)
-    about = {
+    copy.executemany("INSERT INTO backup_file VALUES (?, ?, ?)", files)
+    facts = {
         "taken": datetime.now(UTC).isoformat(timespec="seconds"),
         "host": os.uname().nodename,
         "state": str(state),
     }
-    copy.executemany("INSERT INTO backup VALUES (?, ?)", about.items())
+    copy.executemany("INSERT INTO backup VALUES (?, ?)", facts.items())
     copy.execute("COMMIT")
 
 
 def _files(state: Path, config: Config | None) -> Iterator[tuple[str, str, bytes]]:
-    """Yield (place, path, body) of what people wrote."""
+    """Yield (root, path, body) of the files that people wrote; the root is `state` or `config`."""
     for pattern in _OF_STATE:
         for path in sorted(state.glob(pattern)):
             yield "state", path.relative_to(state).as_posix(), path.read_bytes()
@@ -135,25 +137,26 @@ def restore(
     *,
     definitions: Path | None = None,
     now: datetime | None = None,
-    progress: Callable[[float], None] = lambda done: None,
+    progress: Callable[[float], None] = lambda fraction: None,
 ) -> list[str]:
-    """Put a backup in the place of what is there, and return what was done, in words.
+    """Restore a backup; return what was done, a line for each fact.
 
-    StateBusy while a daemon lives there. What was there is set aside, not overwritten. Definitions
-    are written only to a folder that is named, and only where nothing is.
+    The earlier database is set aside, not overwritten. Definitions are written to the folder
+    `definitions`, if it is given, and never over a file. Raises StateBusy while a daemon holds the
+    state folder.
     """
     moment = now or datetime.now(UTC)
     with lock_state(state):
-        done = []
+        report = []
         database, draft = state / "agentd.db", state / "agentd.db.part"
         draft.unlink(missing_ok=True)
         try:
-            taken, files = _prepare(file, draft, moment, progress)
+            taken_at, files = _prepare(file, draft, moment, progress)
             if database.exists():
-                aside = state / f"agentd.db.before-restore-{moment:%Y%m%dT%H%M%S}"
-                _fold_in(database)
-                database.replace(aside)
-                done.append(f"what was there is now {aside}")
+                earlier = state / f"agentd.db.before-restore-{moment:%Y%m%dT%H%M%S}"
+                _write_log_back(database)
+                database.replace(earlier)
+                report.append(f"what was there is now {earlier}")
             for name in ("agentd.db-wal", "agentd.db-shm"):
                 (state / name).unlink(missing_ok=True)
             draft.replace(database)
@@ -162,19 +165,18 @@ def restore(
             raise Refused(f"{state} cannot be written: {error.strerror or error}") from error
         finally:
             draft.unlink(missing_ok=True)
-        done.insert(0, f"restored what was backed up at {taken}")
-        done += _write_files(
-            files, {"state": state, **({"config": definitions} if definitions else {})}
-        )
-    return done
+        report.insert(0, f"restored what was backed up at {taken_at}")
+        roots = {"state": state}
+        if definitions:
+            roots["config"] = definitions
+        report += _write_files(files, roots)
+    return report
 
 
 def _prepare(
     file: Path, draft: Path, now: datetime, progress: Callable[[float], None]
 ) -> tuple[str, list[tuple[str, str, bytes]]]:
-    """Make the database that will be put in place; return when it was taken, and the files in
-    it.
-    """
+    """Make the database that is restored; return when the backup was taken, and its files."""
     if not file.is_file():
         raise Refused(f"{file} is not there")
     os.close(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
@@ -183,10 +185,10 @@ def _prepare(
         with closing(sqlite3.connect(draft, isolation_level=None)) as copy:
             _check(copy, file)
             files = copy.execute("SELECT place, path, body FROM backup_file").fetchall()
-            (taken,) = copy.execute("SELECT value FROM backup WHERE key = 'taken'").fetchone()
+            (taken_at,) = copy.execute("SELECT value FROM backup WHERE key = 'taken'").fetchone()
             copy.execute("PRAGMA foreign_keys = ON")
             copy.execute("BEGIN")
-            for statement in _STAND_STILL.strip().split(";\n"):
+            for statement in _PAUSE_ALL.strip().split(";\n"):
                 copy.execute(statement, {"why": HELD, "now": stamp(now)})
             copy.execute("DROP TABLE backup_file")
             copy.execute("DROP TABLE backup")
@@ -194,33 +196,32 @@ def _prepare(
     except sqlite3.Error as error:
         raise Refused(f"{file} is no backup of agentd: {error}") from error
     _sync(draft)
-    return str(taken), files
+    return str(taken_at), files
 
 
-def _write_files(files: list[tuple[str, str, bytes]], places: dict[str, Path]) -> list[str]:
-    done, left = [], 0
-    for place, path, body in files:
-        target = places[place] / path if place in places else None
+def _write_files(files: list[tuple[str, str, bytes]], roots: dict[str, Path]) -> list[str]:
+    """Write the files of a backup below their roots; return what was done with each."""
+    report, skipped = [], 0
+    for root, path, body in files:
+        target = roots[root] / path if root in roots else None
         if target is None or ".." in Path(path).parts or Path(path).is_absolute():
-            left += 1
+            skipped += 1
             continue
         target.parent.mkdir(parents=True, exist_ok=True)
         try:
             with os.fdopen(
                 os.open(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb"
-            ) as written:
-                written.write(body)
-            done.append(f"wrote {target}")
+            ) as file:
+                file.write(body)
+            report.append(f"wrote {target}")
         except FileExistsError:
-            done.append(f"left {target} as it is")
-    if left:
-        done.append(
-            (  # noqa: UP034
-                f"{left} definitions are in the backup too: --definitions DIR writes them where "
-                "nothing is"
-            )
+            report.append(f"left {target} as it is")
+    if skipped:
+        report.append(
+            f"{skipped} definitions are in the backup too: --definitions DIR writes them where "
+            "nothing is"
         )
-    return done
+    return report
 
 
 def _check(copy: sqlite3.Connection, file: Path) -> None:
@@ -232,10 +233,8 @@ def _check(copy: sqlite3.Connection, file: Path) -> None:
         raise Refused(f"{file} is damaged: {verdict}")
 
 
-def _fold_in(database: Path) -> None:
-    """Bring what is still in the write-ahead log into the file that is set aside, unless it is
-    damaged.
-    """
+def _write_log_back(database: Path) -> None:
+    """Write the write-ahead log back into the file that is set aside, unless it is damaged."""
     try:
         with closing(sqlite3.connect(database)) as connection:
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()

@@ -41,19 +41,17 @@ class NewRoutine:
     @property
     def fires(self) -> list[datetime]:
         """The next slots, in the schedule's zone."""
-        found, moment = list[datetime](), self.now
-        while len(found) < FIRES_SHOWN and (following := self.schedule.next_active(moment)):
-            found.append(following.astimezone(self.schedule.zone))
-            moment = following
-        return found
+        fires, moment = list[datetime](), self.now
+        while len(fires) < FIRES_SHOWN and (slot := self.schedule.next_active(moment)):
+            fires.append(slot.astimezone(self.schedule.zone))
+            moment = slot
+        return fires
 
 
 def compose(
     config: Config, name: str, schedule: str, *, prompt: str | None, now: datetime
 ) -> NewRoutine:
-    """Return the routine that is asked for; Refused, with what could be written, if that cannot be
-    understood.
-    """
+    """Return a new routine; Refused, with examples, if its schedule cannot be understood."""
     path = config.routines_path / f"{name}.toml"
     if path.name != f"{name}.toml" or "\0" in name:
         raise Refused(f"{name!r} is no name: a routine's name is made of a-z, 0-9 and -")
@@ -64,25 +62,24 @@ def compose(
         raise Refused(str(error)) from None
     task = prompt.strip() if prompt else NOT_WRITTEN_YET.format(file=display(path)).strip()
     data: dict[str, Any] = {"trigger": trigger, "run": {"prompt": task}}
-    when = schedule_of(_checked(data, path, config), zone=zone.key)
-    data["deliver"] = [{"to": "file", "path": _report(when, now)}]
-    _checked(data, path, config)
+    when = schedule_of(_read_routine(data, path, config), zone=zone.key)
+    data["deliver"] = [{"to": "file", "path": _report_path(when, now)}]
+    _read_routine(data, path, config)
     text = f"# {' '.join(schedule.split())}\n{tomli_w.dumps(data, multiline_strings=True)}"
     return NewRoutine(path=path, text=text, schedule=when, now=now)
 
 
-def _checked(data: Mapping[str, Any], path: Path, config: Config) -> Routine:
-    """Return the routine as the daemon would read it; a fault is the words' that led to it."""
+def _read_routine(data: Mapping[str, Any], path: Path, config: Config) -> Routine:
+    """Return the routine as the daemon would read it; Refused if its schedule has a fault."""
     try:
-        routine = routine_of(
+        return routine_of(
             data, path, rules=reference_checks(config.provider_names, targets=config.target_names)
         )
     except ConfigError as error:
         raise Refused(str(error)) from None
-    return routine
 
 
-def _report(schedule: Schedule, now: datetime) -> str:
+def _report_path(schedule: Schedule, now: datetime) -> str:
     """Return where reports go: a file a day, or one for each run where there are several a day."""
     first = schedule.next(now)
     daily = first is None or (schedule.period(first) or timedelta.max) >= timedelta(hours=23)
@@ -92,27 +89,26 @@ def _report(schedule: Schedule, now: datetime) -> str:
     )
 
 
-def write(written: NewRoutine) -> None:
+def write(routine: NewRoutine) -> None:
     """Write the file, whole or not at all; Refused if there is one already."""
-    write_new(written.path, written.text)
+    write_new(routine.path, routine.text)
 
 
-def told(written: NewRoutine, *, json: bool) -> str:
-    """Return what was written, and when it runs."""
-    file, fires = os.fspath(written.path), written.fires
+def describe(routine: NewRoutine, *, json: bool) -> str:
+    """Return which file was written, and when its routine runs."""
+    file, fires = os.fspath(routine.path), routine.fires
     if json:
         from json import dumps
 
         return dumps(
             {
                 "file": file,
-                "words": written.schedule.words(),
-                "next": [each.isoformat() for each in fires],
+                "words": routine.schedule.words(),
+                "next": [slot.isoformat() for slot in fires],
             }
         )
-    following = (
-        f"; next: {', '.join(f'{dated(each, written.now)} {each:%Z}' for each in fires)}"
-        if fires
-        else ""
-    )
-    return f"wrote {file}\nit runs {written.schedule.words()}{following}"
+    lines = f"wrote {file}\nit runs {routine.schedule.words()}"
+    if not fires:
+        return lines
+    starts = ", ".join(f"{dated(slot, routine.now)} {slot:%Z}" for slot in fires)
+    return f"{lines}; next: {starts}"

@@ -28,27 +28,29 @@ _VERBS = (
 )
 
 
-def add_words(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
+def add_policy_verbs(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
     """Add what can be done with a policy to the command line; yield the parser of each verb."""
     verbs = parser.add_subparsers(title="verbs", metavar="VERB", required=True)
     for name, function, about in _VERBS:
-        found = verbs.add_parser(name, help=about, description=about[0].upper() + about[1:] + ".")
-        found.set_defaults(on_policy=_later(function))
-        found.add_argument("--json", action="store_true", default=argparse.SUPPRESS)
-        _add_words_of(name, found)
-        yield found
+        verb = verbs.add_parser(name, help=about, description=about[0].upper() + about[1:] + ".")
+        verb.set_defaults(on_policy=_import_and_call(function))
+        verb.add_argument("--json", action="store_true", default=argparse.SUPPRESS)
+        _add_arguments(name, verb)
+        yield verb
 
 
-def _later(function: str) -> object:
-    def act(desk: object, options: argparse.Namespace) -> int:
+def _import_and_call(function: str) -> object:
+    """Return what imports policy.py and calls its function of this name."""
+
+    def call(files: object, options: argparse.Namespace) -> int:
         from daemon.app.commands import policy
 
-        return int(getattr(policy, function)(desk, options))
+        return int(getattr(policy, function)(files, options))
 
-    return act
+    return call
 
 
-def _add_words_of(name: str, parser: argparse.ArgumentParser) -> None:
+def _add_arguments(name: str, parser: argparse.ArgumentParser) -> None:
     if name == "check":
         parser.add_argument("file", nargs="?", type=Path, help="default: the policy of the config")
     elif name == "explain":

@@ -29,9 +29,7 @@ if TYPE_CHECKING:
     from daemon.definitions.config.config import Config
 
 
-def replay(
-    options: Namespace, *, state: Callable[[], Path], config: Callable[[], Config | None]
-) -> int:
+def replay(options: Namespace, *, state: Path, load_config: Callable[[], Config | None]) -> int:
     """Play a run, or a frozen one, again: 0 identical, 1 changed."""
     if options.model or options.prompt:
         raise Refused(
@@ -41,44 +39,44 @@ def replay(
             )
         )
     configure(level="error", console=False, file=None, secrets=Secrets())
-    cassette = _cassette(options.run, state, config)
+    cassette = _load_cassette(options.run, state, load_config)
     change = ReplayChange()
     if options.policy:
-        text = _text(options.policy)
+        text = _read_policy(options.policy)
         change = ReplayChange(
             policy=Policy.read(text, workspace=Path(cassette.workspace), name=str(options.policy))
         )
-    told = asyncio.run(replay_cassette(cassette, change)).as_json(Secrets().redact)
+    result = asyncio.run(replay_cassette(cassette, change)).as_json(Secrets().redact)
     if options.json:
-        stdout_stream().write_line(json.dumps(told, ensure_ascii=False))
-        return exit_code_of_replay(told)
-    return write_replay(stdout_stream(), told)
+        stdout_stream().write_line(json.dumps(result, ensure_ascii=False))
+        return exit_code_of_replay(result)
+    return write_replay(stdout_stream(), result)
 
 
-def freeze(
-    options: Namespace, *, state: Callable[[], Path], config: Callable[[], Config | None]
-) -> int:
+def freeze(options: Namespace, *, state: Path, load_config: Callable[[], Config | None]) -> int:
     """Write a run into a folder as a regression case."""
-    cassette = _cassette(options.run, state, config)
+    cassette = _load_cassette(options.run, state, load_config)
     files = format_files(cassette, Secrets().redact, folder=options.folder)
     return write_frozen_run(
         stdout_stream(), stderr_stream(), {"run": cassette.run.id, "files": files}, options.folder
     )
 
 
-def _cassette(run: str, state: Callable[[], Path], config: Callable[[], Config | None]) -> Cassette:
-    """Return what is to be played: a folder, or a run of the journal, which is only looked at."""
+def _load_cassette(run: str, state: Path, load_config: Callable[[], Config | None]) -> Cassette:
+    """Return what is to be replayed: a frozen run's folder, or a run of the journal, which is only
+    read. A folder needs no config, so it is not loaded for one.
+    """
     folder = Path(run)
     if folder.is_dir() and ("/" in run or is_case(folder)):
         return read_case(folder)
-    found, place = config(), state()
-    workspace = found.workspace_path(place) if found else place / "workspace"
-    language = found.agent.language if found else "en"
-    journal = journal_at(place, found.store_url(os.environ) if found else "")
+    config = load_config()
+    workspace = config.workspace_path(state) if config else state / "workspace"
+    language = config.agent.language if config else "en"
+    journal = journal_at(state, config.store_url(os.environ) if config else "")
     return asyncio.run(load_cassette(journal, run, workspace=str(workspace), language=language))
 
 
-def _text(path: Path) -> str:
+def _read_policy(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:

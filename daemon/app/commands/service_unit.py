@@ -21,18 +21,18 @@ _OURS = "# agentd for "
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Plan:
-    """What an installation is made of."""
+    """What installing a unit would write and run."""
 
     system: bool
     unit: Path
     text: str
     folders: tuple[Path, ...]
-    """Made if they are not there."""
+    """Folders that are made if they are missing."""
     commands: tuple[tuple[str, ...], ...]
     notes: tuple[str, ...] = ()
 
     @property
-    def words(self) -> str:
+    def description(self) -> str:
         """Everything that would happen, for a person to read first."""
         lines = [f"--- {self.unit}", *self.text.splitlines(), "---"]
         lines += [f"mkdir {folder}" for folder in self.folders if not folder.is_dir()]
@@ -58,10 +58,10 @@ def plan(*, system: bool, config: Path, home: Path | None = None, user: str | No
     text = with_command((shipped() / "systemd" / name).read_text("utf-8"), config)
     if system:
         unit, folders = Path("/etc/systemd/system/agentd.service"), (Path("/etc/agentd"),)
-        notes = _of_system(config)
+        notes = _system_notes(config)
     else:
         unit = home / ".config/systemd/user/agentd.service"
-        folders, notes = (home / ".local/state/agentd",), _of_linger(user or home.name)
+        folders, notes = (home / ".local/state/agentd",), _linger_notes(user or home.name)
     ctl = ("systemctl",) if system else ("systemctl", "--user")
     commands = ((*ctl, "daemon-reload"), (*ctl, "enable", "--now", "agentd.service"))
     return Plan(
@@ -69,18 +69,18 @@ def plan(*, system: bool, config: Path, home: Path | None = None, user: str | No
     )
 
 
-def _of_system(config: Path) -> tuple[str, ...]:
+def _system_notes(config: Path) -> tuple[str, ...]:
     if config.is_relative_to("/etc/agentd"):
         return ()
-    told = (
+    note = (
         f"note: it would read {config}, and the unit sees no homes (ProtectHome): better keep "
         "config, policy and"
     )
-    return (told, "routines in /etc/agentd")
+    return (note, "routines in /etc/agentd")
 
 
-def _of_linger(user: str) -> tuple[str, ...]:
-    """Say what lingering is, unless it is on."""
+def _linger_notes(user: str) -> tuple[str, ...]:
+    """Return what lingering is and how to switch it on, unless it is on."""
     if (Path("/var/lib/systemd/linger") / user).exists():
         return ()
     return (
@@ -92,27 +92,29 @@ def _of_linger(user: str) -> tuple[str, ...]:
     )
 
 
-def install(wanted: Plan, *, run: bool = True) -> list[str]:
+def install(unit_plan: Plan, *, run: bool = True) -> list[str]:
     """Write the unit and start it; return what was done.
 
     Refused if another unit of that name is there.
     """
-    if wanted.unit.exists() and not wanted.unit.read_text("utf-8", "replace").startswith(_OURS):
-        raise Refused(f"{wanted.unit} is there and none of ours; move it away first")
-    done = []
+    if unit_plan.unit.exists() and not unit_plan.unit.read_text("utf-8", "replace").startswith(
+        _OURS
+    ):
+        raise Refused(f"{unit_plan.unit} is there and none of ours; move it away first")
+    lines = []
     try:
-        for folder in (*wanted.folders, wanted.unit.parent):
-            folder.mkdir(parents=True, exist_ok=True, mode=0o755 if wanted.system else 0o700)
-        draft = wanted.unit.with_name(f".{wanted.unit.name}.part")
-        draft.write_text(wanted.text, "utf-8")
+        for folder in (*unit_plan.folders, unit_plan.unit.parent):
+            folder.mkdir(parents=True, exist_ok=True, mode=0o755 if unit_plan.system else 0o700)
+        draft = unit_plan.unit.with_name(f".{unit_plan.unit.name}.part")
+        draft.write_text(unit_plan.text, "utf-8")
         draft.chmod(0o644)
-        draft.replace(wanted.unit)
+        draft.replace(unit_plan.unit)
     except OSError as error:
         raise Refused(f"{error.filename}: {error.strerror}") from error
-    done.append(f"wrote {wanted.unit}")
+    lines.append(f"wrote {unit_plan.unit}")
     if run:
-        done += [_run(command) for command in wanted.commands]
-    return done
+        lines += [_run(command) for command in unit_plan.commands]
+    return lines
 
 
 def uninstall(*, system: bool, home: Path | None = None, run: bool = True) -> list[str]:
@@ -126,29 +128,28 @@ def uninstall(*, system: bool, home: Path | None = None, run: bool = True) -> li
     if not unit.read_text("utf-8", "replace").startswith(_OURS):
         raise Refused(f"{unit} is none of ours; it was left as it is")
     ctl = ("systemctl",) if system else ("systemctl", "--user")
-    done = [_run((*ctl, "disable", "--now", "agentd.service"))] if run else []
+    lines = [_run((*ctl, "disable", "--now", "agentd.service"))] if run else []
     try:
         unit.unlink()
     except OSError as error:
         raise Refused(f"{unit}: {error.strerror}") from error
-    done.append(f"removed {unit}")
+    lines.append(f"removed {unit}")
     if run:
-        done.append(_run((*ctl, "daemon-reload")))
-    return [*done, "state, config, policy and routines were left as they are"]
+        lines.append(_run((*ctl, "daemon-reload")))
+    return [*lines, "state, config, policy and routines were left as they are"]
 
 
 def _run(command: Sequence[str]) -> str:
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        why = (done.stderr or done.stdout).strip().splitlines()
-        raise Refused(
-            f"`{' '.join(command)}` failed: {why[-1] if why else f'exit {done.returncode}'}"
-        )
+    process = subprocess.run(command, capture_output=True, text=True, check=False)
+    if process.returncode:
+        output = (process.stderr or process.stdout).strip().splitlines()
+        reason = output[-1] if output else f"exit {process.returncode}"
+        raise Refused(f"`{' '.join(command)}` failed: {reason}")
     return f"ran {' '.join(command)}"
 
 
-def agreed(question: str) -> bool:
-    """Ask the person at the terminal; nobody there is a no."""
+def confirm(question: str) -> bool:
+    """Ask the person at the terminal; return False where there is none."""
     if not sys.stdin.isatty():
         return False
     sys.stdout.write(f"{question} [y/N] ")

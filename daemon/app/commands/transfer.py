@@ -5,7 +5,7 @@ there already is left alone: a run is known by its id, a routine's file is never
 Imported routines are paused, since the machine they came from may still run them.
 """
 
-# ruff: noqa: S608  what is put into statements are constants of this room; values are bound
+# ruff: noqa: S608  what is put into statements are constants of this module; values are bound
 from __future__ import annotations
 
 import base64
@@ -47,7 +47,7 @@ _TABLES = {
     "spending": f"SELECT * FROM spending WHERE {_RUN} ORDER BY id",
 }
 # What belongs to no routine: it goes along where everything does.
-_OF_ALL = {
+_SHARED_TABLES = {
     "policy": "SELECT * FROM policy",
     "meta": "SELECT * FROM meta WHERE key <> 'hold' AND substr(key, 1, 7) <> 'memory.'",
     "incident": "SELECT * FROM incident ORDER BY id",
@@ -65,7 +65,7 @@ _NUMBERED = {
 }
 # These are taken in only where there is none yet: the audit is one chain, and nothing tells two
 # incidents apart.
-_ALONE = ("audit", "incident", "memory_tombstone")
+_ONLY_IF_EMPTY = ("audit", "incident", "memory_tombstone")
 _AT_ONCE = 100  # items or archived runs of memory
 
 
@@ -82,42 +82,41 @@ def export(
     NotFound for a routine nobody knows.
     """
     with looking(state / "agentd.db", config.store_url(os.environ)) as journal:
-        known = {
+        names_in_journal = {
             name
             for (name,) in journal.execute("SELECT name FROM routine UNION SELECT routine FROM run")
         }
         files = {path.stem: path for path in sorted(config.routines_path.glob("*.toml"))}
         for name in names:
-            if name not in known and name not in files:
+            if name not in names_in_journal and name not in files:
                 raise NotFound(f"there is no routine {name!r}; agentctl list shows those there are")
-        wanted = list(names) or sorted(known | files.keys())
-        runs, judged, told = 0, set[str](), set[bytes]()
+        routines = list(names) or sorted(names_in_journal | files.keys())
+        runs, policies, text_digests = 0, set[str](), set[bytes]()
         try:
             with os.fdopen(
                 os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w", encoding="utf-8"
             ) as out:
                 out.write(
-                    _line({"agentd": "export", "schema": _schema(journal), "routines": wanted})
+                    _line({"agentd": "export", "schema": _schema(journal), "routines": routines})
                 )
-                for number, name in enumerate(wanted):
-                    progress(number / len(wanted))
+                for number, name in enumerate(routines):
+                    progress(number / len(routines))
                     if path := files.get(name):
                         out.write(_line({"routine": name, "toml": path.read_text("utf-8")}))
                     for table, query in _TABLES.items():
                         for row in _rows(journal, query, (name,) * query.count("?")):
                             runs += table == "run"
                             if table == "step":
-                                told.update(texts.references(row["body"]))
+                                text_digests.update(texts.references(row["body"]))
                                 if policy := _policy_of(row["body"]):
-                                    judged.add(policy)
+                                    policies.add(policy)
                             out.write(_line({"table": table, "row": _plain(row)}))
-                out.writelines(map(_line, _named(journal, "text", "digest", sorted(told))))
-                rest = (
-                    _rest(journal)
-                    if not names
-                    else _named(journal, "policy", "hash", sorted(judged))
-                )
-                out.writelines(map(_line, rest))
+                out.writelines(map(_line, _named(journal, "text", "digest", sorted(text_digests))))
+                if names:
+                    shared_rows = _named(journal, "policy", "hash", sorted(policies))
+                else:
+                    shared_rows = _shared_rows(journal)
+                out.writelines(map(_line, shared_rows))
                 out.flush()
                 os.fsync(out.fileno())
         except FileExistsError:
@@ -139,8 +138,8 @@ def _rows(journal: Any, query: str, values: Sequence[str] = ()) -> Iterator[dict
 
 
 def _policy_of(body: bytes) -> str:
-    """Return which policy judged a step; none did, or it is harmed: what can be read of it is
-    exported all the same.
+    """Return the hash of the policy that judged a step; empty if none did, or the step is damaged,
+    which is exported all the same.
     """
     try:
         return str(decode(body).get("policy", ""))
@@ -149,17 +148,15 @@ def _policy_of(body: bytes) -> str:
 
 
 def _named(journal: Any, table: str, key: str, values: Iterable[Any]) -> Iterator[dict[str, Any]]:
-    """Yield what the steps of some routines name: the texts of prompts, and the policies that
-    judged their calls.
-    """
+    """Yield the rows of `table` that steps refer to: texts of prompts, and policies."""
     for value in values:
         for row in _rows(journal, f"SELECT * FROM {table} WHERE {key} = ?", (value,)):
             yield {"table": table, "row": _plain(row)}
 
 
-def _rest(journal: Any) -> Iterator[dict[str, Any]]:
-    """Yield what is no routine's own: memory, audit, incidents and what else there is to move."""
-    for table, query in _OF_ALL.items():
+def _shared_rows(journal: Any) -> Iterator[dict[str, Any]]:
+    """Yield what belongs to no routine: memory, audit, incidents and the like."""
+    for table, query in _SHARED_TABLES.items():
         for row in _rows(journal, query):
             yield {"table": table, "row": _plain(row)}
     cursor: str | None = None
@@ -170,67 +167,63 @@ def _rest(journal: Any) -> Iterator[dict[str, Any]]:
             return
 
 
-def take_in(
+def import_file(
     file: Path, state: Path, config: Config, *, progress: Callable[[float], None]
 ) -> list[str]:
-    """Take in an export, in one transaction; return what was done, in words.
+    """Import an export in one transaction; return what was done, a line for each fact.
 
-    StateBusy while a daemon lives there.
+    Raises StateBusy while a daemon holds the state folder.
     """
-    done: list[str] = []
+    report: list[str] = []
     try:
         with (
             lock_state(state),
             writing(state / "agentd.db", config.store_url(os.environ)) as journal,
         ):
-            lines = _lines(file, progress)
+            lines = _read_lines(file, progress)
             head = next(lines, {})
             if head.get("agentd") != "export":
                 raise Refused(f"{file} is no export of agentd")
-            if head["schema"] > (ours := _schema(journal)):
+            schema = _schema(journal)
+            if head["schema"] > schema:
                 raise Refused(
-                    (  # noqa: UP034
-                        f"{file} comes from a newer agentd (schema {head['schema']}, this one knows "  # noqa: E501
-                        f"{ours})"
-                    )
+                    f"{file} comes from a newer agentd (schema {head['schema']}, "
+                    f"this one knows {schema})"
                 )
-            taking = _Taking(journal)
+            importer = _Importer(journal)
             for line in lines:
                 if "toml" in line:
-                    done.append(
-                        _write_routine(
-                            config.routines_path, str(line["routine"]), str(line["toml"])
-                        )
-                    )
+                    name, text = str(line["routine"]), str(line["toml"])
+                    report.append(_write_routine(config.routines_path, name, text))
                 elif "memory" in line:
-                    taking.remember(line["memory"])
+                    importer.remember(line["memory"])
                 else:
-                    taking.insert(str(line["table"]), dict(line["row"]))
-            taking.finish()
+                    importer.insert(str(line["table"]), dict(line["row"]))
+            importer.finish()
             _pause(journal, [str(name) for name in head["routines"]])
     except (KeyError, TypeError, ValueError) as error:
         raise Refused(
             f"{file} cannot be taken in: {error}; nothing of its history was kept"
         ) from error
     counts = ", ".join(
-        f"{number} {table}{'s' if number > 1 else ''}" for table, number in taking.added.items()
+        f"{number} {table}{'s' if number > 1 else ''}" for table, number in importer.added.items()
     )
-    done.append(f"took in {counts}" if counts else "its history is here already")
-    done.append("what was imported is paused; agentctl resume NAME, or --all, lets it go on")
-    return done
+    report.append(f"took in {counts}" if counts else "its history is here already")
+    report.append("what was imported is paused; agentctl resume NAME, or --all, lets it go on")
+    return report
 
 
-class _Taking:
+class _Importer:
     """One import under way."""
 
     def __init__(self, journal: Any) -> None:
         self._journal = journal
         self.added: dict[str, int] = {}
-        self._there = {id_ for (id_,) in journal.execute("SELECT id FROM run")}
-        self._runs = set(self._there)
-        self._taken = {
+        self._existing_runs = {id_ for (id_,) in journal.execute("SELECT id FROM run")}
+        self._runs = set(self._existing_runs)
+        self._filled_tables = {
             table
-            for table in _ALONE
+            for table in _ONLY_IF_EMPTY
             if journal.execute(f"SELECT 1 FROM {table} LIMIT 1").fetchone()
         }
         self._columns: dict[str, list[str]] = {}
@@ -240,11 +233,13 @@ class _Taking:
     def insert(self, table: str, row: dict[str, Any]) -> None:
         """Add one row, if it is new. Rows of a run that is here already are not looked at."""
         if table == "text":
-            self._keep(row)
+            self._keep_text(row)
             return
-        if table not in _TABLES and table not in _OF_ALL:
+        if table not in _TABLES and table not in _SHARED_TABLES:
             raise ValueError(f"no table {table!r} is exported")
-        if table in self._taken or (table in _TABLES and self._known(table, row)):
+        if table in self._filled_tables or (
+            table in _TABLES and self._is_of_existing_run(table, row)
+        ):
             return
         if number := _NUMBERED.get(table):
             del row[number]
@@ -259,17 +254,17 @@ class _Taking:
         if table == "incident" and row["run_id"] not in self._runs:
             row["run_id"] = None
         names = [name for name in row if name in self._columns_of(table)]
-        marks, written = ", ".join("?" * len(names)), ", ".join(f'"{name}"' for name in names)
-        added = self._journal.execute(
-            f"INSERT INTO {table} ({written}) VALUES ({marks}) ON CONFLICT DO NOTHING",
+        columns, marks = ", ".join(f'"{name}"' for name in names), ", ".join("?" * len(names))
+        cursor = self._journal.execute(
+            f"INSERT INTO {table} ({columns}) VALUES ({marks}) ON CONFLICT DO NOTHING",
             [_back(row[name]) for name in names],
         )
-        if added.rowcount:
+        if cursor.rowcount:
             self.added[table] = self.added.get(table, 0) + 1
 
-    def _keep(self, row: dict[str, Any]) -> None:
-        """Keep a text of prompts; one that is harmed is left out, and each step that names it says
-        so.
+    def _keep_text(self, row: dict[str, Any]) -> None:
+        """Keep a text of prompts. A damaged one is left out, which each step that refers to it
+        says.
         """
         digest, column = _back(row["digest"]), _back(row["body"])
         with suppress(ValueError):
@@ -282,25 +277,25 @@ class _Taking:
             )
 
     def remember(self, line: Json) -> None:
-        """Add a line of memory; some at a time, since each takes its place in the index."""
+        """Add a line of memory. Lines are imported some at a time, as each is indexed."""
         self._memory.append(json.dumps(line))
         if len(self._memory) >= _AT_ONCE:
             self.finish()
 
     def finish(self) -> None:
-        """Take in what is left of memory."""
-        taken = memory.take_in(self._journal, memory.read(self._memory))
+        """Import the lines of memory that were added and not imported yet."""
+        counts = memory.take_in(self._journal, memory.read(self._memory))
         self._memory.clear()
-        if new := taken.items + taken.runs - taken.known:
+        if new := counts.items + counts.runs - counts.known:
             self.added["memory"] = self.added.get("memory", 0) + new
 
-    def _known(self, table: str, row: dict[str, Any]) -> bool:
-        return str(row["id"] if table == "run" else row.get("run_id")) in self._there
+    def _is_of_existing_run(self, table: str, row: dict[str, Any]) -> bool:
+        return str(row["id"] if table == "run" else row.get("run_id")) in self._existing_runs
 
     def _columns_of(self, table: str) -> list[str]:
         if table not in self._columns:
-            described = self._journal.execute(f"SELECT * FROM {table} LIMIT 0").description
-            self._columns[table] = [column[0] for column in described]
+            cursor = self._journal.execute(f"SELECT * FROM {table} LIMIT 0")
+            self._columns[table] = [column[0] for column in cursor.description]
         return self._columns[table]
 
 
@@ -325,14 +320,14 @@ def _write_routine(folder: Path, name: str, text: str) -> str:
     try:
         with os.fdopen(
             os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w", encoding="utf-8"
-        ) as written:
-            written.write(text)
+        ) as file:
+            file.write(text)
     except FileExistsError:
         return f"left {path} as it is"
     return f"wrote {path}"
 
 
-def _lines(file: Path, progress: Callable[[float], None]) -> Iterator[dict[str, Any]]:
+def _read_lines(file: Path, progress: Callable[[float], None]) -> Iterator[dict[str, Any]]:
     try:
         size, read = file.stat().st_size or 1, 0
         with file.open(encoding="utf-8") as lines:
@@ -340,10 +335,10 @@ def _lines(file: Path, progress: Callable[[float], None]) -> Iterator[dict[str, 
                 read += len(line)
                 if number % 1000 == 0:
                     progress(min(0.99, read / size))
-                found = json.loads(line)
-                if not isinstance(found, dict):
+                value = json.loads(line)
+                if not isinstance(value, dict):
                     raise ValueError(f"line {number + 1} is no object")  # noqa: TRY004  of the file, not of a caller
-                yield found
+                yield value
         progress(1.0)
     except OSError as error:
         raise Refused(f"{file} cannot be read: {error.strerror}") from error

@@ -63,7 +63,7 @@ async def _facts(provider: LLMProvider) -> VendorFacts:
     from daemon.errors import Retryable
 
     try:
-        listed = await provider.models()
+        listed = await provider.list_models()
     except ProviderError as error:
         return VendorFacts(fault=str(error), transient=isinstance(error, Retryable))
     finally:

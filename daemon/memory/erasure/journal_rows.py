@@ -46,7 +46,7 @@ _SAID = (
     *("memory_run", "memory_item", "memory_segment", "memory_embedding", "memory_fts"),
 )
 
-_ENDED = tuple(status.value for status in Status if status.ended)
+_ENDED = tuple(status.value for status in Status if status.has_ended)
 
 
 class StepText(NamedTuple):

@@ -13,7 +13,7 @@ import tomli_w
 from daemon.policy.authoring.recorded_calls import Recorded
 from daemon.policy.lexer import Unreadable
 from daemon.policy.policy import Policy
-from daemon.policy.requests import understand
+from daemon.policy.requests import analyze_call
 
 # Sub-commands matter where the first word alone says little.
 _WITH_SUBCOMMAND = frozenset(["git", "ip", "systemctl"])
@@ -72,7 +72,7 @@ def suggest(calls: Sequence[Recorded], policy: Policy) -> Suggestion:
 
 def _parts(call: Recorded, policy: Policy) -> Iterable[tuple[tuple[str, ...], list[str], str]]:
     try:
-        parts = understand(call.tool, call.arguments, policy.reach).parts
+        parts = analyze_call(call.tool, call.arguments, policy.reach).parts
     except Unreadable:  # what it named is no longer there, or redacted in the journal
         return
     for part in parts:

@@ -1,7 +1,7 @@
-"""The three wire formats that vendors speak, as functions from values to values.
+"""The three wire formats of vendors, as functions from values to values: convert a conversation to
+the JSON of a request, and parse an answer.
 
-How a conversation is written for a vendor and how its answer is read. What is written for a message
-depends on that message and on what stands before it, never on what follows: vendors verify it and
-cache by it, so a conversation that only grows is written as a text that only grows. Not here:
-connections, keys, errors by status, waiting.
+The JSON of a message depends on that message and on earlier ones, never on later ones: vendors
+verify and cache the beginning of a conversation, so it must be the same text in every request. Not
+here: connections, keys, errors by HTTP status, timeouts.
 """

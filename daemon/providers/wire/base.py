@@ -1,4 +1,4 @@
-"""What the languages have in common."""
+"""What the wire formats have in common."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from typing import Any, NoReturn, Protocol
 from daemon.models import Chunk, FunctionCall, Image, Json, LLMMessage, LLMResponse, new_id
 from daemon.providers.capabilities import Capabilities
 
-# The call that an answer's token limit cut through; this is what the model reads in place of a
-# result.
+# What the model reads as the result of a call in which the token limit cut its answer off.
 CUT_OFF = (
     "the answer reached its limit of output tokens inside this call, so its arguments are "
     "incomplete; "
@@ -23,66 +22,64 @@ CUT_OFF = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ChatRequest:
-    """One request to a model, before it is put into a language."""
+    """One request to a model, in no vendor's format."""
 
     model: str
     vendor: str
-    """Who answers: the host. What one vendor's model thought is never shown to another vendor."""
+    """Host and port of the API. The thinking of one vendor's model is never sent to another vendor.
+    """
     messages: Sequence[LLMMessage]
     offers_tools: bool
     temperature: float | None
     max_tokens: int | None
     cache_key: str | None
-    """Requests that share it probably share their beginning."""
+    """Key for the vendor's prompt cache: requests with the same key probably begin alike."""
     capabilities: Capabilities
 
 
 class StreamAssembler(Protocol):
-    """An answer that comes in pieces, put together again."""
+    """Assembles a streamed answer from its events."""
 
     @property
-    def ended(self) -> bool:
-        """Whether an event has said that this is all."""
+    def is_complete(self) -> bool:
+        """Whether an event has marked the end of the answer."""
 
-    def add(self, name: str, data: Json) -> Chunk | None:
-        """Take one event in; return what of it can be shown, if anything."""
+    def add_event(self, name: str, data: Json) -> Chunk | None:
+        """Add one event; return its text or thinking, None if it has neither."""
 
-    def whole(self) -> Json | None:
-        """Return the answer as it would have come in one piece, or None while its end has not
-        come.
-        """
+    def assemble(self) -> Json | None:
+        """Return the answer as it would be without streaming; None if its end has not arrived."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WireFormat:
-    """One language."""
+    """The JSON of one kind of API."""
 
     api: str
     path: str
-    body: Callable[[ChatRequest], Json]
-    """The request without its tools."""
-    tools: Callable[[Sequence[Json]], list[Json]]
-    """The functions on offer; put into the request's `tools` as they are."""
-    read: Callable[[Json, ChatRequest], LLMResponse]
-    """Read an answer; raises ProviderError if it is a failure, and KeyError, TypeError, ValueError
-    or AttributeError if it is not of the agreed form.
+    build_body: Callable[[ChatRequest], Json]
+    """Return the body of a request, without its tools."""
+    convert_tools: Callable[[Sequence[Json]], list[Json]]
+    """Return the functions as the value of the body's `tools`."""
+    parse_answer: Callable[[Json, ChatRequest], LLMResponse]
+    """Parse an answer. Raises ProviderError if it is a failure, and KeyError, TypeError, ValueError
+    or AttributeError if it has not the form of this API.
     """
-    pieces: Callable[[], StreamAssembler]
-    """Begin to put a streamed answer together."""
-    models: str
-    """Where the vendor lists its models."""
-    streaming: Mapping[str, Any]
-    """What to add to a request for its answer to be streamed."""
+    new_assembler: Callable[[], StreamAssembler]
+    """Return an assembler for one streamed answer."""
+    models_path: str
+    """Path of the vendor's list of models."""
+    stream_fields: Mapping[str, Any]
+    """What to add to a body for its answer to be streamed."""
     max_tokens: int | None = None
-    """How long an answer may be where nobody says, if the language wants that to be said."""
+    """The limit sent if none is configured, where the API demands one."""
 
 
 def split_system(messages: Sequence[LLMMessage]) -> tuple[str, Sequence[LLMMessage]]:
-    """Take the system messages off the front.
+    """Return (text of the system messages at the beginning, remaining messages).
 
-    A later one stays where it stands and is sent as the user's: vendors disagree about whether a
-    system message may come there, and moving it to the front would change a prefix that has already
-    been sent.
+    A later system message keeps its position and is sent as the user's: not all vendors allow one
+    there, and moving it to the beginning would change what was sent before.
     """
     count = 0
     for message in messages:
@@ -92,87 +89,85 @@ def split_system(messages: Sequence[LLMMessage]) -> tuple[str, Sequence[LLMMessa
     return "\n\n".join([message.content for message in messages[:count]]), messages[count:]
 
 
-def shown_images(message: LLMMessage, question: ChatRequest) -> tuple[Image, ...]:
-    """Return the pictures of a message that the model can see."""
-    return message.images if question.capabilities.images else ()
+def visible_images(message: LLMMessage, request: ChatRequest) -> tuple[Image, ...]:
+    """Return the images of a message; none if the model cannot see images."""
+    return message.images if request.capabilities.images else ()
 
 
-def told(message: LLMMessage, question: ChatRequest) -> str:
-    """Return the text of a user's message, with a word on pictures that the model cannot see."""
-    if not message.images or question.capabilities.images:
+def user_text(message: LLMMessage, request: ChatRequest) -> str:
+    """Return the text of a user's message, with a note on images that the model cannot see."""
+    if not message.images or request.capabilities.images:
         return message.content
-    unseen = "[1 image was left out: this model sees none]"
+    note = "[1 image was left out: this model sees none]"
     if len(message.images) > 1:
-        unseen = f"[{len(message.images)} images were left out: this model sees none]"
-    return f"{message.content}\n\n{unseen}".strip()
+        note = f"[{len(message.images)} images were left out: this model sees none]"
+    return f"{message.content}\n\n{note}".strip()
 
 
-def own_blocks(message: LLMMessage, question: ChatRequest, api: str) -> list[Json] | None:
-    """Return what this vendor itself sent for that message, or None if somebody else did."""
-    extras = message.provider_extras
-    if not isinstance(extras, dict):  # nothing, or the payload of a provider that is not ours
+def replayable_blocks(message: LLMMessage, request: ChatRequest, api: str) -> list[Json] | None:
+    """Return the blocks of a model's message as this vendor sent them; None if the message came
+    from another vendor or API.
+    """
+    payload = message.provider_extras
+    if not isinstance(payload, dict):  # nothing, or the payload of a provider of another package
         return None
-    if extras.get("vendor") != question.vendor or extras.get("api") != api:
+    if payload.get("vendor") != request.vendor or payload.get("api") != api:
         return None
-    blocks: list[Json] = extras["blocks"]
+    blocks: list[Json] = payload["blocks"]
     return blocks
 
 
-def extras(question: ChatRequest, api: str, blocks: Iterable[Json]) -> Json:
-    """Pack a vendor's own payload for the conversation to carry."""
-    return {"vendor": question.vendor, "model": question.model, "api": api, "blocks": list(blocks)}
+def pack_extras(request: ChatRequest, api: str, blocks: Iterable[Json]) -> Json:
+    """Return the `provider_extras` of a message: the vendor's own blocks, and whose they are."""
+    return {"vendor": request.vendor, "model": request.model, "api": api, "blocks": list(blocks)}
 
 
 @dataclass(slots=True)
-class Ids:
-    """Calls under ids that the vendor takes: one vendor's ids may be too long or too odd for the
-    next.
+class CallIds:
+    """The ids of calls in one request; those of another vendor are replaced if they may be too long
+    or have characters that are not accepted.
     """
 
-    changed: dict[str, str] = field(default_factory=dict)
+    replaced: dict[str, str] = field(default_factory=dict)
 
-    def foreign(self, call: FunctionCall) -> str:
+    def id_for(self, call: FunctionCall) -> str:
         """Return an id for a call that another vendor's model made."""
-        given = call.id or ""
-        safe = given
-        # 40 characters is the strictest limit (OpenAI's), this alphabet the strictest pattern
-        # (Anthropic's)
-        if not re.fullmatch(r"[a-zA-Z0-9_-]{1,40}", given):
-            safe = (
-                "call_"
-                + hashlib.blake2b(given.encode("utf-8", "replace"), digest_size=12).hexdigest()
-            )
-            self.changed[given] = safe
-        return safe
+        original = call.id or ""
+        call_id = original
+        # OpenAI has the strictest limit of characters, Anthropic the strictest pattern.
+        if not re.fullmatch(r"[a-zA-Z0-9_-]{1,40}", original):
+            digest = hashlib.blake2b(original.encode("utf-8", "replace"), digest_size=12)
+            call_id = f"call_{digest.hexdigest()}"
+            self.replaced[original] = call_id
+        return call_id
 
-    def of_result(self, message: LLMMessage) -> str:
+    def result_id(self, message: LLMMessage) -> str:
         """Return the id of the call that a tool message answers."""
-        given = message.tool_call_id or ""
-        return self.changed.get(given, given)
+        call_id = message.tool_call_id or ""
+        return self.replaced.get(call_id, call_id)
 
 
-def fresh_id(given: object, taken: set[str]) -> str:
-    """Return the vendor's id for a call, or a new one if it sent none or repeats itself, as some
-    local servers do.
+def unused_id(vendor_id: object, used: set[str]) -> str:
+    """Return the vendor's id of a call, or a new one if it has none or one that is in `used`, as
+    with some local servers. Adds the id to `used`.
     """
-    call_id = (
-        given if isinstance(given, str) and given and given not in taken else f"call_{new_id()}"
-    )
-    taken.add(call_id)
+    is_usable = isinstance(vendor_id, str) and vendor_id and vendor_id not in used
+    call_id = str(vendor_id) if is_usable else f"call_{new_id()}"
+    used.add(call_id)
     return call_id
 
 
-def taken_ids(question: ChatRequest) -> set[str]:
-    """Return the ids of all calls so far."""
-    return {call.id for message in question.messages for call in message.tool_calls if call.id}
+def used_ids(request: ChatRequest) -> set[str]:
+    """Return the ids of all calls in the conversation."""
+    return {call.id for message in request.messages for call in message.tool_calls if call.id}
 
 
-def read_arguments(given: Any) -> tuple[Json, str | None]:
-    """Return a call's arguments, or an empty table and why they could not be read."""
-    if given is None or (isinstance(given, str) and not given.strip()):
+def read_arguments(raw: Any) -> tuple[Json, str | None]:
+    """Return (arguments of a call, None), or ({}, problem) if they are no JSON object."""
+    if raw is None or (isinstance(raw, str) and not raw.strip()):
         return {}, None
     try:
-        value = _decode(given) if isinstance(given, str) else given
+        value = _decode(raw) if isinstance(raw, str) else raw
     except RecursionError:
         return {}, "the arguments are nested too deeply"
     except ValueError as error:
@@ -182,18 +177,18 @@ def read_arguments(given: Any) -> tuple[Json, str | None]:
     return {}, f"the arguments must be a JSON object, not {type(value).__name__}"
 
 
-def _refuse(word: str) -> NoReturn:
-    """Refuse NaN and Infinity, which Python reads as JSON and nobody else does."""
-    message = f"{word} is not JSON"
+def _reject_constant(constant: str) -> NoReturn:
+    """Refuse NaN and Infinity, which Python accepts though they are not JSON."""
+    message = f"{constant} is not JSON"
     raise ValueError(message)
 
 
-# Made once: json.loads makes one per call.
-_decode = json.JSONDecoder(parse_constant=_refuse).decode
+# Made once, as json.loads makes a decoder per call.
+_decode = json.JSONDecoder(parse_constant=_reject_constant).decode
 
 
-def sound(text: Any) -> str:
-    """Return a text that can be written down: half a character (a lone surrogate) cannot."""
+def repair_text(text: Any) -> str:
+    """Return a text that can be encoded: lone surrogates are replaced. Empty if it is no text."""
     if not isinstance(text, str):
         return ""
     try:
@@ -203,6 +198,6 @@ def sound(text: Any) -> str:
     return text
 
 
-def number(given: Any) -> int:
-    """Return a count; what a vendor leaves out, or sends as null, is none."""
-    return given if isinstance(given, int) else 0
+def to_count(value: Any) -> int:
+    """Return a count of a vendor; 0 if it is missing or null."""
+    return value if isinstance(value, int) else 0

@@ -1,4 +1,4 @@
-"""Chat Completions: OpenAI's older language, which nearly everybody else speaks too."""
+"""Chat Completions: OpenAI's older API, which nearly all other vendors and servers have as well."""
 
 from __future__ import annotations
 
@@ -11,176 +11,175 @@ from daemon.errors import Overloaded, Transport, Unavailable
 from daemon.models import Chunk, FunctionCall, Json, LLMMessage, LLMResponse, Usage
 from daemon.providers.wire.base import (
     CUT_OFF,
+    CallIds,
     ChatRequest,
-    Ids,
     WireFormat,
-    extras,
-    fresh_id,
-    number,
-    own_blocks,
+    pack_extras,
     read_arguments,
-    shown_images,
-    sound,
+    repair_text,
+    replayable_blocks,
     split_system,
-    taken_ids,
-    told,
+    to_count,
+    unused_id,
+    used_ids,
+    user_text,
+    visible_images,
 )
-from daemon.providers.wire.images import address
+from daemon.providers.wire.images import to_data_url
 
 _API = "chat"
-# Everything not named here means the same as "stop".
+# Our `finish_reason` by the vendor's. Every other one is "stop".
 _FINISH = {
     "length": "length",
     "content_filter": "content_filter",
     "sensitive": "content_filter",  # GLM
     "model_context_window_exceeded": "context",
 }
-# Ends that are the server's failure, though it says 200.
-_FAILURES = {
+# Values of `finish_reason` that report a failure, though the status is 200.
+_FAILED_FINISHES = {
     "insufficient_system_resource": Overloaded,  # DeepSeek
     "network_error": Unavailable,  # GLM
 }
-# What a server calls the model's reasoning: most of them; vLLM since 0.12, Ollama and OpenRouter.
-_REASONING = ("reasoning_content", "reasoning")
-# Kept on a call that goes back to its vendor. Gemini signs its calls in `extra_content` and wants
-# that back.
-_KEPT = ("extra_content",)
+# Keys of the model's reasoning. The second is that of vLLM since 0.12, Ollama and OpenRouter.
+_REASONING_KEYS = ("reasoning_content", "reasoning")
+# Keys of a call that are sent back to its vendor. Gemini signs its calls in `extra_content`.
+_REPLAYED_KEYS = ("extra_content",)
 
 
-def _body(question: ChatRequest) -> Json:
-    row = question.capabilities
-    body: Json = {"model": question.model, "messages": _messages(question)}
-    if question.temperature is not None:
-        body["temperature"] = question.temperature
-    if question.max_tokens is not None:
-        body[row.max_tokens_field] = question.max_tokens
-    if (
-        question.cache_key and question.vendor == "api.openai.com"
-    ):  # elsewhere an unknown field may be refused
-        body["prompt_cache_key"] = question.cache_key
-    if row.thinking:
-        body["thinking"] = row.thinking
-    return body | row.extra
+def _build_body(request: ChatRequest) -> Json:
+    capabilities = request.capabilities
+    body: Json = {"model": request.model, "messages": _convert_messages(request)}
+    if request.temperature is not None:
+        body["temperature"] = request.temperature
+    if request.max_tokens is not None:
+        body[capabilities.max_tokens_field] = request.max_tokens
+    if request.cache_key and request.vendor == "api.openai.com":  # others may refuse the field
+        body["prompt_cache_key"] = request.cache_key
+    if capabilities.thinking:
+        body["thinking"] = capabilities.thinking
+    return body | capabilities.extra
 
 
-def _messages(question: ChatRequest) -> list[Json]:
-    system, rest = split_system(question.messages)
-    written: list[Json] = [{"role": "system", "content": system}] if system else []
-    ids = Ids()
-    for message in rest:
+def _convert_messages(request: ChatRequest) -> list[Json]:
+    system, messages = split_system(request.messages)
+    converted: list[Json] = [{"role": "system", "content": system}] if system else []
+    ids = CallIds()
+    for message in messages:
         if message.role == "assistant":
-            own = own_blocks(message, question, _API)
-            written += _rebuilt(message, question, ids) if own is None else own
+            blocks = replayable_blocks(message, request, _API)
+            converted += _convert_foreign(message, request, ids) if blocks is None else blocks
         elif message.role == "tool":
-            written.append(
-                {"role": "tool", "tool_call_id": ids.of_result(message), "content": message.content}
+            converted.append(
+                {"role": "tool", "tool_call_id": ids.result_id(message), "content": message.content}
             )
         else:
-            written.append({"role": "user", "content": _shown(message, question)})
-    return written
+            converted.append({"role": "user", "content": _user_content(message, request)})
+    return converted
 
 
-def _shown(message: LLMMessage, question: ChatRequest) -> str | list[Json]:
+def _user_content(message: LLMMessage, request: ChatRequest) -> str | list[Json]:
     if not message.images:
         return message.content
-    images = shown_images(message, question)
+    images = visible_images(message, request)
     if not images:
-        return told(message, question)
-    parts: list[Json] = [
-        {"type": "image_url", "image_url": {"url": address(image)}} for image in images
+        return user_text(message, request)
+    content: list[Json] = [
+        {"type": "image_url", "image_url": {"url": to_data_url(image)}} for image in images
     ]
-    return [*parts, {"type": "text", "text": message.content}] if message.content else parts
+    return [*content, {"type": "text", "text": message.content}] if message.content else content
 
 
-def _rebuilt(message: LLMMessage, question: ChatRequest, ids: Ids) -> list[Json]:
-    """Write down what another vendor's model said; nothing at all if it said nothing."""
+def _convert_foreign(message: LLMMessage, request: ChatRequest, ids: CallIds) -> list[Json]:
+    """Convert the message of another vendor's model; to nothing if it is empty."""
     if not message.tool_calls:
         return [{"role": "assistant", "content": message.content}] if message.content else []
     calls = [
-        _call(ids.foreign(call), call.name, json.dumps(call.arguments))
+        _call(ids.id_for(call), call.name, json.dumps(call.arguments))
         for call in message.tool_calls
     ]
-    written: Json = {"role": "assistant", "content": message.content, "tool_calls": calls}
-    if question.capabilities.echo == "required":
-        written["reasoning_content"] = ""
-    return [written]
+    converted: Json = {"role": "assistant", "content": message.content, "tool_calls": calls}
+    if request.capabilities.echo == "required":
+        converted["reasoning_content"] = ""
+    return [converted]
 
 
 def _call(call_id: str, name: str, arguments: str) -> Json:
     return {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
 
 
-def _tools(functions: Sequence[Json]) -> list[Json]:
+def _convert_tools(functions: Sequence[Json]) -> list[Json]:
     return [{"type": "function", "function": function} for function in functions]
 
 
-def _read(data: Json, question: ChatRequest) -> LLMResponse:
+def _parse_answer(data: Json, request: ChatRequest) -> LLMResponse:
     if not data.get("choices"):
         raise Transport("the answer holds no choices")
     choice = data["choices"][0]
-    message, reason = choice["message"], choice.get("finish_reason")
-    if failure := _FAILURES.get(reason):
-        raise failure(f"the server broke the answer off ({reason})")
-    text, thought = _split_thought(_text(message.get("content")))
-    name, reasoning = "", thought
-    for each in _REASONING:
-        if given := message.get(each):
-            name, reasoning = each, given
+    message, finish_reason = choice["message"], choice.get("finish_reason")
+    if failure := _FAILED_FINISHES.get(finish_reason):
+        raise failure(f"the server broke the answer off ({finish_reason})")
+    text, thinking = _split_thinking(_text(message.get("content")))
+    reasoning_key, reasoning = "", thinking
+    for key in _REASONING_KEYS:
+        if value := message.get(key):
+            reasoning_key, reasoning = key, value
             break
-    finish = _FINISH.get(reason, "stop")
+    finish = _FINISH.get(finish_reason, "stop")
     if refusal := message.get("refusal"):
         text, finish = refusal, "refusal"
-    refused = finish in ("refusal", "content_filter")
-    asked = message.get("tool_calls")
-    calls = _calls(asked, question) if asked and not refused else ()
+    is_refused = finish in ("refusal", "content_filter")
+    raw_calls = message.get("tool_calls")
+    calls = _parse_calls(raw_calls, request) if raw_calls and not is_refused else ()
     if calls and finish in ("length", "context"):
         calls = (*calls[:-1], replace(calls[-1], arguments={}, invalid=CUT_OFF))
     block: Json = {"role": "assistant", "content": message.get("content")}
     if calls:
         finish = "tool_calls" if finish == "stop" else finish
         block["tool_calls"] = [
-            _replayed(call, given) for call, given in zip(calls, asked, strict=True)
+            _call_to_replay(call, value) for call, value in zip(calls, raw_calls, strict=True)
         ]
-        if question.capabilities.echo == "required" or (
-            question.capabilities.echo == "received" and name
+        if request.capabilities.echo == "required" or (
+            request.capabilities.echo == "received" and reasoning_key
         ):
-            block[name or "reasoning_content"] = message[name] if name else ""
-    said_something = not refused and (text or calls)
+            block[reasoning_key or "reasoning_content"] = (
+                message[reasoning_key] if reasoning_key else ""
+            )
+    is_replayable = not is_refused and (text or calls)
     return LLMResponse(
-        content=sound(text),
+        content=repair_text(text),
         function_calls=calls,
         finish_reason=finish,
-        usage=_usage(data.get("usage") or {}),
-        reasoning=sound(reasoning),
-        provider_extras=extras(question, _API, [block] if said_something else []),
-        model=data.get("model") or question.model,
+        usage=_parse_usage(data.get("usage") or {}),
+        reasoning=repair_text(reasoning),
+        provider_extras=pack_extras(request, _API, [block] if is_replayable else []),
+        model=data.get("model") or request.model,
         request_id=data.get("id"),
     )
 
 
 def _text(content: Any) -> str:
-    """Return the text of a content; Mistral sends a list of parts."""
+    """Return the text of a `content`, which Mistral sends as a list of parts."""
     if isinstance(content, list):
         return "".join(part.get("text", "") for part in content if part.get("type") == "text")
     return content or ""
 
 
-def _split_thought(text: str) -> tuple[str, str]:
-    """Take a leading `<think>…</think>` off a text: servers without a reasoning parser leave it
-    there.
+def _split_thinking(text: str) -> tuple[str, str]:
+    """Return (text, thinking) of a text that may begin with `<think>…</think>`, as servers without
+    a reasoning parser send it.
     """
     if not text.lstrip().startswith("<think>"):
         return text, ""
-    thought, _, rest = text.lstrip().removeprefix("<think>").partition("</think>")
-    return rest.lstrip(), thought.strip()
+    thinking, _, answer = text.lstrip().removeprefix("<think>").partition("</think>")
+    return answer.lstrip(), thinking.strip()
 
 
-def _calls(given: Sequence[Json], question: ChatRequest) -> tuple[FunctionCall, ...]:
-    taken = taken_ids(question)
+def _parse_calls(raw_calls: Sequence[Json], request: ChatRequest) -> tuple[FunctionCall, ...]:
+    used = used_ids(request)
     calls = []
-    for call in given:
+    for call in raw_calls:
         arguments, problem = read_arguments(call["function"].get("arguments"))
-        call_id = fresh_id(call.get("id"), taken)
+        call_id = unused_id(call.get("id"), used)
         calls.append(
             FunctionCall(
                 name=call["function"]["name"], arguments=arguments, id=call_id, invalid=problem
@@ -189,106 +188,108 @@ def _calls(given: Sequence[Json], question: ChatRequest) -> tuple[FunctionCall, 
     return tuple(calls)
 
 
-def _replayed(call: FunctionCall, given: Json) -> Json:
-    """Return a call as it will be sent back: word for word, unless its words would poison every
-    later request.
+def _call_to_replay(call: FunctionCall, raw_call: Json) -> Json:
+    """Return a call as it will be sent back: with its arguments verbatim, unless they are no JSON.
+
+    llama.cpp answers 500 to every later request with such arguments (ggml-org/llama.cpp#22072).
     """
-    words = given["function"].get("arguments")
-    if call.invalid or not isinstance(words, str) or not words.strip():
-        words = json.dumps(call.arguments)
-    return _call(call.id or "", call.name, words) | {
-        key: given[key] for key in _KEPT if key in given
+    arguments = raw_call["function"].get("arguments")
+    if call.invalid or not isinstance(arguments, str) or not arguments.strip():
+        arguments = json.dumps(call.arguments)
+    return _call(call.id or "", call.name, arguments) | {
+        key: raw_call[key] for key in _REPLAYED_KEYS if key in raw_call
     }
 
 
-def _usage(usage: Json) -> Usage:
-    sent, made = (
+def _parse_usage(usage: Json) -> Usage:
+    prompt_details, completion_details = (
         usage.get("prompt_tokens_details") or {},
         usage.get("completion_tokens_details") or {},
     )
-    # DeepSeek and Kimi name the cached part in their own ways
-    read = (
-        sent.get("cached_tokens")
+    # OpenAI; DeepSeek; Kimi.
+    cached = (
+        prompt_details.get("cached_tokens")
         or usage.get("prompt_cache_hit_tokens")
         or usage.get("cached_tokens")
     )
     return Usage(
-        input=number(usage.get("prompt_tokens")),
-        cache_read=number(read),
-        cache_write=number(sent.get("cache_write_tokens")),
-        output=number(usage.get("completion_tokens")),
-        reasoning=number(made.get("reasoning_tokens")),
+        input=to_count(usage.get("prompt_tokens")),
+        cache_read=to_count(cached),
+        cache_write=to_count(prompt_details.get("cache_write_tokens")),
+        output=to_count(usage.get("completion_tokens")),
+        reasoning=to_count(completion_details.get("reasoning_tokens")),
     )
 
 
 class _ChatAssembler:
-    """`choices[0].delta`, many times over; calls come in parts told apart by their index, or else
-    by their id.
+    """Assembles `choices[0].delta` of many events. The parts of a call have the same index, or else
+    the same id.
     """
 
     def __init__(self) -> None:
-        self._top: Json = {}
-        # texts as they came, put together at the end: adding to one text again and again copies it
-        # each time
+        self._envelope: Json = {}
+        # Parts of texts, joined at the end: appending to a string copies it each time.
         self._texts: dict[str, list[str]] = {}
         self._calls: list[Json] = []
         self._arguments: list[list[str]] = []
-        """Of each call."""
+        """Parts of the arguments, for each of the calls."""
         self._by_index: dict[Any, int] = {}
-        """The place of a call among the calls."""
-        self._finish: str | None = None
-        self._chosen = False
+        """Position in `_calls` by the index that the server sends."""
+        self._finish_reason: str | None = None
+        self._has_choice = False
 
-    ended = False  # no event says so: the usage comes after the last choice
+    is_complete = False  # no event marks the end: the usage comes after the last choice
 
-    def add(self, name: str, data: Json) -> Chunk | None:
-        self._top |= {
+    def add_event(self, name: str, data: Json) -> Chunk | None:
+        self._envelope |= {
             key: value for key, value in data.items() if key != "choices" and value is not None
         }
         if not data.get("choices"):
             return None
-        self._chosen = True
+        self._has_choice = True
         choice = data["choices"][0]
-        self._finish = choice.get("finish_reason") or self._finish
+        self._finish_reason = choice.get("finish_reason") or self._finish_reason
         delta = choice.get("delta") or choice.get("message") or {}
         for call in delta.get("tool_calls") or ():
             self._add_call(call)
-        said = {key: _text(delta.get(key)) for key in ("content", "refusal", *_REASONING)}
-        for key, text in said.items():
+        texts = {key: _text(delta.get(key)) for key in ("content", "refusal", *_REASONING_KEYS)}
+        for key, text in texts.items():
             if text:
                 self._texts.setdefault(key, []).append(text)
-        thought = next((said[key] for key in _REASONING if said[key]), "")
-        text = said["content"] or said["refusal"]
-        return Chunk(delta=text, thinking=thought) if text or thought else None
+        thinking = next((texts[key] for key in _REASONING_KEYS if texts[key]), "")
+        text = texts["content"] or texts["refusal"]
+        return Chunk(delta=text, thinking=thinking) if text or thinking else None
 
-    def _add_call(self, part: Json) -> None:
-        function, index, call_id = part.get("function") or {}, part.get("index"), part.get("id")
-        last = len(self._calls) - 1 if self._calls else None
-        place = self._by_index.get(index) if index is not None else last
-        # some servers number every call 0, or none at all; a name and another id then begin a new
-        # one
-        begun = self._calls[place]["id"] if place is not None else None
-        if place is None or (call_id and begun and call_id != begun and function.get("name")):
-            place = len(self._calls)
+    def _add_call(self, delta: Json) -> None:
+        function, index, call_id = delta.get("function") or {}, delta.get("index"), delta.get("id")
+        last_position = len(self._calls) - 1 if self._calls else None
+        position = self._by_index.get(index) if index is not None else last_position
+        # Some servers send index 0 for every call, or none; a name with another id begins a new
+        # call then.
+        current_id = self._calls[position]["id"] if position is not None else None
+        if position is None or (
+            call_id and current_id and call_id != current_id and function.get("name")
+        ):
+            position = len(self._calls)
             self._calls.append(
                 {"id": None, "type": "function", "function": {"name": "", "arguments": ""}}
             )
             self._arguments.append([])
-        self._by_index[index] = place
-        call = self._calls[place]
-        call |= {key: part[key] for key in ("id", *_KEPT) if part.get(key)}
+        self._by_index[index] = position
+        call = self._calls[position]
+        call |= {key: delta[key] for key in ("id", *_REPLAYED_KEYS) if delta.get(key)}
         if name := function.get("name"):
             call["function"]["name"] = name
-        given = function.get("arguments")
-        if isinstance(given, str):
-            self._arguments[place].append(given)
-        elif given is not None:
-            call["function"]["arguments"] = given
+        arguments = function.get("arguments")
+        if isinstance(arguments, str):
+            self._arguments[position].append(arguments)
+        elif arguments is not None:
+            call["function"]["arguments"] = arguments
 
-    def whole(self) -> Json | None:
-        if self._finish is None:
-            # a server that ends a stream without an end and without a choice has answered nothing
-            return {**self._top, "choices": []} if not self._chosen else None
+    def assemble(self) -> Json | None:
+        if self._finish_reason is None:
+            # A stream without any choice is an empty answer, not one that was cut off.
+            return {**self._envelope, "choices": []} if not self._has_choice else None
         message: Json = {"role": "assistant", "content": None}
         message |= {key: "".join(texts) for key, texts in self._texts.items()}
         for call, arguments in zip(self._calls, self._arguments, strict=True):
@@ -297,18 +298,18 @@ class _ChatAssembler:
         if self._calls:
             message["tool_calls"] = self._calls
         return {
-            **self._top,
-            "choices": [{"index": 0, "message": message, "finish_reason": self._finish}],
+            **self._envelope,
+            "choices": [{"index": 0, "message": message, "finish_reason": self._finish_reason}],
         }
 
 
 CHAT = WireFormat(
     api=_API,
     path="/chat/completions",
-    body=_body,
-    tools=_tools,
-    read=_read,
-    pieces=_ChatAssembler,
-    models="/models",
-    streaming={"stream": True, "stream_options": {"include_usage": True}},
+    build_body=_build_body,
+    convert_tools=_convert_tools,
+    parse_answer=_parse_answer,
+    new_assembler=_ChatAssembler,
+    models_path="/models",
+    stream_fields={"stream": True, "stream_options": {"include_usage": True}},
 )

@@ -1,4 +1,4 @@
-"""Pictures: what the bytes are, and whether a vendor takes them."""
+"""Images: detect their type and size, check the limits of vendors, encode them."""
 
 from __future__ import annotations
 
@@ -6,64 +6,70 @@ import base64
 
 from daemon.models import Image
 
-# A type that the bytes belie is a 400, so a file's name is not asked.
-_MARKS = (
+# Vendors answer 400 to a wrong media type, so it is detected from the bytes, not the file's name.
+_SIGNATURES = (
     ("image/png", b"\x89PNG\r\n\x1a\n"),
     ("image/jpeg", b"\xff\xd8\xff"),
     ("image/gif", b"GIF87a"),
     ("image/gif", b"GIF89a"),
 )
-# The strictest limit there is (Anthropic's).
-LARGEST = 5_000_000
-WIDEST = 8_000  # pixels of an edge, likewise
-# Frames of a JPEG that say how large it is: all of SOF0 to SOF15 but three that are something else.
-_FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
+# Anthropic's limits, the strictest of all vendors: bytes, and pixels of an edge.
+MAX_BYTES = 5_000_000
+MAX_EDGE = 8_000
+# Markers of the JPEG frame that has the dimensions: SOF0 to SOF15 without DHT, JPG and DAC.
+_FRAME_MARKERS = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 
 
-def image_of(data: bytes) -> Image:
-    """Return a picture to show to a model; ValueError says why these bytes are none that vendors
-    take.
+def parse_image(data: bytes) -> Image:
+    """Return an image for a model. Raises ValueError with the reason if vendors do not
+    accept it.
     """
-    kind = next((kind for kind, mark in _MARKS if data.startswith(mark)), None)
+    media_type = next(
+        (media_type for media_type, signature in _SIGNATURES if data.startswith(signature)), None
+    )
     if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
-        kind = "image/webp"
-    if kind is None:
+        media_type = "image/webp"
+    if media_type is None:
         raise ValueError("is no PNG, JPEG, GIF or WebP picture")
-    if max(size := _pixels(data)) > WIDEST:
-        raise ValueError(f"has {size[0]} x {size[1]} pixels; vendors take {WIDEST} at most")
-    if len(data) > LARGEST:
-        raise ValueError(f"has {len(data) / 1e6:.1f} MB; vendors take {LARGEST / 1e6:g} MB at most")
-    return Image(data=data, media_type=kind)
+    if max(size := _dimensions(data)) > MAX_EDGE:
+        raise ValueError(f"has {size[0]} x {size[1]} pixels; vendors take {MAX_EDGE} at most")
+    if len(data) > MAX_BYTES:
+        raise ValueError(
+            f"has {len(data) / 1e6:.1f} MB; vendors take {MAX_BYTES / 1e6:g} MB at most"
+        )
+    return Image(data=data, media_type=media_type)
 
 
-def _pixels(data: bytes) -> tuple[int, int]:
-    """Return the width and height that a picture gives itself; zeros where that cannot be told."""
+def _dimensions(data: bytes) -> tuple[int, int]:
+    """Return (width, height) by the header of an image; zeros if they are not known."""
     if data.startswith(b"\x89PNG") and len(data) >= 24:
         return int.from_bytes(data[16:20]), int.from_bytes(data[20:24])
     if data.startswith(b"GIF8") and len(data) >= 10:
         return int.from_bytes(data[6:8], "little"), int.from_bytes(data[8:10], "little")
     if data.startswith(b"\xff\xd8"):
-        return _pixels_of_jpeg(data)
+        return _jpeg_dimensions(data)
     if data[12:16] == b"VP8X" and len(data) >= 30:
         return int.from_bytes(data[24:27], "little") + 1, int.from_bytes(data[27:30], "little") + 1
     return 0, 0
 
 
-def _pixels_of_jpeg(data: bytes) -> tuple[int, int]:
-    """Walk from marker to marker up to the frame."""
-    at = 2
-    while at + 9 <= len(data) and data[at] == 0xFF:
-        if data[at + 1] in _FRAMES:
-            return int.from_bytes(data[at + 7 : at + 9]), int.from_bytes(data[at + 5 : at + 7])
-        at += 2 + int.from_bytes(data[at + 2 : at + 4])
+def _jpeg_dimensions(data: bytes) -> tuple[int, int]:
+    """Walk from marker to marker up to the frame, and return its (width, height)."""
+    position = 2
+    while position + 9 <= len(data) and data[position] == 0xFF:
+        if data[position + 1] in _FRAME_MARKERS:
+            return int.from_bytes(data[position + 7 : position + 9]), int.from_bytes(
+                data[position + 5 : position + 7]
+            )
+        position += 2 + int.from_bytes(data[position + 2 : position + 4])
     return 0, 0
 
 
-def encoded(image: Image) -> str:
-    """Return a picture's bytes as the vendors want them."""
+def to_base64(image: Image) -> str:
+    """Return the bytes of an image in base64."""
     return base64.b64encode(image.data).decode()
 
 
-def address(image: Image) -> str:
-    """Return a picture as the address that holds it."""
-    return f"data:{image.media_type};base64,{encoded(image)}"
+def to_data_url(image: Image) -> str:
+    """Return an image as a data: URL."""
+    return f"data:{image.media_type};base64,{to_base64(image)}"

@@ -1,8 +1,8 @@
-"""Messages: Anthropic's language, which MiniMax and some others speak too.
+"""Messages: Anthropic's API, which MiniMax and some others have as well.
 
-Thinking comes in signed blocks that go back byte for byte, in order; newer models bind them to the
-exact conversation before them. So a turn is replayed as the list of blocks that it was, and blocks
-are told apart by type, never by place.
+Thinking comes in signed blocks that must be sent back byte for byte and in order; newer models bind
+them to the exact conversation before them. So a turn is sent back as the list of blocks that was
+received, and blocks are distinguished by type, never by position.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from daemon.errors import Transport
 from daemon.models import Chunk, FunctionCall, Image, Json, LLMMessage, LLMResponse, Usage
 from daemon.providers.wire.base import (
     CUT_OFF,
+    CallIds,
     ChatRequest,
-    Ids,
     WireFormat,
-    extras,
-    fresh_id,
-    number,
-    own_blocks,
+    pack_extras,
     read_arguments,
-    shown_images,
-    sound,
+    repair_text,
+    replayable_blocks,
     split_system,
-    taken_ids,
-    told,
+    to_count,
+    unused_id,
+    used_ids,
+    user_text,
+    visible_images,
 )
-from daemon.providers.wire.images import encoded
+from daemon.providers.wire.images import to_base64
 
 _API = "messages"
 _FINISH = {
@@ -42,75 +42,81 @@ _FINISH = {
     "model_context_window_exceeded": "context",
 }
 _THINKING = ("thinking", "redacted_thinking")
-# The API demands a limit, and counts thinking towards it: a small one cuts answers off before they
-# begin.
-_MAX_TOKENS = 16_384
+# The API demands a limit and counts thinking towards it, so a small one may leave no room for text.
+_DEFAULT_MAX_TOKENS = 16_384
 
 
-def _body(question: ChatRequest) -> Json:
-    row = question.capabilities
-    system, rest = split_system(question.messages)
-    limit = question.max_tokens or _MAX_TOKENS
+def _build_body(request: ChatRequest) -> Json:
+    capabilities = request.capabilities
+    system, messages = split_system(request.messages)
+    limit = request.max_tokens or _DEFAULT_MAX_TOKENS
     body: Json = {
-        "model": question.model,
+        "model": request.model,
         "max_tokens": limit,
-        "messages": _messages(rest, question),
+        "messages": _convert_messages(messages, request),
     }
     if system.strip():
         body["system"] = system
-    if question.temperature is not None:
-        body["temperature"] = question.temperature
-    if row.thinking:
-        body["thinking"] = row.thinking
-    if row.cache and question.offers_tools:
-        # writing the cache costs a quarter more than not caching, so only what will be sent again
-        # is worth it
+    if request.temperature is not None:
+        body["temperature"] = request.temperature
+    if capabilities.thinking:
+        body["thinking"] = capabilities.thinking
+    if capabilities.cache and request.offers_tools:
+        # Input that is written to the cache costs a quarter more, which pays only if it is sent
+        # again, as in a tool loop.
         body["cache_control"] = {"type": "ephemeral"}
-    return body | row.extra
+    return body | capabilities.extra
 
 
-def _messages(messages: Sequence[LLMMessage], question: ChatRequest) -> list[Json]:
-    """Write the conversation down.
+def _convert_messages(messages: Sequence[LLMMessage], request: ChatRequest) -> list[Json]:
+    """Convert the conversation.
 
-    All results of a turn go into one user message, before any text. Empty texts are left out, as
-    the API refuses them.
+    All tool results of a turn go into one user message, before any text, and empty texts are left
+    out: the API refuses anything else.
     """
-    written: list[Json] = []
-    ids = Ids()
+    converted: list[Json] = []
+    ids = CallIds()
     for message in messages:
         if message.role == "assistant":
-            own = own_blocks(message, question, _API)
-            _add(written, "assistant", _rebuilt(message, ids) if own is None else own)
+            replayed = replayable_blocks(message, request, _API)
+            _append_blocks(
+                converted,
+                "assistant",
+                _convert_foreign(message, ids) if replayed is None else replayed,
+            )
         elif message.role == "tool":
-            _add(written, "user", [_result(message, ids)])
+            _append_blocks(converted, "user", [_result_block(message, ids)])
         else:
-            blocks = _text(told(message, question))
+            blocks = _text_blocks(user_text(message, request))
             if message.images:
-                blocks = [*(_picture(image) for image in shown_images(message, question)), *blocks]
-            _add(written, "user", blocks)
-    return written
+                blocks = [
+                    *(_image_block(image) for image in visible_images(message, request)),
+                    *blocks,
+                ]
+            _append_blocks(converted, "user", blocks)
+    return converted
 
 
-def _add(written: list[Json], role: str, blocks: list[Json]) -> None:
+def _append_blocks(converted: list[Json], role: str, blocks: list[Json]) -> None:
     if not blocks:
         return
-    if written and written[-1]["role"] == role:
-        written[-1]["content"] = [*written[-1]["content"], *blocks]
+    if converted and converted[-1]["role"] == role:
+        converted[-1]["content"] = [*converted[-1]["content"], *blocks]
     else:
-        written.append({"role": role, "content": blocks})
+        converted.append({"role": role, "content": blocks})
 
 
-def _picture(image: Image) -> Json:
-    source = {"type": "base64", "media_type": image.media_type, "data": encoded(image)}
+def _image_block(image: Image) -> Json:
+    source = {"type": "base64", "media_type": image.media_type, "data": to_base64(image)}
     return {"type": "image", "source": source}
 
 
-def _text(text: str) -> list[Json]:
+def _text_blocks(text: str) -> list[Json]:
     return [{"type": "text", "text": text}] if text.strip() else []
 
 
-def _result(message: LLMMessage, ids: Ids) -> Json:
-    block: Json = {"type": "tool_result", "tool_use_id": ids.of_result(message)}
+def _result_block(message: LLMMessage, ids: CallIds) -> Json:
+    block: Json = {"type": "tool_result", "tool_use_id": ids.result_id(message)}
     if message.content:
         block["content"] = message.content
     if not message.ok:
@@ -118,16 +124,16 @@ def _result(message: LLMMessage, ids: Ids) -> Json:
     return block
 
 
-def _rebuilt(message: LLMMessage, ids: Ids) -> list[Json]:
-    """Write down what another vendor's model said; its reasoning means nothing here."""
+def _convert_foreign(message: LLMMessage, ids: CallIds) -> list[Json]:
+    """Convert the message of another vendor's model, without its reasoning."""
     uses = [
-        {"type": "tool_use", "id": ids.foreign(call), "name": call.name, "input": call.arguments}
+        {"type": "tool_use", "id": ids.id_for(call), "name": call.name, "input": call.arguments}
         for call in message.tool_calls
     ]
-    return [*_text(message.content), *uses]
+    return [*_text_blocks(message.content), *uses]
 
 
-def _tools(functions: Sequence[Json]) -> list[Json]:
+def _convert_tools(functions: Sequence[Json]) -> list[Json]:
     return [
         {
             "name": function["name"],
@@ -139,51 +145,53 @@ def _tools(functions: Sequence[Json]) -> list[Json]:
     ]
 
 
-def _read(data: Json, question: ChatRequest) -> LLMResponse:
+def _parse_answer(data: Json, request: ChatRequest) -> LLMResponse:
     content = data["content"]
     if not isinstance(content, list):
         raise Transport("the answer holds no list of blocks")
     finish = _FINISH.get(data.get("stop_reason") or "", "stop")
-    refused = finish == "refusal"
+    is_refused = finish == "refusal"
     text = "\n\n".join(
         [block["text"] for block in content if block["type"] == "text" and block["text"].strip()]
     )
-    if refused and not text:
+    if is_refused and not text:
         text = (data.get("stop_details") or {}).get("explanation") or ""
-    calls = {} if refused or finish == "pause" else _calls(content, question)
-    last = len(content) - 1
-    if finish in ("length", "context") and last in calls:
-        calls[last] = replace(calls[last], arguments={}, invalid=CUT_OFF)
+    calls = {} if is_refused or finish == "pause" else _parse_calls(content, request)
+    last_index = len(content) - 1
+    if finish in ("length", "context") and last_index in calls:
+        calls[last_index] = replace(calls[last_index], arguments={}, invalid=CUT_OFF)
     if finish == "tool_calls" and not calls:
         finish = "stop"
     return LLMResponse(
-        content=sound(text),
+        content=repair_text(text),
         function_calls=tuple(calls.values()),
         finish_reason="tool_calls" if calls and finish == "stop" else finish,
-        usage=_usage(data.get("usage") or {}),
-        reasoning=sound(_reasoning(content)),
-        provider_extras=extras(question, _API, [] if refused else _replayed(content, calls)),
-        model=data.get("model") or question.model,
+        usage=_parse_usage(data.get("usage") or {}),
+        reasoning=repair_text(_join_thinking(content)),
+        provider_extras=pack_extras(
+            request, _API, [] if is_refused else _blocks_to_replay(content, calls)
+        ),
+        model=data.get("model") or request.model,
         request_id=data.get("id"),
     )
 
 
-def _calls(content: Sequence[Json], question: ChatRequest) -> dict[int, FunctionCall]:
-    """Return the calls by their place in the content."""
+def _parse_calls(content: Sequence[Json], request: ChatRequest) -> dict[int, FunctionCall]:
+    """Return the calls by the index of their block."""
     uses = [(index, block) for index, block in enumerate(content) if block["type"] == "tool_use"]
-    taken, calls = taken_ids(question) if uses else set(), {}
+    used, calls = used_ids(request) if uses else set(), {}
     for index, block in uses:
         arguments, problem = read_arguments(block.get("input"))
-        call_id = fresh_id(block.get("id"), taken)
+        call_id = unused_id(block.get("id"), used)
         calls[index] = FunctionCall(
             name=block["name"], arguments=arguments, id=call_id, invalid=problem
         )
     return calls
 
 
-def _replayed(content: Sequence[Json], calls: dict[int, FunctionCall]) -> list[Json]:
-    """Return the blocks as they will be sent back: the same objects, but for what the API sends and
-    then refuses.
+def _blocks_to_replay(content: Sequence[Json], calls: dict[int, FunctionCall]) -> list[Json]:
+    """Return the blocks as they will be sent back: unchanged, except for what the API sends but
+    does not accept.
     """
     blocks = []
     for index, block in enumerate(content):
@@ -193,13 +201,13 @@ def _replayed(content: Sequence[Json], calls: dict[int, FunctionCall]) -> list[J
         elif block["type"] != "text" or block["text"].strip():
             blocks.append(block)
     while blocks and blocks[-1]["type"] in _THINKING:
-        # "The final block in an assistant message cannot be `thinking`": what was cut off, or a
-        # stall
+        # "The final block in an assistant message cannot be `thinking`", as when the token limit
+        # cut the answer off.
         blocks.pop()
     return blocks
 
 
-def _reasoning(content: Sequence[Json]) -> str:
+def _join_thinking(content: Sequence[Json]) -> str:
     return "\n\n".join(
         [
             block["thinking"]
@@ -209,47 +217,46 @@ def _reasoning(content: Sequence[Json]) -> str:
     )
 
 
-def _usage(usage: dict[str, Any]) -> Usage:
-    read, write = (
-        number(usage.get("cache_read_input_tokens")),
-        number(usage.get("cache_creation_input_tokens")),
+def _parse_usage(usage: dict[str, Any]) -> Usage:
+    cache_read, cache_write = (
+        to_count(usage.get("cache_read_input_tokens")),
+        to_count(usage.get("cache_creation_input_tokens")),
     )
+    uncached = to_count(usage.get("input_tokens"))
     return Usage(
-        input=number(usage.get("input_tokens"))
-        + read
-        + write,  # `input_tokens` is the uncached part only
-        cache_read=read,
-        cache_write=write,
-        output=number(usage.get("output_tokens")),
-        reasoning=number((usage.get("output_tokens_details") or {}).get("thinking_tokens")),
+        input=uncached + cache_read + cache_write,
+        cache_read=cache_read,
+        cache_write=cache_write,
+        output=to_count(usage.get("output_tokens")),
+        reasoning=to_count((usage.get("output_tokens_details") or {}).get("thinking_tokens")),
     )
 
 
-# What a delta adds to its block: the field of the delta, and that of the block.
-_DELTAS = {"text_delta": "text", "thinking_delta": "thinking", "signature_delta": "signature"}
+# By type of a delta: the field of the delta, which is also the field of the block that it extends.
+_DELTA_FIELDS = {"text_delta": "text", "thinking_delta": "thinking", "signature_delta": "signature"}
 
 
 class _MessagesAssembler:
-    """A message without content, then its blocks one by one, each begun, added to and ended, then
-    how it stopped.
+    """Assembles `message_start`, for each block its start and deltas, `message_delta` with the stop
+    reason, and `message_stop`.
     """
 
     def __init__(self) -> None:
         self._message: Json = {}
         self._blocks: dict[int, Json] = {}
-        # what deltas add to a block, by its index and field, put together at the end: adding to one
-        # text again and again copies it each time
-        self._added: dict[tuple[int, str], list[str]] = {}
+        # Texts of deltas by (index of the block, field), joined at the end: appending to a string
+        # copies it each time.
+        self._texts: dict[tuple[int, str], list[str]] = {}
         self._inputs: dict[int, list[str]] = {}
-        self.ended = False
+        self.is_complete = False
 
-    def add(self, name: str, data: Json) -> Chunk | None:
+    def add_event(self, name: str, data: Json) -> Chunk | None:
         match data.get("type"):
             case "message_start":
                 self._message = dict(data["message"])
             case "content_block_start":
                 self._blocks[data["index"]] = block = dict(data["content_block"])
-                return _shown(block.get("text"), block.get("thinking"))
+                return _chunk(block.get("text"), block.get("thinking"))
             case "content_block_delta":
                 return self._add_delta(data["index"], data["delta"])
             case "message_delta":
@@ -260,7 +267,7 @@ class _MessagesAssembler:
                     data.get("usage") or {}
                 )
             case "message_stop":
-                self.ended = True
+                self.is_complete = True
         return None
 
     def _add_delta(self, index: int, delta: Json) -> Chunk | None:
@@ -271,36 +278,36 @@ class _MessagesAssembler:
             if not block.get("citations"):
                 block["citations"] = []
             block["citations"].append(delta["citation"])
-        elif field := _DELTAS.get(kind):
-            self._added.setdefault((index, field), []).append(delta[field])
-        return _shown(delta.get("text"), delta.get("thinking"))
+        elif field := _DELTA_FIELDS.get(kind):
+            self._texts.setdefault((index, field), []).append(delta[field])
+        return _chunk(delta.get("text"), delta.get("thinking"))
 
-    def whole(self) -> Json | None:
-        if not self.ended:
+    def assemble(self) -> Json | None:
+        if not self.is_complete:
             return None
-        for (index, field), texts in self._added.items():
+        for (index, field), texts in self._texts.items():
             block = self._blocks[index]
             block[field] = (block.get(field) or "") + "".join(texts)
-        for index, parts in self._inputs.items():
-            words = "".join(parts)
-            if words.strip():
-                arguments, problem = read_arguments(words)
-                self._blocks[index]["input"] = words if problem else arguments
+        for index, pieces in self._inputs.items():
+            text = "".join(pieces)
+            if text.strip():
+                arguments, problem = read_arguments(text)
+                self._blocks[index]["input"] = text if problem else arguments
         return {**self._message, "content": [self._blocks[index] for index in sorted(self._blocks)]}
 
 
-def _shown(text: str | None, thought: str | None) -> Chunk | None:
-    return Chunk(delta=text or "", thinking=thought or "") if text or thought else None
+def _chunk(text: str | None, thinking: str | None) -> Chunk | None:
+    return Chunk(delta=text or "", thinking=thinking or "") if text or thinking else None
 
 
 MESSAGES = WireFormat(
     api=_API,
     path="/v1/messages",
-    body=_body,
-    tools=_tools,
-    read=_read,
-    pieces=_MessagesAssembler,
-    models="/v1/models?limit=1000",
-    streaming={"stream": True},
-    max_tokens=_MAX_TOKENS,
+    build_body=_build_body,
+    convert_tools=_convert_tools,
+    parse_answer=_parse_answer,
+    new_assembler=_MessagesAssembler,
+    models_path="/v1/models?limit=1000",
+    stream_fields={"stream": True},
+    max_tokens=_DEFAULT_MAX_TOKENS,
 )

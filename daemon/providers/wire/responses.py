@@ -1,7 +1,7 @@
-"""Responses: OpenAI's own language, used without its memory.
+"""Responses: OpenAI's current API, used without its storage.
 
-Nothing is stored with the vendor (`store = false`): every request carries all items, and reasoning
-comes and goes sealed (`reasoning.encrypted_content`), each piece directly before the call or text
+Nothing is stored with the vendor (`store = false`): every request has all items, and reasoning is
+received and sent back encrypted (`reasoning.encrypted_content`), directly before the call or text
 that it led to.
 """
 
@@ -15,241 +15,256 @@ from daemon.errors import Transport, Unavailable
 from daemon.models import Chunk, FunctionCall, Json, LLMMessage, LLMResponse, Usage
 from daemon.providers.wire.base import (
     CUT_OFF,
+    CallIds,
     ChatRequest,
-    Ids,
     WireFormat,
-    extras,
-    fresh_id,
-    number,
-    own_blocks,
+    pack_extras,
     read_arguments,
-    shown_images,
-    sound,
+    repair_text,
+    replayable_blocks,
     split_system,
-    taken_ids,
-    told,
+    to_count,
+    unused_id,
+    used_ids,
+    user_text,
+    visible_images,
 )
-from daemon.providers.wire.images import address
+from daemon.providers.wire.images import to_data_url
 
 _API = "responses"
 
 
-def _body(question: ChatRequest) -> Json:
-    row = question.capabilities
-    system, rest = split_system(question.messages)
-    body: Json = {"model": question.model, "store": False, "input": _items(rest, question)}
+def _build_body(request: ChatRequest) -> Json:
+    capabilities = request.capabilities
+    system, messages = split_system(request.messages)
+    body: Json = {
+        "model": request.model,
+        "store": False,
+        "input": _convert_messages(messages, request),
+    }
     if system:
         body["instructions"] = system
-    if row.reasoning:
-        # a model that does not reason refuses to be asked for it: "Encrypted content is not
-        # supported with this model"
+    if capabilities.reasoning:
+        # Other models refuse this: "Encrypted content is not supported with this model".
         body["include"] = ["reasoning.encrypted_content"]
-    if question.temperature is not None:
-        body["temperature"] = question.temperature
-    if question.max_tokens is not None:
-        body["max_output_tokens"] = question.max_tokens
-    if question.cache_key:
-        body["prompt_cache_key"] = question.cache_key
-    return body | row.extra
+    if request.temperature is not None:
+        body["temperature"] = request.temperature
+    if request.max_tokens is not None:
+        body["max_output_tokens"] = request.max_tokens
+    if request.cache_key:
+        body["prompt_cache_key"] = request.cache_key
+    return body | capabilities.extra
 
 
-def _items(messages: Sequence[LLMMessage], question: ChatRequest) -> list[Json]:
-    written: list[Json] = []
-    ids = Ids()
+def _convert_messages(messages: Sequence[LLMMessage], request: ChatRequest) -> list[Json]:
+    converted: list[Json] = []
+    ids = CallIds()
     for message in messages:
         if message.role == "assistant":
-            own = own_blocks(message, question, _API)
-            written += _rebuilt(message, ids) if own is None else own
+            items = replayable_blocks(message, request, _API)
+            converted += _convert_foreign(message, ids) if items is None else items
         elif message.role == "tool":
             output = {
                 "type": "function_call_output",
-                "call_id": ids.of_result(message),
+                "call_id": ids.result_id(message),
                 "output": message.content,
             }
-            written.append(output)
+            converted.append(output)
         else:
-            written.append(
-                {"type": "message", "role": "user", "content": _shown(message, question)}
+            converted.append(
+                {"type": "message", "role": "user", "content": _user_content(message, request)}
             )
-    return written
+    return converted
 
 
-def _shown(message: LLMMessage, question: ChatRequest) -> str | list[Json]:
+def _user_content(message: LLMMessage, request: ChatRequest) -> str | list[Json]:
     if not message.images:
         return message.content
-    images = shown_images(message, question)
+    images = visible_images(message, request)
     if not images:
-        return told(message, question)
-    parts: list[Json] = [
-        {"type": "input_image", "detail": "auto", "image_url": address(image)} for image in images
+        return user_text(message, request)
+    content: list[Json] = [
+        {"type": "input_image", "detail": "auto", "image_url": to_data_url(image)}
+        for image in images
     ]
-    return [*parts, {"type": "input_text", "text": message.content}] if message.content else parts
+    return (
+        [*content, {"type": "input_text", "text": message.content}] if message.content else content
+    )
 
 
-def _rebuilt(message: LLMMessage, ids: Ids) -> list[Json]:
-    """Write down what another vendor's model said; nothing at all if it said nothing."""
-    written: list[Json] = []
+def _convert_foreign(message: LLMMessage, ids: CallIds) -> list[Json]:
+    """Convert the message of another vendor's model; to nothing if it is empty."""
+    converted: list[Json] = []
     if message.content:
-        written.append({"type": "message", "role": "assistant", "content": message.content})
+        converted.append({"type": "message", "role": "assistant", "content": message.content})
     for call in message.tool_calls:
-        item = {"type": "function_call", "call_id": ids.foreign(call), "name": call.name}
-        written.append(item | {"arguments": json.dumps(call.arguments)})
-    return written
+        item = {"type": "function_call", "call_id": ids.id_for(call), "name": call.name}
+        converted.append(item | {"arguments": json.dumps(call.arguments)})
+    return converted
 
 
-def _tools(functions: Sequence[Json]) -> list[Json]:
-    # `strict` is on unless it is turned off, and strict schemas may have no optional parameter
+def _convert_tools(functions: Sequence[Json]) -> list[Json]:
+    # `strict` is on by default here, and strict schemas must not have optional parameters.
     return [{"type": "function", "strict": False, **function} for function in functions]
 
 
-def _read(data: Json, question: ChatRequest) -> LLMResponse:
+def _parse_answer(data: Json, request: ChatRequest) -> LLMResponse:
     if data.get("status") in ("failed", "cancelled"):
         raise Unavailable("the vendor gave the answer up")
     output = data["output"]
     if not output and data.get("status") != "incomplete":
         raise Transport("the answer holds no output")
-    finish, text = _finish(data), _texts(output, "output_text", "text")
-    if refusal := _texts(output, "refusal", "refusal"):
+    finish, text = _finish_reason(data), _join_texts(output, "output_text", "text")
+    if refusal := _join_texts(output, "refusal", "refusal"):
         text, finish = refusal, "refusal"
-    refused = finish in ("refusal", "content_filter")
-    calls = {} if refused else _calls(output, question)
+    is_refused = finish in ("refusal", "content_filter")
+    calls = {} if is_refused else _parse_calls(output, request)
     if finish == "length" and output and len(output) - 1 in calls:
         calls[len(output) - 1] = replace(calls[len(output) - 1], arguments={}, invalid=CUT_OFF)
-    kept = (
-        [] if refused else [(index, item) for index, item in enumerate(output) if not _lost(item)]
+    replayable = (
+        []
+        if is_refused
+        else [(index, item) for index, item in enumerate(output) if not _is_lost(item)]
     )
-    blocks = [_replayed(item, calls.get(index)) for index, item in kept]
+    blocks = [_item_to_replay(item, calls.get(index)) for index, item in replayable]
     while blocks and blocks[-1].get("type") == "reasoning":
-        # "provided without its required following item": what the token limit cut off, or a stall
+        # "provided without its required following item", as when the token limit cut the answer
+        # off.
         blocks.pop()
     return LLMResponse(
-        content=sound(text),
+        content=repair_text(text),
         function_calls=tuple(calls.values()),
         finish_reason="tool_calls" if calls and finish == "stop" else finish,
-        usage=_usage(data.get("usage") or {}),
-        reasoning=sound(_reasoning(output)),
-        provider_extras=extras(question, _API, blocks),
-        model=data.get("model") or question.model,
+        usage=_parse_usage(data.get("usage") or {}),
+        reasoning=repair_text(_join_reasoning(output)),
+        provider_extras=pack_extras(request, _API, blocks),
+        model=data.get("model") or request.model,
         request_id=data.get("id"),
     )
 
 
-def _finish(data: Json) -> str:
+def _finish_reason(data: Json) -> str:
     if data.get("status") != "incomplete":
         return "stop"
     reason = (data.get("incomplete_details") or {}).get("reason")
     return "content_filter" if reason == "content_filter" else "length"
 
 
-def _texts(output: Sequence[Json], kind: str, key: str) -> str:
-    said = [
+def _join_texts(output: Sequence[Json], kind: str, key: str) -> str:
+    texts = [
         part[key]
         for item in output
         if item.get("type") == "message"
         for part in item["content"]
         if part.get("type") == kind and part.get(key)
     ]
-    return "\n\n".join(said)
+    return "\n\n".join(texts)
 
 
-def _reasoning(output: Sequence[Json]) -> str:
+def _join_reasoning(output: Sequence[Json]) -> str:
     items = [item for item in output if item.get("type") == "reasoning"]
     return "\n\n".join(
         [part["text"] for item in items for part in (item.get("summary") or ()) if part.get("text")]
     )
 
 
-def _calls(output: Sequence[Json], question: ChatRequest) -> dict[int, FunctionCall]:
-    """Return the calls by their place in the output."""
-    asked = [
+def _parse_calls(output: Sequence[Json], request: ChatRequest) -> dict[int, FunctionCall]:
+    """Return the calls by the index of their item."""
+    items = [
         (index, item) for index, item in enumerate(output) if item.get("type") == "function_call"
     ]
-    taken, calls = taken_ids(question) if asked else set(), {}
-    for index, item in asked:
+    used, calls = used_ids(request) if items else set(), {}
+    for index, item in items:
         arguments, problem = read_arguments(item.get("arguments"))
-        call_id = fresh_id(item.get("call_id"), taken)
+        call_id = unused_id(item.get("call_id"), used)
         calls[index] = FunctionCall(
             name=item["name"], arguments=arguments, id=call_id, invalid=problem
         )
     return calls
 
 
-def _lost(item: Json) -> bool:
-    """Tell whether an item cannot be sent back: reasoning that came unsealed stays with the vendor,
-    who forgets it.
+def _is_lost(item: Json) -> bool:
+    """Return whether an item cannot be sent back: reasoning that is not encrypted refers to stored
+    data, and nothing is stored.
     """
     return item.get("type") == "reasoning" and not item.get("encrypted_content")
 
 
-def _replayed(item: Json, call: FunctionCall | None) -> Json:
-    """Return an item as it will be sent back: as it came, but for nulls, which are refused where
-    they came from.
-    """
-    kept = {key: value for key, value in item.items() if value is not None}
+def _item_to_replay(item: Json, call: FunctionCall | None) -> Json:
+    """Return an item as it will be sent back: without nulls, which the API sends but refuses."""
+    replayed = {key: value for key, value in item.items() if value is not None}
     if call:
-        kept["call_id"] = call.id
-        words = item.get("arguments")
-        if call.invalid or not isinstance(words, str) or not words.strip():
-            kept |= {"arguments": json.dumps(call.arguments), "status": "completed"}
-    return kept
+        replayed["call_id"] = call.id
+        arguments = item.get("arguments")
+        if call.invalid or not isinstance(arguments, str) or not arguments.strip():
+            replayed |= {"arguments": json.dumps(call.arguments), "status": "completed"}
+    return replayed
 
 
-def _usage(usage: Json) -> Usage:
-    sent, made = usage.get("input_tokens_details") or {}, usage.get("output_tokens_details") or {}
+def _parse_usage(usage: Json) -> Usage:
+    input_details, output_details = (
+        usage.get("input_tokens_details") or {},
+        usage.get("output_tokens_details") or {},
+    )
     return Usage(
-        input=number(usage.get("input_tokens")),
-        cache_read=number(sent.get("cached_tokens")),
-        cache_write=number(sent.get("cache_write_tokens")),
-        output=number(usage.get("output_tokens")),
-        reasoning=number(made.get("reasoning_tokens")),
+        input=to_count(usage.get("input_tokens")),
+        cache_read=to_count(input_details.get("cached_tokens")),
+        cache_write=to_count(input_details.get("cache_write_tokens")),
+        output=to_count(usage.get("output_tokens")),
+        reasoning=to_count(output_details.get("reasoning_tokens")),
     )
 
 
-# Events that carry the whole answer; the last one of these is the end.
-_ENDS = ("response.completed", "response.incomplete", "response.failed", "response.cancelled")
-_TEXT = ("response.output_text.delta", "response.refusal.delta")
-_THOUGHT = ("response.reasoning_summary_text.delta", "response.reasoning_text.delta")
+# Events with the whole response; each of them is the end of the stream.
+_FINAL_EVENTS = (
+    "response.completed",
+    "response.incomplete",
+    "response.failed",
+    "response.cancelled",
+)
+_TEXT_EVENTS = ("response.output_text.delta", "response.refusal.delta")
+_THINKING_EVENTS = ("response.reasoning_summary_text.delta", "response.reasoning_text.delta")
 
 
 class _ResponsesAssembler:
-    """Deltas to show, finished items, and at the end the whole response once more."""
+    """Yields the text of deltas; keeps finished items and the whole response of the last event."""
 
     def __init__(self) -> None:
         self._items: dict[int, Json] = {}
         self._response: Json | None = None
 
     @property
-    def ended(self) -> bool:
+    def is_complete(self) -> bool:
         return self._response is not None
 
-    def add(self, name: str, data: Json) -> Chunk | None:
+    def add_event(self, name: str, data: Json) -> Chunk | None:
         kind = data.get("type") or name
-        if kind in _TEXT:
+        if kind in _TEXT_EVENTS:
             return Chunk(delta=data["delta"])
-        if kind in _THOUGHT:
+        if kind in _THINKING_EVENTS:
             return Chunk(thinking=data["delta"])
         if kind == "response.output_item.done":
             self._items[data["output_index"]] = data["item"]
-        elif kind in _ENDS:
+        elif kind in _FINAL_EVENTS:
             self._response = data["response"]
         return None
 
-    def whole(self) -> Json | None:
+    def assemble(self) -> Json | None:
         if self._response is None:
             return None
         if self._response.get("output") or not self._items:
             return self._response
-        # some compatible servers leave the items out of the last event
-        return {**self._response, "output": [self._items[place] for place in sorted(self._items)]}
+        # Some compatible servers leave the items out of the last event.
+        return {**self._response, "output": [self._items[index] for index in sorted(self._items)]}
 
 
 RESPONSES = WireFormat(
     api=_API,
     path="/responses",
-    body=_body,
-    tools=_tools,
-    read=_read,
-    pieces=_ResponsesAssembler,
-    models="/models",
-    streaming={"stream": True},
+    build_body=_build_body,
+    convert_tools=_convert_tools,
+    parse_answer=_parse_answer,
+    new_assembler=_ResponsesAssembler,
+    models_path="/models",
+    stream_fields={"stream": True},
 )

@@ -1,6 +1,4 @@
-"""Server-sent events, read as they come
-(https://html.spec.whatwg.org/multipage/server-sent-events.html).
-"""
+"""A parser of server-sent events (https://html.spec.whatwg.org/multipage/server-sent-events.html)."""
 
 from __future__ import annotations
 
@@ -15,71 +13,68 @@ _LINE_END = re.compile(rb"\r\n|\n|\r")
 
 
 class Event(NamedTuple):
-    """One event: its name, `message` where the server gave none, and its data."""
+    """One event. Its name is `message` if the server sent none."""
 
     name: str
     data: str
 
 
 class EventStreamParser:
-    """Takes bytes as the network cuts them, and gives events of at most `limit` bytes."""
+    """Parses bytes as they arrive into events of at most `limit` bytes."""
 
     def __init__(self, limit: int = sys.maxsize) -> None:
         self._limit = limit
         self._event_size = 0
-        """Bytes that came since the last event ended."""
+        """Bytes since the end of the last event."""
         self.size = 0
-        """How many bytes were fed."""
-        self._unfinished: list[bytes] = []
-        """The beginning of a line whose end has not come."""
+        """Bytes in total."""
+        self._open_line: list[bytes] = []
+        """Parts of a line whose end has not arrived."""
         self._name = ""
         self._data: list[str] = []
-        self._first = True
+        self._is_start = True
 
-    def feed(self, piece: bytes) -> Iterator[Event]:
-        """Yield the events that these bytes complete; to be used up before the next ones are fed.
+    def feed(self, chunk: bytes) -> Iterator[Event]:
+        """Yield the events that these bytes complete. The iterator must be exhausted before the
+        next call.
 
-        Raises BodyTooLarge where an event that has no end yet is larger than the limit.
+        Raises BodyTooLarge if an event without an end is larger than the limit.
         """
-        self.size += len(piece)
-        self._event_size += len(piece)
-        if self._event_size > self._limit + len(piece):
+        self.size += len(chunk)
+        self._event_size += len(chunk)
+        if self._event_size > self._limit + len(chunk):
             raise BodyTooLarge(f"one event of the stream has more than {self._limit:,} bytes")
-        after_return = bool(self._unfinished) and self._unfinished[-1].endswith(b"\r")
-        if not (self._first or after_return or b"\n" in piece or b"\r" in piece):
-            self._unfinished.append(
-                piece
-            )  # a long line is put together once, when its end has come
+        after_return = bool(self._open_line) and self._open_line[-1].endswith(b"\r")
+        if not (self._is_start or after_return or b"\n" in chunk or b"\r" in chunk):
+            self._open_line.append(chunk)  # joined when the end of the line arrives
             return
-        text = b"".join((*self._unfinished, piece))
-        if self._first:
+        text = b"".join((*self._open_line, chunk))
+        if self._is_start:
             if len(text) < 3:
-                self._unfinished = [text]
+                self._open_line = [text]
                 return
-            text, self._first = text.removeprefix(b"\xef\xbb\xbf"), False
-        begin = 0
-        for end in _LINE_END.finditer(text):
-            if end[0] == b"\r" and end.end() == len(text):
-                break  # its \n may be on the way
-            if event := self._line(text[begin : end.start()]):
+            text, self._is_start = text.removeprefix(b"\xef\xbb\xbf"), False
+        line_start = 0
+        for line_end in _LINE_END.finditer(text):
+            if line_end[0] == b"\r" and line_end.end() == len(text):
+                break  # a \n may follow in the next chunk
+            if event := self._add_line(text[line_start : line_end.start()]):
                 yield event
-            begin = end.end()
-        self._unfinished = [text[begin:]]
+            line_start = line_end.end()
+        self._open_line = [text[line_start:]]
 
-    def end(self) -> Iterator[Event]:
-        """Yield what a server left without the empty line that should follow it."""
-        for line in (b"".join(self._unfinished), b""):
-            if event := self._line(line):
+    def finish(self) -> Iterator[Event]:
+        """Yield the last event if the server did not send the empty line after it."""
+        for line in (b"".join(self._open_line), b""):
+            if event := self._add_line(line):
                 yield event
 
-    def _line(self, line: bytes) -> Event | None:
+    def _add_line(self, line: bytes) -> Event | None:
         if not line:
             event = Event(self._name or "message", "\n".join(self._data)) if self._data else None
             self._name, self._data, self._event_size = "", [], 0
             return event
-        field, _, value = line.partition(
-            b":"
-        )  # a comment has no name, and keeps the connection alive
+        field, _, value = line.partition(b":")  # a comment, sent as keep-alive, has an empty field
         text = value.removeprefix(b" ").decode("utf-8", "replace")
         if field == b"data":
             self._data.append(text)

@@ -21,7 +21,7 @@ from typing import Any
 from daemon.models import Json
 from daemon.policy.lexer import Unreadable
 from daemon.policy.policy import Policy
-from daemon.policy.reachable_paths import Reach
+from daemon.policy.reachable_paths import ReachablePaths
 from daemon.policy.requests import PlannedCommand
 from daemon.store.audit import digest
 from daemon.tools.builtin.script import ScriptSettings
@@ -77,7 +77,7 @@ def describe(policy: Policy, tool: str, arguments: Json, *, routine: str, script
     return request | {"arguments": arguments, "line": made}
 
 
-def _command(command: PlannedCommand, reach: Reach) -> Json:
+def _command(command: PlannedCommand, reach: ReachablePaths) -> Json:
     from daemon.tools.builtin.command_lines import find_program
 
     program = find_program(command.argv[0])
@@ -103,13 +103,13 @@ def _words_in(value: Any) -> list[str]:
     return []
 
 
-def _files(words: Any, reach: Reach) -> Iterator[tuple[str, Json]]:
+def _files(words: Any, reach: ReachablePaths) -> Iterator[tuple[str, Json]]:
     """Yield the files that words may name, with what is in them."""
     found = 0
     for word in words:
         for text in dict.fromkeys((word, word.partition("=")[2])):
             try:
-                place = Path(reach.find(text).real) if text else None
+                place = Path(reach.resolve(text).real) if text else None
                 is_file = place is not None and place.is_file()
             except (Unreadable, ValueError, OSError):  # a word of 300 letters is no name of a file
                 continue

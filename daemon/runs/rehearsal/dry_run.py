@@ -79,7 +79,8 @@ def describe_effect(policy: Policy, call: FunctionCall, context: ToolContext) ->
     match call.name:
         case "file_write":
             return _write(
-                policy.reach.find(str(arguments["path"]), writing=True), str(arguments["content"])
+                policy.reach.resolve(str(arguments["path"]), writing=True),
+                str(arguments["content"]),
             )
         case "shell":
             _, line = policy.plan(
@@ -123,7 +124,7 @@ def _write(place: CallPath, content: str) -> str:
 def _content_of(place: CallPath) -> str | None:
     """Return what a file holds now; None if there is none, or none that could be shown."""
     try:
-        with os.fdopen(open_beneath(place.root, place.inside), "rb") as file:
+        with os.fdopen(open_beneath(place.root, place.path_in_root), "rb") as file:
             return file.read(MAX_DIFF_BYTES).decode(errors="replace")
     except OSError:
         return None

@@ -84,9 +84,9 @@ def _boundary(step: Step) -> str | None:
     if "boundary" in step.body:
         return str(step.body["boundary"])
     # journals and frozen runs of older versions have it in the text only
-    from daemon.providers.facts import boundary_of
+    from daemon.providers.facts import find_boundary
 
-    return boundary_of(str(step.body.get("text", "")))
+    return find_boundary(str(step.body.get("text", "")))
 
 
 def _kind_in_words(step: Step) -> str:

@@ -186,7 +186,7 @@ class RecordedModel(LLMProvider):
         return True
 
     @property
-    def sees(self) -> bool:
+    def accepts_images(self) -> bool:
         return True  # what the model said of images is in its recorded answers
 
     async def chat(

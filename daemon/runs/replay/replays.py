@@ -105,7 +105,7 @@ class Replays:
             cassette,
             ReplayChange(models=metered, prompt=prompt, current_policy=services.settings.policy),
         )
-        rates = await services.budget_ledger.prices.soon(chain[0].name, chain[0].model_name)
+        rates = await services.budget_ledger.prices.load(chain[0].name, chain[0].model_name)
         free = chain[0].kind == "offline" or not result.usage.total
         cost: float | None = 0.0
         if not free:

@@ -125,7 +125,7 @@ def _changed_verdict(
     """
     if body.get("by_files"):
         return None
-    for variant in (policy.on_paper(), policy):
+    for variant in (policy.without_disk(), policy):
         verdict = variant.judge(tool, arguments, routine=routine, tainted=tainted)
         if _equals_recorded(verdict, body):
             return None
@@ -249,7 +249,7 @@ def mark_verdicts_by_files(cassette: Cassette) -> Cassette:
     """
     workspace = Path(cassette.workspace)
     policies = {
-        policy_hash: Policy.read(text, workspace=workspace).on_paper()
+        policy_hash: Policy.read(text, workspace=workspace).without_disk()
         for policy_hash, text in cassette.policies.items()
     }
     routine_name = Routine.restore(cassette.definition).under

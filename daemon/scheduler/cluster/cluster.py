@@ -219,7 +219,7 @@ class Cluster:
         """Check everything that may have changed while notifications were not received."""
         self.heartbeat.beat_now()
         self._on_pauses_changed()
-        self._services.budget_ledger.ring()
+        self._services.budget_ledger.notify_waiters()
         self._search_handed_over()
         for run_id in self._services.events.followed_runs():
             self._check_run(run_id)
@@ -230,7 +230,7 @@ class Cluster:
             self._on_pauses_changed()
             return
         if "paid" in notification:
-            self._services.budget_ledger.ring()
+            self._services.budget_ledger.notify_waiters()
             return
         if "passed" in notification:
             self._search_handed_over()
@@ -282,7 +282,7 @@ class Cluster:
                     self._published_steps[run_id] = step.seq
                     if event := of_step(run, step):
                         services.events.publish(run_id, event)
-        if run.status.ended:
+        if run.status.has_ended:
             self._published_steps.pop(run_id, None)
             services.events.publish(run_id, end_of(run))
         elif run.status is Status.WAITING:

@@ -19,7 +19,7 @@ from daemon.models import Json, ToolContext
 from daemon.policy.lexer import Stream
 from daemon.policy.policy import Policy
 from daemon.policy.profiles import TRUSTED
-from daemon.policy.requests import Planned, PlannedCommand
+from daemon.policy.requests import PlannedCommand, PlannedPipeline
 from daemon.sandbox.bounds import Bounds, ProgramLimits
 from daemon.sandbox.current import Confining
 from daemon.sandbox.running import CommandResult, Running, run
@@ -64,7 +64,7 @@ class Done:
     """A line that has ended, with what is needed to tell of it."""
 
     ended: CommandResult
-    line: tuple[Planned, ...]
+    line: tuple[PlannedPipeline, ...]
     seconds: float
     """How long it could have taken."""
 
@@ -153,10 +153,10 @@ class _Commands:
                 fault = (_NO_REPOSITORY, "fatal: not a git repository")
         if command.stdin is not None and fault is None:
             try:
-                stdin = open_beneath(command.stdin.root, command.stdin.inside)
+                stdin = open_beneath(command.stdin.root, command.stdin.path_in_root)
                 self.files.callback(os.close, stdin)
             except OSError as error:
-                fault = (1, f"{command.stdin.asked}: {error.strerror}")
+                fault = (1, f"{command.stdin.text}: {error.strerror}")
         program = find_program(command.argv[0])
         if program is None and fault is None:
             fault = (_NOT_FOUND, f"{command.argv[0]}: is not installed")

@@ -55,7 +55,7 @@ def register(registry: FunctionRegistry, settings: LivePolicy) -> None:
         place = _judged(policy, "file_read", path, context)
         with _opened(place) as file:
             return _lines(
-                file, place.asked, offset, limit, policy.limits_for(context.routine).output_bytes
+                file, place.text, offset, limit, policy.limits_for(context.routine).output_bytes
             )
 
     def file_list(path: str = ".", *, context: ToolContext) -> list[Json]:
@@ -66,7 +66,7 @@ def register(registry: FunctionRegistry, settings: LivePolicy) -> None:
         """
         place = _judged(settings.policy, "file_list", path, context)
         try:
-            folder = open_beneath(place.root, place.inside, os.O_RDONLY | os.O_DIRECTORY)
+            folder = open_beneath(place.root, place.path_in_root, os.O_RDONLY | os.O_DIRECTORY)
         except OSError as error:
             raise ToolFailed(_explained(place, error)) from None
         try:
@@ -99,12 +99,12 @@ def _judged(policy: Policy, tool: str, path: str, context: ToolContext) -> CallP
     allowed.
     """
     try:
-        place = policy.reach.find(path, writing=tool == "file_write")
+        place = policy.reach.resolve(path, writing=tool == "file_write")
     except Unreadable as error:
         raise ToolFailed(str(error)) from None
     routine, tainted = context.routine, context.tainted
     verdicts = [
-        policy.judge_place(tool, place, routine=routine, tainted=tainted),
+        policy.judge_path(tool, place, routine=routine, tainted=tainted),
         *(
             policy.judge(tool, {"path": name}, routine=routine, tainted=tainted)
             for name in place.names[1:]
@@ -118,10 +118,10 @@ def _judged(policy: Policy, tool: str, path: str, context: ToolContext) -> CallP
 
 def _explained(place: CallPath, error: OSError) -> str:
     if isinstance(error, FileNotFoundError):
-        return f"{place.asked} does not exist"
+        return f"{place.text} does not exist"
     if isinstance(error, NotADirectoryError):
-        return f"{place.asked} is no folder, or a file stands where a folder should be"
-    return f"{place.asked}: {error.strerror or error}"
+        return f"{place.text} is no folder, or a file stands where a folder should be"
+    return f"{place.text}: {error.strerror or error}"
 
 
 # --- reading
@@ -130,7 +130,7 @@ def _explained(place: CallPath, error: OSError) -> str:
 
 def _opened(place: CallPath) -> BinaryIO:
     try:
-        fd = open_beneath(place.root, place.inside)
+        fd = open_beneath(place.root, place.path_in_root)
     except OSError as error:
         raise ToolFailed(_explained(place, error)) from None
     mode = os.fstat(fd).st_mode
@@ -138,7 +138,7 @@ def _opened(place: CallPath) -> BinaryIO:
         return os.fdopen(fd, "rb", buffering=_SNIFF)
     os.close(fd)
     what = "a folder; file_list shows what is in it" if stat.S_ISDIR(mode) else "no regular file"
-    raise ToolFailed(f"{place.asked} is {what}")
+    raise ToolFailed(f"{place.text} is {what}")
 
 
 def _lines(file: BinaryIO, name: str, offset: int, limit: int, room: int) -> str:
@@ -210,7 +210,7 @@ def _write(place: CallPath, data: bytes) -> None:
     """Write a draft beside the file and rename it: whoever looks sees the old file or the new
     one.
     """
-    path = PurePosixPath(place.inside)
+    path = PurePosixPath(place.path_in_root)
     with folder_beneath(Path(place.root), path.parent.parts, create=True) as folder:
         _refuse_shared(place, folder, path.name)
         draft = f".{path.name[:80]}.{token_hex(4)}.part"
@@ -241,9 +241,9 @@ def _refuse_shared(place: CallPath, folder: int, name: str) -> None:
         return
     if not stat.S_ISREG(status.st_mode):
         raise ToolFailed(
-            f"{place.asked} is a {_kind(status.st_mode)}, not a plain file; write to another name"
+            f"{place.text} is a {_kind(status.st_mode)}, not a plain file; write to another name"
         )
     if status.st_nlink != 1:
         raise ToolFailed(
-            f"{place.asked} is one of {status.st_nlink} names of a file; write to another name"
+            f"{place.text} is one of {status.st_nlink} names of a file; write to another name"
         )

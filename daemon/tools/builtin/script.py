@@ -20,7 +20,7 @@ from daemon.definitions.config.live import LiveConfig
 from daemon.errors import ToolFailed
 from daemon.models import Json, ToolContext
 from daemon.policy.policy import LivePolicy, Policy
-from daemon.policy.requests import Planned, PlannedCommand
+from daemon.policy.requests import PlannedCommand, PlannedPipeline
 from daemon.sandbox.current import Confining, unconfined
 from daemon.sandbox.running import Running, run
 from daemon.sandbox.sandbox import Sandbox
@@ -109,7 +109,9 @@ async def _run(
     planned = PlannedCommand(
         program=path.name, argv=tuple(running.argv), redirects=(), stdin=None, answers=()
     )
-    return Done(ended=ended, line=(Planned(joint=";", commands=(planned,)),), seconds=seconds)
+    return Done(
+        ended=ended, line=(PlannedPipeline(joint=";", commands=(planned,)),), seconds=seconds
+    )
 
 
 def scripts(folder: Path, policy: Policy) -> list[Path]:

@@ -20,14 +20,14 @@ from pathlib import Path
 from daemon.models import ApprovalStatus, Run, Status
 from daemon.store.journal import Journal
 from tests.acceptance.victim import Doomed, forked
-from tests.runs.approvals.conftest import Clock, House, turn
+from tests.runs.approvals.conftest import ApprovalHarness, Clock, turn
 
 SCRIPT = (turn(("send", {"text": "once"})), "Done.")
 POLICY = 'version = 1\n[[rule]]\ntool = "send"\neffect = "ask"\n'
 
 
-class Marked(House):
-    """A house whose tool leaves a mark on the disk each time it is called."""
+class Marked(ApprovalHarness):
+    """A run context whose tool leaves a mark on the disk each time it is called."""
 
     def __init__(self, folder: Path, journal: Journal, clock: Clock) -> None:
         super().__init__(folder, journal, clock, SCRIPT)
@@ -46,35 +46,35 @@ class Marked(House):
 
 
 async def life(
-    folder: Path, number: int, where: str, live: Callable[[House], Awaitable[None]]
+    folder: Path, number: int, where: str, live: Callable[[ApprovalHarness], Awaitable[None]]
 ) -> int:
     """Live on a folder; die at the write of that number; return how many writes there were."""
     database = await Doomed.open(folder / "agentd.db")
     assert isinstance(database, Doomed)
     clock = Clock()
-    house = Marked(folder, Journal(database, clock=clock.now), clock)
+    harness = Marked(folder, Journal(database, clock=clock.now), clock)
     database.fatal, database.where, database.writes = number, where, 0
-    await live(house)
+    await live(harness)
     writes = database.writes
     await database.close()
     return writes
 
 
-async def ask(house: House) -> None:
+async def ask(harness: ApprovalHarness) -> None:
     """Get as far as the question, and be killed while it waits."""
-    run = await house.live()
+    run = await harness.live()
     assert run.status is Status.WAITING, run
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-async def answer(house: House) -> None:
+async def answer(harness: ApprovalHarness) -> None:
     """Answer what is asked, unless that has been done, and live the run to its end."""
-    await house.journal.recover("test")
-    for asked in await house.journal.approvals(status=ApprovalStatus.PENDING):
-        await house.approvals.approve(asked.id, by="uid 1000")
-    (run,) = await house.journal.runs()
-    if not run.status.ended:
-        await house.live(run)
+    await harness.journal.recover("test")
+    for asked in await harness.journal.approvals(status=ApprovalStatus.PENDING):
+        await harness.approvals.approve(asked.id, by="uid 1000")
+    (run,) = await harness.journal.runs()
+    if not run.status.has_ended:
+        await harness.live(run)
 
 
 def ended(folder: Path) -> dict[str, object]:
@@ -102,7 +102,7 @@ def main(folder: Path) -> None:
     home, waiting = folder / "home", folder / "waiting"
     home.mkdir()
 
-    def lived(number: int, where: str, live: Callable[[House], Awaitable[None]]) -> int:
+    def lived(number: int, where: str, live: Callable[[ApprovalHarness], Awaitable[None]]) -> int:
         return forked(lambda: life(home, number, where, live))
 
     assert lived(-1, "", ask) == -signal.SIGKILL

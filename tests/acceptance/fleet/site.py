@@ -12,7 +12,8 @@ from collections import Counter
 from pathlib import Path
 
 from daemon.definitions.paths import socket_in
-from tests.acceptance.story import READY, ROOT, Ended
+from tests.acceptance.story import MODULES, READY, ROOT
+from tests.command_line import CommandResult, needs_process, run_command
 
 MARK = '''
 """A tool that leaves a mark each time it starts."""
@@ -58,7 +59,7 @@ class Process:
     async def start(self) -> None:
         """Start it, and return once it says that it is ready."""
         self.process = await self.site.spawn(
-            "daemon.app.main",
+            "agentd",
             *self.verb,
             "--config",
             self.config,
@@ -101,10 +102,15 @@ class Process:
     def go_on(self) -> None:
         self.process.send_signal(signal.SIGCONT)
 
-    async def agentctl(self, *arguments: str) -> Ended:
-        process = await self.site.spawn("daemon.cli.main", "--socket", self.socket, *arguments)
+    async def agentctl(self, *arguments: str) -> CommandResult:
+        words = ("--socket", str(self.socket), *arguments)
+        if not needs_process("agentctl", words):
+            env = self.site.environment(ROOT)
+            return await run_command("agentctl", *words, env=env, cwd=self.site.home)
+        process = await self.site.spawn("agentctl", *words)
         out, err = await process.communicate()
-        return Ended(process.returncode, out.decode(), err.decode())
+        assert process.returncode is not None
+        return CommandResult(process.returncode, out.decode(), err.decode())
 
     def log(self, event: str) -> list[dict[str, object]]:
         """Return the lines of its log that tell of this event."""
@@ -165,22 +171,26 @@ class Site:
     ) -> Process:
         return self._add(name, ("worker",), url, extra, extra_end)
 
+    def environment(self, root: Path) -> dict[str, str]:
+        """Return the environment of processes whose code is in the folder `root`."""
+        return {
+            "PATH": os.environ["PATH"],
+            "HOME": str(self.folder),
+            "TZ": "UTC",
+            "PYTHONPATH": str(root),
+        }
+
     async def spawn(
-        self, module: str, *arguments: object, log: str = "", root: Path = ROOT
+        self, program: str, *arguments: object, log: str = "", root: Path = ROOT
     ) -> asyncio.subprocess.Process:
         errors = (self.folder / f"{log}.err").open("ab") if log else asyncio.subprocess.PIPE
         try:
             return await asyncio.create_subprocess_exec(
                 sys.executable,
                 "-m",
-                module,
+                MODULES[program],
                 *map(str, arguments),
-                env={
-                    "PATH": os.environ["PATH"],
-                    "HOME": str(self.folder),
-                    "TZ": "UTC",
-                    "PYTHONPATH": str(root),
-                },
+                env=self.environment(root),
                 cwd=self.home,
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.PIPE,

@@ -126,7 +126,7 @@ async def test_once_ends_whoever_lives_its_run(site):
     await worker.start()
     for _ in range(3):  # now the worker is first, now we are
         process = await site.spawn(
-            "daemon.app.main", "once", "work", "--config", alone.config, "--state", alone.state
+            "agentd", "once", "work", "--config", alone.config, "--state", alone.state
         )
         async with asyncio.timeout(120):
             out, err = await process.communicate()

@@ -18,7 +18,7 @@ import pytest
 
 from tests.acceptance.fleet.site import POLICY, WORK, Process, Site
 from tests.acceptance.fleet.test_fleet import ended, marked
-from tests.acceptance.story import ROOT, Home, Vendor
+from tests.acceptance.story import ROOT, ProcessHome, Vendor
 from tests.acceptance.test_story import AGENT, EFFECT, config, effects
 from tests.acceptance.test_story import POLICY as EFFECTS
 from tests.fakes.vendor import VendorProcess
@@ -146,7 +146,7 @@ async def _upgrade(site: Site, newer: Path) -> None:
     assert (await old.agentctl("list")).code == 0
     assert await old.stop() == 0
     process = await site.spawn(
-        "daemon.app.main", "worker", "--config", old_worker.config, "--state", old_worker.state
+        "agentd", "worker", "--config", old_worker.config, "--state", old_worker.state
     )
     _, err = await process.communicate()
     assert process.returncode == 78
@@ -155,7 +155,7 @@ async def _upgrade(site: Site, newer: Path) -> None:
 
 
 async def test_a_run_on_one_machine_goes_on_under_the_version_that_comes_after(tmp_path, newer):
-    home = Home(tmp_path)
+    home = ProcessHome(tmp_path)
     home.routine("work", AGENT)
     home.write("policy.toml", EFFECTS)
     async with Vendor([EFFECT, {"text": "never arrives", "hang": True}, "Done."]) as vendor:
@@ -175,7 +175,7 @@ async def test_a_run_on_one_machine_goes_on_under_the_version_that_comes_after(t
             )
             assert await home.stop() == 0
         finally:
-            if home.process and home.process.returncode is None:
+            if home.is_running:
                 await home.kill()
     with closing(sqlite3.connect(home.state / "agentd.db")) as there:
         assert there.execute("SELECT text FROM later").fetchall() == [("of a newer version",)]

@@ -13,8 +13,8 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import async_playwright
 
-from tests.acceptance.story import Home
-from tests.conftest import put_away
+from tests.acceptance.story import ProcessHome
+from tests.conftest import close_and_replay, kind_of_home
 
 AXE = Path(axe_playwright_python.__file__).with_name("axe.min.js")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
@@ -48,7 +48,7 @@ class Page:
         self.process = None
 
     async def start(self):
-        self.process = await self.home._spawn("daemon.cli.main", "--socket", self.home.socket, "ui")
+        self.process = await self.home.spawn("agentctl", "--socket", self.home.socket, "ui")
         line = (await self.process.stdout.readline()).decode()
         self.link = re.search(r"http://127\.0\.0\.1:(\d+)/#\S+", line)[0]
         self.base, _, self.token = self.link.partition("/#")
@@ -110,19 +110,19 @@ with_browser = pytest.mark.asyncio(loop_scope="session")
 
 
 @fixture()
-async def home(tmp_path):
+async def home(request, tmp_path):
     """A home with nothing in it."""
-    made = Home(tmp_path)
+    made = kind_of_home(request)(tmp_path)
     yield made
-    await put_away(made)
+    await close_and_replay(made)
 
 
 @fixture(scope="module")
 async def shared_home(shared_path):
     """The same for all tests of a file."""
-    made = Home(shared_path)
+    made = ProcessHome(shared_path)
     yield made
-    await put_away(made)
+    await close_and_replay(made)
 
 
 @fixture()

@@ -117,7 +117,7 @@ async def test_a_long_conversation_is_summed_up_and_the_summary_remembered(chat)
     assert said[1][0] == "assistant"
     assert said[2] == ("user", f"question {AT_ONCE}")
     assert chat.memory.kept == {"conversation:s": "They asked ten things."}
-    assert "question 0" in model.asked[0].messages[1].content
+    assert "question 0" in model.calls[0].messages[1].content
     assert await chat.history(now, model) == said, "the summary is kept; nobody is asked again"
 
 
@@ -169,4 +169,4 @@ async def test_without_runs_or_a_model_nobody_is_asked(chat):
     runs = [await chat.turn("a", None)]
     assert await belongs_to("hello", runs, create_provider("offline"), "en") is None
     assert await belongs_to("hello", runs, create_provider("scripted", replies=[]), "en") is None
-    assert model.asked == []
+    assert model.calls == []

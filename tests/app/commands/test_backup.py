@@ -7,14 +7,14 @@ from contextlib import closing
 import pytest
 
 from daemon.app.commands.backup import backup, restore
-from daemon.app.commands.transfer import export, take_in
+from daemon.app.commands.transfer import export, import_file
 from daemon.definitions.config.loading import load_config
 from daemon.errors import ConfigError, Refused, StateBusy
 from daemon.models import DeliveryStatus, Status, Step, StepKind
 from daemon.store.database import Database
 from daemon.store.journal import Journal
 from daemon.store.lock import lock_state
-from tests.acceptance.story import Home
+from tests.acceptance.story import InProcessHome
 from tests.store.conftest import Clock, Ledger
 
 MORNING = '[trigger]\ncron = "30 8 * * *"\n[run]\nprompt = "Say good morning."\n'
@@ -146,13 +146,13 @@ async def test_a_routine_moves_with_its_history_and_twice_is_once(home, config, 
     await lived(home.state, "morning", "evening")
     assert export(home.state, tmp_path / "x", config, ["morning"], progress=QUIET) == 1
     (tmp_path / "second").mkdir()
-    second = Home(tmp_path / "second")
+    second = InProcessHome(tmp_path / "second")
     second.state.mkdir()
     there = load_config(second.folder / "config.toml")
-    told = take_in(tmp_path / "x", second.state, there, progress=QUIET)
+    told = import_file(tmp_path / "x", second.state, there, progress=QUIET)
     assert any("took in 1 definition, 1 run" in line for line in told), told
     assert (second.folder / "routines/morning.toml").read_text() == MORNING
-    assert "its history is here already" in take_in(
+    assert "its history is here already" in import_file(
         tmp_path / "x", second.state, there, progress=QUIET
     )
     db, journal = await opened(second.state)
@@ -185,7 +185,7 @@ async def test_with_a_routine_goes_the_policy_that_judged_its_calls_and_no_other
         hand.execute("UPDATE step SET body = 'x no JSON' WHERE kind = 'result'")
         hand.commit()
     assert export(first, tmp_path / "x", config, ["morning"], progress=QUIET) == 1
-    take_in(tmp_path / "x", second, config, progress=QUIET)
+    import_file(tmp_path / "x", second, config, progress=QUIET)
     db, journal = await opened(second)
     assert (await journal.policy_text("mine"), await journal.policy_text("another")) == (
         "version = 1  # mine",
@@ -213,7 +213,7 @@ async def test_what_is_no_whole_export_leaves_nothing_behind(home, config, tmp_p
     (tmp_path / "x").write_text(text)
     home.state.mkdir()
     with pytest.raises(Refused):
-        take_in(tmp_path / "x", home.state, config, progress=QUIET)
+        import_file(tmp_path / "x", home.state, config, progress=QUIET)
     db, journal = await opened(home.state)
     assert await journal.runs() == [] and not (home.folder.parent / "x.toml").exists()
     await db.close()
@@ -226,7 +226,7 @@ async def test_a_person_backs_up_a_living_daemon_restores_it_and_lets_it_go_on(h
     told = await home.agentctl("backup", tmp_path / "b")
     assert (told.code, told.err) == (0, "") and "puts it back" in told.out
     busy = await home.agentctl("restore", tmp_path / "b")
-    assert busy.code == 75 and str(home.process.pid) in busy.err
+    assert busy.code == 75 and str(home.pid) in busy.err
     await home.stop()
     back = await home.agentd("restore", tmp_path / "b")
     assert back.code == 0 and "agentctl resume --all" in back.out

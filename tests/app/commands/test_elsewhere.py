@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
-from daemon.app.main import _parser
+from daemon.app.main import build_parser
 from daemon.cli.verbs import VERBS
 from daemon.definitions.config.loading import load_config
 from daemon.definitions.config.tables import DaemonConfig
@@ -72,13 +72,13 @@ def test_the_container_ends_as_a_user_of_its_own_who_was_made_before() -> None:
 def test_the_container_starts_what_we_have() -> None:
     found = dict(instructions())
     program, *words = json.loads(found["ENTRYPOINT"])
-    assert program == "agentd" and _parser().parse_args(words).config == Path(
+    assert program == "agentd" and build_parser().parse_args(words).config == Path(
         "/etc/agentd/config.toml"
     )
     client, verb = json.loads(found["HEALTHCHECK"].partition("CMD ")[2])
     assert client == "agentctl" and verb in VERBS
     made = re.search(r"agentd (init /etc/agentd)", found["RUN"])
-    assert made and _parser().parse_args(made[1].split()).directory == Path("/etc/agentd")
+    assert made and build_parser().parse_args(made[1].split()).directory == Path("/etc/agentd")
 
 
 def test_what_is_copied_into_the_image_holds_no_history_and_no_environment() -> None:
@@ -98,7 +98,7 @@ def test_the_cron_job_runs_one_routine_through_the_containers_command(cronjob: A
     spec = cronjob["spec"]
     pod = spec["jobTemplate"]["spec"]["template"]["spec"]
     (container,) = pod["containers"]
-    options = _parser().parse_args(
+    options = build_parser().parse_args(
         [*json.loads(dict(instructions())["ENTRYPOINT"])[1:], *container["args"]]
     )
     assert (
@@ -135,7 +135,8 @@ def test_the_launch_agent_is_a_property_list_that_starts_what_we_have() -> None:
     assert told["Label"] == "org.agentd.agentd"
     program, *words = told["ProgramArguments"]
     assert (
-        program.endswith("/bin/agentd") and _parser().parse_args(words).config.name == "config.toml"
+        program.endswith("/bin/agentd")
+        and build_parser().parse_args(words).config.name == "config.toml"
     )
     assert told["RunAtLoad"] is True and told["Umask"] == 0o77
     assert told["KeepAlive"] == {"Crashed": True}, (
@@ -171,7 +172,7 @@ def test_the_fleet_is_a_database_two_daemons_and_three_workers_that_we_can_start
     }
     entry = json.loads(dict(instructions())["ENTRYPOINT"])[1:]
     verbs = {
-        name: _parser().parse_args([*entry, *service.get("command", ())]).verb
+        name: build_parser().parse_args([*entry, *service.get("command", ())]).verb
         for name, service in ours.items()
     }
     assert {name: verb.__name__ for name, verb in verbs.items()} == {

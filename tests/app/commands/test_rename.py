@@ -10,7 +10,7 @@ from daemon.errors import Refused
 from daemon.store.database import MIGRATIONS
 from daemon.store.renaming import STAYS, TABLES
 from tests.acceptance.story import Home
-from tests.clockwork import House, at, loaded, routine
+from tests.engine_harness import EngineHarness, at, loaded, routine
 
 HOURLY = '[trigger]\nevery = "1h"\n[run]\nprompt = "Say hello."\n'
 
@@ -32,44 +32,48 @@ def test_every_table_that_names_a_routine_is_thought_of() -> None:
     assert naming == {*TABLES, *STAYS}
 
 
-async def test_its_past_goes_along_and_no_slot_is_lost_or_run_twice(house: House, tmp_path) -> None:
+async def test_its_past_goes_along_and_no_slot_is_lost_or_run_twice(
+    harness: EngineHarness, tmp_path
+) -> None:
     every = {"every": "1h", "timezone": "UTC"}
-    await house.boot(routine("old", every))
+    await harness.boot(routine("old", every))
     for hour in ("09", "10"):
-        await house.reach(f"01 {hour}:00")
-        await house.finish(*await house.journal.active())
-    house.time.move_to(at("01 11:00"))  # due, and nobody has rung yet
+        await harness.reach(f"01 {hour}:00")
+        await harness.finish(*await harness.journal.active())
+    harness.time.move_to(at("01 11:00"))  # due, and nobody has rung yet
     with pytest.raises(Refused, match="a run of old is queued"):
-        await house.engine.rename("old", "new", lambda: None)
-    assert house.started[-1] == "old 01 11:00", "what was due was started first"
-    await house.finish(*await house.journal.active())
-    await house.engine.rename("old", "new", lambda: None)
-    assert "old" not in house.engine.routines
-    await house.engine.reload(loaded(routine("new", every)))
-    await house.reach("01 12:00")
-    assert house.started[-1] == "new 01 12:00"
-    rows = await house.rows("new")
+        await harness.engine.rename("old", "new", lambda: None)
+    assert harness.started[-1] == "old 01 11:00", "what was due was started first"
+    await harness.finish(*await harness.journal.active())
+    await harness.engine.rename("old", "new", lambda: None)
+    assert "old" not in harness.engine.routines
+    await harness.engine.reload(loaded(routine("new", every)))
+    await harness.reach("01 12:00")
+    assert harness.started[-1] == "new 01 12:00"
+    rows = await harness.rows("new")
     assert [row for row in rows if "01 1" in row] == [
         "01 10:00 ran",
         "01 11:00 ran",
         "01 12:00 ran",
     ]
-    assert await house.rows("old") == []
+    assert await harness.rows("old") == []
 
 
-async def test_a_file_that_cannot_be_moved_leaves_everything_as_it_was(house: House) -> None:
-    await house.boot(routine("old", {"every": "1h", "timezone": "UTC"}))
-    await house.reach("01 09:00")
-    await house.finish(*await house.journal.active())
+async def test_a_file_that_cannot_be_moved_leaves_everything_as_it_was(
+    harness: EngineHarness,
+) -> None:
+    await harness.boot(routine("old", {"every": "1h", "timezone": "UTC"}))
+    await harness.reach("01 09:00")
+    await harness.finish(*await harness.journal.active())
 
     def move() -> None:
         raise Refused("no")
 
     with pytest.raises(Refused, match="no"):
-        await house.engine.rename("old", "new", move)
-    assert await house.rows("new") == []
-    await house.reach("01 10:00")
-    assert house.started[-1] == "old 01 10:00"
+        await harness.engine.rename("old", "new", move)
+    assert await harness.rows("new") == []
+    await harness.reach("01 10:00")
+    assert harness.started[-1] == "old 01 10:00"
 
 
 async def test_rename_moves_the_file_the_history_and_what_was_learnt(home: Home) -> None:

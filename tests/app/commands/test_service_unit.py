@@ -27,13 +27,13 @@ def wanted(tmp_path):
 @needs_systemctl
 def test_what_will_be_written_is_shown_whole_with_what_lingering_is(wanted, tmp_path):
     assert (
-        f"ExecStart={Path(sys.executable).with_name('agentd')}" in wanted.words
-        or "daemon.app.main" in wanted.words
+        f"ExecStart={Path(sys.executable).with_name('agentd')}" in wanted.description
+        or "daemon.app.main" in wanted.description
     )
     assert f'--config "{tmp_path}/my config.toml"' in wanted.text
-    assert "loginctl enable-linger nobody-of-that-name" in wanted.words
-    assert "run   systemctl --user enable --now agentd.service" in wanted.words
-    assert f"mkdir {tmp_path}/.local/state/agentd" in wanted.words
+    assert "loginctl enable-linger nobody-of-that-name" in wanted.description
+    assert "run   systemctl --user enable --now agentd.service" in wanted.description
+    assert f"mkdir {tmp_path}/.local/state/agentd" in wanted.description
     assert not wanted.unit.exists()
 
 
@@ -57,8 +57,8 @@ def test_it_is_written_again_and_removed_but_a_strangers_unit_is_not_touched(wan
 
 @needs_systemctl
 async def test_nobody_at_the_terminal_is_a_no(home):
-    told = await home._run(
-        "daemon.app.main", "service", "install", "--user", "--config", home.folder / "config.toml"
+    told = await home.run(
+        "agentd", "service", "install", "--user", "--config", home.folder / "config.toml"
     )
     assert told.code == 5 and "--yes" in told.err and "[Service]" in told.out
     assert not (Path(home.env["HOME"]) / ".config").exists()

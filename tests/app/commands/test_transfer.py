@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from daemon.app.commands.transfer import export, take_in
+from daemon.app.commands.transfer import export, import_file
 from daemon.definitions.config.config import Config
 from daemon.definitions.config.loading import load_config
 from daemon.errors import DaemonError, Refused
@@ -157,14 +157,14 @@ async def test_an_installation_moves_to_a_server_and_back(
 
     def move(here: Config, state: Path, file: Path, other: Config, to: Path) -> list[str]:
         assert export(state, file, here, [], progress=lambda part: None) == 7
-        return take_in(file, to, other, progress=lambda part: None)
+        return import_file(file, to, other, progress=lambda part: None)
 
     await asyncio.to_thread(
         move, config(first), first / "state", tmp_path / "x", there, second / "state"
     )
     assert await known(second / "state", postgres_url) == before
     again = await asyncio.to_thread(
-        take_in, tmp_path / "x", second / "state", there, progress=lambda part: None
+        import_file, tmp_path / "x", second / "state", there, progress=lambda part: None
     )
     assert "its history is here already" in again
     assert await known(second / "state", postgres_url) == before
@@ -190,7 +190,7 @@ async def test_a_routine_takes_along_what_its_prompts_share_and_a_harmed_text_st
             names,
             progress=lambda part: None,
         )
-        take_in(
+        import_file(
             tmp_path / f"{to}.jsonl",
             tmp_path / to,
             config(tmp_path / f"{to}.d"),
@@ -222,7 +222,7 @@ async def test_what_a_server_does_not_take_leaves_nothing_behind(
         '{"table": "run", "row": {"id": "a", "routine": null}}\n'
     )
     with pytest.raises(Refused, match="did not take it: null value in column"):
-        take_in(
+        import_file(
             file,
             tmp_path / "state",
             config(tmp_path / "c", postgres_url),

@@ -13,7 +13,7 @@ import pytest
 
 from daemon.app.doctor.command import main
 from daemon.app.doctor.survey import survey
-from tests.api.house import built
+from tests.api.harness import open_harness
 
 CONFIG = """
 provider = "claude"
@@ -117,8 +117,8 @@ def test_whatever_lies_at_the_socket_is_told_apart(
 
 
 async def test_a_living_daemon_is_named_by_its_process(tmp_path: Path) -> None:
-    async with built(tmp_path) as house:
-        found = survey(None, tmp_path, house.path, {})
+    async with open_harness(tmp_path) as harness:
+        found = survey(None, tmp_path, harness.path, {})
     assert (found.socket_found, found.socket_pid) == ("daemon", os.getpid())
 
 

@@ -56,9 +56,9 @@ async def test_a_vendor_tells_its_models(way: str) -> None:
     async with FakeVendor([]) as vendor:
         vendor.models = LISTS[way]
         asked, other = provider(way, vendor), provider(way, vendor, api_key="wrong")
-        first, second = await asked.models()
+        first, second = await asked.list_models()
         with pytest.raises(BadKey):
-            await other.models()
+            await other.list_models()
         await asked.close()
         await other.close()
     assert [first.name, second.name] == [each["id"] for each in LISTS[way]]

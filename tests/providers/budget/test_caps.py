@@ -10,7 +10,7 @@ import pytest
 from daemon.app.api_context import api_context
 from daemon.errors import Refused
 from daemon.models import Reason, Status
-from daemon.providers.budget import LEAST
+from daemon.providers.budget import MIN_ANSWER
 from tests.fakes.vendor import FakeVendor
 from tests.replaying import ReplayedApp
 
@@ -64,12 +64,12 @@ async def test_every_call_is_written_down_with_what_it_cost(app: ReplayedApp) ->
 async def test_a_run_ends_where_its_cap_does_not_cover_another_call(app: ReplayedApp) -> None:
     turn = {"text": "I look.", "tool_calls": [{"name": "finish", "arguments": {"report": 1}}]}
     script(app, [{**turn, "usage": {"input": 3000, "output": 700}}, "never asked"])
-    # $0.010 for the first call leaves less than an answer of LEAST tokens
+    # $0.010 for the first call leaves less than an answer of MIN_ANSWER tokens
     routine(app, budget="usd = 0.02", run='mode = "agent"\nmax_tokens = 1500')
     async with app:
         run = await app.run("daily")
-        assert app.model_named("script").left == 1
-        (asked,) = app.model_named("script").asked
+        assert app.model_named("script").remaining == 1
+        (asked,) = app.model_named("script").calls
     assert run.status is Status.FAILED
     assert run.report is not None
     assert run.report.startswith(
@@ -85,9 +85,9 @@ async def test_an_answer_is_made_shorter_rather_than_refused(app: ReplayedApp) -
     routine(app, budget="usd = 0.05")
     async with app:
         assert (await app.run("daily")).status is Status.SUCCEEDED
-        (asked,) = app.model_named("script").asked
+        (asked,) = app.model_named("script").calls
     # at $10 a million, 5 cents are 5,000 tokens, and the input wants its share
-    assert LEAST < asked.options["max_tokens"] < 5000
+    assert MIN_ANSWER < asked.options["max_tokens"] < 5000
 
 
 @pytest.mark.parametrize(
@@ -278,7 +278,7 @@ async def test_the_tokens_of_a_run_are_set_aside_before_each_call(app: ReplayedA
     routine(app, budget="tokens = 4000")
     async with app:
         assert (await app.run("daily")).status is Status.SUCCEEDED
-        (asked,) = app.model_named("script").asked
+        (asked,) = app.model_named("script").calls
         assert 64 <= asked.options["max_tokens"] < 4000, "what is asked takes its share"
         assert await app.spending("outcome, input, output") == [("answered", 800, 90)]
 
@@ -292,7 +292,7 @@ async def test_a_call_that_the_tokens_of_its_run_do_not_cover_is_not_made(app: R
     routine(app, budget="tokens = 3000", run='mode = "agent"\ntools = ["self_info"]')
     async with app:
         run = await app.run("daily")
-        assert len(app.model_named("script").asked) == 1
+        assert len(app.model_named("script").calls) == 1
         assert (await app.parts.replays.replay(run.id))["identical"]
     assert (
         run.status is Status.FAILED
@@ -316,7 +316,7 @@ async def test_a_sub_agent_spends_from_the_tokens_of_the_run_that_began_it(
     routine(app, budget="tokens = 20000", run='mode = "agent"\ntools = ["subagent"]')
     async with app:
         assert (await app.run("daily")).status is Status.SUCCEEDED
-        rooms = [each.options["max_tokens"] for each in app.model_named("script").asked]
+        rooms = [each.options["max_tokens"] for each in app.model_named("script").calls]
         (run,) = await app.journal.runs("daily")
         cost, tokens = await app.journal.spent_by_run(run.id)
     assert cost >= 11_500_000 and tokens >= 6550, "both runs are in it"

@@ -53,7 +53,7 @@ def test_a_price_is_that_of_genai_prices(
     from genai_prices import Usage as Theirs
     from genai_prices.data_snapshot import get_snapshot
 
-    rates = prices(kind, url, model, tmp_path).of("x")
+    rates = prices(kind, url, model, tmp_path).get("x")
     assert rates is not None
     homes = {"claude": "https://api.anthropic.com", "openai": "https://api.openai.com/v1"}
     address = url or homes.get(kind, "https://api.minimaxi.com/anthropic")
@@ -87,7 +87,7 @@ def test_a_price_is_that_of_genai_prices(
 
 def test_the_users_price_is_the_one_that_counts(tmp_path: Path) -> None:
     more = "[providers.x.price]\ninput = 2\noutput = 10\ncache_read = 0.5"
-    rates = prices("claude", None, "claude-opus-5-5", tmp_path, more).of("x")
+    rates = prices("claude", None, "claude-opus-5-5", tmp_path, more).get("x")
     assert rates is not None
     usage = Usage(input=1000, cache_read=600, cache_write=100, output=50)
     assert rates.cost(usage) == (300 * 2 + 600 * 0.5 + 100 * 2 + 50 * 10) * 1000
@@ -106,12 +106,12 @@ def test_a_price_that_nobody_told_is_not_guessed(
     kind: str, url: str | None, model: str, tmp_path: Path
 ) -> None:
     found = prices(kind, url, model, tmp_path)
-    assert found.of("x") is None
-    assert found.of("x", "another") is None
+    assert found.get("x") is None
+    assert found.get("x", "another") is None
 
 
 async def test_no_model_costs_nothing() -> None:
-    rates = await Prices(Config()).soon("offline")
+    rates = await Prices(Config()).load("offline")
     assert rates is not None
     assert rates.cost(Usage(input=9, output=9)) == 0
 
@@ -119,5 +119,5 @@ async def test_no_model_costs_nothing() -> None:
 def test_a_sum_is_rounded_up_to_a_billionth() -> None:
     from daemon.definitions.config.tables import PriceConfig
 
-    rates = Rates.given(PriceConfig(input=0.0001, output=0))
+    rates = Rates.from_config(PriceConfig(input=0.0001, output=0))
     assert [rates.cost(Usage(input=tokens)) for tokens in (0, 1, 10, 11)] == [0, 1, 1, 2]

@@ -76,7 +76,12 @@ class Process:
     """A process with a connection of its own."""
 
     def __init__(
-        self, journal: Watched, config: Config, clock: Moments, go: asyncio.Event, look: float
+        self,
+        journal: Watched,
+        config: Config,
+        clock: Moments,
+        go: asyncio.Event,
+        poll_interval: float,
     ) -> None:
         self.ledger = Ledger(journal._db, clock)
         self.ledger.journal = self.journal = journal
@@ -84,8 +89,8 @@ class Process:
             journal,
             clock=Clock(clock),
             settings=SimpleNamespace(config=config, zone=UTC),
-            shared=True,
-            look=look,
+            is_shared=True,
+            poll_interval=poll_interval,
         )  # type: ignore[arg-type, return-value]
         self.model = Slow(go)
         self.listens = asyncio.Event()
@@ -97,7 +102,7 @@ class Process:
         """Hear of the ends of calls, as a daemon of a fleet does, until cancelled."""
         await NotificationListener(
             url,
-            lambda said: self.budget_ledger.ring() if "paid" in said else None,
+            lambda said: self.budget_ledger.notify_waiters() if "paid" in said else None,
             self.listens.set,
         ).run()
 
@@ -113,7 +118,7 @@ class Fleet:
         self.clock, self.go = Moments(), asyncio.Event()
 
     async def processes(
-        self, number: int, budget: str, *, deaf: bool = False, look: float = 3600
+        self, number: int, budget: str, *, deaf: bool = False, poll_interval: float = 3600
     ) -> list[Process]:
         path = self.folder / "config.toml"
         path.write_text(CONFIG + budget)
@@ -123,7 +128,7 @@ class Fleet:
             db = await open_database(self.folder / f"{each}.db", self.url)
             self.stack.push_async_callback(db.close)
             process = Process(
-                Watched(db, clock=self.clock), load_config(path), self.clock, self.go, look
+                Watched(db, clock=self.clock), load_config(path), self.clock, self.go, poll_interval
             )
             found.append(process)
             if not deaf:
@@ -200,13 +205,13 @@ async def test_what_a_dead_process_had_under_way_counts_for_all_it_may_have_come
     first, second = await fleet.processes(2, "day = 0.15")
     lost = asyncio.create_task(first.ask(await first.run("work")))
     await fleet.begun([first], 1)
-    ((_, cap),) = await second.budget_ledger.standing(())
-    assert (cap.left, cap.held > 100_000_000) == (150_000_000, True)
+    ((_, cap),) = await second.budget_ledger.list_caps(())
+    assert (cap.remaining, cap.reserved > 100_000_000) == (150_000_000, True)
     await second.ledger.db.write(
         lambda connection: connection.execute("UPDATE run SET status = 'interrupted'")
     )
-    ((_, cap),) = await second.budget_ledger.standing(())
-    assert (cap.left < 50_000_000, cap.held) == (True, 0)
+    ((_, cap),) = await second.budget_ledger.list_caps(())
+    assert (cap.remaining < 50_000_000, cap.reserved) == (True, 0)
     second.model.go = asyncio.Event()
     second.model.go.set()
     await second.ask(await second.run("other"))  # a shorter answer is within what is left
@@ -215,7 +220,7 @@ async def test_what_a_dead_process_had_under_way_counts_for_all_it_may_have_come
 
 
 async def test_an_end_that_nobody_was_told_of_is_seen_by_looking(fleet: Fleet) -> None:
-    first, second = await fleet.processes(2, "day = 0.105", deaf=True, look=0.05)
+    first, second = await fleet.processes(2, "day = 0.105", deaf=True, poll_interval=0.05)
     under_way = asyncio.create_task(first.ask(await first.run("work")))
     await fleet.begun([first], 1)
     waiting = asyncio.create_task(second.ask(await second.run("other")))

@@ -1,5 +1,5 @@
-"""A small house with a real journal, the real policy and real tools, in which calls wait for a
-person.
+"""A small run context with a real journal, the real policy and real tools, in which calls wait for
+a person.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from daemon.tools.builtin import files, finish, shell
 from daemon.tools.executor import ToolExecutor
 from daemon.tools.registry import FunctionRegistry
 from tests.empty_database import copy_empty_database
-from tests.runs.bare_context import BareRunContext
+from tests.runs.bare_run_context import BareRunContext
 
 START = datetime(2026, 11, 20, 8, 30, tzinfo=UTC)
 POLICY = """
@@ -73,7 +73,7 @@ class Clock:
         self.moment += timedelta(**by)
 
 
-class House(BareRunContext):
+class ApprovalHarness(BareRunContext):
     """A run context whose calls wait for a person, as in the daemon."""
 
     def __init__(self, folder: Path, journal: Journal, clock: Clock, replies: Any = ()) -> None:
@@ -237,7 +237,7 @@ class House(BareRunContext):
         """What the model was told of its calls when it was asked last."""
         return [
             message.content
-            for message in self.provider.asked[-1].messages
+            for message in self.provider.calls[-1].messages
             if message.role == "tool"
         ]
 
@@ -255,9 +255,9 @@ async def journal(tmp_path: Path, clock: Clock) -> Any:
 
 
 @pytest.fixture
-def house(tmp_path: Path, journal: Journal, clock: Clock) -> Any:
-    def build(*replies: Any) -> House:
-        return House(tmp_path, journal, clock, replies)
+def harness(tmp_path: Path, journal: Journal, clock: Clock) -> Any:
+    def build(*replies: Any) -> ApprovalHarness:
+        return ApprovalHarness(tmp_path, journal, clock, replies)
 
     return build
 

@@ -16,7 +16,7 @@ from tests.runs.approvals.conftest import turn, write
 
 
 def telling(here, **deliver):
-    """Let the routine of a house deliver to people."""
+    """Let the routine of a harness deliver to people."""
     fields = {
         "run": {"prompt": "Work.", "mode": "agent", "tools": ["*"]},
         "deliver": [{"to": "mail", **deliver}],
@@ -26,10 +26,10 @@ def telling(here, **deliver):
 
 
 async def test_each_question_is_told_once_and_the_incident_lasts_as_long_as_one_is_open(
-    house, journal
+    harness, journal
 ):
     journal.alerting = Alerting(to=("mail", "pager"))
-    here = telling(house(turn(write("a.md"), write("b.md")), "Done."))
+    here = telling(harness(turn(write("a.md"), write("b.md")), "Done."))
     run = await here.live()
     told = await journal.deliveries(run=run.id)
     assert sorted((each.target, each.kind) for each in told) == [
@@ -58,25 +58,25 @@ async def test_each_question_is_told_once_and_the_incident_lasts_as_long_as_one_
 
 
 async def test_a_question_that_expires_or_whose_run_is_cancelled_ends_its_incident(
-    house, journal, clock
+    harness, journal, clock
 ):
-    here = telling(house(turn(write()), "Done.", turn(write()), "Done."))
+    here = telling(harness(turn(write()), "Done.", turn(write()), "Done."))
     await here.waits()
     assert len(await journal.incidents()) == 1
     clock.turn(hours=25)
     assert len(await journal.expire()) == 1
     assert await journal.incidents() == []
-    run, _ = await telling(house(turn(write()), "Done.")).waits()
+    run, _ = await telling(harness(turn(write()), "Done.")).waits()
     assert len(await journal.incidents()) == 1
     await journal.request_cancel(run.id)
     assert await journal.incidents() == []
 
 
 async def test_a_question_put_while_the_clock_was_ahead_is_told_as_soon_as_it_is_set_right(
-    house, journal, clock
+    harness, journal, clock
 ):
     clock.turn(hours=5)
-    run = await telling(house(turn(write()), "Done.")).live()
+    run = await telling(harness(turn(write()), "Done.")).live()
     clock.turn(hours=-5)
     assert await journal.due_deliveries(clock.now()) == []
     await journal.move_waits()
@@ -84,8 +84,8 @@ async def test_a_question_put_while_the_clock_was_ahead_is_told_as_soon_as_it_is
     assert (question.run, question.kind) == (run.id, "question")
 
 
-async def test_a_routine_may_leave_it_to_the_incident(house, journal):
-    here = telling(house(turn(write()), "Done."), on=["succeeded"])
+async def test_a_routine_may_leave_it_to_the_incident(harness, journal):
+    here = telling(harness(turn(write()), "Done."), on=["succeeded"])
     run = await here.live()
     assert await journal.deliveries(run=run.id) == []
     assert len(await journal.incidents()) == 1
@@ -104,8 +104,8 @@ def word(approval_request: ApprovalRequest, run: Run) -> str:
     return text
 
 
-async def test_a_secret_in_a_call_is_redacted_though_it_is_cut_or_has_the_signs_of_a_link(house):
-    here = house(
+async def test_a_secret_in_a_call_is_redacted_though_it_is_cut_or_has_the_signs_of_a_link(harness):
+    here = harness(
         turn(write(content=f"{'x' * (LONGEST - 60)} sk-proj-aB3dE5gH7jK9mN1pQ3rS5tU7vW9xY1zA3bC5")),
         "Done.",
     )
@@ -125,8 +125,8 @@ async def test_a_secret_in_a_call_is_redacted_though_it_is_cut_or_has_the_signs_
         assert "sk-proj" not in text and "abcdef" not in text
 
 
-async def test_the_words_of_a_call_are_bounded_redacted_and_for_strangers_made_harmless(house):
-    here = house(turn(write("a.md", "s3cr3t")), "Done.")
+async def test_the_words_of_a_call_are_bounded_redacted_and_for_strangers_made_harmless(harness):
+    here = harness(turn(write("a.md", "s3cr3t")), "Done.")
     run, asked = await here.waits()
     assert "'[…]'" in word(asked.approval_request, run) and "2026-11-21 08:30 UTC" in word(
         asked.approval_request, run

@@ -12,8 +12,8 @@ from daemon.runs.run import APPROVAL_TIMEOUT
 from tests.runs.approvals.conftest import POLICY, turn, write
 
 
-async def test_the_allowed_calls_of_the_turn_finish_and_then_the_run_waits(house):
-    here = house(turn(("look", {"at": "a"}), write(), ("look", {"at": "b"})), "Done.")
+async def test_the_allowed_calls_of_the_turn_finish_and_then_the_run_waits(harness):
+    here = harness(turn(("look", {"at": "a"}), write(), ("look", {"at": "b"})), "Done.")
     run, asked = await here.waits()
     assert asked.approval_request.tool == "file_write"
     assert asked.approval_request.reason == "the owner wants to see it first"
@@ -24,9 +24,9 @@ async def test_the_allowed_calls_of_the_turn_finish_and_then_the_run_waits(house
 
 
 async def test_an_approved_call_is_made_once_and_the_model_hears_how_old_the_approval_is(
-    house, clock
+    harness, clock
 ):
-    here = house(turn(write()), "Done.")
+    here = harness(turn(write()), "Done.")
     run, asked = await here.waits()
     clock.turn(hours=3)
     await here.approvals.approve(asked.id, by="uid 1000")
@@ -39,8 +39,8 @@ async def test_an_approved_call_is_made_once_and_the_model_hears_how_old_the_app
     assert (await here.journal.approval(asked.id)).status is ApprovalStatus.USED
 
 
-async def test_a_rejected_call_is_denied_and_the_run_goes_on(house):
-    here = house(turn(write()), "Without it.")
+async def test_a_rejected_call_is_denied_and_the_run_goes_on(harness):
+    here = harness(turn(write()), "Without it.")
     run, asked = await here.waits()
     await here.approvals.reject(asked.id, by="uid 1000")
     ended = await here.live(run)
@@ -49,8 +49,8 @@ async def test_a_rejected_call_is_denied_and_the_run_goes_on(house):
     assert not (here.workspace / "out.md").exists()
 
 
-async def test_nobody_who_answers_within_a_day_is_a_no(house, clock):
-    here = house(turn(write()), "Without it.")
+async def test_nobody_who_answers_within_a_day_is_a_no(harness, clock):
+    here = harness(turn(write()), "Without it.")
     run, asked = await here.waits()
     clock.turn(hours=24, seconds=-0.05)
     keeper = asyncio.create_task(here.approvals.run())
@@ -68,16 +68,16 @@ async def test_nobody_who_answers_within_a_day_is_a_no(house, clock):
         await here.approvals.approve(asked.id, by="uid 1000")
 
 
-async def test_what_has_expired_cannot_be_approved_even_before_anybody_noticed(house, clock):
-    here = house(turn(write()), "Done.")
+async def test_what_has_expired_cannot_be_approved_even_before_anybody_noticed(harness, clock):
+    here = harness(turn(write()), "Done.")
     _, asked = await here.waits()
     clock.turn(hours=25)
     with pytest.raises(Refused, match="is expired"):
         await here.approvals.approve(asked.id, by="uid 1000")
 
 
-async def test_its_timeout_stands_still_while_it_waits(house, clock):
-    here = house(turn(write()), "Done.")
+async def test_its_timeout_stands_still_while_it_waits(harness, clock):
+    here = harness(turn(write()), "Done.")
     run, asked = await here.waits()
     assert run.active < 5
     clock.turn(hours=23)
@@ -85,8 +85,8 @@ async def test_its_timeout_stands_still_while_it_waits(house, clock):
     assert (await here.live(run)).status is Status.SUCCEEDED
 
 
-async def test_of_two_questions_of_one_turn_each_is_answered_by_itself(house):
-    here = house(turn(write("a.md"), write("b.md")), "Done.")
+async def test_of_two_questions_of_one_turn_each_is_answered_by_itself(harness):
+    here = harness(turn(write("a.md"), write("b.md")), "Done.")
     run = await here.live()
     second, first = await here.pending()
     await here.approvals.approve(first.id, by="uid 1000")
@@ -100,8 +100,8 @@ async def test_of_two_questions_of_one_turn_each_is_answered_by_itself(house):
     assert not (here.workspace / "b.md").exists()
 
 
-async def test_an_answer_that_comes_while_the_run_is_lived_is_not_lost(house):
-    here = house(turn(write("a.md"), write("b.md")), "Done.")
+async def test_an_answer_that_comes_while_the_run_is_lived_is_not_lost(harness):
+    here = harness(turn(write("a.md"), write("b.md")), "Done.")
     run = await here.live()
     second, first = await here.pending()
     await here.approvals.approve(first.id, by="uid 1000")
@@ -120,8 +120,8 @@ async def test_an_answer_that_comes_while_the_run_is_lived_is_not_lost(house):
     assert (here.workspace / "b.md").exists()
 
 
-async def test_twins_of_one_turn_are_one_question_and_one_call(house):
-    here = house(turn(write(), write()), "Done.")
+async def test_twins_of_one_turn_are_one_question_and_one_call(harness):
+    here = harness(turn(write(), write()), "Done.")
     run, asked = await here.waits()
     await here.approvals.approve(asked.id, by="uid 1000")
     ended = await here.live(run)
@@ -129,8 +129,8 @@ async def test_twins_of_one_turn_are_one_question_and_one_call(house):
     assert "allowed once and run once" in here.told()[1]
 
 
-async def test_what_was_refused_is_not_asked_again_in_the_same_run(house):
-    here = house(turn(write()), turn(write()), "Without it.")
+async def test_what_was_refused_is_not_asked_again_in_the_same_run(harness):
+    here = harness(turn(write()), turn(write()), "Without it.")
     run, asked = await here.waits()
     await here.approvals.reject(asked.id, by="uid 1000")
     ended = await here.live(run)
@@ -138,8 +138,8 @@ async def test_what_was_refused_is_not_asked_again_in_the_same_run(house):
     assert "said no" in here.told()[1]
 
 
-async def test_after_three_refusals_nobody_is_asked_any_more(house):
-    here = house(*(turn(write(f"{n}.md")) for n in range(4)), "I give up.")
+async def test_after_three_refusals_nobody_is_asked_any_more(harness):
+    here = harness(*(turn(write(f"{n}.md")) for n in range(4)), "I give up.")
     run = await here.live()
     for _ in range(3):
         (asked,) = await here.pending()
@@ -149,18 +149,18 @@ async def test_after_three_refusals_nobody_is_asked_any_more(house):
     assert "too many questions" in here.told()[3]
 
 
-async def test_who_never_wants_to_be_asked_says_so_in_the_policy(house):
-    here = house(turn(write()), "Without it.")
+async def test_who_never_wants_to_be_asked_says_so_in_the_policy(harness):
+    here = harness(turn(write()), "Without it.")
     here.set_policy(f'{POLICY}\n[routine.daily]\non_ask = "deny"\n')
     assert (await here.live()).report == "Without it."
     assert "denied by rule 1 (file_write)" in here.told()[0]
-    here = house(turn(write()), "Without it.")
+    here = harness(turn(write()), "Without it.")
     here.set_policy(POLICY.replace("version = 1", 'version = 1\non_ask = "deny"'))
     assert (await here.live()).report == "Without it."
 
 
-async def test_a_policy_edited_meanwhile_voids_the_question_and_judges_anew(house):
-    here = house(turn(write()), "Done.")
+async def test_a_policy_edited_meanwhile_voids_the_question_and_judges_anew(harness):
+    here = harness(turn(write()), "Done.")
     run, asked = await here.waits()
     here.set_policy(f"{POLICY}# edited\n")
     with pytest.raises(Refused, match="the policy has changed since this was asked"):
@@ -173,8 +173,8 @@ async def test_a_policy_edited_meanwhile_voids_the_question_and_judges_anew(hous
     assert (await here.live(run)).report == "Done."
 
 
-async def test_a_policy_that_is_edited_between_the_answer_and_the_start_asks_again(house):
-    here = house(turn(write()), "Done.")
+async def test_a_policy_that_is_edited_between_the_answer_and_the_start_asks_again(harness):
+    here = harness(turn(write()), "Done.")
     run, asked = await here.waits()
     await here.approvals.approve(asked.id, by="uid 1000")
     here.set_policy(f"{POLICY}# edited\n")
@@ -184,9 +184,9 @@ async def test_a_policy_that_is_edited_between_the_answer_and_the_start_asks_aga
     assert (await here.journal.approval(asked.id)).status is ApprovalStatus.VOID
 
 
-async def test_a_policy_that_now_allows_or_forbids_needs_no_answer(house):
+async def test_a_policy_that_now_allows_or_forbids_needs_no_answer(harness):
     allowed = POLICY.replace('effect = "ask"\nreason', 'effect = "allow"\nreason')
-    here = house(turn(write()), "Done.")
+    here = harness(turn(write()), "Done.")
     run, asked = await here.waits()
     here.set_policy(allowed)
     with pytest.raises(Refused):
@@ -195,9 +195,9 @@ async def test_a_policy_that_now_allows_or_forbids_needs_no_answer(house):
     assert (here.workspace / "out.md").exists()
 
 
-async def test_a_file_of_the_call_that_was_changed_meanwhile_is_another_call(house):
+async def test_a_file_of_the_call_that_was_changed_meanwhile_is_another_call(harness):
     line = "echo hi | tee -a notes.md"
-    here = house(turn(("shell", {"command": line})), "Done.")
+    here = harness(turn(("shell", {"command": line})), "Done.")
     (here.workspace / "notes.md").write_text("as it was\n")
     _, asked = await here.waits()
     (here.workspace / "notes.md").write_text("swapped\n")
@@ -206,8 +206,8 @@ async def test_a_file_of_the_call_that_was_changed_meanwhile_is_another_call(hou
     assert (here.workspace / "notes.md").read_text() == "swapped\n"
 
 
-async def test_the_request_names_argv_programs_files_folder_and_policy(house):
-    here = house(turn(("shell", {"command": "echo hi | tee -a notes.md"})), "Done.")
+async def test_the_request_names_argv_programs_files_folder_and_policy(harness):
+    here = harness(turn(("shell", {"command": "echo hi | tee -a notes.md"})), "Done.")
     (here.workspace / "notes.md").write_text("as it was\n")
     _, asked = await here.waits()
     request = asked.approval_request.request
@@ -219,21 +219,21 @@ async def test_the_request_names_argv_programs_files_folder_and_policy(house):
     assert len(tee["files"]["notes.md"]["sha256"]) == 64
 
 
-async def test_an_approval_is_of_no_use_a_second_time(house):
-    here = house(turn(("shell", {"command": "echo hi | tee -a notes.md"})), "Done.")
+async def test_an_approval_is_of_no_use_a_second_time(harness):
+    here = harness(turn(("shell", {"command": "echo hi | tee -a notes.md"})), "Done.")
     run, asked = await here.waits()
     await here.approvals.approve(asked.id, by="uid 1000")
     await here.live(run)
     assert (here.workspace / "notes.md").read_text() == "hi\n"
     with pytest.raises(Refused, match="is used"):
         await here.approvals.approve(asked.id, by="uid 1000")
-    other = house(turn(("shell", {"command": "echo hi | tee -a notes.md"})), "Done.")
+    other = harness(turn(("shell", {"command": "echo hi | tee -a notes.md"})), "Done.")
     other.clock.turn(hours=1)
     assert (await other.live()).status is Status.WAITING, "another run asks for itself"
 
 
-async def test_a_step_that_names_a_used_approval_is_not_written(house):
-    here = house(turn(write()), "Done.")
+async def test_a_step_that_names_a_used_approval_is_not_written(harness):
+    here = harness(turn(write()), "Done.")
     run, asked = await here.waits()
     await here.approvals.approve(asked.id, by="uid 1000")
     await here.live(run)
@@ -244,8 +244,8 @@ async def test_a_step_that_names_a_used_approval_is_not_written(house):
     assert await here.journal.steps(forged.id) == []
 
 
-async def test_a_run_that_is_cancelled_while_it_waits_lets_its_question_go(house):
-    here = house(turn(write()), "Done.")
+async def test_a_run_that_is_cancelled_while_it_waits_lets_its_question_go(harness):
+    here = harness(turn(write()), "Done.")
     run, asked = await here.waits()
     assert (await here.journal.request_cancel(run.id)).status is Status.CANCELLED
     assert (await here.journal.approval(asked.id)).status is ApprovalStatus.VOID
@@ -253,14 +253,14 @@ async def test_a_run_that_is_cancelled_while_it_waits_lets_its_question_go(house
         await here.approvals.approve(asked.id, by="uid 1000")
 
 
-async def test_a_wrong_id_is_told_where_to_look(house):
-    here = house("Done.")
+async def test_a_wrong_id_is_told_where_to_look(harness):
+    here = harness("Done.")
     with pytest.raises(NotFound, match="agentctl approvals"):
         await here.approvals.approve("NOSUCH", by="uid 1000")
 
 
-async def test_from_the_third_denial_on_the_model_is_told_to_stop_trying(house):
+async def test_from_the_third_denial_on_the_model_is_told_to_stop_trying(harness):
     denied = ("shell", {"command": "rm x"})
-    here = house(turn(denied), turn(denied, denied), "I stop.")
+    here = harness(turn(denied), turn(denied, denied), "I stop.")
     assert (await here.live()).report == "I stop."
     assert ["stop looking for a way round" in each for each in here.told()] == [False, False, True]

@@ -11,7 +11,7 @@ import pytest
 
 from daemon.errors import NotFound, Refused
 from daemon.models import Outcome, Reason, Status
-from tests.clockwork import HALF_HOURLY, House, routine
+from tests.engine_harness import HALF_HOURLY, EngineHarness, routine
 from tests.replaying import ReplayedApp
 
 POLICY = """
@@ -93,7 +93,7 @@ def app(tmp_path: Path) -> ReplayedApp:
 async def rehearse(app: ReplayedApp, name: str = "tidy") -> dict[str, Any]:
     """Rehearse a routine to its end, and return what it would have done."""
     run = await app.parts.rehearsals.begin(name, f"event {len(await app.journal.runs())}")
-    while not (run := await app.journal.get(run.id)).status.ended:
+    while not (run := await app.journal.get(run.id)).status.has_ended:
         await app.daemon.runs.queue.running[run.id]
     told: dict[str, Any] = await app.parts.rehearsals.describe(run.id)
     return told
@@ -147,7 +147,7 @@ async def test_what_it_would_do_is_told_and_nothing_of_it_is_done(app: ReplayedA
 async def test_the_model_hears_that_it_was_not_done_and_goes_on(app: ReplayedApp) -> None:
     async with app:
         await rehearse(app)
-        last = app.model_named("fake").asked[-1].messages
+        last = app.model_named("fake").calls[-1].messages
         heard = [message.content for message in last if message.role == "tool"]
         assert (
             "[rehearsal: this was not done; go on as if it had been] would write reports/out.md"
@@ -165,7 +165,7 @@ async def test_no_later_run_compares_with_it_and_no_memory_keeps_it(app: Replaye
         assert not (await app.daemon.store.memory.retrieve("milk", 5))
         assert not await app.journal.runs("tidy")
         (run,) = await app.journal.runs("rehearsal:tidy")
-        assert (run.trigger, run.about) == ("rehearsal", "tidy")
+        assert (run.trigger, run.base_routine) == ("rehearsal", "tidy")
 
 
 async def test_it_compares_with_the_runs_of_its_routine(app: ReplayedApp) -> None:
@@ -237,11 +237,13 @@ async def test_what_is_no_rehearsal_says_so(app: ReplayedApp) -> None:
         await app.journal.request_cancel(run.id)
 
 
-async def test_slots_of_a_routine_that_is_held_back_pass_and_say_why(house: House) -> None:
-    await house.boot(routine(trigger=HALF_HOURLY, run={"rehearse_first": True}, first_run=True))
-    await house.reach("01 08:30")
-    (row,) = await house.journal.slots("daily")
+async def test_slots_of_a_routine_that_is_held_back_pass_and_say_why(
+    harness: EngineHarness,
+) -> None:
+    await harness.boot(routine(trigger=HALF_HOURLY, run={"rehearse_first": True}, first_run=True))
+    await harness.reach("01 08:30")
+    (row,) = await harness.journal.slots("daily")
     assert (row.outcome, row.reason) == (Outcome.SKIPPED, Reason.GATE)
     assert row.rule == "rehearse_first = true, and no rehearsal of it as it is now was approved"
-    assert not house.submitted
-    assert "daily" in house.engine.unrehearsed_routines
+    assert not harness.submitted
+    assert "daily" in harness.engine.unrehearsed_routines

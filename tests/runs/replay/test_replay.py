@@ -52,14 +52,14 @@ async def test_a_run_comes_out_as_it_did_without_a_model_a_tool_or_a_word_in_the
         run = await app.run("shop")
         (app.state / "workspace" / "notes.txt").unlink()
         (app.state / "workspace" / "reports" / "out.md").unlink()
-        before, asked = await everything(app), len(app.model_named("fake").asked)
+        before, asked = await everything(app), len(app.model_named("fake").calls)
         told = await app.parts.replays.replay(run.id)
         assert told["identical"]
         assert told["played"]["report"] == run.report == "Buy milk."
         assert told["played"]["status"] == "succeeded"
         assert (told["asked"], told["usd"]) == ({"input": 0, "output": 0}, 0.0)
         assert await everything(app) == before
-        assert len(app.model_named("fake").asked) == asked
+        assert len(app.model_named("fake").calls) == asked
         assert not (app.state / "workspace" / "reports" / "out.md").exists()
 
 
@@ -120,9 +120,9 @@ async def test_another_model_is_really_asked_and_what_was_never_called_is_refuse
         spent = len(await app.spending("id"))
         told = await app.parts.replays.replay(run.id, model="other")
         other = app.model_named("other")
-        assert len(other.asked) == 3
+        assert len(other.calls) == 3
         answers = [
-            message.content for message in other.asked[-1].messages if message.role == "tool"
+            message.content for message in other.calls[-1].messages if message.role == "tool"
         ]
         assert "buy milk" in answers[0]
         assert answers[1].startswith(
@@ -144,7 +144,7 @@ async def test_another_prompt_asks_the_same_model_again(app: ReplayedApp) -> Non
     async with app:
         run = await app.run("shop")
         told = await app.parts.replays.replay(run.id, prompt="What is missing?")
-        assert app.model_named("fake").asked[-1].messages[1].content == "What is missing?"
+        assert app.model_named("fake").calls[-1].messages[1].content == "What is missing?"
         assert told["differences"][0]["what"] == "the prompt differs"
         assert "+What is missing?" in told["differences"][0]["diff"]
         assert told["changed"] == "prompt"
@@ -157,7 +157,7 @@ async def test_a_cap_holds_for_a_replay_that_asks(app: ReplayedApp) -> None:
     app.write("config.toml", f"{config.read_text()}\n[budget]\nday = 0.0000001\n")
     async with app:
         told = await app.parts.replays.replay(run.id, model="other")
-        assert not app.model_named("other").asked
+        assert not app.model_named("other").calls
         assert "cap on spending" in told["played"]["detail"]
 
 

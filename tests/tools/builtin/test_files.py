@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from daemon.policy.reachable_paths import Reach
+from daemon.policy.reachable_paths import ReachablePaths
 from daemon.system.safe_open import open_beneath
 from tests.tools.builtin.conftest import Call
 
@@ -267,7 +267,7 @@ async def test_a_path_that_is_swapped_for_a_link_after_it_was_judged_is_not_foll
 ) -> None:
 
     (workspace / "file").write_text("text")
-    place = Reach.of(workspace).find("file")
+    place = ReachablePaths.of(workspace).resolve("file")
     (workspace / "file").unlink()
     (workspace / "file").symlink_to("/etc/passwd")
     with pytest.raises(OSError, match="symbolic links"):

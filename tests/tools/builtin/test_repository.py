@@ -25,7 +25,7 @@ pytestmark = pytest.mark.skipif(
     shutil.which("git", path="/usr/bin:/bin") is None, reason="needs git: apt install git"
 )
 
-LOOKING = [
+SAFE_METHODS = [
     *(
         "git status",
         "git status --short",
@@ -173,7 +173,7 @@ def test_the_trap_would_snap(poisoned: Path) -> None:
 
 
 async def test_no_way_of_looking_springs_it(look: Look, poisoned: Path) -> None:
-    for line in LOOKING:
+    for line in SAFE_METHODS:
         result = await look(line)
         assert result.ok, (line, result.text)
         assert not (poisoned.parent / "sprung").exists(), line

@@ -20,7 +20,7 @@ from daemon.errors import ToolFailed
 from daemon.models import Json, ToolContext
 from daemon.policy.lexer import Unreadable
 from daemon.policy.policy import LivePolicy
-from daemon.policy.web import LOOKING, Method, Target, target
+from daemon.policy.web import SAFE_METHODS, Method, Target, parse_target
 from daemon.system.http_client import trusted_context
 from daemon.tools.builtin.http_request.pages import PAGES, text_of
 from daemon.tools.registry import FunctionRegistry
@@ -97,7 +97,7 @@ class Web:
             headers: For example {"Accept": "application/json"}.
             body: For POST, PUT and PATCH.
         """
-        if body is not None and method in LOOKING:
+        if body is not None and method in SAFE_METHODS:
             raise ToolFailed(f"{method} takes no body; leave it out, or use POST")
         sent = _headers(headers or {}, body)
         content = body.encode() if body is not None else None
@@ -170,7 +170,7 @@ class Web:
 
 def _read(url: str, method: str) -> Target:
     try:
-        return target(url, method)
+        return parse_target(url, method)
     except Unreadable as error:
         raise ToolFailed(f"{url:.200}: {error}") from None
 
@@ -242,7 +242,7 @@ def _told(asked: Target, answer: HttpResponse) -> Json:
         text = f"({len(answer.body):,} bytes that are no text)"
     if answer.status >= 400:
         phrase = f"{answer.status} {answer.phrase}".strip()
-        transient = answer.status in _BUSY and asked.method in LOOKING
+        transient = answer.status in _BUSY and asked.method in SAFE_METHODS
         raise ToolFailed(
             f"{asked}: the server answered {phrase}", partial=text[:4000], transient=transient
         )

@@ -1,4 +1,4 @@
-"""What the run contexts of these tests have in common with the daemon's own."""
+"""A run context without an application: what the run contexts of these tests share."""
 
 from __future__ import annotations
 

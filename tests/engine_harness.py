@@ -72,7 +72,7 @@ class FakeEventLoop(asyncio.AbstractEventLoop):
         self._callback()
 
 
-class House:
+class EngineHarness:
     """One state folder, and the processes that live on it one after another."""
 
     def __init__(self, folder: Path, time: FrozenDateTimeFactory) -> None:

@@ -35,7 +35,7 @@ def clock() -> datetime:
     return NOW
 
 
-class Desk:
+class FakeEngine:
     """Who knows the routines: an engine whose schedule is written down beforehand."""
 
     def __init__(self, journal: Journal, routines: Sequence[Routine]) -> None:
@@ -62,7 +62,7 @@ class Desk:
         for run in await self.journal.runs(name):
             if run.event == event:
                 return run
-            if not run.status.ended:
+            if not run.status.has_ended:
                 raise Refused(f"{name} is already under way as run {run.id}")
         claim = Claim(
             routine=name,
@@ -101,7 +101,7 @@ class Desk:
         return f"every {routine.trigger.every or 'hour'}"
 
 
-class Hall:
+class FakeRunQueue:
     """Who lives the runs: here only the line in front of the door."""
 
     def __init__(self) -> None:
@@ -120,26 +120,26 @@ class Hall:
 
 
 @dataclass
-class House:
+class ApiHarness:
     """Everything a test may touch."""
 
     journal: Journal
-    approver: Desk
-    hall: Hall
+    engine: FakeEngine
+    run_queue: FakeRunQueue
     events: Events
     server: ApiServer
     api: ApiContext
     path: Path
 
     async def claim(self, name: str = "daily-report") -> Run:
-        return await self.approver.trigger(name)
+        return await self.engine.trigger(name)
 
     async def take(self, name: str = "daily-report") -> Run:
         run = await self.journal.take((await self.claim(name)).id, owner="test")
         assert run is not None
         return run
 
-    async def live(self, run: Run, *steps: Step) -> None:
+    async def write_steps(self, run: Run, *steps: Step) -> None:
         """Commit steps and ring for them, as runs/run.py does."""
         for step in await self.journal.append(run, *steps):
             if event := of_step(run, step):
@@ -161,10 +161,10 @@ class House:
         self.events.publish(run.id, end_of(run))
         return run
 
-    async def whole_run(self, name: str = "daily-report", **changes: Any) -> Run:
+    async def complete_run(self, name: str = "daily-report", **changes: Any) -> Run:
         """Live a run with one gathered fact, one model call and one refused tool call."""
         run = await self.take(name)
-        await self.live(run, *STEPS)
+        await self.write_steps(run, *STEPS)
         run = replace(
             run, usage=Usage(input=1200, cache_read=800, output=85), provider="local", model="m-1"
         )
@@ -255,14 +255,14 @@ def routine(name: str, **fields: Any) -> Routine:
 
 
 @asynccontextmanager
-async def built(
+async def open_harness(
     folder: Path,
     *,
     socket: Path | None = None,
     env: Mapping[str, str] | None = None,
     **changes: Any,
-) -> AsyncIterator[House]:
-    """Open a house in a folder and serve its API until the block ends."""
+) -> AsyncIterator[ApiHarness]:
+    """Open a harness on a folder and serve its API until the block ends."""
     database = await Database.open(copy_empty_database(folder / "agentd.db"))
     journal = Journal(database, clock=clock)
     daily = routine(
@@ -271,9 +271,9 @@ async def built(
         trigger={"every": "1d"},
         path=folder / "daily-report.toml",
     )
-    approver = Desk(journal, [daily, routine("heartbeat", trigger={"every": "30m"})])
-    await approver.open()
-    hall, events = Hall(), Events()
+    engine = FakeEngine(journal, [daily, routine("heartbeat", trigger={"every": "30m"})])
+    await engine.open()
+    run_queue, events = FakeRunQueue(), Events()
     path = socket or folder / "run" / "agentd.sock"
 
     def process() -> ProcessView:
@@ -294,8 +294,8 @@ async def built(
         return ReloadView(added=["new"], changed=[], removed=[], faults=[])
 
     async def rename(old: str, new: str) -> list[str]:
-        approver.routines = {
-            new if name == old else name: each for name, each in approver.routines.items()
+        engine.routines = {
+            new if name == old else name: each for name, each in engine.routines.items()
         }
         return []
 
@@ -303,7 +303,7 @@ async def built(
         return path / f"{name}.toml"
 
     async def remove(name: str) -> None:
-        del approver.routines[name]
+        del engine.routines[name]
 
     async def check() -> list[CheckView]:
         return [CheckView(name="Python", state="ok", found="3.11", fix="")]
@@ -311,8 +311,8 @@ async def built(
     fields: dict[str, Any] = {
         "version": "0.0.test",
         "journal": journal,
-        "engine": approver,
-        "executor": hall,
+        "engine": engine,
+        "executor": run_queue,
         "events": events,
         "clock": clock,
         "process": process,
@@ -321,7 +321,7 @@ async def built(
         "adopt": adopt,
         "remove": remove,
         "check": check,
-        "words": approver.words,
+        "words": engine.words,
         "access": lambda: Access(operators=frozenset({os.geteuid(), 0})),
     }
     api = ApiContext(**(fields | changes))
@@ -329,10 +329,10 @@ async def built(
     serving = asyncio.create_task(server.serve())
     await server.ready()
     try:
-        yield House(
+        yield ApiHarness(
             journal=journal,
-            approver=approver,
-            hall=hall,
+            engine=engine,
+            run_queue=run_queue,
             events=events,
             server=server,
             api=api,
