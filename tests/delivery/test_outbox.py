@@ -12,7 +12,6 @@ from daemon.delivery.outbox import Outbox, wait_after
 from daemon.delivery.targets import Targets
 from daemon.errors import DeliveryFailed, StoreFull
 from daemon.models import DeliveryStatus, Receipt, Status
-from daemon.store.outbox import OutboxRepository
 from daemon.telemetry.redaction import Secrets
 
 REPORT = ("file", {"path": "reports/{routine}/{slot:%Y-%m-%d}.md", "trigger": "manual"})
@@ -122,10 +121,10 @@ async def test_a_failed_delivery_is_tried_again_when_it_is_due_and_not_before(
         "the door is shut",
     )
     assert delivery.next_at == clock.now() + timedelta(seconds=30)
-    clock.pass_(seconds=29)
+    clock.advance(seconds=29)
     await outbox.flush()
     assert target.got == []
-    clock.pass_(seconds=1)
+    clock.advance(seconds=1)
     await outbox.flush()
     assert target.got == ["All is well."]
 
@@ -136,13 +135,13 @@ async def test_the_worker_wakes_by_itself_when_the_next_try_is_due(
     target = Target(DeliveryFailed("not yet"))
     await ended([("log", {})])
     await outbox_of(log=target).flush()
-    clock.pass_(seconds=29.95)
+    clock.advance(seconds=29.95)
     async with living(outbox_of(log=target)):
         while (
             not asyncio.get_running_loop()._scheduled
         ):  # it sets its timer for the twentieth of a second that is left
             await journal.outbox.get_next_due()
-        clock.pass_(seconds=0.05)
+        clock.advance(seconds=0.05)
         await until(journal, "delivered")
 
 
@@ -163,7 +162,7 @@ async def test_after_a_day_of_trying_a_delivery_is_given_up(journal, ended, outb
     await ended([("log", {})])
     began = clock.now()
     while due := await journal.outbox.get_next_due():
-        clock.at = max(clock.at, due)
+        clock.move_to(max(clock.now(), due))
         await outbox.flush()
     [delivery] = await journal.outbox.find()
     assert delivery.status is DeliveryStatus.FAILED
@@ -175,7 +174,7 @@ async def test_a_machine_that_was_off_for_a_week_still_delivers(journal, ended, 
     outbox = outbox_of(log=target)
     await ended([("log", {})])
     await outbox.flush()
-    clock.pass_(days=7)
+    clock.advance(days=7)
     await outbox.flush()
     assert target.got == ["All is well."]
 
@@ -295,22 +294,23 @@ async def test_the_log_channel_writes_one_event_with_the_text(journal, ended, ou
     assert written["log_level"] == "info"
 
 
-class FullOutbox(OutboxRepository):
-    """A repository whose disk is full when a receipt is to be written."""
+class FullJournal:
+    """A journal whose disk is full when a receipt is to be written."""
 
     def __init__(self, journal) -> None:
-        super().__init__(journal._db, clock=journal._clock)
-        self.tried = asyncio.Event()
+        self._journal, self.tried = journal, asyncio.Event()
 
-    async def mark_delivered(self, id_, receipt):
+    def __getattr__(self, name):
+        return getattr(self._journal, name)
+
+    async def delivered(self, id_, receipt):
         self.tried.set()
         raise StoreFull("the disk is full")
 
 
 async def test_a_full_disk_neither_ends_the_outbox_nor_makes_it_run_hot(journal, ended, clock):
-    target, full = Target(), FullOutbox(journal)
-    journal.outbox = full
-    outbox = Outbox(journal=journal, channel=lambda name: target, clock=clock)
+    target, full = Target(), FullJournal(journal)
+    outbox = Outbox(journal=full, channel=lambda name: target, clock=clock)
     with capture_logs() as logs:
         await ended([("log", {})])
         async with living(outbox) as task:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from daemon.memory.memory import Memory
 from tests.memory.conftest import Library
 from tests.memory.test_index import in_a_library
+from tests.properties import scaled_settings
 
 
 async def told(
@@ -29,7 +30,7 @@ TEXTS = st.lists(
 )
 
 
-@settings(deadline=None, derandomize=True, max_examples=60)
+@scaled_settings(60)
 @given(
     TEXTS,
     st.sampled_from(
@@ -48,7 +49,7 @@ def test_a_short_answer_begins_as_a_long_one_does(
 ) -> None:
     async def story(library: Library) -> None:
         for number, (kind, words) in enumerate(texts):
-            library.clock.turn(hours=number % 3)
+            library.clock.advance(hours=number % 3)
             text = " ".join(
                 (*words, "gull" if number % 2 else "walrus")
             )  # short: none stands for another

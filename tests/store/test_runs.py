@@ -17,7 +17,8 @@ from daemon.models import Run, Status, StepKind, Usage
 from daemon.store.database import Database, Work
 from daemon.store.journal import Journal
 from daemon.store.rows import DEFLATE_FROM
-from tests.store.conftest import START, Clock, Ledger, in_a_file, step
+from daemon.testing import FakeClock
+from tests.store.conftest import START, Ledger, in_a_file, step
 
 
 async def numbers(ledger: Ledger, run: Run) -> list[int]:
@@ -27,21 +28,21 @@ async def numbers(ledger: Ledger, run: Run) -> list[int]:
 # --- taking, suspending, recovering
 
 
-async def test_a_run_is_taken_once(ledger: Ledger, clock: Clock) -> None:
+async def test_a_run_is_taken_once(ledger: Ledger, clock: FakeClock) -> None:
     queued = await ledger.queued()
     both = await asyncio.gather(
         *(ledger.journal.runs.claim(queued.id, owner=name) for name in "ab")
     )
     (run,) = (taken for taken in both if taken)
     assert (run.status, run.fence, run.attempt, run.fruitless_attempts) == (Status.RUNNING, 1, 1, 1)
-    assert run.started == clock.now
+    assert run.started == clock.now()
     assert await ledger.journal.runs.get(run.id) == run
 
 
-async def test_a_run_is_not_taken_before_its_time(ledger: Ledger, clock: Clock) -> None:
+async def test_a_run_is_not_taken_before_its_time(ledger: Ledger, clock: FakeClock) -> None:
     queued = await ledger.queued(not_before=START + timedelta(hours=1))
     assert await ledger.journal.runs.claim(queued.id, owner="me") is None
-    clock.turn(hours=1)
+    clock.advance(hours=1)
     run = await ledger.journal.runs.claim(queued.id, owner="me")
     assert run is not None
     assert run.not_before is None
@@ -54,7 +55,7 @@ async def test_what_is_unknown_or_over_is_not_taken(ledger: Ledger) -> None:
     assert await ledger.journal.runs.claim("nobody", owner="me") is None
 
 
-async def test_a_suspended_run_goes_on_where_it_was(ledger: Ledger, clock: Clock) -> None:
+async def test_a_suspended_run_goes_on_where_it_was(ledger: Ledger, clock: FakeClock) -> None:
     first = await ledger.running()
     await ledger.journal.runs.append(first, step(number=0), step(number=1))
     spent = replace(first, active=12.5, usage=Usage(input=9), iterations=2, provider="p", model="m")
@@ -65,7 +66,7 @@ async def test_a_suspended_run_goes_on_where_it_was(ledger: Ledger, clock: Clock
         Usage(input=9),
         2,
     )
-    clock.turn(hours=1)
+    clock.advance(hours=1)
     second = await ledger.journal.runs.claim(first.id, owner="other")
     assert second is not None
     assert (second.attempt, second.started, second.model) == (2, first.started, "m")
@@ -123,22 +124,22 @@ async def test_runs_of_a_dead_process_are_queued_again(ledger: Ledger) -> None:
 
 
 async def test_only_attempts_that_die_without_a_step_are_fruitless(
-    ledger: Ledger, clock: Clock
+    ledger: Ledger, clock: FakeClock
 ) -> None:
     run = await ledger.running()
 
     async def again(suspended: Run) -> Run:
-        clock.turn(hours=1)
+        clock.advance(hours=1)
         taken = await ledger.journal.runs.claim(suspended.id, owner="me")
         assert taken is not None
         return taken
 
     run = await again(await ledger.journal.runs.suspend(run))
     assert run.fruitless_attempts == 1, "a shutdown is nobody's fault"
-    run = await again(await ledger.journal.runs.suspend(run, not_before=clock.now, detail="busy"))
+    run = await again(await ledger.journal.runs.suspend(run, not_before=clock.now(), detail="busy"))
     assert run.fruitless_attempts == 2, "a vendor that was busy counts"
     await ledger.journal.runs.append(run, step(number=0))
-    run = await again(await ledger.journal.runs.suspend(run, not_before=clock.now))
+    run = await again(await ledger.journal.runs.suspend(run, not_before=clock.now()))
     assert run.fruitless_attempts == 1, "a step makes up for all before"
     await ledger.journal.runs.append(run, step(number=1))
     run = await again(await ledger.journal.runs.suspend(run))
@@ -149,7 +150,7 @@ async def test_only_attempts_that_die_without_a_step_are_fruitless(
 
 
 async def test_a_run_that_was_opened_here_is_begun_at_once_and_its_first_step_brings_that_along(
-    ledger: Ledger, clock: Clock
+    ledger: Ledger, clock: FakeClock
 ) -> None:
     queued = await ledger.queued()
     run = ledger.journal.runs.claim_lazily(queued.id, owner="me")
@@ -161,7 +162,7 @@ async def test_a_run_that_was_opened_here_is_begun_at_once_and_its_first_step_br
     kept = await ledger.journal.runs.get(run.id)
     assert (kept.status, kept.started, kept.fence, kept.attempt, kept.fruitless_attempts) == (
         Status.RUNNING,
-        clock.now,
+        clock.now(),
         1,
         1,
         0,
@@ -178,9 +179,9 @@ async def test_a_run_that_is_begun_is_taken_by_nobody_else(ledger: Ledger) -> No
 
 
 async def test_what_this_process_has_not_just_opened_is_taken_and_not_begun(
-    ledger: Ledger, clock: Clock
+    ledger: Ledger, clock: FakeClock
 ) -> None:
-    later = await ledger.queued(not_before=clock.now + timedelta(hours=1))
+    later = await ledger.queued(not_before=clock.now() + timedelta(hours=1))
     assert ledger.journal.runs.claim_lazily(later.id, owner="me") is None
     assert ledger.journal.runs.claim_lazily("nobody", owner="me") is None
     known = await ledger.queued("known")
@@ -188,7 +189,7 @@ async def test_what_this_process_has_not_just_opened_is_taken_and_not_begun(
     suspended = await ledger.journal.runs.suspend(await ledger.running("again"))
     assert ledger.journal.runs.claim_lazily(suspended.id, owner="me") is None
     old = await ledger.queued("old")
-    clock.turn(minutes=1)
+    clock.advance(minutes=1)
     assert ledger.journal.runs.claim_lazily(old.id, owner="me") is None
     called_off = await ledger.queued("called off")
     await ledger.journal.runs.request_cancel(called_off.id)
@@ -206,7 +207,7 @@ async def test_a_run_that_is_begun_hears_that_it_is_to_stop(ledger: Ledger) -> N
 
 @in_a_file
 async def test_who_begins_a_run_that_is_over_writes_nothing_of_it(
-    ledger: Ledger, clock: Clock
+    ledger: Ledger, clock: FakeClock
 ) -> None:
     queued = await ledger.queued()
     await Ledger(ledger.db, clock).journal.runs.request_cancel(
@@ -246,7 +247,7 @@ class Refusing(Database):
 
 
 async def test_a_run_whose_beginning_the_disk_refuses_has_not_begun(
-    tmp_path: Path, clock: Clock
+    tmp_path: Path, clock: FakeClock
 ) -> None:
     db = await Refusing.open(tmp_path / "agentd.db")
     assert isinstance(db, Refusing)
@@ -276,7 +277,7 @@ async def test_a_run_whose_beginning_the_disk_refuses_has_not_begun(
 # --- steps
 
 
-async def test_steps_come_back_as_they_went_in(ledger: Ledger, clock: Clock) -> None:
+async def test_steps_come_back_as_they_went_in(ledger: Ledger, clock: FakeClock) -> None:
     run = await ledger.running()
     long = {"text": "中文 🙂 " * DEFLATE_FROM, "nested": [1, 2.5, None, {"a": True}]}
     odd = {"half a pair": "\ud83d", "zero": "\0"}
@@ -287,9 +288,9 @@ async def test_steps_come_back_as_they_went_in(ledger: Ledger, clock: Clock) -> 
     ]
     written = await ledger.journal.runs.append(run, *given)
     assert [(found.seq, found.at) for found in written] == [
-        (0, clock.now),
-        (1, clock.now),
-        (2, clock.now),
+        (0, clock.now()),
+        (1, clock.now()),
+        (2, clock.now()),
     ]
     assert await ledger.journal.runs.get_steps(run.id) == written
     assert [replace(found, seq=-1, at=None) for found in written] == given
@@ -379,9 +380,9 @@ async def test_no_step_is_written_behind_one_that_the_disk_refused(
 # --- ending, cancelling
 
 
-async def test_an_end_is_kept_whole(ledger: Ledger, clock: Clock) -> None:
+async def test_an_end_is_kept_whole(ledger: Ledger, clock: FakeClock) -> None:
     run = await ledger.running()
-    clock.turn(seconds=30)
+    clock.advance(seconds=30)
     usage = Usage(input=10, cache_read=4, cache_write=3, output=2, reasoning=1)
     ended = await ledger.journal.runs.end(
         run.to(
@@ -394,7 +395,7 @@ async def test_an_end_is_kept_whole(ledger: Ledger, clock: Clock) -> None:
         )
     )  # fmt: skip
     assert (ended.ended, ended.report, ended.usage, ended.active) == (
-        clock.now,
+        clock.now(),
         "half ?",
         usage,
         29.5,
@@ -424,10 +425,10 @@ async def test_a_queued_run_can_be_given_up_without_taking_it(ledger: Ledger) ->
     assert ended.status is Status.INTERRUPTED
 
 
-async def test_a_run_that_waits_is_cancelled_at_once(ledger: Ledger, clock: Clock) -> None:
+async def test_a_run_that_waits_is_cancelled_at_once(ledger: Ledger, clock: FakeClock) -> None:
     queued = await ledger.queued()
     cancelled = await ledger.journal.runs.request_cancel(queued.id)
-    assert (cancelled.status, cancelled.ended) == (Status.CANCELLED, clock.now)
+    assert (cancelled.status, cancelled.ended) == (Status.CANCELLED, clock.now())
     assert await ledger.journal.runs.claim(queued.id, owner="me") is None
 
 
@@ -509,7 +510,7 @@ async def test_the_newest_run_of_each_routine_is_found_at_once(ledger: Ledger) -
 
 @in_a_file
 async def test_the_last_run_that_succeeded_here_is_known_without_a_look(
-    ledger: Ledger, clock: Clock
+    ledger: Ledger, clock: FakeClock
 ) -> None:
     journal = ledger.journal
     assert journal.runs.get_cached_success("daily", before="~") is None
@@ -536,17 +537,17 @@ async def test_the_last_run_that_succeeded_here_is_known_without_a_look(
 
 @in_a_file
 async def test_a_run_of_an_earlier_process_is_not_taken_for_the_last_one(
-    ledger: Ledger, clock: Clock
+    ledger: Ledger, clock: FakeClock
 ) -> None:
     old, young = await ledger.queued(), await ledger.running()
     await ledger.journal.runs.end(young.to(Status.SUCCEEDED))
-    clock.turn(minutes=1)
-    later = Journal(ledger.db, clock=clock)  # a daemon that was started anew
-    taken = await later.runs.claim(old.id, owner="me")
+    clock.advance(minutes=1)
+    later = Journal(ledger.db, clock=clock.now)  # a daemon that was started anew
+    taken = await later.take(old.id, owner="me")
     assert taken is not None
-    await later.runs.end(taken.to(Status.SUCCEEDED))
-    assert later.runs.get_cached_success("daily", before="~") is None
-    last = await later.runs.get_last("daily", statuses={Status.SUCCEEDED})
+    await later.end(taken.to(Status.SUCCEEDED))
+    assert later.latest("daily", before="~") is None
+    last = await later.last("daily", statuses={Status.SUCCEEDED})
     assert last is not None and last.id == young.id
 
 
@@ -558,7 +559,7 @@ async def test_where_others_share_the_store_nothing_is_known_of_the_last_run(
     assert bool(ledger.journal.runs.get_cached_success("daily", before="~")) is not ledger.db.shared
 
 
-async def test_what_was_heard_counts_for_the_day(ledger: Ledger, clock: Clock) -> None:
+async def test_what_was_heard_counts_for_the_day(ledger: Ledger, clock: FakeClock) -> None:
     async def heard() -> int:
         return await ledger.journal.routines.count_heard("daily", since)
 
@@ -568,7 +569,7 @@ async def test_what_was_heard_counts_for_the_day(ledger: Ledger, clock: Clock) -
         )
 
     await end(Status.SUCCEEDED)
-    since = clock.turn(hours=1)
+    since = clock.advance(hours=1)
     for status in (Status.SKIPPED, Status.FAILED, Status.CANCELLED):
         await end(status)
     await end(Status.SUCCEEDED, ("file", {}), silent=True)

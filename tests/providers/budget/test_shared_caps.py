@@ -22,11 +22,10 @@ from daemon.providers.metered import MeteredProvider
 from daemon.providers.scripted import ScriptedProvider
 from daemon.scheduler.cluster.listener import NotificationListener
 from daemon.scheduler.cluster.queue import prepare_database
-from daemon.store.database import Database
+from daemon.store.journal import Journal
 from daemon.store.opening import open_database
-from daemon.store.spending import SpendingRepository
+from daemon.testing import FakeClock
 from tests.postgres import Server
-from tests.store.conftest import Clock as Moments
 from tests.store.conftest import Ledger
 
 # $10 for a million tokens of an answer of at most 10,000: a call may come to a little more than ten
@@ -42,14 +41,6 @@ replies = ["-"]
 WANTED = 10_000
 
 
-class Clock:
-    def __init__(self, moments: Moments) -> None:
-        self._moments = moments
-
-    def now(self) -> Any:
-        return self._moments()
-
-
 class Slow(ScriptedProvider):
     """A model that answers when it is let to."""
 
@@ -63,14 +54,14 @@ class Slow(ScriptedProvider):
         return LLMResponse(content="Well.", usage=Usage(input=1_000, output=100))
 
 
-class Watched(SpendingRepository):
-    """A repository that tells how often it was asked for what has been spent."""
+class Watched(Journal):
+    """A journal that tells how often it was asked for what has been spent."""
 
     looks = 0
 
-    async def get_totals(self, since: datetime, routine: str = "") -> tuple[int, int, int, int]:
+    async def standing_since(self, since: datetime, routine: str = "") -> tuple[int, int, int, int]:
         self.looks += 1
-        return await super().get_totals(since, routine)
+        return await super().standing_since(since, routine)
 
 
 class Process:
@@ -78,17 +69,17 @@ class Process:
 
     def __init__(
         self,
-        db: Database,
+        journal: Watched,
         config: Config,
-        clock: Moments,
+        clock: FakeClock,
         go: asyncio.Event,
         poll_interval: float,
     ) -> None:
-        self.ledger = Ledger(db, clock)
-        self.spending = Watched(db, clock=clock)
+        self.ledger = Ledger(journal._db, clock)
+        self.ledger.journal = self.journal = journal
         self.budget_ledger = BudgetLedger(
-            self.spending,
-            clock=Clock(clock),
+            journal,
+            clock=clock,
             settings=SimpleNamespace(config=config, zone=UTC),
             is_shared=True,
             poll_interval=poll_interval,
@@ -116,7 +107,7 @@ class Process:
 class Fleet:
     def __init__(self, stack: AsyncExitStack, folder: Path, url: str) -> None:
         self.stack, self.folder, self.url = stack, folder, url
-        self.clock, self.go = Moments(), asyncio.Event()
+        self.clock, self.go = FakeClock(), asyncio.Event()
 
     async def processes(
         self, number: int, budget: str, *, deaf: bool = False, poll_interval: float = 3600
@@ -128,7 +119,13 @@ class Fleet:
         for each in range(number):
             db = await open_database(self.folder / f"{each}.db", self.url)
             self.stack.push_async_callback(db.close)
-            process = Process(db, load_config(path), self.clock, self.go, poll_interval)
+            process = Process(
+                Watched(db, clock=self.clock.now),
+                load_config(path),
+                self.clock,
+                self.go,
+                poll_interval,
+            )
             found.append(process)
             if not deaf:
                 await prepare_database(db)
@@ -224,7 +221,7 @@ async def test_an_end_that_nobody_was_told_of_is_seen_by_looking(fleet: Fleet) -
     await fleet.begun([first], 1)
     waiting = asyncio.create_task(second.ask(await second.run("other")))
     async with asyncio.timeout(60):
-        while second.spending.looks < 3:
+        while second.journal.looks < 3:
             await asyncio.sleep(0.01)
         assert second.model.begun == 0
         fleet.go.set()
