@@ -205,7 +205,9 @@ class Process:
                 providers=self.providers,
             )
         )
-        self.budget_ledger = BudgetLedger(self.journal, clock=self.clock, settings=self.settings)
+        self.budget_ledger = BudgetLedger(
+            self.journal.spending, clock=self.clock, settings=self.settings
+        )
         settings.seats[seat] = self
         self.registry = settings.tools_at(seat)
         self.servers = Servers({}, self.registry, secrets={})

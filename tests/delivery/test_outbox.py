@@ -12,6 +12,7 @@ from daemon.delivery.outbox import Outbox, wait_after
 from daemon.delivery.targets import Targets
 from daemon.errors import DeliveryFailed, StoreFull
 from daemon.models import DeliveryStatus, Receipt, Status
+from daemon.store.outbox import OutboxRepository
 from daemon.telemetry.redaction import Secrets
 
 REPORT = ("file", {"path": "reports/{routine}/{slot:%Y-%m-%d}.md", "trigger": "manual"})
@@ -294,23 +295,22 @@ async def test_the_log_channel_writes_one_event_with_the_text(journal, ended, ou
     assert written["log_level"] == "info"
 
 
-class FullJournal:
-    """A journal whose disk is full when a receipt is to be written."""
+class FullOutbox(OutboxRepository):
+    """A repository whose disk is full when a receipt is to be written."""
 
     def __init__(self, journal) -> None:
-        self._journal, self.tried = journal, asyncio.Event()
+        super().__init__(journal._db, clock=journal._clock)
+        self.tried = asyncio.Event()
 
-    def __getattr__(self, name):
-        return getattr(self._journal, name)
-
-    async def delivered(self, id_, receipt):
+    async def mark_delivered(self, id_, receipt):
         self.tried.set()
         raise StoreFull("the disk is full")
 
 
 async def test_a_full_disk_neither_ends_the_outbox_nor_makes_it_run_hot(journal, ended, clock):
-    target, full = Target(), FullJournal(journal)
-    outbox = Outbox(journal=full, channel=lambda name: target, clock=clock)
+    target, full = Target(), FullOutbox(journal)
+    journal.outbox = full
+    outbox = Outbox(journal=journal, channel=lambda name: target, clock=clock)
     with capture_logs() as logs:
         await ended([("log", {})])
         async with living(outbox) as task:

@@ -29,7 +29,7 @@ class Desk:
         self.clock, self.db = FakeClock(START), db
         self.memory = Memory(db, clock=self.clock.now)
         journal = Journal(db, clock=self.clock.now)
-        self.mirror = Mirror(self.memory, workspace, journal, clock=self.clock.now, quiet=0.0)
+        self.mirror = Mirror(self.memory, workspace, journal.facts, clock=self.clock.now, quiet=0.0)
         self.file = workspace / NAME
 
     @property

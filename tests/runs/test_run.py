@@ -289,7 +289,7 @@ async def test_a_fault_of_the_vendor_that_stays_is_a_failure_in_one_line(journal
     ]
 
 
-async def test_a_passing_fault_puts_the_run_off_and_the_next_attempt_goes_on(journal):
+async def test_a_passing_fault_puts_the_run_off_and_the_next_attempt_goes_on(journal, now):
     harness = RunHarness(journal, [Overloaded("busy", retry_after=7), "Here."], gather=GATHER)
     run = await harness.open()
     put_off = await supervise(run.id, harness)

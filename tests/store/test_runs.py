@@ -543,11 +543,11 @@ async def test_a_run_of_an_earlier_process_is_not_taken_for_the_last_one(
     await ledger.journal.runs.end(young.to(Status.SUCCEEDED))
     clock.advance(minutes=1)
     later = Journal(ledger.db, clock=clock.now)  # a daemon that was started anew
-    taken = await later.take(old.id, owner="me")
+    taken = await later.runs.claim(old.id, owner="me")
     assert taken is not None
-    await later.end(taken.to(Status.SUCCEEDED))
-    assert later.latest("daily", before="~") is None
-    last = await later.last("daily", statuses={Status.SUCCEEDED})
+    await later.runs.end(taken.to(Status.SUCCEEDED))
+    assert later.runs.get_cached_success("daily", before="~") is None
+    last = await later.runs.get_last("daily", statuses={Status.SUCCEEDED})
     assert last is not None and last.id == young.id
 
 

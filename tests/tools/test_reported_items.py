@@ -146,7 +146,7 @@ def items(*names):
 async def call(journal, run, key, found, by="url"):
     """Make one call, as the hands of a run do."""
     registry = FunctionRegistry()
-    report_items.register(registry, journal)
+    report_items.register(registry, journal.runs, journal.seen_items)
     asked = FunctionCall(name="report_items", arguments={"items": found})
     body = {"tool": "report_items", "arguments": asked.arguments}
     await journal.runs.append(run, Step(kind=StepKind.CALL, iteration=1, call_id=key, body=body))
