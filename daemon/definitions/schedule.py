@@ -352,8 +352,8 @@ def _weekdays_words(days: frozenset[int]) -> str:
 
 
 def _joined_by_and(items: Iterable[str]) -> str:
-    *others, last = items
-    return f"{', '.join(others)} and {last}" if others else last
+    *first_items, last = items
+    return f"{', '.join(first_items)} and {last}" if first_items else last
 
 
 def _ordinal(number: int) -> str:

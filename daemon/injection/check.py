@@ -15,7 +15,7 @@ from typing import ClassVar, TypeAlias
 from daemon.injection import plain
 from daemon.injection.marks import marked
 from daemon.injection.readings import Reading, readings
-from daemon.injection.signs import BLOCK, REVIEW, WARN, Family, RuleMatch, hits, load_rules
+from daemon.injection.signs import BLOCK, REVIEW, WARN, RuleMatch, RuleSet, load_rules, match_rules
 
 # Tools that answer in our own words. All others, also those of users and MCP servers, bring text
 # from outside.
@@ -131,18 +131,18 @@ def _score_reading(reading: Reading, *, beyond: int) -> tuple[int, InjectionFind
     if not matches:
         return 0, Pass()
     matches = _drop_repetitions(sorted(matches))
-    most_points, names, place = 0, [""], 0
+    most_points, names, excerpt_start = 0, [""], 0
     for first, start in enumerate(matches):
         best: dict[str, int] = {}
         for hit in matches[first:]:
-            if hit.place - start.place > _WINDOW:
+            if hit.offset - start.offset > _WINDOW:
                 break
             best[hit.sign] = max(best.get(hit.sign, 0), hit.points)
         if sum(best.values()) > most_points:
-            most_points, names, place = (
+            most_points, names, excerpt_start = (
                 sum(best.values()),
                 sorted(best, key=lambda name: -best[name]),
-                start.place,
+                start.offset,
             )
     if reading.how and most_points >= max(WARN, beyond + 1):
         most_points += _DISGUISED
@@ -159,7 +159,7 @@ def _score_reading(reading: Reading, *, beyond: int) -> tuple[int, InjectionFind
         return most_points, Pass()
     disguise = f" ({reading.how})" if reading.how else ""
     return most_points, kind(
-        ", ".join(names) + disguise, prose[max(0, place - 20) : place + 200].strip()
+        ", ".join(names) + disguise, prose[max(0, excerpt_start - 20) : excerpt_start + 200].strip()
     )
 
 
@@ -170,9 +170,9 @@ def _drop_repetitions(matches: Sequence[RuleMatch]) -> list[RuleMatch]:
     thinned: list[RuleMatch] = []
     last_places: dict[tuple[str, int], int] = {}
     for hit in matches:
-        if hit.place - last_places.get((hit.sign, hit.points), -_NEAR) >= _NEAR:
+        if hit.offset - last_places.get((hit.sign, hit.points), -_NEAR) >= _NEAR:
             thinned.append(hit)
-            last_places[hit.sign, hit.points] = hit.place
+            last_places[hit.sign, hit.points] = hit.offset
     return thinned
 
 
@@ -188,17 +188,17 @@ def find_matches(reading: Reading) -> tuple[str, list[RuleMatch]]:
     if not possible and not _may_have_pieces(bare):
         return "", []  # as of most texts
     prose = plain.prose_of(framed)
-    matches = list(hits(possible, prose, words))
+    matches = list(match_rules(possible, prose, words))
     if _may_have_pieces(prose):
         for view in (prose, framed):  # prose has no vowel signs of Thai and Hindi
             pieces = _piece_rules().pieces_in(view)
-            if in_pieces := list(hits(_piece_rules().possible(pieces), view, pieces)):
+            if in_pieces := list(match_rules(_piece_rules().possible(pieces), view, pieces)):
                 matches += in_pieces
                 break
     if not prose.isascii() and _CHINESE.search(plain.foreign(prose)):
         simplified = framed.translate(_simplification_table())
         pieces = _chinese_rules().pieces_in(simplified)
-        matches += hits(_chinese_rules().possible(pieces), simplified, pieces)
+        matches += match_rules(_chinese_rules().possible(pieces), simplified, pieces)
     return prose, matches
 
 
@@ -218,18 +218,18 @@ def _may_have_pieces(text: str) -> bool:
 
 
 @cache
-def _word_rules() -> Family:
-    return Family((*load_rules("en").rules, *load_rules("others").rules))
+def _word_rules() -> RuleSet:
+    return RuleSet((*load_rules("en").rules, *load_rules("others").rules))
 
 
 @cache
-def _piece_rules() -> Family:
-    return Family(load_rules("pieces").rules)
+def _piece_rules() -> RuleSet:
+    return RuleSet(load_rules("pieces").rules)
 
 
 @cache
-def _chinese_rules() -> Family:
-    return Family(load_rules("zh").rules)
+def _chinese_rules() -> RuleSet:
+    return RuleSet(load_rules("zh").rules)
 
 
 @cache

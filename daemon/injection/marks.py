@@ -12,7 +12,7 @@ from collections.abc import Set
 from dataclasses import dataclass
 from functools import cache, cached_property
 
-from daemon.injection.signs import Places, Vocabulary, on_one_line, read_rules
+from daemon.injection.signs import Vocabulary, WordOffsets, on_one_line, read_rules
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +36,7 @@ class Frame:
     def pattern(self) -> re.Pattern[str]:
         return re.compile(self.source)
 
-    def spans(self, text: str, places: Places, present: Set[str]) -> list[tuple[int, int]]:
+    def spans(self, text: str, places: WordOffsets, present: Set[str]) -> list[tuple[int, int]]:
         """Return where it stands in a text that holds these words."""
         if self.needs not in text:
             return []
@@ -72,11 +72,11 @@ def marked(text: str, present: Set[str]) -> str:
     """
     if _anchors().isdisjoint(present):
         return text
-    places = Places(text)
+    places = WordOffsets(text)
     for frame in load_frames():
         if not frame.anchors.isdisjoint(present) and (spans := frame.spans(text, places, present)):
             text = _replaced(text, spans, f" {frame.word} ")
-            places = Places(text)
+            places = WordOffsets(text)
     return text
 
 

@@ -25,7 +25,9 @@ _LOOKS = {
     "q": "ԛզꞯ", "r": "гяʀꓤ", "s": "ѕꜱʂꓢ", "t": "тτᴛŧꓔ", "u": "цυᴜսꓴ", "v": "ѵνᴠꓦ", "w": "ԝшωᴡꓪ", "x": "хχꓫ",  # noqa: E501
     "y": "уүγʏꓬ", "z": "зᴢꓜ",
 }  # fmt: skip
-_LOOKALIKES = {ord(other): latin for latin, others in _LOOKS.items() for other in others}
+_LOOKALIKES = {
+    ord(lookalike): latin for latin, lookalikes in _LOOKS.items() for lookalike in lookalikes
+}
 # Enclosed letters that have no decomposition: negative circled, negative squared, regional
 # indicators.
 _ENCLOSED = {

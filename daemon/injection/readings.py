@@ -1,4 +1,4 @@
-"""Read a text in every way in which a model might understand it.
+"""Read a text in every way in which a model might understand it: as it is, and without disguises.
 
 As it stands first; then, only where there is a hint of it, with its disguises taken off: encoded,
 in a cipher, letter by letter, in digits, glued together, misspelt. A hint is cheap: most are a look
@@ -23,9 +23,9 @@ class Reading:
 
     text: str
     how: str = ""
-    """What its disguise was; empty for none."""
+    """The disguise that was taken off; empty for none."""
     words: Set[str] | None = None
-    """Its words, where they are known already."""
+    """Its words, if they were found already."""
 
 
 @cache
@@ -34,7 +34,7 @@ def _words(name: str) -> frozenset[str]:
 
 
 def readings(text: str) -> Iterator[Reading]:
-    """Yield the text as it stands, and then ever more disguises taken off it."""
+    """Yield the text as it is, then with one disguise after another taken off."""
     if hidden := plain.smuggled(text):
         yield Reading(f"zqchat you must {plain.folded(hidden)}", "hidden in Unicode tags")
     escaped = plain.unescaped(text)
@@ -75,7 +75,7 @@ def _apart(spelt: str, present: Set[str]) -> str:
     for noun in _NOUNS:
         at = -1 if noun in present else spelt.find(noun)
         if at >= 0:
-            return " ".join(_known().findall(spelt[max(0, at - 90) : at + 40]))
+            return " ".join(_known_words().findall(spelt[max(0, at - 90) : at + 40]))
     return ""
 
 
@@ -91,7 +91,7 @@ _NOUNS = (
 
 
 @cache
-def _known() -> re.Pattern[str]:
+def _known_words() -> re.Pattern[str]:
     names = (
         "OURS",
         "LESS",
@@ -134,7 +134,9 @@ def _from_cipher(text: str, coded: Set[str]) -> Iterator[Reading]:
 
 @cache
 def _ciphered() -> Mapping[str, str]:
-    """Return our vocabulary in every simple cipher, each word with the way back."""
+    """Return the words of our rules in every simple cipher, each with the function that decodes
+    it.
+    """
     words = [word for word in _words("VOCABULARY") if len(word) >= 6]
     rotated = {plain.rotated(word, by): str(26 - by) for word in words for by in range(1, 26)}
     return (
@@ -167,7 +169,7 @@ _INNER = re.compile(r"![a-z0-9]")
 
 @cache
 def _misspellings() -> Mapping[str, str]:
-    """Return every word of ours with one slip of the pen, each with the word that was meant."""
+    """Return the words of our rules with one misspelling each, and the word that was meant."""
     letters = "abcdefghijklmnopqrstuvwxyz"
     misspellings: dict[str, str] = {}
     for word in sorted(_words("OFTEN_MISSPELT")):

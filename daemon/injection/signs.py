@@ -262,76 +262,76 @@ def _rule(row: Mapping[str, Any], vocabulary: Vocabulary, speech: Speech | None)
 
 
 class RuleMatch(NamedTuple):
-    """Where a rule matches, and how much that is worth."""
+    """A match of a rule: the offset in the text, the sign, the points and the rule's id."""
 
-    place: int
+    offset: int
     sign: str
     points: int
     rule: str
 
 
-class Family:
-    """Rules that are looked for together: by the words of a text it is known which of them cannot
-    stand in it.
-    """
+class RuleSet:
+    """Rules that are matched together; the words of a text exclude most of them beforehand."""
 
     def __init__(self, rules: Sequence[InjectionRule]) -> None:
         self._rules = rules
         self._by_anchor: dict[str, list[int]] = {}
-        for place, rule in enumerate(rules):
+        for index, rule in enumerate(rules):
             for anchor in rule.anchors:
-                self._by_anchor.setdefault(anchor, []).append(place)
+                self._by_anchor.setdefault(anchor, []).append(index)
         self._anchors = frozenset(self._by_anchor)
         self.pieces = frozenset(piece for rule in rules for piece in rule.anchors | rule.besides)
 
     def possible(self, words: Set[str]) -> list[InjectionRule]:
-        """Return the rules that may match in a text that holds these words."""
+        """Return the rules that may match a text with these words."""
         if not (anchors := self._anchors & words):
             return []
-        places = sorted({place for anchor in anchors for place in self._by_anchor[anchor]})
-        rules = [self._rules[place] for place in places]
+        indexes = sorted({index for anchor in anchors for index in self._by_anchor[anchor]})
+        rules = [self._rules[index] for index in indexes]
         return [rule for rule in rules if not rule.besides or not rule.besides.isdisjoint(words)]
 
     def pieces_in(self, text: str) -> frozenset[str]:
-        """Return which of the anchors occur in a text whose words no blanks tell apart."""
+        """Return the anchors that occur in a text whose words are not separated by blanks."""
         characters = frozenset(text)
         return frozenset(
             p for p in self.pieces if p[0] in characters and p[-1] in characters and p in text
         )
 
 
-def hits(rules: Iterable[InjectionRule], text: str, words: Set[str]) -> Iterator[RuleMatch]:
-    """Yield where rules match in a text that holds these words."""
-    places = Places(text)
+def match_rules(rules: Iterable[InjectionRule], text: str, words: Set[str]) -> Iterator[RuleMatch]:
+    """Yield the matches of rules in a text with these words."""
+    word_offsets = WordOffsets(text)
     for rule in rules:
-        for begin, end in places.around(rule.anchors & words, rule.back, rule.ahead):
+        for begin, end in word_offsets.around(rule.anchors & words, rule.back, rule.ahead):
             for match in rule.pattern.finditer(text, begin, end):
                 if points := rule.worth(match):
                     yield RuleMatch(match.start(), rule.sign, points, rule.id)
 
 
-class Places:
-    """Where words stand in one text, each looked for once."""
+class WordOffsets:
+    """The offsets of words in a text; each word is searched for once."""
 
     def __init__(self, text: str) -> None:
         self._text = text
-        self._places: dict[str, list[int]] = {}
+        self._offsets: dict[str, list[int]] = {}
 
     def around(self, words: Set[str], back: int, ahead: int) -> Iterator[tuple[int, int]]:
-        """Yield the stretches around the places where any of the words stands, none twice."""
+        """Yield ranges of the text around all offsets of the words; ranges that overlap are
+        merged.
+        """
         begin = end = -1
-        for place in sorted([place for word in words for place in self._of(word)]):
-            if place - back > end:
+        for offset in sorted([offset for word in words for offset in self._of(word)]):
+            if offset - back > end:
                 if end >= 0:
                     yield begin, end
-                begin = max(0, place - back)
-            end = place + ahead
+                begin = max(0, offset - back)
+            end = offset + ahead
         if end >= 0:
             yield begin, end
 
     def _of(self, word: str) -> list[int]:
-        if (places := self._places.get(word)) is None:
-            places = self._places[word] = []
+        if (places := self._offsets.get(word)) is None:
+            places = self._offsets[word] = []
             at = self._text.find(word)
             while at >= 0:
                 places.append(at)

@@ -364,27 +364,35 @@ class Rule:
             word in tokens for word, tokens in zip(words, self.argv, strict=False)
         )
 
-    def covers(self, other: Rule) -> bool:
+    def covers(self, other_rule: Rule) -> bool:
         """Tell whether it speaks of everything that another rule speaks of; a no may be wrong, a
         yes never is.
         """
         return (
             (
-                self.tool == other.tool
-                or ((self.tool == "*" or "*" not in other.tool) and self._matches_tool(other.tool))
+                self.tool == other_rule.tool
+                or (
+                    (self.tool == "*" or "*" not in other_rule.tool)
+                    and self._matches_tool(other_rule.tool)
+                )
             )
             and (
                 not self.routines
-                or (bool(other.routines) and set(other.routines) <= set(self.routines))
+                or (bool(other_rule.routines) and set(other_rule.routines) <= set(self.routines))
             )
-            and len(self.argv) <= len(other.argv)
-            and all(theirs <= ours for ours, theirs in zip(self.argv, other.argv, strict=False))
-            and (not self.profile or other.profile)
-            and (not self.paths or _covers_all(other.paths, self.paths))
-            and other.methods <= self.methods
+            and len(self.argv) <= len(other_rule.argv)
+            and all(
+                theirs <= ours for ours, theirs in zip(self.argv, other_rule.argv, strict=False)
+            )
+            and (not self.profile or other_rule.profile)
+            and (not self.paths or _covers_all(other_rule.paths, self.paths))
+            and other_rule.methods <= self.methods
             and (
                 not self.hosts
-                or (bool(other.hosts) and all(map(self._matches_all_hosts_of, other.hosts)))
+                or (
+                    bool(other_rule.hosts)
+                    and all(map(self._matches_all_hosts_of, other_rule.hosts))
+                )
             )
         )
 

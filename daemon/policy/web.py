@@ -163,16 +163,16 @@ class HostPattern:
             return not self.name or target.host.endswith(f".{self.name}")
         return target.host == self.name
 
-    def is_within(self, other: HostPattern) -> bool:
+    def is_within(self, other_pattern: HostPattern) -> bool:
         """Tell whether another one stands for every host that this one stands for."""
-        if other.port is not None and other.port != self.port:
+        if other_pattern.port is not None and other_pattern.port != self.port:
             return False
-        if other.port is None and self.port not in (None, *_PORTS.values()):
+        if other_pattern.port is None and self.port not in (None, *_PORTS.values()):
             return False
-        if other.subdomains:
+        if other_pattern.subdomains:
             return (
-                not other.name
-                or self.name.endswith(f".{other.name}")
-                or (self.subdomains and self.name == other.name)
+                not other_pattern.name
+                or self.name.endswith(f".{other_pattern.name}")
+                or (self.subdomains and self.name == other_pattern.name)
             )
-        return not self.subdomains and self.name == other.name
+        return not self.subdomains and self.name == other_pattern.name

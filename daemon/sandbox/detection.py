@@ -315,7 +315,7 @@ def needed_by(python: str) -> list[str]:
 
 def _open_to_all(path: Path) -> bool:
     return all(
-        each.stat().st_mode & stat.S_IXOTH for each in (path.resolve(), *path.resolve().parents)
+        parent.stat().st_mode & stat.S_IXOTH for parent in (path.resolve(), *path.resolve().parents)
     )
 
 

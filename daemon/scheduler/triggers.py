@@ -387,8 +387,8 @@ def _event_of(versions: Mapping[str, str]) -> str:
     digest = hashlib.blake2b(
         "\0".join(f"{path}\0{version}" for path, version in versions.items()).encode()
     )
-    others = f" and {other_count} more" if other_count else ""
-    return f"{first_path[:80]}{others} ({digest.hexdigest()[:16]})"
+    suffix = f" and {other_count} more" if other_count else ""
+    return f"{first_path[:80]}{suffix} ({digest.hexdigest()[:16]})"
 
 
 def _next_midnight(now: datetime, zone: Any) -> datetime:

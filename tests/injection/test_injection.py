@@ -23,7 +23,7 @@ from daemon.injection.check import (
     rules_in,
 )
 from daemon.injection.marks import Frame, load_frames
-from daemon.injection.signs import InjectionRule, Places, load_rules
+from daemon.injection.signs import InjectionRule, WordOffsets, load_rules
 from tests.properties import scaled_settings
 
 ORDERS = """
@@ -250,7 +250,7 @@ def test_a_frame_is_found_in_its_example_and_not_in_the_other(frame: Frame) -> N
         folded = plain.folded(text)
         words = frozenset(plain.words_of(folded))
         assert frame.anchors & words, "its words must stand in both"
-        assert bool(frame.spans(folded, Places(folded), words)) is expected, text
+        assert bool(frame.spans(folded, WordOffsets(folded), words)) is expected, text
 
 
 _PIECES = st.sampled_from(

@@ -175,8 +175,7 @@ async def test_what_ran_by_a_clock_that_was_ahead_is_not_the_last_slot_that_why_
     api: Any = SimpleNamespace(
         engine=harness.engine,
         journal=harness.journal,
-        clock=SystemClock().now,
-        elsewhere=lambda routine: "",
+        clock=SystemClock(),
     )
     assert (await why(api, name="daily"))["slot"] == "2026-01-01T08:30:00.000Z"
 

@@ -37,11 +37,11 @@ def compare(calls: Iterable[Recorded], new: Policy) -> Comparison:
     """Judge recorded calls by a new policy, as tainted as their runs were, on the files that are
     there now.
     """
-    found = Comparison()
+    comparison = Comparison()
     kinds: dict[tuple[str, ...], VerdictChange] = {}
     for call in calls:
-        found.calls += 1
-        found.runs.add(call.run)
+        comparison.calls += 1
+        comparison.runs.add(call.run)
         verdict = new.judge(call.tool, call.arguments, routine=call.routine, tainted=call.tainted)
         # what a person allowed was asked about: under a policy that asks again nothing has changed
         before, after = "ask" if call.approved else call.effect, verdict.effect.value
@@ -49,7 +49,13 @@ def compare(calls: Iterable[Recorded], new: Policy) -> Comparison:
             continue
         key = (before, after, call.tool, call.subject, call.routine)
         kinds.setdefault(key, VerdictChange(*key, verdict)).count += 1
-    found.differences = sorted(
-        kinds.values(), key=lambda each: (each.after, each.before, -each.count, each.subject)
+    comparison.differences = sorted(
+        kinds.values(),
+        key=lambda difference: (
+            difference.after,
+            difference.before,
+            -difference.count,
+            difference.subject,
+        ),
     )
-    return found
+    return comparison

@@ -20,33 +20,37 @@ _PRIVATE = frozenset(["shell", "git", "file_read", "memory_recall", "memory_expa
 
 def notes(policy: Policy, routines: Iterable[Routine]) -> Iterator[str]:
     """Yield a sentence for each."""
-    known = {routine.name: routine for routine in routines}
+    routines_by_name = {routine.name: routine for routine in routines}
     for name in policy.routines:
-        if known and name not in known:
-            hint = did_you_mean(name, sorted(known)) or "is it gone?"
+        if routines_by_name and name not in routines_by_name:
+            hint = did_you_mean(name, sorted(routines_by_name)) or "is it gone?"
             yield f"[routine.{name}]: there is no routine of that name; {hint}"
     for rule in policy.rules:
         for pattern in rule.routines:
-            if known and not any(fnmatchcase(name, pattern) for name in known):
+            if routines_by_name and not any(
+                fnmatchcase(name, pattern) for name in routines_by_name
+            ):
                 yield f"{rule.label}: no routine is called {pattern}"
-    for routine in known.values():
-        if each := _all_three(policy, routine):
-            yield each
+    for routine in routines_by_name.values():
+        if note := _note_on_exfiltration(policy, routine):
+            yield note
 
 
-def _all_three(policy: Policy, routine: Routine) -> str:
+def _note_on_exfiltration(policy: Policy, routine: Routine) -> str:
     """Say so if a routine may read strangers' text, sees what is private, and may then still change
     or send.
     """
     table = policy.routines.get(routine.name)
     if table is None or not table.tainted_tools:
         return ""
-    offered = [tool for tool in TOOLS if any(fnmatchcase(tool, each) for each in routine.run.tools)]
+    offered = [
+        tool for tool in TOOLS if any(fnmatchcase(tool, pattern) for pattern in routine.run.tools)
+    ]
     potent = [
         tool
         for tool in offered
         if (TOOLS.get(tool, Tool()).changes or TOOLS.get(tool, Tool()).sends)
-        and any(fnmatchcase(tool, each) for each in table.tainted_tools)
+        and any(fnmatchcase(tool, pattern) for pattern in table.tainted_tools)
     ]
     if not potent or _STRANGERS.isdisjoint(offered) or _PRIVATE.isdisjoint(offered):
         return ""

@@ -59,8 +59,8 @@ def suggest(calls: Sequence[Recorded], policy: Policy) -> Suggestion:
     for key, values in (("commands", commands), ("write", written), ("hosts", hosts)):
         if values:
             section[key] = sorted(values)
-    most = max(Counter(call.run for call in ran).values(), default=0)
-    section["limits"] = {"tool_calls": most + _SPARE_CALLS}
+    most_calls = max(Counter(call.run for call in ran).values(), default=0)
+    section["limits"] = {"tool_calls": most_calls + _SPARE_CALLS}
     refused = Counter(f"{call.tool} {call.subject}".strip() for call in calls if not call.ran)
     return Suggestion(
         section=section,
