@@ -59,6 +59,47 @@ def test_the_strictest_decides_wherever_it_stands(effects: list[Effect], decided
     assert (verdict.effect, verdict.rule) == (decided, f"rule {effects.index(decided) + 1}")
 
 
+def test_of_rules_as_strict_as_each_other_the_first_decides() -> None:
+    rules = [rule(ALLOW, number=1), rule(ASK, number=2), rule(ASK, number=3, reason="later")]
+    for given_rules in (rules, rules[::-1]):
+        verdict = judge(command("ls"), given_rules, routine="daily")
+        assert (verdict.rule, verdict.reason) == ("rule 2", "")
+
+
+def test_a_verdict_that_taint_made_stricter_says_so_unless_the_rule_has_a_reason() -> None:
+    part = CallPart(tool="file_write", paths=(("x",),))
+    silent = rule(ALLOW, "file_write", tainted=ASK)
+    explained = rule(ALLOW, "file_write", tainted=ASK, reason="it is kept")
+    strangers = "this run has read text that strangers may have written"
+    for rules, tainted, expected in (
+        ([silent], True, (ASK, strangers)),
+        ([silent], False, (ALLOW, "")),
+        ([explained], True, (ASK, "it is kept")),
+        ([explained], False, (ALLOW, "it is kept")),
+    ):
+        verdict = judge(part, rules, routine="daily", tainted=tainted)
+        assert (verdict.effect, verdict.reason) == expected
+
+
+def test_a_call_that_no_rule_allows_is_named_by_what_a_rule_could_allow() -> None:
+    allowed = rule(ALLOW, "file_write", paths="reports/**")
+    write = CallPart(tool="file_write", paths=(("notes.md",),))
+    shell = rule(ALLOW, argv="git|hg log")
+    for part, rules, expected in (
+        (write, [allowed], "no rule allows file_write on notes.md"),
+        (write, [], "no rule allows file_write"),
+        (command("rm x"), [shell], "no rule allows the program rm"),
+        (command("hg push"), [shell], "no rule allows hg push"),
+        (
+            CallPart(tool="routine", words=("run", "daily", "x")),
+            [],
+            "no rule allows routine run daily",
+        ),
+        (CallPart(tool="git", words=("log", "-5")), [], "no rule allows git log"),
+    ):
+        assert judge(part, rules, routine="daily").reason == expected
+
+
 @pytest.mark.parametrize(
     ("line", "spoken_of"),
     [

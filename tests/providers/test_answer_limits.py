@@ -129,8 +129,8 @@ async def test_an_answer_just_below_the_limit_is_read(way: str, provider_for: Op
 async def test_the_limit_is_for_one_answer_and_not_for_a_connection(
     way: str, streams: bool, provider_for: Opener
 ) -> None:
-    # some 700 kB; as a stream, which takes some thirty times as much, some 2 MB of 4
-    text = "All is well. " * (6_000 if streams else 50_000)
+    # some 700 kB; as a stream, which takes some thirty times as much, some 1.4 MB of 4
+    text = "All is well. " * (4_000 if streams else 50_000)
     async with FakeVendor([text] * 4) as vendor:
         provider = provider_for(way, vendor, max_answer_mb=1, capabilities={"stream": streams})
         for _ in range(4):

@@ -88,13 +88,23 @@ def waiting(kind: str) -> dict[str, Any]:
     return table
 
 
+@pytest.fixture(scope="module")
+def postgres_server() -> Iterator[Server]:
+    """A server for all tests of this file that ask for one; a port, as a daemon's config has it."""
+    server = Server(tcp=True)
+    try:
+        yield server
+    finally:
+        server.remove()
+
+
 @pytest.fixture
-def database(kind: str) -> Iterator[str]:
+def database(kind: str, request: pytest.FixtureRequest) -> Iterator[str]:
     """The URL of a database with the fixture in it; empty where the journal is a file."""
     if kind == "sqlite":
         yield ""
         return
-    server = Server(tcp=True)
+    server: Server = request.getfixturevalue("postgres_server")
     try:
         server.sql("CREATE DATABASE agentd")
         url = server.url("agentd", port=server.port)
@@ -115,7 +125,7 @@ def database(kind: str) -> Iterator[str]:
         assert done.returncode == 0, done.stderr.decode()
         yield url
     finally:
-        server.remove()
+        server.drop("agentd")
 
 
 class OpenedInstallation(Installation):

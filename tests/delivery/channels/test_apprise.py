@@ -37,7 +37,7 @@ def channel(url):
 def test_no_message_is_longer_than_its_service_takes(url, attaches):
     plugin = service(url)
     plugin.attachment_support = attaches
-    letter = Message(title="T" * 300, about="Run `01J`", body="**word** <b> & \n\n" * 4000)
+    letter = Message(title="T" * 300, about="Run `01J`", body="**word** <b> & \n\n" * 3000)
     messages = _messages(letter, "01J", plugin, _format_for(plugin))
     assert all(len(message.body) <= plugin.body_maxlen for message in messages)
     assert all(len(message.title) <= plugin.title_maxlen for message in messages)
