@@ -22,7 +22,7 @@ from standardwebhooks import Webhook
 from daemon.api.webhooks import Hooks, HookServer
 from daemon.errors import ConfigError, NotFound, Refused, SocketBusy
 from daemon.models import Run
-from daemon.telemetry.log import _FromLibraries, configure
+from daemon.telemetry.log import _LibraryHandler, configure
 from daemon.telemetry.redaction import Secrets
 from tests.api.harness import Answer, ask
 
@@ -239,7 +239,7 @@ async def test_whoever_cannot_sign_does_not_fill_the_log(approver: Desk, tmp_pat
         structlog.reset_defaults()
         root = logging.getLogger()
         for handler in [
-            handler for handler in root.handlers if isinstance(handler, _FromLibraries)
+            handler for handler in root.handlers if isinstance(handler, _LibraryHandler)
         ]:
             root.removeHandler(handler)
     assert json.loads(log.read_text().splitlines()[-1])["repeated"] == 19
