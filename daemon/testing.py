@@ -39,7 +39,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Self
 
-from daemon.api.listener import open_door
+from daemon.api.listener import open_listener
 from daemon.api.server import ApiServer, application
 from daemon.app.api_context import api_context
 from daemon.app.installation import Installation
@@ -324,7 +324,7 @@ class TestApp:
         `agentctl --socket PATH` speaks to it.
         """
         server = ApiServer(
-            api_context(self.daemon), open_door(self.daemon.installation.socket, self.env)
+            api_context(self.daemon), open_listener(self.daemon.installation.socket, self.env)
         )
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(server.serve(), name="control socket")

@@ -1,4 +1,4 @@
-"""uvicorn as a guest in our event loop, behind a door of ours."""
+"""uvicorn in the event loop of the daemon, on a socket that the daemon opened."""
 
 from __future__ import annotations
 
@@ -150,15 +150,15 @@ class Listener:
     def __init__(
         self,
         app: ASGIApp,
-        door: ListenerSocket,
+        listener: ListenerSocket,
         headers: Mapping[str, str],
         *,
         limits: ConnectionLimits | None = None,
     ) -> None:
         """`headers`: what every answer carries."""
-        self._door = door
-        self.connections = Connections(str(door.path), limits or limits_of_this_process())
-        self._guest = _Guest(
+        self._listener = listener
+        self.connections = Connections(str(listener.path), limits or limits_of_this_process())
+        self._uvicorn = EmbeddedUvicorn(
             uvicorn.Config(
                 app,
                 http=partial(PeerProtocol, connections=self.connections),  # type: ignore[arg-type]  # it is only called
@@ -177,27 +177,27 @@ class Listener:
 
     @property
     def path(self) -> Path:
-        return self._door.path
+        return self._listener.path
 
     async def serve(self) -> None:
         """Answer requests until `stop`; then the socket's file goes, if it is ours."""
         try:
-            await self._guest.serve(sockets=[self._door.socket])
+            await self._uvicorn.serve(sockets=[self._listener.socket])
         finally:
-            self._door.close()
+            self._listener.close()
 
     async def ready(self) -> None:
         """Return once clients get through."""
-        await self._guest.listening.wait()
+        await self._uvicorn.listening.wait()
 
     def stop(self) -> None:
         """Take no more requests, and finish those under way; safe to repeat."""
-        self._guest.should_exit = True
-        self._guest.stopping.set()
+        self._uvicorn.should_exit = True
+        self._uvicorn.stopping.set()
 
 
-class _Guest(uvicorn.Server):
-    """It neither takes the signals nor wakes ten times a second."""
+class EmbeddedUvicorn(uvicorn.Server):
+    """A uvicorn that takes no signals and does not wake ten times a second."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
@@ -210,9 +210,8 @@ class _Guest(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         for listener in sockets or ():
-            listener.listen(
-                WAITING_TO_BE_ACCEPTED
-            )  # asyncio has told the kernel the number that it accepts at once
+            # asyncio has told the kernel the number that it accepts at once
+            listener.listen(WAITING_TO_BE_ACCEPTED)
         await self.on_tick(0)  # once: it sets the headers of every answer
         self.listening.set()
 

@@ -1,4 +1,4 @@
-"""The route of `forecast`: what the coming days will take."""
+"""Forecasts: what the coming days will take."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 Days = Annotated[int, Field(ge=1, le=366), WholeNumber]
 # A routine that starts more often than that in the time asked for is counted so far.
-_MOST = 5000
+MAX_FIRES = 5000
 
 
 async def show_forecast(api: ApiContext, *, days: Days = 30) -> ForecastView:
@@ -27,9 +27,9 @@ async def show_forecast(api: ApiContext, *, days: Days = 30) -> ForecastView:
     until = api.clock.now() + timedelta(days=days)
     starts = {}
     async for name in in_batches(sorted(api.engine.routines)):
-        fires = api.engine.next_fires(name, _MOST)
+        fires = api.engine.next_fires(name, MAX_FIRES)
         starts[name] = [moment for moment in fires if moment <= until]
-    took = await api.journal.history.get_usage_of_runs(
+    usage = await api.journal.history.get_usage_of_runs(
         [name for name, moments in starts.items() if moments]
     )
     history = {
@@ -37,26 +37,25 @@ async def show_forecast(api: ApiContext, *, days: Days = 30) -> ForecastView:
             RunUsage(tokens=tokens, seconds=seconds, dollars=dollars)
             for tokens, seconds, dollars in runs
         ]
-        for name, runs in took.items()
+        for name, runs in usage.items()
     }
-    zone = api.settings.zone
-    found = forecast(starts, history, zone)
+    outlook = forecast(starts, history, api.settings.zone)
     return ForecastView(
-        days=[_need(day.isoformat(), need) for day, need in found.days.items()],
-        routines=[_need(name, need) for name, need in found.routines.items()],
-        unknown=list(found.unknown),
-        collisions=[{"at": iso(at), "routines": list(names)} for at, names in found.collisions],
-        collided=found.collided,
+        days=[_need(day.isoformat(), need) for day, need in outlook.days.items()],
+        routines=[_need(name, need) for name, need in outlook.routines.items()],
+        unknown=list(outlook.unknown),
+        collisions=[{"at": iso(at), "routines": list(names)} for at, names in outlook.collisions],
+        collided=outlook.collided,
         nights=[
             {
                 "day": day.isoformat(),
                 "minutes": int(change.total_seconds() // 60),
                 "routines": list(names),
             }
-            for day, change, names in found.nights
+            for day, change, names in outlook.nights
         ],
-        breaches=_breaches(api, found.days),
-        total=_need("total", found.total),
+        breaches=_breaches(api, outlook.days),
+        total=_need("total", outlook.total),
     )
 
 
@@ -65,7 +64,7 @@ def _breaches(api: ApiContext, days: Any) -> list[dict[str, Any]]:
     from daemon.scheduler.forecast import UsageRange
 
     budget = api.settings.config.budget
-    found: list[dict[str, Any]] = []
+    breaches: list[dict[str, Any]] = []
     months: dict[str, UsageRange] = {}
     for day, need in days.items():
         month = day.isoformat()[:7]
@@ -77,14 +76,13 @@ def _breaches(api: ApiContext, days: Any) -> list[dict[str, Any]]:
             ("day", budget.day, need.dollars),
             ("month", budget.month, months[month]),
         ):
-            if (
-                limit is not None
-                and reached.p95 > limit
-                and not any(f["cap"] == cap for f in found)
-            ):
-                likely = reached.p50 > limit
-                found.append({"cap": cap, "day": day.isoformat(), "limit": limit, "likely": likely})
-    return found
+            if limit is None or reached.p95 <= limit:
+                continue
+            if any(breach["cap"] == cap for breach in breaches):
+                continue  # only the first day on which a cap is reached
+            likely = reached.p50 > limit
+            breaches.append({"cap": cap, "day": day.isoformat(), "limit": limit, "likely": likely})
+    return breaches
 
 
 def _need(key: str, need: ExpectedUsage) -> NeedView:
@@ -97,8 +95,8 @@ def _need(key: str, need: ExpectedUsage) -> NeedView:
     )
 
 
-def _range(found: UsageRange) -> RangeView:
-    return RangeView(p50=round(found.p50, 6), p95=round(found.p95, 6))
+def _range(usage: UsageRange) -> RangeView:
+    return RangeView(p50=round(usage.p50, 6), p95=round(usage.p95, 6))
 
 
 ROUTES: tuple[RouteRow, ...] = (("GET", "/v1/forecast", show_forecast),)

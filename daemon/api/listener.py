@@ -78,7 +78,7 @@ def inherited(env: Mapping[str, str], name: str = "control") -> ListenerSocket |
     )
 
 
-def open_door(
+def open_listener(
     path: Path, env: Mapping[str, str], *, name: str = "control", group: int | None = None
 ) -> ListenerSocket:
     """Return the socket that systemd holds open for us, else bind one: for this user alone, or for
@@ -86,16 +86,16 @@ def open_door(
 
     ConfigError where that cannot be, SocketBusy where a daemon answers already.
     """
-    if door := inherited(env, name):
-        return door
-    door = _bind(path, CALLED[name], 0o660 if name == "hooks" else 0o600)
+    if listener := inherited(env, name):
+        return listener
+    listener = _bind(path, CALLED[name], 0o660 if name == "hooks" else 0o600)
     if group is not None:
         try:
             share(path, group, env)
         except BaseException:
-            door.close()
+            listener.close()
             raise
-    return door
+    return listener
 
 
 def share(path: Path, group: int, env: Mapping[str, str]) -> None:

@@ -26,21 +26,23 @@ def document(routes: Iterable[RouteRow], version: str) -> Json:
 
     endpoints = [endpoint(*row) for row in routes]
     answers: dict[object, TypeAdapter[Any]]
-    answers = {each.handler: TypeAdapter(each.answer) for each in endpoints if not streams(each)}
+    answers = {
+        route.handler: TypeAdapter(route.answer) for route in endpoints if not streams(route)
+    }
     answers["problem"] = TypeAdapter(ProblemView)
-    wanted: list[tuple[object, Literal["serialization"], TypeAdapter[Any]]]
-    wanted = [(key, "serialization", adapter) for key, adapter in answers.items()]
-    schemas, shared = TypeAdapter.json_schemas(wanted, ref_template=_REF)
+    inputs: list[tuple[object, Literal["serialization"], TypeAdapter[Any]]]
+    inputs = [(key, "serialization", adapter) for key, adapter in answers.items()]
+    schemas, shared = TypeAdapter.json_schemas(inputs, ref_template=_REF)
     refs = {key: schema for (key, _), schema in schemas.items()}
     paths: Json = {}
-    for each in endpoints:
+    for route in endpoints:
         content = (
             {"text/event-stream": {"schema": {"type": "string"}}}
-            if streams(each)
-            else {"application/json": {"schema": refs[each.handler]}}
+            if streams(route)
+            else {"application/json": {"schema": refs[route.handler]}}
         )
-        paths.setdefault(each.path, {})[each.method.lower()] = _operation(
-            each, content, refs["problem"]
+        paths.setdefault(route.path, {})[route.method.lower()] = _operation(
+            route, content, refs["problem"]
         )
     about = {
         "title": "agentd",

@@ -1,4 +1,4 @@
-"""The routes on what routines have reported already."""
+"""Items that routines have reported already."""
 
 from __future__ import annotations
 
@@ -45,19 +45,19 @@ async def list_seen(
     api: ApiContext, *, name: str, limit: Limit = 50, cursor: Offset = 0
 ) -> SeenList:
     """List what a routine with [dedupe] has reported, the latest first."""
-    found, total = await api.journal.seen_items.find(name, limit=limit, offset=cursor)
+    seen_items, total = await api.journal.seen_items.find(name, limit=limit, offset=cursor)
     if not total:
         check_exists(api, name)
     items = [
         SeenView(
-            key=each.key,
-            title=each.title,
-            first=iso(each.first),
-            last=iso(each.last),
-            times=each.times,
-            run=each.run,
+            key=item.key,
+            title=item.title,
+            first=iso(item.first),
+            last=iso(item.last),
+            times=item.times,
+            run=item.run,
         )
-        for each in found
+        for item in seen_items
     ]
     return SeenList(
         items=items, next=str(cursor + limit) if cursor + limit < total else None, total=total

@@ -26,7 +26,7 @@ from daemon.api.application import application_with
 from daemon.api.bodies import parse_json, read_body
 from daemon.api.connections import ConnectionLimits
 from daemon.api.embedded_uvicorn import Listener
-from daemon.api.listener import open_door
+from daemon.api.listener import open_listener
 from daemon.api.problems import (
     InvalidRequest,
     problem,
@@ -41,9 +41,9 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 PATH = "/v1/hooks/{name}"
-LONGEST_ID = 256
+MAX_ID_LENGTH = 256
 # Levels of lists and tables in a body: what is deeper is meant to hurt whoever walks through it.
-DEEPEST = 50
+MAX_DEPTH = 50
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -71,9 +71,9 @@ def application(hooks: Hooks) -> Starlette:
                 HTTPStatus.UNAUTHORIZED, f"the signature does not hold: {error}", "signature"
             )
         body = parse_json(raw)
-        if _is_deeper(body, DEEPEST):
+        if _is_deeper(body, MAX_DEPTH):
             raise InvalidRequest(
-                f"the body is nested more than {DEEPEST} levels deep",
+                f"the body is nested more than {MAX_DEPTH} levels deep",
                 HTTPStatus.UNPROCESSABLE_ENTITY,
             )
         try:
@@ -82,15 +82,15 @@ def application(hooks: Hooks) -> Starlette:
             log.info("webhook.refused", routine=name, message=message, reason=str(error))
             raise
         log.info("webhook.taken", routine=name, message=message, run=run.id)
-        told = {"run": run.id, "routine": run.routine, "status": run.status.value}
-        return Response(json.dumps(told), HTTPStatus.ACCEPTED, media_type="application/json")
+        answer = {"run": run.id, "routine": run.routine, "status": run.status.value}
+        return Response(json.dumps(answer), HTTPStatus.ACCEPTED, media_type="application/json")
 
     return application_with([Route(PATH, take, methods=["POST"])])
 
 
 def _message_id(headers: Mapping[str, str], raw: bytes, secret: str | None) -> str:
     """Return the sender's id of a message, a new one if there is none; WebhookVerificationError if
-    it is not theirs.
+    the signature does not hold.
     """
     if secret is not None:
         try:
@@ -100,21 +100,25 @@ def _message_id(headers: Mapping[str, str], raw: bytes, secret: str | None) -> s
                 "malformed headers, or a body that is not UTF-8"
             ) from None
     message = headers.get("webhook-id") or new_id()
-    if len(message) > LONGEST_ID or not message.isprintable():
-        raise InvalidRequest(f"webhook-id is at most {LONGEST_ID} printable characters")
+    if len(message) > MAX_ID_LENGTH or not message.isprintable():
+        raise InvalidRequest(f"webhook-id is at most {MAX_ID_LENGTH} printable characters")
     return message
 
 
 def _is_deeper(value: Any, levels: int) -> bool:
+    """Return whether objects and lists are nested more than `levels` deep; without recursion, which
+    deep values would exhaust.
+    """
     layer = [value]
     for _ in range(levels):
-        layer = [
-            deeper
-            for each in layer
-            if isinstance(each, dict | list)
-            for deeper in (each.values() if isinstance(each, dict) else each)
-        ]
-    return any(isinstance(each, dict | list) for each in layer)
+        next_layer: list[Any] = []
+        for item in layer:
+            if isinstance(item, dict):
+                next_layer += item.values()
+            elif isinstance(item, list):
+                next_layer += item
+        layer = next_layer
+    return any(isinstance(item, dict | list) for item in layer)
 
 
 class HookServer(Listener):
@@ -133,5 +137,7 @@ class HookServer(Listener):
         group: int | None = None,
         limits: ConnectionLimits | None = None,
     ) -> None:
-        door = open_door(path, env or {}, name="hooks", group=group)
-        super().__init__(application(hooks), door, {"agentd-version": hooks.version}, limits=limits)
+        listener = open_listener(path, env or {}, name="hooks", group=group)
+        super().__init__(
+            application(hooks), listener, {"agentd-version": hooks.version}, limits=limits
+        )

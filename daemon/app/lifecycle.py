@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from daemon.api.listener import open_door
+from daemon.api.listener import open_listener
 from daemon.api.server import ApiServer
 from daemon.app.api_context import api_context
 from daemon.app.background import (
@@ -53,7 +53,9 @@ async def serve(app: App, announce: Callable[[App], Awaitable[None]]) -> None:
     loop, stop = asyncio.get_running_loop(), asyncio.Event()
     notifier = Notifier(app.installation.env)
     config, engine, queue = app.settings.config, app.scheduling.engine, app.runs.queue
-    listener = open_door(app.installation.socket, app.installation.env, group=config.control.group)
+    listener = open_listener(
+        app.installation.socket, app.installation.env, group=config.control.group
+    )
     # systemd may hold the socket at another path
     app = replace(app, installation=replace(app.installation, socket=listener.path))
     api = api_context(app)

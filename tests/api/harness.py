@@ -17,7 +17,7 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from daemon.api.context import ApiContext, ProcessFacts
-from daemon.api.listener import open_door
+from daemon.api.listener import open_listener
 from daemon.api.schemas import CheckView, ReloadView
 from daemon.api.server import ApiServer
 from daemon.definitions.routines.routine import Routine
@@ -352,7 +352,7 @@ async def open_harness(
         conversations=unused,
         in_cluster=False,
     )
-    server = ApiServer(api, open_door(path, env or {}))
+    server = ApiServer(api, open_listener(path, env or {}))
     serving = asyncio.create_task(server.serve())
     await server.ready()
     try:

@@ -22,7 +22,7 @@ from starlette.routing import Route
 
 from daemon.api.connections import ConnectionLimits, limits_for, peer_of
 from daemon.api.embedded_uvicorn import Listener
-from daemon.api.listener import open_door
+from daemon.api.listener import open_listener
 from daemon.api.public import PublicServer
 from daemon.api.webhooks import Hooks, application
 from daemon.telemetry.redaction import Secrets
@@ -68,7 +68,7 @@ class Served:
         self.listener, self.clients = listener, list[Client]()
 
     async def connect(self, source: str = "127.0.0.1") -> Client:
-        listening = self.listener._door.socket
+        listening = self.listener._listener.socket
         connection = socket.socket(listening.family, socket.SOCK_STREAM)
         connection.setblocking(False)
         if listening.family != socket.AF_UNIX:
@@ -114,7 +114,7 @@ async def site(
     async with served(
         Listener(
             site.app,
-            open_door(folder / "run" / "site.sock", {}),
+            open_listener(folder / "run" / "site.sock", {}),
             {"agentd-version": "9"},
             limits=limits,
         )
@@ -241,7 +241,7 @@ async def test_a_webhook_that_breaks_off_is_no_mistake_of_ours(
     )
     listener = Listener(
         application(hooks),
-        open_door(tmp_path / "h.sock", {}),
+        open_listener(tmp_path / "h.sock", {}),
         {"agentd-version": "9"},
         limits=limited(body=0.2),
     )

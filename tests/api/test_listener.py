@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from daemon.api.listener import open_door
+from daemon.api.listener import open_listener
 from daemon.errors import ConfigError, SocketBusy, StateBusy
 from tests.api.harness import Access, ApiHarness, ask, open_harness
 
@@ -20,13 +20,13 @@ def test_the_socket_is_for_its_owner_alone_from_the_first_moment(tmp_path: Path)
     path = tmp_path / "run" / "agentd.sock"
     before = os.umask(0o002)
     try:
-        door = open_door(path, {})
+        listener = open_listener(path, {})
         assert os.umask(0o002) == 0o002
     finally:
         os.umask(before)
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    door.close()
+    listener.close()
     assert not path.exists()
 
 
@@ -35,14 +35,14 @@ def test_the_socket_of_a_daemon_that_died_is_removed(tmp_path: Path) -> None:
     dead = socket.socket(socket.AF_UNIX)
     dead.bind(os.fspath(path))
     dead.close()
-    open_door(path, {}).close()
+    open_listener(path, {}).close()
 
 
 async def test_a_living_daemon_is_not_pushed_aside(harness: ApiHarness) -> None:
     with pytest.raises(
         SocketBusy, match=rf"process {os.getpid()} answers on the control socket .* already"
     ) as caught:
-        open_door(harness.path, {})
+        open_listener(harness.path, {})
     assert isinstance(caught.value, StateBusy)  # and so ends with the same exit code
     assert caught.value.pid == os.getpid()
     assert (await ask(harness.path, "GET", "/v1/status")).status == 200
@@ -58,7 +58,7 @@ def test_a_daemon_too_busy_to_answer_is_not_pushed_aside_either(tmp_path: Path) 
             caller.setblocking(False)
             caller.connect_ex(os.fspath(path))
         with pytest.raises(SocketBusy, match="another process answers"):
-            open_door(path, {})
+            open_listener(path, {})
         for caller in callers:
             caller.close()
 
@@ -67,18 +67,18 @@ def test_what_is_not_a_socket_is_never_removed(tmp_path: Path) -> None:
     path = tmp_path / "agentd.sock"
     path.write_text("my thesis")
     with pytest.raises(ConfigError, match=f"^{path}: something that is not a socket is in the way"):
-        open_door(path, {})
+        open_listener(path, {})
     assert path.read_text() == "my thesis"
     path.unlink()
     path.symlink_to(tmp_path / "elsewhere")
     with pytest.raises(ConfigError, match="is left alone"):
-        open_door(path, {})
+        open_listener(path, {})
 
 
 def test_a_path_that_is_too_long_is_one_clear_line(tmp_path: Path) -> None:
     path = tmp_path / ("x" * 108) / "agentd.sock"
     with pytest.raises(ConfigError) as caught:
-        open_door(path, {})
+        open_listener(path, {})
     assert "\n" not in str(caught.value)
     assert "may have 107; name a shorter one" in str(caught.value)
     assert not path.parent.exists()
@@ -89,24 +89,24 @@ def test_a_folder_that_others_may_write_to_is_refused(tmp_path: Path) -> None:
     folder.mkdir()
     folder.chmod(0o777)
     with pytest.raises(ConfigError, match=f"mode 0777.*chmod 700 {folder}"):
-        open_door(folder / "agentd.sock", {})
+        open_listener(folder / "agentd.sock", {})
     folder.chmod(0o1777)  # as /tmp: there nobody can remove the files of others
-    open_door(folder / "agentd.sock", {}).close()
+    open_listener(folder / "agentd.sock", {}).close()
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
 def test_a_folder_that_cannot_be_written_is_said(tmp_path: Path) -> None:
     tmp_path.chmod(0o500)
     with pytest.raises(ConfigError, match="cannot be made: Permission denied"):
-        open_door(tmp_path / "sub" / "agentd.sock", {})
+        open_listener(tmp_path / "sub" / "agentd.sock", {})
 
 
 def test_a_successors_socket_is_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "agentd.sock"
-    door = open_door(path, {})
+    listener = open_listener(path, {})
     path.unlink()
-    successor = open_door(path, {})
-    door.close()
+    successor = open_listener(path, {})
+    listener.close()
     assert path.is_socket()
     successor.close()
 
@@ -114,13 +114,13 @@ def test_a_successors_socket_is_left_alone(tmp_path: Path) -> None:
 INHERIT = """
 import os, sys
 from pathlib import Path
-from daemon.api.listener import open_door
+from daemon.api.listener import open_listener
 env = {"LISTEN_FDS": sys.argv[1], "LISTEN_PID": str(os.getpid()), "LISTEN_FDNAMES": sys.argv[2]}
-door = open_door(Path("/nowhere/agentd.sock"), env)
-connection, _ = door.socket.accept()
-connection.sendall(b"%d %s" % (door.socket.fileno(), os.fsencode(door.path)))
+listener = open_listener(Path("/nowhere/agentd.sock"), env)
+connection, _ = listener.socket.accept()
+connection.sendall(b"%d %s" % (listener.socket.fileno(), os.fsencode(listener.path)))
 connection.close()
-door.close()
+listener.close()
 """
 
 
@@ -156,9 +156,11 @@ async def test_an_inherited_socket_is_used_and_its_file_is_left(
 
 
 def test_descriptors_meant_for_another_process_are_not_taken(tmp_path: Path) -> None:
-    door = open_door(tmp_path / "agentd.sock", {"LISTEN_FDS": "1", "LISTEN_PID": str(os.getppid())})
-    assert door.path == tmp_path / "agentd.sock"
-    door.close()
+    listener = open_listener(
+        tmp_path / "agentd.sock", {"LISTEN_FDS": "1", "LISTEN_PID": str(os.getppid())}
+    )
+    assert listener.path == tmp_path / "agentd.sock"
+    listener.close()
 
 
 async def test_the_file_goes_when_the_server_stops(tmp_path: Path) -> None:
@@ -209,25 +211,25 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_a_group_is_let_through_the_folder_to_the_socket_and_nobody_else_is(folder: Path) -> None:
-    door = open_door(folder / "agentd.sock", {}, group=os.getegid())
-    assert modes(door.path) == (0o710, 0o660)
-    assert (door.path.stat().st_gid, folder.stat().st_gid) == (os.getegid(),) * 2
-    hooks = open_door(folder / "agentd-hooks.sock", {}, name="hooks", group=os.getegid())
+    listener = open_listener(folder / "agentd.sock", {}, group=os.getegid())
+    assert modes(listener.path) == (0o710, 0o660)
+    assert (listener.path.stat().st_gid, folder.stat().st_gid) == (os.getegid(),) * 2
+    hooks = open_listener(folder / "agentd-hooks.sock", {}, name="hooks", group=os.getegid())
     assert modes(hooks.path) == (0o710, 0o660)
     hooks.close()
-    door.close()
+    listener.close()
 
 
 def test_a_folder_that_everybody_may_pass_through_stays_as_it_is(folder: Path) -> None:
     folder.chmod(0o711)
-    door = open_door(folder / "agentd.sock", {}, group=os.getegid())
-    assert modes(door.path) == (0o711, 0o660)
-    door.close()
+    listener = open_listener(folder / "agentd.sock", {}, group=os.getegid())
+    assert modes(listener.path) == (0o711, 0o660)
+    listener.close()
 
 
 def test_no_group_is_let_into_the_folder_of_a_session(folder: Path) -> None:
     with pytest.raises(ConfigError, match=r"XDG_RUNTIME_DIR.*RUNTIME_DIRECTORY"):
-        open_door(folder / "agentd.sock", {"XDG_RUNTIME_DIR": str(folder)}, group=os.getegid())
+        open_listener(folder / "agentd.sock", {"XDG_RUNTIME_DIR": str(folder)}, group=os.getegid())
     assert list(folder.iterdir()) == []
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
 
@@ -237,14 +239,14 @@ def test_a_group_that_is_not_ours_is_one_clear_line(folder: Path) -> None:
     with pytest.raises(
         ConfigError, match="cannot be given to the group: Operation not permitted; who runs agentd"
     ):
-        open_door(folder / "agentd.sock", {}, group=0)
+        open_listener(folder / "agentd.sock", {}, group=0)
     assert list(folder.iterdir()) == []
 
 
 def test_a_fault_names_the_socket_that_is_meant(folder: Path) -> None:
     (folder / "agentd-hooks.sock").write_text("not a socket")
     with pytest.raises(ConfigError, match="in the way of the webhook socket"):
-        open_door(folder / "agentd-hooks.sock", {}, name="hooks")
+        open_listener(folder / "agentd-hooks.sock", {}, name="hooks")
 
 
 @pytest.mark.root
@@ -252,12 +254,12 @@ def test_a_fault_names_the_socket_that_is_meant(folder: Path) -> None:
     os.geteuid() != 0, reason="only root can give folders to groups: sudo pytest -m root"
 )
 def test_two_groups_share_a_folder_that_can_belong_to_one(folder: Path) -> None:
-    door = open_door(folder / "agentd.sock", {}, group=4)
-    hooks = open_door(folder / "agentd-hooks.sock", {}, name="hooks", group=5)
-    assert modes(door.path) == (0o711, 0o660)
-    assert (door.path.stat().st_gid, hooks.path.stat().st_gid) == (4, 5)
+    listener = open_listener(folder / "agentd.sock", {}, group=4)
+    hooks = open_listener(folder / "agentd-hooks.sock", {}, name="hooks", group=5)
+    assert modes(listener.path) == (0o711, 0o660)
+    assert (listener.path.stat().st_gid, hooks.path.stat().st_gid) == (4, 5)
     hooks.close()
-    door.close()
+    listener.close()
 
 
 @pytest.mark.root

@@ -141,7 +141,7 @@ def test_h11_connection_has_what_guest_reads(name: str) -> None:
 def test_every_override_is_named_here() -> None:
     overridden = {
         name
-        for name in vars(embedded_uvicorn._Guest)
+        for name in vars(embedded_uvicorn.EmbeddedUvicorn)
         if hasattr(uvicorn.Server, name) and name[:2] != "__"
     }
     assert overridden <= set(SERVER), f"name {overridden - set(SERVER)} in SERVER, too"
