@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from daemon.agent.conversations.conversations import Conversations
     from daemon.api.schemas import CheckView, ProcessView, ReloadView
     from daemon.definitions.routines.routine import Routine
-    from daemon.memory.erasure.erasure import Forgetting
+    from daemon.memory.erasure.erasure import Eraser
     from daemon.memory.memory import Memory
     from daemon.models import Run
     from daemon.providers.budget import BudgetLedger
@@ -89,4 +89,4 @@ class ApiContext:
     talk: Conversations | None = None
     memory: Memory | None = None
     budget_ledger: BudgetLedger | None = None
-    forgetting: Forgetting | None = None
+    eraser: Eraser | None = None

@@ -25,7 +25,7 @@ from daemon.models import Anchor, Json, MemoryChunk
 from daemon.store.rows import moment
 
 if TYPE_CHECKING:
-    from daemon.memory.erasure.erasure import Forgetting
+    from daemon.memory.erasure.erasure import Eraser
     from daemon.memory.memory import Memory, MemoryItem
 
 Window = Annotated[int, Field(ge=0, le=20), WholeNumber]
@@ -136,7 +136,7 @@ async def search_memory(
     for hit in found:
         anchor = anchor_of(hit.text)
         around = await memory.expand(anchor, window) if window else None
-        why = {reason: round(part, 4) for reason, part in hit.why.items() if part}
+        why = {reason: round(part, 4) for reason, part in hit.reasons.items() if part}
         text = hit.text
         view = _text_view(text.text, text.key, text.who, text.source, bool(text.tainted), anchor)
         hits.append(
@@ -206,15 +206,17 @@ async def export_memory(api: ApiContext, *, cursor: str | None = None) -> Export
         )
     except ValueError:
         raise InvalidRequest(f"'cursor': {cursor!r} is none of ours") from None
-    return ExportView(lines=part.lines, next=part.following)
+    return ExportView(lines=part.lines, next=part.next_cursor)
 
 
 async def import_memory(api: ApiContext, *, lines: str, first: Line = 1) -> TakenView:
     """Take in lines of an export, all of them or none; what is here and was changed later stays."""
-    memory, work = _memory(api), transfer.read(lines.split("\n"), first)
-    taken = await memory.memory_store.write(lambda connection: transfer.take_in(connection, work))
-    memory.ring()
-    return TakenView(items=taken.items, runs=taken.runs, known=taken.known)
+    memory, work = _memory(api), transfer.parse_lines(lines.split("\n"), first)
+    taken = await memory.memory_store.write(
+        lambda connection: transfer.import_rows(connection, work)
+    )
+    memory.notify_watchers()
+    return TakenView(items=taken.items, runs=taken.runs, known=taken.unchanged)
 
 
 async def forget_memory(
@@ -230,13 +232,13 @@ async def forget_memory(
     """Show what would be forgotten; with its `confirm`, forget exactly that: from memory, journal,
     index and file.
     """
-    forgetting = _forgetting(api)
-    when = _moment(before, api) if before else None
-    wish = ErasureRequest(key=key, query=query, run=run, routine=routine, before=when)
-    doomed = await (forgetting.forget(wish, confirm) if confirm else forgetting.look(wish))
-    if doomed.nothing and not doomed.alive:
+    eraser = _eraser(api)
+    moment = _moment(before, api) if before else None
+    request = ErasureRequest(key=key, query=query, run=run, routine=routine, before=moment)
+    plan = await (eraser.erase(request, confirm) if confirm else eraser.plan(request))
+    if plan.is_empty and not plan.active:
         raise NotFound("nothing of that is remembered")
-    return _forget_view(doomed, done=confirm is not None)
+    return _forget_view(plan, done=confirm is not None)
 
 
 def _memory(api: ApiContext) -> Memory:
@@ -245,10 +247,10 @@ def _memory(api: ApiContext) -> Memory:
     return api.memory
 
 
-def _forgetting(api: ApiContext) -> Forgetting:
-    if api.forgetting is None:
+def _eraser(api: ApiContext) -> Eraser:
+    if api.eraser is None:
         raise Refused("this daemon has no memory")
-    return api.forgetting
+    return api.eraser
 
 
 def _moment(text: str, api: ApiContext) -> datetime:
@@ -298,7 +300,7 @@ def _item_view(item: MemoryItem) -> ItemView:
     )
 
 
-def _forget_view(doomed: ErasurePlan, *, done: bool) -> ForgetView:
+def _forget_view(plan: ErasurePlan, *, done: bool) -> ForgetView:
     items = [
         ItemView(
             key=item.key,
@@ -310,15 +312,15 @@ def _forget_view(doomed: ErasurePlan, *, done: bool) -> ForgetView:
             created=iso(moment(item.created)),
             updated=iso(moment(item.updated)),
         )
-        for item in doomed.items
+        for item in plan.items
     ]
     return ForgetView(
         done=done,
-        confirm=doomed.token,
+        confirm=plan.token,
         items=items,
-        runs=[RunName(id=run, routine=doomed.routines.get(run, "")) for run in doomed.runs],
-        quotes=dict(doomed.quotes),
-        out_of_reach=list(doomed.reach),
+        runs=[RunName(id=run, routine=plan.routines.get(run, "")) for run in plan.runs],
+        quotes=dict(plan.quotes),
+        out_of_reach=list(plan.unreachable),
     )
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from daemon import __version__
 from daemon.api.context import Access, ApiContext
 from daemon.api.schemas import CheckView, ProcessView, iso
-from daemon.memory.erasure.erasure import Forgetting
+from daemon.memory.erasure.erasure import Eraser
 from daemon.models import Run, Status
 from daemon.scheduler.cluster.requirements import describe_missing_worker
 
@@ -107,7 +107,7 @@ def api_context(app: App) -> ApiContext:
         approvals=runs.approvals,
         talk=runs.conversations,
         waits_for=waits_for,
-        forgetting=Forgetting(
+        eraser=Eraser(
             store.memory,
             clock=app.clock.now,
             out_of_reach=[
@@ -115,6 +115,6 @@ def api_context(app: App) -> ApiContext:
                 f"the log, which names runs and faults: {app.installation.log_file.parent}",
                 "what was sent to models and what tools did",
             ],
-            when_forgotten=store.journal.look_again,
+            on_erasure=store.journal.look_again,
         ),
     )

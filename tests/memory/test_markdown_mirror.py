@@ -27,7 +27,7 @@ class Desk:
         self.clock, self.db = Clock(), db
         self.memory = Memory(db, clock=self.clock)
         journal = Journal(db, clock=self.clock)
-        self.mirror = Mirror(self.memory, workspace, journal, clock=self.clock, quiet=0.0)
+        self.mirror = Mirror(self.memory, workspace, journal, clock=self.clock, debounce=0.0)
         self.file = workspace / NAME
 
     @property
@@ -233,5 +233,5 @@ def test_whatever_items_say_the_file_says_the_same(texts: dict[str, str]) -> Non
         key: MemoryItem(key, text, "core", None, False, START, now) for key, text in texts.items()
     }
     page = parse(render(items))
-    assert page.whole
+    assert page.is_complete
     assert page.sections == texts
