@@ -6,9 +6,9 @@ DaemonError
 ├── DatabaseAway           the server of the database does not answer, or takes nobody yet; exit 75
 ├── NotFound               nothing of that name or id
 ├── Refused                asked for something that the present state or policy does not allow
-├── Fenced                 somebody else owns this run now: stop writing, at once
-├── StoreFull              the disk took no more: nothing was lost, nothing was started
-│   └── StoreDamaged       the file holds nonsense in some place; what is derived can be made anew
+├── Fenced                 another process owns this run now: stop writing, at once
+├── StoreFull              the disk is full: the write did not happen, nothing was started by it
+│   └── StoreDamaged       the database file is damaged in some place; an index can be rebuilt
 ├── ToolFailed             a tool could not do it; the model reads why and what came out so far
 ├── OverBudget             a cap on money or tokens does not cover the next call
 ├── DeliveryFailed         a target did not take a report; the outbox tries again if that can help
@@ -48,10 +48,10 @@ class Fault:
     hint: str = ""
 
     def __str__(self) -> str:
-        place = f"{self.file}: {self.key}" if self.key else self.file
+        location = f"{self.file}: {self.key}" if self.key else self.file
         found = f" (found {self.found})" if self.found else ""
         hint = f"; {self.hint}" if self.hint else ""
-        return f"{place}: {self.problem}{found}{hint}"
+        return f"{location}: {self.problem}{found}{hint}"
 
 
 class ConfigError(DaemonError):
@@ -67,10 +67,10 @@ class StateBusy(DaemonError):
 
     def __init__(self, path: str, pid: int | None) -> None:
         self.path, self.pid = path, pid
-        who = f"process {pid}" if pid else "another process"
+        holder = f"process {pid}" if pid else "another process"
         super().__init__(
             (  # noqa: UP034
-                f"the state folder {path} is in use by {who}; stop it first, or choose another with "  # noqa: E501
+                f"the state folder {path} is in use by {holder}; stop it first, or choose another with "  # noqa: E501
                 "--state"
             )
         )
@@ -81,10 +81,10 @@ class SocketBusy(StateBusy):
 
     def __init__(self, path: str, pid: int | None) -> None:
         super().__init__(path, pid)
-        who = f"process {pid}" if pid else "another process"
+        holder = f"process {pid}" if pid else "another process"
         self.args = (
             (
-                f"{who} answers on the control socket {path} already; stop it first, or name "
+                f"{holder} answers on the control socket {path} already; stop it first, or name "
                 "another path"
             ),
         )
@@ -103,15 +103,15 @@ class Refused(DaemonError):
 
 
 class Fenced(DaemonError):
-    """Somebody else owns this run now."""
+    """Another process owns this run now."""
 
 
 class StoreFull(DaemonError):
-    """The disk took no more."""
+    """The disk is full: the write did not happen."""
 
 
 class StoreDamaged(StoreFull):
-    """The file holds nonsense in some place."""
+    """The database file is damaged in some place."""
 
 
 class ToolFailed(DaemonError):
@@ -136,8 +136,10 @@ class DeliveryFailed(DaemonError):
 
 
 class OverBudget(DaemonError):
-    """A cap does not cover the next call; `rule` is the key that sets it, and what is left,
-    `tokens` those of a run.
+    """A cap does not cover the next call of a model.
+
+    `rule` is the key in config.toml or the routine that sets the cap, with what is left of it;
+    `tokens` is the limit where the cap is the run's own limit of tokens.
     """
 
     def __init__(self, message: str, *, rule: str, tokens: int | None = None) -> None:
@@ -148,8 +150,8 @@ class OverBudget(DaemonError):
 class ProviderError(DaemonError):
     """A model gave no answer.
 
-    `unsure` says that the request was sent and that nobody knows what became of it: the vendor may
-    charge for it.
+    `unsure` says that the request was sent but its outcome is unknown: the vendor may charge for
+    it.
     """
 
     def __init__(self, message: str, *, request_id: str | None = None) -> None:
@@ -201,7 +203,7 @@ class ContextOverflow(Fatal):
 
 
 class AnswerTooLarge(Fatal):
-    """The vendor's answer is larger than what is read of one; asked again, it would cost the same
+    """The vendor's answer is larger than `max_answer_mb`; asking again would cost the same
     again.
     """
 

@@ -1,4 +1,4 @@
-"""The words of the product as values: frozen, keyword-only, standard library only.
+"""The vocabulary of agentd as values: frozen, keyword-only, standard library only.
 
 A run changes by `run.to(Status.RUNNING)`, which returns a new value.
 """
@@ -19,7 +19,7 @@ Json: TypeAlias = dict[str, Any]
 
 
 WAIT_MOVED = "its time was moved, as the clock was set back"
-"""What people are told of a run whose wait began while the clock was ahead."""
+"""What status and lists say of a run whose wait began while the clock was ahead."""
 
 
 class Status(StrEnum):
@@ -36,7 +36,7 @@ class Status(StrEnum):
     INTERRUPTED = "interrupted"
 
     @property
-    def ended(self) -> bool:
+    def has_ended(self) -> bool:
         return not MOVES.get(self)
 
 
@@ -114,7 +114,9 @@ class Effect(StrEnum):
 
 
 class Taint(StrEnum):
-    """How much of what a run has read came from strangers. It only ever rises: see `worse`."""
+    """Whether a run has read texts of strangers, who may have put orders into them. The taint of a
+    run only ever rises.
+    """
 
     NONE = ""
     TAINTED = "tainted"
@@ -122,25 +124,25 @@ class Taint(StrEnum):
     """Some of it read like orders to a model."""
 
 
-def worse(one: Taint, other: Taint) -> Taint:
+def max_taint(first: Taint, second: Taint) -> Taint:
     """Return the higher of two taints."""
-    return one if _TAINTS[one] >= _TAINTS[other] else other
+    return first if _TAINT_RANKS[first] >= _TAINT_RANKS[second] else second
 
 
-_TAINTS = {taint: place for place, taint in enumerate(Taint)}
+_TAINT_RANKS = {taint: rank for rank, taint in enumerate(Taint)}
 
 
 class ApprovalStatus(StrEnum):
-    """What became of a question to a person."""
+    """What became of a request for approval."""
 
     PENDING = "pending"
     APPROVED = "approved"
     USED = "used"
-    """Approved, and the call was started: it will not be started by this again."""
+    """Approved, and the call was started: one approval starts one call."""
     REJECTED = "rejected"
     EXPIRED = "expired"
     VOID = "void"
-    """What was asked for is not what would happen now, or nobody waits for it any more."""
+    """The call would no longer do what was asked about, or its run does not wait any more."""
 
 
 class SegmentType(StrEnum):
@@ -156,7 +158,7 @@ class SegmentType(StrEnum):
 
 
 NO_MODEL = "none"
-"""The model of a run that no model was asked for: its report is the gathered facts."""
+"""The `model` of a run without one: its report is the gathered facts."""
 
 _CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _PAIRS = [first + second for first in _CROCKFORD for second in _CROCKFORD]
@@ -176,24 +178,24 @@ def new_id() -> str:
 
 
 def new_ids(count: int) -> list[str]:
-    """Return so many of them, in order, as if a nanosecond lay between one and the next.
+    """Return so many ULIDs, in order, as if a nanosecond lay between one and the next.
 
-    Ten thousand runs that are due together want as many ids at once: one call of the system makes
-    them all, as each lets go of the interpreter, and a busy event loop does not give it back at
-    once.
+    Ten thousand runs that are due together need as many ids at once. Random bytes come from one
+    system call for all: each such call releases the interpreter's lock, which a thread gets back
+    late while the event loop is busy.
     """
-    lots = os.urandom(12 * count).translate(_BY_BYTE).decode()
-    ids, now, known, head = [], time.time_ns(), -1, ""
-    for place in range(count):
-        milliseconds, nanoseconds = divmod(now + place, _MILLISECOND)
-        if milliseconds != known:
-            known, head = (
+    random_characters = os.urandom(12 * count).translate(_BY_BYTE).decode()
+    ids, now, last_milliseconds, prefix = [], time.time_ns(), -1, ""
+    for index in range(count):
+        milliseconds, nanoseconds = divmod(now + index, _MILLISECOND)
+        if milliseconds != last_milliseconds:
+            last_milliseconds, prefix = (
                 milliseconds,
                 "".join([_PAIRS[milliseconds >> shift & 1023] for shift in (40, 30, 20, 10, 0)]),
             )
         ids.append(
             (  # noqa: UP034
-                f"{head}{_PAIRS[nanoseconds >> 10]}{_PAIRS[nanoseconds & 1023]}{lots[12 * place : 12 * place + 12]}"  # noqa: E501
+                f"{prefix}{_PAIRS[nanoseconds >> 10]}{_PAIRS[nanoseconds & 1023]}{random_characters[12 * index : 12 * index + 12]}"  # noqa: E501
             )
         )
     return ids
@@ -228,16 +230,16 @@ class FunctionCall:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Image:
-    """A picture to show to a model."""
+    """An image for a model."""
 
     data: bytes = field(repr=False)
     media_type: str
-    """What the bytes are, told by themselves: image/png, image/jpeg, image/gif or image/webp."""
+    """By the first bytes of the data: image/png, image/jpeg, image/gif or image/webp."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Fact:
-    """What one gather step found out."""
+    """The result of one gather step."""
 
     name: str
     tool: str
@@ -273,7 +275,7 @@ class LLMMessage:
     images: tuple[Image, ...] = ()
     """Shown before the text, on a user message."""
     facts: tuple[Fact, ...] = ()
-    """What was gathered for it; its text holds them, too, so no vendor is sent them twice."""
+    """The facts that the text holds; only the provider `offline` reads them here."""
 
     def __post_init__(self) -> None:
         if type(self.tool_calls) is not tuple:  # a list or None, as programs write it
@@ -463,8 +465,8 @@ class ProgramTime:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ToolContext:
-    """For whom a tool works: handed to every function that has a parameter of this type, never
-    shown to the model.
+    """The run that a tool works for: passed to every function that has a parameter of this type,
+    never shown to the model.
     """
 
     run: str
@@ -473,22 +475,24 @@ class ToolContext:
     workspace: Path
     language: str = "en"
     tainted: bool = False
-    """The run has read what strangers wrote: its calls are judged the more strictly."""
+    """Whether the run has read texts of strangers: its calls are judged more strictly."""
     approved: str = ""
     """The approval that a person gave for this very call, once or for good; empty where none was
     needed.
     """
     call: str = ""
-    """The call's place in the run: the same one after a crash."""
+    """The id of the call in its run, the same after a crash: `3.0` is the first call of iteration
+    3.
+    """
     programs: ProgramTime = field(default_factory=ProgramTime)
     """Shared by all calls of the run."""
     dedupe: str = ""
-    """What tells items that the routine reports from one another; empty where it does not report
-    items.
+    """The field by which reported items are told apart (`[dedupe] key`); empty where the routine
+    does not report items.
     """
 
     def permits(self, verdict: Verdict) -> bool:
-        """Tell whether a call that the policy judges so may run here."""
+        """Return whether a call with this verdict may run here."""
         return verdict.allows or (verdict.effect is Effect.ASK and bool(self.approved))
 
 
@@ -500,9 +504,9 @@ class ApprovalRequest:
     """Its place in the run."""
     tool: str
     request: Json
-    """Exactly what would happen, in one form for all that comes to the same."""
+    """What the call would do: see runs/approvals/request.py."""
     digest: str
-    """SHA-256 of the request: whoever approves approves this and nothing else."""
+    """SHA-256 of the request, to which an approval is bound."""
     rule: str
     reason: str = ""
     taint: Taint = Taint.NONE
@@ -515,16 +519,17 @@ class WaitingNotice:
     title: str
     head: str
     questions: tuple[tuple[str, str], ...]
-    """For each petition the id its approval gets if it was not asked before, and the text that
-    tells of it.
+    """For each approval request the id that its approval gets if it is new, and the text about it.
     """
     targets: tuple[str, ...] = ()
-    """Who is to hear of it, each once: the routine's own and those of `[incidents] to`."""
+    """The targets to send it to, without duplicates: the routine's own and those of `[incidents]
+    to`.
+    """
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Approval:
-    """A petition as it was put to a person, and the answer."""
+    """An approval request as a person was asked, and the answer."""
 
     id: str
     run: str
@@ -535,12 +540,12 @@ class Approval:
     expires: datetime
     decided: datetime | None = None
     by: str = ""
-    """Who answered: `uid 1000`; empty where nobody did."""
+    """The user who answered: `uid 1000`; empty where nobody did."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Step:
-    """One journalled fact of a run."""
+    """One record of a run in the journal."""
 
     kind: StepKind
     iteration: int
@@ -548,7 +553,7 @@ class Step:
     call_id: str | None = None
     """Ties a `result` to its `call`; unique within the run."""
     seq: int = -1
-    """Given by the journal."""
+    """Its number in the run, from 0; the journal sets it."""
     at: datetime | None = None
 
 
@@ -562,7 +567,7 @@ class Run:
     id: str
     routine: str
     definition: str
-    """The hash of the routine's definition that this run keeps, whatever is edited meanwhile."""
+    """The hash of the routine's definition as the run began it, whatever is edited meanwhile."""
     trigger: str
     """cron, every, at, on_start, manual, first_run, …"""
     slot: datetime
@@ -572,17 +577,20 @@ class Run:
     """
     status: Status = Status.QUEUED
     attempt: int = 0
-    """How often it was taken up; resuming counts, a new step resets what counts against `attempts`.
-    """
+    """How often it was claimed, resuming included."""
     fruitless_attempts: int = 0
-    """Attempts in a row that died without a new step."""
+    """Attempts in a row without a new step, the present one included; they count against `attempts`
+    of `[run.retry]`.
+    """
     fence: int = 0
     created: datetime
     started: datetime | None = None
     ended: datetime | None = None
     not_before: datetime | None = None
     active: float = 0.0
-    """Seconds lived so far; suspended, down and waiting do not count towards the timeout."""
+    """Seconds under way so far, which count towards the timeout: not while it was suspended,
+    waiting or the daemon was down.
+    """
     cancel: bool = False
     goal: str = ""
     report: str | None = None
@@ -595,21 +603,23 @@ class Run:
     usage: Usage = Usage()
     iterations: int = 0
     taint: Taint = Taint.NONE
-    """What it has read; a sub-agent begins with that of its parent."""
+    """The taint of all it has read; a sub-agent begins with that of its parent."""
     sandbox: str = ""
-    """The level its tools ran in."""
+    """The sandbox that its programs ran in, as `SandboxDetection` names its level."""
     waits_moved: bool = False
     """`not_before` was moved, as the clock was set back while it waited."""
 
     @property
-    def about(self) -> str:
-        """The routine it is about: a rehearsal has a name of its own, and looks back at the runs of
-        its routine.
+    def base_routine(self) -> str:
+        """The name of the routine in routines/: a rehearsal runs under the name
+        `rehearsal:NAME`.
         """
         return self.routine.removeprefix("rehearsal:")
 
     def to(self, status: Status, **changes: Any) -> Self:
-        """Return this run in another status; a move that MOVES does not know raises ValueError."""
+        """Return this run in another status; raises ValueError for a move that MOVES does not
+        hold.
+        """
         if status not in MOVES.get(self.status, frozenset()):
             raise ValueError(f"a run cannot go from {self.status} to {status}")
         return replace(self, status=status, **changes)
@@ -631,7 +641,7 @@ class Reply:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Report:
-    """What is to be delivered of a run."""
+    """The report of a run, as targets get it."""
 
     run: str
     routine: str
@@ -652,7 +662,7 @@ class Delivery:
     target: str
     """A channel's name (`file`, `log`) or a named target of config.toml."""
     options: Json
-    """What its channel goes by."""
+    """What its channel needs: a path, an address, a format."""
     status: DeliveryStatus
     attempts: int
     next_at: datetime | None
@@ -662,7 +672,8 @@ class Delivery:
     created: datetime | None = None
     """When its run ended: what a limit on retrying counts from."""
     content: str = "report"
-    """`report`, or which message of the daemon's own it is: `approval.asked`, `incident.opened`."""
+    """`report`, or the kind of a message of the daemon's own: `approval.asked`, `incident.opened`.
+    """
 
     @property
     def kind(self) -> str:
@@ -674,7 +685,7 @@ class Delivery:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Receipt:
-    """Proof that a report arrived."""
+    """What a target said when it took a delivery."""
 
     detail: str
     """Where it is now: a path, a message id."""
@@ -682,26 +693,26 @@ class Receipt:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Incident:
-    """Something that is wrong, from its first failure to the success that ended it."""
+    """A fault, from its first failure to the success that ended it."""
 
     id: int
     subject: str
-    """What is in trouble: `routine daily-report`, `target mail`."""
+    """What is faulty: `routine daily-report`, `target mail`."""
     signature: str
     detail: str
     """The error as it was last."""
     opened: datetime
-    seen: datetime
-    """When it happened last."""
+    last_seen: datetime
+    """When it failed last."""
     count: int
-    told: datetime | None
-    """The last alert or reminder."""
+    last_alert: datetime | None
+    """When people were sent the last alert or reminder."""
     targets: tuple[str, ...]
-    """Who was told, and is to hear of the recovery."""
+    """The targets that were alerted, and are sent the recovery."""
     acked: datetime | None
     closed: datetime | None
     run: str | None
-    """The last run it showed in."""
+    """The last run that failed by it."""
 
 
 # --- memory --------------------------------------------------------------------------------------
@@ -709,7 +720,7 @@ class Incident:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Anchor:
-    """The exact place of a remembered text."""
+    """The exact place of a text in memory."""
 
     run_id: str
     iteration: int
@@ -720,7 +731,7 @@ class Anchor:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MemoryChunk:
-    """A remembered text, where it stands and how well it fits the question."""
+    """A text found in memory, its place and how well it fits the question."""
 
     content: str
     anchor: Anchor
@@ -730,14 +741,14 @@ class MemoryChunk:
     """Set when it is an item that was stored by key."""
     source: str = ""
     """The routine it comes from."""
-    who: str = ""
-    """Who said it: a person, the agent, a tool."""
+    speaker: str = ""
+    """`person`, `agent` or the name of a tool."""
     tainted: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ExpandedContext:
-    """A remembered text with what stood around it."""
+    """A text found in memory, with those around it."""
 
     run: str
     focus: MemoryChunk
@@ -747,7 +758,7 @@ class ExpandedContext:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReportedItem:
-    """An item that a run has reported, as the journal keeps it."""
+    """An item that a run has reported by the tool `report_items`, as the journal keeps it."""
 
     digest: str
     key: str

@@ -240,7 +240,7 @@ class TestApp:
         executor = self.daemon.runs.queue
         while True:
             run = await self.daemon.store.journal.get(run_id)
-            if run.status.ended or run.status is Status.WAITING:
+            if run.status.has_ended or run.status is Status.WAITING:
                 return run
             if run_id in executor.running:
                 await asyncio.wait([executor.running[run_id]])

@@ -83,11 +83,11 @@ class Query(NamedTuple):
     """A question as the index takes it."""
 
     terms: tuple[str, ...]
-    """What to look for; empty if nothing in the question tells."""
+    """What to look for; empty for a question without words."""
     words: frozenset[str]
-    """Every word of the question, content or not: whoever is named in it is among them."""
+    """Every word of the question, stop words included: names of speakers are looked up in them."""
     characters: frozenset[str]
-    """The single Chinese characters that mean something, to weigh what was found."""
+    """The single Chinese characters but for stop characters, by which hits are ranked."""
 
 
 def index_text(text: str) -> str:
@@ -108,7 +108,7 @@ def query(text: str) -> Query:
     text = _normal(text).lower()
     runs: list[str] = [] if text.isascii() else _CJK.findall(text)
     words = [_BASE.get(word, word) for word in _WORD.findall(_CJK.sub(" ", text) if runs else text)]
-    pairs = [run[at : at + 2] for run in runs for at in range(len(run) - 1)]
+    pairs = [run[index : index + 2] for run in runs for index in range(len(run) - 1)]
     characters = [character for run in runs for character in run]
     terms = [word for word in words if word not in _STOP] + [
         pair for pair in pairs if pair not in _STOP_PAIRS
@@ -116,9 +116,9 @@ def query(text: str) -> Query:
     # Single characters stand in a fifth of all texts: they are asked for only where nothing longer
     # is.
     if not terms:
-        terms = [
-            each for each in characters if each not in _STOP_CHARACTERS
-        ] or words + pairs + characters
+        terms = [character for character in characters if character not in _STOP_CHARACTERS]
+    if not terms:
+        terms = words + pairs + characters
     return Query(
         terms=tuple(term for term, _ in Counter(terms).most_common(MAX_TERMS)),
         words=frozenset((*words, *pairs, *characters)),
@@ -133,21 +133,23 @@ def any_of(terms: Iterable[str]) -> str:
     return " OR ".join(f'"{term}"' for term in terms)
 
 
-@lru_cache(maxsize=64)  # few speak, and they speak often
+@lru_cache(maxsize=64)  # there are few names, and each is looked up often
 def words(text: str) -> frozenset[str]:
     """Return the words of a name, comparable with those of a question."""
     text = _normal(text).lower()
     runs: list[str] = [] if text.isascii() else _CJK.findall(text)
-    found = {_BASE.get(word, word) for word in _WORD.findall(_CJK.sub(" ", text) if runs else text)}
-    return frozenset(found.union(*map(_split, runs)))
+    names = {_BASE.get(word, word) for word in _WORD.findall(_CJK.sub(" ", text) if runs else text)}
+    return frozenset(names.union(*map(_split, runs)))
 
 
 def estimate(text: str) -> int:
-    """Return about how many tokens a model counts; on the safe side for Chinese."""
+    """Return about how many tokens a text has: 4 characters each in ASCII, else one character each,
+    which is more than models count for Chinese.
+    """
     if text.isascii():
         return len(text) // 4 + 1
-    others = len(text) - len(text.encode("ascii", "ignore"))
-    return (len(text) - others) // 4 + others + 1
+    other_characters = len(text) - len(text.encode("ascii", "ignore"))
+    return (len(text) - other_characters) // 4 + other_characters + 1
 
 
 def _normal(text: str) -> str:
@@ -157,9 +159,9 @@ def _normal(text: str) -> str:
 
 
 def _split(run: str) -> list[str]:
-    return [run[at : at + 2] for at in range(len(run) - 1)] or [run]
+    return [run[index : index + 2] for index in range(len(run) - 1)] or [run]
 
 
 def _pairs_and_characters(run: re.Match[str]) -> str:
     text = run[0]
-    return f" {' '.join([*(text[at : at + 2] for at in range(len(text) - 1)), *text])} "
+    return f" {' '.join([*(text[index : index + 2] for index in range(len(text) - 1)), *text])} "

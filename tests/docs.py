@@ -165,7 +165,8 @@ def moves() -> str:
     lines = ["```mermaid", "stateDiagram-v2", "    [*] --> queued"]
     for status, following in MOVES.items():
         lines += [f"    {status} --> {after}" for after in sorted(following)]
-    ends = sorted({after for following in MOVES.values() for after in following if after.ended})
+    statuses = {status for following in MOVES.values() for status in following}
+    ends = sorted(status for status in statuses if status.has_ended)
     return "\n".join([*lines, *(f"    {end} --> [*]" for end in ends), "```"])
 
 

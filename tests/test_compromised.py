@@ -164,7 +164,7 @@ async def obey(
             model.enqueue({"tool_calls": [_call(POST, world), _call(STEAL, world)]}, "Helped.")
     model.enqueue(loot)
     run = await app.scheduling.engine.trigger("reader", event=new_id())
-    while not (run := await app.store.journal.get(run.id)).status.ended:
+    while not (run := await app.store.journal.get(run.id)).status.has_ended:
         if run.status is Status.WAITING:
             for asked in await app.store.journal.approvals(
                 run=run.id, status=ApprovalStatus.PENDING

@@ -48,7 +48,7 @@ from daemon.models import (
     Taint,
     ToolContext,
     Verdict,
-    worse,
+    max_taint,
 )
 
 if TYPE_CHECKING:
@@ -475,7 +475,7 @@ class Agent:
             briefing = await self.memory.recall(about, exclude_run=self._tool_context.run)
             recalled = briefing.excerpt_text
             taint = Taint.TAINTED if briefing.tainted else taint
-        taint = worse(taint, self.transcript.taint)
+        taint = max_taint(taint, self.transcript.taint)
         functions, boundary = self._function_schemas(), token_hex(16)
         context = replace(
             self._context,

@@ -34,7 +34,7 @@ from daemon.models import (
     StepKind,
     Taint,
     Usage,
-    worse,
+    max_taint,
 )
 from daemon.providers.facts import unwrap
 
@@ -95,7 +95,7 @@ class Transcript:
     def add(self, step: Step) -> None:
         """Take in one more step."""
         if step.kind is not StepKind.CALL and (taint := step.body.get("taint")):
-            self.taint = worse(self.taint, Taint(taint))
+            self.taint = max_taint(self.taint, Taint(taint))
         match step.kind:
             case StepKind.PROMPT:
                 self.frozen = step.body

@@ -68,7 +68,7 @@ class PeerEvents:
         """Take up that a run of another process waits for a person, or has ended."""
         if run.status is Status.WAITING:
             self.approvals.wake()
-        elif run.status.ended:
+        elif run.status.has_ended:
             self.outbox.wake()
             self.memory.notify_watchers()  # it may have left texts behind that are to be embedded
             self.journal.when_ended(run)

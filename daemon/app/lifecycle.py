@@ -277,7 +277,7 @@ async def _wait_for_end(run: Run, events: AsyncIterator[Json], app: App) -> None
                 event = await anext(events, None)
         except TimeoutError:
             status = (await app.store.journal.get(run.id)).status
-            if status.ended or status is Status.WAITING:
+            if status.has_ended or status is Status.WAITING:
                 return
             continue
         if event is None or (

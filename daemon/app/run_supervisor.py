@@ -45,13 +45,13 @@ class RunSupervisor:
         if self.shared:  # other processes may have taken messages for it
             self.conversations.inbox.put(await self.journal.told(run_id))
         try:
-            with self.metrics.under_way():
+            with self.metrics.measure_lag():
                 run = await supervise(run_id, self.parts.context)
         finally:
             if self.settings.traces:
                 self.settings.traces.look(run_id)
-        if run is not None and run.status.ended:
-            self.metrics.ran(run)
+        if run is not None and run.status.has_ended:
+            self.metrics.count_run(run)
             if run.provider and run.status is Status.SUCCEEDED:
                 self.model_outages.record_answer(run.provider)
             is_settled = self.engine.note_success(run) and self.conversations.owes_nothing(run)
@@ -68,7 +68,7 @@ class RunSupervisor:
         """Return which provider a run asks first, as its routine stands now."""
         config = self.settings.config
         routines = self.engine.routines
-        routine = routine_of(config) if run.routine == ASK else routines.get(run.about)
+        routine = routine_of(config) if run.routine == ASK else routines.get(run.base_routine)
         name = (routine and routine.run.provider) or config.provider
         if name not in config.provider_names:  # it was taken out of the config meanwhile
             return ConcurrencyGroup(name=name)

@@ -103,8 +103,8 @@ def nearest(connection: Any, model: str, vector: Sequence[float], limit: int) ->
     connection.execute("SELECT set_config('hnsw.ef_search', ?, true)", (str(_EF_SEARCH),))
     rows = connection.execute(
         f"SELECT id FROM memory_meaning WHERE model = {_quote_literal(model)} AND size = {size}"
-        f" ORDER BY CAST(meaning AS {vector_type}({size})) <=> (SELECT CAST(? AS {vector_type}({size}))) LIMIT "
-        f"{limit}",
+        f" ORDER BY CAST(meaning AS {vector_type}({size})) <=>"
+        f" (SELECT CAST(? AS {vector_type}({size}))) LIMIT {limit}",
         (_text(vector),),
     )
     return [id_ for (id_,) in rows]

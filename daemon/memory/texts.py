@@ -120,6 +120,6 @@ def chunk(text: Text, relevance: float = 1.0) -> MemoryChunk:
         relevance=relevance,
         key=text.key,
         source=text.source,
-        who=text.who,
+        speaker=text.who,
         tainted=bool(text.tainted),
     )

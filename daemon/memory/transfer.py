@@ -122,8 +122,8 @@ def parse_lines(lines: Iterable[str], first_number: int = 1) -> ImportRows:
         except (KeyError, TypeError, ValueError, AttributeError, Refused) as error:
             problem = f"{error} is missing" if isinstance(error, KeyError) else str(error)
             msg = (
-                f"line {number} is no line of an export: {problem}; nothing from there on was taken "
-                "in"
+                f"line {number} is no line of an export: {problem}; "
+                "nothing from there on was taken in"
             )
             raise Refused(msg) from None
     return parsed

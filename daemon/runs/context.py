@@ -47,8 +47,8 @@ from daemon.models import (
     Usage,
     Verdict,
     WaitingNotice,
+    max_taint,
     new_id,
-    worse,
 )
 from daemon.policy.restrictions import NAMED_ONLY_TOOLS
 from daemon.providers import LLMProvider
@@ -323,7 +323,7 @@ class RunContext:
                 ),
                 deadline=deadline,
                 earlier_messages=past.said,
-                taint=worse(
+                taint=max_taint(
                     await self._initial_taint(run), Taint.TAINTED if past.tainted else Taint.NONE
                 ),
                 tool_context=self._tool_context(run, routine, step_log.steps),
@@ -382,7 +382,7 @@ class RunContext:
         if run.trigger != SUBAGENT:
             return run.taint
         run_input: Json = await self.journal.input_of(run.id) or {}
-        return worse(run.taint, Taint.TAINTED if run_input.get("tainted") else Taint.NONE)
+        return max_taint(run.taint, Taint.TAINTED if run_input.get("tainted") else Taint.NONE)
 
     async def preview(self, routine: Routine) -> Preview:
         """Return what the model of a run of the routine would be told now; no model is asked."""
@@ -460,7 +460,7 @@ class RunContext:
     def _audit_fields(self) -> Json:
         """Return what is written beside each call: the policy in force, and the sandbox."""
         fields: Json = {"policy": self.settings.policy.hash}
-        if sandbox := self._services.sandbox_detection.known:
+        if sandbox := self._services.sandbox_detection.current:
             fields["sandbox"] = sandbox.level
         return fields
 
@@ -507,11 +507,11 @@ class RunContext:
         has_previous = run.trigger not in (ASK, SUBAGENT)
         if has_previous:
             previous = self.journal.latest(
-                run.about, before=run.id
+                run.base_routine, before=run.id
             )  # where it ended in this process
         must_look = has_previous and previous is None
         if routine.run.memory != "none":
-            look = newest(run.about, {Status.SUCCEEDED}, run.id)
+            look = newest(run.base_routine, {Status.SUCCEEDED}, run.id)
             briefing = await self._services.memory.recall(
                 run.goal,
                 f"routine:{routine.name}:approach",
@@ -521,7 +521,7 @@ class RunContext:
             previous = briefing.extra if must_look else previous
         elif must_look:
             previous = await self.journal.last(
-                run.about, statuses={Status.SUCCEEDED}, before=run.id
+                run.base_routine, statuses={Status.SUCCEEDED}, before=run.id
             )
         is_scheduled = run.event is None
         language = agent.language
@@ -538,7 +538,7 @@ class RunContext:
             previous_at=previous.ended if previous else None,
             recalled=briefing.excerpt_text,
             approach=briefing.item_text,
-            taint=worse(
+            taint=max_taint(
                 Taint.TAINTED if briefing.tainted else Taint.NONE,
                 previous.taint if previous else Taint.NONE,
             ),

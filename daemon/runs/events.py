@@ -129,7 +129,7 @@ class Events:
 def from_steps(run: Run, steps: Iterable[Step]) -> list[Json]:
     """Return the events that a run's row and steps stand for, in order."""
     told = [event for step in steps if (event := of_step(run, step)) is not None]
-    return [begin_of(run), *told, end_of(run)] if run.status.ended else [begin_of(run), *told]
+    return [begin_of(run), *told, end_of(run)] if run.status.has_ended else [begin_of(run), *told]
 
 
 def begin_of(run: Run) -> Json:

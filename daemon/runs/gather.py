@@ -12,7 +12,7 @@ from daemon.agent.tool_calls import ToolCallRunner
 from daemon.agent.transcript import PendingCall, Transcript
 from daemon.definitions.routines.rules import PATH_PLACEHOLDER
 from daemon.errors import ToolFailed
-from daemon.models import Effect, Fact, FunctionCall, Step, StepKind, Taint, ToolResult, worse
+from daemon.models import Effect, Fact, FunctionCall, Step, StepKind, Taint, ToolResult, max_taint
 from daemon.providers.facts import lay_out, wrap
 
 if TYPE_CHECKING:
@@ -152,7 +152,7 @@ async def inspect_event(
             earlier_run = await journal.get(event_input["run"])
             result = replace(result, taint=earlier_run.taint)
         facts.append(replace(fact, text=result.text))
-        taint = worse(taint, result.taint)
+        taint = max_taint(taint, result.taint)
     return facts, taint
 
 

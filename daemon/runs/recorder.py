@@ -11,7 +11,7 @@ import structlog
 
 from daemon.agent.transcript import Transcript
 from daemon.errors import DaemonError, StoreFull
-from daemon.models import Run, Step, Taint, Usage, worse
+from daemon.models import Run, Step, Taint, Usage, max_taint
 from daemon.runs.events import Events, of_step
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class StepRecorder:
                 return StepTotals(usage=transcript.usage, taint=transcript.taint)
             except (DaemonError, AttributeError, LookupError, TypeError, ValueError):
                 log.warning("run.steps_damaged", run=self._run.id)
-        return StepTotals(usage=Usage(), taint=worse(self._run.taint, Taint.TAINTED))
+        return StepTotals(usage=Usage(), taint=max_taint(self._run.taint, Taint.TAINTED))
 
     def append(self, *steps: Step, durable: bool = False) -> Awaitable[list[Step]]:
         """Queue steps at once, in order; awaiting the result means that they are committed.

@@ -25,7 +25,7 @@ from daemon.agent.tool_calls import ApprovalRequired
 from daemon.definitions.routines.routine import Gate
 from daemon.delivery.channels.base import deliveries_for
 from daemon.errors import DaemonError, Fenced, Retryable, StoreFull
-from daemon.models import Reply, Run, Status, Taint, worse
+from daemon.models import Reply, Run, Status, Taint, max_taint
 from daemon.providers.facts import new_boundary
 from daemon.runs.gather import (
     EVENT_TRIGGERS,
@@ -142,7 +142,7 @@ async def live(run: Run, context: RunContext) -> Run:
         await recorder.load()
         routine = await context.routine_of(run)  # as the run began it
         if routine.origin and routine.origin.tainted:  # an agent that had read strangers' words
-            run = replace(run, taint=worse(run.taint, Taint.TAINTED))
+            run = replace(run, taint=max_taint(run.taint, Taint.TAINTED))
         await context.ping_started(run, routine)
         if run.cancel:
             result = RunResult(Status.CANCELLED, "cancelled while nobody lived it")
@@ -208,7 +208,9 @@ async def execute(
     # the second gate and the report's "what changed" compare with the last good run
     previous_values: dict[str, Any] = {}
     if routine.gather:
-        last_run = await context.journal.last(run.about, statuses={Status.SUCCEEDED}, before=run.id)
+        last_run = await context.journal.last(
+            run.base_routine, statuses={Status.SUCCEEDED}, before=run.id
+        )
         if last_run:
             previous_values = read_gathered_values(await context.journal.steps(last_run.id))
     event_input = await context.journal.input_of(run.id) if run.trigger in EVENT_TRIGGERS else None
@@ -239,7 +241,7 @@ async def execute(
         about=run.goal,
         facts=all_facts,
         facts_boundary=boundary,
-        taint=worse(taint, images.taint),
+        taint=max_taint(taint, images.taint),
         media=images.images,
         notes=images.notes,
     )
@@ -391,7 +393,7 @@ async def _cancel_or_suspend(
     if run is None:
         return
     row = await context.journal.get(run.id)
-    if row.status.ended:
+    if row.status.has_ended:
         return
     run = replace(run, active=run.active + asyncio.get_running_loop().time() - start)
     # another process may own the run by now; and what a full disk does not take, the next start

@@ -94,7 +94,7 @@ class SubagentRunner:
     async def _run_to_end(self, child: Run) -> Run:
         """Supervise the child until it has ended, however often it is put off."""
         context = self._context
-        while not child.status.ended:
+        while not child.status.has_ended:
             if child.not_before:
                 remaining = (child.not_before - context.now()).total_seconds()
                 await asyncio.sleep(max(0.0, min(remaining, MAX_SLEEP_SECONDS)))
@@ -103,7 +103,7 @@ class SubagentRunner:
             if run is None and child.status is Status.QUEUED and child.not_before:
                 # its "not before" was moved, or the database's clock is behind ours
                 await asyncio.sleep(1.0)
-            elif run is None and not child.status.ended:
+            elif run is None and not child.status.has_ended:
                 raise ToolFailed("another process runs the sub-agent", transient=True)
         return child
 

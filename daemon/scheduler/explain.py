@@ -159,7 +159,7 @@ def _describe_run(run: Run, waits_for: str) -> str:
         Status.INTERRUPTED: "was interrupted",
     }
     text = f"{name} {status_texts.get(status, status.value)}"
-    return f"{text} ({run.detail.rstrip('.')})" if status.ended and run.detail else text
+    return f"{text} ({run.detail.rstrip('.')})" if status.has_ended and run.detail else text
 
 
 # The functions _explain_… return the rule, and the part of the sentence that follows the routine's

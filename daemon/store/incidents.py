@@ -367,7 +367,7 @@ def _happened(
         (stamp(now), error, run_id, same[0].id),
     ).fetchone()
     incident = _of(row)
-    due = incident.told is None or now - incident.told >= alerting.remind
+    due = incident.last_alert is None or now - incident.last_alert >= alerting.remind
     return incident, due and incident.acked is None
 
 
@@ -452,9 +452,9 @@ def _of(row: Row) -> Incident:
         signature=signature,
         detail=detail,
         opened=moment(opened),
-        seen=moment(seen),
+        last_seen=moment(seen),
         count=count,
-        told=moment_or_none(told),
+        last_alert=moment_or_none(told),
         targets=tuple(json.loads(targets)),
         acked=moment_or_none(acked),
         closed=moment_or_none(closed),

@@ -424,7 +424,7 @@ class Runs(Incidents):
         its report is dated in. What was `found` is known as reported from then on. Fenced;
         StoreFull as for `append`.
         """
-        if not run.status.ended:
+        if not run.status.has_ended:
             raise ValueError(f"run {run.id} is {run.status}, which is no end")
         now = run.ended or self._clock()
         ended = (
@@ -550,7 +550,7 @@ class Runs(Incidents):
 
         def work(connection: sqlite3.Connection) -> Run:
             run = find(connection, run_id)
-            if run.status.ended:
+            if run.status.has_ended:
                 raise Refused(f"run {run.id} has already ended ({run.status})")
             if run.status is Status.RUNNING:
                 return run_of(connection.execute(_MARK, (run.id,)).fetchone())
@@ -558,7 +558,7 @@ class Runs(Incidents):
             return run_of(connection.execute(_CANCEL, (now, run.id)).fetchone())
 
         run = await self._db.write(work, durable=True)
-        if run.status.ended:
+        if run.status.has_ended:
             self.when_ended(run)
         return run
 

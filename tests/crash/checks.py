@@ -126,7 +126,7 @@ def _check_journal(world: World) -> None:
     }
     assert named <= {digest for digest, body in texts.items() if whole(digest, body)}
     for id_, steps, seal, status in world.look("SELECT id, steps, seal, status FROM run"):
-        assert Status(status).ended
+        assert Status(status).has_ended
         rows = world.look(f"SELECT {STEP} FROM step WHERE run_id = ? ORDER BY seq", id_)
         assert [row[4] for row in rows] == list(range(steps))
         assert seal == sum(map(seal_of, rows))

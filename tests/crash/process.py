@@ -257,7 +257,7 @@ class Process:
 
     async def _live(self, run_id: str) -> Run | None:
         run = await supervise(run_id, self.run_context)
-        if run is not None and run.status.ended:
+        if run is not None and run.status.has_ended:
             await self.talk.ended(run)
         return run
 
@@ -283,7 +283,7 @@ class Process:
     async def until_ended(self, run: Run) -> Run:
         """Answer what is asked until the run has ended."""
         journal = self.journal
-        while not (run := await journal.get(run.id)).status.ended:
+        while not (run := await journal.get(run.id)).status.has_ended:
             if lived := self.executor.running.get(run.id):
                 await asyncio.wait([lived])
             elif run.status is Status.WAITING:

@@ -91,7 +91,7 @@ def test_a_reason_is_not_said_twice(delivery):
     )
 
 
-@pytest.mark.parametrize("status", [status for status in Status if status.ended])
+@pytest.mark.parametrize("status", [status for status in Status if status.has_ended])
 def test_every_end_has_its_words(delivery, status):
     letter = compose(delivery("", status=status))
     assert letter.title

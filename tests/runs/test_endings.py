@@ -297,7 +297,7 @@ async def test_a_run_ends_as_the_table_says_when(name, journal):
     assert row.taint is (Taint.TAINTED if ending.tainted else Taint.NONE)
     harness.events.close()
     events = [event["type"] async for event in watching]
-    assert events.count("run_ended") == int(ending.status.ended), "once, and after the commit"
+    assert events.count("run_ended") == int(ending.status.has_ended), "once, and after the commit"
     if ending.next_supervise:
         journal.pause_at = ""
         resumed = await supervise(run.id, harness)

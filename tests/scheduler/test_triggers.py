@@ -319,7 +319,7 @@ async def test_how_the_other_ended_decides(
     retry = {"run": {"prompt": "x", "retry": {"pause_after": 0}}}
     await harness.boot(BACKUP, routine("report", {"after": ["backup"], "on": on}, **retry))
     started = set()
-    for status in (each for each in Status if each.ended):
+    for status in (each for each in Status if each.has_ended):
         before = len(harness.submitted)
         await harness.end(await harness.engine.trigger("backup"), status)
         await harness.quiet()

@@ -23,7 +23,7 @@ from daemon.cli.call import Call, start_command
 from daemon.cli.client import Unreachable
 from daemon.cli.parser import Parser
 from daemon.definitions.paths import find_state, user_home
-from daemon.telemetry.log import LEVELS, pretty, wants_colour
+from daemon.telemetry.log import LEVELS, format_line, wants_colour
 
 if TYPE_CHECKING:
     from daemon.system.watch import DirectoryWatcher
@@ -182,7 +182,7 @@ def _pretty_on(stream: IO[str]) -> Callable[[str, dict[str, Any]], None]:
     colour = wants_colour(stream)
 
     def show(_line: str, record: dict[str, Any]) -> None:
-        stream.write(pretty(record, colour=colour) + "\n")
+        stream.write(format_line(record, colour=colour) + "\n")
         stream.flush()
 
     return show

@@ -62,9 +62,9 @@ class FullDiskIncident:
             signature="",
             detail=str(fault),
             opened=now,
-            seen=now,
+            last_seen=now,
             count=1,
-            told=None,
+            last_alert=None,
             targets=(),
             acked=None,
             closed=None,
@@ -99,7 +99,7 @@ class FullDiskIncident:
                 break
             except StoreFull as error:
                 incident = replace(
-                    incident, detail=str(error), seen=self._clock(), count=incident.count + 1
+                    incident, detail=str(error), last_seen=self._clock(), count=incident.count + 1
                 )
                 journal.lasting = incident
             await asyncio.sleep(self._retry)

@@ -183,7 +183,8 @@ class Eraser:
             )
         if short_keys := [item.key for item in plan.items if len(item.text) < MIN_QUOTE]:
             notes.append(
-                f"quotes of {', '.join(short_keys)} in other runs: the text is too short to look for"
+                f"quotes of {', '.join(short_keys)} in other runs: "
+                "the text is too short to look for"
             )
         return notes
 

@@ -46,7 +46,7 @@ _TABLES_WITH_TEXT = (
     *("memory_run", "memory_item", "memory_segment", "memory_embedding", "memory_fts"),
 )
 
-_FINAL_STATUSES = tuple(status.value for status in Status if status.ended)
+_FINAL_STATUSES = tuple(status.value for status in Status if status.has_ended)
 
 
 class StepText(NamedTuple):

@@ -147,7 +147,8 @@ def find_runs_quoting(
     """
     condition = "" if below is None else f"WHERE id < {below:d}"
     texts = connection.execute(
-        f"SELECT id, memory_run, text FROM memory_segment {condition} ORDER BY id DESC LIMIT {_TEXTS_AT_ONCE}"  # noqa: S608
+        f"SELECT id, memory_run, text FROM memory_segment {condition}"  # noqa: S608
+        f" ORDER BY id DESC LIMIT {_TEXTS_AT_ONCE}"
     )
     runs, last_id, count = dict[int, None](), below, 0
     for id_, run, text in texts:

@@ -153,8 +153,8 @@ def _rank(
         "SELECT f.rowid, f.words, u.lexeme, u.weights FROM (SELECT rowid, words, document FROM "  # noqa: S608
         "memory_fts"  # noqa: RUF100, S608
         f" WHERE document @@ CAST(? AS TSQUERY) {condition}"
-        f" ORDER BY ({rough_score}) / ({1 - _B} + {_B} * words / CAST(? AS REAL)) DESC, abs(rowid) DESC "
-        "LIMIT ?) AS f"
+        f" ORDER BY ({rough_score}) / ({1 - _B} + {_B} * words / CAST(? AS REAL)) DESC,"
+        " abs(rowid) DESC LIMIT ?) AS f"
         " CROSS JOIN LATERAL unnest(f.document) AS u WHERE u.lexeme = ANY(?)",
         (
             " | ".join(f"'{word}'" for word in chosen_by),

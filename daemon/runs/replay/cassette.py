@@ -96,7 +96,7 @@ async def load_cassette(
 async def _previous_values(journal: Journal, run: Run, steps: Sequence[Step]) -> dict[str, Any]:
     """Return what the last good run had gathered that had ended when `run` compared with it."""
     start = next((step.at for step in steps if step.at), run.ended)
-    previous_run = await journal.last(run.about, statuses={Status.SUCCEEDED}, before=run.id)
+    previous_run = await journal.last(run.base_routine, statuses={Status.SUCCEEDED}, before=run.id)
     while (
         previous_run is not None
         and start is not None
@@ -104,6 +104,6 @@ async def _previous_values(journal: Journal, run: Run, steps: Sequence[Step]) ->
         and previous_run.ended > start
     ):
         previous_run = await journal.last(
-            run.about, statuses={Status.SUCCEEDED}, before=previous_run.id
+            run.base_routine, statuses={Status.SUCCEEDED}, before=previous_run.id
         )
     return read_gathered_values(await journal.steps(previous_run.id)) if previous_run else {}

@@ -282,7 +282,7 @@ class Cluster:
                     self._published_steps[run_id] = step.seq
                     if event := of_step(run, step):
                         services.events.publish(run_id, event)
-        if run.status.ended:
+        if run.status.has_ended:
             self._published_steps.pop(run_id, None)
             services.events.publish(run_id, end_of(run))
         elif run.status is Status.WAITING:

@@ -101,7 +101,7 @@ def _shown(chunk: MemoryChunk) -> Json:
         "key": chunk.key,
         "text": chunk.content,
         "when": f"{anchor.timestamp:%Y-%m-%d %H:%M} UTC",
-        "who": chunk.who,
+        "who": chunk.speaker,
         "routine": chunk.source,
         "type": None if chunk.key else anchor.type.value,
         "anchor": None if chunk.key else f"{anchor.run_id}/{anchor.iteration}/{anchor.segment}",

@@ -73,7 +73,7 @@ async def answer(harness: ApprovalHarness) -> None:
     for asked in await harness.journal.approvals(status=ApprovalStatus.PENDING):
         await harness.approvals.approve(asked.id, by="uid 1000")
     (run,) = await harness.journal.runs()
-    if not run.status.ended:
+    if not run.status.has_ended:
         await harness.live(run)
 
 

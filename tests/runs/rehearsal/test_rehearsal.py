@@ -93,7 +93,7 @@ def app(tmp_path: Path) -> ReplayedApp:
 async def rehearse(app: ReplayedApp, name: str = "tidy") -> dict[str, Any]:
     """Rehearse a routine to its end, and return what it would have done."""
     run = await app.parts.rehearsals.begin(name, f"event {len(await app.journal.runs())}")
-    while not (run := await app.journal.get(run.id)).status.ended:
+    while not (run := await app.journal.get(run.id)).status.has_ended:
         await app.daemon.runs.queue.running[run.id]
     told: dict[str, Any] = await app.parts.rehearsals.describe(run.id)
     return told
@@ -165,7 +165,7 @@ async def test_no_later_run_compares_with_it_and_no_memory_keeps_it(app: Replaye
         assert not (await app.daemon.store.memory.retrieve("milk", 5))
         assert not await app.journal.runs("tidy")
         (run,) = await app.journal.runs("rehearsal:tidy")
-        assert (run.trigger, run.about) == ("rehearsal", "tidy")
+        assert (run.trigger, run.base_routine) == ("rehearsal", "tidy")
 
 
 async def test_it_compares_with_the_runs_of_its_routine(app: ReplayedApp) -> None:
