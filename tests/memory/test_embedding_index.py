@@ -59,7 +59,7 @@ async def meant(library: Library, server: FakeEmbeddings, time: Time) -> AsyncIt
     embedder = OpenAICompatible(base_url=f"{server.url}/v1", model="m", api_key="key-of-the-test")
     library.memory = Memory(
         library.db,
-        clock=library.clock,
+        clock=library.clock.now,
         embedding_index=EmbeddingIndex(embedder, query_timeout=BUSY, now=time),
     )
     yield library
@@ -220,7 +220,7 @@ async def test_a_server_that_is_gone_is_no_reason_to_fail_and_its_return_is_noti
 
 @by_meaning
 async def test_the_keeper_embeds_what_comes_in(meant: Library, server: FakeEmbeddings) -> None:
-    keeping = asyncio.create_task(MemoryMaintenance(meant.memory, clock=meant.clock).run())
+    keeping = asyncio.create_task(MemoryMaintenance(meant.memory, clock=meant.clock.now).run())
     await meant.run("01A", "The automobile is in the garage.")
     await server.until_asked(1)
     await meant.memory.store("dog", "The hound is called Rex")
@@ -374,7 +374,9 @@ async def test_what_one_process_embeds_another_finds_by_its_meaning(
     )
     embedder = OpenAICompatible(base_url=f"{server.url}/v1", model="m", api_key="key-of-the-test")
     other.memory = Memory(
-        other.db, clock=other.clock, embedding_index=EmbeddingIndex(embedder, query_timeout=BUSY)
+        other.db,
+        clock=other.clock.now,
+        embedding_index=EmbeddingIndex(embedder, query_timeout=BUSY),
     )
     await other.memory.open()
     await meaning(other).load(other.memory.memory_store)  # nothing yet

@@ -103,7 +103,7 @@ async def test_a_text_is_found_by_what_the_model_knows(files: Path, library: Lib
     await library.run("01A", "the automobile shines", "the hound sleeps")
     library.memory = Memory(
         library.db,
-        clock=library.clock,
+        clock=library.clock.now,
         embedding_index=EmbeddingIndex(embedder(files), query_timeout=30),
     )
     assert library.memory.embedding_index
