@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from daemon.memory import index, vectors
 from daemon.memory.index import IndexedSegment
-from daemon.memory.segments import SegmentRow
+from daemon.memory.segments import RunPiece
 
 
 class IndexedItem(NamedTuple):
@@ -149,7 +149,7 @@ def put_run(
     status: str,
     started: int,
     ended: int,
-    pieces: Sequence[SegmentRow],
+    pieces: Sequence[RunPiece],
 ) -> bool:
     """Keep a run in pieces; doing it again for the same run replaces them, so it may follow a
     crash.

@@ -41,7 +41,7 @@ class Segment:
     """Where it stands among several texts at one place."""
 
 
-class SegmentRow(NamedTuple):
+class RunPiece(NamedTuple):
     """One row of memory_segment, without its ids."""
 
     iteration: int
@@ -56,7 +56,7 @@ class SegmentRow(NamedTuple):
     text: str
 
 
-def segment_rows(routine: str, segments: Iterable[Segment]) -> Iterator[SegmentRow]:
+def segment_rows(routine: str, segments: Iterable[Segment]) -> Iterator[RunPiece]:
     """Yield the rows of a run's segments; blank ones are left out."""
     previous = ""
     for segment in segments:
@@ -65,11 +65,11 @@ def segment_rows(routine: str, segments: Iterable[Segment]) -> Iterator[SegmentR
             previous = text
 
 
-def segment_row(routine: str, segment: Segment, part: int, text: str, previous: str) -> SegmentRow:
+def segment_row(routine: str, segment: Segment, part: int, text: str, previous: str) -> RunPiece:
     """Return one row: a part of a segment, whose text is `text`; `before` is the text before it in
     the run.
     """
-    return SegmentRow(
+    return RunPiece(
         iteration=segment.iteration,
         segment=segment.segment,
         part=part,
