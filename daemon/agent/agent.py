@@ -472,8 +472,8 @@ class Agent:
             return
         recalled, taint = self._context.recalled, self._context.taint
         if recalled is None and self.memory:
-            briefing = await self.memory.briefing(about, exclude_run=self._tool_context.run)
-            recalled = briefing.recalled
+            briefing = await self.memory.recall(about, exclude_run=self._tool_context.run)
+            recalled = briefing.excerpt_text
             taint = Taint.TAINTED if briefing.tainted else taint
         taint = max_taint(taint, self.transcript.taint)
         functions, boundary = self._function_schemas(), token_hex(16)

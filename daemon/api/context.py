@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from daemon.agent.conversations.conversations import Conversations
     from daemon.api.schemas import CheckView, ReloadView
     from daemon.delivery.outbox import Outbox
-    from daemon.memory.erasure.erasure import Forgetting
+    from daemon.memory.erasure.erasure import Eraser
     from daemon.memory.memory import Memory
     from daemon.providers.budget import BudgetLedger
     from daemon.runs.approvals.approvals import Approvals
@@ -86,7 +86,7 @@ class ApiContext:
     administration: Administration
     journal: Journal
     memory: Memory
-    erasure: Forgetting
+    erasure: Eraser
     events: Events
     metrics: Metrics
     outbox: Outbox

@@ -131,7 +131,7 @@ async def search_memory(
     for hit in await memory.search(queries, limit):
         anchor = anchor_of(hit.text)
         around = await memory.expand(anchor, window) if window else None
-        why = {reason: round(part, 4) for reason, part in hit.why.items() if part}
+        why = {reason: round(part, 4) for reason, part in hit.reasons.items() if part}
         text = hit.text
         view = _text_view(text.text, text.key, text.who, text.source, bool(text.tainted), anchor)
         hits.append(
@@ -201,15 +201,17 @@ async def export_memory(api: ApiContext, *, cursor: str | None = None) -> Export
         )
     except ValueError:
         raise InvalidRequest(f"'cursor': {cursor!r} is none of ours") from None
-    return ExportView(lines=part.lines, next=part.following)
+    return ExportView(lines=part.lines, next=part.next_cursor)
 
 
 async def import_memory(api: ApiContext, *, lines: str, first: Line = 1) -> TakenView:
     """Take in lines of an export, all of them or none; what is here and was changed later stays."""
-    memory, work = api.memory, transfer.read(lines.split("\n"), first)
-    taken = await memory.memory_store.write(lambda connection: transfer.take_in(connection, work))
-    memory.ring()
-    return TakenView(items=taken.items, runs=taken.runs, known=taken.known)
+    memory, work = api.memory, transfer.parse_lines(lines.split("\n"), first)
+    taken = await memory.memory_store.write(
+        lambda connection: transfer.import_rows(connection, work)
+    )
+    memory.notify_watchers()
+    return TakenView(items=taken.items, runs=taken.runs, known=taken.unchanged)
 
 
 async def forget_memory(
@@ -228,10 +230,10 @@ async def forget_memory(
     end = _parse_end(before, api) if before else None
     request = ErasureRequest(key=key, query=query, run=run, routine=routine, before=end)
     if confirm:
-        plan = await api.erasure.forget(request, confirm)
+        plan = await api.erasure.erase(request, confirm)
     else:
-        plan = await api.erasure.look(request)
-    if plan.nothing and not plan.alive:
+        plan = await api.erasure.plan(request)
+    if plan.is_empty and not plan.active:
         raise NotFound("nothing of that is remembered")
     return _forget_view(plan, done=confirm is not None)
 
@@ -305,7 +307,7 @@ def _forget_view(plan: ErasurePlan, *, done: bool) -> ForgetView:
         items=items,
         runs=[RunName(id=run, routine=plan.routines.get(run, "")) for run in plan.runs],
         quotes=dict(plan.quotes),
-        out_of_reach=list(plan.reach),
+        out_of_reach=list(plan.unreachable),
     )
 
 

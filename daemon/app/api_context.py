@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from daemon import __version__
 from daemon.api.context import ApiContext, LiveAccess, ProcessFacts
 from daemon.api.schemas import CheckView, ReloadView
-from daemon.memory.erasure.erasure import Forgetting
+from daemon.memory.erasure.erasure import Eraser
 
 if TYPE_CHECKING:
     from daemon.app.parts import App
@@ -71,7 +71,7 @@ def api_context(app: App) -> ApiContext:
         administration=AppAdministration(app),
         journal=store.journal,
         memory=store.memory,
-        erasure=Forgetting(
+        erasure=Eraser(
             store.memory,
             clock=app.clock.now,
             out_of_reach=[
@@ -79,7 +79,7 @@ def api_context(app: App) -> ApiContext:
                 f"the log, which names runs and faults: {installation.log_file.parent}",
                 "what was sent to models and what tools did",
             ],
-            when_forgotten=store.journal.runs.forget_cached_successes,
+            on_erasure=store.journal.runs.forget_cached_successes,
         ),
         events=runs.events,
         metrics=app.metrics,

@@ -224,9 +224,9 @@ def import_for_runs() -> None:
 async def _load_meanings(app: App) -> None:
     """Load the embeddings: one process of the cluster makes them, and each is asked."""
     memory = app.store.memory
-    while memory.meaning:
+    while memory.embedding_index:
         try:
-            await memory.meaning.load(memory.memory_store)
+            await memory.embedding_index.load(memory.memory_store)
             break
         except DaemonError as error:  # the database is away, and comes back
             log.warning("memory.embeddings_load_failed", detail=str(error))

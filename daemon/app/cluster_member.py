@@ -70,7 +70,7 @@ class PeerEvents:
             self.approvals.wake()
         elif run.status.has_ended:
             self.outbox.wake()
-            self.memory.ring()  # it may have left texts behind that are to be embedded
+            self.memory.notify_watchers()  # it may have left texts behind that are to be embedded
             self.journal.runs.when_ended(run)
             self.tasks.create_task(self._follow_up(run), name=f"end of run {run.id}")
 

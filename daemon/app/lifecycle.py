@@ -160,8 +160,8 @@ async def once(app: App, name: str) -> Run:
     daemon.
     """
     memory, journal, queue = app.store.memory, app.store.journal, app.runs.queue
-    if memory.meaning:
-        await memory.meaning.load(memory.memory_store)
+    if memory.embedding_index:
+        await memory.embedding_index.load(memory.memory_store)
     await app.scheduling.engine.load(await app.reloader.load_routines())
     events = app.runs.events.follow()
     moves: list[asyncio.Task[None]] = []

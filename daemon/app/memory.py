@@ -34,7 +34,7 @@ async def open_memory(
         database,
         clock=clock.now,
         settings=settings,
-        meaning=EmbeddingIndex(embedder) if embedder else None,
+        embedding_index=EmbeddingIndex(embedder) if embedder else None,
     )
     await memory.open()
     return memory

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable
 from functools import lru_cache
 
-_ONE = r"one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|dozen|couple|once|twice|several|few|half"  # noqa: E501
+_NUMBER_WORD = r"one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|dozen|couple|once|twice|several|few|half"  # noqa: E501
 _MONTHS = "january|february|march|april|may|june|july|august|september|october|november|december"
 _DAYS = "monday|tuesday|wednesday|thursday|friday|saturday|sunday"
 _TIME = re.compile(
@@ -21,8 +21,10 @@ _TIME = re.compile(
     "|[年月日天周]|星期|礼拜|昨|今|明|刚|上午|下午|晚上|早上|点钟?|小时|分钟",
     re.IGNORECASE,
 )
-_NUMBER = re.compile(rf"\d|\b(?:{_ONE})\b|[零一二两三四五六七八九十百千万亿几半]", re.IGNORECASE)
-_PLACE = re.compile(
+_NUMBER = re.compile(
+    rf"\d|\b(?:{_NUMBER_WORD})\b|[零一二两三四五六七八九十百千万亿几半]", re.IGNORECASE
+)
+_LOCATION = re.compile(
     r"\b(?:in|at|to|from|near|around|outside|inside) (?:the |a |my |our |his |her |their "
     r")?[A-Z]\w+|[/~]\w"
     "|[在到去从往][^，。！？ ]|[省市县区镇村路街国里]"
@@ -38,9 +40,12 @@ _KINDS = tuple(
         (r"\bhow (?:long|old|often|soon|late|many|much|far|big|tall|heavy)\b", _NUMBER),
         (r"\bwhat (?:number|percentage|share|amount)\b", _NUMBER),
         ("多久|多长时间|多少|几[个次位名台家]", _NUMBER),
-        (r"^where\b|\bwhere (?:did|was|is|does|has|do|are)\b", _PLACE),
-        (r"\b(?:what|which) (?:country|city|town|place|state|street|folder|file|host)\b", _PLACE),
-        ("哪里|哪儿|在哪|何处|什么地方", _PLACE),
+        (r"^where\b|\bwhere (?:did|was|is|does|has|do|are)\b", _LOCATION),
+        (
+            r"\b(?:what|which) (?:country|city|town|place|state|street|folder|file|host)\b",
+            _LOCATION,
+        ),
+        ("哪里|哪儿|在哪|何处|什么地方", _LOCATION),
     )
 )
 
@@ -50,7 +55,7 @@ def looks_like_answer(question: str) -> Callable[[str], bool] | None:
     """Return a test for texts that could answer the question by their form; None where the form
     tells nothing.
     """
-    for form, holds in _KINDS:
-        if form.search(question):
-            return lambda text: holds.search(text) is not None
+    for pattern, answer_pattern in _KINDS:
+        if pattern.search(question):
+            return lambda text: answer_pattern.search(text) is not None
     return None

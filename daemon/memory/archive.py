@@ -29,19 +29,21 @@ def segments(goal: str, steps: Iterable[Step], now: datetime) -> list[Segment]:
     What was said after strangers had been read is marked: they may have had a hand in it.
     """
     pieces: list[Segment] = []
-    places: dict[int, int] = {}
+    positions: dict[int, int] = {}
     tainted = False
 
-    def add(iteration: int, kind: SegmentType, text: str, who: str, at: datetime | None) -> None:
-        place = places[iteration] = places.get(iteration, -1) + 1
+    def add(
+        iteration: int, kind: SegmentType, text: str, speaker: str, at: datetime | None
+    ) -> None:
+        position = positions[iteration] = positions.get(iteration, -1) + 1
         pieces.append(
             Segment(
                 iteration=iteration,
-                segment=place,
+                segment=position,
                 type=kind,
                 timestamp=at or now,
                 text=text,
-                who=who,
+                who=speaker,
                 tainted=tainted,
             )
         )
@@ -91,15 +93,15 @@ def _first_line(text: str) -> str:
     """Return the first line that says something: no heading, no note in italics, no ruled line, if
     there is another.
     """
-    first = ""
-    for each in text.splitlines():
-        if not each.strip("#*|- \t"):
+    fallback = ""
+    for raw_line in text.splitlines():
+        if not raw_line.strip("#*|- \t"):
             continue
-        line = each.strip()
-        first = first or line
+        line = raw_line.strip()
+        fallback = fallback or line
         if not (line.startswith(("#", "|", "```")) or _is_note(line)):
             break
     else:
-        line = first
+        line = fallback
     line = line.strip("# ")
     return line if len(line) <= LINE_CHARACTERS else f"{line[:LINE_CHARACTERS]}…"

@@ -26,8 +26,8 @@ log = structlog.get_logger()
 T = TypeVar("T")
 
 # seconds a question waits for its vector: a person would not notice, a run has not begun yet
-PATIENCE = 0.15
-LATE = 3  # times in a row that it may be late before it counts as gone
+QUERY_TIMEOUT = 0.15
+MAX_TIMEOUTS = 3  # times in a row that it may be late before it counts as gone
 PAUSE, LONGEST_PAUSE = 30.0, 600.0  # seconds it is left alone, doubled each time
 BATCH = 32
 _CHARACTERS = 2_000  # of a text: what follows says seldom what it is about
@@ -40,155 +40,174 @@ class EmbeddingIndex:
         self,
         embedder: Embedder,
         *,
-        patience: float = PATIENCE,
+        query_timeout: float = QUERY_TIMEOUT,
         now: Callable[[], float] | None = None,
     ) -> None:
         self.embedder = embedder
-        self.patience = patience
+        self.query_timeout = query_timeout
         self._now = now or (lambda: asyncio.get_running_loop().time())
-        self._signs: dict[int, int] | None = None
+        self._signs_by_id: dict[int, int] | None = None
         """What is known, by its signs; None before it was read."""
-        self._in_server = False
+        self._is_compared_by_server = False
         """The server compares: nothing is read but whether anything is known."""
-        self._news = 0
+        self._last_news = 0
         """Of what processes on a server have embedded, the last that we know of."""
-        self._late = 0
+        self._timeouts = 0
         self._pause = PAUSE
-        self._closed_until = 0.0
-        self._done = 0
+        self._paused_until = 0.0
+        self._complete_below = 0
         """Of the segments up to this one, all that have to be embedded are."""
         self.fault: str | None = None
         """Why words alone decide, if they do."""
 
     @property
-    def rests(self) -> float:
+    def seconds_paused(self) -> float:
         """For how many seconds it is left alone from now."""
-        return max(0.0, self._closed_until - self._now())
+        return max(0.0, self._paused_until - self._now())
 
     async def load(self, memory_store: MemoryStore) -> None:
         """Read what is known already; before that, words alone decide."""
         name = self.embedder.name
-        if memory_store.shared:
-            self._in_server = await memory_store.write(pgvector.prepare)
-            while self._in_server and await memory_store.write(
-                lambda connection: vectors.fill(connection, name)
+        if memory_store.is_shared:
+            self._is_compared_by_server = await memory_store.write(pgvector.prepare)
+            while self._is_compared_by_server and await memory_store.write(
+                lambda connection: vectors.copy_to_server(connection, name)
             ):
                 pass
 
         def work(connection: sqlite3.Connection) -> tuple[int, dict[int, int]]:
-            last = vectors.last_news(connection, name) if memory_store.shared else 0
-            return last, {} if self._in_server else vectors.all_signs(connection, name)
+            last_news = vectors.last_news(connection, name) if memory_store.is_shared else 0
+            return last_news, {} if self._is_compared_by_server else vectors.all_signs(
+                connection, name
+            )
 
-        self._news, self._signs = await memory_store.read(work)
+        self._last_news, self._signs_by_id = await memory_store.read(work)
 
-    async def of(self, question: str, memory_store: MemoryStore) -> vectors.Meant | None:
+    async def embed_query(
+        self, question: str, memory_store: MemoryStore
+    ) -> vectors.QueryEmbedding | None:
         """Return what a question means; None if that cannot be had at once."""
         if (
-            self._signs is None
+            self._signs_by_id is None
             or not question.strip()
-            or self.rests
-            or not await self._knows_any(memory_store)
+            or self.seconds_paused
+            or not await self._has_embeddings(memory_store)
         ):
             return None
         try:
-            async with asyncio.timeout(self.patience):
-                (vector,) = await self._embedded([question])
+            async with asyncio.timeout(self.query_timeout):
+                (vector,) = await self._embed([question])
         except TimeoutError:
-            self._late += 1
-            if self._late >= LATE:
-                self._leave_alone(f"no answer within {self.patience:g} s, {LATE} times in a row")
+            self._timeouts += 1
+            if self._timeouts >= MAX_TIMEOUTS:
+                self._pause_embedder(
+                    f"no answer within {self.query_timeout:g} s, {MAX_TIMEOUTS} times in a row"
+                )
             return None
         except EmbedderFailed:
             return None
-        self._late = 0
-        return vectors.Meant(self.embedder.name, vector, None if self._in_server else self._signs)
+        self._timeouts = 0
+        return vectors.QueryEmbedding(
+            self.embedder.name, vector, None if self._is_compared_by_server else self._signs_by_id
+        )
 
-    async def _knows_any(self, memory_store: MemoryStore) -> bool:
+    async def _has_embeddings(self, memory_store: MemoryStore) -> bool:
         """Tell whether there is anything to compare with; on a server, learn first what other
         processes know.
         """
-        assert self._signs is not None  # noqa: S101  of() looked
-        if not memory_store.shared:
-            return bool(self._signs)
-        name, since = self.embedder.name, self._news
+        assert self._signs_by_id is not None  # noqa: S101  of() looked
+        if not memory_store.is_shared:
+            return bool(self._signs_by_id)
+        name, last_news = self.embedder.name, self._last_news
 
         def work(connection: sqlite3.Connection) -> tuple[bool, bool, tuple[int, dict[int, int]]]:
             in_server = pgvector.compares(connection)
-            news = (since, dict[int, int]()) if in_server else vectors.news(connection, name, since)
-            return in_server, vectors.knows_any(connection, name), news
+            news = (
+                (last_news, dict[int, int]())
+                if in_server
+                else vectors.signs_since(connection, name, last_news)
+            )
+            return in_server, vectors.has_embeddings(connection, name), news
 
-        there, any_, (last, fresh) = await memory_store.read(work)
-        if self._in_server and not there:  # somebody has taken the extension away
+        can_compare, has_any, (newest, new_signs) = await memory_store.read(work)
+        if self._is_compared_by_server and not can_compare:  # somebody has taken the extension away
             await self.load(memory_store)
-            return any_
-        self._in_server = there
-        self._news = max(self._news, last)
-        self._signs.update(fresh)
-        return any_
+            return has_any
+        self._is_compared_by_server = can_compare
+        self._last_news = max(self._last_news, newest)
+        self._signs_by_id.update(new_signs)
+        return has_any
 
     async def backfill(self, memory_store: MemoryStore) -> None:
         """Embed what is not embedded yet, until nothing is left; EmbedderFailed."""
-        if self._signs is None:
+        if self._signs_by_id is None:
             await self.load(memory_store)
-        top = below = await memory_store.read(_top)
+        top = below = await memory_store.read(_next_segment_id)
         while True:
             batch = await memory_store.read(
-                partial(_lacking, model=self.embedder.name, done=self._done, below=below)
+                partial(
+                    _unembedded_texts,
+                    model=self.embedder.name,
+                    complete_below=self._complete_below,
+                    below=below,
+                )
             )
             if not batch:
                 break
-            found = await self._embedded([each.text for each in batch])
-            await self._keep(memory_store, dict(zip(batch, found, strict=True)))
-            below = min([below, *(each.id for each in batch if each.id > 0)])
-        self._done = max(self._done, top - 1)
+            embeddings = await self._embed([text.text for text in batch])
+            await self._store_vectors(memory_store, dict(zip(batch, embeddings, strict=True)))
+            below = min([below, *(text.id for text in batch if text.id > 0)])
+        self._complete_below = max(self._complete_below, top - 1)
 
-    async def _keep(
-        self, memory_store: MemoryStore, found: Mapping[_EmbeddingInput, list[float]]
+    async def _store_vectors(
+        self, memory_store: MemoryStore, embeddings: Mapping[_EmbeddingInput, list[float]]
     ) -> None:
-        name, shared = self.embedder.name, memory_store.shared
+        name, is_shared = self.embedder.name, memory_store.is_shared
 
         def work(connection: sqlite3.Connection) -> dict[int, list[float]]:
             # what was changed or forgotten while it was being embedded is gone, or waits for
             # another turn
-            fresh = {
+            current = {
                 text.id: vector
-                for text, vector in found.items()
+                for text, vector in embeddings.items()
                 if _text_of(connection, text.id) == text
             }
-            vectors.put(connection, name, fresh, in_server=shared and pgvector.compares(connection))
-            return fresh
+            vectors.put_vectors(
+                connection, name, current, in_server=is_shared and pgvector.compares(connection)
+            )
+            return current
 
-        kept = await memory_store.write(work)
-        if not self._in_server:
-            assert self._signs is not None  # noqa: S101  loaded before anything is embedded
-            self._signs.update({id_: vectors.signs(vector) for id_, vector in kept.items()})
+        stored = await memory_store.write(work)
+        if not self._is_compared_by_server:
+            assert self._signs_by_id is not None  # noqa: S101  loaded before anything is embedded
+            self._signs_by_id.update({id_: vectors.signs(vector) for id_, vector in stored.items()})
 
-    async def _embedded(self, texts: list[str]) -> list[list[float]]:
+    async def _embed(self, texts: list[str]) -> list[list[float]]:
         """Return unit vectors; an embedder that fails is left alone for a while."""
         try:
-            found = [vectors.unit(vector) for vector in await self.embedder.embed(texts)]
-            if len(found) != len(texts):
-                raise EmbedderFailed(f"{len(found)} vectors for {len(texts)} texts")
+            embeddings = [vectors.unit(vector) for vector in await self.embedder.embed(texts)]
+            if len(embeddings) != len(texts):
+                raise EmbedderFailed(f"{len(embeddings)} vectors for {len(texts)} texts")
         except (EmbedderFailed, ValueError) as error:
-            self._leave_alone(str(error))
+            self._pause_embedder(str(error))
             raise EmbedderFailed(str(error)) from error
         self._pause, self.fault = PAUSE, None
-        return found
+        return embeddings
 
-    def _leave_alone(self, why: str) -> None:
-        self._closed_until = self._now() + self._pause
+    def _pause_embedder(self, reason: str) -> None:
+        self._paused_until = self._now() + self._pause
         self._pause = min(2 * self._pause, LONGEST_PAUSE)
-        self._late = 0
-        if self.fault != why:
-            log.warning("memory.embedder_left_alone", embedder=self.embedder.name, error=why)
-        self.fault = why
+        self._timeouts = 0
+        if self.fault != reason:
+            log.warning("memory.embedder_left_alone", embedder=self.embedder.name, error=reason)
+        self.fault = reason
 
     def describe(self, embedded: Mapping[str, int]) -> Json:
         """Return how it is; of each model, so many texts are embedded."""
         return {
             "name": self.embedder.name,
-            "known": embedded.get(self.embedder.name, 0) if self._signs is not None else 0,
-            "compared": "by the server" if self._in_server else "here",
+            "known": embedded.get(self.embedder.name, 0) if self._signs_by_id is not None else 0,
+            "compared": "by the server" if self._is_compared_by_server else "here",
             "fault": self.fault,
         }
 
@@ -210,30 +229,30 @@ _SEGMENT = (
 )
 
 
-def _top(connection: sqlite3.Connection) -> int:
+def _next_segment_id(connection: sqlite3.Connection) -> int:
     (top,) = connection.execute("SELECT coalesce(max(id), 0) + 1 FROM memory_segment").fetchone()
     return int(top)
 
 
-def _lacking(
-    connection: sqlite3.Connection, model: str, done: int, below: int
+def _unembedded_texts(
+    connection: sqlite3.Connection, model: str, complete_below: int, below: int
 ) -> list[_EmbeddingInput]:
     """Return some texts without a vector: items first, then the newest segments."""
-    found = [
+    rows = [
         *connection.execute(
             f"{_ITEM} AS i WHERE indexed = 1 AND NOT EXISTS"  # noqa: S608
             " (SELECT 1 FROM memory_embedding WHERE model = ? AND id = -i.id) LIMIT ?",
             (model, BATCH),
         )
     ]
-    if not found:
-        found += connection.execute(
+    if not rows:
+        rows += connection.execute(
             f"{_SEGMENT} AS s WHERE id > ? AND id < ? AND superseded IS NULL AND NOT EXISTS (SELECT "  # noqa: E501, S608
             "1"  # noqa: RUF100, S608
             " FROM memory_embedding WHERE model = ? AND id = s.id) ORDER BY id DESC LIMIT ?",
-            (done, below, model, BATCH),
+            (complete_below, below, model, BATCH),
         )
-    return [_EmbeddingInput(*row) for row in found]
+    return [_EmbeddingInput(*row) for row in rows]
 
 
 def _text_of(connection: sqlite3.Connection, id_: int) -> _EmbeddingInput | None:

@@ -26,7 +26,7 @@ from daemon.memory.fulltext.base import Document
 from daemon.store.rows import moment
 from daemon.tokens import VERSION, index_text
 
-_REACH = 2
+_NEIGHBOURS = 2
 _CONTEXT_CHARACTERS = 400
 
 _STATE = "memory.index"
@@ -41,7 +41,7 @@ _MONTHS = (
 _DAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 
 
-class Indexable(NamedTuple):
+class IndexedSegment(NamedTuple):
     """What the index needs to know of a segment."""
 
     id: int
@@ -63,7 +63,7 @@ class State(NamedTuple):
     high_item: int = 0
 
     @property
-    def whole(self) -> bool:
+    def is_complete(self) -> bool:
         return self.version == VERSION and self.low >= self.high and self.low_item >= self.high_item
 
     def holds_run(self, run: int) -> bool:
@@ -74,36 +74,36 @@ class State(NamedTuple):
 
 
 def add_texts(
-    connection: sqlite3.Connection, texts: Sequence[Indexable], fresh: Container[int]
+    connection: sqlite3.Connection, texts: Sequence[IndexedSegment], included: Container[int]
 ) -> None:
     """Index those of a run's segments that are `fresh`, given all of them as their rows say."""
-    _insert(connection, documents(texts, fresh))
+    _insert(connection, documents(texts, included))
 
 
 def _add_run(connection: sqlite3.Connection, run: int) -> None:
     """Index the segments of a run that no later one supersedes."""
     rows = _rows(connection, "s.memory_run = ?", (run,))
-    fresh = connection.execute(
+    included = connection.execute(
         "SELECT id FROM memory_segment WHERE memory_run = ? AND superseded IS NULL", (run,)
     )
-    _insert(connection, documents(rows, {id_ for (id_,) in fresh}))
+    _insert(connection, documents(rows, {id_ for (id_,) in included}))
 
 
 def add_segments(connection: sqlite3.Connection, ids: Iterable[int]) -> None:
     """Index single segments whose rows are there already."""
-    _insert(connection, _of_segments(connection, ids))
+    _insert(connection, _segment_documents(connection, ids))
 
 
 def remove_segments(connection: sqlite3.Connection, ids: Iterable[int]) -> None:
     """Take segments out of the index; their rows and those around them must still be as they
     were.
     """
-    _delete(connection, _of_segments(connection, ids))
+    _delete(connection, _segment_documents(connection, ids))
 
 
 def add_item(connection: sqlite3.Connection, id_: int, key: str, text: str, updated: int) -> None:
     if state(connection).holds_item(id_):  # else its turn will come
-        _insert(connection, [_of_item(id_, key, text, updated)])
+        _insert(connection, [_item_document(id_, key, text, updated)])
 
 
 def remove_item(
@@ -111,7 +111,7 @@ def remove_item(
 ) -> None:
     """Take an item out of the index, given exactly what it was indexed with."""
     if state(connection).holds_item(id_):
-        _delete(connection, [_of_item(id_, key, text, updated)])
+        _delete(connection, [_item_document(id_, key, text, updated)])
 
 
 def state(connection: sqlite3.Connection) -> State:
@@ -135,8 +135,8 @@ def begin(connection: sqlite3.Connection) -> bool:
     """
     if state(connection).version != VERSION:
         fulltext.of(connection).clear(connection)
-        _keep_state(connection, _nothing_done(connection))
-    return not state(connection).whole
+        _keep_state(connection, _empty_state(connection))
+    return not state(connection).is_complete
 
 
 def renew(connection: sqlite3.Connection) -> None:
@@ -145,11 +145,11 @@ def renew(connection: sqlite3.Connection) -> None:
     """
     fulltext.of(connection).renew(connection)
     connection.execute("BEGIN")
-    _keep_state(connection, _nothing_done(connection))
+    _keep_state(connection, _empty_state(connection))
     connection.execute("COMMIT")
 
 
-def _nothing_done(connection: sqlite3.Connection) -> State:
+def _empty_state(connection: sqlite3.Connection) -> State:
     (run,) = connection.execute("SELECT coalesce(max(id), 0) FROM memory_run").fetchone()
     (item,) = connection.execute("SELECT coalesce(max(id), 0) FROM memory_item").fetchone()
     return State(VERSION, 0, run, 0, item)
@@ -162,68 +162,73 @@ def rebuild_some(connection: sqlite3.Connection) -> bool:
     write in between.
     """
     begin(connection)
-    found = state(connection)
-    if found.low_item < found.high_item:
-        found = found._replace(low_item=_items_after(connection, found))
-    elif found.low < found.high:
-        found = found._replace(low=_runs_after(connection, found))
+    progress = state(connection)
+    if progress.low_item < progress.high_item:
+        progress = progress._replace(low_item=_items_after(connection, progress))
+    elif progress.low < progress.high:
+        progress = progress._replace(low=_runs_after(connection, progress))
     else:
         return True
-    _keep_state(connection, found)
-    return found.whole
+    _keep_state(connection, progress)
+    return progress.is_complete
 
 
-def _items_after(connection: sqlite3.Connection, found: State) -> int:
+def _items_after(connection: sqlite3.Connection, progress: State) -> int:
     rows = connection.execute(
         (
             "SELECT id, key, text, updated FROM memory_item WHERE id > ? AND id <= ? AND indexed = "
             "1 ORDER BY id LIMIT ?"
         ),
-        (found.low_item, found.high_item, _BATCH),
+        (progress.low_item, progress.high_item, _BATCH),
     ).fetchall()
-    _insert(connection, (_of_item(*row) for row in rows))
-    return rows[-1][0] if len(rows) == _BATCH else found.high_item
+    _insert(connection, (_item_document(*row) for row in rows))
+    return rows[-1][0] if len(rows) == _BATCH else progress.high_item
 
 
-def _runs_after(connection: sqlite3.Connection, found: State) -> int:
-    done = 0
+def _runs_after(connection: sqlite3.Connection, progress: State) -> int:
+    count_total = 0
     runs = connection.execute(
-        "SELECT id FROM memory_run WHERE id > ? AND id <= ? ORDER BY id", (found.low, found.high)
+        "SELECT id FROM memory_run WHERE id > ? AND id <= ? ORDER BY id",
+        (progress.low, progress.high),
     )
     for (run,) in runs:
         _add_run(connection, run)
         (count,) = connection.execute(
             "SELECT count(*) FROM memory_segment WHERE memory_run = ?", (run,)
         ).fetchone()
-        done += count
-        if done >= _BATCH:
+        count_total += count
+        if count_total >= _BATCH:
             return int(run)
-    return found.high
+    return progress.high
 
 
-def merge_some(connection: sqlite3.Connection, first: bool) -> bool:
+def merge_some(connection: sqlite3.Connection, is_first: bool) -> bool:
     """Do a part of what leaves nothing deleted in the index; tell whether there was nothing to
     do.
     """
-    return fulltext.of(connection).merge_some(connection, first)
+    return fulltext.of(connection).merge_some(connection, is_first)
 
 
-def tidy(connection: sqlite3.Connection) -> None:
+def compact(connection: sqlite3.Connection) -> None:
     """Do a little for those who ask the index: to be called now and then while it grows."""
-    fulltext.of(connection).tidy(connection)
+    fulltext.of(connection).compact(connection)
 
 
 def faults(connection: sqlite3.Connection) -> list[str]:
     """Return what is wrong with the index, by its own check and by counting; it reads all of it."""
-    found = state(connection)
-    indexed = fulltext.of(connection).check(connection)
+    progress = state(connection)
+    indexed_count = fulltext.of(connection).check(connection)
     (texts,) = connection.execute(
         "SELECT (SELECT count(*) FROM memory_item WHERE indexed = 1 AND NOT (id > ? AND id <= ?)) + "  # noqa: E501
         "(SELECT count(*) FROM memory_segment WHERE superseded IS NULL AND NOT (memory_run > ? AND "
         "memory_run <= ?))",
-        (found.low_item, found.high_item, found.low, found.high),
+        (progress.low_item, progress.high_item, progress.low, progress.high),
     ).fetchone()
-    return [] if indexed == texts else [f"the index holds {indexed} texts where there are {texts}"]
+    return (
+        []
+        if indexed_count == texts
+        else [f"the index holds {indexed_count} texts where there are {texts}"]
+    )
 
 
 def probe(connection: sqlite3.Connection) -> list[str]:
@@ -231,27 +236,27 @@ def probe(connection: sqlite3.Connection) -> list[str]:
 
     Cheap however big the store is.
     """
-    found = state(connection)
+    progress = state(connection)
     low, high = connection.execute("SELECT min(id), max(id) FROM memory_segment").fetchone()
     rows: list[tuple[int, int, str]] = []
-    for part in range(_PROBES if high else 0):
+    for step in range(_PROBES if high else 0):
         rows += connection.execute(
             (
                 "SELECT id, memory_run, text FROM memory_segment WHERE id >= ? AND superseded IS "
                 "NULL ORDER BY id LIMIT 1"
             ),
-            (low + (high - low) * part // _PROBES,),
+            (low + (high - low) * step // _PROBES,),
         )
-    wanted = {id_: text for id_, run, text in rows if found.holds_run(run)}
+    texts = {id_: text for id_, run, text in rows if progress.holds_run(run)}
     items = connection.execute(
         "SELECT -id, id, text FROM memory_item WHERE indexed = 1 ORDER BY id DESC LIMIT ?",
         (_PROBES,),
     )
-    wanted |= {id_: text for id_, item, text in items if found.holds_item(item)}
-    lost = [id_ for id_, text in wanted.items() if not _holds(connection, id_, text)]
+    texts |= {id_: text for id_, item, text in items if progress.holds_item(item)}
+    unknown = [id_ for id_, text in texts.items() if not _holds(connection, id_, text)]
     return (
-        [f"the index does not know {len(lost)} of {len(wanted)} texts by their own words"]
-        if lost
+        [f"the index does not know {len(unknown)} of {len(texts)} texts by their own words"]
+        if unknown
         else []
     )
 
@@ -261,48 +266,55 @@ def _holds(connection: sqlite3.Connection, id_: int, text: str) -> bool:
     return not words or fulltext.of(connection).holds(connection, id_, words)
 
 
-def documents(rows: Sequence[Indexable], wanted: Container[int]) -> Iterator[Document]:
+def documents(rows: Sequence[IndexedSegment], included: Container[int]) -> Iterator[Document]:
     """Yield what is indexed of the wanted ones among neighbouring segments of one run."""
-    wanted_here = [row.id for row in rows if row.id in wanted]
-    short = {
-        row.id: _again(row.text[:_CONTEXT_CHARACTERS])
+    included_ids = [row.id for row in rows if row.id in included]
+    shortened = {
+        row.id: _cached_words(row.text[:_CONTEXT_CHARACTERS])
         for row in rows
-        if any(abs(row.id - id_) <= _REACH for id_ in wanted_here)
+        if any(abs(row.id - id_) <= _NEIGHBOURS for id_ in included_ids)
     }
     for row in rows:
-        if row.id in wanted:
+        if row.id in included:
             yield Document(
                 id=row.id,
-                body=short[row.id]
+                body=shortened[row.id]
                 if len(row.text) <= _CONTEXT_CHARACTERS
                 else index_text(row.text),
-                earlier=" ".join(short.get(near, "") for near in range(row.id - _REACH, row.id)),
-                later=" ".join(
-                    short.get(near, "") for near in range(row.id + 1, row.id + _REACH + 1)
+                earlier=" ".join(
+                    shortened.get(neighbour, "")
+                    for neighbour in range(row.id - _NEIGHBOURS, row.id)
                 ),
-                who=_again(f"{row.who} {row.routine}"),
+                later=" ".join(
+                    shortened.get(neighbour, "")
+                    for neighbour in range(row.id + 1, row.id + _NEIGHBOURS + 1)
+                ),
+                who=_cached_words(f"{row.who} {row.routine}"),
                 date=_date(row.at),
             )
 
 
 # The words of short texts: what a routine says again stands around what it says for the first time.
-_again = lru_cache(maxsize=128)(index_text)
+_cached_words = lru_cache(maxsize=128)(index_text)
 
 
-def _of_segments(connection: sqlite3.Connection, ids: Iterable[int]) -> Iterator[Document]:
+def _segment_documents(connection: sqlite3.Connection, ids: Iterable[int]) -> Iterator[Document]:
     """Yield what is, or would be, indexed of single segments; of those still pending, nothing
     is.
     """
-    found = state(connection)
-    for run, near in _stretches(connection, ids):
-        if found.holds_run(run):
-            around = (run, near[0] - _REACH, near[-1] + _REACH)
+    progress = state(connection)
+    for run, segment_ids in _group_neighbours(connection, ids):
+        if progress.holds_run(run):
+            values = (run, segment_ids[0] - _NEIGHBOURS, segment_ids[-1] + _NEIGHBOURS)
             yield from documents(
-                _rows(connection, "s.memory_run = ? AND s.id BETWEEN ? AND ?", around), set(near)
+                _rows(connection, "s.memory_run = ? AND s.id BETWEEN ? AND ?", values),
+                set(segment_ids),
             )
 
 
-def _stretches(connection: sqlite3.Connection, ids: Iterable[int]) -> list[tuple[int, list[int]]]:
+def _group_neighbours(
+    connection: sqlite3.Connection, ids: Iterable[int]
+) -> list[tuple[int, list[int]]]:
     """Group segments of one run that share neighbours, so that these are read and split into words
     once.
     """
@@ -311,34 +323,34 @@ def _stretches(connection: sqlite3.Connection, ids: Iterable[int]) -> list[tuple
         (run,) = connection.execute(
             "SELECT memory_run FROM memory_segment WHERE id = ?", (id_,)
         ).fetchone()
-        if stretches and stretches[-1][0] == run and id_ - stretches[-1][1][-1] <= 2 * _REACH:
+        if stretches and stretches[-1][0] == run and id_ - stretches[-1][1][-1] <= 2 * _NEIGHBOURS:
             stretches[-1][1].append(id_)
         else:
             stretches.append((run, [id_]))
     return stretches
 
 
-def _of_item(id_: int, key: str, text: str, updated: int) -> Document:
+def _item_document(id_: int, key: str, text: str, updated: int) -> Document:
     return Document(-id_, index_text(f"{key}\n{text}"), "", "", "", _date(updated))
 
 
 def _rows(
     connection: sqlite3.Connection, condition: str, values: tuple[int, ...]
-) -> list[Indexable]:
-    found = connection.execute(
+) -> list[IndexedSegment]:
+    rows = connection.execute(
         "SELECT s.id, s.at, s.who, r.routine, s.text FROM memory_segment s"  # noqa: S608  conditions stand above
         f" JOIN memory_run r ON r.id = s.memory_run WHERE {condition} ORDER BY s.id",
         values,
     )
-    return [Indexable(*row) for row in found]
+    return [IndexedSegment(*row) for row in rows]
 
 
 def _date(at: int) -> str:
-    return _words_of(moment(at).date())
+    return _date_words(moment(at).date())
 
 
 @lru_cache(maxsize=64)
-def _words_of(day: date) -> str:
+def _date_words(day: date) -> str:
     """Return the words by which people name a day, in both languages."""
     month, weekday, chinese = (
         _MONTHS[day.month - 1],

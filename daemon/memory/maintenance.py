@@ -12,7 +12,7 @@ import structlog
 
 from daemon.memory.embedders.base import EmbedderFailed
 from daemon.memory.memory import Memory
-from daemon.memory.retention import Retention, retain_some
+from daemon.memory.retention import Retention, apply_retention
 
 log = structlog.get_logger()
 
@@ -38,18 +38,18 @@ class MemoryMaintenance:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._index(), name="memory index")
             tasks.create_task(self._daily(), name="memory retention")
-            if self._memory.meaning:
+            if self._memory.embedding_index:
                 tasks.create_task(self._embed(), name="memory embedder")
 
     async def _index(self) -> None:
         while True:
-            await self._memory.memory_store.behind.wait()
-            await self._do("index", self._memory.refresh)
+            await self._memory.memory_store.is_incomplete.wait()
+            await self._run_chore("index", self._memory.refresh)
 
     async def _daily(self) -> None:
         while True:
-            await self._do("examination", self._examine)
-            await self._do("retention", self.retain)
+            await self._run_chore("examination", self._examine)
+            await self._run_chore("retention", self.retain)
             await asyncio.sleep(DAY)
 
     async def _examine(self) -> None:
@@ -60,31 +60,33 @@ class MemoryMaintenance:
         database takes.
         """
         memory_store, now = self._memory.memory_store, self._clock()
-        while not await memory_store.write(partial(retain_some, wanted=self._retention(), now=now)):
+        while not await memory_store.write(
+            partial(apply_retention, retention=self._retention(), now=now)
+        ):
             continue
-        await memory_store.apart(_tidy)
+        await memory_store.run_outside_transaction(_optimize)
 
     async def _embed(self) -> None:
-        meaning, changed = self._memory.meaning, self._memory.watch()
-        assert meaning is not None  # noqa: S101  run() looked
+        embedding_index, change_event = self._memory.embedding_index, self._memory.watch()
+        assert embedding_index is not None  # noqa: S101  run() looked
         while True:
-            changed.clear()
-            await self._do("embedding", self._backfill)
-            if pause := meaning.rests:
+            change_event.clear()
+            await self._run_chore("embedding", self._backfill)
+            if pause := embedding_index.seconds_paused:
                 await asyncio.sleep(pause)
             else:
-                await changed.wait()
+                await change_event.wait()
 
     async def _backfill(self) -> None:
-        assert self._memory.meaning is not None  # noqa: S101  run() looked
+        assert self._memory.embedding_index is not None  # noqa: S101  run() looked
         try:
-            await self._memory.meaning.backfill(self._memory.memory_store)
+            await self._memory.embedding_index.backfill(self._memory.memory_store)
         except EmbedderFailed:
             return  # it is said already, and left alone for a while
 
-    async def _do(self, chore: str, act: Callable[[], Awaitable[None]]) -> None:
+    async def _run_chore(self, chore: str, action: Callable[[], Awaitable[None]]) -> None:
         try:
-            await act()
+            await action()
         except Exception:
             log.exception("memory.chore_failed", chore=chore)
             await asyncio.sleep(
@@ -92,7 +94,7 @@ class MemoryMaintenance:
             )  # whatever it was, it must not come thousands of times a second
 
 
-def _tidy(connection: sqlite3.Connection) -> None:
+def _optimize(connection: sqlite3.Connection) -> None:
     """https://sqlite.org/pragma.html#pragma_optimize; a log that grew while somebody read long is
     cut.
     """

@@ -32,10 +32,10 @@ from daemon.system.watch import DirectoryWatcher
 log = structlog.get_logger()
 
 NAME = "MEMORY.md"
-QUIET = (
+DEBOUNCE = (
     1.0  # seconds the file must be left alone before it is read: editors write one in several goes
 )
-_LARGEST = 4_000_000  # bytes; more is no list of thoughts
+_MAX_BYTES = 4_000_000  # bytes; more is no list of thoughts
 
 _STATE = "memory.mirror"
 _HEAD = """\
@@ -59,7 +59,7 @@ class MarkdownFile(NamedTuple):
     """What a file says."""
 
     sections: dict[str, str]
-    whole: bool
+    is_complete: bool
 
 
 class Merge(NamedTuple):
@@ -92,52 +92,54 @@ def parse(text: str) -> MarkdownFile:
     """Return the sections of a file, without what we put around them."""
     sections: dict[str, list[str]] = {}
     current: list[str] | None = None
-    whole = headed = False
+    is_complete = is_after_heading = False
     if "\r\n" in text.partition("\n")[0] + "\n":
         text = text.replace("\r\n", "\n")  # saved by an editor of Windows
     for line in text.split("\n"):  # not splitlines: it knows ends of lines that texts may hold
         if line == _END:
-            whole = True
+            is_complete = True
             break
         if line.startswith("## "):
             current = sections.setdefault(line[3:].strip(), [])
-            headed = True
+            is_after_heading = True
             continue
-        if current is not None and not (headed and _ABOUT.fullmatch(line)):
+        if current is not None and not (is_after_heading and _ABOUT.fullmatch(line)):
             current.append(re.sub(r"^\\(?=\\*(## |<!-- the end))", "", line))
-        headed = False
+        is_after_heading = False
     return MarkdownFile(
-        {key: "\n".join(lines).strip() for key, lines in sections.items() if key}, whole
+        {key: "\n".join(lines).strip() for key, lines in sections.items() if key}, is_complete
     )
 
 
 def merge(
-    page: MarkdownFile, base: Mapping[str, str], items: Mapping[str, MemoryItem], now: datetime
+    file: MarkdownFile, base: Mapping[str, str], items: Mapping[str, MemoryItem], now: datetime
 ) -> Merge:
     """Compare what the file says and what memory says with what was last written."""
     keep, aside = {}, {}
-    for key, text in page.sections.items():
+    for key, text in file.sections.items():
         item = items.get(key)
         if not text or (item and text == item.content) or digest(text) == base.get(key):
             continue  # as it was, or emptied, which says as little as a missing section
-        if item and not page.whole and item.content.startswith(text):
+        if item and not file.is_complete and item.content.startswith(text):
             continue  # where a torn file ends
         keep[key] = text
         if item and digest(item.content) != base.get(key):
             aside[f"{key[:150]} (before {now:%Y-%m-%d %H:%M:%S})"] = item.content
-    gone = [key for key in base if key not in page.sections and key in items]
-    deliberate = page.whole and any(key in page.sections for key in base)
-    return Merge(keep, aside, gone if deliberate else [])
+    removed = [key for key in base if key not in file.sections and key in items]
+    is_deliberate = file.is_complete and any(key in file.sections for key in base)
+    return Merge(keep, aside, removed if is_deliberate else [])
 
 
 def digest(text: str) -> str:
     return blake2b(text.encode(), digest_size=8).hexdigest()
 
 
-_Mark = tuple[int, int, int]  # what changes when somebody saves: inode, size and time of a file
+_FileVersion = tuple[
+    int, int, int
+]  # what changes when somebody saves: inode, size and time of a file
 
 
-def _mark_of(stat: os.stat_result) -> _Mark:
+def _file_version(stat: os.stat_result) -> _FileVersion:
     return stat.st_ino, stat.st_size, stat.st_mtime_ns
 
 
@@ -152,31 +154,31 @@ class Mirror:
         *,
         clock: Callable[[], datetime],
         directory_watcher: DirectoryWatcher | None = None,
-        quiet: float = QUIET,
+        debounce: float = DEBOUNCE,
     ) -> None:
         self._memory, self._facts, self._clock = memory, facts, clock
         self._directory_watcher = directory_watcher or DirectoryWatcher()
-        self._quiet = quiet
+        self._debounce = debounce
         self.path = workspace / NAME
 
     async def run(self) -> None:
         """Sleep until the file or memory changes, and make them equal again."""
-        changed = self._memory.watch()
+        change_event = self._memory.watch()
         timer: asyncio.TimerHandle | None = None
         loop = asyncio.get_running_loop()
 
-        def schedule_sync(_changed: frozenset[Path]) -> None:
+        def schedule_sync(_paths: frozenset[Path]) -> None:
             nonlocal timer
             if timer:
                 timer.cancel()
-            timer = loop.call_later(self._quiet, changed.set)
+            timer = loop.call_later(self._debounce, change_event.set)
 
         subscription = self._directory_watcher.subscribe([self.path.parent], schedule_sync)
         try:
             while True:
-                changed.clear()
+                change_event.clear()
                 await self.attempt()
-                await changed.wait()
+                await change_event.wait()
         finally:
             subscription.close()
             if timer:
@@ -195,39 +197,39 @@ class Mirror:
         """Take in what was edited, then write what memory says; Refused for what cannot be kept:
         the file stays.
         """
-        text, mark = await asyncio.to_thread(self._read)
+        text, version = await asyncio.to_thread(self._read)
         base: dict[str, str] = json.loads(await self._facts.recall(_STATE) or "{}")
         if text is not None:
-            await self._take_in(merge(parse(text), base, await self._items(), self._clock()))
+            await self._apply(merge(parse(text), base, await self._items(), self._clock()))
         items = await self._items()
-        wanted = render(items)
-        if wanted != text and not await asyncio.to_thread(self._write, wanted, mark):
+        new_text = render(items)
+        if new_text != text and not await asyncio.to_thread(self._write, new_text, version):
             await self.sync()  # somebody saved an edit since we read: theirs first
             return
-        written = {key: digest(item.content) for key, item in items.items()}
-        if written != base:
-            await self._facts.remember(_STATE, json.dumps(written))
+        digests = {key: digest(item.content) for key, item in items.items()}
+        if digests != base:
+            await self._facts.remember(_STATE, json.dumps(digests))
 
-    async def _take_in(self, found: Merge) -> None:
+    async def _apply(self, changes: Merge) -> None:
         items = await self._items()
-        for key, text in found.aside.items():
+        for key, text in changes.aside.items():
             await self._memory.store(key, text)
-        for key, text in found.keep.items():
-            old = items.get(key) or await self._memory.item(key)
-            category = old.category if old else "core"
+        for key, text in changes.keep.items():
+            existing = items.get(key) or await self._memory.item(key)
+            category = existing.category if existing else "core"
             await self._memory.store(
-                key, text, category=category, tainted=bool(old and old.tainted)
+                key, text, category=category, tainted=bool(existing and existing.tainted)
             )
             log.info("memory.mirror_read", key=key)
-        for key in found.demote:
+        for key in changes.demote:
             await self._memory.demote(key)
             log.info("memory.mirror_taken_out", key=key)
 
     async def _items(self) -> dict[str, MemoryItem]:
-        found = await self._memory.mirrored()
-        return {item.key: item for item in found if not item.key.startswith(SEEDS)}
+        mirrored_items = await self._memory.mirrored_items()
+        return {item.key: item for item in mirrored_items if not item.key.startswith(SEEDS)}
 
-    def _read(self) -> tuple[str | None, _Mark | None]:
+    def _read(self) -> tuple[str | None, _FileVersion | None]:
         try:
             # a link could lead anywhere, and tools may write where this file is
             descriptor = os.open(
@@ -236,28 +238,28 @@ class Mirror:
         except FileNotFoundError:
             return None, None
         with os.fdopen(descriptor, "rb") as file:
-            mark = _mark_of(
+            version = _file_version(
                 os.fstat(descriptor)
             )  # before reading: what is written meanwhile makes another one
-            data = file.read(_LARGEST + 1)
-        if len(data) > _LARGEST:
-            raise Refused(f"it is over {_LARGEST} bytes")
-        return data.decode("utf-8"), mark
+            data = file.read(_MAX_BYTES + 1)
+        if len(data) > _MAX_BYTES:
+            raise Refused(f"it is over {_MAX_BYTES} bytes")
+        return data.decode("utf-8"), version
 
-    def _write(self, text: str, seen: _Mark | None) -> bool:
+    def _write(self, text: str, expected_version: _FileVersion | None) -> bool:
         """Replace the file, unless it is no longer the one that was seen."""
-        fresh = self.path.with_name(f".{NAME}.{os.getpid()}")
+        draft = self.path.with_name(f".{NAME}.{os.getpid()}")
         with suppress(FileNotFoundError):
-            fresh.unlink()
-        descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            draft.unlink()
+        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
             file.write(text)
         try:
-            now = _mark_of(self.path.lstat())
+            current_version = _file_version(self.path.lstat())
         except FileNotFoundError:
-            now = None
-        if now != seen:
-            fresh.unlink()
+            current_version = None
+        if current_version != expected_version:
+            draft.unlink()
             return False
-        fresh.replace(self.path)
+        draft.replace(self.path)
         return True

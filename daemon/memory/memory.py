@@ -13,7 +13,7 @@ from daemon.errors import NotFound, Refused
 from daemon.memory import rows, stats
 from daemon.memory.embedding_index import EmbeddingIndex
 from daemon.memory.repair import MemoryStore
-from daemon.memory.segments import Segment, pieces
+from daemon.memory.segments import Segment, segment_rows
 from daemon.models import Anchor, ExpandedContext, Json, MemoryChunk
 from daemon.store.database import Database, Work
 from daemon.store.rows import clean, moment, stamp
@@ -44,16 +44,16 @@ class MemoryItem(NamedTuple):
     pinned: bool = False
 
 
-class Briefing(NamedTuple):
+class RecallContext(NamedTuple):
     """What a run is told from memory before it begins."""
 
-    recalled: str
+    excerpt_text: str
     """What fits its task, as text for a prompt; empty if nothing does."""
-    kept: str
+    item_text: str
     """What is kept under the key that was asked for."""
     tainted: bool
     """Strangers may have had a hand in some of it."""
-    beside: Any = None
+    extra: Any = None
     """What was asked for in the same look, if anything."""
 
 
@@ -71,11 +71,11 @@ class Memory:
         *,
         clock: Callable[[], datetime],
         settings: LiveConfig | None = None,
-        meaning: EmbeddingIndex | None = None,
+        embedding_index: EmbeddingIndex | None = None,
     ) -> None:
         self.memory_store = MemoryStore(db)
         self._clock, self._settings = clock, settings
-        self.meaning = meaning
+        self.embedding_index = embedding_index
         self._watchers: WeakSet[asyncio.Event] = WeakSet()
 
     async def open(self) -> None:
@@ -86,8 +86,8 @@ class Memory:
 
     async def close(self) -> None:
         """Let go of the embedder; the database is its owner's."""
-        if self.meaning:
-            await self.meaning.close()
+        if self.embedding_index:
+            await self.embedding_index.close()
 
     def watch(self) -> asyncio.Event:
         """Return an event that is set whenever something was kept, changed or forgotten; its holder
@@ -97,7 +97,7 @@ class Memory:
         self._watchers.add(event)
         return event
 
-    def ring(self) -> None:
+    def notify_watchers(self) -> None:
         """Tell those who watch that something has changed."""
         if len(self._watchers):  # mostly nobody does, and to find that out one by one takes longer
             for event in self._watchers:
@@ -117,7 +117,7 @@ class Memory:
         """Keep `content` under `key`, in place of what was there; Refused says why it cannot be
         kept.
         """
-        key, text, now = checked_key(key), checked_text(key, content), stamp(self._clock())
+        key, text, now = check_key(key), check_text(key, content), stamp(self._clock())
         if category not in CATEGORIES:
             msg = f"{category!r} is not a category of items; there are {', '.join(CATEGORIES)}"
             raise Refused(msg)
@@ -127,61 +127,65 @@ class Memory:
                 connection, key=key, text=text, category=category, run=run, tainted=tainted, now=now
             )
 
-        self.memory_store.tidy()
+        self.memory_store.compact_sometimes()
         await self.memory_store.write(work)
-        self.ring()
+        self.notify_watchers()
 
     async def get(self, key: str) -> str | None:
         """Return what is kept under exactly this key."""
-        found = await self.memory_store.read(
+        row = await self.memory_store.read(
             lambda connection: rows.item(connection, clean(key).strip())
         )
-        return found.text if found else None
+        return row.text if row else None
 
     async def forget(self, key: str) -> bool:
         """Delete the item with this key; tell whether there was one."""
-        gone = await self.memory_store.write(
+        existed = await self.memory_store.write(
             lambda connection: rows.drop_item(connection, clean(key).strip())
         )
-        self.ring()
-        return gone
+        self.notify_watchers()
+        return existed
 
-    async def pin(self, key: str, pinned: bool = True) -> None:
+    async def pin(self, key: str, is_pinned: bool = True) -> None:
         """Let no retention take the item with this key, or let it again; NotFound."""
         if not await self.memory_store.write(
-            lambda connection: rows.pin(connection, clean(key).strip(), pinned)
+            lambda connection: rows.pin(connection, clean(key).strip(), is_pinned)
         ):
             msg = f"nothing is kept under {key!r}; `agentctl memory list` shows what is"
             raise NotFound(msg)
-        self.ring()
+        self.notify_watchers()
 
     async def items(self, category: str | None = None, limit: int = 100) -> list[MemoryItem]:
         """Return items, of one category or all, those changed last first."""
         return [
             item_of(row)
-            for row in await self.memory_store.read(lambda each: rows.items(each, category, limit))
+            for row in await self.memory_store.read(
+                lambda connection: rows.items(connection, category, limit)
+            )
         ]
 
     async def item(self, key: str) -> MemoryItem | None:
         """Return the item with exactly this key."""
-        found = await self.memory_store.read(
+        row = await self.memory_store.read(
             lambda connection: rows.item(connection, clean(key).strip())
         )
-        return item_of(found) if found else None
+        return item_of(row) if row else None
 
-    async def mirrored(self) -> list[MemoryItem]:
+    async def mirrored_items(self) -> list[MemoryItem]:
         """Return what a person may want to have before their eyes: core and pinned items."""
-        found = await self.memory_store.read(
-            lambda each: rows.items_in(each, "category = 'core' OR pinned = 1 ORDER BY id")
+        rows_found = await self.memory_store.read(
+            lambda connection: rows.items_in(
+                connection, "category = 'core' OR pinned = 1 ORDER BY id"
+            )
         )
-        return [item_of(row) for row in found]
+        return [item_of(row) for row in rows_found]
 
     async def demote(self, key: str) -> None:
         """Make an item neither core nor pinned; it is found as before."""
         await self.memory_store.write(
             lambda connection: rows.demote(connection, clean(key).strip())
         )
-        self.ring()
+        self.notify_watchers()
 
     async def seed(self, seeds: Mapping[str, str]) -> None:
         """Keep what is to be known from the start: key and text."""
@@ -208,11 +212,11 @@ class Memory:
         self, query: str | Sequence[str], limit: int = 10, *, exclude_run: str | None = None
     ) -> list[RecallHit]:
         """Do the same, and say of each hit why it was found."""
-        from daemon.memory.recall import fused
+        from daemon.memory.recall import merge_hits
 
         queries = [query] if isinstance(query, str) else list(query)
-        hits = [await self._search(each, limit, exclude_run=exclude_run) for each in queries]
-        return hits[0] if len(hits) == 1 else fused(hits, limit)
+        hits = [await self._search(query_, limit, exclude_run=exclude_run) for query_ in queries]
+        return hits[0] if len(hits) == 1 else merge_hits(hits, limit)
 
     async def excerpt(
         self, query: str, *, limit: int = 10, tokens: int = 800, exclude_run: str | None = None
@@ -221,10 +225,10 @@ class Memory:
         if nothing does.
         """
         return (
-            await self.briefing(query, limit=limit, tokens=tokens, exclude_run=exclude_run)
-        ).recalled
+            await self.recall(query, limit=limit, tokens=tokens, exclude_run=exclude_run)
+        ).excerpt_text
 
-    async def briefing(
+    async def recall(
         self,
         query: str,
         key: str = "",
@@ -232,8 +236,8 @@ class Memory:
         limit: int = 10,
         tokens: int = 800,
         exclude_run: str | None = None,
-        beside: Work[Any] | None = None,
-    ) -> Briefing:
+        read_extra: Work[Any] | None = None,
+    ) -> RecallContext:
         """Return the recall context for a prompt: up to `limit` hits within `tokens`, and the item
         stored under `key`.
 
@@ -241,25 +245,25 @@ class Memory:
         """
         from daemon.memory import context
 
-        def make(connection: sqlite3.Connection, hits: list[RecallHit]) -> Briefing:
+        def make(connection: sqlite3.Connection, hits: list[RecallHit]) -> RecallContext:
             item = rows.item(connection, key) if key else None
             text, tainted = context.excerpt(connection, hits, tokens)
-            return Briefing(
+            return RecallContext(
                 text,
                 item.text if item else "",
                 tainted or bool(item and item.tainted),
-                beside(connection) if beside else None,
+                read_extra(connection) if read_extra else None,
             )
 
-        briefing: Briefing = await self._search(
+        recalled: RecallContext = await self._search(
             query,
             limit,
             exclude_run=exclude_run,
             per_run=PER_RUN,
             per_routine=PER_ROUTINE,
-            make=make,
+            convert=make,
         )
-        return briefing
+        return recalled
 
     async def _search(
         self,
@@ -269,14 +273,20 @@ class Memory:
         exclude_run: str | None,
         per_run: int | None = None,
         per_routine: int | None = None,
-        make: Callable[[sqlite3.Connection, list[RecallHit]], Any] = lambda _connection, hits: hits,
+        convert: Callable[[sqlite3.Connection, list[RecallHit]], Any] = lambda _connection, hits: (
+            hits
+        ),
     ) -> Any:
         """Return what `make` makes of the hits, in the read transaction that found them."""
         from daemon.memory.recall import search
 
         zone = self._settings.zone if self._settings else UTC
         now = self._clock().astimezone(zone)
-        meant = await self.meaning.of(query, self.memory_store) if self.meaning else None
+        query_embedding = (
+            await self.embedding_index.embed_query(query, self.memory_store)
+            if self.embedding_index
+            else None
+        )
 
         def work(connection: sqlite3.Connection) -> Any:
             hits = search(
@@ -284,12 +294,12 @@ class Memory:
                 query,
                 limit,
                 now=now,
-                meant=meant,
+                query_embedding=query_embedding,
                 exclude_run=exclude_run,
                 per_run=per_run,
                 per_routine=per_routine,
             )
-            return make(connection, hits)
+            return convert(connection, hits)
 
         return await self.memory_store.read(work)
 
@@ -324,11 +334,11 @@ class Memory:
         what they say, it is in the index only when they are gone: the lines of all its runs would
         be the best answers to a routine's goal.
         """
-        key = f"{rows.LINE}{run}"
-        line = checked_text(key, line) if line else None
+        key = f"{rows.LINE_PREFIX}{run}"
+        line = check_text(key, line) if line else None
 
         def work(connection: sqlite3.Connection) -> bool:
-            news = rows.put_run(
+            is_changed = rows.put_run(
                 connection,
                 run=run,
                 routine=routine,
@@ -336,10 +346,10 @@ class Memory:
                 status=status,
                 started=stamp(started),
                 ended=stamp(ended),
-                pieces=list(pieces(routine, segments)),
+                pieces=list(segment_rows(routine, segments)),
             )
             if line:
-                news |= rows.put_item(
+                is_changed |= rows.put_item(
                     connection,
                     key=key,
                     text=line,
@@ -349,13 +359,13 @@ class Memory:
                     now=stamp(ended),
                     indexed=False,
                 )
-            return news
+            return is_changed
 
-        kept = self.memory_store.submit(work)
-        kept.add_done_callback(
-            lambda _: self.ring()
+        result = self.memory_store.submit(work)
+        result.add_done_callback(
+            lambda _: self.notify_watchers()
         )  # and not before: whoever looks now would find nothing
-        return kept
+        return result
 
     # --- keeping it in order ---
 
@@ -367,7 +377,9 @@ class Memory:
         """Return how much there is of everything, and how far the index is."""
         counts = await self.memory_store.read(lambda connection: stats.counts(connection))
         return counts | {
-            "embedder": self.meaning.describe(counts["embedded"]) if self.meaning else None
+            "embedder": self.embedding_index.describe(counts["embedded"])
+            if self.embedding_index
+            else None
         }
 
 
@@ -384,7 +396,7 @@ def item_of(row: rows.IndexedItem) -> MemoryItem:
     )
 
 
-def checked_key(key: str) -> str:
+def check_key(key: str) -> str:
     """Return the key as it is kept; Refused if it is none."""
     key = clean(key).strip()
     if not key or len(key) > MAX_KEY or not key.isprintable():
@@ -393,7 +405,7 @@ def checked_key(key: str) -> str:
     return key
 
 
-def checked_text(key: str, content: str) -> str:
+def check_text(key: str, content: str) -> str:
     """Return the text of an item as it is kept; Refused if there is none, or too much."""
     text = clean(content).strip()
     if not text:

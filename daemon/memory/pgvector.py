@@ -20,14 +20,14 @@ import structlog
 
 log = structlog.get_logger()
 
-OLDEST = (0, 5)  # the first with an index that a person might want
+MIN_VERSION = (0, 5)  # the first with an index that a person might want
 # Dimensions up to which an index takes vectors whole: https://github.com/pgvector/pgvector#hnsw
-_MOST, _MOST_HALF = 2_000, 4_000
+_MAX_DIMENSIONS, _MAX_HALF_DIMENSIONS = 2_000, 4_000
 # How far an index looks, where there is one: twice as many as are wanted.
-_SEARCH = 400
-FILLED = 500  # rows filled in one commit
+_EF_SEARCH = 400
+FILL_BATCH = 500  # rows filled in one commit
 
-_THERE = "SELECT to_regclass('memory_meaning') IS NOT NULL"
+_HAS_TABLE = "SELECT to_regclass('memory_meaning') IS NOT NULL"
 _AVAILABLE = (
     "SELECT coalesce(installed_version, default_version) FROM pg_available_extensions WHERE name = "
     "'vector'"
@@ -54,15 +54,15 @@ CREATE TRIGGER agentd_meaning_changed AFTER UPDATE ON memory_embedding
 
 def compares(connection: Any) -> bool:
     """Tell whether the server has our vectors and can compare them."""
-    return bool(connection.control(_THERE).fetchone()[0])
+    return bool(connection.control(_HAS_TABLE).fetchone()[0])
 
 
 def prepare(connection: Any) -> bool:
     """Make the table of vectors, where the server lets us; tell whether there is one."""
     if compares(connection):
         return True
-    found = connection.control(_AVAILABLE).fetchone()
-    if found is None or tuple(map(int, found[0].split(".")[:2])) < OLDEST:
+    row = connection.control(_AVAILABLE).fetchone()
+    if row is None or tuple(map(int, row[0].split(".")[:2])) < MIN_VERSION:
         return False
     connection.control("SAVEPOINT meaning")
     try:
@@ -86,25 +86,25 @@ def put(connection: Any, model: str, vectors: Mapping[int, Sequence[float]]) -> 
     )
 
 
-def lacking(connection: Any, model: str) -> dict[int, bytes]:
+def missing_vectors(connection: Any, model: str) -> dict[int, bytes]:
     """Return some rows that the server does not know as vectors yet."""
     rows = connection.execute(
         "SELECT id, vector FROM memory_embedding AS e WHERE model = ? AND NOT EXISTS"
         " (SELECT 1 FROM memory_meaning AS m WHERE m.model = e.model AND m.id = e.id) LIMIT ?",
-        (model, FILLED),
+        (model, FILL_BATCH),
     )
     return {id_: bytes(blob) for id_, blob in rows}
 
 
-def nearest(connection: Any, model: str, vector: Sequence[float], most: int) -> list[int]:
+def nearest(connection: Any, model: str, vector: Sequence[float], limit: int) -> list[int]:
     """Return the ids of the texts that are nearest to the question."""
-    size, kind = len(vector), _kind(connection, len(vector))
+    size, vector_type = len(vector), _vector_type(connection, len(vector))
     # the question stands in a query of its own: else it would be read anew for every row
-    connection.execute("SELECT set_config('hnsw.ef_search', ?, true)", (str(_SEARCH),))
+    connection.execute("SELECT set_config('hnsw.ef_search', ?, true)", (str(_EF_SEARCH),))
     rows = connection.execute(
-        f"SELECT id FROM memory_meaning WHERE model = {_quoted(model)} AND size = {size}"
-        f" ORDER BY CAST(meaning AS {kind}({size})) <=> (SELECT CAST(? AS {kind}({size}))) LIMIT "
-        f"{most}",
+        f"SELECT id FROM memory_meaning WHERE model = {_quote_literal(model)} AND size = {size}"
+        f" ORDER BY CAST(meaning AS {vector_type}({size})) <=>"
+        f" (SELECT CAST(? AS {vector_type}({size}))) LIMIT {limit}",
         (_text(vector),),
     )
     return [id_ for (id_,) in rows]
@@ -121,18 +121,22 @@ def cosines(
         " WHERE model = ? AND size = ? AND id = ANY(?)",
         (len(vector), _text(vector), model, len(vector), list(ids)),
     )
-    return {id_: float(near) for id_, near in rows if near is not None}
+    return {id_: float(cosine) for id_, cosine in rows if cosine is not None}
 
 
-def _kind(connection: Any, size: int) -> str:
-    return "halfvec" if _MOST < size <= _MOST_HALF and _has_half(connection) else "vector"
+def _vector_type(connection: Any, size: int) -> str:
+    return (
+        "halfvec"
+        if _MAX_DIMENSIONS < size <= _MAX_HALF_DIMENSIONS and _has_half(connection)
+        else "vector"
+    )
 
 
 def _has_half(connection: Any) -> bool:
     return bool(connection.control("SELECT to_regtype('halfvec') IS NOT NULL").fetchone()[0])
 
 
-def _quoted(text: str) -> str:
+def _quote_literal(text: str) -> str:
     """Return a text as SQL: the index is chosen only where the server sees what it is asked for."""
     return "'" + text.replace("'", "''").replace("\x00", "") + "'"
 

@@ -27,9 +27,9 @@ from typing import NamedTuple
 from daemon import tokens
 from daemon.memory import fulltext, vectors
 from daemon.memory.answer_shapes import looks_like_answer
-from daemon.memory.similarity import Folder
-from daemon.memory.texts import Text, by_ids, changed
-from daemon.memory.times import TimeSpan, span
+from daemon.memory.similarity import DuplicateFinder
+from daemon.memory.texts import Text, by_ids, times_of_change
+from daemon.memory.times import TimeSpan, find_time_span
 from daemon.models import SegmentType
 from daemon.store.rows import clean, stamp
 
@@ -38,20 +38,20 @@ POOL = 64
 
 _EXACT = 2.0
 _RUN = 0.15
-_NAMED = 0.15
+_NAME = 0.15
 _ASKS = 0.1
 _ANSWERS = 0.15
-_FORM = 0.1
+_ANSWER_SHAPE = 0.1
 _LENGTH = 0.2
 # So many tokens are a thought put into words; what is longer says no more by that alone.
-_THOUGHT = 55
-_FULL = log1p(_THOUGHT)
+_FULL_LENGTH = 55
+_FULL_LENGTH_LOG = log1p(_FULL_LENGTH)
 _CHARACTERS = 0.3
-_WHEN = 0.3
+_TIME = 0.3
 # Of the sum where an embedder is at hand (measured with MiniLM on LoCoMo and REALTALK: 0.25 to 0.4
 # differ little).
-_MEANING = 0.35
-_TELLS_LESS: dict[str, float] = {
+_COSINE = 0.35
+_TYPE_PENALTY: dict[str, float] = {
     SegmentType.TOOL_CALL: 0.2,
     SegmentType.TOOL_RESULT: 0.1,
     SegmentType.REASONING: 0.1,
@@ -95,13 +95,13 @@ class RecallHit(NamedTuple):
 
     relevance: float
     text: Text
-    parts: tuple[float, ...]
+    shares: tuple[float, ...]
     """What each reason added, in shares of the best score of the index."""
 
     @property
-    def why(self) -> dict[str, float]:
+    def reasons(self) -> dict[str, float]:
         """The reasons that had a part in it, by name."""
-        return {reason: part for reason, part in zip(_REASONS, self.parts, strict=False) if part}
+        return {reason: part for reason, part in zip(_REASONS, self.shares, strict=False) if part}
 
 
 def search(
@@ -110,7 +110,7 @@ def search(
     limit: int,
     *,
     now: datetime | None = None,
-    meant: vectors.Meant | None = None,
+    query_embedding: vectors.QueryEmbedding | None = None,
     exclude_run: str | None = None,
     per_run: int | None = None,
     per_routine: int | None = None,
@@ -122,42 +122,44 @@ def search(
     """
     query = tokens.query(question)
     key = clean(question).strip()
-    when = span(question, now) if now else None
-    asked = query.terms and limit > 0
-    scores = _proposed(connection, query, max(POOL, 2 * limit), when) if asked else {}
-    sure: set[int] = set()
+    time_span = find_time_span(question, now) if now else None
+    is_searchable = query.terms and limit > 0
+    scores = _propose(connection, query, max(POOL, 2 * limit), time_span) if is_searchable else {}
+    required: set[int] = set()
     if limit > 0:
-        sure |= {
+        required |= {
             exact
             for (exact,) in connection.execute("SELECT -id FROM memory_item WHERE key = ?", (key,))
         }
-        if meant:  # then nothing is known of a text by its score alone
-            sure |= {*scores, *vectors.nearest(connection, meant)}
-    scores = dict.fromkeys(sure, 0.0) | scores
-    pile = _Pile(connection, scores, sure, exclude_run, limit)
-    candidates = pile.first()
+        if query_embedding:  # then nothing is known of a text by its score alone
+            required |= {*scores, *vectors.nearest(connection, query_embedding)}
+    scores = dict.fromkeys(required, 0.0) | scores
+    candidates_ = _Candidates(connection, scores, required, exclude_run, limit)
+    candidates = candidates_.read_first()
     if not candidates:
         return []
-    weigh, most = _scales(question, query, key, pile.scores, candidates, when)
-    hits = [weigh(text) for text in candidates]
-    if meant:
-        hits = _with_meaning(
-            hits, vectors.cosines(connection, meant, (hit.text.id for hit in hits))
+    score_text, max_score = _make_scorer(
+        question, query, key, candidates_.scores, candidates, time_span
+    )
+    hits = [score_text(text) for text in candidates]
+    if query_embedding:
+        hits = _add_cosines(
+            hits, vectors.cosines(connection, query_embedding, (hit.text.id for hit in hits))
         )
-    kept = _kept(_ranked(hits, pile, weigh, most), limit, per_run, per_routine)
-    best = kept[0].relevance if kept and kept[0].relevance > 0 else 1.0
-    return [hit._replace(relevance=max(0.0, hit.relevance / best)) for hit in kept]
+    selected = _select(_rank(hits, candidates_, score_text, max_score), limit, per_run, per_routine)
+    best = selected[0].relevance if selected and selected[0].relevance > 0 else 1.0
+    return [hit._replace(relevance=max(0.0, hit.relevance / best)) for hit in selected]
 
 
-def fused(found: Sequence[Sequence[RecallHit]], limit: int) -> list[RecallHit]:
+def merge_hits(hit_lists: Sequence[Sequence[RecallHit]], limit: int) -> list[RecallHit]:
     """Return what several questions found as one list: a text counts as much as in the question it
     answers best.
     """
     best: dict[int, RecallHit] = {}
-    for hit in (hit for hits in found for hit in hits):
+    for hit in (hit for hits in hit_lists for hit in hits):
         if hit.text.id not in best or hit.relevance > best[hit.text.id].relevance:
             best[hit.text.id] = hit
-    return _kept(
+    return _select(
         sorted(best.values(), key=lambda hit: (hit.relevance, hit.text.at), reverse=True),
         limit,
         None,
@@ -165,18 +167,18 @@ def fused(found: Sequence[Sequence[RecallHit]], limit: int) -> list[RecallHit]:
     )
 
 
-def _proposed(
-    connection: sqlite3.Connection, query: tokens.Query, pool: int, when: TimeSpan | None
+def _propose(
+    connection: sqlite3.Connection, query: tokens.Query, pool: int, time_span: TimeSpan | None
 ) -> dict[int, float]:
     """Return what the index finds, with its score; of the time the question speaks of, some in any
     case.
     """
     scores = _best(connection, query.terms, pool)
-    if when:
-        first, last = connection.execute(
-            _RUNS_WITHIN, (stamp(when.begin), stamp(when.end))
+    if time_span:
+        first_run, last_run = connection.execute(
+            _RUNS_WITHIN, (stamp(time_span.begin), stamp(time_span.end))
         ).fetchone()
-        within = connection.execute(_IDS_OF_RUNS, (first, last)).fetchone()
+        within = connection.execute(_IDS_OF_RUNS, (first_run, last_run)).fetchone()
         if within[0] is not None:
             scores |= fulltext.of(connection).best_within(
                 connection, query.terms, within[0], within[1], POOL
@@ -191,15 +193,17 @@ def _best(connection: sqlite3.Connection, terms: Sequence[str], pool: int) -> di
     last.
     """
     scores = fulltext.of(connection).best(connection, terms, pool)
-    often = Counter(score for id_, score in scores.items() if id_ < 0)
-    if equals := [id_ for id_, score in scores.items() if id_ < 0 and often[score] > 1]:
-        at = changed(connection, equals)
-        ranked = sorted(scores, key=lambda id_: (scores[id_], at.get(id_, 0), id_), reverse=True)
+    counts = Counter(score for id_, score in scores.items() if id_ < 0)
+    if tied := [id_ for id_, score in scores.items() if id_ < 0 and counts[score] > 1]:
+        changed_at = times_of_change(connection, tied)
+        ranked = sorted(
+            scores, key=lambda id_: (scores[id_], changed_at.get(id_, 0), id_), reverse=True
+        )
         scores = {id_: scores[id_] for id_ in ranked}
     return scores
 
 
-class _Pile:
+class _Candidates:
     """The texts that are proposed: segments, which speak for one another, and items, read as they
     are needed.
     """
@@ -208,39 +212,42 @@ class _Pile:
         self,
         connection: sqlite3.Connection,
         scores: dict[int, float],
-        sure: set[int],
+        required: set[int],
         exclude_run: str | None,
         step: int,
     ) -> None:
         self._connection, self._exclude_run, self._step = connection, exclude_run, step
         self.scores = scores
-        self._sure = [id_ for id_ in scores if id_ > 0 or id_ in sure]
-        self.waiting = [id_ for id_ in scores if id_ < 0 and id_ not in sure]
+        self._sure = [id_ for id_ in scores if id_ > 0 or id_ in required]
+        self.unread_items = [id_ for id_ in scores if id_ < 0 and id_ not in required]
         """The items that have not been read, the best first."""
 
-    def first(self) -> list[Text]:
+    def read_first(self) -> list[Text]:
         """Return what has to be known in any case; the best score of all is among it."""
-        found = self.more(self._sure)
-        while self.waiting and self.scores[self.waiting[0]] > max(
-            (self.scores[text.id] for text in found), default=0
+        texts = self.read_more(self._sure)
+        while self.unread_items and self.scores[self.unread_items[0]] > max(
+            (self.scores[text.id] for text in texts), default=0
         ):
-            found += self.more()  # those before were of the run that asks
-        return found
+            texts += self.read_more()  # those before were of the run that asks
+        return texts
 
-    def more(self, beside: Iterable[int] = ()) -> list[Text]:
+    def read_more(self, extra_ids: Iterable[int] = ()) -> list[Text]:
         """Return the next few items."""
-        step, self.waiting = self.waiting[: self._step], self.waiting[self._step :]
-        found = by_ids(self._connection, (*beside, *step)).values()
-        return [text for text in found if not self._exclude_run or text.run_id != self._exclude_run]
+        next_items, self.unread_items = (
+            self.unread_items[: self._step],
+            self.unread_items[self._step :],
+        )
+        texts = by_ids(self._connection, (*extra_ids, *next_items)).values()
+        return [text for text in texts if not self._exclude_run or text.run_id != self._exclude_run]
 
 
-def _scales(
+def _make_scorer(
     question: str,
     query: tokens.Query,
     key: str,
     scores: dict[int, float],
     candidates: list[Text],
-    when: TimeSpan | None,
+    time_span: TimeSpan | None,
 ) -> tuple[Callable[[Text], RecallHit], Callable[[int], float]]:
     """Return what weighs a text, and what tells from its score how much an item may weigh."""
     top = max(scores[text.id] for text in candidates) or 1.0
@@ -251,113 +258,125 @@ def _scales(
                 scores[text.id] / top
             ) ** 2  # squared: one good hit outweighs a handful of poor ones
     best_run = max(runs.values(), default=1.0) or 1.0
-    named, fits = _named(query, candidates), looks_like_answer(question)
-    asked = {text.id + 1: scores[text.id] / top for text in candidates if text.asks and text.run}
-    begin, end = (stamp(when.begin), stamp(when.end)) if when else (0, 0)
+    mentioned, has_answer_shape = _find_named(query, candidates), looks_like_answer(question)
+    question_scores = {
+        text.id + 1: scores[text.id] / top for text in candidates if text.asks and text.run
+    }
+    begin, end = (stamp(time_span.begin), stamp(time_span.end)) if time_span else (0, 0)
     characters = query.characters
 
     def weigh(text: Text) -> RecallHit:
-        words = scores[text.id] / top
-        parts = (
-            words,
+        word_share = scores[text.id] / top
+        shares = (
+            word_share,
             _RUN * runs[text.run] / best_run if text.run else 0.0,
             _EXACT if text.key == key else 0.0,
-            _NAMED if text.who in named or text.source in named else 0.0,
+            _NAME if text.who in mentioned or text.source in mentioned else 0.0,
             _CHARACTERS * len(characters.intersection(text.text)) / len(characters)
             if characters
             else 0.0,
-            _WHEN if begin <= text.at < end else 0.0,
+            _TIME if begin <= text.at < end else 0.0,
             -_ASKS if text.asks else 0.0,
-            _ANSWERS * asked[text.id] if text.id in asked else 0.0,
+            _ANSWERS * question_scores[text.id] if text.id in question_scores else 0.0,
             # neither is a reason by itself
-            _LENGTH * _fullness(text) if words else 0.0,
-            _FORM if words and fits and fits(text.text) else 0.0,
-            -_TELLS_LESS[text.type] if text.type in _TELLS_LESS else 0.0,
+            _LENGTH * _length_share(text) if word_share else 0.0,
+            _ANSWER_SHAPE
+            if word_share and has_answer_shape and has_answer_shape(text.text)
+            else 0.0,
+            -_TYPE_PENALTY[text.type] if text.type in _TYPE_PENALTY else 0.0,
         )
-        return RecallHit(sum(parts), text, parts)
+        return RecallHit(sum(shares), text, shares)
 
-    may = (
+    max_bonus = (
         (_CHARACTERS if characters else 0.0)
-        + (_WHEN if when else 0.0)
+        + (_TIME if time_span else 0.0)
         + _LENGTH
-        + (_FORM if fits else 0.0)
+        + (_ANSWER_SHAPE if has_answer_shape else 0.0)
     )
-    return weigh, lambda id_: scores[id_] / top + may
+    return weigh, lambda id_: scores[id_] / top + max_bonus
 
 
-def _ranked(
+def _rank(
     hits: list[RecallHit],
-    pile: _Pile,
-    weigh: Callable[[Text], RecallHit],
-    most: Callable[[int], float],
+    candidates: _Candidates,
+    score_text: Callable[[Text], RecallHit],
+    max_score: Callable[[int], float],
 ) -> Iterator[RecallHit]:
     """Yield hits, the best first, and read more of them when those that wait might be better."""
     while True:
         # of equals the later one, so that the order never depends on chance
         hits.sort(key=lambda hit: (hit.relevance, hit.text.at, -abs(hit.text.id)))
-        least = most(pile.waiting[0]) if pile.waiting else -inf
-        while hits and hits[-1].relevance >= least:
+        threshold = max_score(candidates.unread_items[0]) if candidates.unread_items else -inf
+        while hits and hits[-1].relevance >= threshold:
             yield hits.pop()
-        if not pile.waiting:
+        if not candidates.unread_items:
             return
-        hits += map(weigh, pile.more())
+        hits += map(score_text, candidates.read_more())
 
 
-def _fullness(text: Text) -> float:
+def _length_share(text: Text) -> float:
     """Return how much of a thought a text can hold, up to 1; what is kept under a key is one in any
     case.
     """
-    return min(1.0, log1p(tokens.estimate(text.text)) / _FULL) if text.run else 1.0
+    return min(1.0, log1p(tokens.estimate(text.text)) / _FULL_LENGTH_LOG) if text.run else 1.0
 
 
-def _with_meaning(hits: list[RecallHit], near: Mapping[int, float]) -> list[RecallHit]:
+def _add_cosines(hits: list[RecallHit], cosines: Mapping[int, float]) -> list[RecallHit]:
     """Return the hits weighed by what they mean as well; where that is not known yet, as if it were
     the farthest.
     """
     best = max(hit.relevance for hit in hits)
-    low, high = min(near.values(), default=0.0), max(near.values(), default=1.0)
-    weighed = []
-    words = (1 - _MEANING) / best if best > 0 else 0.0
+    low, high = min(cosines.values(), default=0.0), max(cosines.values(), default=1.0)
+    scored = []
+    scale = (1 - _COSINE) / best if best > 0 else 0.0
     for hit in hits:
-        meaning = _MEANING * (near.get(hit.text.id, low) - low) / ((high - low) or 1.0)
-        parts = (*(part * words for part in hit.parts), meaning)
-        weighed.append(RecallHit(sum(parts), hit.text, parts))
-    return weighed
+        cosine_share = _COSINE * (cosines.get(hit.text.id, low) - low) / ((high - low) or 1.0)
+        shares = (*(share * scale for share in hit.shares), cosine_share)
+        scored.append(RecallHit(sum(shares), hit.text, shares))
+    return scored
 
 
-def _named(query: tokens.Query, candidates: Iterable[Text]) -> set[str]:
+def _find_named(query: tokens.Query, candidates: Iterable[Text]) -> set[str]:
     """Return the speakers and routines whose whole name is in the question."""
     names = {name for text in candidates for name in (text.who, text.source) if name}
-    return {name for name in names if (words := tokens.words(name)) and words <= query.words}
+    return {
+        name for name in names if (name_words := tokens.words(name)) and name_words <= query.words
+    }
 
 
-def _kept(
-    ranked: Iterable[RecallHit], limit: int, per_run: int | None, per_routine: int | None
+def _select(
+    hits: Iterable[RecallHit], limit: int, per_run: int | None, per_routine: int | None
 ) -> list[RecallHit]:
     """Return the best ones, within what a run and a routine may take, each text once."""
     runs: Counter[int] = Counter()
     routines: Counter[str] = Counter()
-    kept: list[RecallHit] = []
-    folder = Folder()
-    for hit in ranked:
-        if len(kept) == limit:
+    selected: list[RecallHit] = []
+    duplicates = DuplicateFinder()
+    for hit in hits:
+        if len(selected) == limit:
             break
         text = hit.text
         # Lines about runs that are gone are alike as well, and share what one routine may take.
-        told = bool(text.run) or text.type == SegmentType.SUMMARY
-        if told and (
+        is_of_routine = bool(text.run) or text.type == SegmentType.SUMMARY
+        if is_of_routine and (
             (per_run and runs[text.run] >= per_run)
             or (per_routine and routines[text.source] >= per_routine)
         ):
             continue
-        place = folder.place_of(text.text)
-        if place is not None:
-            if text.at > kept[place].text.at and text.key is None and kept[place].text.key is None:
-                kept[place] = kept[place]._replace(text=text)  # the newest of them stands for all
+        position = duplicates.find_duplicate(text.text)
+        if position is not None:
+            if (
+                text.at > selected[position].text.at
+                and text.key is None
+                and selected[position].text.key is None
+            ):
+                selected[position] = selected[position]._replace(
+                    text=text
+                )  # the newest of them stands for all
             continue
-        if told:
+        if is_of_routine:
             routines[text.source] += 1
         if text.run:
             runs[text.run] += 1
-        kept.append(hit)
-    return kept
+        selected.append(hit)
+    return selected

@@ -21,12 +21,12 @@ T = TypeVar("T")
 
 # Parts of a new index that are made before the work is tried again: a usual store is then complete,
 # a big one half a second further. The rest follows in the background.
-_AT_ONCE = 10
+_REBUILD_STEPS = 10
 # Texts whose index is checked in full: 50 ms, in which nobody else writes.
-_SMALL = 5_000
+_SMALL_STORE = 5_000
 # So many texts or runs are kept between two times that the index is put in order: it joins four of
 # its parts at a time.
-_TIDIED_AT = 4
+_WRITES_PER_COMPACTION = 4
 
 
 class MemoryStore:
@@ -38,20 +38,20 @@ class MemoryStore:
 
     def __init__(self, db: Database) -> None:
         self._db = db
-        self._renewing = asyncio.Lock()
-        self._renewed = 0
-        self._in_vain = False
+        self._renew_lock = asyncio.Lock()
+        self._renewals = 0
+        self._is_damage_elsewhere = False
         """The damage is not in the index: making it anew did not help."""
-        self._grown = 0
-        self._news = 0
+        self._writes = 0
+        self._pending_compactions = 0
         """So many runs that were archived lately had something new to say, and put it into the
         index.
         """
-        self.behind = asyncio.Event()
+        self.is_incomplete = asyncio.Event()
         """Something is left to index."""
 
     @property
-    def shared(self) -> bool:
+    def is_shared(self) -> bool:
         """Whether other processes write to the same database."""
         return self._db.shared
 
@@ -60,13 +60,13 @@ class MemoryStore:
         `refresh`.
         """
         if await self.write(index.begin):
-            self.behind.set()
+            self.is_incomplete.set()
 
     async def read(self, work: Work[T]) -> T:
-        return await self._mended(lambda: self._db.read(work))
+        return await self._retry_after_repair(lambda: self._db.read(work))
 
     async def write(self, work: Work[T], *, durable: bool = False) -> T:
-        return await self._mended(lambda: self._written(work, durable=durable))
+        return await self._retry_after_repair(lambda: self._write_shielded(work, durable=durable))
 
     def submit(self, work: Work[bool]) -> asyncio.Future[bool]:
         """Do it with whatever is written next; works are committed in the order of their
@@ -74,52 +74,56 @@ class MemoryStore:
 
         It tells whether a question may be answered otherwise than before.
         """
-        while self._news:
-            self._news -= 1
-            self.tidy()
-        outcome: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        while self._pending_compactions:
+            self._pending_compactions -= 1
+            self.compact_sometimes()
+        result: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
 
-        def tell(done: asyncio.Future[bool]) -> None:
-            if outcome.done() or done.cancelled():
-                outcome.cancel()
-            elif error := done.exception():
-                outcome.set_exception(error)
+        def forward(future: asyncio.Future[bool]) -> None:
+            if result.done() or future.cancelled():
+                result.cancel()
+            elif error := future.exception():
+                result.set_exception(error)
             else:
-                outcome.set_result(done.result())
+                result.set_result(future.result())
 
-        def heed(kept: asyncio.Future[bool]) -> None:
-            if kept.cancelled() or kept.exception():
-                attempts = (kept if first else self._written(work) for first in (True, False))
-                asyncio.ensure_future(self._mended(lambda: next(attempts))).add_done_callback(tell)
+        def check_outcome(future: asyncio.Future[bool]) -> None:
+            if future.cancelled() or future.exception():
+                attempts = (
+                    future if is_first else self._write_shielded(work) for is_first in (True, False)
+                )
+                asyncio.ensure_future(
+                    self._retry_after_repair(lambda: next(attempts))
+                ).add_done_callback(forward)
                 return
-            if kept.result():
-                self._news += 1
-            tell(kept)
+            if future.result():
+                self._pending_compactions += 1
+            forward(future)
 
-        self._db.submit(work, lazily=True).add_done_callback(heed)
-        return outcome
+        self._db.submit(work, lazily=True).add_done_callback(check_outcome)
+        return result
 
-    def _written(self, work: Work[T], *, durable: bool = False) -> asyncio.Future[T]:
+    def _write_shielded(self, work: Work[T], *, durable: bool = False) -> asyncio.Future[T]:
         # it is written as well where nobody waits for it any more
         return asyncio.shield(self._db.submit(work, durable=durable))
 
-    def tidy(self) -> None:
+    def compact_sometimes(self) -> None:
         """Note that the index is about to grow, and now and then put it in order, with whatever is
         written next.
         """
-        self._grown += 1
-        if self._grown % _TIDIED_AT == 0:
+        self._writes += 1
+        if self._writes % _WRITES_PER_COMPACTION == 0:
             # whoever uses the index next hears of its damage
-            self._db.submit(index.tidy, lazily=True).add_done_callback(
+            self._db.submit(index.compact, lazily=True).add_done_callback(
                 lambda done: done.cancelled() or done.exception()
             )
 
-    async def apart(self, work: Work[T]) -> T:
+    async def run_outside_transaction(self, work: Work[T]) -> T:
         return await self._db.apart(work)
 
     async def refresh(self) -> None:
         """Index what is left to index, part by part; usually nothing."""
-        self.behind.clear()
+        self.is_incomplete.clear()
         while not await self.write(index.rebuild_some):
             pass
 
@@ -128,7 +132,7 @@ class MemoryStore:
 
         One that is not is made anew.
         """
-        before = self._renewed
+        renewals_before = self._renewals
         faults = await self.read(index.probe)
         if not faults and await self.read(_is_small):
             faults = await self.write(index.faults)
@@ -136,33 +140,33 @@ class MemoryStore:
             log.warning("memory.index_damaged", error="; ".join(faults))
             await self.renew()
         elif (
-            self._renewed != before
+            self._renewals != renewals_before
         ):  # SQLite itself refused to read it; that depends on its version
             faults = ["the index could not be read and was made anew"]
         return faults
 
     async def renew(self) -> None:
         """Throw the index away, begin a new one, and have the rest of it made in the background."""
-        async with self._renewing:
+        async with self._renew_lock:
             await self._renew()
 
     async def _renew(self) -> None:
-        await self.apart(index.renew)
-        self._renewed += 1
-        for _ in range(_AT_ONCE):
-            if await self._written(index.rebuild_some):
+        await self.run_outside_transaction(index.renew)
+        self._renewals += 1
+        for _ in range(_REBUILD_STEPS):
+            if await self._write_shielded(index.rebuild_some):
                 return
-        self.behind.set()
+        self.is_incomplete.set()
 
-    async def _mended(self, attempt: Callable[[], Awaitable[T]]) -> T:
-        before = self._renewed
+    async def _retry_after_repair(self, attempt: Callable[[], Awaitable[T]]) -> T:
+        renewals_before = self._renewals
         try:
             return await attempt()
         except (StoreDamaged, sqlite3.OperationalError) as error:
-            if self._in_vain:
+            if self._is_damage_elsewhere:
                 raise
-            async with self._renewing:
-                if self._renewed == before:
+            async with self._renew_lock:
+                if self._renewals == renewals_before:
                     if not isinstance(error, StoreDamaged) and not await self._is_index_unusable():
                         raise
                     log.warning("memory.index_damaged", error=str(error))
@@ -170,7 +174,7 @@ class MemoryStore:
         try:
             return await attempt()
         except StoreDamaged:
-            self._in_vain = True
+            self._is_damage_elsewhere = True
             raise
 
     async def _is_index_unusable(self) -> bool:
@@ -185,5 +189,5 @@ class MemoryStore:
 
 
 def _is_small(connection: sqlite3.Connection) -> bool:
-    (last,) = connection.execute("SELECT coalesce(max(id), 0) FROM memory_segment").fetchone()
-    return int(last) <= _SMALL
+    (last_id,) = connection.execute("SELECT coalesce(max(id), 0) FROM memory_segment").fetchone()
+    return int(last_id) <= _SMALL_STORE

@@ -23,7 +23,7 @@ _BATCH = 200  # runs or items: some 50 ms
 
 _STATE = "memory.retention"
 TOOLS = (SegmentType.TOOL_CALL, SegmentType.TOOL_RESULT)
-THOUGHTS = (SegmentType.REASONING,)
+REASONING = (SegmentType.REASONING,)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -37,73 +37,76 @@ class Retention:
     conversation: timedelta | None = None
 
 
-def retain_some(connection: sqlite3.Connection, wanted: Retention, now: datetime) -> bool:
+def apply_retention(connection: sqlite3.Connection, retention: Retention, now: datetime) -> bool:
     """Do a part of what the retention asks for."""
-    for category, kept in (("daily", wanted.daily), ("conversation", wanted.conversation)):
-        if kept is not None and not _drop_items(connection, category, stamp(now - kept)):
+    for category, duration in (
+        ("daily", retention.daily),
+        ("conversation", retention.conversation),
+    ):
+        if duration is not None and not _drop_items(connection, category, stamp(now - duration)):
             return False
-    if wanted.runs is not None and not _drop_runs(connection, stamp(now - wanted.runs)):
+    if retention.runs is not None and not _drop_runs(connection, stamp(now - retention.runs)):
         return False
     return all(
-        kept is None or _cut_some(connection, types, stamp(now - kept))
-        for types, kept in ((TOOLS, wanted.tools), (THOUGHTS, wanted.reasoning))
+        duration is None or _cut_some(connection, types, stamp(now - duration))
+        for types, duration in ((TOOLS, retention.tools), (REASONING, retention.reasoning))
     )
 
 
 def _drop_items(connection: sqlite3.Connection, category: str, before: int) -> bool:
-    old = rows.items_in(
+    expired = rows.items_in(
         connection,
         "category = ? AND updated < ? AND pinned = 0 ORDER BY id LIMIT ?",
         (category, before, _BATCH),
     )
-    for item in old:
+    for item in expired:
         rows.drop_item(connection, item.key)
-    return len(old) < _BATCH
+    return len(expired) < _BATCH
 
 
 def _drop_runs(connection: sqlite3.Connection, before: int) -> bool:
-    old = connection.execute(
+    expired = connection.execute(
         "SELECT run_id FROM memory_run WHERE ended < ? ORDER BY ended LIMIT ?", (before, _BATCH)
     )
-    names = [name for (name,) in old]
-    for name in names:
-        rows.drop_run(connection, name)
-    return len(names) < _BATCH
+    run_ids = [run_id for (run_id,) in expired]
+    for run_id in run_ids:
+        rows.drop_run(connection, run_id)
+    return len(run_ids) < _BATCH
 
 
 def _cut_some(connection: sqlite3.Connection, types: Collection[SegmentType], before: int) -> bool:
     """Cut texts of these types down to their heads, in the next runs that are old enough."""
-    done = _done(connection)
-    name = types[0] if isinstance(types, tuple) else ""
+    progress = _progress(connection)
+    class_key = types[0] if isinstance(types, tuple) else ""
     runs = connection.execute(
         "SELECT id, ended FROM memory_run WHERE id > ? ORDER BY id LIMIT ?",
-        (done.get(name, 0), _BATCH),
+        (progress.get(class_key, 0), _BATCH),
     ).fetchall()
-    old = []
+    expired = []
     for run, ended in runs:
         if ended >= before:
             break  # runs are archived as they end: those behind it are younger
-        old.append(run)
+        expired.append(run)
     marks = ", ".join("?" * len(types))
-    for run in old:
-        long = connection.execute(
+    for run in expired:
+        long_texts = connection.execute(
             (
                 f"SELECT id FROM memory_segment WHERE memory_run = ? AND type IN ({marks}) AND "  # noqa: S608
                 "length(text) > ?"
             ),  # noqa: RUF100, S608
             (run, *types, HEAD),
         ).fetchall()
-        if long:
-            cut_down(connection, run, {id_ for (id_,) in long})
-    if old:
+        if long_texts:
+            cut_down(connection, run, {id_ for (id_,) in long_texts})
+    if expired:
         connection.execute(
             "INSERT INTO meta VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value",
-            (_STATE, json.dumps({**done, name: old[-1]})),
+            (_STATE, json.dumps({**progress, class_key: expired[-1]})),
         )
-    return len(old) < _BATCH
+    return len(expired) < _BATCH
 
 
-def _done(connection: sqlite3.Connection) -> Mapping[str, int]:
+def _progress(connection: sqlite3.Connection) -> Mapping[str, int]:
     """Return up to which run each class has been seen to."""
     row = connection.execute("SELECT value FROM meta WHERE key = ?", (_STATE,)).fetchone()
     return json.loads(row[0]) if row else {}
@@ -111,17 +114,17 @@ def _done(connection: sqlite3.Connection) -> Mapping[str, int]:
 
 def cut_down(connection: sqlite3.Connection, run: int, ids: Collection[int]) -> None:
     """Keep the heads of these texts of a run."""
-    with_index = [
+    indexed_ids = [
         id_
         for (id_,) in connection.execute(
             "SELECT id FROM memory_segment WHERE memory_run = ? AND superseded IS NULL", (run,)
         )
         if id_ in ids
     ]
-    index.remove_segments(connection, with_index)
+    index.remove_segments(connection, indexed_ids)
     connection.executemany(
         "UPDATE memory_segment SET text = substr(text, 1, ?) WHERE id = ?",
         [(HEAD, id_) for id_ in ids],
     )
     vectors.drop(connection, ids)
-    index.add_segments(connection, with_index)
+    index.add_segments(connection, indexed_ids)

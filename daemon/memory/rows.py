@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from daemon.memory import index, vectors
-from daemon.memory.index import Indexable
-from daemon.memory.segments import Piece
+from daemon.memory.index import IndexedSegment
+from daemon.memory.segments import RunPiece
 
 
 class IndexedItem(NamedTuple):
@@ -31,7 +31,7 @@ class IndexedItem(NamedTuple):
 
 
 # What the key of the line begins with that stands for an archived run; its id follows.
-LINE = "run:"
+LINE_PREFIX = "run:"
 
 _ITEM = "id, key, category, run_id, tainted, pinned, created, updated, text, indexed"
 
@@ -79,9 +79,9 @@ def put_item(
         " VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (key) DO NOTHING RETURNING id",
         (key, category, run, int(tainted), now, now, text, int(indexed)),
     ).fetchone()
-    old = item(connection, key) if row is None else None  # most are new
-    if old is not None:
-        _leave_index(connection, old)
+    existing = item(connection, key) if row is None else None  # most are new
+    if existing is not None:
+        _remove_from_index(connection, existing)
         row = connection.execute(
             "UPDATE memory_item SET category = ?, run_id = ?, tainted = ?, updated = ?, text = ?, "
             "indexed = ?"
@@ -90,10 +90,10 @@ def put_item(
         ).fetchone()
     if indexed:
         index.add_item(connection, row[0], key, text, now)
-    return old is not None
+    return existing is not None
 
 
-def _leave_index(connection: sqlite3.Connection, old: IndexedItem) -> None:
+def _remove_from_index(connection: sqlite3.Connection, old: IndexedItem) -> None:
     if old.indexed:
         index.remove_item(connection, old.id, old.key, old.text, old.updated)
     vectors.drop(connection, [-old.id])
@@ -101,11 +101,11 @@ def _leave_index(connection: sqlite3.Connection, old: IndexedItem) -> None:
 
 def drop_item(connection: sqlite3.Connection, key: str) -> bool:
     """Delete an item; tell whether there was one."""
-    old = item(connection, key)
-    if old is None:
+    existing = item(connection, key)
+    if existing is None:
         return False
-    _leave_index(connection, old)
-    connection.execute("DELETE FROM memory_item WHERE id = ?", (old.id,))
+    _remove_from_index(connection, existing)
+    connection.execute("DELETE FROM memory_item WHERE id = ?", (existing.id,))
     return True
 
 
@@ -133,8 +133,8 @@ def seed(
     holds.
     """
     for key, text in seeds:
-        old = item(connection, key)
-        if old is None or (old.text, old.category) != (text, category):
+        existing = item(connection, key)
+        if existing is None or (existing.text, existing.category) != (text, category):
             put_item(
                 connection, key=key, text=text, category=category, run=None, tainted=False, now=now
             )
@@ -149,7 +149,7 @@ def put_run(
     status: str,
     started: int,
     ended: int,
-    pieces: Sequence[Piece],
+    pieces: Sequence[RunPiece],
 ) -> bool:
     """Keep a run in pieces; doing it again for the same run replaces them, so it may follow a
     crash.
@@ -161,35 +161,40 @@ def put_run(
     """
     about = (run, routine, goal, status, started, ended)
     row = connection.execute(_RUN, about).fetchone()
-    replaced = row is None and drop_run(connection, run)
+    is_replaced = row is None and drop_run(connection, run)
     if row is None:
         row = connection.execute(_RUN, about).fetchone()
     (owner,) = row
-    said = _said(connection, {piece.digest for piece in pieces})
-    today = [
-        next((id_ for id_, at in said[piece.digest] if at // _DAY == piece.at // _DAY), None)
+    earlier = _find_repeated(connection, {piece.digest for piece in pieces})
+    said_today = [
+        next((id_ for id_, at in earlier[piece.digest] if at // _DAY == piece.at // _DAY), None)
         for piece in pieces
     ]
     connection.executemany(
-        _SEGMENT, [(owner, *piece, takeover) for piece, takeover in zip(pieces, today, strict=True)]
+        _SEGMENT,
+        [(owner, *piece, later_id) for piece, later_id in zip(pieces, said_today, strict=True)],
     )
-    if None in today:
+    if None in said_today:
         ids = [id_ for (id_,) in connection.execute(_IDS, (owner,))]
-        fresh = {id_ for id_, takeover in zip(ids, today, strict=True) if takeover is None}
-        heirs: dict[int, int] = {}
+        included = {id_ for id_, later_id in zip(ids, said_today, strict=True) if later_id is None}
+        successors: dict[int, int] = {}
         for id_, piece in zip(ids, pieces, strict=True):
-            if id_ in fresh:
-                heirs.setdefault(piece.digest, id_)
+            if id_ in included:
+                successors.setdefault(piece.digest, id_)
         _supersede(
             connection,
-            {id_: takeover for digest, takeover in heirs.items() for id_, _ in said[digest]},
+            {
+                id_: later_id
+                for digest, later_id in successors.items()
+                for id_, _ in earlier[digest]
+            },
         )
         texts = [
-            Indexable(id_, each.at, each.who, routine, each.text)
-            for id_, each in zip(ids, pieces, strict=True)
+            IndexedSegment(id_, piece_.at, piece_.who, routine, piece_.text)
+            for id_, piece_ in zip(ids, pieces, strict=True)
         ]
-        index.add_texts(connection, texts, fresh)
-    return replaced or not pieces or None in today
+        index.add_texts(connection, texts, included)
+    return is_replaced or not pieces or None in said_today
 
 
 _DAY = 86_400_000_000  # microseconds
@@ -208,44 +213,44 @@ _SEGMENT = (
 _IDS = "SELECT id FROM memory_segment WHERE memory_run = ? ORDER BY id"
 
 
-def _said(
+def _find_repeated(
     connection: sqlite3.Connection, digests: Iterable[int]
 ) -> defaultdict[int, list[tuple[int, int]]]:
     """Return by digest which texts in the index say so, the first said first, and when they were
     said.
     """
-    wanted = list(digests)
-    said: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
-    for begin in range(0, len(wanted), _AT_ONCE):
-        some = wanted[begin : begin + _AT_ONCE]
-        some += some[:1] * (
-            (1 << (len(some) - 1).bit_length()) - len(some)
+    remaining = list(digests)
+    earlier: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
+    for begin in range(0, len(remaining), _DIGESTS_PER_QUERY):
+        batch = remaining[begin : begin + _DIGESTS_PER_QUERY]
+        batch += batch[:1] * (
+            (1 << (len(batch) - 1).bit_length()) - len(batch)
         )  # else each length is a new statement
-        found = connection.execute(
+        rows = connection.execute(
             "SELECT digest, id, at FROM memory_segment WHERE superseded IS NULL"  # noqa: S608  marks only
-            f" AND digest IN ({', '.join('?' * len(some))}) ORDER BY id",
-            some,
+            f" AND digest IN ({', '.join('?' * len(batch))}) ORDER BY id",
+            batch,
         )
-        for digest, id_, at in found:
-            said[digest].append((id_, at))
-    return said
+        for digest, id_, at in rows:
+            earlier[digest].append((id_, at))
+    return earlier
 
 
-_AT_ONCE = 64
+_DIGESTS_PER_QUERY = 64
 
 
-def _supersede(connection: sqlite3.Connection, old: Mapping[int, int]) -> None:
+def _supersede(connection: sqlite3.Connection, successors: Mapping[int, int]) -> None:
     """Take what was said before out of the index, given who says it now.
 
     All are taken out together: between two statements the index writes what it holds, and many
     small writes cost more than the words in them.
     """
-    if old:
-        index.remove_segments(connection, old)
-        vectors.drop(connection, old)
+    if successors:
+        index.remove_segments(connection, successors)
+        vectors.drop(connection, successors)
         connection.executemany(
             "UPDATE memory_segment SET superseded = ? WHERE id = ?",
-            [(takeover, id_) for id_, takeover in old.items()],
+            [(takeover, id_) for id_, takeover in successors.items()],
         )
 
 
@@ -254,27 +259,29 @@ def drop_run(connection: sqlite3.Connection, run: str) -> bool:
     row = connection.execute("SELECT id FROM memory_run WHERE run_id = ?", (run,)).fetchone()
     if row is None:
         return False
-    own = connection.execute(
+    segments = connection.execute(
         "SELECT id, superseded FROM memory_segment WHERE memory_run = ?", row
     ).fetchall()
-    index.remove_segments(connection, [id_ for id_, superseded in own if superseded is None])
-    vectors.drop(connection, [id_ for id_, _ in own])
-    heirs = [(superseded, id_) for id_, superseded in own if superseded is not None]
-    connection.executemany("UPDATE memory_segment SET superseded = ? WHERE superseded = ?", heirs)
+    index.remove_segments(connection, [id_ for id_, superseded in segments if superseded is None])
+    vectors.drop(connection, [id_ for id_, _ in segments])
+    replacements = [(superseded, id_) for id_, superseded in segments if superseded is not None]
+    connection.executemany(
+        "UPDATE memory_segment SET superseded = ? WHERE superseded = ?", replacements
+    )
     # of those that said the same, the last one stands for them from now on
-    freed = connection.execute(
+    reinstated = connection.execute(
         "SELECT max(o.id), n.id FROM memory_segment o JOIN memory_segment n ON n.id = o.superseded"
         " WHERE n.memory_run = ? AND o.memory_run != n.memory_run GROUP BY n.id",
         row,
     ).fetchall()
     connection.executemany(
         "UPDATE memory_segment SET superseded = ? WHERE superseded = ? AND id != ?",
-        [(takeover, id_, takeover) for takeover, id_ in freed],
+        [(successor, id_, successor) for successor, id_ in reinstated],
     )
     connection.execute(
         "DELETE FROM memory_run WHERE id = ?", row
     )  # its segments go with it, `superseded` becomes NULL
-    index.add_segments(connection, [takeover for takeover, _ in freed])
+    index.add_segments(connection, [successor for successor, _ in reinstated])
     _index_line(connection, run)
     return True
 
@@ -283,9 +290,9 @@ def hide_line(connection: sqlite3.Connection, run: str) -> None:
     """Take the line that stands for a run out of the index: the run's own texts are there, and say
     the same.
     """
-    line = item(connection, f"{LINE}{run}")
+    line = item(connection, f"{LINE_PREFIX}{run}")
     if line is not None and line.indexed:
-        _leave_index(connection, line)
+        _remove_from_index(connection, line)
         connection.execute("UPDATE memory_item SET indexed = 0 WHERE id = ?", (line.id,))
 
 
@@ -293,7 +300,7 @@ def _index_line(connection: sqlite3.Connection, run: str) -> None:
     """Put the line that stands for a run into the index: nothing else in it tells of the run any
     more.
     """
-    line = item(connection, f"{LINE}{run}")
+    line = item(connection, f"{LINE_PREFIX}{run}")
     if line is not None and not line.indexed:
         connection.execute("UPDATE memory_item SET indexed = 1 WHERE id = ?", (line.id,))
         index.add_item(connection, line.id, line.key, line.text, line.updated)

@@ -14,12 +14,12 @@ from daemon.models import SegmentType
 from daemon.store.rows import clean, stamp
 
 # A hit is one piece: longer ones bury what matters, shorter ones lose what it belongs to.
-PIECE_CHARACTERS = 800
+MAX_PIECE = 800
 # Of a longer text the beginning and the end are kept; the journal has the whole.
 TEXT_CHARACTERS = 20_000
 # Below this a text says little by itself ("Yes, both."): it repeats only what follows the same
 # text.
-_SAYS_LITTLE = 40
+_SHORT_TEXT = 40
 # All until behind the last end of a sentence: found from the back, where it is near.
 _SENTENCES = re.compile(r".*(?:(?<=[。！？；\n])|(?<=[.!?;])\s)", re.DOTALL)
 
@@ -41,7 +41,7 @@ class Segment:
     """Where it stands among several texts at one place."""
 
 
-class Piece(NamedTuple):
+class RunPiece(NamedTuple):
     """One row of memory_segment, without its ids."""
 
     iteration: int
@@ -56,20 +56,20 @@ class Piece(NamedTuple):
     text: str
 
 
-def pieces(routine: str, segments: Iterable[Segment]) -> Iterator[Piece]:
+def segment_rows(routine: str, segments: Iterable[Segment]) -> Iterator[RunPiece]:
     """Yield the rows of a run's segments; blank ones are left out."""
-    before = ""
-    for each in segments:
-        for part, text in enumerate(split(_ends_of(clean(each.text)))):
-            yield piece(routine, each, each.part + part, text, before)
-            before = text
+    previous = ""
+    for segment in segments:
+        for part, text in enumerate(split(_shorten_middle(clean(segment.text)))):
+            yield segment_row(routine, segment, segment.part + part, text, previous)
+            previous = text
 
 
-def piece(routine: str, segment: Segment, part: int, text: str, before: str) -> Piece:
+def segment_row(routine: str, segment: Segment, part: int, text: str, previous: str) -> RunPiece:
     """Return one row: a part of a segment, whose text is `text`; `before` is the text before it in
     the run.
     """
-    return Piece(
+    return RunPiece(
         iteration=segment.iteration,
         segment=segment.segment,
         part=part,
@@ -78,30 +78,30 @@ def piece(routine: str, segment: Segment, part: int, text: str, before: str) -> 
         who=clean(segment.who),
         asks=int(text.endswith(("?", "？"))),
         tainted=int(segment.tainted),
-        digest=_digest(routine, segment.type, text, before if len(text) < _SAYS_LITTLE else ""),
+        digest=_digest(routine, segment.type, text, previous if len(text) < _SHORT_TEXT else ""),
         text=text,
     )
 
 
-def split(text: str, limit: int = PIECE_CHARACTERS) -> list[str]:
+def split(text: str, limit: int = MAX_PIECE) -> list[str]:
     """Cut a text into parts of at most `limit` characters: at the ends of sentences, else of words,
     else anywhere.
     """
-    parts: list[str] = []
-    rest = text.strip()
-    while len(rest) > limit:
-        found = _SENTENCES.match(rest, limit // 2, limit)
-        cut = (
-            found.end()
-            if found and found.end() > limit // 2
-            else rest.rfind(" ", limit // 2, limit) + 1 or limit
+    pieces_: list[str] = []
+    remainder = text.strip()
+    while len(remainder) > limit:
+        match = _SENTENCES.match(remainder, limit // 2, limit)
+        end = (
+            match.end()
+            if match and match.end() > limit // 2
+            else remainder.rfind(" ", limit // 2, limit) + 1 or limit
         )
-        parts.append(rest[:cut].rstrip())
-        rest = rest[cut:].lstrip()
-    return [part for part in (*parts, rest) if part]
+        pieces_.append(remainder[:end].rstrip())
+        remainder = remainder[end:].lstrip()
+    return [piece_ for piece_ in (*pieces_, remainder) if piece_]
 
 
-def _ends_of(text: str) -> str:
+def _shorten_middle(text: str) -> str:
     if len(text) <= TEXT_CHARACTERS:
         return text
     half = TEXT_CHARACTERS // 2
@@ -109,9 +109,9 @@ def _ends_of(text: str) -> str:
 
 
 @lru_cache(maxsize=128)  # a routine that asks the same each time often does and says the same
-def _digest(routine: str, kind: SegmentType, text: str, before: str) -> int:
+def _digest(routine: str, kind: SegmentType, text: str, previous: str) -> int:
     """Return a number that is the same for what a routine says again, whatever the spacing and
     case.
     """
-    same = "\0".join((routine, kind.value, " ".join(text.split()).casefold(), before))
-    return int.from_bytes(blake2b(same.encode(), digest_size=8).digest(), signed=True)
+    normalized = "\0".join((routine, kind.value, " ".join(text.split()).casefold(), previous))
+    return int.from_bytes(blake2b(normalized.encode(), digest_size=8).digest(), signed=True)

@@ -11,24 +11,28 @@ from daemon.models import Json
 def counts(connection: sqlite3.Connection) -> Json:
     """Return numbers of items, runs, texts, what was forgotten, and how far the index is."""
 
-    def one(query: str) -> int:
+    def query_number(query: str) -> int:
         return int(connection.execute(query).fetchone()[0])
 
     state = index.state(connection)
     (last_run,) = connection.execute("SELECT coalesce(max(id), 0) FROM memory_run").fetchone()
-    done = {} if state.whole else {"runs": state.low, "of": max(state.high, last_run)}
+    progress = {} if state.is_complete else {"runs": state.low, "of": max(state.high, last_run)}
     return {
         "items": dict(
             connection.execute("SELECT category, count(*) FROM memory_item GROUP BY category")
         ),
-        "pinned": one("SELECT count(*) FROM memory_item WHERE pinned = 1"),
-        "runs": one("SELECT count(*) FROM memory_run"),
-        "texts": one("SELECT count(*) FROM memory_segment"),
-        "superseded": one("SELECT count(*) FROM memory_segment WHERE superseded IS NOT NULL"),
+        "pinned": query_number("SELECT count(*) FROM memory_item WHERE pinned = 1"),
+        "runs": query_number("SELECT count(*) FROM memory_run"),
+        "texts": query_number("SELECT count(*) FROM memory_segment"),
+        "superseded": query_number(
+            "SELECT count(*) FROM memory_segment WHERE superseded IS NOT NULL"
+        ),
         "embedded": dict(
             connection.execute("SELECT model, count(*) FROM memory_embedding GROUP BY model")
         ),
-        "forgotten": one("SELECT count(*) FROM memory_tombstone"),
-        "index": {"version": state.version, "whole": state.whole, **done},
-        "bytes": one("SELECT page_count * page_size FROM pragma_page_count, pragma_page_size"),
+        "forgotten": query_number("SELECT count(*) FROM memory_tombstone"),
+        "index": {"version": state.version, "whole": state.is_complete, **progress},
+        "bytes": query_number(
+            "SELECT page_count * page_size FROM pragma_page_count, pragma_page_size"
+        ),
     }

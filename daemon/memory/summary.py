@@ -17,10 +17,10 @@ from daemon.memory.segments import Segment
 from daemon.models import LLMMessage, SegmentType
 
 # Of all texts together, and of one: what a small model reads in a few seconds.
-_WHOLE, _ONE = 16_000, 800
-MOST_FACTS = 20
+_MAX_INPUT, _MAX_TEXT = 16_000, 800
+MAX_FACTS = 20
 ANSWER_TOKENS = 1_000
-PATIENCE = 60.0  # seconds; the report waits for it
+TIMEOUT = 60.0  # seconds; the report waits for it
 
 _ASK = {
     "en": """\
@@ -42,67 +42,71 @@ At most {most} facts, only such as may matter later, none twice. "from" is the n
 }
 
 
-def question(routine: str, segments: Sequence[Segment], language: str) -> list[LLMMessage]:
+def build_prompt(routine: str, segments: Sequence[Segment], language: str) -> list[LLMMessage]:
     """Return what to ask the model."""
-    lines, left = [], _WHOLE
+    lines, remaining = [], _MAX_INPUT
     for number, segment in enumerate(segments):
-        said = (
+        shown = (
             segment.text
-            if len(segment.text) <= _ONE
-            else f"{segment.text[: _ONE // 2]} … {segment.text[-_ONE // 2 :]}"
+            if len(segment.text) <= _MAX_TEXT
+            else f"{segment.text[: _MAX_TEXT // 2]} … {segment.text[-_MAX_TEXT // 2 :]}"
         )
-        line = f"[{number}] {segment.who or segment.type}: {said}"
-        if len(line) > left:
+        line = f"[{number}] {segment.who or segment.type}: {shown}"
+        if len(line) > remaining:
             break
         lines.append(line)
-        left -= len(line)
-    text = _ASK[language].format(routine=routine, most=MOST_FACTS, texts="\n".join(lines))
+        remaining -= len(line)
+    text = _ASK[language].format(routine=routine, most=MAX_FACTS, texts="\n".join(lines))
     return [LLMMessage(role="user", content=text)]
 
 
-def with_summary(segments: Sequence[Segment], answer: str) -> list[Segment]:
+def add_summary(segments: Sequence[Segment], answer: str) -> list[Segment]:
     """Return the run with what the model made of it: facts behind their source, at its anchor, the
     summary last.
     """
     if not segments or not answer.strip():
         return list(segments)
-    summary, facts = _read(answer)
-    found: list[Segment] = []
+    summary, facts = _parse_answer(answer)
+    result: list[Segment] = []
     for number, segment in enumerate(segments):
-        found.append(segment)
-        about = [text for text, source in facts if source == number]
-        found += [
-            replace(segment, type=SegmentType.SUMMARY, text=text, part=_FACTS + n)
-            for n, text in enumerate(about)
+        result.append(segment)
+        texts = [text for text, source in facts if source == number]
+        result += [
+            replace(segment, type=SegmentType.SUMMARY, text=text, part=_FIRST_FACT_PART + n)
+            for n, text in enumerate(texts)
         ]
-    last = segments[-1]
+    last_segment = segments[-1]
     if summary:
-        place = {"iteration": last.iteration, "segment": last.segment + 1}
+        position = {"iteration": last_segment.iteration, "segment": last_segment.segment + 1}
         tainted = any(segment.tainted for segment in segments)
-        found.append(
+        result.append(
             Segment(
-                **place,
+                **position,
                 type=SegmentType.SUMMARY,
-                timestamp=last.timestamp,
+                timestamp=last_segment.timestamp,
                 text=summary,
                 who="agent",
                 tainted=tainted,
             )
         )
-    return found
+    return result
 
 
-def summary_of(segments: Sequence[Segment]) -> str:
+def find_summary(segments: Sequence[Segment]) -> str:
     """Return the summary of a run that has one."""
-    last = segments[-1] if segments else None
-    return last.text if last and last.type is SegmentType.SUMMARY and last.part == 0 else ""
+    last_segment = segments[-1] if segments else None
+    return (
+        last_segment.text
+        if last_segment and last_segment.type is SegmentType.SUMMARY and last_segment.part == 0
+        else ""
+    )
 
 
 # Parts of a text are numbered from 0; facts in it stand behind them all.
-_FACTS = 1_000
+_FIRST_FACT_PART = 1_000
 
 
-def _read(answer: str) -> tuple[str, list[tuple[str, int]]]:
+def _parse_answer(answer: str) -> tuple[str, list[tuple[str, int]]]:
     """Return the summary and the facts with their sources; an answer that is no JSON is taken for a
     summary.
     """
@@ -113,12 +117,14 @@ def _read(answer: str) -> tuple[str, list[tuple[str, int]]]:
         return answer.strip(), []
     if not isinstance(data, dict):
         return "", []
-    summary, listed = data.get("summary"), data.get("facts")
-    facts = [_fact(each) for each in (listed if isinstance(listed, list) else [])[:MOST_FACTS]]
+    summary, entries = data.get("summary"), data.get("facts")
+    facts = [
+        _parse_fact(entry) for entry in (entries if isinstance(entries, list) else [])[:MAX_FACTS]
+    ]
     return summary.strip() if isinstance(summary, str) else "", [fact for fact in facts if fact[0]]
 
 
-def _fact(data: Any) -> tuple[str, int]:
+def _parse_fact(data: Any) -> tuple[str, int]:
     if isinstance(data, str):
         return data.strip(), 0
     if not isinstance(data, dict) or not isinstance(data.get("text"), str):

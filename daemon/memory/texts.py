@@ -12,7 +12,7 @@ from daemon.models import Anchor, MemoryChunk, SegmentType
 from daemon.store.rows import moment
 
 # Where an item stands: before any run's first iteration, under its own number.
-ITEM = -1
+ITEM_ITERATION = -1
 
 
 class Text(NamedTuple):
@@ -34,7 +34,7 @@ class Text(NamedTuple):
 
 
 # What `Text._make` does, in a third of the time: a recall makes a hundred of them.
-_text = partial(tuple.__new__, Text)
+_make_text = partial(tuple.__new__, Text)
 
 _PIECE = (
     "s.id, s.memory_run, r.run_id, r.routine, s.iteration, s.segment, s.type, s.at, s.who, s.asks, "
@@ -43,7 +43,7 @@ _PIECE = (
 )
 _PIECES = "FROM memory_segment s JOIN memory_run r ON r.id = s.memory_run"
 _ITEM = (
-    f"-id, 0, coalesce(run_id, ''), '', {ITEM}, id,"
+    f"-id, 0, coalesce(run_id, ''), '', {ITEM_ITERATION}, id,"
     " CASE category WHEN 'conversation' THEN 'summary' ELSE 'knowledge' END, updated, '', 0, "
     "tainted, key, text"
 )
@@ -52,27 +52,30 @@ _ITEMS = "FROM memory_item"
 
 def by_ids(connection: sqlite3.Connection, ids: Iterable[int]) -> dict[int, Text]:
     """Return the texts with these ids, as far as they exist."""
-    wanted = list(ids)
-    found: dict[int, Text] = {}
+    id_list = list(ids)
+    texts: dict[int, Text] = {}
     for columns, source, numbers in (
-        (_PIECE, f"{_PIECES} WHERE s.id IN ", [id_ for id_ in wanted if id_ > 0]),
-        (_ITEM, f"{_ITEMS} WHERE id IN ", [-id_ for id_ in wanted if id_ < 0]),
+        (_PIECE, f"{_PIECES} WHERE s.id IN ", [id_ for id_ in id_list if id_ > 0]),
+        (_ITEM, f"{_ITEMS} WHERE id IN ", [-id_ for id_ in id_list if id_ < 0]),
     ):
         if numbers:
-            found |= {row[0]: _text(row) for row in _chosen(connection, columns, source, numbers)}
-    return found
+            texts |= {
+                row[0]: _make_text(row)
+                for row in _select_by_number(connection, columns, source, numbers)
+            }
+    return texts
 
 
-def changed(connection: sqlite3.Connection, items: Iterable[int]) -> dict[int, int]:
+def times_of_change(connection: sqlite3.Connection, items: Iterable[int]) -> dict[int, int]:
     """Return when these items were changed last, as far as they exist."""
     return dict(
-        _chosen(
+        _select_by_number(
             connection, "-id, updated", "FROM memory_item WHERE id IN ", [-id_ for id_ in items]
         )
     )
 
 
-def _chosen(
+def _select_by_number(
     connection: sqlite3.Connection, columns: str, source: str, numbers: list[int]
 ) -> Iterable[Any]:
     """Return rows by their numbers, from SQLite all of them in one.
@@ -85,9 +88,9 @@ def _chosen(
     source = f"{source}({', '.join('?' * len(numbers))})"
     if not isinstance(connection, sqlite3.Connection):
         return connection.execute(f"SELECT {columns} {source}", numbers)
-    packed = f"SELECT CAST(json_group_array(json_array({columns})) AS BLOB) {source}"
-    (told,) = connection.execute(packed, numbers).fetchone()
-    rows: list[Any] = json.loads(told)
+    query = f"SELECT CAST(json_group_array(json_array({columns})) AS BLOB) {source}"
+    (result,) = connection.execute(query, numbers).fetchone()
+    rows: list[Any] = json.loads(result)
     return rows
 
 
@@ -96,7 +99,7 @@ def of_run(connection: sqlite3.Connection, run_id: str) -> list[Text]:
     rows = connection.execute(
         f"SELECT {_PIECE} {_PIECES} WHERE r.run_id = ? ORDER BY s.id", (run_id,)
     )
-    return list(map(_text, rows))
+    return list(map(_make_text, rows))
 
 
 def anchor_of(text: Text) -> Anchor:

@@ -21,7 +21,7 @@ class TimeSpan(NamedTuple):
     words: str
 
 
-_Stretch: TypeAlias = tuple[datetime, datetime]
+_Interval: TypeAlias = tuple[datetime, datetime]
 
 _ENGLISH_NUMBERS = {
     word: number
@@ -59,30 +59,32 @@ _CUNIT = r"(?P<unit>小时|天|日|周|星期|礼拜|月|年)"
 _DAY = rf"(?P<day>{'|'.join(_DAYS)})"
 
 
-def span(question: str, now: datetime) -> TimeSpan | None:
+def find_time_span(question: str, now: datetime) -> TimeSpan | None:
     """Return the stretch of time that a question names by its distance from `now`, in the zone of
     `now`.
     """
-    for found, stretch in _said(question):
+    for match, to_interval in _find_patterns(question):
         try:
-            begin, end = stretch(found, now)
+            begin, end = to_interval(match, now)
         except (OverflowError, ValueError):  # 999 years ago
             continue
-        return TimeSpan(begin, end, found[0])
+        return TimeSpan(begin, end, match[0])
     return None
 
 
 @lru_cache(maxsize=64)  # a routine asks the same each time
-def _said(
+def _find_patterns(
     question: str,
-) -> tuple[tuple[re.Match[str], Callable[[re.Match[str], datetime], _Stretch]], ...]:
+) -> tuple[tuple[re.Match[str], Callable[[re.Match[str], datetime], _Interval]], ...]:
     """Return what speaks of time in a question, the first to be tried first."""
     return tuple(
-        (found, stretch) for pattern, stretch in _PATTERNS if (found := pattern.search(question))
+        (match, to_interval)
+        for pattern, to_interval in _PATTERNS
+        if (match := pattern.search(question))
     )
 
 
-def _number(text: str) -> int:
+def _parse_number(text: str) -> int:
     if text.isdecimal():
         return int(text)
     if text in _ENGLISH_NUMBERS:
@@ -97,37 +99,37 @@ def _midnight(now: datetime) -> datetime:
     return now.replace(hour=0, minute=0, second=0, microsecond=0)
 
 
-def _days(now: datetime, back: int, length: int = 1) -> _Stretch:
-    begin = _midnight(now) - timedelta(days=back)
+def _days(now: datetime, days_back: int, length: int = 1) -> _Interval:
+    begin = _midnight(now) - timedelta(days=days_back)
     return begin, begin + timedelta(days=length)
 
 
-def _weeks(now: datetime, back: int) -> _Stretch:
-    return _days(now, now.weekday() + 7 * back, 7)
+def _weeks(now: datetime, weeks_back: int) -> _Interval:
+    return _days(now, now.weekday() + 7 * weeks_back, 7)
 
 
-def _months(now: datetime, back: int, length: int = 1) -> _Stretch:
-    count = now.year * 12 + now.month - 1 - back
-    first, last = divmod(count, 12), divmod(count + length, 12)
+def _months(now: datetime, months_back: int, length: int = 1) -> _Interval:
+    count = now.year * 12 + now.month - 1 - months_back
+    first_month, end_month = divmod(count, 12), divmod(count + length, 12)
     midnight = _midnight(now)
     return (
-        midnight.replace(year=first[0], month=first[1] + 1, day=1),
-        midnight.replace(year=last[0], month=last[1] + 1, day=1),
+        midnight.replace(year=first_month[0], month=first_month[1] + 1, day=1),
+        midnight.replace(year=end_month[0], month=end_month[1] + 1, day=1),
     )
 
 
-def _years(now: datetime, back: int) -> _Stretch:
-    return _months(now, now.month - 1 + 12 * back, 12)
+def _years(now: datetime, years_back: int) -> _Interval:
+    return _months(now, now.month - 1 + 12 * years_back, 12)
 
 
-def _unit(name: str) -> str:
+def _unit_name(name: str) -> str:
     return _UNITS.get(name, name)
 
 
-def _ago(found: re.Match[str], now: datetime) -> _Stretch:
+def _interval_ago(match: re.Match[str], now: datetime) -> _Interval:
     """A day so many days ago, but the whole week so many weeks ago: nobody counts exactly then."""
-    number = _number(found["n"])
-    match _unit(found["unit"]):
+    number = _parse_number(match["n"])
+    match _unit_name(match["unit"]):
         case "hour":
             at = now - timedelta(hours=number)
             return at - timedelta(hours=1), at + timedelta(hours=1)
@@ -140,65 +142,65 @@ def _ago(found: re.Match[str], now: datetime) -> _Stretch:
     return _years(now, number)
 
 
-def _since(found: re.Match[str], now: datetime) -> _Stretch:
-    number = _number(found["n"])
+def _interval_since(match: re.Match[str], now: datetime) -> _Interval:
+    number = _parse_number(match["n"])
     lengths = {"hour": timedelta(hours=1), "day": timedelta(days=1), "week": timedelta(weeks=1)}
     lengths |= {"month": timedelta(days=31), "year": timedelta(days=366)}
-    return now - number * lengths[_unit(found["unit"])], now
+    return now - number * lengths[_unit_name(match["unit"])], now
 
 
-def _this_or_last(found: re.Match[str], now: datetime) -> _Stretch:
-    back = int(found["which"].lower() in ("last", "previous", "past", "上", "上个", "去"))
-    back += 2 * (found["which"] in ("上上", "上上个", "前"))
-    stretches: dict[str, Callable[[datetime, int], _Stretch]] = {
+def _this_or_last(match: re.Match[str], now: datetime) -> _Interval:
+    periods_back = int(match["which"].lower() in ("last", "previous", "past", "上", "上个", "去"))
+    periods_back += 2 * (match["which"] in ("上上", "上上个", "前"))
+    intervals: dict[str, Callable[[datetime, int], _Interval]] = {
         "week": _weeks,
         "month": _months,
         "year": _years,
     }
-    return stretches[_unit(found["unit"])](now, back)
+    return intervals[_unit_name(match["unit"])](now, periods_back)
 
 
-def _weekend(found: re.Match[str], now: datetime) -> _Stretch:
-    back = 1 if now.weekday() < 5 or found["which"].lower() in ("last", "上") else 0
-    return _days(now, now.weekday() - 5 + 7 * back, 2)
+def _weekend(match: re.Match[str], now: datetime) -> _Interval:
+    weeks_back = 1 if now.weekday() < 5 or match["which"].lower() in ("last", "上") else 0
+    return _days(now, now.weekday() - 5 + 7 * weeks_back, 2)
 
 
-def _weekday(found: re.Match[str], now: datetime) -> _Stretch:
+def _weekday(match: re.Match[str], now: datetime) -> _Interval:
     """The last such day before today."""
-    day = _DAYS.index(found["day"].lower())
+    day = _DAYS.index(match["day"].lower())
     return _days(now, (now.weekday() - day - 1) % 7 + 1)
 
 
-def _chinese_weekday(found: re.Match[str], now: datetime) -> _Stretch:
-    day, which = _CHINESE_DAYS[found["day"]], found["which"] or ""
-    if which.startswith("上"):
-        return _days(now, now.weekday() - day + 7 * which.count("上"))
+def _chinese_weekday(match: re.Match[str], now: datetime) -> _Interval:
+    day, prefix = _CHINESE_DAYS[match["day"]], match["which"] or ""
+    if prefix.startswith("上"):
+        return _days(now, now.weekday() - day + 7 * prefix.count("上"))
     return _days(now, (now.weekday() - day - 1) % 7 + 1)
 
 
-def _fixed(back: int) -> Callable[[re.Match[str], datetime], _Stretch]:
-    return lambda _found, now: _days(now, back)
+def _day_back(days_back: int) -> Callable[[re.Match[str], datetime], _Interval]:
+    return lambda _match, now: _days(now, days_back)
 
 
 # The first that fits decides, so the longer ones stand before those that they contain.
-_PATTERNS: tuple[tuple[re.Pattern[str], Callable[[re.Match[str], datetime], _Stretch]], ...] = (
+_PATTERNS: tuple[tuple[re.Pattern[str], Callable[[re.Match[str], datetime], _Interval]], ...] = (
     tuple(
         (re.compile(pattern, re.IGNORECASE), stretch)
         for pattern, stretch in (
-            (r"\bday before yesterday\b", _fixed(2)),
-            (r"\b(yesterday|last night)\b", _fixed(1)),
-            (r"\b(today|tonight|this (morning|afternoon|evening))\b", _fixed(0)),
-            (rf"\b{_N}( of)? {_UNIT} ago\b", _ago),
-            (rf"\b(last|past|previous) {_N}( of)? {_UNIT}\b", _since),
+            (r"\bday before yesterday\b", _day_back(2)),
+            (r"\b(yesterday|last night)\b", _day_back(1)),
+            (r"\b(today|tonight|this (morning|afternoon|evening))\b", _day_back(0)),
+            (rf"\b{_N}( of)? {_UNIT} ago\b", _interval_ago),
+            (rf"\b(last|past|previous) {_N}( of)? {_UNIT}\b", _interval_since),
             (r"\b(?P<which>this|last|past|previous) (?P<unit>week|month|year)\b", _this_or_last),
             (r"\b(?P<which>this|last|over the) weekend\b", _weekend),
             (rf"\b(last|on|since|this) {_DAY}\b", _weekday),
-            (r"大前天", _fixed(3)),
-            (r"前天|前晚", _fixed(2)),
-            (r"昨天|昨日|昨晚|昨夜", _fixed(1)),
-            (r"今天|今日|今早|今晚|今晨", _fixed(0)),
-            (rf"{_CN}个?{_CUNIT}(以|之)?前", _ago),
-            (rf"(最近|过去|近){_CN}个?{_CUNIT}", _since),
+            (r"大前天", _day_back(3)),
+            (r"前天|前晚", _day_back(2)),
+            (r"昨天|昨日|昨晚|昨夜", _day_back(1)),
+            (r"今天|今日|今早|今晚|今晨", _day_back(0)),
+            (rf"{_CN}个?{_CUNIT}(以|之)?前", _interval_ago),
+            (rf"(最近|过去|近){_CN}个?{_CUNIT}", _interval_since),
             (
                 r"(?P<which>上上?|这|本)?个?(周|星期|礼拜)(?P<day>[一二三四五六日天])",
                 _chinese_weekday,

@@ -12,40 +12,40 @@ from typing import Any, NamedTuple
 
 from daemon.errors import Refused
 from daemon.memory import rows
-from daemon.memory.memory import CATEGORIES, checked_key, checked_text
-from daemon.memory.segments import Segment, piece
+from daemon.memory.memory import CATEGORIES, check_key, check_text
+from daemon.memory.segments import Segment, segment_row
 from daemon.models import Json, SegmentType
 from daemon.store.rows import clean, moment, stamp
 
-FORM = "agentd-memory/1"
+FORMAT = "agentd-memory/1"
 _PAGE = 200  # items or runs
 
 
-class Lines(NamedTuple):
+class ExportPage(NamedTuple):
     """A part of what is exported, and where the following part begins; None at the end."""
 
     lines: list[Json]
-    following: str | None
+    next_cursor: str | None
 
 
-def export(connection: sqlite3.Connection, cursor: str | None) -> Lines:
+def export(connection: sqlite3.Connection, cursor: str | None) -> ExportPage:
     """Return items, then runs, a page at a time."""
-    kind, _, after = (cursor or "item:0").partition(":")
+    kind, _, last_id = (cursor or "item:0").partition(":")
     if kind == "item":
-        items = rows.items_in(connection, "id > ? ORDER BY id LIMIT ?", (int(after or 0), _PAGE))
-        lines = [{"form": FORM}] if cursor is None else []
+        items = rows.items_in(connection, "id > ? ORDER BY id LIMIT ?", (int(last_id or 0), _PAGE))
+        lines = [{"form": FORMAT}] if cursor is None else []
         lines += [_item(item) for item in items]
-        return Lines(lines, f"item:{items[-1].id}" if len(items) == _PAGE else "run:0")
-    found = connection.execute(
+        return ExportPage(lines, f"item:{items[-1].id}" if len(items) == _PAGE else "run:0")
+    rows_ = connection.execute(
         (
             "SELECT id, run_id, routine, goal, status, started, ended FROM memory_run WHERE id > ? "
             "ORDER BY id LIMIT ?"
         ),
-        (int(after or 0), _PAGE),
+        (int(last_id or 0), _PAGE),
     ).fetchall()
-    return Lines(
-        [_run(connection, row) for row in found],
-        f"run:{found[-1][0]}" if len(found) == _PAGE else None,
+    return ExportPage(
+        [_run(connection, row) for row in rows_],
+        f"run:{rows_[-1][0]}" if len(rows_) == _PAGE else None,
     )
 
 
@@ -89,55 +89,55 @@ def _run(connection: sqlite3.Connection, row: tuple[Any, ...]) -> Json:
     }
 
 
-class Taken(NamedTuple):
+class ImportResult(NamedTuple):
     """What came of an import."""
 
     items: int
     runs: int
-    known: int
+    unchanged: int
     """Left as they are: an item that was changed since, a run that is archived."""
 
 
-class Work(NamedTuple):
+class ImportRows(NamedTuple):
     """What a line comes to; read before anything is written."""
 
     items: list[rows.IndexedItem]
     runs: list[tuple[dict[str, Any], list[Any]]]
 
 
-def read(lines: Iterable[str], first: int = 1) -> Work:
+def parse_lines(lines: Iterable[str], first_number: int = 1) -> ImportRows:
     """Return what lines of an export hold; Refused names the line that holds something else."""
-    work = Work([], [])
-    for number, line in enumerate(lines, first):
+    parsed = ImportRows([], [])
+    for number, line in enumerate(lines, first_number):
         if not line.strip():
             continue
         try:
             data = json.loads(line)
             if "item" in data:
-                work.items.append(_read_item(data))
+                parsed.items.append(_read_item(data))
             elif "archived" in data:
-                work.runs.append(_read_run(data))
-            elif data.get("form") != FORM:
-                raise ValueError(f"neither an item nor an archived run, nor the head of {FORM}")
+                parsed.runs.append(_read_run(data))
+            elif data.get("form") != FORMAT:
+                raise ValueError(f"neither an item nor an archived run, nor the head of {FORMAT}")
         except (KeyError, TypeError, ValueError, AttributeError, Refused) as error:
-            wrong = f"{error} is missing" if isinstance(error, KeyError) else str(error)
+            problem = f"{error} is missing" if isinstance(error, KeyError) else str(error)
             msg = (
-                f"line {number} is no line of an export: {wrong}; nothing from there on was taken "
-                "in"
+                f"line {number} is no line of an export: {problem}; "
+                "nothing from there on was taken in"
             )
             raise Refused(msg) from None
-    return work
+    return parsed
 
 
 def _read_item(data: Json) -> rows.IndexedItem:
-    key = checked_key(data["item"])
+    key = check_key(data["item"])
     if data["category"] not in CATEGORIES:
         raise ValueError(f"{data['category']!r} is no category")
     created, updated = (
         stamp(datetime.fromisoformat(data[name])) for name in ("created", "updated")
     )
     run = clean(data["run"]) if data.get("run") else None
-    text = checked_text(key, data["text"])
+    text = check_text(key, data["text"])
     return rows.IndexedItem(
         0,
         key,
@@ -152,9 +152,9 @@ def _read_item(data: Json) -> rows.IndexedItem:
 
 
 def _read_run(data: Json) -> tuple[dict[str, Any], list[Any]]:
-    about = {name: clean(str(data[name])) for name in ("routine", "goal", "status")}
+    fields = {name: clean(str(data[name])) for name in ("routine", "goal", "status")}
     moments = {name: stamp(datetime.fromisoformat(data[name])) for name in ("started", "ended")}
-    pieces, before = [], ""
+    pieces, previous = [], ""
     for text in data["texts"]:
         segment = Segment(
             iteration=int(text["iteration"]),
@@ -165,18 +165,20 @@ def _read_run(data: Json) -> tuple[dict[str, Any], list[Any]]:
             who=clean(text["who"]),
             tainted=bool(text.get("tainted")),
         )
-        pieces.append(piece(about["routine"], segment, int(text["part"]), segment.text, before))
-        before = segment.text
-    return {"run": clean(data["archived"]), **about, **moments}, pieces
+        pieces.append(
+            segment_row(fields["routine"], segment, int(text["part"]), segment.text, previous)
+        )
+        previous = segment.text
+    return {"run": clean(data["archived"]), **fields, **moments}, pieces
 
 
-def take_in(connection: sqlite3.Connection, work: Work) -> Taken:
+def import_rows(connection: sqlite3.Connection, work: ImportRows) -> ImportResult:
     """Keep what was read; what is here already and was changed later stays as it is."""
-    known = 0
+    unchanged = 0
     for item in work.items:
-        old = rows.item(connection, item.key)
-        if old and old.updated >= item.updated:
-            known += 1
+        existing = rows.item(connection, item.key)
+        if existing and existing.updated >= item.updated:
+            unchanged += 1
             continue
         rows.put_item(
             connection,
@@ -191,12 +193,12 @@ def take_in(connection: sqlite3.Connection, work: Work) -> Taken:
             "UPDATE memory_item SET created = min(created, ?), pinned = ? WHERE key = ?",
             (item.created, item.pinned, item.key),
         )
-    for about, pieces in work.runs:
+    for fields, pieces in work.runs:
         if connection.execute(
-            "SELECT 1 FROM memory_run WHERE run_id = ?", (about["run"],)
+            "SELECT 1 FROM memory_run WHERE run_id = ?", (fields["run"],)
         ).fetchone():
-            known += 1
+            unchanged += 1
             continue
-        rows.put_run(connection, **about, pieces=pieces)
-        rows.hide_line(connection, about["run"])
-    return Taken(len(work.items), len(work.runs), known)
+        rows.put_run(connection, **fields, pieces=pieces)
+        rows.hide_line(connection, fields["run"])
+    return ImportResult(len(work.items), len(work.runs), unchanged)

@@ -23,12 +23,12 @@ from daemon.memory import pgvector
 
 # So many are compared by their signs; in a bigger store the newest ones. 30 ms, and some 50 MB with
 # 1,024 dimensions.
-MOST = 200_000
+MAX_COMPARED = 200_000
 # So many of the nearest by signs are compared in full.
-NEAREST = 200
+MAX_NEAREST = 200
 
 
-class Meant(NamedTuple):
+class QueryEmbedding(NamedTuple):
     """What a question means to an embedder, and the signs of all texts that it knows."""
 
     model: str
@@ -57,7 +57,7 @@ def unpack(blob: bytes) -> tuple[float, ...]:
     return struct.unpack(f"<{len(blob) // 2}e", blob)
 
 
-def put(
+def put_vectors(
     connection: sqlite3.Connection,
     model: str,
     vectors: Mapping[int, Sequence[float]],
@@ -82,11 +82,11 @@ def put(
         )
 
 
-def fill(connection: Any, model: str) -> bool:
+def copy_to_server(connection: Any, model: str) -> bool:
     """Let the server know some vectors that were kept before it could compare; tell whether there
     were any.
     """
-    rows = pgvector.lacking(connection, model)
+    rows = pgvector.missing_vectors(connection, model)
     pgvector.put(connection, model, {id_: unpack(blob) for id_, blob in rows.items()})
     return bool(rows)
 
@@ -118,7 +118,7 @@ def all_signs(connection: sqlite3.Connection, model: str) -> dict[int, int]:
         "SELECT id, signs FROM memory_embedding WHERE model = ? AND id < 0 UNION ALL SELECT * FROM "
         "(SELECT id, signs"
         " FROM memory_embedding WHERE model = ? AND id > 0 ORDER BY id DESC LIMIT ?) AS newest",
-        (model, model, MOST),
+        (model, model, MAX_COMPARED),
     )
     return {id_: int.from_bytes(blob, "big") for id_, blob in rows}
 
@@ -134,21 +134,21 @@ _LAST_NEWS = "SELECT coalesce(max(seq), 0) FROM memory_embedding_news WHERE mode
 
 def last_news(connection: Any, model: str) -> int:
     """Return the number of what was embedded last, by whichever process."""
-    (last,) = connection.execute(_LAST_NEWS, (model,)).fetchone()
-    return int(last)
+    (number,) = connection.execute(_LAST_NEWS, (model,)).fetchone()
+    return int(number)
 
 
-def news(connection: Any, model: str, since: int) -> tuple[int, dict[int, int]]:
+def signs_since(connection: Any, model: str, last_number: int) -> tuple[int, dict[int, int]]:
     """Return the signs of what was embedded after that number, and the number of the last of
     them.
     """
-    rows = list(connection.execute(_NEWS, (model, since)))
-    return max([since, *(seq for seq, _, _ in rows)]), {
+    rows = list(connection.execute(_NEWS, (model, last_number)))
+    return max([last_number, *(seq for seq, _, _ in rows)]), {
         id_: int.from_bytes(blob, "big") for _, id_, blob in rows
     }
 
 
-def knows_any(connection: sqlite3.Connection, model: str) -> bool:
+def has_embeddings(connection: sqlite3.Connection, model: str) -> bool:
     """Tell whether anything was embedded by this model."""
     return (
         connection.execute(
@@ -158,29 +158,33 @@ def knows_any(connection: sqlite3.Connection, model: str) -> bool:
     )
 
 
-def nearest(connection: sqlite3.Connection, meant: Meant) -> list[int]:
+def nearest(connection: sqlite3.Connection, query: QueryEmbedding) -> list[int]:
     """Return the ids of the texts that are nearest to the question; here, by their signs."""
-    if meant.signs is None:
-        return pgvector.nearest(connection, meant.model, meant.vector, NEAREST)
-    wanted = signs(meant.vector)
-    found = meant.signs
+    if query.signs is None:
+        return pgvector.nearest(connection, query.model, query.vector, MAX_NEAREST)
+    query_signs = signs(query.vector)
+    signs_by_id = query.signs
     # a copy: what is embedded meanwhile comes in from another thread
-    return heapq.nsmallest(NEAREST, list(found), key=lambda id_: (found[id_] ^ wanted).bit_count())
+    return heapq.nsmallest(
+        MAX_NEAREST, list(signs_by_id), key=lambda id_: (signs_by_id[id_] ^ query_signs).bit_count()
+    )
 
 
-def cosines(connection: sqlite3.Connection, meant: Meant, ids: Iterable[int]) -> dict[int, float]:
+def cosines(
+    connection: sqlite3.Connection, query: QueryEmbedding, ids: Iterable[int]
+) -> dict[int, float]:
     """Return how near these texts are to the question, those whose meaning is known."""
-    if meant.signs is None:
-        return pgvector.cosines(connection, meant.model, meant.vector, ids)
+    if query.signs is None:
+        return pgvector.cosines(connection, query.model, query.vector, ids)
     numbers = list(ids)
     marks = ", ".join("?" * len(numbers))
     rows = connection.execute(
         f"SELECT id, vector FROM memory_embedding WHERE model = ? AND id IN ({marks})",  # noqa: S608  marks only
-        (meant.model, *numbers),
+        (query.model, *numbers),
     )
-    found = ((id_, unpack(blob)) for id_, blob in rows)
+    vectors = ((id_, unpack(blob)) for id_, blob in rows)
     return {
-        id_: sum(map(mul, meant.vector, vector))
-        for id_, vector in found
-        if len(vector) == len(meant.vector)
+        id_: sum(map(mul, query.vector, vector))
+        for id_, vector in vectors
+        if len(vector) == len(query.vector)
     }

@@ -29,9 +29,9 @@ from daemon.delivery.incidents.model_outages import ModelOutages
 from daemon.errors import DaemonError, OverBudget, ProviderError
 from daemon.injection.inspector import InjectionInspector
 from daemon.memory import archive
-from daemon.memory.memory import Briefing
+from daemon.memory.memory import RecallContext
 from daemon.memory.segments import Segment
-from daemon.memory.summary import ANSWER_TOKENS, PATIENCE, question, summary_of, with_summary
+from daemon.memory.summary import ANSWER_TOKENS, TIMEOUT, add_summary, build_prompt, find_summary
 from daemon.models import (
     ApprovalRequest,
     Json,
@@ -508,7 +508,7 @@ class RunContext:
         )
         if not is_new:
             return context
-        briefing, previous = Briefing("", "", tainted=False), None
+        briefing, previous = RecallContext("", "", tainted=False), None
         has_previous = run.trigger not in (ASK, SUBAGENT)
         if has_previous:
             previous = self.journal.runs.get_cached_success(
@@ -517,13 +517,13 @@ class RunContext:
         must_look = has_previous and previous is None
         if routine.run.memory != "none":
             look = newest(run.base_routine, {Status.SUCCEEDED}, run.id)
-            briefing = await self._services.memory.briefing(
+            briefing = await self._services.memory.recall(
                 run.goal,
                 f"routine:{routine.name}:approach",
                 exclude_run=run.id,
-                beside=look if must_look else None,
+                read_extra=look if must_look else None,
             )
-            previous = briefing.beside if must_look else previous
+            previous = briefing.extra if must_look else previous
         elif must_look:
             previous = await self.journal.runs.get_last(
                 run.base_routine, statuses={Status.SUCCEEDED}, before=run.id
@@ -541,8 +541,8 @@ class RunContext:
             identity=self._identity(),
             previous_report=(previous.report or "") if previous else "",
             previous_at=previous.ended if previous else None,
-            recalled=briefing.recalled,
-            approach=briefing.kept,
+            recalled=briefing.excerpt_text,
+            approach=briefing.item_text,
             taint=max_taint(
                 Taint.TAINTED if briefing.tainted else Taint.NONE,
                 previous.taint if previous else Taint.NONE,
@@ -572,7 +572,7 @@ class RunContext:
         if self.settings.config.memory.summarise:
             summary = await self._summarise(run, routine, reply, segments)
         if summary:
-            segments = with_summary(segments, self.redact(summary.content))
+            segments = add_summary(segments, self.redact(summary.content))
         write = memory.archive(
             run=run.id,
             routine=run.routine,
@@ -581,7 +581,7 @@ class RunContext:
             segments=segments,
             started=run.started or now,
             ended=now,
-            line=self.redact(archive.conversation_item(run, reply, summary_of(segments))),
+            line=self.redact(archive.conversation_item(run, reply, find_summary(segments))),
             tainted=bool(run.taint),
         )
         write.add_done_callback(_log_if_lost)
@@ -603,12 +603,12 @@ class RunContext:
             or len(segments) < 2
         ):
             return None
-        messages = question(run.routine, segments, self.settings.config.agent.language)
+        messages = build_prompt(run.routine, segments, self.settings.config.agent.language)
         budget = routine.run.budget.tokens
         if budget and reply.usage.total + estimate(messages[0].content) + ANSWER_TOKENS > budget:
             return None
         try:
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(TIMEOUT):
                 return await provider.chat(messages, max_tokens=ANSWER_TOKENS, routine=run.routine)
         except (ProviderError, OverBudget, TimeoutError) as error:
             log.warning(

@@ -77,7 +77,7 @@ async def raw(path: str) -> AsyncIterator[Round]:
     """
     from daemon.memory import rows
     from daemon.memory.memory import Memory
-    from daemon.memory.segments import pieces
+    from daemon.memory.segments import segment_rows
     from daemon.store.database import Database
 
     # the tables come from the migrations; nothing of the store is left when we write
@@ -95,7 +95,7 @@ async def raw(path: str) -> AsyncIterator[Round]:
         for first in range(0, count, 256):
             connection.execute("BEGIN IMMEDIATE")
             for run, segments, at in batch[first : first + 256]:
-                cut = list(pieces("chat", segments))
+                cut = list(segment_rows("chat", segments))
                 moment = int(at.timestamp() * 1e6)
                 rows.put_run(
                     connection,

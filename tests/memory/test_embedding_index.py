@@ -15,7 +15,13 @@ import pytest
 from daemon.memory import vectors
 from daemon.memory.embedders.base import Embedder, EmbedderFailed
 from daemon.memory.embedders.openai_compatible import OpenAICompatible
-from daemon.memory.embedding_index import LATE, LONGEST_PAUSE, PATIENCE, PAUSE, EmbeddingIndex
+from daemon.memory.embedding_index import (
+    LONGEST_PAUSE,
+    MAX_TIMEOUTS,
+    PAUSE,
+    QUERY_TIMEOUT,
+    EmbeddingIndex,
+)
 from daemon.memory.maintenance import MemoryMaintenance
 from daemon.memory.memory import Memory
 from daemon.store.opening import open_database
@@ -54,15 +60,15 @@ async def meant(library: Library, server: FakeEmbeddings, time: Time) -> AsyncIt
     library.memory = Memory(
         library.db,
         clock=library.clock.now,
-        meaning=EmbeddingIndex(embedder, patience=BUSY, now=time),
+        embedding_index=EmbeddingIndex(embedder, query_timeout=BUSY, now=time),
     )
     yield library
     await library.memory.close()
 
 
 def meaning(library: Library) -> EmbeddingIndex:
-    assert library.memory.meaning
-    return library.memory.meaning
+    assert library.memory.embedding_index
+    return library.memory.embedding_index
 
 
 async def backfill(library: Library) -> None:
@@ -84,7 +90,7 @@ async def test_a_text_is_found_by_its_meaning_where_no_word_is_shared(meant: Lib
     assert await meant.found("doctor", 1) == ["The physician is called Weber"]
     assert await meant.found("哪里有 汽车 ?", 1) == ["The automobile is in the garage."]
     hit, *_ = await meant.memory.search("vehicle", 1)
-    assert hit.why["meaning"] > 0
+    assert hit.reasons["meaning"] > 0
 
 
 @by_meaning
@@ -125,10 +131,12 @@ async def test_what_is_known_outlives_a_restart_and_another_model_begins_anew(
 ) -> None:
     await some(meant)
     before = len(server.asked)
-    again = EmbeddingIndex(OpenAICompatible(base_url=f"{server.url}/v1", model="m"), patience=BUSY)
+    again = EmbeddingIndex(
+        OpenAICompatible(base_url=f"{server.url}/v1", model="m"), query_timeout=BUSY
+    )
     await again.backfill(meant.memory.memory_store)
     assert len(server.asked) == before
-    assert await again.of("car", meant.memory.memory_store) is not None
+    assert await again.embed_query("car", meant.memory.memory_store) is not None
     other = EmbeddingIndex(OpenAICompatible(base_url=f"{server.url}/v1", model="other"))
     await other.backfill(meant.memory.memory_store)
     assert sorted(server.asked[-before:]) == sorted(server.asked[:before])
@@ -186,12 +194,12 @@ async def test_an_embedder_that_does_not_answer_delays_a_few_questions_a_little_
 ) -> None:
     await some(meant)
     server.mode, before = "hang", server.requests
-    meaning(meant).patience = PATIENCE
+    meaning(meant).query_timeout = QUERY_TIMEOUT
     loop = asyncio.get_running_loop()
     begin = loop.time()
     for _ in range(20):
         assert await meant.found("automobile", 1) == ["The automobile is in the garage."]
-    assert server.requests == before + LATE
+    assert server.requests == before + MAX_TIMEOUTS
     assert loop.time() - begin < 60  # where a server that hangs is waited for, it is for ever
 
 
@@ -251,14 +259,14 @@ async def test_a_useless_answer_is_a_failure(library: Library, answer: list[list
     odd = EmbeddingIndex(Odd(answer))
     with pytest.raises(EmbedderFailed):
         await odd.backfill(library.memory.memory_store)
-    assert odd.rests > 0
+    assert odd.seconds_paused > 0
 
 
 @by_meaning
 async def test_vectors_of_another_length_are_not_compared(library: Library) -> None:
     await library.run("01A", "some text")
-    library.memory.meaning = EmbeddingIndex(Odd([[1.0, 0.0]], [[1.0, 0.0, 0.0]]))
-    await library.memory.meaning.backfill(library.memory.memory_store)
+    library.memory.embedding_index = EmbeddingIndex(Odd([[1.0, 0.0]], [[1.0, 0.0, 0.0]]))
+    await library.memory.embedding_index.backfill(library.memory.memory_store)
     assert await library.found("some text", 1) == ["some text"]
 
 
@@ -266,10 +274,12 @@ def test_the_nearest_by_signs_hold_the_nearest_of_all() -> None:
     chance = random.Random(7)
     texts = {n: vectors.unit([chance.gauss(0, 1) for _ in range(384)]) for n in range(2_000)}
     question = vectors.unit([a + 0.8 * chance.gauss(0, 0.05) for a in texts[1234]])
-    meant = vectors.Meant("m", question, {n: vectors.signs(vector) for n, vector in texts.items()})
+    meant = vectors.QueryEmbedding(
+        "m", question, {n: vectors.signs(vector) for n, vector in texts.items()}
+    )
     with closing(sqlite3.connect(":memory:")) as connection:
         near = vectors.nearest(connection, meant)
-    assert len(near) == vectors.NEAREST
+    assert len(near) == vectors.MAX_NEAREST
     best = sorted(
         texts, key=lambda n: -sum(a * b for a, b in zip(question, texts[n], strict=True))
     )[:10]
@@ -307,7 +317,7 @@ async def test_what_is_found_and_in_which_order_does_not_depend_on_who_compares(
     alone = Library(await open_database(tmp_path / "alone.db", ""), library.clock)
     await alone.memory.open()
     for each in (library, alone):
-        each.memory.meaning = EmbeddingIndex(Drawn(size))
+        each.memory.embedding_index = EmbeddingIndex(Drawn(size))
         for n in range(30):
             await each.run(
                 f"01{n:02}",
@@ -316,7 +326,7 @@ async def test_what_is_found_and_in_which_order_does_not_depend_on_who_compares(
                 routine=f"r{n}",
             )
         await each.memory.store("house", "a walrus lives here")
-        await each.memory.meaning.backfill(each.memory.memory_store)
+        await each.memory.embedding_index.backfill(each.memory.memory_store)
     for question in (
         "where is the walrus?",
         "fish",
@@ -329,24 +339,24 @@ async def test_what_is_found_and_in_which_order_does_not_depend_on_who_compares(
         assert [hit.relevance for hit in here] == pytest.approx(
             [hit.relevance for hit in there], abs=1e-3
         )
-        assert [dict(hit.why) for hit in here] == [
-            pytest.approx(dict(hit.why), abs=1e-3) for hit in there
+        assert [dict(hit.reasons) for hit in here] == [
+            pytest.approx(dict(hit.reasons), abs=1e-3) for hit in there
         ]
     await alone.db.close()
 
 
 @by_meaning
 async def test_the_one_that_is_meant_is_found_among_thousands(library: Library) -> None:
-    library.memory.meaning = meaning = EmbeddingIndex(Drawn())
+    library.memory.embedding_index = meaning = EmbeddingIndex(Drawn())
     for n in range(60):
         await library.run(f"01{n:02}", *(f"w{n}x{m}" for m in range(50)), routine=f"r{n}")
     await meaning.backfill(library.memory.memory_store)
-    meant = vectors.Meant("drawn", vectors.unit(vector(random.Random("w7x7"))), None)
-    asked = await meaning.of("w7x7", library.memory.memory_store)
+    meant = vectors.QueryEmbedding("drawn", vectors.unit(vector(random.Random("w7x7"))), None)
+    asked = await meaning.embed_query("w7x7", library.memory.memory_store)
     assert asked
     assert asked.vector == pytest.approx(meant.vector)
     near = await library.db.read(lambda connection: vectors.nearest(connection, asked))
-    assert len(near) == vectors.NEAREST
+    assert len(near) == vectors.MAX_NEAREST
     cosines = await library.db.read(lambda connection: vectors.cosines(connection, asked, near))
     assert max(cosines, key=lambda id_: cosines[id_]) == near[0]
     assert cosines[near[0]] == pytest.approx(1.0, abs=1e-3)
@@ -364,7 +374,9 @@ async def test_what_one_process_embeds_another_finds_by_its_meaning(
     )
     embedder = OpenAICompatible(base_url=f"{server.url}/v1", model="m", api_key="key-of-the-test")
     other.memory = Memory(
-        other.db, clock=other.clock.now, meaning=EmbeddingIndex(embedder, patience=BUSY)
+        other.db,
+        clock=other.clock.now,
+        embedding_index=EmbeddingIndex(embedder, query_timeout=BUSY),
     )
     await other.memory.open()
     await meaning(other).load(other.memory.memory_store)  # nothing yet

@@ -29,7 +29,9 @@ class Desk:
         self.clock, self.db = FakeClock(START), db
         self.memory = Memory(db, clock=self.clock.now)
         journal = Journal(db, clock=self.clock.now)
-        self.mirror = Mirror(self.memory, workspace, journal.facts, clock=self.clock.now, quiet=0.0)
+        self.mirror = Mirror(
+            self.memory, workspace, journal.facts, clock=self.clock.now, debounce=0.0
+        )
         self.file = workspace / NAME
 
     @property
@@ -235,5 +237,5 @@ def test_whatever_items_say_the_file_says_the_same(texts: dict[str, str]) -> Non
         key: MemoryItem(key, text, "core", None, False, START, now) for key, text in texts.items()
     }
     page = parse(render(items))
-    assert page.whole
+    assert page.is_complete
     assert page.sections == texts

@@ -7,7 +7,7 @@ from functools import partial
 
 from daemon.memory import index
 from daemon.memory.maintenance import MemoryMaintenance
-from daemon.memory.retention import HEAD, Retention, retain_some
+from daemon.memory.retention import HEAD, Retention, apply_retention
 from daemon.memory.segments import Segment
 from daemon.models import SegmentType
 from tests.memory.conftest import Library
@@ -112,6 +112,8 @@ async def test_a_part_of_the_work_is_small_and_says_whether_more_is_left(library
     for n in range(450):
         await library.run(f"01{n}", LONG, type=SegmentType.TOOL_RESULT, routine=f"r{n}")
     library.clock.advance(days=100)
-    work = partial(retain_some, wanted=Retention(tools=timedelta(days=90)), now=library.clock.now())
+    work = partial(
+        apply_retention, retention=Retention(tools=timedelta(days=90)), now=library.clock.now()
+    )
     assert [await library.db.write(work) for _ in range(4)] == [False, False, True, True]
     assert await library.db.write(index.faults) == []

@@ -27,7 +27,12 @@ async def test_a_text_of_a_run_is_found_with_its_anchor(library: Library) -> Non
         type=SegmentType.RESPONSE,
         timestamp=START + timedelta(minutes=1),
     )
-    assert (chunk.source, chunk.who, chunk.key, chunk.tainted) == ("daily", "agent", None, False)
+    assert (chunk.source, chunk.speaker, chunk.key, chunk.tainted) == (
+        "daily",
+        "agent",
+        None,
+        False,
+    )
 
 
 async def test_taint_survives_storage(library: Library) -> None:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from daemon.memory import similarity
-from daemon.memory.similarity import Folder
+from daemon.memory.similarity import DuplicateFinder
 from tests.memory.conftest import Library
 from tests.properties import scaled_settings
 
@@ -41,9 +41,9 @@ GREETING = (
 def test_a_text_repeats_another_if_hardly_a_word_and_no_number_differs(
     one: str, other: str, same: bool
 ) -> None:
-    folder = Folder()
-    assert folder.place_of(one) is None
-    assert (folder.place_of(other) == 0) is same
+    folder = DuplicateFinder()
+    assert folder.find_duplicate(one) is None
+    assert (folder.find_duplicate(other) == 0) is same
 
 
 async def test_of_many_greetings_the_newest_is_told_and_room_is_left_for_others(

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import pytest
 
 from daemon.memory.segments import Segment
-from daemon.memory.summary import MOST_FACTS, question, summary_of, with_summary
+from daemon.memory.summary import MAX_FACTS, add_summary, build_prompt, find_summary
 from daemon.models import SegmentType
 
 AT = datetime(2026, 3, 2, 8, 0, tzinfo=UTC)
@@ -46,12 +46,12 @@ def answer(*facts: object, summary: object = "The shed was looked after.") -> st
 
 
 def test_the_model_is_asked_with_numbered_texts_in_its_language() -> None:
-    (message,) = question("daily", RUN, "en")
+    (message,) = build_prompt("daily", RUN, "en")
     assert (
         "[0] goal: Look after the shed.\n[1] shell: oil: 3 l\n[2] agent: All is well."
         in message.content
     )
-    assert "只输出 JSON" in question("daily", RUN, "zh")[0].content
+    assert "只输出 JSON" in build_prompt("daily", RUN, "zh")[0].content
 
 
 def test_a_long_run_is_cut_to_what_a_model_reads() -> None:
@@ -59,11 +59,11 @@ def test_a_long_run_is_cut_to_what_a_model_reads() -> None:
         Segment(iteration=n, segment=0, type=SegmentType.RESPONSE, timestamp=AT, text="x" * 5_000)
         for n in range(99)
     ]
-    assert len(question("daily", long, "en")[0].content) < 20_000
+    assert len(build_prompt("daily", long, "en")[0].content) < 20_000
 
 
 def test_facts_stand_behind_their_source_at_its_anchor_and_the_summary_last() -> None:
-    told = with_summary(
+    told = add_summary(
         RUN, f"```json\n{answer({'text': 'The shed holds 3 l of oil.', 'from': 1})}\n```"
     )
     assert [(each.type, each.text) for each in told] == [
@@ -77,8 +77,8 @@ def test_facts_stand_behind_their_source_at_its_anchor_and_the_summary_last() ->
     assert (fact.iteration, fact.segment, fact.tainted) == (1, 0, True)
     assert fact.part > 0
     assert whole.tainted  # of a run that read untrusted bytes
-    assert summary_of(told) == "The shed was looked after."
-    assert summary_of(RUN) == summary_of([]) == ""
+    assert find_summary(told) == "The shed was looked after."
+    assert find_summary(RUN) == find_summary([]) == ""
 
 
 @pytest.mark.parametrize(
@@ -96,15 +96,15 @@ def test_facts_stand_behind_their_source_at_its_anchor_and_the_summary_last() ->
             2,
         ),
         (answer({"text": "from nowhere", "from": 99}), "The shed", 0),
-        (answer(*[f"fact {n}" for n in range(50)]), "The shed", MOST_FACTS),
+        (answer(*[f"fact {n}" for n in range(50)]), "The shed", MAX_FACTS),
         (answer({"text": "a fact", "from": 0}, summary=None), "", 1),
         ('{"facts": 3}', "", 0),
     ],
 )
 def test_whatever_a_model_says_the_run_is_whole(said: str, summary: str, facts: int) -> None:
-    told = with_summary(RUN, said)
+    told = add_summary(RUN, said)
     assert [each for each in told if each.type is not SegmentType.SUMMARY] == RUN
     made = [each for each in told if each.type is SegmentType.SUMMARY]
     assert len([each for each in made if each.part]) == facts
-    assert summary_of(told).startswith(summary)
-    assert bool(summary_of(told)) == bool(summary)
+    assert find_summary(told).startswith(summary)
+    assert bool(find_summary(told)) == bool(summary)

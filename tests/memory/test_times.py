@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from daemon.memory.times import span
+from daemon.memory.times import find_time_span
 from tests.memory.conftest import START, Library
 
 BERLIN = ZoneInfo("Europe/Berlin")
@@ -54,7 +54,7 @@ NOW = datetime(2026, 3, 4, 10, 0, tzinfo=BERLIN)  # a Wednesday
 def test_a_time_named_by_its_distance_is_a_stretch_of_days(
     question: str, begin: str, end: str
 ) -> None:
-    found = span(question, NOW)
+    found = find_time_span(question, NOW)
     assert found is not None
     assert (found.begin, found.end) == tuple(
         datetime.fromisoformat(text).replace(tzinfo=BERLIN) for text in (begin, end)
@@ -66,11 +66,11 @@ def test_a_time_named_by_its_distance_is_a_stretch_of_days(
     "question", ["", "the lasting weekly report", "in 2024", "12 March", "2025年3月", "agoraphobia"]
 )
 def test_other_questions_name_none(question: str) -> None:
-    assert span(question, NOW) is None
+    assert find_time_span(question, NOW) is None
 
 
 def test_a_day_has_23_hours_when_the_clock_is_put_forward() -> None:
-    found = span("yesterday", datetime(2026, 3, 30, 9, 0, tzinfo=BERLIN))
+    found = find_time_span("yesterday", datetime(2026, 3, 30, 9, 0, tzinfo=BERLIN))
     assert found is not None
     assert found.end.astimezone(ZoneInfo("UTC")) - found.begin.astimezone(
         ZoneInfo("UTC")
@@ -78,7 +78,7 @@ def test_a_day_has_23_hours_when_the_clock_is_put_forward() -> None:
 
 
 def test_a_time_before_all_time_is_none() -> None:
-    assert span("999 years ago", NOW.replace(year=400)) is None
+    assert find_time_span("999 years ago", NOW.replace(year=400)) is None
 
 
 async def test_who_asks_about_yesterday_hears_of_yesterday_first(library: Library) -> None:

@@ -358,14 +358,16 @@ async def test_a_forgotten_run_takes_the_texts_along_that_only_it_was_told(
     )
     await lived(ledger, prompt())
     before = await ledger.db.read(
-        lambda connection: list(journal_rows.written(connection, [run.id]))
+        lambda connection: list(journal_rows.read_texts(connection, [run.id]))
     )
     assert any(b"The lock opens with 4711" in text.body for text in before)
-    await ledger.db.write(lambda connection: journal_rows.bury(connection, run.id, clock.now()))
+    await ledger.db.write(
+        lambda connection: journal_rows.redact_run(connection, run.id, clock.now())
+    )
     await ledger.db.write(journal_rows.free_texts)
     assert await texts(ledger) == 3
     after = await ledger.db.read(
-        lambda connection: list(journal_rows.written(connection, [run.id]))
+        lambda connection: list(journal_rows.read_texts(connection, [run.id]))
     )
     assert not any(b"4711" in text.body for text in after)
 
@@ -374,7 +376,7 @@ async def test_words_that_go_from_one_prompt_stay_in_another(ledger: Ledger) -> 
     first, second = await lived(ledger, prompt()), await lived(ledger, given := prompt("c" * 32))
 
     def forget(connection: sqlite3.Connection) -> None:
-        for text in list(journal_rows.written(connection, [first.id])):
+        for text in list(journal_rows.read_texts(connection, [first.id])):
             journal_rows.rewrite(
                 connection, text, lambda body: body.replace(b"the wood is dry", b"[forgotten]")
             )

@@ -291,7 +291,7 @@ async def test_a_forgotten_run_leaves_no_words_but_its_items_are_not_new_again(j
     await ended(journal, run)
     from daemon.memory.erasure import journal_rows
 
-    await journal._db.write(lambda connection: journal_rows.bury(connection, run.id, NOW))
+    await journal._db.write(lambda connection: journal_rows.redact_run(connection, run.id, NOW))
     ((kept,), _) = await journal.seen_items.find("news")
     assert (kept.key, kept.title) == ("", "")
     again = await begun(journal)

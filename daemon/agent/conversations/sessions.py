@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import structlog
 
 from daemon.errors import ProviderError
-from daemon.memory.summary import PATIENCE
+from daemon.memory.summary import TIMEOUT
 from daemon.models import LLMMessage, Run, Status
 
 if TYPE_CHECKING:
@@ -160,7 +160,7 @@ class Sessions:
             LLMMessage(role="user", content=text),
         ]
         try:
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(TIMEOUT):
                 answer = await provider.chat(messages, max_tokens=SUMMARY_TOKENS)
         except (ProviderError, TimeoutError) as error:
             log.warning("session.not_summed_up", error=str(error) or "no answer in time")

@@ -163,7 +163,7 @@ def _shared_rows(journal: Any) -> Iterator[dict[str, Any]]:
     while True:
         part = memory.export(journal, cursor)
         yield from ({"memory": line} for line in part.lines)
-        if (cursor := part.following) is None:
+        if (cursor := part.next_cursor) is None:
             return
 
 
@@ -284,9 +284,9 @@ class _Importer:
 
     def finish(self) -> None:
         """Import the lines of memory that were added and not imported yet."""
-        counts = memory.take_in(self._journal, memory.read(self._memory))
+        counts = memory.import_rows(self._journal, memory.parse_lines(self._memory))
         self._memory.clear()
-        if new := counts.items + counts.runs - counts.known:
+        if new := counts.items + counts.runs - counts.unchanged:
             self.added["memory"] = self.added.get("memory", 0) + new
 
     def _is_of_existing_run(self, table: str, row: dict[str, Any]) -> bool:

@@ -26,45 +26,49 @@ class Onnx(Embedder):
     def __init__(self, *, model_file: Path, tokenizer_file: Path) -> None:
         self.name = f"onnx:{model_file.parent.name}/{model_file.name}"
         self._model_file, self._tokenizer_file = model_file, tokenizer_file
-        self._loaded: tuple[Any, Any, Any] | None = None
+        self._libraries: tuple[Any, Any, Any] | None = None
         # one text after the other: a session is as parallel as its threads
-        self._turn = asyncio.Lock()
+        self._lock = asyncio.Lock()
 
     async def warm(self) -> None:
         await self.embed(["warm"])
 
     async def embed(self, texts: Sequence[str]) -> list[list[float]]:
-        async with self._turn:
+        async with self._lock:
             return await asyncio.to_thread(self._embed, list(texts))
 
     def _embed(self, texts: list[str]) -> list[list[float]]:
         numpy, session, tokenizer = self._load()
-        encoded = tokenizer.encode_batch(texts)
-        given = {
-            "input_ids": numpy.array([each.ids for each in encoded], dtype=numpy.int64),
+        encodings = tokenizer.encode_batch(texts)
+        inputs = {
+            "input_ids": numpy.array([encoding.ids for encoding in encodings], dtype=numpy.int64),
             "attention_mask": numpy.array(
-                [each.attention_mask for each in encoded], dtype=numpy.int64
+                [encoding.attention_mask for encoding in encodings], dtype=numpy.int64
             ),
-            "token_type_ids": numpy.array([each.type_ids for each in encoded], dtype=numpy.int64),
+            "token_type_ids": numpy.array(
+                [encoding.type_ids for encoding in encodings], dtype=numpy.int64
+            ),
         }
-        wanted = {each.name for each in session.get_inputs()}
+        input_names = {encoding.name for encoding in session.get_inputs()}
         try:
-            (found, *_) = session.run(
-                None, {name: value for name, value in given.items() if name in wanted}
+            (output, *_) = session.run(
+                None, {name: value for name, value in inputs.items() if name in input_names}
             )
         except (
             Exception
         ) as error:  # its exceptions have no common base, and are in a module that moved twice
             raise EmbedderFailed(f"{self._model_file}: {error}") from error
-        if found.ndim == 3:
-            mask = given["attention_mask"][:, :, None]
-            found = (found * mask).sum(axis=1) / numpy.maximum(mask.sum(axis=1), 1)
-        if found.ndim != 2:
-            raise EmbedderFailed(f"{self._model_file}: expected vectors, found shape {found.shape}")
-        return [[float(value) for value in row] for row in found]
+        if output.ndim == 3:
+            mask = inputs["attention_mask"][:, :, None]
+            output = (output * mask).sum(axis=1) / numpy.maximum(mask.sum(axis=1), 1)
+        if output.ndim != 2:
+            raise EmbedderFailed(
+                f"{self._model_file}: expected vectors, found shape {output.shape}"
+            )
+        return [[float(value) for value in row] for row in output]
 
     def _load(self) -> tuple[Any, Any, Any]:
-        if self._loaded is None:
+        if self._libraries is None:
             try:
                 numpy, runtime, tokenizers = map(
                     import_module, ("numpy", "onnxruntime", "tokenizers")
@@ -83,5 +87,5 @@ class Onnx(Embedder):
                 raise EmbedderFailed(f"{self._model_file} cannot be loaded: {error}") from error
             tokenizer.enable_truncation(_TOKENS)
             tokenizer.enable_padding()
-            self._loaded = numpy, session, tokenizer
-        return self._loaded
+            self._libraries = numpy, session, tokenizer
+        return self._libraries

@@ -33,15 +33,15 @@ class OpenAICompatible(Embedder):
         self.name = model
         self._url, self._key = f"{base_url.rstrip('/')}/embeddings", api_key
         self._client: httpx.AsyncClient | None = None
-        self._opening = asyncio.Lock()
+        self._open_lock = asyncio.Lock()
 
     async def warm(self) -> None:
-        await self._opened()
+        await self._open_client()
 
     async def embed(self, texts: Sequence[str]) -> list[list[float]]:
         import httpx
 
-        client = await self._opened()
+        client = await self._open_client()
         body = {"model": self.name, "input": list(texts), "encoding_format": "float"}
         try:
             # httpx's timeout is for each piece of the answer; this one is for all of it
@@ -53,14 +53,14 @@ class OpenAICompatible(Embedder):
         except TimeoutError:
             raise EmbedderFailed(f"{self._url}: no whole answer within {_TIMEOUT:g} s") from None
         except BodyTooLarge as error:
-            why = f"the answer is too large and was not read to its end: {error}"
-            raise EmbedderFailed(f"{self._url}: {why}") from error
+            problem = f"the answer is too large and was not read to its end: {error}"
+            raise EmbedderFailed(f"{self._url}: {problem}") from error
         except (httpx.HTTPError, BodyDamaged) as error:
             raise EmbedderFailed(f"{self._url}: {str(error) or type(error).__name__}") from error
         if answer.status_code != 200:
             text = content[:1000].decode("utf-8", "replace")
             raise EmbedderFailed(
-                f"{self._url} answered {answer.status_code}: {self._hidden(text[:200])}"
+                f"{self._url} answered {answer.status_code}: {self._redact_key(text[:200])}"
             )
         try:
             return await asyncio.to_thread(lambda: _vectors(parse_json(content), len(texts)))
@@ -74,13 +74,13 @@ class OpenAICompatible(Embedder):
         if client is not None:
             await client.aclose()
 
-    async def _opened(self) -> httpx.AsyncClient:
-        async with self._opening:
+    async def _open_client(self) -> httpx.AsyncClient:
+        async with self._open_lock:
             if self._client is None:
-                self._client = await asyncio.to_thread(self._open)
+                self._client = await asyncio.to_thread(self._build_client)
             return self._client
 
-    def _open(self) -> httpx.AsyncClient:
+    def _build_client(self) -> httpx.AsyncClient:
         import httpx
 
         headers = {"Accept-Encoding": ACCEPT_ENCODING}
@@ -91,14 +91,14 @@ class OpenAICompatible(Embedder):
             **connection_settings(self._url), headers=headers, timeout=_TIMEOUT, limits=limits
         )
 
-    def _hidden(self, text: str) -> str:
+    def _redact_key(self, text: str) -> str:
         return text.replace(self._key, "[redacted]") if self._key else text
 
 
-def _vectors(body: Any, wanted: int) -> list[list[float]]:
+def _vectors(body: Any, count: int) -> list[list[float]]:
     """Return the vectors of an answer, in the order of the question."""
     rows = sorted(body["data"], key=lambda row: row["index"])
     vectors = [[float(value) for value in row["embedding"]] for row in rows]
-    if len(vectors) != wanted:
-        raise ValueError(f"{len(vectors)} vectors for {wanted} texts")
+    if len(vectors) != count:
+        raise ValueError(f"{len(vectors)} vectors for {count} texts")
     return vectors

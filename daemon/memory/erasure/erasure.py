@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 import structlog
 
 from daemon.errors import DaemonError, NotFound, Refused
-from daemon.memory.context import BESIDE_CHARACTERS, HIT_CHARACTERS, cut, said_by
+from daemon.memory.context import HIT_CHARACTERS, NEIGHBOUR_CHARACTERS, quote_line, shorten
 from daemon.memory.erasure import journal_rows, memory_rows
 from daemon.memory.memory import Memory
 from daemon.memory.rows import IndexedItem
@@ -35,16 +35,16 @@ log = structlog.get_logger()
 
 # Shorter texts stand in other places by chance ("yes", "4711"): they are forgotten with their item
 # only.
-SHORTEST_QUOTE = 8
+MIN_QUOTE = 8
 # Of a text with several lines or sentences, those are looked for that are at least this long.
-SHORTEST_PART = 24
-_PART = 200
+MIN_PART = 24
+_MAX_PART = 200
 # As much of the last report is in a prompt (agent/prompt.py, which is not there yet when a daemon
 # starts).
 REPORT_CHARACTERS = 2_000
 _RUNS_AT_ONCE = 50
 # More texts than these are not looked for in every run there is: it would take minutes.
-MOST_QUOTES = 4_000
+MAX_QUOTES = 4_000
 _MARK = "[forgotten]"
 
 
@@ -60,7 +60,7 @@ class ErasureRequest:
     before: datetime | None = None
 
     @property
-    def runs_too(self) -> bool:
+    def includes_runs(self) -> bool:
         return self.key is None
 
 
@@ -75,23 +75,23 @@ class ErasurePlan:
     """By run."""
     quotes: Mapping[str, int] = field(default_factory=dict)
     """In how many places other runs that have ended quote what goes, by run."""
-    alive: tuple[str, ...] = ()
+    active: tuple[str, ...] = ()
     """Runs that would go, had they ended."""
-    reach: tuple[str, ...] = ()
+    unreachable: tuple[str, ...] = ()
     """What cannot be reached from here."""
 
     @property
     def token(self) -> str:
         """Name exactly this: who confirms it confirms nothing else."""
-        said = [
+        content = [
             [(item.id, item.updated) for item in self.items],
             self.runs,
             sorted(self.quotes.items()),
         ]
-        return blake2b(json.dumps(said).encode(), digest_size=8).hexdigest()
+        return blake2b(json.dumps(content).encode(), digest_size=8).hexdigest()
 
     @property
-    def nothing(self) -> bool:
+    def is_empty(self) -> bool:
         return not (self.items or self.runs)
 
 
@@ -108,7 +108,7 @@ class RunTexts(NamedTuple):
     """
 
 
-class Forgetting:
+class Eraser:
     """Finds what a wish comes to, and does it."""
 
     def __init__(
@@ -117,14 +117,14 @@ class Forgetting:
         *,
         clock: Callable[[], datetime],
         out_of_reach: Sequence[str] = (),
-        when_forgotten: Callable[[], None] = lambda: None,
+        on_erasure: Callable[[], None] = lambda: None,
     ) -> None:
         """`when_forgotten` is for whoever has read what may be gone."""
-        self._memory, self._shelf, self._clock = memory, memory.memory_store, clock
-        self._when_forgotten = when_forgotten
+        self._memory, self._store, self._clock = memory, memory.memory_store, clock
+        self._on_erasure = on_erasure
         self._out_of_reach = tuple(out_of_reach)
 
-    async def look(self, request: ErasureRequest) -> ErasurePlan:
+    async def plan(self, request: ErasureRequest) -> ErasurePlan:
         """Find what would go; NotFound for a run that does not exist, Refused for a wish without a
         limit.
         """
@@ -134,95 +134,103 @@ class Forgetting:
             )
         if request.run is not None:
             request = replace(
-                request, run=await self._shelf.read(partial(_whole_id, part=request.run))
+                request, run=await self._store.read(partial(_complete_id, prefix=request.run))
             )
-        found = await self._runs(request) if request.runs_too else {}
-        runs = tuple(run for run, ended in found.items() if ended)
-        items = await self._shelf.read(
+        is_ended_by_run = await self._runs(request) if request.includes_runs else {}
+        runs = tuple(run for run, is_ended in is_ended_by_run.items() if is_ended)
+        items = await self._store.read(
             partial(
                 memory_rows.items,
                 key=request.key,
                 query=request.query,
                 before=request.before,
                 runs=runs if request.run or request.routine else None,
-                lines_of=runs,
+                archived_runs=runs,
             )
         )
-        plan = ErasurePlan(
+        erasure_plan = ErasurePlan(
             items=tuple(items),
             runs=runs,
-            routines=await self._shelf.read(partial(_routines, runs=runs)),
+            routines=await self._store.read(partial(_routines, runs=runs)),
         )
-        quotes = await self._quotes(plan)
-        told = await self._quotes(plan, journal_rows.under_way)
-        alive = tuple(run for run, ended in found.items() if not ended)
-        waiting = [f"run {run} is under way: cancel it first" for run in alive]
-        waiting += [
+        quotes = await self._quotes(erasure_plan)
+        informed_runs = await self._quotes(erasure_plan, journal_rows.active_runs)
+        active = tuple(run for run, is_ended in is_ended_by_run.items() if not is_ended)
+        notes = [f"run {run} is under way: cancel it first" for run in active]
+        notes += [
             f"what run {run} was told of it, which is under way: let it end, or cancel it, first"
-            for run in told
+            for run in informed_runs
         ]
-        gone = await self._shelf.read(partial(_delivered, runs=runs))
+        delivery_notes = await self._store.read(partial(_delivery_notes, runs=runs))
         return replace(
-            plan,
+            erasure_plan,
             quotes={run: len(places) for run, places in quotes.items()},
-            alive=alive,
-            reach=(*waiting, *gone, *await self._unsought(plan), *self._out_of_reach),
+            active=active,
+            unreachable=(
+                *notes,
+                *delivery_notes,
+                *await self._unsearched_notes(erasure_plan),
+                *self._out_of_reach,
+            ),
         )
 
-    async def _unsought(self, plan: ErasurePlan) -> list[str]:
+    async def _unsearched_notes(self, plan: ErasurePlan) -> list[str]:
         """Say which quotes are not looked for."""
-        said = []
-        if len(_forms(plan, await self._said(plan))) > MOST_QUOTES:
-            said.append(
+        notes = []
+        if len(_encoded_forms(plan, await self._texts_of_runs(plan))) > MAX_QUOTES:
+            notes.append(
                 "quotes of it in other runs: it is too much to look for; forget these by --query"
             )
-        if short := [item.key for item in plan.items if len(item.text) < SHORTEST_QUOTE]:
-            said.append(
-                f"quotes of {', '.join(short)} in other runs: the text is too short to look for"
+        if short_keys := [item.key for item in plan.items if len(item.text) < MIN_QUOTE]:
+            notes.append(
+                f"quotes of {', '.join(short_keys)} in other runs: "
+                "the text is too short to look for"
             )
-        return said
+        return notes
 
-    async def forget(self, request: ErasureRequest, token: str) -> ErasurePlan:
+    async def erase(self, request: ErasureRequest, token: str) -> ErasurePlan:
         """Do it, if it is still what was shown; Refused otherwise."""
-        plan = await self.look(request)
+        plan = await self.plan(request)
         if plan.token != token:
             raise Refused("what would go has changed since it was shown; look at it again")
-        if plan.nothing:
+        if plan.is_empty:
             return plan
-        self._when_forgotten()  # nobody is told of it while it goes
+        self._on_erasure()  # nobody is told of it while it goes
         try:
-            await self._rewrite(plan)
+            await self._delete(plan)
         finally:
-            self._when_forgotten()
-        await self._wipe()
+            self._on_erasure()
+        await self._rewrite_file()
         log.info(
             "memory.forgotten", items=len(plan.items), runs=len(plan.runs), quoting=len(plan.quotes)
         )
-        self._memory.ring()
+        self._memory.notify_watchers()
         return plan
 
-    async def _rewrite(self, plan: ErasurePlan) -> None:
-        now, write = self._clock(), self._shelf.write
+    async def _delete(self, plan: ErasurePlan) -> None:
+        now, write = self._clock(), self._store.write
         quotes = await self._quotes(plan)
-        change = _changer(_forms(plan, await self._said(plan)) if quotes else {})
+        change = _make_replacer(
+            _encoded_forms(plan, await self._texts_of_runs(plan)) if quotes else {}
+        )
         for run, places in quotes.items():
             await write(partial(_overwrite, run=run, places=places, change=change))
         await self._overwrite_in_memory(plan)
         for run in plan.runs:
-            await write(partial(_bury, run=run, now=now))
+            await write(partial(_redact_run, run=run, now=now))
         await write(partial(memory_rows.drop_items, items=plan.items, now=now), durable=True)
         await write(journal_rows.free_definitions)
         await write(journal_rows.free_texts)
 
-    async def _wipe(self) -> None:
+    async def _rewrite_file(self) -> None:
         """Leave no trace in the file; the deletion stands already, whatever becomes of this."""
         from daemon.memory import index
 
-        first = True
-        while not await self._shelf.write(partial(index.merge_some, first=first)):
-            first = False
+        is_first = True
+        while not await self._store.write(partial(index.merge_some, is_first=is_first)):
+            is_first = False
         try:
-            await self._shelf.apart(journal_rows.wipe)
+            await self._store.run_outside_transaction(journal_rows.wipe)
         except (DaemonError, sqlite3.Error) as error:
             msg = (
                 "it is deleted, but the file could not be written anew and may still hold traces "
@@ -232,22 +240,24 @@ class Forgetting:
 
     async def _overwrite_in_memory(self, plan: ErasurePlan) -> None:
         """Overwrite quotes of the items that go in archived runs and in other items."""
-        needles = _needles(plan)
+        needles = _search_texts(plan)
         keys, ids = {item.key for item in plan.items}, {item.id for item in plan.items}
         below: int | None = None
         while needles:
-            runs, below = await self._shelf.read(
-                partial(memory_rows.runs_quoting, needles=needles, below=below)
+            runs, below = await self._store.read(
+                partial(memory_rows.find_runs_quoting, needles=needles, below=below)
             )
             for run in runs:
-                await self._shelf.write(
+                await self._store.write(
                     partial(memory_rows.overwrite_run, run=run, needles=needles, mark=_MARK)
                 )
             if below is None:
                 break
-        for item in await self._shelf.read(partial(memory_rows.items_quoting, needles=needles)):
+        for item in await self._store.read(
+            partial(memory_rows.find_items_quoting, needles=needles)
+        ):
             if item.id not in ids and item.key not in keys:
-                await self._shelf.write(
+                await self._store.write(
                     partial(memory_rows.overwrite_item, key=item.key, needles=needles, mark=_MARK)
                 )
 
@@ -260,28 +270,28 @@ class Forgetting:
             "routine": request.routine,
             "before": request.before,
         }
-        found = await self._shelf.read(partial(journal_rows.runs_where, **limits))
-        archived = await self._shelf.read(partial(memory_rows.runs, **limits))
+        is_ended_by_run = await self._store.read(partial(journal_rows.runs_where, **limits))
+        archived = await self._store.read(partial(memory_rows.runs, **limits))
         for run in archived:
-            found.setdefault(run, True)
+            is_ended_by_run.setdefault(run, True)
         if request.query is None:
-            return found
-        speaking = set(
-            await self._shelf.read(partial(memory_rows.runs_that_say, query=request.query))
+            return is_ended_by_run
+        matching_runs = set(
+            await self._store.read(partial(memory_rows.find_runs_with_words, query=request.query))
         )
-        says = memory_rows.holds_all_words(request.query)
-        for some in _chunks([run for run in found if run not in speaking]):
-            texts = await self._shelf.read(partial(_written_by, runs=some))
-            speaking.update(
-                text.run for text in texts if says(text.body.decode("utf-8", "replace"))
+        has_all_words = memory_rows.words_matcher(request.query)
+        for batch in _chunks([run for run in is_ended_by_run if run not in matching_runs]):
+            texts = await self._store.read(partial(_step_texts, runs=batch))
+            matching_runs.update(
+                text.run for text in texts if has_all_words(text.body.decode("utf-8", "replace"))
             )
-        return {run: ended for run, ended in found.items() if run in speaking}
+        return {run: ended for run, ended in is_ended_by_run.items() if run in matching_runs}
 
-    async def _said(self, plan: ErasurePlan) -> RunTexts:
+    async def _texts_of_runs(self, plan: ErasurePlan) -> RunTexts:
         """Return what the runs that go said, as later prompts may quote it."""
         if not plan.runs:
             return RunTexts()
-        return await self._shelf.read(partial(_said_by, runs=plan.runs))
+        return await self._store.read(partial(_run_texts, runs=plan.runs))
 
     async def _quotes(
         self,
@@ -289,146 +299,155 @@ class Forgetting:
         candidates_since: Callable[[sqlite3.Connection, int], list[str]] = journal_rows.ended_since,
     ) -> dict[str, list[tuple[int, str]]]:
         """Return where other runs quote what goes: seq and kind of their steps, by run."""
-        everywhere = _forms(plan)
-        recalled = _forms(plan, await self._said(plan))
-        if not recalled or len(recalled) > MOST_QUOTES:
+        item_forms = _encoded_forms(plan)
+        all_forms = _encoded_forms(plan, await self._texts_of_runs(plan))
+        if not all_forms or len(all_forms) > MAX_QUOTES:
             return {}
-        since = await self._shelf.read(partial(_first_said, plan=plan))
-        going = set(plan.runs)
-        candidates = await self._shelf.read(lambda connection: candidates_since(connection, since))
-        found: dict[str, list[tuple[int, str]]] = {}
-        for some in _chunks([run for run in candidates if run not in going]):
-            texts = await self._shelf.read(partial(_written_by, runs=some))
+        earliest = await self._store.read(partial(_earliest_moment, plan=plan))
+        erased_runs = set(plan.runs)
+        candidates = await self._store.read(
+            lambda connection: candidates_since(connection, earliest)
+        )
+        quotes: dict[str, list[tuple[int, str]]] = {}
+        for batch in _chunks([run for run in candidates if run not in erased_runs]):
+            texts = await self._store.read(partial(_step_texts, runs=batch))
             for text in texts:
-                needles = recalled if _quotes_by_nature(text) else everywhere
-                if any(needle in text.body for needle in needles):
-                    found.setdefault(text.run, []).append((text.seq, text.kind))
-        return found
+                forms = all_forms if _quotes_memory(text) else item_forms
+                if any(needle in text.body for needle in forms):
+                    quotes.setdefault(text.run, []).append((text.seq, text.kind))
+        return quotes
 
 
-def _quotes_by_nature(text: journal_rows.StepText) -> bool:
+def _quotes_memory(text: journal_rows.StepText) -> bool:
     """Tell whether a step holds what earlier runs said: its prompt, and what memory answered."""
     return text.kind == StepKind.PROMPT or (
         text.kind == StepKind.RESULT and b'"tool":"memory_' in text.body
     )
 
 
-def _needles(plan: ErasurePlan, said: RunTexts = RunTexts()) -> list[str]:  # noqa: B008  it holds nothing
+def _search_texts(plan: ErasurePlan, run_texts: RunTexts = RunTexts()) -> list[str]:  # noqa: B008  it holds nothing
     """Return the texts to look for, the longest first: whole ones, and their lines and
     sentences.
     """
-    wholes = [item.text for item in plan.items if len(item.text) >= SHORTEST_QUOTE]
-    texts = (*wholes, *said.texts)
-    parts = [
-        part
+    whole_texts = [item.text for item in plan.items if len(item.text) >= MIN_QUOTE]
+    texts = (*whole_texts, *run_texts.texts)
+    text_parts = [
+        text_part
         for text in texts
-        for part in memory_rows.parts(text, _PART)
-        if len(part) >= SHORTEST_PART
+        for text_part in memory_rows.split_into_quotable(text, _MAX_PART)
+        if len(text_part) >= MIN_PART
     ]
-    lines = [line for line in said.lines if len(line) >= SHORTEST_QUOTE]
-    return sorted({*wholes, *parts, *lines}, key=lambda needle: (-len(needle), needle))
+    lines = [line for line in run_texts.lines if len(line) >= MIN_QUOTE]
+    return sorted({*whole_texts, *text_parts, *lines}, key=lambda needle: (-len(needle), needle))
 
 
-def _forms(plan: ErasurePlan, said: RunTexts = RunTexts()) -> dict[bytes, bytes]:  # noqa: B008  it holds nothing
+def _encoded_forms(plan: ErasurePlan, run_texts: RunTexts = RunTexts()) -> dict[bytes, bytes]:  # noqa: B008  it holds nothing
     """Return the texts as they stand in a row, in JSON, and in JSON within JSON, each with what is
     put in its place.
     """
-    found: dict[bytes, bytes] = {}
-    for needle in _needles(plan, said):
-        plain = json.dumps(needle, ensure_ascii=False)[1:-1]
+    marks_by_form: dict[bytes, bytes] = {}
+    for needle in _search_texts(plan, run_texts):
+        json_text = json.dumps(needle, ensure_ascii=False)[1:-1]
         for form in (
             needle,
-            plain,
+            json_text,
             json.dumps(needle)[1:-1],
-            json.dumps(plain, ensure_ascii=False)[1:-1],
+            json.dumps(json_text, ensure_ascii=False)[1:-1],
         ):
-            found[form.encode("utf-8", "replace")] = _MARK.encode()
-    for message in said.messages:
+            marks_by_form[form.encode("utf-8", "replace")] = _MARK.encode()
+    for message in run_texts.messages:
         for form in (json.dumps(message, ensure_ascii=False), json.dumps(message)):
-            found[f'"content":{form}'.encode("utf-8", "replace")] = f'"content":"{_MARK}"'.encode()
-    return found
+            marks_by_form[f'"content":{form}'.encode("utf-8", "replace")] = (
+                f'"content":"{_MARK}"'.encode()
+            )
+    return marks_by_form
 
 
-def _changer(forms: Mapping[bytes, bytes]) -> Callable[[bytes], bytes]:
+def _make_replacer(forms: Mapping[bytes, bytes]) -> Callable[[bytes], bytes]:
     longest_first = sorted(forms.items(), key=lambda pair: -len(pair[0]))
 
-    def change(body: bytes) -> bytes:
+    def replace_all(body: bytes) -> bytes:
         for form, mark in longest_first:
             body = body.replace(form, mark)
         return body
 
-    return change
+    return replace_all
 
 
 def _chunks(runs: Sequence[str]) -> Iterator[Sequence[str]]:
-    for first in range(0, len(runs), _RUNS_AT_ONCE):
-        yield runs[first : first + _RUNS_AT_ONCE]
+    for start in range(0, len(runs), _RUNS_AT_ONCE):
+        yield runs[start : start + _RUNS_AT_ONCE]
 
 
 # --- functions of a connection
 
 
-def _whole_id(connection: sqlite3.Connection, part: str) -> str:
+def _complete_id(connection: sqlite3.Connection, prefix: str) -> str:
     try:
-        return find_run(connection, part).id
+        return find_run(connection, prefix).id
     except NotFound:
-        if memory_rows.runs(connection, run=part, routine=None, before=None):
-            return part
+        if memory_rows.runs(connection, run=prefix, routine=None, before=None):
+            return prefix
         raise
 
 
 def _routines(connection: sqlite3.Connection, runs: Sequence[str]) -> dict[str, str]:
-    found: dict[str, str] = {}
+    routines: dict[str, str] = {}
     for table, column in (("memory_run", "run_id"), ("run", "id")):
-        for some in _chunks(runs):
-            marks = ", ".join("?" * len(some))
-            found |= dict(
+        for batch in _chunks(runs):
+            marks = ", ".join("?" * len(batch))
+            routines |= dict(
                 connection.execute(
                     f"SELECT {column}, routine FROM {table} WHERE {column} IN ({marks})",  # noqa: S608
-                    some,  # noqa: RUF100, S608
+                    batch,  # noqa: RUF100, S608
                 )
             )
-    return found
+    return routines
 
 
-def _delivered(connection: sqlite3.Connection, runs: Sequence[str]) -> list[str]:
-    gone = [each for some in _chunks(runs) for each in journal_rows.delivered(connection, some)]
+def _delivery_notes(connection: sqlite3.Connection, runs: Sequence[str]) -> list[str]:
+    deliveries = [
+        delivery
+        for batch in _chunks(runs)
+        for delivery in journal_rows.deliveries_of(connection, batch)
+    ]
     return [
         f"the report of run {run}, delivered to {target}: {receipt}".rstrip(": ")
-        for run, target, receipt in gone
+        for run, target, receipt in deliveries
     ]
 
 
 _SEGMENTS = "FROM memory_segment s JOIN memory_run r ON r.id = s.memory_run WHERE"
 
 
-def _written_by(connection: sqlite3.Connection, runs: Sequence[str]) -> list[journal_rows.StepText]:
-    return list(journal_rows.written(connection, runs))
+def _step_texts(connection: sqlite3.Connection, runs: Sequence[str]) -> list[journal_rows.StepText]:
+    return list(journal_rows.read_texts(connection, runs))
 
 
-def _said_by(connection: sqlite3.Connection, runs: Sequence[str]) -> RunTexts:
+def _run_texts(connection: sqlite3.Connection, runs: Sequence[str]) -> RunTexts:
     """Return what runs were asked and said; what is short only if no other run said it as well."""
     texts, lines, messages = list[str](), list[str](), list[str]()
-    for some in _chunks(runs):
-        marks = ", ".join("?" * len(some))
+    for batch in _chunks(runs):
+        marks = ", ".join("?" * len(batch))
         for goal, report in connection.execute(
             f"SELECT goal, report FROM run WHERE id IN ({marks})",  # noqa: S608
-            some,  # noqa: RUF100, S608
+            batch,  # noqa: RUF100, S608
         ):
-            messages += [text for text in (goal, report) if text and len(text) >= SHORTEST_PART]
+            messages += [text for text in (goal, report) if text and len(text) >= MIN_PART]
             if report:
-                texts += {report, shown := report[:REPORT_CHARACTERS]}
-                lines += [shown] if "\n" in shown else []
+                texts += {report, shortened := report[:REPORT_CHARACTERS]}
+                lines += [shortened] if "\n" in shortened else []
         segments = f"SELECT s.who, s.text {_SEGMENTS} r.run_id IN ({marks})"
-        for who, text in connection.execute(segments, some):
+        for speaker, text in connection.execute(segments, batch):
             texts.append(text)
-            if len(text) > BESIDE_CHARACTERS or "\n" in text:
+            if len(text) > NEIGHBOUR_CHARACTERS or "\n" in text:
                 lines += {
-                    said_by(who, cut(text, limit)) for limit in (BESIDE_CHARACTERS, HIT_CHARACTERS)
+                    quote_line(speaker, shorten(text, limit))
+                    for limit in (NEIGHBOUR_CHARACTERS, HIT_CHARACTERS)
                 }
-    for who, text in _short(connection, set(runs)):
-        if who:
-            lines.append(said_by(who, text))
+    for speaker, text in _unique_short_texts(connection, set(runs)):
+        if speaker:
+            lines.append(quote_line(speaker, text))
         else:
             messages.append(text)
             lines += [
@@ -438,34 +457,36 @@ def _said_by(connection: sqlite3.Connection, runs: Sequence[str]) -> RunTexts:
     return RunTexts(texts, lines, messages)
 
 
-def _short(connection: sqlite3.Connection, runs: Collection[str]) -> list[tuple[str, str]]:
+def _unique_short_texts(
+    connection: sqlite3.Connection, runs: Collection[str]
+) -> list[tuple[str, str]]:
     """Return what is short and only these runs said, each with who it was; goals and reports with
     nobody.
     """
-    ours, others = set[tuple[str, str]](), set[tuple[str, str]]()
+    own_texts, other_texts = set[tuple[str, str]](), set[tuple[str, str]]()
     for query in (
         f"SELECT r.run_id, s.who, s.text {_SEGMENTS} length(s.text) < ?",
         "SELECT id, '', goal FROM run WHERE length(goal) < ?",
         "SELECT id, '', report FROM run WHERE length(report) < ?",
     ):
-        for run, who, text in connection.execute(query, (SHORTEST_PART,)):
-            (ours if run in runs else others).add((who, text))
-    return sorted((who, text) for who, text in ours - others if text)
+        for run, speaker, text in connection.execute(query, (MIN_PART,)):
+            (own_texts if run in runs else other_texts).add((speaker, text))
+    return sorted((speaker, text) for speaker, text in own_texts - other_texts if text)
 
 
-def _first_said(connection: sqlite3.Connection, plan: ErasurePlan) -> int:
+def _earliest_moment(connection: sqlite3.Connection, plan: ErasurePlan) -> int:
     """Return when the oldest of what goes came into being: no run that ended before can quote
     it.
     """
-    begins = [item.created for item in plan.items]
-    for some in _chunks(plan.runs):
-        marks = ", ".join("?" * len(some))
+    moments = [item.created for item in plan.items]
+    for batch in _chunks(plan.runs):
+        marks = ", ".join("?" * len(batch))
         (oldest,) = connection.execute(
             f"SELECT min(created) FROM run WHERE id IN ({marks})",  # noqa: S608
-            some,  # noqa: RUF100, S608
+            batch,  # noqa: RUF100, S608
         ).fetchone()
-        begins += [oldest] if oldest is not None else [0]
-    return min(begins, default=0)
+        moments += [oldest] if oldest is not None else [0]
+    return min(moments, default=0)
 
 
 def _overwrite(
@@ -474,15 +495,15 @@ def _overwrite(
     places: Sequence[tuple[int, str]],
     change: Callable[[bytes], bytes],
 ) -> None:
-    wanted = {seq for seq, _ in places}
-    for text in list(journal_rows.written(connection, [run])):
-        if text.seq in wanted:
+    numbers = {seq for seq, _ in places}
+    for text in list(journal_rows.read_texts(connection, [run])):
+        if text.seq in numbers:
             journal_rows.rewrite(connection, text, change)
 
 
-def _bury(connection: sqlite3.Connection, run: str, now: datetime) -> None:
+def _redact_run(connection: sqlite3.Connection, run: str, now: datetime) -> None:
     """Forget a run, in memory and in the journal."""
     digest = None
     if journal_rows.runs_where(connection, run=run, routine=None, before=None):
-        digest = journal_rows.bury(connection, run, now)
+        digest = journal_rows.redact_run(connection, run, now)
     memory_rows.drop_run(connection, run, digest, now)

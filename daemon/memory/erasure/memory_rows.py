@@ -23,7 +23,7 @@ SEEDS = "agentd:"
 
 _NO_SEED = "pinned = 0 AND substr(key, 1, ?) <> ?"
 
-_LOOK = 5_000  # texts
+_TEXTS_AT_ONCE = 5_000  # texts
 
 _CJK = "[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af]"
 
@@ -32,17 +32,19 @@ def runs(
     connection: sqlite3.Connection, *, run: str | None, routine: str | None, before: datetime | None
 ) -> list[str]:
     """Return the archived runs that all of these fit."""
-    wanted = [
+    conditions = [
         ("run_id = ?", run),
         ("routine = ?", routine),
         ("ended < ?", before and stamp(before)),
     ]
-    where = " AND ".join(condition for condition, value in wanted if value is not None) or "TRUE"
-    values = [value for _, value in wanted if value is not None]
+    condition_sql = (
+        " AND ".join(condition for condition, value in conditions if value is not None) or "TRUE"
+    )
+    values = [value for _, value in conditions if value is not None]
     return [
         id_
         for (id_,) in connection.execute(
-            f"SELECT run_id FROM memory_run WHERE {where} ORDER BY id",  # noqa: S608
+            f"SELECT run_id FROM memory_run WHERE {condition_sql} ORDER BY id",  # noqa: S608
             values,  # noqa: RUF100, S608
         )
     ]
@@ -55,53 +57,61 @@ def items(
     query: str | None,
     before: datetime | None,
     runs: Sequence[str] | None,
-    lines_of: Sequence[str],
+    archived_runs: Sequence[str],
 ) -> list[rows.IndexedItem]:
     """Return the items that all of these fit, stored by `runs`; the line about each run of
     `lines_of` goes as well.
     """
-    found = {}
+    items_by_key = {}
     if key is not None:
         item = rows.item(connection, clean(key).strip())
-        found = {item.key: item} if item else {}
+        items_by_key = {item.key: item} if item else {}
     elif runs is not None:
         for run in runs:
-            found |= {item.key: item for item in rows.items_in(connection, "run_id = ?", (run,))}
+            items_by_key |= {
+                item.key: item for item in rows.items_in(connection, "run_id = ?", (run,))
+            }
     else:
-        found = {
+        items_by_key = {
             item.key: item for item in rows.items_in(connection, _NO_SEED, (len(SEEDS), SEEDS))
         }
     if query is not None:
-        says = holds_all_words(query)
+        has_all_words = words_matcher(query)
         if key is None and runs is None:
-            found |= {item.key: item for item in rows.items_in(connection, "pinned = 1")}
-        found = {item.key: item for item in found.values() if says(f"{item.key}\n{item.text}")}
+            items_by_key |= {item.key: item for item in rows.items_in(connection, "pinned = 1")}
+        items_by_key = {
+            item.key: item
+            for item in items_by_key.values()
+            if has_all_words(f"{item.key}\n{item.text}")
+        }
     if before is not None:
-        found = {item.key: item for item in found.values() if item.updated < stamp(before)}
-    for run in lines_of:
-        if line := rows.item(connection, f"{rows.LINE}{run}"):
-            found[line.key] = line
-    return sorted(found.values(), key=lambda item: item.id)
+        items_by_key = {
+            item.key: item for item in items_by_key.values() if item.updated < stamp(before)
+        }
+    for run in archived_runs:
+        if line := rows.item(connection, f"{rows.LINE_PREFIX}{run}"):
+            items_by_key[line.key] = line
+    return sorted(items_by_key.values(), key=lambda item: item.id)
 
 
-def runs_that_say(connection: sqlite3.Connection, query: str) -> list[str]:
+def find_runs_with_words(connection: sqlite3.Connection, query: str) -> list[str]:
     """Return the archived runs in which one text holds all the words of a query, in any of their
     forms.
     """
     terms = tokens.query(query).terms
     if not terms:
         return []
-    speaking = fulltext.of(connection).runs_saying(connection, terms)
+    matching_runs = fulltext.of(connection).runs_with_terms(connection, terms)
     # what was superseded is in no index
-    says = holds_all_words(query)
-    rest = connection.execute(
+    has_all_words = words_matcher(query)
+    superseded_texts = connection.execute(
         "SELECT r.run_id, s.text FROM memory_segment s JOIN memory_run r ON r.id = s.memory_run"
         " WHERE s.superseded IS NOT NULL"
     )
-    return sorted({*speaking, *(run for run, text in rest if says(text))})
+    return sorted({*matching_runs, *(run for run, text in superseded_texts if has_all_words(text))})
 
 
-def holds_all_words(query: str) -> Callable[[str], bool]:
+def words_matcher(query: str) -> Callable[[str], bool]:
     """Return what tells of a text whether every word of the query that means something stands in
     it.
     """
@@ -113,21 +123,21 @@ def holds_all_words(query: str) -> Callable[[str], bool]:
         for term in terms
     ]
 
-    def says(text: str) -> bool:
-        folded = text.casefold()
-        return bool(patterns) and all(pattern.search(folded) for pattern in patterns)
+    def has_all_words(text: str) -> bool:
+        folded_text = text.casefold()
+        return bool(patterns) and all(pattern.search(folded_text) for pattern in patterns)
 
-    return says
+    return has_all_words
 
 
-def parts(text: str, limit: int) -> Iterator[str]:
+def split_into_quotable(text: str, limit: int) -> Iterator[str]:
     """Yield the lines of a text, and the sentences of long ones: that is how it is quoted."""
     for line in text.splitlines():
         yield line.strip()
         yield from split(line, limit)
 
 
-def runs_quoting(
+def find_runs_quoting(
     connection: sqlite3.Connection, needles: Sequence[str], below: int | None
 ) -> tuple[list[int], int | None]:
     """Return the archived runs that hold one of these texts, and below which text to go on looking,
@@ -135,19 +145,22 @@ def runs_quoting(
 
     Some thousand texts at a time: nobody waits long for anything else.
     """
-    rest = "" if below is None else f"WHERE id < {below:d}"
+    condition = "" if below is None else f"WHERE id < {below:d}"
     texts = connection.execute(
-        f"SELECT id, memory_run, text FROM memory_segment {rest} ORDER BY id DESC LIMIT {_LOOK}"  # noqa: S608
+        f"SELECT id, memory_run, text FROM memory_segment {condition}"  # noqa: S608
+        f" ORDER BY id DESC LIMIT {_TEXTS_AT_ONCE}"
     )
-    runs, last, count = dict[int, None](), below, 0
+    runs, last_id, count = dict[int, None](), below, 0
     for id_, run, text in texts:
-        last, count = id_, count + 1
+        last_id, count = id_, count + 1
         if any(needle in text for needle in needles):
             runs[run] = None
-    return list(runs), last if count == _LOOK else None
+    return list(runs), last_id if count == _TEXTS_AT_ONCE else None
 
 
-def items_quoting(connection: sqlite3.Connection, needles: Sequence[str]) -> list[rows.IndexedItem]:
+def find_items_quoting(
+    connection: sqlite3.Connection, needles: Sequence[str]
+) -> list[rows.IndexedItem]:
     """Return the items that hold one of these texts."""
     return [
         item
@@ -160,17 +173,19 @@ def overwrite_run(
     connection: sqlite3.Connection, run: int, needles: Sequence[str], mark: str
 ) -> None:
     """Put a mark in the place of these texts in an archived run."""
-    own = connection.execute(
+    segments = connection.execute(
         "SELECT id, superseded, text FROM memory_segment WHERE memory_run = ?", (run,)
     ).fetchall()
-    indexed = [id_ for id_, superseded, _ in own if superseded is None]
-    index.remove_segments(connection, indexed)
-    new = [
-        (changed, id_) for id_, _, text in own if (changed := _changed(text, needles, mark)) != text
+    indexed_ids = [id_ for id_, superseded, _ in segments if superseded is None]
+    index.remove_segments(connection, indexed_ids)
+    changed_texts = [
+        (new_text, id_)
+        for id_, _, text in segments
+        if (new_text := _replace_all(text, needles, mark)) != text
     ]
-    connection.executemany("UPDATE memory_segment SET text = ? WHERE id = ?", new)
-    vectors.drop(connection, [id_ for _, id_ in new])
-    index.add_segments(connection, indexed)
+    connection.executemany("UPDATE memory_segment SET text = ? WHERE id = ?", changed_texts)
+    vectors.drop(connection, [id_ for _, id_ in changed_texts])
+    index.add_segments(connection, indexed_ids)
 
 
 def overwrite_item(
@@ -180,7 +195,7 @@ def overwrite_item(
     item = rows.item(connection, key)
     if item is None:
         return
-    text = _changed(item.text, needles, mark)
+    text = _replace_all(item.text, needles, mark)
     if item.indexed:
         index.remove_item(connection, item.id, item.key, item.text, item.updated)
     vectors.drop(connection, [-item.id])
@@ -189,7 +204,7 @@ def overwrite_item(
         index.add_item(connection, item.id, item.key, text, item.updated)
 
 
-def _changed(text: str, needles: Sequence[str], mark: str) -> str:
+def _replace_all(text: str, needles: Sequence[str], mark: str) -> str:
     for needle in needles:
         text = text.replace(needle, mark)
     return text

@@ -33,10 +33,10 @@ class FullText(Protocol):
         and leaving none.
         """
 
-    def merge_some(self, connection: Any, first: bool) -> bool:
+    def merge_some(self, connection: Any, is_first: bool) -> bool:
         """Do a part of what leaves nothing deleted in it; tell whether there was nothing to do."""
 
-    def tidy(self, connection: Any) -> None:
+    def compact(self, connection: Any) -> None:
         """Make a few of its many small parts one, as every question has to look into each of
         them.
         """
@@ -47,7 +47,7 @@ class FullText(Protocol):
     def holds(self, connection: Any, id_: int, words: Sequence[str]) -> bool:
         """Tell whether it knows a text by these words of its own."""
 
-    def runs_saying(self, connection: Any, terms: Sequence[str]) -> list[str]:
+    def runs_with_terms(self, connection: Any, terms: Sequence[str]) -> list[str]:
         """Return the runs in which one text itself holds all of the terms."""
 
     def best(self, connection: Any, terms: Sequence[str], pool: int) -> dict[int, float]:
@@ -56,7 +56,7 @@ class FullText(Protocol):
         """
 
     def best_within(
-        self, connection: Any, terms: Sequence[str], first: int, last: int, pool: int
+        self, connection: Any, terms: Sequence[str], first_id: int, last_id: int, pool: int
     ) -> dict[int, float]:
         """Return the same among the segments of these ids."""
 

@@ -14,7 +14,7 @@ WEIGHTS = (1.0, 0.35, 0.2, 0.5, 0.5)
 
 # Below so many texts every question is answered within milliseconds. Above, so many may be weighed:
 # 20 ms.
-SMALL, BUDGET = 50_000, 20_000
+SMALL_STORE, MAX_POSTINGS = 50_000, 20_000
 SAMPLE = 5_000
 
 
@@ -29,19 +29,19 @@ class Document(NamedTuple):
     date: str
 
 
-def rare_ones(
-    terms: Sequence[str], frequencies: dict[str, int], *, budget: int = BUDGET
+def choose_rare_terms(
+    terms: Sequence[str], frequencies: dict[str, int], *, max_postings: int = MAX_POSTINGS
 ) -> list[str] | None:
     """Return the terms that are to choose what all of them weigh; None where all of them may.
 
     Leaving frequent terms out altogether would cost recall; this costs hardly any, and saves most
     of the time.
     """
-    if sum(frequencies.values()) <= 2 * budget:
+    if sum(frequencies.values()) <= 2 * max_postings:
         return None
     rare: list[str] = []
     for term in sorted(terms, key=lambda term: frequencies[term]):
-        if rare and sum(frequencies[each] for each in (*rare, term)) > budget:
+        if rare and sum(frequencies[other] for other in (*rare, term)) > max_postings:
             break
         rare.append(term)
     return rare

@@ -8,7 +8,14 @@ import json
 import sqlite3
 from collections.abc import Iterable, Sequence
 
-from daemon.memory.fulltext.base import BUDGET, SAMPLE, SMALL, WEIGHTS, Document, rare_ones
+from daemon.memory.fulltext.base import (
+    MAX_POSTINGS,
+    SAMPLE,
+    SMALL_STORE,
+    WEIGHTS,
+    Document,
+    choose_rare_terms,
+)
 from daemon.tokens import any_of
 
 # As in store/sql/002_memory.sql; a test holds them equal.
@@ -19,8 +26,8 @@ CREATE VIRTUAL TABLE memory_fts USING fts5 (
 )
 """
 
-_MERGED = 200  # pages written by a part of a merge
-_TIDIED = 32  # the same where somebody may wait for it: a millisecond
+_MERGE_PAGES = 200  # pages written by a part of a merge
+_COMPACT_PAGES = 32  # the same where somebody may wait for it: a millisecond
 
 _SCORED = (
     f"SELECT rowid, -bm25(memory_fts, {', '.join(map(str, WEIGHTS))}) AS score FROM memory_fts"  # noqa: S608
@@ -66,13 +73,13 @@ def renew(connection: sqlite3.Connection) -> None:
     except sqlite3.Error:
         if connection.in_transaction:
             connection.execute("ROLLBACK")
-        _cut_out(connection)
+        _remove_from_schema(connection)
     connection.execute("BEGIN IMMEDIATE")
     connection.execute(CREATE)
     connection.execute("COMMIT")
 
 
-def _cut_out(connection: sqlite3.Connection) -> None:
+def _remove_from_schema(connection: sqlite3.Connection) -> None:
     """Remove the index where even dropping it fails: its tables leave the schema, their pages are
     left behind.
     """
@@ -86,33 +93,35 @@ def _cut_out(connection: sqlite3.Connection) -> None:
     connection.execute("VACUUM")
 
 
-def merge_some(connection: sqlite3.Connection, first: bool) -> bool:
+def merge_some(connection: sqlite3.Connection, is_first: bool) -> bool:
     """Do a part of what makes the index one tree.
 
     https://sqlite.org/fts5.html#the_merge_command: a negative number begins it, positive ones go
     on.
     """
-    before = connection.total_changes
+    changes_before = connection.total_changes
     connection.execute(
         "INSERT INTO memory_fts (memory_fts, rank) VALUES ('merge', ?)",
-        (-_MERGED if first else _MERGED,),
+        (-_MERGE_PAGES if is_first else _MERGE_PAGES,),
     )
-    return connection.total_changes - before < 2
+    return connection.total_changes - changes_before < 2
 
 
-def tidy(connection: sqlite3.Connection) -> None:
+def compact(connection: sqlite3.Connection) -> None:
     """Join parts of one size where there are four of them.
 
     By itself it waits for 16 as long as little is written at a time, and each costs a question 20
     µs.
     """
-    connection.execute("INSERT INTO memory_fts (memory_fts, rank) VALUES ('merge', ?)", (_TIDIED,))
+    connection.execute(
+        "INSERT INTO memory_fts (memory_fts, rank) VALUES ('merge', ?)", (_COMPACT_PAGES,)
+    )
 
 
 def check(connection: sqlite3.Connection) -> int:
     connection.execute("INSERT INTO memory_fts (memory_fts) VALUES ('integrity-check')")
-    (indexed,) = connection.execute("SELECT count(*) FROM memory_fts_docsize").fetchone()
-    return int(indexed)
+    (count,) = connection.execute("SELECT count(*) FROM memory_fts_docsize").fetchone()
+    return int(count)
 
 
 def holds(connection: sqlite3.Connection, id_: int, words: Sequence[str]) -> bool:
@@ -121,14 +130,14 @@ def holds(connection: sqlite3.Connection, id_: int, words: Sequence[str]) -> boo
     return connection.execute(query, (match, id_)).fetchone() is not None
 
 
-def runs_saying(connection: sqlite3.Connection, terms: Sequence[str]) -> list[str]:
+def runs_with_terms(connection: sqlite3.Connection, terms: Sequence[str]) -> list[str]:
     match = "body : (" + " AND ".join(any_of([term]) for term in terms) + ")"
-    found = connection.execute(
+    rows = connection.execute(
         "SELECT DISTINCT r.run_id FROM memory_fts f JOIN memory_segment s ON s.id = f.rowid"
         " JOIN memory_run r ON r.id = s.memory_run WHERE memory_fts MATCH ?",
         (match,),
     )
-    return [run for (run,) in found]
+    return [run for (run,) in rows]
 
 
 def best(connection: sqlite3.Connection, terms: Sequence[str], pool: int) -> dict[int, float]:
@@ -136,13 +145,13 @@ def best(connection: sqlite3.Connection, terms: Sequence[str], pool: int) -> dic
 
 
 def best_within(
-    connection: sqlite3.Connection, terms: Sequence[str], first: int, last: int, pool: int
+    connection: sqlite3.Connection, terms: Sequence[str], first_id: int, last_id: int, pool: int
 ) -> dict[int, float]:
-    return _scores(connection.execute(_SEARCH_WITHIN, (any_of(terms), first, last, pool)))
+    return _scores(connection.execute(_SEARCH_WITHIN, (any_of(terms), first_id, last_id, pool)))
 
 
-def _scores(found: sqlite3.Cursor) -> dict[int, float]:
-    ids, scores = found.fetchone()
+def _scores(cursor: sqlite3.Cursor) -> dict[int, float]:
+    ids, scores = cursor.fetchone()
     return dict(zip(json.loads(ids), json.loads(scores), strict=True))
 
 
@@ -150,13 +159,13 @@ def expression(
     connection: sqlite3.Connection,
     terms: Sequence[str],
     *,
-    small: int = SMALL,
-    budget: int = BUDGET,
+    small: int = SMALL_STORE,
+    budget: int = MAX_POSTINGS,
 ) -> str:
     """Return what to ask the index: any of the terms; in a big store the rare ones choose what all
     of them weigh.
     """
-    rare = rare_ones(terms, _frequencies(connection, terms, small), budget=budget)
+    rare = choose_rare_terms(terms, _frequencies(connection, terms, small), max_postings=budget)
     return any_of(terms) if rare is None else f"({any_of(rare)}) AND ({any_of(terms)})"
 
 
@@ -170,11 +179,11 @@ def _frequencies(
     size = (high or 0) - (low or 0)
     if size <= small:
         return dict.fromkeys(terms, 0)
-    reach = min(size, SAMPLE)
+    sample_size = min(size, SAMPLE)
     sample = (
-        (high - reach, high) if high > -low else (low, low + reach)
+        (high - sample_size, high) if high > -low else (low, low + sample_size)
     )  # of segments or of items: where most are
     counts = {
         term: connection.execute(_COUNT, (any_of([term]), *sample)).fetchone()[0] for term in terms
     }
-    return {term: count * size // reach for term, count in counts.items()}
+    return {term: count * size // sample_size for term, count in counts.items()}

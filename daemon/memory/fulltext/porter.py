@@ -30,27 +30,27 @@ def stem(word: str) -> str:
     """Return what a word, in small letters, has in common with its other forms."""
     if not 3 <= len(word.encode()) < 64:
         return word
-    word = _plural(word)
-    word = _past(word)
+    word = _strip_plural(word)
+    word = _strip_past_tense(word)
     if word.endswith("y") and _has_vowel(word[:-1]):
         word = f"{word[:-1]}i"
     for endings in (_STEP_2, _STEP_3):
-        for ending, other in endings:
+        for ending, replacement in endings:
             if word.endswith(ending):
                 if _measure(word[: -len(ending)]) > 0:
-                    word = word[: -len(ending)] + other
+                    word = word[: -len(ending)] + replacement
                 break
-    word = _residue(word)
+    word = _strip_suffix(word)
     if word.endswith("e"):
-        rest = word[:-1]
-        if _measure(rest) > 1 or (_measure(rest) == 1 and not _ends_cvc(rest)):
-            word = rest
+        base = word[:-1]
+        if _measure(base) > 1 or (_measure(base) == 1 and not _ends_cvc(base)):
+            word = base
     if word.endswith("ll") and _measure(word[:-1]) > 1:
         word = word[:-1]
     return word
 
 
-def _plural(word: str) -> str:
+def _strip_plural(word: str) -> str:
     if (word.endswith("sses") and len(word) > 4) or (word.endswith("ies") and len(word) > 3):
         return word[:-2]
     if word.endswith("s") and not word.endswith("ss"):
@@ -58,48 +58,52 @@ def _plural(word: str) -> str:
     return word
 
 
-def _past(word: str) -> str:
+def _strip_past_tense(word: str) -> str:
     if word.endswith("eed") and len(word) > 3:
         return word[:-1] if _measure(word[:-3]) > 0 else word
     for ending in ("ed", "ing"):
-        rest = word[: -len(ending)]
-        if word.endswith(ending) and _has_vowel(rest):
-            if rest.endswith(("at", "bl", "iz")):
-                return f"{rest}e"
+        base = word[: -len(ending)]
+        if word.endswith(ending) and _has_vowel(base):
+            if base.endswith(("at", "bl", "iz")):
+                return f"{base}e"
             if (
-                len(rest) > 1
-                and rest[-1] == rest[-2]
-                and not _is_vowel(rest, -1)
-                and rest[-1] not in "lsz"
+                len(base) > 1
+                and base[-1] == base[-2]
+                and not _is_vowel(base, -1)
+                and base[-1] not in "lsz"
             ):
-                return rest[:-1]
-            return f"{rest}e" if _measure(rest) == 1 and _ends_cvc(rest) else rest
+                return base[:-1]
+            return f"{base}e" if _measure(base) == 1 and _ends_cvc(base) else base
     return word
 
 
-def _residue(word: str) -> str:
-    for ending in sorted((each for each in _STEP_4 if word.endswith(each)), key=len, reverse=True):
-        rest = word[: -len(ending)]
-        if ending == "ion" and not rest.endswith(("s", "t")):
+def _strip_suffix(word: str) -> str:
+    for ending in sorted(
+        (suffix for suffix in _STEP_4 if word.endswith(suffix)), key=len, reverse=True
+    ):
+        base = word[: -len(ending)]
+        if ending == "ion" and not base.endswith(("s", "t")):
             return word
-        return rest if _measure(rest) > 1 else word
+        return base if _measure(base) > 1 else word
     return word
 
 
-def _is_vowel(word: str, at: int) -> bool:
-    at %= len(word)
-    letter = word[at]
-    return letter in "aeiou" or (letter == "y" and at > 0 and not _is_vowel(word, at - 1))
+def _is_vowel(word: str, position: int) -> bool:
+    position %= len(word)
+    letter = word[position]
+    return letter in "aeiou" or (
+        letter == "y" and position > 0 and not _is_vowel(word, position - 1)
+    )
 
 
 def _has_vowel(word: str) -> bool:
-    return any(_is_vowel(word, at) for at in range(len(word)))
+    return any(_is_vowel(word, position) for position in range(len(word)))
 
 
 def _measure(word: str) -> int:
     """Return how often a vowel is followed by a consonant."""
-    kinds = [_is_vowel(word, at) for at in range(len(word))]
-    return sum(before and not after for before, after in pairwise(kinds))
+    kinds = [_is_vowel(word, position) for position in range(len(word))]
+    return sum(is_vowel and not is_next_vowel for is_vowel, is_next_vowel in pairwise(kinds))
 
 
 def _ends_cvc(word: str) -> bool:

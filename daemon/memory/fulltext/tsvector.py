@@ -16,17 +16,24 @@ from itertools import chain
 from math import log
 from typing import Any
 
-from daemon.memory.fulltext.base import BUDGET, SAMPLE, SMALL, WEIGHTS, Document, rare_ones
+from daemon.memory.fulltext.base import (
+    MAX_POSTINGS,
+    SAMPLE,
+    SMALL_STORE,
+    WEIGHTS,
+    Document,
+    choose_rare_terms,
+)
 from daemon.memory.fulltext.porter import stem
 
 # FTS5's constants: https://sqlite.org/fts5.html#the_bm25_function
 _K1, _B = 1.2, 0.75
 # Who and when weigh the same and share a letter.
-_LETTERS = "ABCDD"
-_WEIGHT = dict(zip(_LETTERS, WEIGHTS, strict=True))
-_RANKS = "{" + ", ".join(str(_WEIGHT[letter]) for letter in "DCBA") + "}"
+_WEIGHT_CLASSES = "ABCDD"
+_CLASS_WEIGHTS = dict(zip(_WEIGHT_CLASSES, WEIGHTS, strict=True))
+_RANKS = "{" + ", ".join(str(_CLASS_WEIGHTS[letter]) for letter in "DCBA") + "}"
 # So many times as many as are wanted: the rough order is good, not exact.
-_ROUGH = 4
+_OVERSAMPLING = 4
 _MOST = 255  # places of one word, in a tsvector
 _LONGEST = 500  # characters of a word: a tsvector takes 2,046 bytes
 
@@ -72,11 +79,11 @@ def renew(connection: Any) -> None:
     )
 
 
-def merge_some(connection: Any, first: bool) -> bool:
+def merge_some(connection: Any, is_first: bool) -> bool:
     return True  # the server merges by itself, and `forget` has its tables written anew
 
 
-def tidy(connection: Any) -> None:
+def compact(connection: Any) -> None:
     """Leave it as it is: its server keeps it in order."""
 
 
@@ -86,19 +93,19 @@ def check(connection: Any) -> int:
 
 
 def holds(connection: Any, id_: int, words: Sequence[str]) -> bool:
-    asked = " & ".join(f"'{each}':A" for each in _words(" ".join(words)))
+    query_text = " & ".join(f"'{each}':A" for each in _words(" ".join(words)))
     query = "SELECT 1 FROM memory_fts WHERE rowid = ? AND document @@ CAST(? AS TSQUERY)"
-    return connection.execute(query, (id_, asked)).fetchone() is not None
+    return connection.execute(query, (id_, query_text)).fetchone() is not None
 
 
-def runs_saying(connection: Any, terms: Sequence[str]) -> list[str]:
-    asked = " & ".join(f"'{each}':A" for each in _words(" ".join(terms)))
-    found = connection.execute(
+def runs_with_terms(connection: Any, terms: Sequence[str]) -> list[str]:
+    query_text = " & ".join(f"'{word}':A" for word in _words(" ".join(terms)))
+    rows = connection.execute(
         "SELECT DISTINCT r.run_id FROM memory_fts f JOIN memory_segment s ON s.id = f.rowid"
         " JOIN memory_run r ON r.id = s.memory_run WHERE f.document @@ CAST(? AS TSQUERY)",
-        (asked,),
+        (query_text,),
     )
-    return [run for (run,) in found]
+    return [run for (run,) in rows]
 
 
 def best(
@@ -106,30 +113,30 @@ def best(
     terms: Sequence[str],
     pool: int,
     *,
-    small: int = SMALL,
-    budget: int = BUDGET // 4,
+    small: int = SMALL_STORE,
+    budget: int = MAX_POSTINGS // 4,
 ) -> dict[int, float]:
     stems = list(dict.fromkeys(_words(" ".join(terms))))
     texts, average = _size(connection)
     counts = _counts(connection, stems, texts, small)
-    rare = rare_ones(stems, counts, budget=budget) if texts > small else None
-    return _ranked(connection, stems, rare or stems, _worth(counts, texts), average, pool)
+    rare_terms = choose_rare_terms(stems, counts, max_postings=budget) if texts > small else None
+    return _rank(connection, stems, rare_terms or stems, _idf(counts, texts), average, pool)
 
 
 def best_within(
-    connection: Any, terms: Sequence[str], first: int, last: int, pool: int
+    connection: Any, terms: Sequence[str], first_id: int, last_id: int, pool: int
 ) -> dict[int, float]:
     stems = list(dict.fromkeys(_words(" ".join(terms))))
     texts, average = _size(connection)
-    worth = _worth(_counts(connection, stems, texts, SMALL), texts)
-    return _ranked(connection, stems, stems, worth, average, pool, (first, last))
+    idf = _idf(_counts(connection, stems, texts, SMALL_STORE), texts)
+    return _rank(connection, stems, stems, idf, average, pool, (first_id, last_id))
 
 
-def _ranked(
+def _rank(
     connection: Any,
     stems: Sequence[str],
     chosen_by: Sequence[str],
-    worth: Mapping[str, float],
+    idf: Mapping[str, float],
     average: float,
     pool: int,
     within: tuple[int, int] | None = None,
@@ -137,32 +144,32 @@ def _ranked(
     """Return the best texts by BM25, of those that the server proposes."""
     if not stems:
         return {}
-    rough = " + ".join(
+    rough_score = " + ".join(
         ["? * ts_rank(CAST(? AS REAL[]), document, CAST(? AS TSQUERY))"] * len(stems)
     )
-    each = chain.from_iterable((worth[word], _RANKS, f"'{word}'") for word in stems)
-    among = "" if within is None else "AND rowid BETWEEN ? AND ?"
-    found = connection.execute(
+    parameters = chain.from_iterable((idf[word], _RANKS, f"'{word}'") for word in stems)
+    condition = "" if within is None else "AND rowid BETWEEN ? AND ?"
+    rows = connection.execute(
         "SELECT f.rowid, f.words, u.lexeme, u.weights FROM (SELECT rowid, words, document FROM "  # noqa: S608
         "memory_fts"  # noqa: RUF100, S608
-        f" WHERE document @@ CAST(? AS TSQUERY) {among}"
-        f" ORDER BY ({rough}) / ({1 - _B} + {_B} * words / CAST(? AS REAL)) DESC, abs(rowid) DESC "
-        "LIMIT ?) AS f"
+        f" WHERE document @@ CAST(? AS TSQUERY) {condition}"
+        f" ORDER BY ({rough_score}) / ({1 - _B} + {_B} * words / CAST(? AS REAL)) DESC,"
+        " abs(rowid) DESC LIMIT ?) AS f"
         " CROSS JOIN LATERAL unnest(f.document) AS u WHERE u.lexeme = ANY(?)",
         (
             " | ".join(f"'{word}'" for word in chosen_by),
             *(within or ()),
-            *each,
+            *parameters,
             average,
-            _ROUGH * pool,
+            _OVERSAMPLING * pool,
             list(stems),
         ),
     )
     scores: defaultdict[int, float] = defaultdict(float)
-    for id_, words, word, letters in found:
-        often = sum(_WEIGHT[letter] for letter in letters)
+    for id_, words, word, classes in rows:
+        frequency = sum(_CLASS_WEIGHTS[letter] for letter in classes)
         scores[id_] += (
-            worth[word] * often * (_K1 + 1) / (often + _K1 * (1 - _B + _B * words / average))
+            idf[word] * frequency * (_K1 + 1) / (frequency + _K1 * (1 - _B + _B * words / average))
         )
     return dict(sorted(scores.items(), key=lambda hit: (-hit[1], -abs(hit[0])))[:pool])
 
@@ -177,22 +184,24 @@ def _counts(connection: Any, stems: Sequence[str], texts: int, small: int) -> di
     """Return in how many texts each word stands; of a big store by what the newest ones say."""
     if not stems:
         return {}
-    one = "(SELECT count(*) FROM memory_fts WHERE document @@ CAST(? AS TSQUERY) {among})"
-    asked = [f"'{word}'" for word in stems]
+    count_sql = "(SELECT count(*) FROM memory_fts WHERE document @@ CAST(? AS TSQUERY) {among})"
+    quoted = [f"'{word}'" for word in stems]
     if texts <= small:
-        query = f"SELECT {', '.join([one.format(among='')] * len(stems))}"
-        return dict(zip(stems, connection.execute(query, asked).fetchone(), strict=True))
+        query = f"SELECT {', '.join([count_sql.format(among='')] * len(stems))}"
+        return dict(zip(stems, connection.execute(query, quoted).fetchone(), strict=True))
     low, high = connection.execute("SELECT min(rowid), max(rowid) FROM memory_fts").fetchone()
     sample = (
         (high - SAMPLE, high) if high > -low else (low, low + SAMPLE)
     )  # of segments or of items: where most are
-    query = f"SELECT {', '.join([one.format(among='AND rowid BETWEEN ? AND ?')] * len(stems))}"
-    values = chain.from_iterable((word, *sample) for word in asked)
+    query = (
+        f"SELECT {', '.join([count_sql.format(among='AND rowid BETWEEN ? AND ?')] * len(stems))}"
+    )
+    values = chain.from_iterable((word, *sample) for word in quoted)
     counts = connection.execute(query, list(values)).fetchone()
     return {word: count * texts // SAMPLE for word, count in zip(stems, counts, strict=True)}
 
 
-def _worth(counts: Mapping[str, int], texts: int) -> dict[str, float]:
+def _idf(counts: Mapping[str, int], texts: int) -> dict[str, float]:
     """Return how much each word says: the rarer, the more."""
     return {
         word: max(log((texts - count + 0.5) / (count + 0.5)), 1e-6)
@@ -204,34 +213,35 @@ def _document(row: Document) -> tuple[int, str]:
     """Return how many words a text has, and its tsvector: each word with its places, lettered by
     where it stands.
     """
-    places: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    classes_by_word: defaultdict[str, Counter[str]] = defaultdict(Counter)
     count = 0
-    for letter, text in zip(_LETTERS, row[1:], strict=True):
+    for weight_class, text in zip(_WEIGHT_CLASSES, row[1:], strict=True):
         for word in _words(text):
-            places[word][letter] += 1
+            classes_by_word[word][weight_class] += 1
             count += 1
     return count, " ".join(
-        f"'{word}':{','.join(_numbered(letters))}" for word, letters in places.items()
+        f"'{word}':{','.join(_positions(counts))}" for word, counts in classes_by_word.items()
     )
 
 
-def _numbered(letters: Mapping[str, int]) -> Iterator[str]:
+def _positions(counts: Mapping[str, int]) -> Iterator[str]:
     """Yield the places of one word.
 
     Where it stood is nobody's question: they are counted from one.
     """
-    flat = [letter for letter in "ABCD" for _ in range(letters.get(letter, 0))]
-    for place, letter in enumerate(flat[:_MOST], 1):
-        yield f"{place}{letter}"
+    classes = [weight_class for weight_class in "ABCD" for _ in range(counts.get(weight_class, 0))]
+    for position, weight_class in enumerate(classes[:_MOST], 1):
+        yield f"{position}{weight_class}"
 
 
 def _words(text: str) -> Iterator[str]:
     """Yield the words of an indexed text as FTS5's `porter unicode61 remove_diacritics 2` would."""
     text = text.lower()
     if not text.isascii():
-        parts = unicodedata.normalize("NFD", text)
+        decomposed = unicodedata.normalize("NFD", text)
         text = unicodedata.normalize(
-            "NFC", "".join(each for each in parts if not unicodedata.combining(each))
+            "NFC",
+            "".join(character for character in decomposed if not unicodedata.combining(character)),
         )
     for word in _WORD.findall(text):
         yield stem(word)[:_LONGEST]

@@ -146,8 +146,8 @@ async def test_what_a_tainted_run_stored_comes_back_tainted_and_taints_whoever_r
     run, _ = await here.waits()
     assert run.taint is Taint.TAINTED
     assert here.sent == []
-    told = await memory.briefing("What does the walrus want?")
-    assert "walrus" in told.recalled
+    told = await memory.recall("What does the walrus want?")
+    assert "walrus" in told.excerpt_text
     assert told.tainted
 
 
@@ -199,7 +199,7 @@ async def test_what_a_person_wants_forgotten_goes_from_what_was_asked_and_withhe
     await here.live(run)
 
     def overwrite(connection):
-        for text in list(journal_rows.written(connection, [run.id])):
+        for text in list(journal_rows.read_texts(connection, [run.id])):
             journal_rows.rewrite(
                 connection, text, lambda body: body.replace(b"4711-walrus", b"[forgotten]")
             )
@@ -211,7 +211,9 @@ async def test_what_a_person_wants_forgotten_goes_from_what_was_asked_and_withhe
     (kept,) = await journal.audit.find_quarantined()
     assert "walrus" not in kept.text
     assert (await journal.audit.prove()).broken is None
-    await journal._db.write(lambda connection: journal_rows.bury(connection, run.id, here.now()))
+    await journal._db.write(
+        lambda connection: journal_rows.redact_run(connection, run.id, here.now())
+    )
     assert (await journal.approvals.find(run=run.id), await journal.audit.find_quarantined()) == (
         [],
         [],
