@@ -243,7 +243,7 @@ def _approver(api: ApiContext) -> Approvals:
 
 
 def _approval_view(asked: Approval, calls: int) -> ApprovalView:
-    from daemon.runs.approvals.request import in_words
+    from daemon.runs.approvals.request import format_request
 
     approval_request = asked.approval_request
     return ApprovalView(
@@ -251,7 +251,7 @@ def _approval_view(asked: Approval, calls: int) -> ApprovalView:
         run=asked.run,
         routine=asked.routine,
         tool=approval_request.tool,
-        what=in_words(approval_request.request),
+        what=format_request(approval_request.request),
         rule=approval_request.rule,
         reason=approval_request.reason,
         taint=approval_request.taint.value,

@@ -1,5 +1,5 @@
-"""What is happening inside runs right now, for whoever watches: a bus inside the process, with no
-memory.
+"""The event bus of the process: what happens inside runs right now, for their followers. It keeps
+nothing.
 
 Theory of operation: the journal is the truth, the bus only saves reading it all the time. A step of
 a run stands for at most one event (`of_step`), whose `id` is the step's number. Whoever needs each
@@ -123,13 +123,17 @@ class Events:
             follower.close()
 
     def _living(self) -> list[Following]:
-        return [follower for each in tuple(self._followers) if (follower := each()) is not None]
+        references = tuple(self._followers)
+        return [follower for reference in references if (follower := reference()) is not None]
 
 
 def from_steps(run: Run, steps: Iterable[Step]) -> list[Json]:
     """Return the events that a run's row and steps stand for, in order."""
-    told = [event for step in steps if (event := of_step(run, step)) is not None]
-    return [begin_of(run), *told, end_of(run)] if run.status.has_ended else [begin_of(run), *told]
+    events = [begin_of(run)]
+    events += [event for step in steps if (event := of_step(run, step)) is not None]
+    if run.status.has_ended:
+        events.append(end_of(run))
+    return events
 
 
 def begin_of(run: Run) -> Json:

@@ -107,7 +107,7 @@ class Conversations:
         `fresh` begins the conversation anew and asks nobody whether the message belongs to a run
         under way.
         """
-        text, session = _checked(text), _named(session or SESSION)
+        text, session = _checked(text), _checked_name(session or SESSION)
         event = f"{session}/{event}"
         if earlier := await self._journal.run_of_event(ASK, event):
             return RoutedMessage(run=earlier, new=True)
@@ -128,9 +128,9 @@ class Conversations:
         ended.
         """
         text = _checked(text)
-        told = await self._journal.tell(run.id, text, event=event)
-        if told is not None:
-            self.inbox.put([told])
+        message = await self._journal.tell(run.id, text, event=event)
+        if message is not None:
+            self.inbox.put([message])
             return RoutedMessage(run=run, new=False)
         return RoutedMessage(run=await self._follow_up(run, text, event), new=True)
 
@@ -145,9 +145,9 @@ class Conversations:
         late = self.inbox.take(run.id)
         if not late:
             return
-        heard = {step.body.get("told") for step in await self._journal.steps(run.id)}
+        received = {step.body.get("told") for step in await self._journal.steps(run.id)}
         for message in late:
-            if message.id not in heard:
+            if message.id not in received:
                 await self._follow_up(run, message.text, f"told {message.id}")
 
     async def history(self, run: Run) -> Past:
@@ -167,7 +167,7 @@ class Conversations:
         log.info("message.began_a_run", about=run.id)
         return await self._begin(text, f"{run.id}/{event}", {"about": run.id})
 
-    async def _begin(self, text: str, event: str, given: Json) -> Run:
+    async def _begin(self, text: str, event: str, run_input: Json) -> Run:
         routine = routine_of(self._settings.config)
         claim = Claim(
             routine=ASK,
@@ -176,7 +176,7 @@ class Conversations:
             slot=self._clock(),
             goal=text,
             event=event,
-            input=given,
+            input=run_input,
         )
         (run,) = await self._journal.open_slots([claim])
         run = run or await self._journal.run_of_event(ASK, event)
@@ -215,7 +215,7 @@ def _checked(text: str) -> str:
     return text
 
 
-def _named(session: str) -> str:
+def _checked_name(session: str) -> str:
     """Return a session's name as events can begin with it."""
     if (
         session.isascii()

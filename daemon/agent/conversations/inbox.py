@@ -16,20 +16,20 @@ class Inbox:
     """What runs were told and have not heard."""
 
     def __init__(self) -> None:
-        self._waiting: dict[str, dict[int, RunMessage]] = {}
+        self._messages: dict[str, dict[int, RunMessage]] = {}
 
     def put(self, messages: Iterable[RunMessage]) -> None:
         """Lay messages ready; one that lies there already is the same one."""
         for message in messages:
-            self._waiting.setdefault(message.run, {})[message.id] = message
+            self._messages.setdefault(message.run, {})[message.id] = message
 
     def holds(self, run: str) -> bool:
         """Tell whether something waits to be heard by a run."""
-        return run in self._waiting
+        return run in self._messages
 
-    def take(self, run: str, heard: frozenset[int] | set[int] = frozenset()) -> list[RunMessage]:
+    def take(self, run: str, received: frozenset[int] | set[int] = frozenset()) -> list[RunMessage]:
         """Take out what a run has not heard, in the order it was said."""
-        if run not in self._waiting:
+        if run not in self._messages:
             return []
-        waiting = self._waiting.pop(run)
-        return [waiting[number] for number in sorted(waiting) if number not in heard]
+        messages = self._messages.pop(run)
+        return [messages[number] for number in sorted(messages) if number not in received]
