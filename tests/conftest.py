@@ -14,6 +14,7 @@ from freezegun import freeze_time
 from tests.acceptance.story import InProcessHome, ProcessHome
 from tests.engine_harness import EngineHarness
 from tests.postgres import Server, make_template
+from tests.properties import FULL_EXAMPLES, QUICK_EXAMPLES
 from tests.replaying import assert_runs_replay_in
 
 # Four thousand modules that ask for no time: to look through them takes half of what it takes to
@@ -26,11 +27,16 @@ freezegun.configure(
 
 
 # A busy machine is slow to make examples, and that is no fault of the strategy; a clone may be
-# one's to read only.
-hypothesis.settings.register_profile(
-    "patient", deadline=None, database=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
-)
-hypothesis.settings.load_profile("patient")
+# one's to read only. What `quick` leaves out is tried by `.ci/run`.
+for profile, max_examples in (("quick", QUICK_EXAMPLES), ("full", FULL_EXAMPLES)):
+    hypothesis.settings.register_profile(
+        profile,
+        max_examples=max_examples,
+        deadline=None,
+        database=None,
+        suppress_health_check=[hypothesis.HealthCheck.too_slow],
+    )
+hypothesis.settings.load_profile("quick")
 
 # What a script starts in the background ignores Ctrl-C, and so would every process that the tests
 # start.

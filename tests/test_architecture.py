@@ -484,7 +484,7 @@ def own(function: ast.AST) -> Iterator[ast.AST]:
 
 
 # These take note of a cancellation, do what must be done, and raise it then.
-RAISED_LATER = {"sandbox.running:_to_the_end", "runs.run:uninterrupted"}
+RAISED_LATER = {"sandbox.running:_run_uncancelled", "runs.run:uninterrupted"}
 
 
 def test_a_cancellation_is_passed_on():

@@ -16,6 +16,7 @@ from daemon.definitions.routines.folder import load_routine
 from daemon.delivery.targets import KINDS as TARGETS
 from daemon.models import DeliveryStatus, Outcome, Reason, Status
 from tests import docs
+from tests.test_architecture import FLOORS
 
 README = docs.README.read_text("utf-8")
 TESTS = (ast.FunctionDef, ast.AsyncFunctionDef)
@@ -107,3 +108,82 @@ def test_nothing_of_the_readme_names_a_place_that_is_not_there():
     root = docs.README.parent
     for path in re.findall(r"`((?:daemon|tests|systemd|routines)/[\w./-]+)`", README):
         assert (root / path).exists(), path
+
+
+# --- docs/
+
+PAGES = sorted((docs.README.parent / "docs").glob("*.md"))
+DAEMON = docs.README.parent / "daemon"
+
+
+def names_of(page):
+    """Return the (file, name) pairs that a page mentions as `file.py::Name.method`."""
+    return re.findall(r"`([\w/.]+\.py)::([\w.]+)`", (DAEMON.parent / "docs" / page).read_text())
+
+
+def is_defined(tree, name):
+    """Tell whether a module or class defines a dotted name, as a class, function or variable."""
+    first, _, rest = name.partition(".")
+    for node in tree.body:
+        if isinstance(node, (ast.ClassDef, *TESTS)) and node.name == first:
+            return not rest or is_defined(node, rest)
+        if isinstance(node, ast.Assign | ast.AnnAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            if first in [target.id for target in targets if isinstance(target, ast.Name)]:
+                return True
+    return False
+
+
+@pytest.mark.parametrize("page", ["architecture.md", "extending.md"])
+def test_each_name_of_the_pages_on_the_code_is_defined_there(page):
+    names = names_of(page)
+    assert len(names) > 10
+    wrong = [
+        f"{file}::{name}"
+        for file, name in names
+        if not (DAEMON / file).is_file()
+        or not is_defined(ast.parse((DAEMON / file).read_text()), name)
+    ]
+    assert wrong == [], f"named in docs/{page}, and not there (any more)"
+
+
+@pytest.mark.parametrize("page", ["architecture.md", "extending.md"])
+def test_each_path_of_the_pages_on_the_code_exists(page):
+    text = (DAEMON.parent / "docs" / page).read_text()
+    paths = set(re.findall(r"`([\w.-]+(?:/[\w.-]+)*(?:/|\.py))`", text))
+    assert paths
+    example = {"daemon/tools/builtin/moon.py", "daemon/delivery/channels/pager.py"}
+    example |= {"tests/tools/builtin/test_moon.py", "tests/delivery/test_pager.py", "tools/NAME.py"}
+    wrong = [
+        path
+        for path in sorted(paths - example)
+        if not (DAEMON / path).exists() and not (DAEMON.parent / path).exists()
+    ]
+    assert wrong == [], f"named in docs/{page}, and not there (any more)"
+
+
+def test_the_page_on_architecture_has_the_floors_that_are_tested():
+    rows = re.findall(
+        r"^\| \d+ \| (.+?) \|", (DAEMON.parent / "docs/architecture.md").read_text(), re.MULTILINE
+    )
+    floors = [{part.strip("`/").removesuffix(".py") for part in row.split()} for row in rows]
+    assert floors == [set(floor.split()) for floor in reversed(FLOORS)]
+
+
+@pytest.mark.parametrize("page", [docs.README, *PAGES], ids=lambda path: path.name)
+def test_each_relative_link_leads_somewhere(page):
+    text = re.sub(r"^ *```.*?^ *```$", "", page.read_text("utf-8"), flags=re.MULTILINE | re.DOTALL)
+    for link in re.findall(r"\]\(([^)\s]+)\)", text):
+        if re.match(r"[a-z]+:", link):
+            continue
+        file, _, heading = link.partition("#")
+        path = page.parent / file if file else page
+        assert path.exists(), f"{page.name}: {link}"
+        if heading:
+            headings = re.findall(r"^#+ (.+)$", path.read_text("utf-8"), re.MULTILINE)
+            assert heading in map(anchor_of, headings), f"{page.name}: {link}"
+
+
+def anchor_of(heading):
+    """Return the anchor that GitHub gives a heading."""
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from daemon.tokens import MAX_TERMS, any_of, estimate, index_text, query, words
+from tests.properties import scaled_settings
 
 
 @pytest.mark.parametrize(
@@ -79,7 +80,7 @@ def test_tokens_are_estimated_by_script() -> None:
     assert estimate("报告" * 50) == 101
 
 
-@settings(deadline=None, derandomize=True, max_examples=100)
+@scaled_settings(100)
 @given(st.text())
 def test_any_text_gives_the_same_words_each_time_and_nothing_that_a_database_refuses(
     text: str,

@@ -8,16 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from typing_extensions import TypedDict
 
-from daemon.api.binding import Caller, Limit
-from daemon.api.context import (
-    ApiContext,
-)  # read off the signatures at start, as Caller and Limit are
+from daemon.api.binding import Caller, Limit, RouteRow
+from daemon.api.context import ApiContext
 from daemon.api.schemas import Page, iso, iso_or_none
-from daemon.errors import Refused
 from daemon.models import Approval, ApprovalStatus
 
 if TYPE_CHECKING:
-    from daemon.runs.approvals.approvals import Approvals
     from daemon.store.audit import AuditEntry
     from daemon.store.quarantine import Kept
 
@@ -128,28 +124,34 @@ async def list_approvals(
     one.
     """
     run_id = (await api.journal.get(run)).id if run else None
-    found = await api.journal.approvals(run=run_id, status=status, limit=limit + 1, before=cursor)
-    shown = found[:limit]
-    merged: dict[tuple[str, ...], list[Approval]] = {}
-    for each in shown:
-        alone = "" if each.status is ApprovalStatus.PENDING else each.id
-        merged.setdefault((each.routine, each.approval_request.digest, alone), []).append(each)
-    items = [_approval_view(group[-1], len(group)) for group in merged.values()]
-    return Page(items=items, next=shown[-1].id if len(found) > limit else None)
+    approvals = await api.journal.approvals(
+        run=run_id, status=status, limit=limit + 1, before=cursor
+    )
+    page = approvals[:limit]
+    groups: dict[tuple[str, ...], list[Approval]] = {}
+    for approval in page:
+        # only pending ones are merged: those that were decided have each its own history
+        own_key = "" if approval.status is ApprovalStatus.PENDING else approval.id
+        key = (approval.routine, approval.approval_request.digest, own_key)
+        groups.setdefault(key, []).append(approval)
+    items = [_approval_view(group[-1], len(group)) for group in groups.values()]
+    return Page(items=items, next=page[-1].id if len(approvals) > limit else None)
 
 
 async def show_approval(api: ApiContext, *, id: str) -> ApprovalDetail:  # noqa: A002  the name in the path
     """Show one question in full; the beginning or the end of its id (4 characters) is enough."""
-    asked = await api.journal.approval(id)
-    approval_request = asked.approval_request
+    approval = await api.journal.approval(id)
+    approval_request = approval.approval_request
     return ApprovalDetail(
-        **_approval_view(asked, 1), request=approval_request.request, digest=approval_request.digest
+        **_approval_view(approval, 1),
+        request=approval_request.request,
+        digest=approval_request.digest,
     )
 
 
 async def propose(api: ApiContext, *, id: str) -> ProposalView:  # noqa: A002
     """Show what remembering the call would write."""
-    diff, confirm = await _approver(api).proposal(id)
+    diff, confirm = await api.approvals.proposal(id)
     return ProposalView(diff=diff, confirm=confirm)
 
 
@@ -161,17 +163,17 @@ async def approve(
     remember: str | None = None,  # noqa: A002, RUF100
 ) -> ApprovalView:
     """Allow the call once; with `remember` (the `confirm` of its proposal) for good."""
-    return _approval_view(await _approver(api).approve(id, by=str(by), remember=remember), 1)
+    return _approval_view(await api.approvals.approve(id, by=str(by), remember=remember), 1)
 
 
 async def reject(api: ApiContext, *, id: str, by: Caller) -> ApprovalView:  # noqa: A002
     """Refuse the call; its run goes on without it."""
-    return _approval_view(await _approver(api).reject(id, by=str(by)), 1)
+    return _approval_view(await api.approvals.reject(id, by=str(by)), 1)
 
 
 async def list_remembered(api: ApiContext) -> RememberedList:
     """List what is allowed for good."""
-    remembered = _approver(api).remembered
+    remembered = api.approvals.remembered
     items = [
         RememberedView(
             id=entry.id,
@@ -188,7 +190,7 @@ async def list_remembered(api: ApiContext) -> RememberedList:
 
 async def revoke(api: ApiContext, *, id: str, by: Caller) -> RememberedView:  # noqa: A002
     """Take back what was allowed for good."""
-    entry = await _approver(api).revoke(id, by=str(by))
+    entry = await api.approvals.revoke(id, by=str(by))
     return RememberedView(
         id=entry.id,
         routine=entry.routine,
@@ -203,17 +205,17 @@ async def list_quarantine(
     api: ApiContext, *, limit: Limit = 50, cursor: str | None = None
 ) -> Page[KeptView]:
     """List what was kept from the models, newest first."""
-    found = await api.journal.quarantined(limit=limit + 1, before=cursor)
-    shown = found[:limit]
+    texts = await api.journal.quarantined(limit=limit + 1, before=cursor)
+    page = texts[:limit]
     return Page(
-        items=[_kept_view(each) for each in shown],
-        next=shown[-1].id if len(found) > limit else None,
+        items=[_quarantine_view(text) for text in page],
+        next=page[-1].id if len(texts) > limit else None,
     )
 
 
 async def show_quarantine(api: ApiContext, *, id: str) -> KeptView:  # noqa: A002
     """Show one text that was kept from the models; the end of its id is enough."""
-    return _kept_view(await api.journal.quarantined_text(id))
+    return _quarantine_view(await api.journal.quarantined_text(id))
 
 
 async def list_audit(
@@ -222,11 +224,11 @@ async def list_audit(
     """List the rows of the audit, newest first."""
     run_id = (await api.journal.get(run)).id if run else None
     before = int(cursor) if cursor and cursor.isdigit() else None
-    found = await api.journal.audit(run=run_id, limit=limit + 1, before=before)
-    shown = found[:limit]
+    entries = await api.journal.audit(run=run_id, limit=limit + 1, before=before)
+    page = entries[:limit]
     return Page(
-        items=[_audit_view(each) for each in shown],
-        next=str(shown[-1].seq) if len(found) > limit else None,
+        items=[_audit_view(entry) for entry in page],
+        next=str(page[-1].seq) if len(entries) > limit else None,
     )
 
 
@@ -236,44 +238,38 @@ async def prove_audit(api: ApiContext) -> ProofView:
     return ProofView(ok=proof.broken is None, rows=proof.rows, head=proof.head, broken=proof.broken)
 
 
-def _approver(api: ApiContext) -> Approvals:
-    if api.approvals is None:
-        raise Refused("this daemon asks nobody")
-    return api.approvals
-
-
-def _approval_view(asked: Approval, calls: int) -> ApprovalView:
+def _approval_view(approval: Approval, calls: int) -> ApprovalView:
     from daemon.runs.approvals.request import format_request
 
-    approval_request = asked.approval_request
+    approval_request = approval.approval_request
     return ApprovalView(
-        id=asked.id,
-        run=asked.run,
-        routine=asked.routine,
+        id=approval.id,
+        run=approval.run,
+        routine=approval.routine,
         tool=approval_request.tool,
         what=format_request(approval_request.request),
         rule=approval_request.rule,
         reason=approval_request.reason,
         taint=approval_request.taint.value,
-        status=asked.status.value,
-        created=iso(asked.created),
-        expires=iso(asked.expires),
-        decided=iso_or_none(asked.decided),
-        by=asked.by,
+        status=approval.status.value,
+        created=iso(approval.created),
+        expires=iso(approval.expires),
+        decided=iso_or_none(approval.decided),
+        by=approval.by,
         calls=calls,
     )
 
 
-def _kept_view(kept: Kept) -> KeptView:
+def _quarantine_view(text: Kept) -> KeptView:
     return KeptView(
-        id=kept.id,
-        run=kept.run,
-        routine=kept.routine,
-        call=kept.call_id,
-        tool=kept.tool,
-        reason=kept.reason,
-        at=iso(kept.at),
-        text=kept.text,
+        id=text.id,
+        run=text.run,
+        routine=text.routine,
+        call=text.call_id,
+        tool=text.tool,
+        reason=text.reason,
+        at=iso(text.at),
+        text=text.text,
     )
 
 
@@ -292,7 +288,7 @@ def _audit_view(entry: AuditEntry) -> AuditView:
     )
 
 
-ROUTES = (
+ROUTES: tuple[RouteRow, ...] = (
     ("GET", "/v1/approvals", list_approvals),
     ("GET", "/v1/approvals/{id}", show_approval),
     ("GET", "/v1/approvals/{id}/proposal", propose),

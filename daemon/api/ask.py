@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from daemon.api.binding import RouteRow
 from daemon.api.context import ApiContext
 from daemon.api.schemas import RunView, run_view
-from daemon.errors import Refused
 from daemon.models import new_id
 
 if TYPE_CHECKING:
-    from daemon.agent.conversations.conversations import Conversations, RoutedMessage
+    from daemon.agent.conversations.conversations import RoutedMessage
 
 
 class SaidView(RunView):
@@ -32,8 +32,10 @@ async def ask(
 
     `fresh` begins the conversation anew.
     """
-    said = await _talk(api).ask(text, event=event or new_id(), session=session, fresh=bool(fresh))
-    return await _view(api, said)
+    message = await api.conversations.ask(
+        text, event=event or new_id(), session=session, fresh=bool(fresh)
+    )
+    return await _view(api, message)
 
 
 async def tell(api: ApiContext, *, id: str, text: str, event: str | None = None) -> SaidView:  # noqa: A002
@@ -41,23 +43,18 @@ async def tell(api: ApiContext, *, id: str, text: str, event: str | None = None)
     ended.
     """
     run = await api.journal.get(id)
-    return await _view(api, await _talk(api).tell(run, text, event=event or new_id()))
+    message = await api.conversations.tell(run, text, event=event or new_id())
+    return await _view(api, message)
 
 
-def _talk(api: ApiContext) -> Conversations:
-    if api.talk is None:
-        raise Refused("nobody can be spoken to here")
-    return api.talk
-
-
-async def _view(api: ApiContext, said: RoutedMessage) -> SaidView:
-    run = await api.journal.get(said.run.id)
+async def _view(api: ApiContext, message: RoutedMessage) -> SaidView:
+    run = await api.journal.get(message.run.id)
     deliveries = await api.journal.deliveries(run=run.id) if run.status.has_ended else ()
-    view = run_view(run, deliveries, api.executor.queue_position(run.id))
-    return SaidView(**view, new=said.new)
+    view = run_view(run, deliveries, api.queue.queue_position(run.id))
+    return SaidView(**view, new=message.new)
 
 
-ROUTES = (
+ROUTES: tuple[RouteRow, ...] = (
     ("POST", "/v1/ask", ask),
     ("POST", "/v1/runs/{id}/tell", tell),
 )

@@ -1,92 +1,102 @@
-"""What the routes need of the daemon, handed in by main."""
+"""What the handlers of the API need of the daemon."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-from daemon.telemetry.metrics import Metrics
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from daemon.agent.conversations.conversations import Conversations
-    from daemon.api.schemas import CheckView, ProcessView, ReloadView
-    from daemon.definitions.routines.routine import Routine
+    from daemon.api.schemas import CheckView, ReloadView
+    from daemon.delivery.outbox import Outbox
     from daemon.memory.erasure.erasure import Forgetting
     from daemon.memory.memory import Memory
-    from daemon.models import Run
     from daemon.providers.budget import BudgetLedger
     from daemon.runs.approvals.approvals import Approvals
-    from daemon.runs.context import Preview
     from daemon.runs.events import Events
-    from daemon.runs.rehearsal.rehearsals import Rehearsals
-    from daemon.runs.replay.replays import Replays
+    from daemon.runs.parts import RunParts
+    from daemon.runs.settings import LiveSettings
+    from daemon.sandbox.current import SandboxDetection
+    from daemon.scheduler.agent_routines import AgentRoutines
     from daemon.scheduler.engine import RoutineEngine
     from daemon.scheduler.run_queue import LocalRunQueue
     from daemon.store.journal import Journal
+    from daemon.system.clock import Clock
+    from daemon.telemetry.metrics import Metrics
+
+
+class LiveAccess:
+    """Who may speak to the control API, by uid, as the config in force says."""
+
+    def __init__(self, settings: LiveSettings) -> None:
+        self._settings = settings
+
+    @property
+    def operators(self) -> frozenset[int]:
+        """They may read everything and change everything."""
+        return frozenset({os.getuid(), 0, *self._settings.config.control.operators})
+
+    @property
+    def readers(self) -> frozenset[int]:
+        """They may read everything."""
+        return frozenset(self._settings.config.control.readers)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Access:
-    """Who may speak, by uid."""
+class ProcessFacts:
+    """What is known of the daemon's process from its start on."""
 
-    operators: frozenset[int]
-    """They may ask for everything, and have it done."""
-    readers: frozenset[int] = frozenset()
-    """They may look."""
+    pid: int
+    start: datetime
+    state: Path
+    socket: Path
+    log_file: Path
+
+
+class Administration(Protocol):
+    """What the application does for the API, as the packages that do it stand above this one."""
+
+    @property
+    def fault(self) -> str | None:
+        """What was wrong at the last reload, in words; None if nothing was."""
+
+    async def reload(self) -> ReloadView:
+        """Read config, policy and routines again; ConfigError, and nothing is changed."""
+
+    async def rename(self, old: str, new: str) -> list[str]:
+        """Rename a routine; return the routines that still name the old name."""
+
+    async def examine(self) -> Sequence[CheckView]:
+        """Return the rows of `doctor`."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ApiContext:
-    """Everything the control API touches."""
+    """The parts of the daemon that the handlers use."""
 
     version: str
+    process: ProcessFacts
+    access: LiveAccess
+    settings: LiveSettings
+    clock: Clock
+    administration: Administration
     journal: Journal
-    engine: RoutineEngine
-    executor: LocalRunQueue
+    memory: Memory
+    erasure: Forgetting
     events: Events
-    clock: Callable[[], datetime]
-    process: Callable[[], ProcessView]
-    """What only the process itself knows: pid, paths, the last fault of a reload."""
-    reload: Callable[[], Awaitable[ReloadView]]
-    """Read config, policy and routines again; ConfigError: nothing was changed."""
-    rename: Callable[[str, str], Awaitable[list[str]]]
-    """Give a routine another name; return those that name the old one."""
-    adopt: Callable[[str], Awaitable[Path]]
-    """Make a routine that an agent made a person's; return its file."""
-    remove: Callable[[str], Awaitable[None]]
-    """Remove a routine that an agent made."""
-    check: Callable[[], Awaitable[Sequence[CheckView]]]
-    """The rows of `doctor`."""
-    words: Callable[[Routine], str]
-    """When a routine runs, in words."""
-    access: Callable[[], Access]
-    """Whose requests are answered."""
-    metrics: Metrics = field(default_factory=Metrics)
-    """What has happened since the process began."""
-    targets: Callable[[], Collection[str]] = tuple
-    providers: Callable[[], Collection[str]] = tuple
-    """The names that reports may be sent to."""
-    caps: Callable[[], tuple[float | None, float | None]] = lambda: (None, None)
-    """Dollars that may be spent in a day and in a month."""
-    preview: Callable[[Routine], Awaitable[Preview]] | None = None
-    """What a run of a routine would be told now."""
-    replays: Callable[[], Replays] | None = None
-    """Who plays runs again."""
-    rehearsals: Callable[[], Rehearsals] | None = None
-    """Who tries routines."""
-    wake_outbox: Callable[[], None] = lambda: None
-    """Tell the outbox that there is something to send."""
-    elsewhere: Callable[[Routine], str] = lambda routine: ""
-    """Why a routine does not start on this machine; empty if it does."""
-    waits_for: Callable[[Sequence[Run]], Awaitable[Mapping[str, str]]] | None = None
-    """What queued runs wait for that no machine has, by their ids; None where there is one machine.
-    """
-    log_file: Path | None = None
-    approvals: Approvals | None = None
-    talk: Conversations | None = None
-    memory: Memory | None = None
-    budget_ledger: BudgetLedger | None = None
-    forgetting: Forgetting | None = None
+    metrics: Metrics
+    outbox: Outbox
+    sandbox_detection: SandboxDetection
+    engine: RoutineEngine
+    agent_routines: AgentRoutines
+    queue: LocalRunQueue
+    runs: RunParts
+    budget_ledger: BudgetLedger
+    approvals: Approvals
+    conversations: Conversations
+    in_cluster: bool
+    """Whether several processes share the database."""

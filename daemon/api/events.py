@@ -1,46 +1,54 @@
-"""What happens in a run, each event once, from its first to its last, over Server-Sent Events."""
+"""What happens in runs, over Server-Sent Events; of one run each event once, from its first to its
+last.
+"""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
+from daemon.api.binding import RouteRow
+from daemon.api.context import ApiContext
 from daemon.api.schemas import encoded
-from daemon.models import Status
+from daemon.models import Json, Status
 from daemon.runs.events import begin_of, end_of, of_step, waiting_of
 
 if TYPE_CHECKING:
-    from daemon.models import Json
     from daemon.runs.events import Events
     from daemon.store.journal import Journal
+
+
+async def follow_all(api: ApiContext) -> AsyncIterator[Json]:
+    """Stream what happens in all runs from now on."""
+    return api.events.follow()
 
 
 async def watch(
     run_id: str, journal: Journal, events: Events, *, after: int = -1
 ) -> AsyncIterator[Json]:
-    """Tell what has happened in the run since step `after`, then what happens, until it has ended.
+    """Yield what has happened in the run since step `after`, then what happens, until it has ended.
 
     Ends without `run_ended` when the daemon stops. The bus is followed before the journal is read,
-    so nothing falls between the two; an event of the bus whose step was read from the journal
-    already is not told again.
+    so nothing is lost between the two; an event of the bus whose step was read from the journal
+    already is not repeated.
     """
     live = events.follow(run_id)
     try:
-        told = after
-        begun = after >= 0
+        last_step = after
+        has_begun = after >= 0
         while True:
             # what the bus drops from here on is read again; what it dropped before is read now
             live.missed = False
             # the row before the steps: if it has ended, then all of its steps are there
             run = await journal.get(run_id)
-            if run.started and not begun:
-                begun = True
+            if run.started and not has_begun:
+                has_begun = True
                 yield begin_of(run)
-            # a row that has not begun has nothing to tell, even if steps have followed it by now:
-            # they will ring
-            for step in await journal.steps(run_id) if begun else ():
-                if step.seq > told:
-                    told = step.seq
+            # a run that has not begun has no events, even if it has steps by now: the bus will have
+            # them
+            for step in await journal.steps(run_id) if has_begun else ():
+                if step.seq > last_step:
+                    last_step = step.seq
                     if event := of_step(run, step):
                         yield event
             if run.status.has_ended:
@@ -49,15 +57,15 @@ async def watch(
             if run.status is Status.WAITING:
                 yield waiting_of(run)
             async for event in live:
-                if live.missed or not begun:
+                if live.missed or not has_begun:
                     break  # the journal knows what the bus has dropped, and when the run began
                 if event["type"] in ("run_ended", "run_waiting"):
                     break  # its row says how
                 number = event.get("id")
                 if number is None:
                     yield {"routine": run.routine, **event}
-                elif number > told:
-                    told = number
+                elif number > last_step:
+                    last_step = number
                     yield event
             else:
                 return
@@ -70,3 +78,6 @@ async def frames(events: AsyncIterator[Json]) -> AsyncIterator[bytes]:
     async for event in events:
         number = b"id: %d\n" % event["id"] if "id" in event else b""
         yield number + b"event: %s\ndata: %s\n\n" % (event["type"].encode(), encoded(event))
+
+
+ROUTES: tuple[RouteRow, ...] = (("GET", "/v1/events", follow_all),)

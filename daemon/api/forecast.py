@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated, Any
-from zoneinfo import ZoneInfo
 
 from pydantic import Field
 
-from daemon.api.binding import WholeNumber
+from daemon.api.binding import RouteRow, WholeNumber
 from daemon.api.context import ApiContext
-from daemon.api.schedule import by_and_by
+from daemon.api.routine_states import in_batches
 from daemon.api.schemas import ForecastView, NeedView, RangeView, iso
 
 if TYPE_CHECKING:
@@ -26,9 +24,9 @@ async def show_forecast(api: ApiContext, *, days: Days = 30) -> ForecastView:
     """Say what the coming days will take, judged by the last hundred runs of each routine."""
     from daemon.scheduler.forecast import RunUsage, forecast  # not by the start
 
-    until = api.clock() + timedelta(days=days)
+    until = api.clock.now() + timedelta(days=days)
     starts = {}
-    async for name in by_and_by(sorted(api.engine.routines)):
+    async for name in in_batches(sorted(api.engine.routines)):
         fires = api.engine.next_fires(name, _MOST)
         starts[name] = [moment for moment in fires if moment <= until]
     took = await api.journal.took([name for name, moments in starts.items() if moments])
@@ -39,7 +37,7 @@ async def show_forecast(api: ApiContext, *, days: Days = 30) -> ForecastView:
         ]
         for name, runs in took.items()
     }
-    zone = ZoneInfo(api.process()["zone"])
+    zone = api.settings.zone
     found = forecast(starts, history, zone)
     return ForecastView(
         days=[_need(day.isoformat(), need) for day, need in found.days.items()],
@@ -64,7 +62,7 @@ def _breaches(api: ApiContext, days: Any) -> list[dict[str, Any]]:
     """Return the caps of config.toml that are likely to be reached, and when."""
     from daemon.scheduler.forecast import UsageRange
 
-    caps = api.caps()
+    budget = api.settings.config.budget
     found: list[dict[str, Any]] = []
     months: dict[str, UsageRange] = {}
     for day, need in days.items():
@@ -74,8 +72,8 @@ def _breaches(api: ApiContext, days: Any) -> list[dict[str, Any]]:
             p50=so_far.p50 + need.dollars.p50, p95=so_far.p95 + need.dollars.p95
         )
         for cap, limit, reached in (
-            ("day", caps[0], need.dollars),
-            ("month", caps[1], months[month]),
+            ("day", budget.day, need.dollars),
+            ("month", budget.month, months[month]),
         ):
             if (
                 limit is not None
@@ -101,4 +99,4 @@ def _range(found: UsageRange) -> RangeView:
     return RangeView(p50=round(found.p50, 6), p95=round(found.p95, 6))
 
 
-ROUTES: tuple[tuple[str, str, Callable[..., Any]], ...] = (("GET", "/v1/forecast", show_forecast),)
+ROUTES: tuple[RouteRow, ...] = (("GET", "/v1/forecast", show_forecast),)

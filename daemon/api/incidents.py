@@ -1,12 +1,10 @@
-"""Routes about what is wrong: the incidents, and that a person knows of one."""
+"""Incidents: what is wrong, and that a person knows of one."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
-from daemon.api.binding import Limit, Number, Offset
+from daemon.api.binding import Limit, Number, Offset, RouteRow
 from daemon.api.context import ApiContext
+from daemon.api.paging import next_offset
 from daemon.api.schemas import IncidentView, Page, iso, iso_or_none
 from daemon.models import Incident
 
@@ -35,24 +33,25 @@ async def list_incidents(
     cursor: Offset = 0,
 ) -> Page[IncidentView]:
     """List what is wrong now, the latest first; with `all` = 1 also what is over."""
-    found = await api.journal.incidents(closed=bool(all), limit=cursor + limit + 1)
-    items = [incident_view(each) for each in found[cursor : cursor + limit]]
-    return Page(items=items, next=str(cursor + limit) if len(found) > cursor + limit else None)
+    end = cursor + limit
+    incidents = await api.journal.incidents(closed=bool(all), limit=end + 1)
+    items = [incident_view(incident) for incident in incidents[cursor:end]]
+    return Page(items=items, next=next_offset(incidents, end))
 
 
 async def acknowledge(api: ApiContext, *, id: Offset) -> IncidentView:  # noqa: A002
     """Take note that a person knows of an incident: no more reminders until it is over."""
-    known = [
+    subjects = [
         *(f"routine {name}" for name in api.engine.routines),
-        *(f"target {name}" for name in api.targets()),
-        *(f"provider {name}" for name in api.providers()),
+        *(f"target {name}" for name in api.settings.config.target_names),
+        *(f"provider {name}" for name in api.settings.config.provider_names),
         *(f"approval for {name}" for name in api.engine.routines),
         "database",
     ]
-    return incident_view(await api.journal.acknowledge(id, known=known))
+    return incident_view(await api.journal.acknowledge(id, known=subjects))
 
 
-ROUTES: tuple[tuple[str, str, Callable[..., Any]], ...] = (
+ROUTES: tuple[RouteRow, ...] = (
     ("GET", "/v1/incidents", list_incidents),
     ("POST", "/v1/incidents/{id}/ack", acknowledge),
 )

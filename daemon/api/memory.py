@@ -1,23 +1,19 @@
-"""Memory over the API: search, show, pin, forget, move out and in.
-
-Each a row of the table in routes.py.
-"""
+"""Memory: search, show, pin, forget, export and import."""
 
 from __future__ import annotations
 
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Annotated, Any
-from zoneinfo import ZoneInfo
 
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from daemon.api.binding import Limit, Offset, WholeNumber
+from daemon.api.binding import Limit, Offset, RouteRow, WholeNumber
 from daemon.api.context import ApiContext
 from daemon.api.problems import InvalidRequest
 from daemon.api.schemas import Page, iso
 from daemon.definitions.values import parse_duration
-from daemon.errors import NotFound, Refused
+from daemon.errors import NotFound
 from daemon.memory import index, transfer
 from daemon.memory.erasure.erasure import ErasurePlan, ErasureRequest
 from daemon.memory.texts import anchor_of
@@ -25,8 +21,7 @@ from daemon.models import Anchor, Json, MemoryChunk
 from daemon.store.rows import moment
 
 if TYPE_CHECKING:
-    from daemon.memory.erasure.erasure import Forgetting
-    from daemon.memory.memory import Memory, MemoryItem
+    from daemon.memory.memory import MemoryItem
 
 Window = Annotated[int, Field(ge=0, le=20), WholeNumber]
 Line = Annotated[int, Field(ge=1, le=1_000_000_000), WholeNumber]
@@ -130,10 +125,10 @@ async def search_memory(
     """Find what earlier runs kept and said, best first; `window` texts before and after each, and
     why it was found.
     """
-    memory = _memory(api)
-    found = await memory.search([query, *filter(None, (also or "").split("\n"))], limit)
+    memory = api.memory
+    queries = [query, *filter(None, (also or "").split("\n"))]
     hits = []
-    for hit in found:
+    for hit in await memory.search(queries, limit):
         anchor = anchor_of(hit.text)
         around = await memory.expand(anchor, window) if window else None
         why = {reason: round(part, 4) for reason, part in hit.why.items() if part}
@@ -155,31 +150,31 @@ async def list_items(
     api: ApiContext, *, category: str | None = None, limit: Limit = 100, cursor: Offset = 0
 ) -> Page[ItemView]:
     """List what is kept under keys, changed last first."""
-    items = await _memory(api).items(category, cursor + limit + 1)
+    items = await api.memory.items(category, cursor + limit + 1)
     following = str(cursor + limit) if len(items) > cursor + limit else None
     return Page(items=[_item_view(item) for item in items[cursor : cursor + limit]], next=following)
 
 
 async def memory_stats(api: ApiContext) -> Json:
     """Count what is remembered, and tell how far the index is."""
-    return await _memory(api).stats()
+    return await api.memory.stats()
 
 
 async def pin_item(api: ApiContext, *, key: str) -> DoneView:
     """Let no retention take an item."""
-    await _memory(api).pin(key)
+    await api.memory.pin(key)
     return DoneView(detail=f"{key} is pinned")
 
 
 async def unpin_item(api: ApiContext, *, key: str) -> DoneView:
     """Let retention take an item again."""
-    await _memory(api).pin(key, False)
+    await api.memory.pin(key, False)
     return DoneView(detail=f"{key} is not pinned any more")
 
 
 async def reindex_memory(api: ApiContext) -> DoneView:
     """Make the index anew, in the background; nothing but the index is touched."""
-    memory = _memory(api)
+    memory = api.memory
     await memory.memory_store.renew()
     stats = await memory.stats()
     if stats["index"]["whole"]:
@@ -193,7 +188,7 @@ async def check_memory(api: ApiContext) -> SoundView:
     """Check the index, all of it, and compare it with what it was made of; a damaged one is made
     anew.
     """
-    store = _memory(api).memory_store
+    store = api.memory.memory_store
     faults = await store.examine() or await store.write(index.faults)
     return SoundView(ok=not faults, faults=faults)
 
@@ -201,7 +196,7 @@ async def check_memory(api: ApiContext) -> SoundView:
 async def export_memory(api: ApiContext, *, cursor: str | None = None) -> ExportView:
     """Return a part of all that is remembered, as lines of JSON."""
     try:
-        part = await _memory(api).memory_store.read(
+        part = await api.memory.memory_store.read(
             lambda connection: transfer.export(connection, cursor)
         )
     except ValueError:
@@ -211,7 +206,7 @@ async def export_memory(api: ApiContext, *, cursor: str | None = None) -> Export
 
 async def import_memory(api: ApiContext, *, lines: str, first: Line = 1) -> TakenView:
     """Take in lines of an export, all of them or none; what is here and was changed later stays."""
-    memory, work = _memory(api), transfer.read(lines.split("\n"), first)
+    memory, work = api.memory, transfer.read(lines.split("\n"), first)
     taken = await memory.memory_store.write(lambda connection: transfer.take_in(connection, work))
     memory.ring()
     return TakenView(items=taken.items, runs=taken.runs, known=taken.known)
@@ -230,31 +225,21 @@ async def forget_memory(
     """Show what would be forgotten; with its `confirm`, forget exactly that: from memory, journal,
     index and file.
     """
-    forgetting = _forgetting(api)
-    when = _moment(before, api) if before else None
-    wish = ErasureRequest(key=key, query=query, run=run, routine=routine, before=when)
-    doomed = await (forgetting.forget(wish, confirm) if confirm else forgetting.look(wish))
-    if doomed.nothing and not doomed.alive:
+    end = _parse_end(before, api) if before else None
+    request = ErasureRequest(key=key, query=query, run=run, routine=routine, before=end)
+    if confirm:
+        plan = await api.erasure.forget(request, confirm)
+    else:
+        plan = await api.erasure.look(request)
+    if plan.nothing and not plan.alive:
         raise NotFound("nothing of that is remembered")
-    return _forget_view(doomed, done=confirm is not None)
+    return _forget_view(plan, done=confirm is not None)
 
 
-def _memory(api: ApiContext) -> Memory:
-    if api.memory is None:
-        raise Refused("this daemon has no memory")
-    return api.memory
-
-
-def _forgetting(api: ApiContext) -> Forgetting:
-    if api.forgetting is None:
-        raise Refused("this daemon has no memory")
-    return api.forgetting
-
-
-def _moment(text: str, api: ApiContext) -> datetime:
-    """Return the moment that a person means: `90d` ago, or a day or time in the daemon's zone."""
+def _parse_end(text: str, api: ApiContext) -> datetime:
+    """Return the moment that `before` names: `90d` ago, or a day or time in the daemon's zone."""
     try:
-        found = datetime.fromisoformat(text)
+        end = datetime.fromisoformat(text)
     except ValueError:
         try:
             ago: timedelta = parse_duration(text)
@@ -262,21 +247,23 @@ def _moment(text: str, api: ApiContext) -> datetime:
             raise InvalidRequest(
                 f"'before': expected 2026-01-31, or 90d for that long ago (found {text!r})"
             ) from None
-        return api.clock() - ago
-    return found if found.tzinfo else found.replace(tzinfo=ZoneInfo(api.process()["zone"]))
+        return api.clock.now() - ago
+    return end if end.tzinfo else end.replace(tzinfo=api.settings.zone)
 
 
 def _text_view(
     text: str, key: str | None, who: str, routine: str, tainted: bool, anchor: Anchor
 ) -> TextView:
-    place = AnchorView(
+    anchor_view = AnchorView(
         run=anchor.run_id,
         iteration=anchor.iteration,
         segment=anchor.segment,
         type=anchor.type.value,
         at=iso(anchor.timestamp),
     )
-    return TextView(text=text, key=key, who=who, routine=routine, tainted=tainted, anchor=place)
+    return TextView(
+        text=text, key=key, who=who, routine=routine, tainted=tainted, anchor=anchor_view
+    )
 
 
 def _chunk_view(chunk: MemoryChunk) -> TextView:
@@ -298,7 +285,7 @@ def _item_view(item: MemoryItem) -> ItemView:
     )
 
 
-def _forget_view(doomed: ErasurePlan, *, done: bool) -> ForgetView:
+def _forget_view(plan: ErasurePlan, *, done: bool) -> ForgetView:
     items = [
         ItemView(
             key=item.key,
@@ -310,19 +297,19 @@ def _forget_view(doomed: ErasurePlan, *, done: bool) -> ForgetView:
             created=iso(moment(item.created)),
             updated=iso(moment(item.updated)),
         )
-        for item in doomed.items
+        for item in plan.items
     ]
     return ForgetView(
         done=done,
-        confirm=doomed.token,
+        confirm=plan.token,
         items=items,
-        runs=[RunName(id=run, routine=doomed.routines.get(run, "")) for run in doomed.runs],
-        quotes=dict(doomed.quotes),
-        out_of_reach=list(doomed.reach),
+        runs=[RunName(id=run, routine=plan.routines.get(run, "")) for run in plan.runs],
+        quotes=dict(plan.quotes),
+        out_of_reach=list(plan.reach),
     )
 
 
-ROUTES = (
+ROUTES: tuple[RouteRow, ...] = (
     ("GET", "/v1/memory/search", search_memory),
     ("GET", "/v1/memory/items", list_items),
     ("GET", "/v1/memory/stats", memory_stats),

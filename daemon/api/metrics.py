@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from datetime import datetime
 
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
@@ -11,7 +10,7 @@ from starlette.routing import Route
 
 from daemon.api.application import refuse_browser
 from daemon.api.context import ApiContext
-from daemon.api.schedule import names_of, state_of
+from daemon.api.routine_states import names_of, state_of
 from daemon.telemetry.metrics import JournalMetrics
 
 # As Prometheus asks for it
@@ -24,7 +23,7 @@ async def metrics_text(api: ApiContext) -> str:
     measured = await api.journal.measure()
     journal_metrics = JournalMetrics(
         version=api.version,
-        started=datetime.fromisoformat(api.process()["started"]).timestamp(),
+        started=api.process.start.timestamp(),
         runs=measured.runs,
         outbox=measured.outbox,
         incidents=measured.incidents,

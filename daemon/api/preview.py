@@ -1,6 +1,4 @@
-"""What a routine's run would be told, section by section, before anything is asked: the route of
-`preview`.
-"""
+"""Previews: what the model of a routine's run would be told now, section by section."""
 
 from __future__ import annotations
 
@@ -8,8 +6,9 @@ import json
 
 from typing_extensions import TypedDict
 
+from daemon.api.binding import RouteRow
 from daemon.api.context import ApiContext
-from daemon.api.schedule import check_known
+from daemon.api.routine_states import check_exists
 from daemon.errors import Refused
 from daemon.tokens import estimate
 
@@ -37,21 +36,21 @@ class PreviewView(TypedDict):
 
 async def preview(api: ApiContext, *, name: str) -> PreviewView:
     """Show what a run of a routine would be told now; nothing is run, gathered or asked."""
-    check_known(api, name)
+    check_exists(api, name)
     routine = api.engine.routines.get(name)
-    if routine is None or api.preview is None:
-        fault = api.engine.faults.get(name)
-        raise Refused(f"{name} cannot be used: {fault.faults[0] if fault else 'nothing runs here'}")
-    told = await api.preview(routine)
-    sections = [_part(title, text) for title, text in told.sections.items()]
+    if routine is None:
+        raise Refused(f"{name} cannot be used: {api.engine.faults[name].faults[0]}")
+    preview = await api.runs.preview(routine)
+    sections = [_part(title, text) for title, text in preview.sections.items()]
     functions = [
-        _part(str(each["name"]), json.dumps(each, ensure_ascii=False)) for each in told.functions
+        _part(str(function["name"]), json.dumps(function, ensure_ascii=False))
+        for function in preview.functions
     ]
     task = _part("task", routine.run.prompt)
     return PreviewView(
         routine=name,
-        provider=told.provider,
-        model=told.model,
+        provider=preview.provider,
+        model=preview.model,
         sections=sections,
         functions=functions,
         task=task,
@@ -63,4 +62,4 @@ def _part(name: str, text: str) -> PartView:
     return PartView(name=name, tokens=estimate(text), text=text)
 
 
-ROUTES = (("GET", "/v1/routines/{name}/preview", preview),)
+ROUTES: tuple[RouteRow, ...] = (("GET", "/v1/routines/{name}/preview", preview),)

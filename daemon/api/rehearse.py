@@ -1,20 +1,14 @@
-"""Routines tried before they are trusted: the routes of `rehearse`."""
+"""Rehearsals: routines that are tried before they are trusted."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from typing_extensions import TypedDict
 
-from daemon.api.binding import Caller
+from daemon.api.binding import Caller, RouteRow
 from daemon.api.context import ApiContext
-from daemon.api.schedule import check_known
+from daemon.api.routine_states import check_exists
 from daemon.api.schemas import RunBrief, run_brief
-from daemon.errors import Refused
 from daemon.models import new_id
-
-if TYPE_CHECKING:
-    from daemon.runs.rehearsal.rehearsals import Rehearsals
 
 
 class EffectView(TypedDict):
@@ -46,33 +40,23 @@ class RehearsalView(TypedDict):
 
 async def rehearse(api: ApiContext, *, name: str, event: str | None = None) -> RunBrief:
     """Try a routine: the real model, tools that only look; all else is told, not done."""
-    check_known(api, name)
-    return run_brief(await _rehearsals(api).begin(name, event or new_id()), None)
+    check_exists(api, name)
+    return run_brief(await api.runs.rehearsals.begin(name, event or new_id()), None)
 
 
 async def show_rehearsal(api: ApiContext, *, id: str) -> RehearsalView:  # noqa: A002 - the name in the path
     """Show what a rehearsal would have done."""
-    return await _told(api, id)
+    view: RehearsalView = await api.runs.rehearsals.describe(id)  # type: ignore[assignment]
+    return view
 
 
 async def approve_rehearsal(api: ApiContext, *, id: str, caller: Caller) -> RehearsalView:  # noqa: A002
     """Let a routine run as it was rehearsed."""
-    told: RehearsalView = await _rehearsals(api).approve(id, caller)  # type: ignore[assignment]
-    return told
+    view: RehearsalView = await api.runs.rehearsals.approve(id, caller)  # type: ignore[assignment]
+    return view
 
 
-async def _told(api: ApiContext, run: str) -> RehearsalView:
-    told: RehearsalView = await _rehearsals(api).describe(run)  # type: ignore[assignment]
-    return told
-
-
-def _rehearsals(api: ApiContext) -> Rehearsals:
-    if api.rehearsals is None:
-        raise Refused("nothing is rehearsed here")
-    return api.rehearsals()
-
-
-ROUTES = (
+ROUTES: tuple[RouteRow, ...] = (
     ("POST", "/v1/routines/{name}/rehearse", rehearse),
     ("GET", "/v1/runs/{id}/rehearsal", show_rehearsal),
     ("POST", "/v1/runs/{id}/rehearsal/approve", approve_rehearsal),

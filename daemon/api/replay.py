@@ -1,16 +1,11 @@
-"""Runs played again: the routes of `replay` and `freeze`."""
+"""Replays: runs executed again from their records, and frozen as regression cases."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from typing_extensions import TypedDict
 
+from daemon.api.binding import RouteRow
 from daemon.api.context import ApiContext
-from daemon.errors import Refused
-
-if TYPE_CHECKING:
-    from daemon.runs.replay.replays import Replays
 
 
 class UsedView(TypedDict):
@@ -77,7 +72,7 @@ class FrozenView(TypedDict):
 
 async def replay(api: ApiContext, *, id: str) -> ReplayView:  # noqa: A002 - the name in the path
     """Play a run again from its record, asking nobody, and tell whether it comes out identical."""
-    return await _played(api, id)
+    return await _replay(api, id)
 
 
 async def replay_changed(
@@ -91,12 +86,12 @@ async def replay_changed(
     """Play a run again with one thing changed: a model or a prompt, which is really asked, or the
     text of a policy.
     """
-    return await _played(api, id, model=model, prompt=prompt, policy=policy)
+    return await _replay(api, id, model=model, prompt=prompt, policy=policy)
 
 
-async def _played(api: ApiContext, run: str, **changed: str | None) -> ReplayView:
-    told: ReplayView = await _replays(api).replay(run, **changed)  # type: ignore[assignment]
-    return told
+async def _replay(api: ApiContext, run: str, **changes: str | None) -> ReplayView:
+    view: ReplayView = await api.runs.replays.replay(run, **changes)  # type: ignore[assignment]
+    return view
 
 
 async def frozen(api: ApiContext, *, id: str, folder: str = "DIR") -> FrozenView:  # noqa: A002
@@ -104,16 +99,10 @@ async def frozen(api: ApiContext, *, id: str, folder: str = "DIR") -> FrozenView
     `folder`.
     """
     run = await api.journal.get(id)
-    return FrozenView(run=run.id, files=dict(await _replays(api).freeze(run.id, folder)))
+    return FrozenView(run=run.id, files=dict(await api.runs.replays.freeze(run.id, folder)))
 
 
-def _replays(api: ApiContext) -> Replays:
-    if api.replays is None:
-        raise Refused("nothing is replayed here")
-    return api.replays()
-
-
-ROUTES = (
+ROUTES: tuple[RouteRow, ...] = (
     ("GET", "/v1/runs/{id}/replay", replay),
     ("POST", "/v1/runs/{id}/replay", replay_changed),
     ("GET", "/v1/runs/{id}/frozen", frozen),

@@ -1,28 +1,34 @@
-"""What is to come of the routines, and what became of what was to come: `next` and `why`."""
+"""When routines start, and what became of their slots: `next`, `why`, slots and days."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Sequence
-from datetime import UTC, datetime, timedelta
-from difflib import get_close_matches
+from collections.abc import Iterable, Sequence
+from datetime import datetime, time, timedelta
 from heapq import heapify, heappop, heapreplace
-from http import HTTPStatus
 from typing import Annotated
 
 from pydantic import Field
 
-from daemon.api.binding import Limit, WholeNumber
+from daemon.api.binding import Limit, Offset, RouteRow, WholeNumber
 from daemon.api.context import ApiContext
-from daemon.api.problems import InvalidRequest
-from daemon.api.schemas import FireView, Page, PausedView, WhyView, iso, iso_or_none
-from daemon.errors import NotFound, Refused
-from daemon.store.journal import RoutineState
+from daemon.api.moments import parse_moment
+from daemon.api.paging import next_offset
+from daemon.api.routine_states import (
+    BATCH,
+    FIRES_SHOWN,
+    check_exists,
+    fires_of,
+    in_batches,
+    names_of,
+)
+from daemon.api.schemas import DayView, FireView, Page, SlotView, WhyView, iso, slot_view
+from daemon.errors import Refused
+from daemon.models import Run, Status
+from daemon.scheduler.cluster.requirements import describe_missing_worker
 
-Days = Annotated[int, Field(ge=1, le=3660), WholeNumber]
-
-FIRES_SHOWN = 3
-AT_ONCE = 100  # routines, before others get the loop: some 3 ms
+DaysAhead = Annotated[int, Field(ge=1, le=3660), WholeNumber]
+DaysBack = Annotated[int, Field(ge=1, le=400), WholeNumber]
 
 
 async def next_of_routine(
@@ -30,21 +36,25 @@ async def next_of_routine(
     *,
     name: str,
     count: Limit = FIRES_SHOWN,
-    days: Days | None = None,
+    days: DaysAhead | None = None,
     cursor: str | None = None,
 ) -> Page[FireView]:
     """List the next starts of one routine; with `days`, those within so many days."""
-    check_known(api, name)
-    return await starts(api, [name], count, days, cursor)
+    check_exists(api, name)
+    return await next_starts(api, [name], count, days, cursor)
 
 
 async def next_of_all(
-    api: ApiContext, *, count: Limit = 10, days: Days | None = None, cursor: str | None = None
+    api: ApiContext,
+    *,
+    count: Limit = 10,
+    days: DaysAhead | None = None,
+    cursor: str | None = None,
 ) -> Page[FireView]:
     """List the next starts of all routines, the soonest first; with `days`, those within so many
     days.
     """
-    return await starts(api, names_of(api), count, days, cursor)
+    return await next_starts(api, names_of(api), count, days, cursor)
 
 
 async def why(api: ApiContext, *, name: str, at: str | None = None) -> WhyView:
@@ -53,29 +63,28 @@ async def why(api: ApiContext, *, name: str, at: str | None = None) -> WhyView:
     """
     from daemon.scheduler.explain import SlotQuery, default_slot, explain  # not by the start
 
-    check_known(api, name)
+    check_exists(api, name)
     routine = api.engine.routines.get(name)
     if routine is None:
         raise Refused(f"{name} cannot be used: {api.engine.faults[name].faults[0]}")
-    schedule, state, now = api.engine.schedule(routine), api.engine.states[name], api.clock()
+    schedule, state, now = api.engine.schedule(routine), api.engine.states[name], api.clock.now()
     journal = api.journal
     if at is not None:
-        first = moment("at", at)
+        first = parse_moment("at", at)
     else:
-        timed = schedule.cron or schedule.every or schedule.at
-        known = [slot for slot in await journal.slots(name, now=now, limit=20) if slot.first <= now]
-        latest = next((slot for slot in known if slot.event is None or not timed), None)
+        is_timed = schedule.cron or schedule.every or schedule.at
+        slots = await journal.slots(name, now=now, limit=20)
+        past = [slot for slot in slots if slot.first <= now]
+        latest = next((slot for slot in past if slot.event is None or not is_timed), None)
         first = default_slot(schedule, state, now, latest)
-    until = first + (
-        timedelta(seconds=1) if first.second or first.microsecond else timedelta(minutes=1)
-    )
+    is_exact = first.second or first.microsecond
+    until = first + (timedelta(seconds=1) if is_exact else timedelta(minutes=1))
     rows = await journal.slots_within(name, first, until)
     run_id = next((row.run for row in rows if row.run), None)
     run = await journal.get(run_id) if run_id else None
-    waits_for = await api.waits_for([run]) if run and api.waits_for else {}
-    after = [
-        row for row in await journal.slots_within(name, until, now, limit=20) if row.event is None
-    ]
+    reasons = await reasons_for_waiting(api, [run]) if run else {}
+    later = await journal.slots_within(name, until, now, limit=20)
+    after = [row for row in later if row.event is None]
     explanation = explain(
         SlotQuery(
             routine=routine,
@@ -87,8 +96,8 @@ async def why(api: ApiContext, *, name: str, at: str | None = None) -> WhyView:
             rows=rows,
             following=after[0] if after else None,
             run=run,
-            waits_for=waits_for.get(run_id or "", ""),
-            elsewhere=api.elsewhere(routine),
+            waits_for=reasons.get(run_id or "", ""),
+            elsewhere=api.engine.describe_host_mismatch(routine),
             held=name in api.engine.unrehearsed_routines,
         )
     )
@@ -103,18 +112,74 @@ async def why(api: ApiContext, *, name: str, at: str | None = None) -> WhyView:
     )
 
 
-async def starts(
+async def list_slots(
+    api: ApiContext,
+    *,
+    routine: str | None = None,
+    since: str | None = None,
+    limit: Limit = 50,
+    cursor: Offset = 0,
+) -> Page[SlotView]:
+    """List what became of each scheduled moment, newest first; of those from `since` on."""
+    if routine is not None and not await api.journal.runs(routine, limit=1):
+        check_exists(api, routine)
+    first = parse_moment("since", since) if since is not None else None
+    end = cursor + limit
+    slots = await api.journal.slots(routine, since=first, now=api.clock.now(), limit=end + 1)
+    return Page(items=[slot_view(slot) for slot in slots[cursor:end]], next=next_offset(slots, end))
+
+
+async def list_days(api: ApiContext, *, days: DaysBack = 30) -> Page[DayView]:
+    """Sum up what became of each routine, day by day in the daemon's zone, for so many days up to
+    today.
+    """
+    zone = api.settings.zone
+    today = api.clock.now().astimezone(zone).date()
+    dates = [today + timedelta(days=number - days + 1) for number in range(days + 1)]
+    totals = await api.journal.days([datetime.combine(date, time(), zone) for date in dates])
+    items = [
+        DayView(
+            routine=total.routine,
+            day=dates[total.day].isoformat(),
+            outcomes=dict(total.outcomes),
+            tokens=dict(total.tokens),
+        )
+        for total in totals
+    ]
+    return Page(items=items, next=None)
+
+
+async def next_starts(
     api: ApiContext, names: Iterable[str], count: int, days: int | None, cursor: str | None
 ) -> Page[FireView]:
-    until = api.clock() + timedelta(days=days) if days else None
-    after, _, last = (cursor or "").partition(" ")
-    since = (moment("cursor", after), last) if cursor else None
-    found, more = await _fires(api, names, count, since=since, until=until)
-    following = f"{found[-1][0].isoformat()} {found[-1][1]}" if more else None
-    return Page(items=[FireView(routine=name, at=iso(at)) for at, name in found], next=following)
+    """Return a page of the next starts of these routines; the cursor is the last one's moment and
+    name.
+    """
+    until = api.clock.now() + timedelta(days=days) if days else None
+    after, _, last_name = (cursor or "").partition(" ")
+    since = (parse_moment("cursor", after), last_name) if cursor else None
+    starts, has_more = await _soonest_starts(api, names, count, since=since, until=until)
+    next_cursor = f"{starts[-1][0].isoformat()} {starts[-1][1]}" if has_more else None
+    items = [FireView(routine=name, at=iso(at)) for at, name in starts]
+    return Page(items=items, next=next_cursor)
 
 
-async def _fires(
+async def reasons_for_waiting(api: ApiContext, runs: Sequence[Run]) -> dict[str, str]:
+    """Return what queued runs wait for that no process of the cluster has, in words by run."""
+    queued = [run for run in runs if run.status is Status.QUEUED and not run.not_before]
+    if not api.in_cluster or not queued:
+        return {}
+    journal = api.journal
+    workers = [worker for worker in await journal.workers() if worker.silent < journal.lease]
+    reasons = {}
+    for run in queued:
+        reason = describe_missing_worker(await journal.definition(run.definition), workers)
+        if reason:
+            reasons[run.id] = reason
+    return reasons
+
+
+async def _soonest_starts(
     api: ApiContext,
     names: Iterable[str],
     count: int,
@@ -122,93 +187,34 @@ async def _fires(
     since: tuple[datetime, str] | None = None,
     until: datetime | None = None,
 ) -> tuple[list[tuple[datetime, str]], bool]:
-    """Return the soonest starts, by time and name, and whether there are more of them."""
+    """Return the soonest starts after `since`, by time and name, and whether there are more."""
     after = since[0] - timedelta(microseconds=1) if since else None
-    coming = [
-        (due[0], name) async for name in by_and_by(names) if (due := fires_of(api, name, 1, after))
+    upcoming = [
+        (fires[0], name)
+        async for name in in_batches(names)
+        if (fires := fires_of(api, name, 1, after))
     ]
-    heapify(coming)
-    found: list[tuple[datetime, str]] = []
-    while coming and (until is None or coming[0][0] <= until):
-        if len(found) == count:
-            return found, True
-        at, name = coming[0]
+    heapify(upcoming)
+    starts: list[tuple[datetime, str]] = []
+    while upcoming and (until is None or upcoming[0][0] <= until):
+        if len(starts) == count:
+            return starts, True
+        at, name = upcoming[0]
         if since is None or (at, name) > since:
-            found.append((at, name))
-            if len(found) % AT_ONCE == 0:
+            starts.append((at, name))
+            if len(starts) % BATCH == 0:
                 await asyncio.sleep(0)
-        if due := fires_of(api, name, 1, at):
-            heapreplace(coming, (due[0], name))
+        if fires := fires_of(api, name, 1, at):
+            heapreplace(upcoming, (fires[0], name))
         else:
-            heappop(coming)
-    return found, False
+            heappop(upcoming)
+    return starts, False
 
 
-def names_of(api: ApiContext) -> list[str]:
-    return sorted({*api.engine.routines, *api.engine.faults})
-
-
-def check_known(api: ApiContext, name: str) -> None:
-    names = names_of(api)
-    if name not in names:
-        near = get_close_matches(name, names, 1)
-        told = f"did you mean {near[0]!r}?" if near else "`agentctl list` shows what there is"
-        told = (
-            told
-            if names
-            else f'there are none yet: agentctl new {name} "weekdays at 9am" writes one'
-        )
-        message = f"there is no routine {name!r}; {told}"
-        raise NotFound(message)
-
-
-def state_of(api: ApiContext, name: str) -> str:
-    routine = api.engine.routines.get(name)
-    if routine is None:
-        return "invalid"
-    if not routine.enabled:
-        return "disabled"
-    if api.elsewhere(routine):
-        return "elsewhere"
-    state = api.engine.states.get(name)
-    if state and state.pausing(api.clock()):
-        return "paused"
-    return "held" if name in api.engine.unrehearsed_routines else "on"
-
-
-def fires_of(
-    api: ApiContext, name: str, count: int, after: datetime | None = None
-) -> Sequence[datetime]:
-    state = state_of(api, name)
-    if state == "paused" and (until := api.engine.states[name].paused_until):
-        return api.engine.next_fires(name, count, after=max(after, until) if after else until)
-    return api.engine.next_fires(name, count, after=after) if state == "on" else ()
-
-
-def paused_view(state: RoutineState) -> PausedView:
-    return PausedView(
-        routine=state.name, until=iso_or_none(state.paused_until), why=state.paused_why
-    )
-
-
-def moment(key: str, text: str) -> datetime:
-    try:
-        found = datetime.fromisoformat(text)
-    except ValueError:
-        found = None
-    if found is None or found.tzinfo is None:
-        expected = "expected a moment with its zone, like 2026-11-20T09:00:00Z"
-        raise InvalidRequest(
-            f"{key!r}: {expected} (found {text[:80]!r})", HTTPStatus.UNPROCESSABLE_ENTITY
-        )
-    return found.astimezone(UTC)
-
-
-async def by_and_by(names: Iterable[str]) -> AsyncIterator[str]:
-    """Yield the names, letting others have the loop now and then: a schedule takes some 30 µs to
-    answer.
-    """
-    for number, name in enumerate(names, 1):
-        yield name
-        if number % AT_ONCE == 0:
-            await asyncio.sleep(0)
+ROUTES: tuple[RouteRow, ...] = (
+    ("GET", "/v1/routines/{name}/next", next_of_routine),
+    ("GET", "/v1/routines/{name}/why", why),
+    ("GET", "/v1/next", next_of_all),
+    ("GET", "/v1/slots", list_slots),
+    ("GET", "/v1/days", list_days),
+)

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from http import HTTPStatus
-from typing import Any
 
 from typing_extensions import TypedDict
 
-from daemon.api.binding import Limit, Number, Offset
+from daemon.api.binding import Limit, Number, Offset, RouteRow
 from daemon.api.context import ApiContext
 from daemon.api.problems import InvalidRequest
-from daemon.api.schedule import check_known
+from daemon.api.routine_states import check_exists
 from daemon.api.schemas import iso
 from daemon.tools.reported_items import item_key
 
@@ -49,7 +47,7 @@ async def list_seen(
     """List what a routine with [dedupe] has reported, the latest first."""
     found, total = await api.journal.seen_items(name, limit=limit, offset=cursor)
     if not total:
-        check_known(api, name)
+        check_exists(api, name)
     items = [
         SeenView(
             key=each.key,
@@ -85,7 +83,7 @@ async def forget_seen(
     return ForgottenView(forgotten=await api.journal.forget_items(name, item_key({by: key}, by)))
 
 
-ROUTES: tuple[tuple[str, str, Callable[..., Any]], ...] = (
+ROUTES: tuple[RouteRow, ...] = (
     ("GET", "/v1/routines/{name}/seen", list_seen),
     ("POST", "/v1/routines/{name}/seen/forget", forget_seen),
 )

@@ -15,7 +15,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from daemon.api.application import application_with, refuse_browser
 from daemon.api.binding import RouteRow, endpoint
 from daemon.api.connections import ConnectionLimits
-from daemon.api.context import Access, ApiContext
+from daemon.api.context import ApiContext, LiveAccess
 from daemon.api.embedded_uvicorn import Listener
 from daemon.api.events import frames
 from daemon.api.listener import ListenerSocket
@@ -28,7 +28,7 @@ from daemon.api.schemas import encoded
 class _AccessGuard:
     """Let in operators and readers by their uid, and no web pages."""
 
-    def __init__(self, app: ASGIApp, access: Callable[[], Access]) -> None:
+    def __init__(self, app: ASGIApp, access: LiveAccess) -> None:
         self._app, self._access = app, access
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -41,11 +41,11 @@ class _AccessGuard:
 
     def _refusal(self, scope: Scope) -> Response | None:
         caller = (scope.get("client") or ("an unknown user",))[0]
-        access = self._access()
-        operators = {f"uid:{uid}" for uid in access.operators}
-        readers = {f"uid:{uid}" for uid in access.readers}
+        allowed = sorted(self._access.operators)
+        operators = {f"uid:{uid}" for uid in allowed}
+        readers = {f"uid:{uid}" for uid in self._access.readers}
         if caller not in operators | readers:
-            names = ", ".join(f"uid:{uid}" for uid in sorted(access.operators))
+            names = ", ".join(f"uid:{uid}" for uid in allowed)
             return problem(
                 HTTPStatus.FORBIDDEN,
                 f"this daemon works for {names} and not for {caller}",
@@ -105,7 +105,7 @@ def _route(row: RouteRow, api: ApiContext) -> Route:
     async def answer(request: Request) -> Response:
         arguments = await target.read_arguments(request)
         if is_act:
-            await api.journal.remember("operator_seen", api.clock().isoformat())
+            await api.journal.remember("operator_seen", api.clock.now().isoformat())
         result = await target.handler(api, **arguments)
         if is_stream:
             return StreamingResponse(

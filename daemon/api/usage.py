@@ -1,17 +1,15 @@
-"""What models were paid, as the API tells it."""
+"""Usage: what models were paid, and where the caps stand."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import datetime, time, timedelta
 from enum import StrEnum
-from typing import Annotated, Any
-from zoneinfo import ZoneInfo
+from typing import Annotated
 
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from daemon.api.binding import WholeNumber
+from daemon.api.binding import RouteRow, WholeNumber
 from daemon.api.context import ApiContext
 from daemon.api.schemas import Page, UsageView, iso, usage_view
 from daemon.store.spending import SpendingTotal, Spent
@@ -97,13 +95,13 @@ async def show_usage(api: ApiContext, *, by: By = By.ROUTINE, days: Days = 30) -
     """Sum up the calls to models of the last days, by routine, model or day, and tell where the
     caps stand.
     """
-    zone = ZoneInfo(api.process()["zone"])
-    since = midnight(api.clock(), zone) - timedelta(days=days - 1)
+    zone = api.settings.zone
+    since = midnight(api.clock.now(), zone) - timedelta(days=days - 1)
     sums = await api.journal.sums(by, since=since, zone=zone)
     return SpendingView(
         by=by.value,
         since=iso(since),
-        items=[_view(each) for each in sums],
+        items=[_view(total) for total in sums],
         total=_view(SpendingTotal.of("", sums)),
         caps=await _caps(api),
     )
@@ -111,14 +109,16 @@ async def show_usage(api: ApiContext, *, by: By = By.ROUTINE, days: Days = 30) -
 
 async def list_spent(api: ApiContext, *, days: Weeks = 30) -> Page[DaySumView]:
     """Sum up the calls to models by day and routine, for so many days up to today."""
-    zone = ZoneInfo(api.process()["zone"])
-    today = api.clock().astimezone(zone).date()
-    dates = [today + timedelta(days=place - days + 1) for place in range(days + 1)]
-    found = await api.journal.spent_by_day([datetime.combine(date, time(), zone) for date in dates])
+    zone = api.settings.zone
+    today = api.clock.now().astimezone(zone).date()
+    dates = [today + timedelta(days=number - days + 1) for number in range(days + 1)]
+    totals_by_day = await api.journal.spent_by_day(
+        [datetime.combine(date, time(), zone) for date in dates]
+    )
     items = [
-        DaySumView(**_view(each), day=date.isoformat(), routine=each.key)
-        for date, sums in zip(dates, found, strict=False)
-        for each in sums
+        DaySumView(**_view(total), day=date.isoformat(), routine=total.key)
+        for date, totals in zip(dates, totals_by_day, strict=False)
+        for total in totals
     ]
     return Page(items=items, next=None)
 
@@ -128,10 +128,11 @@ async def list_calls(api: ApiContext, *, id: str) -> Page[CalledView]:  # noqa: 
     paid.
     """
     run = await api.journal.get(id)
-    return Page(items=[_called(each) for each in await api.journal.calls_of(run.id)], next=None)
+    calls = await api.journal.calls_of(run.id)
+    return Page(items=[_call_view(call) for call in calls], next=None)
 
 
-def _called(call: Spent) -> CalledView:
+def _call_view(call: Spent) -> CalledView:
     return CalledView(
         at=iso(call.at),
         provider=call.provider,
@@ -143,36 +144,33 @@ def _called(call: Spent) -> CalledView:
 
 
 async def _caps(api: ApiContext) -> list[CapView]:
-    if api.budget_ledger is None:
-        return []
-    found = []
+    """Return the caps of the config and of routines, and what was spent of each."""
+    views = []
     for name, cap in await api.budget_ledger.list_caps(api.engine.routines.values()):
-        spent = (cap.total.cost if cap.is_money else cap.total.tokens) / (
-            NANO if cap.is_money else 1
-        )
-        limit = cap.limit / (NANO if cap.is_money else 1)
-        unit = "usd" if cap.is_money else "tokens"
-        found.append(CapView(rule=cap.rule, routine=name, unit=unit, limit=limit, spent=spent))
-    return found
+        unit, spent, limit = "tokens", float(cap.total.tokens), float(cap.limit)
+        if cap.is_money:
+            unit, spent, limit = "usd", cap.total.cost / NANO, cap.limit / NANO
+        views.append(CapView(rule=cap.rule, routine=name, unit=unit, limit=limit, spent=spent))
+    return views
 
 
-def _view(found: SpendingTotal) -> SumView:
-    usage = found.usage
+def _view(total: SpendingTotal) -> SumView:
+    usage = total.usage
     return SumView(
-        key=found.key,
-        calls=found.calls,
-        failed=found.failed,
+        key=total.key,
+        calls=total.calls,
+        failed=total.failed,
         input=usage.input,
         cache_read=usage.cache_read,
         cache_write=usage.cache_write,
         output=usage.output,
         reasoning=usage.reasoning,
-        usd=found.cost / NANO,
-        unpriced=found.unpriced,
+        usd=total.cost / NANO,
+        unpriced=total.unpriced,
     )
 
 
-ROUTES: tuple[tuple[str, str, Callable[..., Any]], ...] = (
+ROUTES: tuple[RouteRow, ...] = (
     ("GET", "/v1/usage", show_usage),
     ("GET", "/v1/usage/days", list_spent),
     ("GET", "/v1/runs/{id}/calls", list_calls),

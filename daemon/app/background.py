@@ -84,7 +84,7 @@ def tasks_once_ready(app: App, reload_now: Callable[[], None]) -> list[Backgroun
     """
     tasks = [
         BackgroundTask(name="imports and tool descriptions", run=partial(_load_for_runs, app)),
-        BackgroundTask(name="sandbox detection", run=app.tools.sandbox_detection.climb),
+        BackgroundTask(name="sandbox detection", run=app.tools.sandbox_detection.detect_early),
     ]
     if app.cluster:
         tasks.append(BackgroundTask(name="loading of embeddings", run=partial(_load_meanings, app)))

@@ -1,7 +1,7 @@
-"""Say whether a tool's result tries to give orders.
+"""Check whether a tool's result tries to give orders to the agent (prompt injection).
 
-Signs add up within a window, each kind once, so that a long page is not condemned for what stands
-far apart.
+The points of matching rules add up within a window of the text, each rule once, so that a long page
+is not blocked for words that are far apart.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from daemon.injection.marks import marked
 from daemon.injection.readings import Reading, readings
 from daemon.injection.signs import BLOCK, REVIEW, WARN, Family, RuleMatch, hits, load_rules
 
-# What the tools that ship with us say themselves. All else, those of users and servers too, brings
-# in what is outside.
-_OURS = frozenset(
+# Tools that answer in our own words. All others, also those of users and MCP servers, bring text
+# from outside.
+_OWN_TOOLS = frozenset(
     {
         "memory_store",
         "memory_recall",
@@ -42,7 +42,7 @@ class InjectionFinding:
     """What was found in a text, and what should become of it."""
 
     reason: str = ""
-    """Which signs, for a person."""
+    """The signs that were found, for a person."""
     excerpt: str = ""
     """The words around them, as they were read."""
     level: ClassVar[str]
@@ -78,95 +78,105 @@ _LEVELS: tuple[type[InjectionFinding], ...] = (Pass, Warn, Review, Block)
 
 
 def needs_injection_check(tool: str) -> bool:
-    """Tell whether a tool's results come from outside; those of our own memory and clock do not."""
-    return tool not in _OURS
+    """Tell whether the results of a tool contain text from outside."""
+    return tool not in _OWN_TOOLS
 
 
 def check_tool_result(tool: str, text: str, detector: Detector | None = None) -> InjectionFinding:
-    """Return Block, Review, Warn or Pass for one result; the stricter of our own opinion and the
+    """Return Block, Review, Warn or Pass for a result: the stricter of our finding and the
     detector's.
     """
     if not needs_injection_check(tool):
         return Pass()
-    found = examine(text)
+    finding = examine(text)
     if detector is not None:
-        found = max(
-            found, _opinion(detector(tool, text)), key=lambda each: _LEVELS.index(type(each))
+        finding = max(
+            finding,
+            _finding_from_detector(detector(tool, text)),
+            key=lambda finding: _LEVELS.index(type(finding)),
         )
-    return found
+    return finding
 
 
-def _opinion(said: InjectionFinding | str | None) -> InjectionFinding:
-    if isinstance(said, InjectionFinding):
-        return said
-    kind = next((kind for kind in _LEVELS if said == kind.level), Pass)
+def _finding_from_detector(answer: InjectionFinding | str | None) -> InjectionFinding:
+    if isinstance(answer, InjectionFinding):
+        return answer
+    kind = next((kind for kind in _LEVELS if answer == kind.level), Pass)
     return Pass() if kind is Pass else kind("your own detector says so")
 
 
 def examine(text: str) -> InjectionFinding:
-    """Return what a text from outside deserves, whatever tool brought it."""
-    best: InjectionFinding = Pass()
-    most = 0
+    """Return the finding for a text from outside, whatever tool brought it."""
+    worst_finding: InjectionFinding = Pass()
+    most_points = 0
     for reading in readings(text):
-        points, finding = _judged(reading, beyond=most)
-        if points > most:
-            best, most = finding, points
-        if most >= BLOCK:
+        points, finding = _score_reading(reading, beyond=most_points)
+        if points > most_points:
+            worst_finding, most_points = finding, points
+        if most_points >= BLOCK:
             break
-    return best
+    return worst_finding
 
 
 _WINDOW = 700  # characters within which signs belong together
 _NEAR = 50
-_DISGUISED = 4  # points: nobody disguises what is harmless
+_DISGUISED = 4  # extra points for a disguised text: nobody disguises what is harmless
 
 
-def _judged(reading: Reading, *, beyond: int) -> tuple[int, InjectionFinding]:
+def _score_reading(reading: Reading, *, beyond: int) -> tuple[int, InjectionFinding]:
     """Return the points of the worst window of a reading, and what they mean; `beyond` were found
     without it.
     """
-    prose, found = hits_in(reading)
-    if not found:
+    prose, matches = find_matches(reading)
+    if not matches:
         return 0, Pass()
-    found = _thinned(sorted(found))
-    worst, names, at = 0, [""], 0
-    for first, start in enumerate(found):
+    matches = _drop_repetitions(sorted(matches))
+    most_points, names, place = 0, [""], 0
+    for first, start in enumerate(matches):
         best: dict[str, int] = {}
-        for hit in found[first:]:
+        for hit in matches[first:]:
             if hit.place - start.place > _WINDOW:
                 break
             best[hit.sign] = max(best.get(hit.sign, 0), hit.points)
-        if sum(best.values()) > worst:
-            worst, names, at = (
+        if sum(best.values()) > most_points:
+            most_points, names, place = (
                 sum(best.values()),
                 sorted(best, key=lambda name: -best[name]),
                 start.place,
             )
-    if reading.how and worst >= max(WARN, beyond + 1):
-        worst += _DISGUISED
+    if reading.how and most_points >= max(WARN, beyond + 1):
+        most_points += _DISGUISED
     kind = (
-        Block if worst >= BLOCK else Review if worst >= REVIEW else Warn if worst >= WARN else Pass
+        Block
+        if most_points >= BLOCK
+        else Review
+        if most_points >= REVIEW
+        else Warn
+        if most_points >= WARN
+        else Pass
     )
     if kind is Pass:
-        return worst, Pass()
-    how = f" ({reading.how})" if reading.how else ""
-    return worst, kind(", ".join(names) + how, prose[max(0, at - 20) : at + 200].strip())
+        return most_points, Pass()
+    disguise = f" ({reading.how})" if reading.how else ""
+    return most_points, kind(
+        ", ".join(names) + disguise, prose[max(0, place - 20) : place + 200].strip()
+    )
 
 
-def _thinned(found: Sequence[RuleMatch]) -> list[RuleMatch]:
+def _drop_repetitions(matches: Sequence[RuleMatch]) -> list[RuleMatch]:
     """Leave out what says the same a few words on; a text of nothing else would take long to
     judge.
     """
     thinned: list[RuleMatch] = []
-    last: dict[tuple[str, int], int] = {}
-    for hit in found:
-        if hit.place - last.get((hit.sign, hit.points), -_NEAR) >= _NEAR:
+    last_places: dict[tuple[str, int], int] = {}
+    for hit in matches:
+        if hit.place - last_places.get((hit.sign, hit.points), -_NEAR) >= _NEAR:
             thinned.append(hit)
-            last[hit.sign, hit.points] = hit.place
+            last_places[hit.sign, hit.points] = hit.place
     return thinned
 
 
-def hits_in(reading: Reading) -> tuple[str, list[RuleMatch]]:
+def find_matches(reading: Reading) -> tuple[str, list[RuleMatch]]:
     """Return a reading as prose, if any sign could stand in it, and where rules match."""
     text = reading.text
     words = frozenset(plain.words_of(text)) if reading.words is None else reading.words
@@ -174,33 +184,33 @@ def hits_in(reading: Reading) -> tuple[str, list[RuleMatch]]:
     bare = plain.unquoted(framed)
     if framed is not text or "'" in text:
         words = frozenset(plain.words_of(bare))
-    possible = _by_words().possible(words)
-    if not possible and not _may_hold_pieces(bare):
+    possible = _word_rules().possible(words)
+    if not possible and not _may_have_pieces(bare):
         return "", []  # as of most texts
     prose = plain.prose_of(framed)
-    found = list(hits(possible, prose, words))
-    if _may_hold_pieces(prose):
+    matches = list(hits(possible, prose, words))
+    if _may_have_pieces(prose):
         for view in (prose, framed):  # prose has no vowel signs of Thai and Hindi
-            pieces = _by_pieces().pieces_in(view)
-            if in_pieces := list(hits(_by_pieces().possible(pieces), view, pieces)):
-                found += in_pieces
+            pieces = _piece_rules().pieces_in(view)
+            if in_pieces := list(hits(_piece_rules().possible(pieces), view, pieces)):
+                matches += in_pieces
                 break
     if not prose.isascii() and _CHINESE.search(plain.foreign(prose)):
-        simplified = framed.translate(_simplified())
-        pieces = _chinese().pieces_in(simplified)
-        found += hits(_chinese().possible(pieces), simplified, pieces)
-    return prose, found
+        simplified = framed.translate(_simplification_table())
+        pieces = _chinese_rules().pieces_in(simplified)
+        matches += hits(_chinese_rules().possible(pieces), simplified, pieces)
+    return prose, matches
 
 
 def rules_in(text: str) -> set[str]:
     """Return the ids of the rules that match a text as it stands, each disguise taken off."""
-    return {hit.rule for reading in readings(text) for hit in hits_in(reading)[1]}
+    return {hit.rule for reading in readings(text) for hit in find_matches(reading)[1]}
 
 
 _CHINESE = re.compile(r"[\u4e00-\u9fff]")
 
 
-def _may_hold_pieces(text: str) -> bool:
+def _may_have_pieces(text: str) -> bool:
     """Tell whether a text may be in one of the languages of pieces.toml: only Turkish is written in
     ASCII.
     """
@@ -208,21 +218,21 @@ def _may_hold_pieces(text: str) -> bool:
 
 
 @cache
-def _by_words() -> Family:
+def _word_rules() -> Family:
     return Family((*load_rules("en").rules, *load_rules("others").rules))
 
 
 @cache
-def _by_pieces() -> Family:
+def _piece_rules() -> Family:
     return Family(load_rules("pieces").rules)
 
 
 @cache
-def _chinese() -> Family:
+def _chinese_rules() -> Family:
     return Family(load_rules("zh").rules)
 
 
 @cache
-def _simplified() -> dict[int, int]:
+def _simplification_table() -> dict[int, int]:
     characters = load_rules("zh").characters
     return str.maketrans(characters["traditional"], characters["simplified"])

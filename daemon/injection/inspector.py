@@ -1,9 +1,8 @@
-"""What a call brought is looked at before a model sees it: whose words it may hold, and whether
-they give orders.
+"""Inspect the result of a call before the model sees it: who may have written it (taint), and
+whether it gives orders (injection check).
 
-Taint is decided by where a text comes from, never by how it reads. The injection check only labels,
-and keeps the blatant away: what it blocks is kept for a person, and the model is told so in its
-place.
+Taint depends only on where a text comes from, never on its content. A result that the injection
+check blocks is kept in quarantine for a person, and the model reads a notice in its place.
 """
 
 from __future__ import annotations
@@ -43,22 +42,22 @@ WITHHELD = {
 # Tools that answer in our own words, or in those of the owner. All others bring what anybody may
 # have written, those of users and servers too. `memory_recall` and `sysinfo` do so where they say
 # it themselves.
-OURS = frozenset(
+OWN_TOOLS = frozenset(
     {
         *("finish", "report_items", "self_info", "file_write", "memory_store", "memory_forget"),
         *("skill", "routine", "config"),
     }
 )
 # Parts of sysinfo that quote logs: whoever can reach a port of this machine can write lines there.
-QUOTING = frozenset({"errors"})
+LOG_QUOTING_PARTS = frozenset({"errors"})
 # Characters that are looked at on the event loop: longer texts take more time than others should
 # wait.
-SHORT = 6_000
+MAX_LENGTH_ON_LOOP = 6_000
 
 
 def provenance(tool: str, value: Any) -> Taint:
-    """Return what a result of this tool does to a run."""
-    if tool in OURS:
+    """Return the taint that a result of this tool gives a run."""
+    if tool in OWN_TOOLS:
         return Taint.NONE
     if tool == "subagent":  # its report is as clean as what it has read
         return (
@@ -66,9 +65,9 @@ def provenance(tool: str, value: Any) -> Taint:
         )
     if tool in ("memory_recall", "memory_expand"):
         recalled = value if isinstance(value, list) else []
-        return Taint.TAINTED if any(each.get("untrusted") for each in recalled) else Taint.NONE
+        return Taint.TAINTED if any(item.get("untrusted") for item in recalled) else Taint.NONE
     if tool == "sysinfo":
-        quoting = isinstance(value, dict) and any(value.get(part) for part in QUOTING)
+        quoting = isinstance(value, dict) and any(value.get(part) for part in LOG_QUOTING_PARTS)
         return Taint.TAINTED if quoting else Taint.NONE
     return Taint.TAINTED
 
@@ -85,7 +84,7 @@ class InjectionPolicy(Protocol):
 
 
 class InjectionInspector:
-    """Looks at what the calls of one run bring."""
+    """Inspect the results of the calls of one run."""
 
     def __init__(
         self,
@@ -98,50 +97,54 @@ class InjectionInspector:
         self._run, self._journal, self._policy, self._language = run, journal, policy, language
 
     async def inspect(self, key: str, call: FunctionCall, result: ToolResult) -> ToolResult:
-        """Return the result as a model may see it, with what it does to the run."""
+        """Return the result as the model may see it, with the taint that it gives the run."""
         taint = provenance(call.name, result.value)
-        found = await self._check(call.name, result.text)
-        if isinstance(found, Block):
+        finding = await self._check(call.name, result.text)
+        if isinstance(finding, Block):
             if not self._policy.shows_injected_result(
                 call.name, call.arguments, routine=self._run.routine
             ):
-                withheld = await self._withhold(key, call, result, found)
+                withheld = await self._withhold(key, call, result, finding)
                 return replace(result, text=withheld, value=None, would="", taint=taint)
-            found = Review(found.reason, found.excerpt)
-        if isinstance(found, Review):
-            log.warning("injection.suspected", tool=call.name, call=key, reason=found.reason)
+            finding = Review(finding.reason, finding.excerpt)
+        if isinstance(finding, Review):
+            log.warning("injection.suspected", tool=call.name, call=key, reason=finding.reason)
             return replace(result, taint=max_taint(taint, Taint.HIGH))
-        if not isinstance(found, Pass):
-            log.info("injection.noticed", tool=call.name, call=key, reason=found.reason)
+        if not isinstance(finding, Pass):
+            log.info("injection.noticed", tool=call.name, call=key, reason=finding.reason)
         return replace(result, taint=taint)
 
     async def _check(self, tool: str, text: str) -> InjectionFinding:
         if not needs_injection_check(tool):
             return Pass()
-        detector = _detector(self._policy.detector)
-        if len(text) <= SHORT and detector is None:
+        detector = _load_detector(self._policy.detector)
+        if len(text) <= MAX_LENGTH_ON_LOOP and detector is None:
             return check_tool_result(tool, text)
         return await asyncio.to_thread(check_tool_result, tool, text, detector)
 
     async def _withhold(
-        self, key: str, call: FunctionCall, result: ToolResult, found: InjectionFinding
+        self, key: str, call: FunctionCall, result: ToolResult, finding: InjectionFinding
     ) -> str:
-        kept = await self._journal.quarantine(
+        quarantine_id = await self._journal.quarantine(
             run=self._run.id,
             routine=self._run.routine,
             call_id=key,
             tool=call.name,
-            reason=found.reason,
+            reason=finding.reason,
             text=result.text,
         )
         log.warning(
-            "injection.blocked", tool=call.name, call=key, reason=found.reason, quarantine=kept
+            "injection.blocked",
+            tool=call.name,
+            call=key,
+            reason=finding.reason,
+            quarantine=quarantine_id,
         )
         text = WITHHELD["zh" if self._language == "zh" else "en"]
-        return text.format(tool=call.name, reason=found.reason, id=kept)
+        return text.format(tool=call.name, reason=finding.reason, id=quarantine_id)
 
 
-def _detector(name: str) -> Detector | None:
+def _load_detector(name: str) -> Detector | None:
     """Return the user's own check, by `module:function`; whatever is wrong with it, ours still
     stands.
     """
@@ -149,14 +152,14 @@ def _detector(name: str) -> Detector | None:
         return None
     module, _, function = name.partition(":")
 
-    def own(tool: str, text: str) -> InjectionFinding | str | None:
+    def detect(tool: str, text: str) -> InjectionFinding | str | None:
         try:
-            opinion: InjectionFinding | str | None = getattr(import_module(module), function)(
+            answer: InjectionFinding | str | None = getattr(import_module(module), function)(
                 tool, text
             )
         except Exception:
             log.exception("injection.detector_failed", detector=name)
             return Review("your own detector failed")
-        return opinion
+        return answer
 
-    return own
+    return detect

@@ -193,8 +193,8 @@ def decoded(text: str, words: Set[str]) -> Iterator[str]:
     for run in [
         run for run in runs if not run.islower() and (not run.isupper() or _BASE32.fullmatch(run))
     ][:_MOST]:
-        if said := _from_base64(run) or _from_base32(run):
-            yield said
+        if text := _from_base64(run) or _from_base32(run):
+            yield text
     sources = (
         [*long, text]
         if len(_PAIRS.intersection(pieces)) >= _ENOUGH or text.count("0x") >= 16
@@ -202,8 +202,8 @@ def decoded(text: str, words: Set[str]) -> Iterator[str]:
     )
     for match in [match for source in sources for match in _HEX.finditer(source)][:_MOST]:
         digits = re.sub(r"\\x|0x|[^0-9A-Fa-f]", "", match[0])
-        if said := _as_text(bytes.fromhex(digits[: len(digits) & ~1])):
-            yield said
+        if text := _as_text(bytes.fromhex(digits[: len(digits) & ~1])):
+            yield text
 
 
 def _may_be_encoded(text: str, words: Set[str]) -> bool:
@@ -223,8 +223,8 @@ def _from_base64(run: str) -> str:
         body = bare[start:]
         body = body[: len(body) - 1] if len(body) % 4 == 1 else body
         try:
-            if said := _as_text(base64.b64decode(body + "=" * (-len(body) % 4), validate=True)):
-                return said
+            if text := _as_text(base64.b64decode(body + "=" * (-len(body) % 4), validate=True)):
+                return text
         except (binascii.Error, ValueError):
             continue
     return ""
@@ -243,14 +243,14 @@ def _from_base32(run: str) -> str:
 def _as_text(raw: bytes) -> str:
     """Return bytes as text if that is what they are."""
     try:
-        said = raw.decode()
+        text = raw.decode()
     except UnicodeDecodeError as error:
         if error.start < len(raw) - 3 or not error.start:
             return ""
-        said = raw[: error.start].decode()
+        text = raw[: error.start].decode()
     return (
-        said
-        if sum(char.isprintable() or char in "\n\t\r" for char in said) >= 0.95 * len(said) > 0
+        text
+        if sum(char.isprintable() or char in "\n\t\r" for char in text) >= 0.95 * len(text) > 0
         else ""
     )
 

@@ -45,8 +45,8 @@ def readings(text: str) -> Iterator[Reading]:
     yield Reading(folded, words=present if latin is folded else None)
     if latin is not folded and latin != folded:
         yield Reading(latin, "in look-alike letters", present)
-    for said in plain.decoded(escaped, present):
-        yield Reading(plain.folded(plain.unescaped(said)), "encoded")
+    for text in plain.decoded(escaped, present):
+        yield Reading(plain.folded(plain.unescaped(text)), "encoded")
     yield from _rewritten(latin, pieces, present)
 
 
@@ -107,12 +107,12 @@ def _known() -> re.Pattern[str]:
     return re.compile("|".join(sorted(words, key=len, reverse=True)))
 
 
-def _exchanged(text: str, meant: Mapping[str, str]) -> str:
+def _exchanged(text: str, meanings: Mapping[str, str]) -> str:
     """Return a text with words replaced by those that were meant; the longest first, as one may
     stand in another.
     """
-    for word in sorted(meant, key=len, reverse=True):
-        text = text.replace(word, meant[word])
+    for word in sorted(meanings, key=len, reverse=True):
+        text = text.replace(word, meanings[word])
     return text
 
 
@@ -156,9 +156,9 @@ def _in_digits(text: str, present: Set[str]) -> Iterator[Reading]:
         return
     read = {word: plain.unleeted(word) for word in odd}
     for at in range(2):
-        meant = {word: either[at] for word, either in read.items() if either}
-        if not _words("VOCABULARY").isdisjoint(meant.values()):
-            yield Reading(_exchanged(text, meant), "in digits for letters")
+        meanings = {word: either[at] for word, either in read.items() if either}
+        if not _words("VOCABULARY").isdisjoint(meanings.values()):
+            yield Reading(_exchanged(text, meanings), "in digits for letters")
 
 
 _SIGNS = frozenset("@$!|+")
@@ -169,7 +169,7 @@ _INNER = re.compile(r"![a-z0-9]")
 def _misspellings() -> Mapping[str, str]:
     """Return every word of ours with one slip of the pen, each with the word that was meant."""
     letters = "abcdefghijklmnopqrstuvwxyz"
-    made: dict[str, str] = {}
+    misspellings: dict[str, str] = {}
     for word in sorted(_words("OFTEN_MISSPELT")):
         cuts = [(word[:at], word[at:]) for at in range(1, len(word) + 1)]
         slips = {a + b[1:] for a, b in cuts if b} | {
@@ -177,5 +177,5 @@ def _misspellings() -> Mapping[str, str]:
         }
         slips |= {a + letter + b[1:] for a, b in cuts if b for letter in letters}
         slips |= {a + letter + b for a, b in cuts for letter in letters}
-        made |= dict.fromkeys(slips - _words("INFLECTED") - _words("VOCABULARY"), word)
-    return made
+        misspellings |= dict.fromkeys(slips - _words("INFLECTED") - _words("VOCABULARY"), word)
+    return misspellings

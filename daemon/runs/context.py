@@ -461,7 +461,7 @@ class RunContext:
     def _audit_fields(self) -> Json:
         """Return what is written beside each call: the policy in force, and the sandbox."""
         fields: Json = {"policy": self.settings.policy.hash}
-        if sandbox := self._services.sandbox_detection.known:
+        if sandbox := self._services.sandbox_detection.current:
             fields["sandbox"] = sandbox.level
         return fields
 

@@ -18,7 +18,7 @@ from daemon.definitions.routines.rules import PATH_PLACEHOLDER
 from daemon.models import Fact, Image, Taint
 from daemon.policy.lexer import Unreadable
 from daemon.providers.wire.images import MAX_BYTES, parse_image
-from daemon.system.file_scan import look
+from daemon.system.file_scan import scan_files
 from daemon.system.patterns import Patterns
 from daemon.system.safe_open import open_beneath
 
@@ -105,7 +105,7 @@ def _match(glob: str, workspace: Path) -> list[str]:
         while fixed < len(parts) - 1 and not set(parts[fixed]) & set("*?["):
             fixed += 1
         root, pattern = Path(*parts[:fixed]), "/".join(parts[fixed:])
-    versions = look(root, Patterns([pattern])).files
+    versions = scan_files(root, Patterns([pattern])).files
     # a version begins with the time of the last change
     newest = sorted(versions, key=lambda path: int(versions[path].partition("-")[0]), reverse=True)
     paths = sorted(newest[:MAX_IMAGES]) + newest[MAX_IMAGES:]

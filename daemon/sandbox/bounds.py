@@ -1,4 +1,4 @@
-"""What a program may see and use, and the words for how well that is enforced."""
+"""What a program may see and use, and the levels of how well that is enforced."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 Mode: TypeAlias = Literal["require", "prefer", "off"]
-"""What the policy wants: no program without a sandbox, as good a one as there is, none."""
+"""`sandbox` of the policy: require (no program without a sandbox), prefer (the best there is),
+off.
+"""
 
 Level: TypeAlias = Literal["bubblewrap", "landlock", "profiles", "off"]
-"""What this machine can: a sandbox of its own for each program; forbidden files and calls; nothing
-but the option profiles of the policy; or the policy wants none.
+"""How programs are confined: by bubblewrap (namespaces), by Landlock and seccomp (forbidden files
+and system calls), not at all but for the policy's option profiles, or off by the policy.
 """
 
 

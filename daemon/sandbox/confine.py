@@ -50,11 +50,11 @@ INSIDE = "inside"
 
 def landlock_version() -> int:
     """Return which version of Landlock the kernel speaks; 0 if none, or if it is switched off."""
-    found = int(_libc().syscall(_CREATE, None, ctypes.c_size_t(0), _VERSION))
-    return max(found, 0)
+    version = int(_libc().syscall(_CREATE, None, ctypes.c_size_t(0), _VERSION))
+    return max(version, 0)
 
 
-def ruleset(places: list[tuple[str, str]]) -> int:
+def ruleset(paths: list[tuple[str, str]]) -> int:
     """Return a descriptor of rules: these places in these ways (READ, RUN, WRITE, DEVICE, INSIDE),
     and nothing else.
 
@@ -72,22 +72,24 @@ def ruleset(places: list[tuple[str, str]]) -> int:
     fields = [handled, *([_TCP] if version >= 4 else []), *([_SCOPES] if version >= 6 else [])]
     attributes = struct.pack(f"={len(fields)}Q", *fields)
     rules = _checked(_libc().syscall(_CREATE, attributes, ctypes.c_size_t(len(attributes)), 0))
-    for path, way in places:
+    for path, access_kind in paths:
         try:
-            place = os.open(
-                path, os.O_PATH | os.O_CLOEXEC | (os.O_NOFOLLOW if way == INSIDE else 0)
+            descriptor = os.open(
+                path, os.O_PATH | os.O_CLOEXEC | (os.O_NOFOLLOW if access_kind == INSIDE else 0)
             )
         except OSError:
             continue
         try:
-            allowed, mode = rights[way] & handled, os.fstat(place).st_mode
+            allowed, mode = rights[access_kind] & handled, os.fstat(descriptor).st_mode
             if stat.S_ISLNK(mode):
                 continue
             if not stat.S_ISDIR(mode):
                 allowed &= _OF_FILES
-            _checked(_libc().syscall(_ADD, rules, _BENEATH, struct.pack("=Qi", allowed, place), 0))
+            _checked(
+                _libc().syscall(_ADD, rules, _BENEATH, struct.pack("=Qi", allowed, descriptor), 0)
+            )
         finally:
-            os.close(place)
+            os.close(descriptor)
     return rules
 
 
@@ -275,10 +277,10 @@ def filter_program(
 
     None for a machine whose numbers are not known here.
     """
-    found = _ARCHITECTURES.get(machine or os.uname().machine)
-    if found is None:
+    architecture_row = _ARCHITECTURES.get(machine or os.uname().machine)
+    if architecture_row is None:
         return None
-    architecture, column = found
+    architecture, column = architecture_row
     code = [
         (_LOAD, 0, 0, _ARCHITECTURE),
         (_EQUAL, 1, 0, architecture),
@@ -303,23 +305,25 @@ def filter_program(
     ]
     code += [(_RETURN, 0, 0, _ERRNO | errno.EPERM), (_RETURN, 0, 0, _ALLOW)]
     code += _by_argument(
-        "socket", column, _FIRST, families, chosen=_ALLOW, others=_ERRNO | errno.EACCES
+        "socket", column, _FIRST, families, on_match=_ALLOW, default=_ERRNO | errno.EACCES
     )
     code += _by_argument(
-        "ioctl", column, _SECOND, _IOCTLS, chosen=_ERRNO | errno.EPERM, others=_ALLOW
+        "ioctl", column, _SECOND, _IOCTLS, on_match=_ERRNO | errno.EPERM, default=_ALLOW
     )
     code.append((_RETURN, 0, 0, _ALLOW))
-    return b"".join(struct.pack("=HBBI", *each) for each in code)
+    return b"".join(struct.pack("=HBBI", *instruction) for instruction in code)
 
 
 def _by_argument(
-    name: str, column: int, offset: int, values: tuple[int, ...], *, chosen: int, others: int
+    name: str, column: int, offset: int, values: tuple[int, ...], *, on_match: int, default: int
 ) -> list[tuple[int, int, int, int]]:
     """Return what decides a call by the lower half of one of its arguments, and passes over every
     other call.
     """
-    tests = [line for value in values for line in ((_EQUAL, 0, 1, value), (_RETURN, 0, 0, chosen))]
-    body = [(_LOAD, 0, 0, offset), *tests, (_RETURN, 0, 0, others)]
+    tests = [
+        line for value in values for line in ((_EQUAL, 0, 1, value), (_RETURN, 0, 0, on_match))
+    ]
+    body = [(_LOAD, 0, 0, offset), *tests, (_RETURN, 0, 0, default)]
     return [(_EQUAL, 0, len(body), _CALLS[name][column]), *body]
 
 
@@ -331,8 +335,8 @@ class _Program(ctypes.Structure):
 
 def filter_calls(program: bytes) -> None:
     """Put the calling thread, and all that it starts, under a filter."""
-    told = _Program(len(program) // 8, program)
-    _checked(_libc().prctl(_SET_SECCOMP, _FILTER, ctypes.byref(told), 0, 0))
+    filter_structure = _Program(len(program) // 8, program)
+    _checked(_libc().prctl(_SET_SECCOMP, _FILTER, ctypes.byref(filter_structure), 0, 0))
 
 
 # --- the rest
@@ -374,10 +378,10 @@ def limit(limits: list[tuple[int, int]]) -> None:
     """Set resource limits, soft and hard; one that is lower already stays."""
     import resource
 
-    for what, most in limits:
-        _, hard = resource.getrlimit(what)
-        allowed = most if hard == resource.RLIM_INFINITY else min(most, hard)
-        resource.setrlimit(what, (allowed, allowed))
+    for resource_number, maximum in limits:
+        _, hard = resource.getrlimit(resource_number)
+        allowed = maximum if hard == resource.RLIM_INFINITY else min(maximum, hard)
+        resource.setrlimit(resource_number, (allowed, allowed))
 
 
 def _libc() -> ctypes.CDLL:

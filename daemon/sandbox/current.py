@@ -1,6 +1,4 @@
-"""The sandbox of this daemon: found out once, right after the start or when it is first needed, and
-kept.
-"""
+"""The sandbox of this daemon: detected once, right after the start or when first needed."""
 
 from __future__ import annotations
 
@@ -14,61 +12,62 @@ import structlog
 from daemon.sandbox.bounds import Mode
 from daemon.sandbox.sandbox import Sandbox, User
 
-Confining: TypeAlias = Callable[[], Awaitable[Sandbox]]
-"""How a tool asks for the sandbox of its programs."""
+SandboxSource: TypeAlias = Callable[[], Awaitable[Sandbox]]
+"""Return the sandbox in which a tool runs its programs."""
 
 log = structlog.get_logger()
 
 
-async def unconfined() -> Sandbox:
-    """Return no sandbox: for tools that are used as a library, by a program that knows what it lets
-    run.
-    """
+async def no_sandbox() -> Sandbox:
+    """Return no sandbox: for programs that use our tools as a library, and decide what may run."""
     return Sandbox(level="off")
 
 
 class SandboxDetection:
-    """Climbs down from the best sandbox to the first that holds, once."""
+    """Detect, once, the best sandbox that no escape test breaks out of."""
 
     def __init__(self, mode: Callable[[], Mode], folder: Path, user: User | None = None) -> None:
-        """`mode` is what the policy wants now; `folder` is where a trial may be held; `user` runs
-        the programs.
+        """`mode` returns what the policy wants now; `folder` is where escape tests may run; `user`
+        runs the programs.
         """
         self._mode, self._folder, self.user = mode, folder, user
-        self._found: Sandbox | None = None
-        self._climbing: asyncio.Task[Sandbox] | None = None
+        self._sandbox: Sandbox | None = None
+        self._detection_task: asyncio.Task[Sandbox] | None = None
 
     @property
-    def known(self) -> Sandbox | None:
-        """The sandbox in force; None while it is still being found out."""
-        return Sandbox(level="off", user=self.user) if self._mode() == "off" else self._found
+    def current(self) -> Sandbox | None:
+        """The sandbox in force; None until it is detected."""
+        return Sandbox(level="off", user=self.user) if self._mode() == "off" else self._sandbox
 
     async def sandbox(self) -> Sandbox:
-        """Return the sandbox in force."""
-        if (known := self.known) is not None:
-            return known
-        if self._climbing is None or self._climbing.done():
-            self._climbing = asyncio.create_task(self._climb(), name="sandbox trial")
-        return await asyncio.shield(self._climbing)
+        """Return the sandbox in force; detect it first if needed."""
+        if (sandbox := self.current) is not None:
+            return sandbox
+        if self._detection_task is None or self._detection_task.done():
+            self._detection_task = asyncio.create_task(self._detect(), name="sandbox trial")
+        return await asyncio.shield(self._detection_task)
 
-    async def climb(self) -> None:
-        """Find out before it is needed."""
+    async def detect_early(self) -> None:
+        """Detect the sandbox before it is needed."""
         await self.sandbox()
 
-    async def _climb(self) -> Sandbox:
+    async def _detect(self) -> Sandbox:
         from daemon.sandbox.detection import choose  # needed once, and not by the start
 
-        found = self._found = await choose("prefer", self._folder, self.user)
-        if found.confines:
-            log.info("sandbox.chosen", rung=found.level, missing=found.missing)
+        sandbox = self._sandbox = await choose("prefer", self._folder, self.user)
+        if sandbox.confines:
+            log.info("sandbox.chosen", sandbox=sandbox.level, missing=sandbox.missing)
         else:
             log.warning(
-                "sandbox.missing", rung=found.level, missing=found.missing, fix="agentctl doctor"
+                "sandbox.missing",
+                sandbox=sandbox.level,
+                missing=sandbox.missing,
+                fix="agentctl doctor",
             )
-        return found
+        return sandbox
 
     async def close(self) -> None:
-        """Leave a trial that is still being held."""
-        if self._climbing is not None and not self._climbing.done():
-            self._climbing.cancel()
-            await asyncio.wait([self._climbing])
+        """Cancel a detection that is under way."""
+        if self._detection_task is not None and not self._detection_task.done():
+            self._detection_task.cancel()
+            await asyncio.wait([self._detection_task])

@@ -1,9 +1,9 @@
-"""Find out which sandbox this machine has, by trying to break out of it.
+"""Detect which sandbox works on this machine, by trying to break out of it.
 
-That a program is installed or the kernel new enough says little: containers, hardened kernels and
-other daemons' units forbid parts of it. So an intruder (escape_tests.py) is started just as a
-tool's program would be, and does its worst; what it says and what has happened outside must agree
-that nothing has.
+That bubblewrap is installed or the kernel new enough says little: containers, hardened kernels and
+the units of other daemons forbid parts of it. So the escape tests (escape_tests.py) are started
+just as a tool's program would be; a sandbox is used only if none of them reports success and
+nothing has happened outside.
 """
 
 from __future__ import annotations
@@ -54,15 +54,13 @@ _PAUSES = (0.1, 0.5, 2.0, 5.0)  # seconds
 async def choose(
     mode: Mode, folder: Path, user: User | None = None, *, bwrap: Sequence[str] = BWRAP
 ) -> Sandbox:
-    """Return the best sandbox there is; `folder` is one of ours, outside of which the intruder has
-    no business.
-    """
+    """Return the best sandbox that works; the escape tests run in `folder`, which must be ours."""
     if mode == "off":
         return Sandbox(level="off", user=user)
     unusable: list[UnusableSandbox] = []
     for candidate in _candidates(user, bwrap, unusable):
         try:
-            probes = await _examined(candidate, folder)
+            probes = await _examine_with_retries(candidate, folder)
         except OSError as error:
             unusable.append(
                 UnusableSandbox(candidate.level, f"could not be tried: {error.strerror or error}")
@@ -76,8 +74,8 @@ async def choose(
     return Sandbox(level="profiles", unusable=tuple(unusable), user=user)
 
 
-async def _examined(candidate: Sandbox, folder: Path) -> tuple[Probe, ...]:
-    """Examine a rung, again where it only lacked room for one more process; OSError."""
+async def _examine_with_retries(candidate: Sandbox, folder: Path) -> tuple[Probe, ...]:
+    """Examine a sandbox; try again while the limit on processes leaves no room. Raises OSError."""
     for pause in _PAUSES:
         try:
             return await examine(candidate, folder)
@@ -91,8 +89,8 @@ async def _examined(candidate: Sandbox, folder: Path) -> tuple[Probe, ...]:
 def _candidates(
     user: User | None, bwrap: Sequence[str], unusable: list[UnusableSandbox]
 ) -> Iterator[Sandbox]:
-    """Yield the rungs of the ladder that are worth a try, the best first; why another is not is
-    added to `unusable`.
+    """Yield the sandboxes that are worth a try, the best first; add the others, with the reason, to
+    `unusable`.
     """
     if sys.platform != "linux":
         unusable.append(UnusableSandbox("", "there is a sandbox for Linux only"))
@@ -112,8 +110,8 @@ def _candidates(
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _Scene:
-    """What an intruder could get at."""
+class _TrialScene:
+    """What the escape tests try to get at."""
 
     workspace: Path
     outside: Path
@@ -127,7 +125,7 @@ class _Scene:
     python: str
 
     def traces(self) -> Iterator[tuple[str, str]]:
-        """Yield what has happened, seen from outside."""
+        """Yield what must hold and did not, and what has happened, as seen from outside."""
         if sorted(path.name for path in self.outside.iterdir()) != ["secret", "socket"] or list(
             self.workspace.iterdir()
         ):
@@ -153,10 +151,10 @@ class _Scene:
 
 
 async def examine(sandbox: Sandbox, folder: Path) -> tuple[Probe, ...]:
-    """Let an intruder loose in a sandbox and return what held; OSError if that cannot be done."""
-    with _scene(folder, sandbox.user) as scene, ExitStack() as ends:
+    """Run the escape tests in a sandbox and return what held. Raises OSError if they cannot run."""
+    with _open_trial_scene(folder, sandbox.user) as scene, ExitStack() as stack:
         reading, writing = os.pipe()
-        ends.callback(os.close, reading)
+        stack.callback(os.close, reading)
         bounds = Bounds(workspace=str(scene.workspace), folder=str(scene.workspace), limits=_LIMITS)
         words = [
             scene.python,
@@ -173,7 +171,7 @@ async def examine(sandbox: Sandbox, folder: Path) -> tuple[Probe, ...]:
         ]
         words += [scene.marker, str(_LIMITS.memory)]
         try:
-            intruder = Running(
+            attacker = Running(
                 path=scene.python,
                 argv=words,
                 stdin=writing,
@@ -181,7 +179,7 @@ async def examine(sandbox: Sandbox, folder: Path) -> tuple[Probe, ...]:
                 needs=needed_by(scene.python),
             )
             ended = await run(
-                [(";", [intruder])],
+                [(";", [attacker])],
                 folder=scene.workspace,
                 environment={},
                 seconds=_SECONDS,
@@ -189,42 +187,46 @@ async def examine(sandbox: Sandbox, folder: Path) -> tuple[Probe, ...]:
             )
         finally:
             os.close(writing)
-        told = ended.output.text().splitlines()
-        found = dict(line.split("\t") for line in told if "\t" in line) | dict(scene.traces())
-        if "tried" not in told or "hidden" not in told:
+        lines = ended.output.text().splitlines()
+        breakouts = dict(line.split("\t") for line in lines if "\t" in line) | dict(scene.traces())
+        if "tried" not in lines or "hidden" not in lines:
             raise OSError(
-                ended.code, " ".join(told)[-300:] or f"it ended with exit code {ended.code}"
+                ended.code, " ".join(lines)[-300:] or f"it ended with exit code {ended.code}"
             )
         os.set_blocking(reading, False)
         try:
             os.read(reading, 1)  # the end: nobody holds the other side any more
         except BlockingIOError:
-            found["survive its end"] = "a process that it left behind lives on"
-        return _judged(found)
+            breakouts["survive its end"] = "a process that it left behind lives on"
+        return _probes_from(breakouts)
 
 
-def _judged(found: dict[str, str]) -> tuple[Probe, ...]:
+def _probes_from(breakouts: dict[str, str]) -> tuple[Probe, ...]:
     return tuple(
-        Probe(name=name, held=name not in found, found=_way(found[name]) if name in found else "")
+        Probe(
+            name=name,
+            held=name not in breakouts,
+            found=_describe_attempt(breakouts[name]) if name in breakouts else "",
+        )
         for name in PROBES
     )
 
 
-def _way(found: str) -> str:
-    return f"way {found} worked" if found.isdigit() else found
+def _describe_attempt(attempt: str) -> str:
+    return f"way {attempt} worked" if attempt.isdigit() else attempt
 
 
 @contextmanager
-def _scene(folder: Path, user: User | None) -> Iterator[_Scene]:
-    """Set out what an intruder could get at: open to every user, so that the sandbox alone protects
-    it.
+def _open_trial_scene(folder: Path, user: User | None) -> Iterator[_TrialScene]:
+    """Create what the escape tests try to get at, open to every user, so that only the sandbox
+    protects it.
     """
-    _clear_away(folder)
+    _remove_old_trials(folder)
     with ExitStack() as stack:
-        place = Path(tempfile.mkdtemp(prefix="trial-", dir=folder))
-        stack.callback(shutil.rmtree, place, ignore_errors=True)
-        workspace, outside = place / "workspace", place / "outside"
-        for path, mode in ((place, 0o711), (workspace, 0o777), (outside, 0o777)):
+        trial_folder = Path(tempfile.mkdtemp(prefix="trial-", dir=folder))
+        stack.callback(shutil.rmtree, trial_folder, ignore_errors=True)
+        workspace, outside = trial_folder / "workspace", trial_folder / "outside"
+        for path, mode in ((trial_folder, 0o711), (workspace, 0o777), (outside, 0o777)):
             path.mkdir(exist_ok=True)
             path.chmod(mode)
         secret, marker = outside / "secret", f"agentd-{secrets.token_hex(16)}"
@@ -232,20 +234,20 @@ def _scene(folder: Path, user: User | None) -> Iterator[_Scene]:
         secret.chmod(0o666)
         unix, abstract = (stack.enter_context(socket.socket(socket.AF_UNIX)) for _ in range(2))
         # a state folder may have a long path
-        here = f"/proc/self/fd/{stack.enter_context(_opened(outside))}/socket"
-        unix.bind(here)
+        socket_path = f"/proc/self/fd/{stack.enter_context(_open_folder(outside))}/socket"
+        unix.bind(socket_path)
         (outside / "socket").chmod(0o777)
         abstract.bind(f"\0{marker}")
         tcp = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
         udp = stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
         udp.bind(tcp.getsockname())
-        for each in (unix, abstract, tcp):
-            each.listen()
-        for each in (unix, abstract, tcp, udp):
-            each.setblocking(False)
+        for sock in (unix, abstract, tcp):
+            sock.listen()
+        for sock in (unix, abstract, tcp, udp):
+            sock.setblocking(False)
         python = python_for(user)
-        victim = stack.enter_context(_victim(python, marker, user))
-        yield _Scene(
+        victim = stack.enter_context(_start_victim(python, marker, user))
+        yield _TrialScene(
             workspace=workspace,
             outside=outside,
             secret=secret,
@@ -259,10 +261,8 @@ def _scene(folder: Path, user: User | None) -> Iterator[_Scene]:
         )
 
 
-def _clear_away(folder: Path) -> None:
-    """Remove what a trial left whose daemon was killed; one that is being held now is younger than
-    that.
-    """
+def _remove_old_trials(folder: Path) -> None:
+    """Remove the folders of old trials whose daemon was killed; one that runs now is younger."""
     for left in folder.glob("trial-*"):
         with suppress(OSError):
             if time.time() - left.stat().st_mtime > 10 * _SECONDS:
@@ -270,7 +270,7 @@ def _clear_away(folder: Path) -> None:
 
 
 @contextmanager
-def _opened(folder: Path) -> Iterator[int]:
+def _open_folder(folder: Path) -> Iterator[int]:
     fd = os.open(folder, os.O_PATH | os.O_CLOEXEC)
     try:
         yield fd
@@ -279,8 +279,8 @@ def _opened(folder: Path) -> Iterator[int]:
 
 
 @contextmanager
-def _victim(python: str, marker: str, user: User | None) -> Iterator[subprocess.Popen[bytes]]:
-    """Start an innocent process of the same user, which has a secret in its environment."""
+def _start_victim(python: str, marker: str, user: User | None) -> Iterator[subprocess.Popen[bytes]]:
+    """Start a process of the same user, with a secret in its environment, that must survive."""
     with subprocess.Popen(
         [python, "-I", "-S", "-c", "import os; os.write(1, b'.'); os.read(0, 1)"],
         stdin=subprocess.PIPE,

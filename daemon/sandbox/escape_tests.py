@@ -1,7 +1,6 @@
-"""Try to break out of a sandbox, from within, and tell what came of it: a line for each attempt.
+"""Try to break out of a sandbox, from within, and print a line for each attempt that succeeds.
 
-Run as a script by detection.py, which also looks from outside whether something has happened. An
-attempt that fails says nothing; whatever works says how.
+Run as a script by detection.py, which also checks from outside whether something has happened.
 """
 
 from __future__ import annotations
@@ -19,14 +18,14 @@ from pathlib import Path
 def attempts(
     outside: str, secret: str, port: int, victim: int, marker: str, memory: int
 ) -> dict[str, list[Callable[[], object]]]:
-    """Return what is tried, by the name of what must hold."""
+    """Return the attempts, by the name of what a sandbox must prevent (detection.PROBES)."""
     return {
         "write outside": [
             lambda: Path(outside, "new").write_text("x"),
             lambda: Path(secret).open("a").close(),
             lambda: os.truncate(secret, 0),
             lambda: Path(secret).chmod(0o600),
-            lambda: _age(secret),
+            lambda: _set_old_time(secret),
             lambda: Path(secret).unlink(),
             lambda: Path("new").write_text("x"),  # the workspace, which this one may only read
         ],
@@ -42,14 +41,14 @@ def attempts(
     }
 
 
-def _age(path: str) -> None:
+def _set_old_time(path: str) -> None:
     os.utime(path, (1, 1))
     raise OSError  # it may only have said that it worked: detection.py looks
 
 
 def _connect(path: str) -> None:
-    with socket.socket(socket.AF_UNIX) as there:
-        there.connect(path)
+    with socket.socket(socket.AF_UNIX) as sock:
+        sock.connect(path)
 
 
 def _tcp(port: int) -> None:
@@ -57,8 +56,8 @@ def _tcp(port: int) -> None:
 
 
 def _udp(port: int) -> None:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as there:
-        there.sendto(b"x", ("127.0.0.1", port))
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        sock.sendto(b"x", ("127.0.0.1", port))
         if Path("/proc/net/dev").read_text().count(":") > 1:  # a loopback of its own leads nowhere
             return
     raise OSError
@@ -73,18 +72,18 @@ def _environment_with(marker: str) -> None:
 
 
 def _unlimited() -> None:
-    for each in (resource.RLIMIT_FSIZE, resource.RLIMIT_NPROC, resource.RLIMIT_CPU):
-        if resource.getrlimit(each)[1] == resource.RLIM_INFINITY:
+    for limit in (resource.RLIMIT_FSIZE, resource.RLIMIT_NPROC, resource.RLIMIT_CPU):
+        if resource.getrlimit(limit)[1] == resource.RLIM_INFINITY:
             return
     if resource.getrlimit(resource.RLIMIT_CORE)[1] == 0:
         raise OSError
 
 
-def _try(what: dict[str, list[Callable[[], object]]]) -> Iterator[str]:
-    for name, ways in what.items():
-        for number, way in enumerate(ways, 1):
+def _run_attempts(attempts: dict[str, list[Callable[[], object]]]) -> Iterator[str]:
+    for name, functions in attempts.items():
+        for number, attempt in enumerate(functions, 1):
             try:
-                way()
+                attempt()
             except (OSError, MemoryError):
                 continue
             yield f"{name}\t{number}"
@@ -94,8 +93,8 @@ def _try(what: dict[str, list[Callable[[], object]]]) -> Iterator[str]:
 PATIENCE = 20.0
 
 
-def _forked() -> int:
-    """Fork, as soon as there is room for one more."""
+def _fork_with_retries() -> int:
+    """Fork as soon as the limit on processes leaves room for one more."""
     end = time.monotonic() + PATIENCE
     while True:
         try:
@@ -109,12 +108,12 @@ def _forked() -> int:
 def hide() -> None:
     """Leave a process behind that no kill of our group or session reaches."""
     reading, writing = os.pipe()
-    if _forked():
+    if _fork_with_retries():
         os.close(writing)
         os.read(reading, 1)  # it has hidden itself
         return
     os.setsid()
-    if _forked():
+    if _fork_with_retries():
         os._exit(0)
     os.write(1, b"hidden\n")
     os.write(writing, b".")
@@ -124,7 +123,9 @@ def hide() -> None:
 
 if __name__ == "__main__":
     outside, secret, port, victim, marker, memory = sys.argv[1:]
-    for line in _try(attempts(outside, secret, int(port), int(victim), marker, int(memory))):
+    for line in _run_attempts(
+        attempts(outside, secret, int(port), int(victim), marker, int(memory))
+    ):
         print(line, flush=True)  # noqa: T201  # this is how it tells
     print("tried", flush=True)  # noqa: T201
     hide()

@@ -1,6 +1,4 @@
-"""Keep the beginning and the end of what a command puts out, and make it readable; memory stays
-bounded.
-"""
+"""Keep the beginning and the end of a command's output in bounded memory, as readable text."""
 
 from __future__ import annotations
 
@@ -9,7 +7,7 @@ import re
 
 
 class BoundedOutput:
-    """Takes any number of bytes and keeps at most `limit` of them: the first half and the last."""
+    """Take any number of bytes and keep at most `limit` of them: half from each end."""
 
     def __init__(self, limit: int) -> None:
         self._half = max(limit // 2, 1)
@@ -31,7 +29,7 @@ class BoundedOutput:
             del self._tail[: -self._half]
 
     def text(self) -> str:
-        """Return what was kept, the cut said in the middle."""
+        """Return the kept output, with a note in the middle if some was cut out."""
         if len(self._head) + len(self._tail) == self.size and len(self._tail) <= self._half:
             return readable(bytes(self._head + self._tail))
         head, tail = bytes(self._head), bytes(self._tail[-self._half :])
@@ -40,7 +38,9 @@ class BoundedOutput:
         begin = tail.find(b"\n", 0, len(tail) // 2) + 1
         tail = tail[begin:]
         cut = self.size - len(head) - len(tail)
-        return f"{_begun(head)}\n[… {cut:,} bytes cut from the middle …]\n{_continued(tail)}"
+        return (
+            f"{_decode_start(head)}\n[… {cut:,} bytes cut from the middle …]\n{_decode_end(tail)}"
+        )
 
 
 def readable(data: bytes) -> str:
@@ -48,13 +48,13 @@ def readable(data: bytes) -> str:
     return _clean(data.decode("utf-8", errors="backslashreplace"))
 
 
-def _begun(head: bytes) -> str:
+def _decode_start(head: bytes) -> str:
     """Read bytes that may end within a character."""
     decoder = codecs.getincrementaldecoder("utf-8")("backslashreplace")
     return _clean(decoder.decode(head, final=False)).rstrip("\n")
 
 
-def _continued(tail: bytes) -> str:
+def _decode_end(tail: bytes) -> str:
     """Read bytes that may begin within a character."""
     skipped = next((at for at, byte in enumerate(tail[:4]) if byte & 0xC0 != 0x80), 0)
     return readable(tail[skipped:])

@@ -1,5 +1,4 @@
-"""Run a planned command line from the daemon: start its supervisor, collect its output, and stop it
-when told.
+"""Run a planned command line: start its supervisor, collect its output, and stop it in time.
 
 Not here: what may run (policy), and what the model reads of it (tools/).
 """
@@ -21,7 +20,7 @@ from daemon.models import Json
 from daemon.sandbox import supervisor
 from daemon.sandbox.output import BoundedOutput
 
-_PIECE = 1 << 16
+_CHUNK = 1 << 16
 # The supervisor kills what it started within 2 s; then we do it ourselves.
 _GRACE = 4.0
 # Nobody reads more than a part of this; what puts out more has gone astray.
@@ -78,15 +77,20 @@ async def run(
 
     Raises OSError if not even the supervisor can be started.
     """
-    files = [each.stdin for _, commands in pipelines for each in commands if each.stdin is not None]
+    files = [
+        command.stdin
+        for _, commands in pipelines
+        for command in commands
+        if command.stdin is not None
+    ]
     plan = {
         "environment": dict(environment),
         "files": files,
         "pipelines": [
-            (joint, [_as_plan(each) for each in commands]) for joint, commands in pipelines
+            (joint, [_as_plan(command) for command in commands]) for joint, commands in pipelines
         ],
     }
-    line = _Line(folder, plan, files, BoundedOutput(output_bytes), flood)
+    line = _LineProcess(folder, plan, files, BoundedOutput(output_bytes), flood)
     stopped: Literal["", "time", "flood"] = ""
     try:
         async with asyncio.timeout(seconds):
@@ -95,12 +99,14 @@ async def run(
     except TimeoutError:
         stopped = "time"
     finally:
-        await _to_the_end(line.stop())
+        await _run_uncancelled(line.stop())
     return line.result(stopped)
 
 
-async def _to_the_end(work: Coroutine[None, None, None]) -> None:
-    """Await something that has to be done, also when we are cancelled meanwhile."""
+async def _run_uncancelled(work: Coroutine[None, None, None]) -> None:
+    """Await `work` to its end, even if this task is cancelled meanwhile; then raise
+    CancelledError.
+    """
     task = asyncio.ensure_future(work)
     cancelled: asyncio.CancelledError | None = None
     while not task.done():
@@ -113,20 +119,20 @@ async def _to_the_end(work: Coroutine[None, None, None]) -> None:
     task.result()
 
 
-def _as_plan(each: Running) -> Json:
+def _as_plan(command: Running) -> Json:
     return {
-        "path": each.path,
-        "argv": [*each.argv],
-        "redirects": [*each.redirects],
-        "stdin": each.stdin,
-        "environment": dict(each.environment or {}),
-        "cell": dict(each.cell),
-        "needs": [*each.needs],
-        "fault": each.fault,
+        "path": command.path,
+        "argv": [*command.argv],
+        "redirects": [*command.redirects],
+        "stdin": command.stdin,
+        "environment": dict(command.environment or {}),
+        "cell": dict(command.cell),
+        "needs": [*command.needs],
+        "fault": command.fault,
     }
 
 
-class _Line:
+class _LineProcess:
     """One supervisor and the three pipes to it."""
 
     def __init__(
@@ -181,7 +187,7 @@ class _Line:
 
     def _read(self) -> None:
         try:
-            data = os.read(self._reading, _PIECE)
+            data = os.read(self._reading, _CHUNK)
         except BlockingIOError:
             return
         if not data:
@@ -196,7 +202,7 @@ class _Line:
     def _read_report(self) -> None:
         """Collect the report; its end is the end of the supervisor."""
         try:
-            data = os.read(self._reporting, _PIECE)
+            data = os.read(self._reporting, _CHUNK)
         except BlockingIOError:
             return
         self._report += data
@@ -206,7 +212,7 @@ class _Line:
             self.enough.set()
 
     async def stop(self) -> None:
-        """Let nothing of the line go on; it may have ended by itself."""
+        """Stop whatever of the line still runs; it may have ended by itself."""
         self._loop.remove_writer(self._control)
         os.close(self._control)
         try:
@@ -228,7 +234,7 @@ class _Line:
     def _drain(self) -> None:
         """Take what still lies in the pipe; nobody writes to it any more."""
         with suppress(BlockingIOError):
-            while not self.flooded and (data := os.read(self._reading, _PIECE)):
+            while not self.flooded and (data := os.read(self._reading, _CHUNK)):
                 self.output.add(data)
 
     def result(self, stopped: Literal["", "time", "flood"]) -> CommandResult:

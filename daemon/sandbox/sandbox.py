@@ -1,5 +1,4 @@
-"""The sandbox that this machine has, as a value: which rung of the ladder, and what a program is
-started in.
+"""The sandbox of this machine, as a value: its level, and how a program is started in it.
 
     bubblewrap   namespaces: the program sees the system's programs, the workspace, what may be
     read, and nothing else
@@ -7,7 +6,7 @@ started in.
     but not reached
     profiles     only what the policy knows to change nothing is run at all
 
-Which one it is, is found out by trying to break out of it (detection.py).
+Which one works here is found by trying to break out of it (detection.py).
 """
 
 from __future__ import annotations
@@ -95,14 +94,14 @@ class Sandbox:
         if not self.confines:
             return cell
         if bounds.host:
-            return cell | self._for_the_machine()
+            return cell | self._host_cell()
         if self.level == "bubblewrap":
-            return cell | {"filter": confine.filter_program(), **self._wrapping(bounds)}
-        forbidden = (*confine.NEVER, *confine.METADATA, *self._signals())
+            return cell | {"filter": confine.filter_program(), **self._bubblewrap_cell(bounds)}
+        forbidden = (*confine.NEVER, *confine.METADATA, *self._signal_calls())
         program = confine.filter_program(forbidden, idle=confine.TIMES)
-        return cell | {"filter": program, "places": list(_places(bounds))}
+        return cell | {"filter": program, "places": list(_landlock_paths(bounds))}
 
-    def _for_the_machine(self) -> Json:
+    def _host_cell(self) -> Json:
         """Return the cell of a program whose words were found harmless: it reads the machine, and
         changes nothing.
         """
@@ -121,10 +120,10 @@ class Sandbox:
         }
 
     @staticmethod
-    def _signals() -> tuple[str, ...]:
+    def _signal_calls() -> tuple[str, ...]:
         return confine.SIGNALS if confine.landlock_version() < 6 else ()
 
-    def _wrapping(self, bounds: Bounds) -> Json:
+    def _bubblewrap_cell(self, bounds: Bounds) -> Json:
         """Return the words of bubblewrap, and what is shown by name: left out where it cannot be
         seen by the user.
         """
@@ -155,17 +154,17 @@ class Sandbox:
         return {"wrap": words, "shown": shown, "folder": bounds.folder}
 
 
-def _places(bounds: Bounds) -> Iterator[tuple[str, str]]:
+def _landlock_paths(bounds: Bounds) -> Iterator[tuple[str, str]]:
     yield from ((path, confine.RUN) for path in system_folders())
     yield from ((path, confine.READ) for path in (*SETTINGS, "/proc", *bounds.readable))
     yield from ((path, confine.DEVICE) for path in DEVICES)
     if bounds.writes:
-        yield from _writable(bounds.workspace)
+        yield from _writable_paths(bounds.workspace)
     else:
         yield bounds.workspace, confine.READ
 
 
-def _writable(workspace: str) -> Iterator[tuple[str, str]]:
+def _writable_paths(workspace: str) -> Iterator[tuple[str, str]]:
     """Yield what may be written of a workspace: all of it, or where it is a repository what lies in
     it beside `.git`.
 

@@ -47,12 +47,12 @@ _PRLIMIT = "/usr/bin/prlimit"
 _NPROC = 6  # RLIMIT_NPROC on Linux
 
 
-class Stopped(Exception):
-    """The daemon wants no more of this, or is no more."""
+class LineStopped(Exception):
+    """The daemon has stopped this line, or is gone itself."""
 
 
 class Line:
-    """One line while it runs."""
+    """A command line while it runs."""
 
     def __init__(self, plan: dict, control: int, output: int) -> None:
         self._pipelines: list = plan["pipelines"]
@@ -62,40 +62,40 @@ class Line:
         self._codes: dict[int, int] = {}
 
     def run(self) -> tuple[int, int, int]:
-        """Run what the joints ask for; return the last exit code, and whose it is: the pipeline and
-        the place in it.
+        """Run the pipelines as their connectors (`;`, `&&`, `||`) demand; return the last exit
+        code, and which command gave it: the number of its pipeline, and its number in there.
         """
-        code, last = 0, (0, 0)
-        for place, (joint, commands) in enumerate(self._pipelines):
+        code, last_command = 0, (0, 0)
+        for index, (joint, commands) in enumerate(self._pipelines):
             if (joint == "&&" and code) or (joint == "||" and not code):
                 continue
-            code, last = self._pipeline(commands), (place, len(commands) - 1)
-        return code, *last
+            code, last_command = self._pipeline(commands), (index, len(commands) - 1)
+        return code, *last_command
 
     def _pipeline(self, commands: list[dict]) -> int:
         """Run commands side by side until all have ended; return the exit code of the last."""
         running: set[int] = set()
         reading = self._null
         code = 0
-        for place, command in enumerate(commands):
-            last = place == len(commands) - 1
-            following, writing = (self._null, self._output) if last else os.pipe()
+        for index, command in enumerate(commands):
+            is_last = index == len(commands) - 1
+            next_reading, writing = (self._null, self._output) if is_last else os.pipe()
             pid, code = self._start(command, reading, writing)
             if pid:
                 running.add(pid)
             if reading != self._null:
                 os.close(reading)
-            if not last:
+            if not is_last:
                 os.close(writing)
-            reading = following
+            reading = next_reading
         self._wait_for(running)
         return self._codes[pid] if pid else code
 
     def _start(self, command: dict, reading: int, writing: int) -> tuple[int, int]:
         """Start one command; return its pid, or 0 and the exit code a shell would give."""
         out, err = writing, self._output
-        for fd, to in command["redirects"]:
-            target = self._null if to == "null" else out
+        for fd, destination in command["redirects"]:
+            target = self._null if destination == "null" else out
             out, err = (target, err) if fd == 1 else (out, target)
         stdin = reading if command["stdin"] is None else command["stdin"]
         if command["fault"] is not None:
@@ -111,18 +111,18 @@ class Line:
             return 0, _NOT_RUNNABLE
 
     def _wait_for(self, running: set[int]) -> None:
-        """Wait until these have ended; raise Stopped when our input is closed."""
+        """Wait until these have ended. Raises LineStopped when our input is closed."""
         while left := running - self._codes.keys():
             poll = select.poll()
             poll.register(self._control, select.POLLIN)
-            watched = [fd for pid in left if (fd := _watch(pid)) >= 0]
+            watched = [fd for pid in left if (fd := _open_pidfd(pid)) >= 0]
             for fd in watched:
                 poll.register(fd, select.POLLIN)
             ready = poll.poll(None if len(watched) == len(left) else 20)
             for fd in watched:
                 os.close(fd)
             if any(fd == self._control for fd, _ in ready):
-                raise Stopped
+                raise LineStopped
             _reap(self._codes)
 
 
@@ -131,9 +131,7 @@ class Line:
 
 
 def start(command: dict, environment: dict[str, str], streams: tuple[int, ...]) -> int:
-    """Start a command and return its pid; OSError if its cell or the program itself cannot be
-    entered.
-    """
+    """Start a command and return its pid. Raises OSError if it cannot be confined or started."""
     reading, writing = os.pipe()
     parent = os.getpid()
     pid = os.fork()
@@ -162,34 +160,34 @@ def _enter(
     os.setpgid(0, 0)
     for number, fd in enumerate(streams):
         os.dup2(fd, number)
-    _as_before_python()
+    _restore_signals()
     if cell.get("limits"):
         limits = [*cell["limits"]]
         if LINUX and not ("wrap" in cell and os.access(_PRLIMIT, os.X_OK)):
             # Whatever else the user starts is counted, too; in bubblewrap the limit is set within,
             # see _wrapped.
-            limits.append((_NPROC, _tasks() + cell["processes"]))
+            limits.append((_NPROC, _count_tasks() + cell["processes"]))
         confine.limit(limits)
     if "user" in cell:
         confine.become(*cell["user"])
     path, argv = command["path"], command["argv"]
     if "wrap" in cell:
-        path, argv = _wrapped(command, cell)
+        path, argv = _bubblewrap_command(command, cell)
     if LINUX:
         confine.die_with(parent)
     if "places" in cell:
-        needs = [(each, confine.RUN) for each in command["needs"]]
+        needs = [(path, confine.RUN) for path in command["needs"]]
         confine.restrict(confine.ruleset([*cell["places"], *needs]))
         confine.filter_calls(cell["filter"])
     os.execve(path, argv, environment)  # noqa: S606  # no shell is the point
 
 
-def _wrapped(command: dict, cell: dict) -> tuple[str, list[str]]:
+def _bubblewrap_command(command: dict, cell: dict) -> tuple[str, list[str]]:
     """Return the words that start a command in bubblewrap, with those places that the user can
     see.
     """
     words = [*cell["wrap"]]
-    for option, path in (*cell["shown"], *(("--ro-bind", each) for each in command["needs"])):
+    for option, path in (*cell["shown"], *(("--ro-bind", path) for path in command["needs"])):
         if os.access(path, os.F_OK):
             words += [option, path, path]
     if cell["filter"]:
@@ -205,14 +203,14 @@ def _wrapped(command: dict, cell: dict) -> tuple[str, list[str]]:
     return cell["wrap"][0], [*words, command["path"], *command["argv"][1:]]
 
 
-def _as_before_python() -> None:
+def _restore_signals() -> None:
     import _signal as signal  # type: ignore[import-not-found]  # the public one loads enum: 3 ms
 
     for number in _IGNORED_BY_PYTHON:
         signal.signal(number, signal.SIG_DFL)
 
 
-def _tasks() -> int:
+def _count_tasks() -> int:
     """Return how many threads there are: what one more of this user may be counted against is at
     most that.
     """
@@ -224,7 +222,7 @@ def _tasks() -> int:
 # -------------------------------------------------------------------------------------------
 
 
-def _watch(pid: int) -> int:
+def _open_pidfd(pid: int) -> int:
     """Return a descriptor that becomes readable when a child ends; -1 where there is no such
     thing.
     """
@@ -263,13 +261,13 @@ def sweep(root: int) -> list[int]:
     would escape.
     """
     deadline = time.monotonic() + _PATIENCE
-    ours = root == os.getpid()
-    while _reap({}) if ours else _descendants(root):
+    is_own = root == os.getpid()
+    while _reap({}) if is_own else _descendants(root):
         stopped: set[int] = set()
-        while fresh := _descendants(root) - stopped:
-            for pid in fresh:
+        while new_processes := _descendants(root) - stopped:
+            for pid in new_processes:
                 _send(pid, _STOP)
-            stopped |= fresh
+            stopped |= new_processes
         for pid in stopped:
             _send(pid, _KILL)
         if time.monotonic() > deadline:
@@ -289,12 +287,14 @@ def sweep_session(session: int) -> None:
 
 def _descendants(root: int) -> set[int]:
     """Return every process beneath one, as far as can be seen at this moment."""
-    found: set[int] = set()
-    fresh = [root]
-    while fresh:
-        fresh = [child for pid in fresh for child in _children(pid) if child not in found]
-        found.update(fresh)
-    return found
+    descendants: set[int] = set()
+    new_children = [root]
+    while new_children:
+        new_children = [
+            child for pid in new_children for child in _children(pid) if child not in descendants
+        ]
+        descendants.update(new_children)
+    return descendants
 
 
 def _children(pid: int) -> list[int]:
@@ -311,7 +311,11 @@ def _children(pid: int) -> list[int]:
 
 def _children_by_stat(pid: int) -> list[int]:
     """Find the children of a process among all there are."""
-    return [each for each in _all_processes() if _stat(each)[1:2] == [str(pid).encode()]]
+    return [
+        process_id
+        for process_id in _all_processes()
+        if _stat(process_id)[1:2] == [str(pid).encode()]
+    ]
 
 
 def _all_processes() -> list[int]:
@@ -347,7 +351,7 @@ def _send(pid: int, signal: int) -> None:
 # ---------------------------------------------------------------------------------------
 
 
-def _guard() -> None:
+def _become_subreaper() -> None:
     """Adopt whatever loses its parent beneath us, and let nothing gain rights through a set-uid
     program.
     """
@@ -358,41 +362,41 @@ def _guard() -> None:
         confine.no_new_rights()
 
 
-def _moved(fd: int) -> int:
+def _move_descriptor(fd: int) -> int:
     """Return a descriptor out of the way of 0, 1 and 2, which no child inherits."""
     import fcntl
 
     return fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _FIRST_FD)
 
 
-def _plan(control: int) -> dict:
-    size = int.from_bytes(_exactly(control, 4), "big")
-    plan: dict = marshal.loads(_exactly(control, size))  # noqa: S302  # the daemon wrote it
+def _read_plan(control: int) -> dict:
+    size = int.from_bytes(_read_exactly(control, 4), "big")
+    plan: dict = marshal.loads(_read_exactly(control, size))  # noqa: S302  # the daemon wrote it
     return plan
 
 
-def _exactly(fd: int, size: int) -> bytes:
+def _read_exactly(fd: int, size: int) -> bytes:
     data = b""
     while len(data) < size:
         piece = os.read(fd, size - len(data))
         if not piece:
-            raise Stopped
+            raise LineStopped
         data += piece
     return data
 
 
 def main() -> None:
     """Run the line that standard input tells, and report on standard error."""
-    control, output, report = (_moved(fd) for fd in (0, 1, 2))
-    _guard()
+    control, output, report = (_move_descriptor(fd) for fd in (0, 1, 2))
+    _become_subreaper()
     ended: dict = {"code": _STOPPED}
     try:
-        plan = _plan(control)
+        plan = _read_plan(control)
         for fd in plan["files"]:
             os.set_inheritable(fd, False)
         code, pipeline, command = Line(plan, control, output).run()
         ended = {"code": code, "last": (pipeline, command)}
-    except Stopped:
+    except LineStopped:
         pass
     ended["left"] = sweep(os.getpid())
     try:

@@ -51,9 +51,9 @@ OF_THE_MACHINE = ("/etc", "/proc", "/sys", "/run", "/var/log", "/var/run", "/dev
 
 def system_links() -> list[tuple[str, str]]:
     """Return the folders of programs that are links, and where they lead."""
-    return [(str(Path(each).readlink()), each) for each in FOLDERS if Path(each).is_symlink()]
+    return [(str(Path(name).readlink()), name) for name in FOLDERS if Path(name).is_symlink()]
 
 
 def system_folders() -> list[str]:
     """Return the folders of programs that are folders."""
-    return [each for each in FOLDERS if Path(each).is_dir() and not Path(each).is_symlink()]
+    return [name for name in FOLDERS if Path(name).is_dir() and not Path(name).is_symlink()]

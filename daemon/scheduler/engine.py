@@ -114,7 +114,7 @@ class RoutineEngine:
             self._ledger.process_due,
             retry=RETRY,
             session=self._ledger.lock,
-            at_once=2 * MAX_BATCHES_IN_FLIGHT * BATCH_SIZE,
+            batch_size=2 * MAX_BATCHES_IN_FLIGHT * BATCH_SIZE,
         )
         self._realign_task: asyncio.Task[None] | None = None
         self._clock_changes = 0

@@ -28,7 +28,7 @@ from daemon.scheduler.slot_ledger import SlotLedger, max_other_runs
 from daemon.store.journal import Journal
 from daemon.system.clock import Clock
 from daemon.system.coalescing_queue import CoalescingQueue
-from daemon.system.settled_files import Watch, Watcher
+from daemon.system.settled_files import FileWatch, SettledFileWatcher
 from daemon.system.watch import DirectoryWatcher
 
 log = structlog.get_logger()
@@ -81,7 +81,7 @@ class EventTriggers:
         """`schedule_scan` has `scan_files` called for a routine at a moment."""
         self._ledger, self._journal, self._clock = ledger, journal, clock
         self._schedule_scan = schedule_scan
-        self._watcher = Watcher(workspace, self.scan_files, directory_watcher)
+        self._watcher = SettledFileWatcher(workspace, self.scan_files, directory_watcher)
         self._file_queue = CoalescingQueue("file claims", self._start_for_files, retry=RETRY)
         self._end_queue = CoalescingQueue(
             "chain claims", self._start_after_ends, retry=RETRY, session=ledger.lock
@@ -92,7 +92,7 @@ class EventTriggers:
         """When the files that are gone were last forgotten, in seconds of the event loop, by
         routine.
         """
-        self.watches: dict[str, Watch] = {}
+        self.watches: dict[str, FileWatch] = {}
         """By routine."""
         self.followers: dict[str, list[str]] = {}
         """The routines that start after a routine (`after`)."""
@@ -104,7 +104,7 @@ class EventTriggers:
             trigger = self._ledger.routines[name].trigger
             if trigger.watch:
                 settle = trigger.settle.total_seconds()
-                self.watches[name] = Watch(globs=trigger.watch, settle=settle)
+                self.watches[name] = FileWatch(globs=trigger.watch, settle=settle)
             for parent in trigger.after:
                 self.followers.setdefault(parent, []).append(name)
 
@@ -211,7 +211,7 @@ class EventTriggers:
         """Start a run of each routine for its files that have settled; take the ledger's lock."""
         for name in names:
             await self._forget_old_files(name)
-            files = await self._watcher.look(name, await self._journal.seen_files(name))
+            files = await self._watcher.collect_settled(name, await self._journal.seen_files(name))
             if not files:
                 continue
             retry_at = None

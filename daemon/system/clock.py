@@ -1,4 +1,4 @@
-"""What time it is, in which zone this host lives, and which machine it is."""
+"""The wall clock, the time zone of this host, and the machine id."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ if TYPE_CHECKING:
 
 
 class Clock(Protocol):
-    """Where the time comes from: tests bring their own."""
+    """The wall clock; tests use a fake one.
+
+    Whoever needs the time is given a Clock, or its method `now` where a function is enough.
+    """
 
     def now(self) -> datetime:
         """Return the present instant, in UTC."""
@@ -30,10 +33,10 @@ class SystemClock:
 
 
 async def wait_until(instant: datetime | None, event: asyncio.Event, clock: Clock) -> None:
-    """Wait for an instant, or for `event` if that comes first; None: for `event` only.
+    """Wait until `instant`, or until `event` is set if that is earlier; None: for `event` only.
 
-    The event loop counts the seconds from now on: whoever knows that the clock was set has to set
-    `event`.
+    The event loop counts seconds and does not follow the wall clock, so `event` has to be set when
+    the clock was set.
     """
     seconds = None if instant is None else max(0.0, (instant - clock.now()).total_seconds())
     with suppress(TimeoutError):
@@ -42,20 +45,23 @@ async def wait_until(instant: datetime | None, event: asyncio.Event, clock: Cloc
 
 
 def midnight(now: datetime, zone: tzinfo) -> datetime:
-    """Return when the day of a moment began in a zone: the first of two midnights, where the clocks
-    go back at one.
+    """Return when the local day of `now` began in a zone.
+
+    If the clocks go back at midnight, there are two midnights: the first of them.
     """
     return datetime.combine(now.astimezone(zone).date(), time(), zone)
 
 
 def dated(at: datetime, now: datetime) -> str:
-    """Return the day and time of a local moment, with the year where it is another one than now."""
+    """Return the date and time of a local moment as text, with the year if it is not the year of
+    `now`.
+    """
     year = "" if at.year == now.astimezone(at.tzinfo).year else " %Y"
     return at.strftime(f"%a %d %b{year} %H:%M")
 
 
 def host_zone(env: Mapping[str, str] | None = None, root: Path = Path("/")) -> str:
-    """Return the name of the host's time zone, UTC if it has none that the zone database knows."""
+    """Return the name of the host's time zone; UTC if the zone database does not know it."""
     for name in _zone_names(os.environ if env is None else env, root):
         try:
             ZoneInfo(name)
@@ -88,7 +94,9 @@ def _zone_names(env: Mapping[str, str], root: Path) -> Iterator[str]:
 
 
 def machine_id(root: Path = Path("/")) -> str:
-    """Return what tells this machine from others, the same after every boot."""
+    """Return an id of this machine that stays the same after every boot; without one the host
+    name.
+    """
     for path in ("etc/machine-id", "var/lib/dbus/machine-id"):
         try:
             text = (root / path).read_text("ascii").strip()

@@ -1,4 +1,4 @@
-"""Names that wait for one piece of work, done by one task at a time; what fails is tried again."""
+"""A queue of names without duplicates, processed by one task at a time, with retries."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ import structlog
 
 log = structlog.get_logger()
 
-# So many at a time: 10,000 at once would stall the loop.
-SLICE = 250
+# Names that are processed at a time: 10,000 at once would stall the event loop.
+BATCH_SIZE = 250
 
 
 class CoalescingQueue:
-    """Do `work` for each name that is added, in slices, and none twice at once.
+    """Call `work` with the names that are added, in batches, one batch at a time.
 
-    A name that is added while its work is under way has its turn again afterwards: what it was
-    added for may be newer than what the work has seen.
+    A name that is added several times while it waits is processed once. A name that is added while
+    it is being processed is processed again afterwards: the reason may be newer than what `work`
+    has seen.
     """
 
     def __init__(
@@ -29,32 +30,35 @@ class CoalescingQueue:
         *,
         retry: float,
         session: Callable[[], AbstractAsyncContextManager[object]] = nullcontext,
-        at_once: int = SLICE,
+        batch_size: int = BATCH_SIZE,
     ) -> None:
-        self._at_once = at_once
-        self._title, self._work, self._after, self._session = title, work, retry, session
+        """`title` is for logs and the task. `retry`: seconds until names of a failed batch are
+        tried again. `session` is held from the first batch until the queue is empty.
+        """
+        self._title, self._work, self._session = title, work, session
+        self._retry_delay, self._batch_size = retry, batch_size
         self._waiting: dict[str, None] = {}
         self._task: asyncio.Task[None] | None = None
-        self._retry: asyncio.TimerHandle | None = None
+        self._retry_timer: asyncio.TimerHandle | None = None
         self._stopped = False
 
     def add(self, *names: str) -> None:
-        """Have the work done for these names."""
+        """Queue names that are not queued yet; does nothing after `stop`."""
         if names and not self._stopped:
             self._waiting.update(dict.fromkeys(names))
             self._begin()
 
     async def stop(self) -> None:
-        """Begin nothing more, and wait for what is under way."""
+        """Drop the queued names, and wait for the batch that is being processed."""
         self._stopped = True
         self._waiting.clear()
-        if self._retry:
-            self._retry.cancel()
+        if self._retry_timer:
+            self._retry_timer.cancel()
         if self._task:
             await asyncio.wait([self._task])
 
     async def finish(self) -> None:
-        """Do what waits, once more if it fails, and begin nothing after that."""
+        """Process the queued names, without a retry after a failure, then stop."""
         while self._task and not self._task.done():
             await asyncio.wait([self._task])
         await self.stop()
@@ -67,12 +71,16 @@ class CoalescingQueue:
         names: list[str] = []
         try:
             async with self._session():
-                while names := list(islice(self._waiting, self._at_once)):
+                while names := list(islice(self._waiting, self._batch_size)):
                     for name in names:
                         del self._waiting[name]
                     await self._work(names)
-        except Exception:  # those who add must be able to go on; what was not done still waits
-            log.exception("errand.failed", errand=self._title, names=names[:3], retry=self._after)
+        except Exception:  # a background task: those who add names must be able to go on
+            log.exception(
+                "queue.failed", queue=self._title, names=names[:3], retry=self._retry_delay
+            )
             if not self._stopped:
                 self._waiting = dict.fromkeys([*names, *self._waiting])
-                self._retry = asyncio.get_running_loop().call_later(self._after, self._begin)
+                self._retry_timer = asyncio.get_running_loop().call_later(
+                    self._retry_delay, self._begin
+                )

@@ -1,8 +1,8 @@
-"""One look at what is there: the files that fit, each with its version, and the folders they may
-appear in.
+"""Scan folders for the files that match patterns, each with its version, and for the folders in
+which such files may appear.
 
-Nothing leads out of the root: every folder is opened by itself, relative to its parent and
-following no link, and of files only plain ones count.
+Nothing leads out of the root: every folder is opened by itself, relative to its parent and without
+following links, and only regular files are returned.
 """
 
 from __future__ import annotations
@@ -16,97 +16,95 @@ from pathlib import Path
 
 from daemon.system.patterns import Patterns, States
 
-# Beyond these somebody has named the wrong folder; a look must end, and each folder takes one of
-# the kernel's watches.
-MOST_FOLDERS = 5_000
-MOST_FILES = 100_000
-DEEPEST = 64
+# Whoever names more has named the wrong folder: a scan must end, and each folder takes one of the
+# kernel's watches.
+MAX_FOLDERS = 5_000
+MAX_FILES = 100_000
+MAX_DEPTH = 64
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW
 
 
 @dataclass(slots=True)
 class FolderScan:
-    """What there was."""
+    """What a scan has found."""
 
     files: dict[str, str] = field(default_factory=dict)
     """Versions by path, relative to the root."""
     folders: set[str] = field(default_factory=set)
-    """Where a file that fits may appear; the root is empty text."""
-    unread: dict[str, str] = field(default_factory=dict)
+    """Where a matching file may appear, relative to the root, which is the empty text."""
+    unreadable: dict[str, str] = field(default_factory=dict)
     """Folders that could not be read, and why."""
     full: bool = False
-    """There is more than a look takes in."""
+    """Whether the scan ended early, as there are too many folders or files."""
 
 
-def look(
+def scan_files(
     root: Path,
     patterns: Patterns,
     *,
-    most_folders: int = MOST_FOLDERS,
-    most_files: int = MOST_FILES,
+    max_folders: int = MAX_FOLDERS,
+    max_files: int = MAX_FILES,
 ) -> FolderScan:
-    """Return what is beneath the root; a root that is missing holds nothing."""
-    found = FolderScan()
+    """Scan the folders beneath the root; a missing root has no files."""
+    scan = FolderScan()
     with suppress(FileNotFoundError):
-        # the root itself is the owner's choice, be it a link
+        # The root itself may be a link: its owner chose it.
         folder = os.open(root, _FOLDER & ~os.O_NOFOLLOW)
-        _enter(folder, "", patterns.start, _Errand(patterns, found, most_folders, most_files))
-    return found
+        _enter(folder, "", patterns.start, _Walk(patterns, scan, max_folders, max_files))
+    return scan
 
 
 @dataclass(frozen=True, slots=True)
-class _Errand:
+class _Walk:
     patterns: Patterns
-    found: FolderScan
-    most_folders: int
-    most_files: int
+    scan: FolderScan
+    max_folders: int
+    max_files: int
 
     def is_done(self) -> bool:
-        found = self.found
-        found.full = (
-            found.full
-            or len(found.folders) > self.most_folders
-            or len(found.files) >= self.most_files
+        scan = self.scan
+        scan.full = (
+            scan.full or len(scan.folders) > self.max_folders or len(scan.files) >= self.max_files
         )
-        return found.full
+        return scan.full
 
 
-def _enter(folder: int, path: str, states: States, errand: _Errand) -> None:
-    found = errand.found
+def _enter(folder: int, path: str, states: States, walk: _Walk) -> None:
+    scan = walk.scan
     try:
-        found.folders.add(path)
-        for name, mode, version in _entries(folder, errand.patterns.only(states)):
-            if errand.is_done():
+        scan.folders.add(path)
+        for name, mode, version in _entries(folder, walk.patterns.only(states)):
+            if walk.is_done():
                 return
-            fits, deeper = errand.patterns.step(states, name)
-            inside = f"{path}/{name}" if path else name
+            fits, child_states = walk.patterns.step(states, name)
+            child_path = f"{path}/{name}" if path else name
             if fits and stat.S_ISREG(mode):
-                found.files[_readable(inside)] = version
-            elif deeper and stat.S_ISDIR(mode) and inside.count("/") < DEEPEST:
-                _enter_child(folder, name, inside, deeper, errand)
+                scan.files[_printable(child_path)] = version
+            elif child_states and stat.S_ISDIR(mode) and child_path.count("/") < MAX_DEPTH:
+                _enter_child(folder, name, child_path, child_states, walk)
     except OSError as error:
-        found.unread[path] = error.strerror or str(error)
+        scan.unreadable[path] = error.strerror or str(error)
     finally:
         os.close(folder)
 
 
-def _readable(path: str) -> str:
+def _printable(path: str) -> str:
     """Return a path as text: what of a name is no UTF-8 is spelt out, so that a journal and a model
     can take it.
     """
     return path if path.isascii() else path.encode("utf-8", "backslashreplace").decode()
 
 
-def _enter_child(folder: int, name: str, inside: str, states: States, errand: _Errand) -> None:
+def _enter_child(folder: int, name: str, path: str, states: States, walk: _Walk) -> None:
     try:
         child = os.open(name, _FOLDER, dir_fd=folder)
     except (FileNotFoundError, NotADirectoryError):  # gone or replaced meanwhile
         return
     except OSError as error:
-        errand.found.unread[inside] = error.strerror or str(error)
+        walk.scan.unreadable[path] = error.strerror or str(error)
         return
-    _enter(child, inside, states, errand)
+    _enter(child, path, states, walk)
 
 
 def _entries(folder: int, only: set[str] | None) -> Iterator[tuple[str, int, str]]:

@@ -1,4 +1,4 @@
-"""Tell systemd how we are: sd_notify(3) without a library."""
+"""Notify systemd of the state of the daemon: sd_notify(3) without a library."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from fnmatch import translate
 from typing import TypeAlias
 
-# Where one is in a pattern: which one, and how many of its parts have fitted so far.
+# Positions in patterns: the number of a pattern, and how many of its parts have matched so far.
 States: TypeAlias = frozenset[tuple[int, int]]
 
 _ANY_FOLDERS = "**"
@@ -55,7 +55,9 @@ def parse(text: str) -> tuple[str, ...]:
 
 
 class Patterns:
-    """Some globs, ready to walk a tree of folders with: each step takes one name."""
+    """Several globs, matched step by step while a tree of folders is walked: a step takes one
+    name.
+    """
 
     def __init__(self, globs: Iterable[str]) -> None:
         self._parts = [parse(text) for text in globs]
@@ -72,7 +74,7 @@ class Patterns:
         return self._with_none((number, 0) for number in range(len(self._parts)))
 
     def step(self, states: States, name: str) -> tuple[bool, States]:
-        """Return whether a file of this name fits, and where one is in a folder of this name."""
+        """Return whether a file of this name matches, and the states for a folder of this name."""
         fits, after = False, set()
         for number, done in states:
             parts = self._parts[number]
@@ -104,10 +106,10 @@ class Patterns:
 
     def _with_none(self, states: Iterable[tuple[int, int]]) -> States:
         """Add the states behind each `**`, which may stand for no folder at all."""
-        found = set()
+        states_after = set()
         for number, done in states:
-            found.add((number, done))
+            states_after.add((number, done))
             while self._parts[number][done] == _ANY_FOLDERS:
                 done += 1
-                found.add((number, done))
-        return frozenset(found)
+                states_after.add((number, done))
+        return frozenset(states_after)

@@ -1,8 +1,8 @@
-"""Folders beneath a root that nothing can lead out of: no `..`, no symbolic link, however they are
-swapped meanwhile.
+"""Open folders beneath a root, such that neither `..` nor a symbolic link can lead out of it.
 
-Every component is opened by itself, relative to its parent's descriptor and without following
-links, so what was checked is what is used.
+Every component of a path is opened by itself, relative to its parent's descriptor and without
+following links, so a component that is replaced meanwhile cannot lead elsewhere. safe_open.py opens
+files in the same way.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ def _enter(parent: int, name: str, *, create: bool) -> int:
 
 
 def take_after(new: int, folder: int, mode: int) -> None:
-    """Give what was just made the openness (within `mode`) and, if we are root, the owner of the
-    folder it lies in.
+    """Give a new file or folder the permissions of the folder it lies in, as far as `mode` allows,
+    and, if this process is root, the same owner. `new` and `folder` are descriptors.
     """
     model = os.fstat(folder)
     if os.geteuid() == 0 and (model.st_uid, model.st_gid) != (0, 0):

@@ -1,8 +1,8 @@
-"""Open one file beneath a folder, wherever its path would like to lead.
+"""Open a file beneath a folder, such that neither `..` nor a symbolic link can lead out of it.
 
-openat2 does that in one call of the kernel. Where there is none (Linux before 5.6, some containers,
-macOS), the path is walked folder by folder, none of them a link. Either way what comes back is a
-descriptor: what was checked is what is used, whatever happens to the path meanwhile.
+openat2 does that in one call of the kernel. Where it is missing (Linux before 5.6, some containers,
+macOS), the path is opened folder by folder, without following links (safe_folder.py). Both return a
+descriptor, so a path that is changed meanwhile does no harm.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _NO_MAGICLINKS, _NO_SYMLINKS, _BENEATH = 0x02, 0x04, 0x08
 _ABSENT = frozenset([errno.ENOSYS, errno.EPERM, errno.EOPNOTSUPP])
 
 
-def open_beneath(root: str, inside: str, flags: int = os.O_RDONLY) -> int:
+def open_beneath(root: str, path: str, flags: int = os.O_RDONLY) -> int:
     """Open `inside`, a path without links and `..`, beneath `root`, which may also be a single file
     and `inside` `.`.
 
@@ -30,27 +30,27 @@ def open_beneath(root: str, inside: str, flags: int = os.O_RDONLY) -> int:
     ELOOP for a link, EXDEV for a path that leads out.
     """
     flags |= os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-    if inside in ("", "."):
+    if path in ("", "."):
         return os.open(root, flags)
     if has_openat2():
         folder = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            return _openat2(folder, inside, flags)
+            return _openat2(folder, path, flags)
         finally:
             os.close(folder)
-    return walk_beneath(root, inside, flags)
+    return walk_beneath(root, path, flags)
 
 
-def walk_beneath(root: str, inside: str, flags: int) -> int:
+def walk_beneath(root: str, path: str, flags: int) -> int:
     """Open a file folder by folder, following no link."""
-    path = PurePosixPath(inside)
-    if path.is_absolute() or ".." in path.parts:
-        raise OSError(errno.EXDEV, os.strerror(errno.EXDEV), inside)
-    with folder_beneath(Path(root), path.parent.parts) as folder:
-        return os.open(path.name, flags | os.O_NOFOLLOW, dir_fd=folder)
+    parts = PurePosixPath(path)
+    if parts.is_absolute() or ".." in parts.parts:
+        raise OSError(errno.EXDEV, os.strerror(errno.EXDEV), path)
+    with folder_beneath(Path(root), parts.parent.parts) as folder:
+        return os.open(parts.name, flags | os.O_NOFOLLOW, dir_fd=folder)
 
 
-class _How(ctypes.Structure):
+class _OpenHow(ctypes.Structure):
     """struct open_how of <linux/openat2.h>."""
 
     _fields_ = (("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64))
@@ -78,12 +78,10 @@ def _libc() -> ctypes.CDLL:
     return ctypes.CDLL(None, use_errno=True)
 
 
-def _openat2(folder: int, inside: str, flags: int) -> int:
-    how = _How(flags=flags, mode=0, resolve=_BENEATH | _NO_SYMLINKS | _NO_MAGICLINKS)
-    fd = _libc().syscall(
-        _OPENAT2, folder, os.fsencode(inside), ctypes.byref(how), ctypes.sizeof(how)
-    )
+def _openat2(folder: int, path: str, flags: int) -> int:
+    how = _OpenHow(flags=flags, mode=0, resolve=_BENEATH | _NO_SYMLINKS | _NO_MAGICLINKS)
+    fd = _libc().syscall(_OPENAT2, folder, os.fsencode(path), ctypes.byref(how), ctypes.sizeof(how))
     if fd < 0:
         code = ctypes.get_errno()
-        raise OSError(code, os.strerror(code), inside)
+        raise OSError(code, os.strerror(code), path)
     return int(fd)

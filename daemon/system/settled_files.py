@@ -1,9 +1,10 @@
-"""Rings when files have come to rest, and sleeps while nothing happens.
+"""Find files that have settled: nobody has changed them for a while.
 
-The folders of all watches are one subscription of the directory watcher. When folders change, the
-watches concerned are rung for; whoever is rung for looks. A file that has changed since the look
-before is watched on: a look stands then at the moment the last of them may have come to rest. So a
-burst costs two looks, and a file that grows for an hour one per `settle`.
+The folders of all file watches are one subscription of the directory watcher. When something
+changes in them, `on_change` is called for the watches concerned, and its receiver asks for the
+settled files. Files that have changed since the last scan are waited for: `on_change` is called
+again when the last of them may have settled. So a burst of changes costs two scans, and a file that
+grows for an hour one scan per settle time.
 """
 
 from __future__ import annotations
@@ -16,171 +17,168 @@ from pathlib import Path
 
 import structlog
 
-from daemon.system.file_scan import MOST_FILES, MOST_FOLDERS, FolderScan, look
+from daemon.system.file_scan import MAX_FILES, MAX_FOLDERS, FolderScan, scan_files
 from daemon.system.patterns import Patterns
 from daemon.system.watch import DirectoryWatcher, Subscription
 
 log = structlog.get_logger()
 
-REST = 0.1  # seconds between looks, at least
+MIN_SCAN_INTERVAL = 0.1  # seconds
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Watch:
-    """What to watch for."""
+class FileWatch:
+    """Which files to watch."""
 
     globs: tuple[str, ...]
     """Relative to the root."""
     settle: float
-    """Seconds that a file must have been left alone."""
+    """Seconds after its last change until a file counts as settled."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WatchLimits:
-    """How far a watcher goes."""
+    """How many files are handed out, and how long a burst of changes is waited for."""
 
     batch: int = 10_000
-    """Files at once: a batch stays something that a run can be told of.
-
-    What is over comes in the next one.
-    """
-    patience: int = 10
-    """A burst is waited for as a whole, but not for ever: after so many settles what has come to
-    rest goes ahead.
+    """Files handed out at once, so that a run can be told of all; further ones come next time."""
+    max_settles: int = 10
+    """A burst is waited for as a whole, but at most this many times the settle time: then the files
+    that have settled are handed out.
     """
 
 
 @dataclass(slots=True)
-class _Watched:
-    watch: Watch
+class _WatchState:
+    watch: FileWatch
     patterns: Patterns
     folders: set[Path] = field(default_factory=set)
     files: dict[str, tuple[str, float]] = field(default_factory=dict)
-    """Of those not handled yet: the version, and since when it is known."""
+    """Files that are not handled yet: their version, and since when it was seen (event loop)."""
     timer: asyncio.TimerHandle | None = None
-    told: set[str] = field(default_factory=set)
-    """Complaints that stand in the log already."""
+    logged_problems: set[str] = field(default_factory=set)
 
 
-class Watcher:
-    """Watches by name. `ring` is called with a name when it is worth a `look`."""
+class SettledFileWatcher:
+    """Watch files by name of a watch; call `on_change` with the name when a scan is worth while."""
 
     def __init__(
         self,
         root: Path,
-        ring: Callable[[str], None],
+        on_change: Callable[[str], None],
         directory_watcher: DirectoryWatcher,
         *,
-        measures: WatchLimits | None = None,
+        limits: WatchLimits | None = None,
     ) -> None:
-        self._root, self._ring = root, ring
-        self._measures = measures or WatchLimits()
-        self._watched: dict[str, _Watched] = {}
+        self._root, self._on_change = root, on_change
+        self._limits = limits or WatchLimits()
+        self._states: dict[str, _WatchState] = {}
         self._directory_watcher = directory_watcher
         self._subscription: Subscription | None = None
 
-    def watch(self, wanted: Mapping[str, Watch]) -> None:
-        """Watch for these and nothing else, and ring for those that are new or different."""
-        for name in self._watched.keys() - wanted.keys():
-            self._stop_timer(self._watched.pop(name))
-        for name, watch in wanted.items():
-            known = self._watched.get(name)
-            if known is None or known.watch != watch:
-                if known:
-                    self._stop_timer(known)
-                self._watched[name] = _Watched(watch, Patterns(watch.globs))
-                self._ring(name)
-        if not self._watched:
+    def watch(self, watches: Mapping[str, FileWatch]) -> None:
+        """Replace the watches; `on_change` is called for those that are new or different."""
+        for name in self._states.keys() - watches.keys():
+            self._stop_timer(self._states.pop(name))
+        for name, watch in watches.items():
+            state = self._states.get(name)
+            if state is None or state.watch != watch:
+                if state:
+                    self._stop_timer(state)
+                self._states[name] = _WatchState(watch, Patterns(watch.globs))
+                self._on_change(name)
+        if not self._states:
             self.close()
 
-    async def look(self, name: str, handled: Collection[tuple[str, str]]) -> dict[str, str]:
-        """Return what has come to rest and was not handled: versions by path, at most a batch of
-        them.
+    async def collect_settled(
+        self, name: str, handled: Collection[tuple[str, str]]
+    ) -> dict[str, str]:
+        """Return the versions of settled files by path, at most a batch of them.
 
-        Nothing while a burst is under way; it is rung for again when that may be over.
+        `handled` are pairs of path and version that are left out. Returns nothing during a burst of
+        changes; `on_change` is called again when it may be over.
         """
-        watched = self._watched.get(name)
-        if watched is None:
+        state = self._states.get(name)
+        if state is None:
             return {}
-        self._stop_timer(watched)
-        found = await asyncio.to_thread(look, self._root, watched.patterns)
-        if self._watched.get(name) is not watched:  # not wanted any more
+        self._stop_timer(state)
+        scan = await asyncio.to_thread(scan_files, self._root, state.patterns)
+        if self._states.get(name) is not state:  # the watch was replaced meanwhile
             return {}
-        watched.folders = {self._root, *(self._root / folder for folder in found.folders)}
+        state.folders = {self._root, *(self._root / folder for folder in scan.folders)}
         self._subscribe()
-        loop, settle, most = asyncio.get_running_loop(), watched.watch.settle, self._measures
-        self._complain(name, watched, found)
-        now, before = loop.time(), watched.files
-        watched.files = files = {
-            path: before[path] if path in before and before[path][0] == version else (version, now)
-            for path, version in found.files.items()
-            if (path, version) not in handled
-        }
-        resting = sorted(path for path, (_, since) in files.items() if now - since >= settle)
-        patient = all(now - since < most.patience * settle for _, since in files.values())
-        if not files or (len(resting) < len(files) and patient):
-            resting = []
-        if len(resting) < len(files) or len(resting) > most.batch:
-            youngest = max(since for _, since in files.values())
-            self._ring_in(name, watched, max(REST, youngest + settle - now))
-        return {path: files[path][0] for path in resting[: most.batch]}
+        self._log_problems(name, state, scan)
+        settle, limits = state.watch.settle, self._limits
+        now, old_files = asyncio.get_running_loop().time(), state.files
+        files: dict[str, tuple[str, float]] = {}
+        for path, version in scan.files.items():
+            if (path, version) in handled:
+                continue
+            is_unchanged = path in old_files and old_files[path][0] == version
+            files[path] = old_files[path] if is_unchanged else (version, now)
+        state.files = files
+        settled = sorted(path for path, (_, since) in files.items() if now - since >= settle)
+        may_wait = all(now - since < limits.max_settles * settle for _, since in files.values())
+        if not files or (len(settled) < len(files) and may_wait):
+            settled = []
+        if len(settled) < len(files) or len(settled) > limits.batch:
+            latest_change = max(since for _, since in files.values())
+            delay = max(MIN_SCAN_INTERVAL, latest_change + settle - now)
+            self._call_back_in(name, state, delay)
+        return {path: files[path][0] for path in settled[: limits.batch]}
 
     async def present(self, name: str) -> set[str]:
-        """Return every file that fits now."""
-        watched = self._watched.get(name)
-        return (
-            set((await asyncio.to_thread(look, self._root, watched.patterns)).files)
-            if watched
-            else set()
-        )
+        """Return the paths of all files that match now, settled or not."""
+        state = self._states.get(name)
+        if state is None:
+            return set()
+        return set((await asyncio.to_thread(scan_files, self._root, state.patterns)).files)
 
     def close(self) -> None:
-        """Watch for nothing more; safe to repeat."""
-        for watched in self._watched.values():
-            self._stop_timer(watched)
-        self._watched.clear()
+        """Watch nothing any more; may be repeated."""
+        for state in self._states.values():
+            self._stop_timer(state)
+        self._states.clear()
         if self._subscription:
             self._subscription.close()
             self._subscription = None
 
-    # --- looking
-
     def _subscribe(self) -> None:
-        """Watch the folders that were seen; the watches of new ones are rung for once those are
-        watched.
+        """Watch the folders of all scans; the directory watcher reports new ones once it watches
+        them.
         """
-        folders: set[Path] = set().union(*(watched.folders for watched in self._watched.values()))
+        folders: set[Path] = set().union(*(state.folders for state in self._states.values()))
         if self._subscription:
             self._subscription.watch(folders)
         else:
-            self._subscription = self._directory_watcher.subscribe(folders, self._changed)
+            self._subscription = self._directory_watcher.subscribe(folders, self._handle_change)
 
-    def _changed(self, folders: frozenset[Path]) -> None:
-        for name, watched in self._watched.items():
-            if watched.timer is None and folders & watched.folders:
-                self._ring(name)
+    def _handle_change(self, folders: frozenset[Path]) -> None:
+        for name, state in self._states.items():
+            if state.timer is None and folders & state.folders:
+                self._on_change(name)
 
-    def _ring_in(self, name: str, watched: _Watched, seconds: float) -> None:
-        def ring() -> None:
-            watched.timer = None
-            self._ring(name)
+    def _call_back_in(self, name: str, state: _WatchState, seconds: float) -> None:
+        def call_back() -> None:
+            state.timer = None
+            self._on_change(name)
 
-        self._stop_timer(watched)
-        watched.timer = asyncio.get_running_loop().call_later(seconds, ring)
+        self._stop_timer(state)
+        state.timer = asyncio.get_running_loop().call_later(seconds, call_back)
 
     @staticmethod
-    def _stop_timer(watched: _Watched) -> None:
-        if watched.timer:
-            watched.timer.cancel()
-            watched.timer = None
+    def _stop_timer(state: _WatchState) -> None:
+        if state.timer:
+            state.timer.cancel()
+            state.timer = None
 
-    def _complain(self, name: str, watched: _Watched, found: FolderScan) -> None:
-        """Say once what cannot be seen."""
-        complaints = {f"{folder or os.curdir}: {why}" for folder, why in found.unread.items()}
-        if found.full:
-            complaints.add(
-                f"more than {MOST_FOLDERS} folders or {MOST_FILES} files; name them more closely"
+    def _log_problems(self, name: str, state: _WatchState, scan: FolderScan) -> None:
+        """Log once what a scan could not read."""
+        problems = {f"{folder or os.curdir}: {why}" for folder, why in scan.unreadable.items()}
+        if scan.full:
+            problems.add(
+                f"more than {MAX_FOLDERS} folders or {MAX_FILES} files; name them more closely"
             )
-        for complaint in complaints - watched.told:
-            log.warning("watch.incomplete", routine=name, problem=complaint)
-        watched.told = complaints
+        for problem in problems - state.logged_problems:
+            log.warning("watch.incomplete", routine=name, problem=problem)
+        state.logged_problems = problems

@@ -1,15 +1,15 @@
-"""Tell when the wall clock has jumped: somebody set it, or the machine woke from suspend.
+"""Notice when the wall clock was set, or the machine woke from suspend.
 
 The timers of the event loop, and so of APScheduler, count CLOCK_MONOTONIC, which stands still
 during a suspend: what is due at 09:00 would start at 09:00 plus the time that a laptop has slept
-(python/cpython#106940: "not a bug"). So whoever waits for an instant is told of each jump, and
-reckons anew how long to wait.
+(python/cpython#106940: "not a bug"). So whatever waits for an instant computes anew how long to
+wait after each jump of the wall clock.
 
 Linux tells by a timerfd. timerfd_create(2) on TFD_TIMER_CANCEL_ON_SET: read(2) fails with ECANCELED
 after "a discontinuous change" of CLOCK_REALTIME (settimeofday(2), clock_settime(2) or similar). A
 resume is one, too: `timekeeping_resume` in the kernel's kernel/time/timekeeping.c notifies timerfd,
 "as resume is equivalent to clock_was_set()". Until then nothing wakes up. Elsewhere the clock is
-looked at once a minute.
+compared with the event loop's clock once a minute.
 """
 
 from __future__ import annotations
@@ -30,8 +30,7 @@ if TYPE_CHECKING:
 
 TFD_TIMER_ABSTIME = 1
 TFD_TIMER_CANCEL_ON_SET = 2
-# Only a timer that is armed is cancelled; this one is never meant to ring: it stands in the year
-# 2200.
+# Only an armed timer is cancelled; this one is never meant to expire: its time is in the year 2200.
 NEVER = 7_258_118_400
 SECONDS_BETWEEN_LOOKS = 60.0
 # For tests that fake the clock of a process, which the kernel does not know of: look so many
@@ -43,18 +42,18 @@ TOLERANCE = 2.0
 
 
 class ClockWatcher(Protocol):
-    """Tells of jumps of the wall clock."""
+    """Calls a function after each jump of the wall clock."""
 
     def start(self, when_set: Callable[[], object]) -> None:
         """Call `when_set` on the running loop after each jump, from now on."""
 
     def stop(self) -> None:
-        """Tell of nothing more."""
+        """Call nothing any more."""
 
 
 def clock_watcher(clock: Clock, env: Mapping[str, str]) -> ClockWatcher:
-    """Return the best watcher this system has; some sandboxes have timerfd, but not
-    TFD_TIMER_CANCEL_ON_SET.
+    """Return a watcher by timerfd, or one that polls where timerfd, or its flag
+    TFD_TIMER_CANCEL_ON_SET, is missing, as in some sandboxes.
     """
     if seconds := env.get(SECONDS_BETWEEN_LOOKS_VARIABLE):
         return PollingClockWatcher(clock, seconds=float(seconds))
@@ -99,13 +98,13 @@ class KernelClockWatcher:
 
 
 class TimerCalls:
-    """timerfd_create(2) and its fellows; Python has them itself from 3.13 on."""
+    """timerfd_create(2) and timerfd_settime(2); Python has them itself from 3.13 on."""
 
     def __init__(self) -> None:
         self._libc = ctypes.CDLL(None, use_errno=True)
 
     def create_armed(self) -> int:
-        """Return a new descriptor that read(2) tells jumps of the clock of."""
+        """Return a new timerfd that becomes readable after a jump of the clock."""
         fd: int = self._libc.timerfd_create(time.CLOCK_REALTIME, os.O_NONBLOCK | os.O_CLOEXEC)
         if fd < 0:
             raise _last_error()
@@ -128,10 +127,7 @@ class TimerCalls:
                 raise error
 
     def read(self, fd: int) -> None:
-        """Take note of what the descriptor has to tell.
-
-        OSError, with ECANCELED if the clock was set.
-        """
+        """Read the timerfd. Raises OSError, with ECANCELED if the clock was set."""
         os.read(fd, 8)
 
 
@@ -149,7 +145,7 @@ def _last_error() -> OSError:
 
 
 class PollingClockWatcher:
-    """Compares the wall clock with the event loop's clock, again and again."""
+    """Compares the wall clock with the event loop's clock at regular intervals."""
 
     def __init__(self, clock: Clock, *, seconds: float = SECONDS_BETWEEN_LOOKS) -> None:
         self._clock, self._seconds = clock, seconds

@@ -67,9 +67,9 @@ def trace_of(run: str) -> int:
     return int.from_bytes(blake2b(run.encode(), digest_size=16).digest())
 
 
-def span_id(*place: str) -> int:
+def span_id(*parts: str) -> int:
     """Return the id of a span, the same one whenever it is asked for."""
-    return int.from_bytes(blake2b("\n".join(place).encode(), digest_size=8).digest()) or 1
+    return int.from_bytes(blake2b("\n".join(parts).encode(), digest_size=8).digest()) or 1
 
 
 def place_of(run: Run) -> tuple[int, int | None]:

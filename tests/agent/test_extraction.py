@@ -5,11 +5,12 @@ not fit.
 from datetime import UTC, datetime
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from daemon.agent.extraction import json_of
+from tests.properties import scaled_settings
 
 
 class Invoice(BaseModel):
@@ -60,7 +61,7 @@ async def test_a_message_is_parsed_into_records(make):
     assert "[Ada, 2026-03-02 08:00 UTC]" in agent.provider.calls[0].messages[1].content
 
 
-@settings(deadline=None, derandomize=True, max_examples=100)
+@scaled_settings(100)
 @given(
     st.recursive(
         st.none() | st.booleans() | st.text(),

@@ -5,7 +5,7 @@ happens twice.
 import asyncio
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from daemon.agent.agent import Agent, AgentServices
@@ -14,6 +14,7 @@ from daemon.models import Status, StepKind
 from daemon.providers import create_provider
 from daemon.tools.registry import FunctionRegistry
 from tests.agent.conftest import Rules, calls
+from tests.properties import scaled_settings
 
 
 class Crash(BaseException):
@@ -127,7 +128,7 @@ def script_of(shape):
     return [*script, "The report."]
 
 
-@settings(deadline=None, derandomize=True, max_examples=40)
+@scaled_settings(40)
 @given(shape=turns, before=st.booleans(), alone=st.booleans())
 def test_a_crash_at_any_commit_repeats_nothing(shape, before, alone):
     script = script_of(shape)

@@ -12,11 +12,13 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from zoneinfo import ZoneInfo
 
-from daemon.api.context import Access, ApiContext
+from daemon.api.context import ApiContext, ProcessFacts
 from daemon.api.listener import open_door
-from daemon.api.schemas import CheckView, ProcessView, ReloadView
+from daemon.api.schemas import CheckView, ReloadView
 from daemon.api.server import ApiServer
 from daemon.definitions.routines.routine import Routine
 from daemon.definitions.schedule import Schedule
@@ -26,6 +28,7 @@ from daemon.runs.events import Events, end_of, of_step
 from daemon.scheduler.routine_times import schedule_of
 from daemon.store.database import Database
 from daemon.store.journal import Claim, Journal, RoutineState
+from daemon.telemetry.metrics import Metrics
 from tests.empty_database import copy_empty_database
 
 NOW = datetime(2026, 11, 20, 9, 0, tzinfo=UTC)
@@ -33,6 +36,14 @@ NOW = datetime(2026, 11, 20, 9, 0, tzinfo=UTC)
 
 def clock() -> datetime:
     return NOW
+
+
+@dataclass(frozen=True)
+class Access:
+    """Who may speak, by uid."""
+
+    operators: frozenset[int]
+    readers: frozenset[int] = frozenset()
 
 
 class FakeEngine:
@@ -97,8 +108,11 @@ class FakeEngine:
     def schedule(self, routine: Routine) -> Schedule:
         return schedule_of(routine, zone="Europe/Berlin")
 
-    def words(self, routine: Routine) -> str:
+    def describe_schedule(self, routine: Routine) -> str:
         return f"every {routine.trigger.every or 'hour'}"
+
+    def describe_host_mismatch(self, routine: Routine) -> str:
+        return ""
 
 
 class FakeRunQueue:
@@ -260,7 +274,9 @@ async def open_harness(
     *,
     socket: Path | None = None,
     env: Mapping[str, str] | None = None,
-    **changes: Any,
+    access: Any = None,
+    budget: Any = None,
+    reload: Any = None,
 ) -> AsyncIterator[ApiHarness]:
     """Open a harness on a folder and serve its API until the block ends."""
     database = await Database.open(copy_empty_database(folder / "agentd.db"))
@@ -276,21 +292,7 @@ async def open_harness(
     run_queue, events = FakeRunQueue(), Events()
     path = socket or folder / "run" / "agentd.sock"
 
-    def process() -> ProcessView:
-        return ProcessView(
-            pid=os.getpid(),
-            started="2026-11-20T08:00:00.000Z",
-            config=str(folder / "config.toml"),
-            state=str(folder),
-            socket=str(path),
-            zone="Europe/Berlin",
-            provider="local",
-            sandbox="bubblewrap",
-            log=str(folder / "agentd.jsonl"),
-            fault=None,
-        )
-
-    async def reload() -> ReloadView:
+    async def reload_nothing() -> ReloadView:
         return ReloadView(added=["new"], changed=[], removed=[], faults=[])
 
     async def rename(old: str, new: str) -> list[str]:
@@ -305,26 +307,51 @@ async def open_harness(
     async def remove(name: str) -> None:
         del engine.routines[name]
 
-    async def check() -> list[CheckView]:
+    async def examine() -> list[CheckView]:
         return [CheckView(name="Python", state="ok", found="3.11", fix="")]
 
-    fields: dict[str, Any] = {
-        "version": "0.0.test",
-        "journal": journal,
-        "engine": engine,
-        "executor": run_queue,
-        "events": events,
-        "clock": clock,
-        "process": process,
-        "reload": reload,
-        "rename": rename,
-        "adopt": adopt,
-        "remove": remove,
-        "check": check,
-        "words": engine.words,
-        "access": lambda: Access(operators=frozenset({os.geteuid(), 0})),
-    }
-    api = ApiContext(**(fields | changes))
+    async def list_caps(routines: Any) -> list[Any]:
+        return []
+
+    config = SimpleNamespace(
+        file=folder / "config.toml",
+        provider="local",
+        provider_names=(),
+        target_names=(),
+        budget=budget or SimpleNamespace(day=None, month=None),
+    )
+    unused: Any = None
+    api = ApiContext(
+        version="0.0.test",
+        process=ProcessFacts(
+            pid=os.getpid(),
+            start=datetime(2026, 11, 20, 8, tzinfo=UTC),
+            state=folder,
+            socket=path,
+            log_file=folder / "agentd.jsonl",
+        ),
+        access=access or Access(operators=frozenset({os.geteuid(), 0})),
+        settings=SimpleNamespace(config=config, zone=ZoneInfo("Europe/Berlin")),
+        clock=SimpleNamespace(now=clock),
+        administration=SimpleNamespace(
+            fault=None, reload=reload or reload_nothing, rename=rename, examine=examine
+        ),
+        journal=journal,
+        memory=unused,
+        erasure=unused,
+        events=events,
+        metrics=Metrics(),
+        outbox=SimpleNamespace(wake=lambda: None),
+        sandbox_detection=SimpleNamespace(current=SimpleNamespace(level="bubblewrap")),
+        engine=engine,
+        agent_routines=SimpleNamespace(adopt=adopt, remove_for_person=remove),
+        queue=run_queue,
+        runs=unused,
+        budget_ledger=SimpleNamespace(list_caps=list_caps),
+        approvals=unused,
+        conversations=unused,
+        in_cluster=False,
+    )
     server = ApiServer(api, open_door(path, env or {}))
     serving = asyncio.create_task(server.serve())
     await server.ready()

@@ -11,10 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from daemon.api.context import Access
 from daemon.api.listener import open_door
 from daemon.errors import ConfigError, SocketBusy, StateBusy
-from tests.api.harness import ApiHarness, ask, open_harness
+from tests.api.harness import Access, ApiHarness, ask, open_harness
 
 
 def test_the_socket_is_for_its_owner_alone_from_the_first_moment(tmp_path: Path) -> None:
@@ -170,7 +169,7 @@ async def test_the_file_goes_when_the_server_stops(tmp_path: Path) -> None:
 
 async def test_a_request_of_another_user_is_refused(tmp_path: Path) -> None:
     async with open_harness(
-        tmp_path, access=lambda: Access(operators=frozenset({os.geteuid() + 1}))
+        tmp_path, access=Access(operators=frozenset({os.geteuid() + 1}))
     ) as harness:
         answer = await ask(harness.path, "GET", "/v1/status")
     assert (answer.status, answer.json["code"]) == (403, "foreign")
@@ -190,7 +189,7 @@ sys.stdout.buffer.write(data)
 
 async def test_who_may_look_changes_nothing(tmp_path: Path) -> None:
     reader = Access(operators=frozenset({os.geteuid() + 1}), readers=frozenset({os.geteuid()}))
-    async with open_harness(tmp_path, access=lambda: reader) as harness:
+    async with open_harness(tmp_path, access=reader) as harness:
         assert (await ask(harness.path, "GET", "/v1/routines")).status == 200
         answer = await ask(harness.path, "POST", "/v1/routines/heartbeat/pause")
         assert (answer.status, answer.json["code"]) == (403, "read_only")

@@ -446,7 +446,7 @@ async def test_a_reload_with_faults_prints_each_of_them(
     async def reload() -> None:
         raise broken("heartbeat")
 
-    object.__setattr__(harness.api, "reload", reload)
+    harness.api.administration.reload = reload  # type: ignore[method-assign]
     said = await agentctl(harness.path, "reload")
     assert said.code == 5
     assert "nothing was changed" in said.err

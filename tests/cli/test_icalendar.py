@@ -6,10 +6,11 @@ import re
 from datetime import UTC, datetime, timedelta
 
 import icalendar
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from daemon.cli.icalendar import MAX_LINE_OCTETS, format_calendar
+from tests.properties import scaled_settings
 
 NOW = datetime(2026, 11, 20, 9, 0, tzinfo=UTC)
 NAMES = "aä中;,:\\\"'-._ "
@@ -68,7 +69,7 @@ def test_an_empty_one_is_a_calendar_too() -> None:
     assert read(calendar())[-1] == ("END", "VCALENDAR")
 
 
-@settings(deadline=None, derandomize=True, max_examples=100)
+@scaled_settings(100)
 @given(st.text(st.characters(exclude_categories=["Cs"]), max_size=300))
 def test_whatever_a_description_holds_comes_back_and_tears_no_character(text: str) -> None:
     pairs = read(
@@ -84,7 +85,7 @@ def test_whatever_a_description_holds_comes_back_and_tears_no_character(text: st
     assert (told[0] if told else "") == "\n".join(lines) or not "".join(lines)
 
 
-@settings(deadline=None, derandomize=True, max_examples=50)
+@scaled_settings(50)
 @given(
     st.text(st.characters(exclude_categories=["Cs"]), max_size=200),
     st.text("aä中;,:\\\"'-._ ", min_size=1, max_size=60),

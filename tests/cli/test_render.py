@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from daemon.cli.render import (
@@ -25,6 +25,7 @@ from daemon.cli.render import (
     truncate,
 )
 from daemon.models import Status
+from tests.properties import scaled_settings
 
 CET = timezone(timedelta(hours=1), "CET")
 TODAY = datetime(2026, 11, 20, 9, 0, tzinfo=CET)
@@ -258,7 +259,7 @@ CELLS = st.text(
     ),
     width=st.integers(12, 120),
 )
-@settings(deadline=None, derandomize=True)
+@scaled_settings()
 def test_no_line_of_a_table_is_wider_than_the_terminal(
     rows: list[tuple[str, ...]], width: int
 ) -> None:

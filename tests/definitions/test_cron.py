@@ -9,10 +9,11 @@ from zoneinfo import ZoneInfo
 
 import pytest
 from cronsim import CronSim
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from daemon.definitions.cron import NICKNAMES, CronError, next_fire, parse, weekdays
+from tests.properties import scaled_settings
 
 BERLIN, NEW_YORK = "Europe/Berlin", "America/New_York"
 # A half-hour shift, a gap and an overlap at midnight, an overlap over midnight, a day that never
@@ -22,7 +23,7 @@ ODD_ZONES = (
     *("America/St_Johns", "Africa/Cairo", "Africa/Casablanca", "Pacific/Apia", "UTC"),
 )
 
-once = settings(deadline=None, derandomize=True, max_examples=100)
+once = scaled_settings(100)
 
 
 def local(text: str, zone: str) -> datetime:

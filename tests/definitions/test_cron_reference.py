@@ -12,13 +12,14 @@ from zoneinfo import ZoneInfo
 
 import pytest
 from cronsim import CronSim
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from daemon.definitions.cron import parse
 from tests.definitions.cron_reference import MINUTE, fired
+from tests.properties import scaled_settings
 
-laws = settings(deadline=None, derandomize=True, max_examples=100)
+laws = scaled_settings(100)
 
 # Two days from each of these lies a clock change: gaps and overlaps by day and at midnight, of an
 # hour and of less, negative daylight saving, a day that a country left out, and none.
@@ -76,7 +77,7 @@ def _possible(line: str) -> bool:
     return True
 
 
-@settings(laws, max_examples=200)
+@scaled_settings(200)
 @given(
     lines, st.sampled_from(CHANGES), st.lists(st.integers(60, SPAN - 1), min_size=1, max_size=20)
 )

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from pydantic import Field, SecretStr, TypeAdapter
 
@@ -25,6 +25,7 @@ from daemon.definitions.values import (
 )
 from daemon.definitions.words import did_you_mean
 from daemon.errors import ConfigError, Fault
+from tests.properties import scaled_settings
 
 
 class Word(Table):
@@ -356,7 +357,7 @@ def test_a_duration_of_more_than_ten_years_is_a_slip() -> None:
         parse_duration("999999999999999999999999d")
 
 
-@settings(deadline=None, derandomize=True, max_examples=100)
+@scaled_settings(100)
 @given(st.integers(min_value=0, max_value=86_400_000 * 3000))
 def test_a_duration_survives_being_written_and_read(milliseconds: int) -> None:
     duration = timedelta(milliseconds=milliseconds)
@@ -384,7 +385,7 @@ VALUES = st.recursive(
 )
 
 
-@settings(deadline=None, derandomize=True, max_examples=100)
+@scaled_settings(100)
 @example({"words": "\x7f"})
 @given(st.dictionaries(KEYS, VALUES, max_size=6))
 def test_whatever_a_file_holds_it_is_a_value_or_a_list_of_faults_with_places(

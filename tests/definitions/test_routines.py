@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from daemon.definitions.config.config import Config
@@ -28,6 +28,7 @@ from daemon.definitions.schedule import Schedule
 from daemon.delivery.targets import KINDS as TARGETS
 from daemon.errors import ConfigError, Fault
 from daemon.models import Status
+from tests.properties import scaled_settings
 
 MORNING = """
 [trigger]
@@ -726,7 +727,7 @@ DATA = st.recursive(
 )
 
 
-@settings(deadline=None, derandomize=True, max_examples=100)
+@scaled_settings(100)
 @given(st.dictionaries(KEYS, DATA, max_size=6))
 def test_whatever_a_routine_file_holds_it_loads_or_says_why(data: dict[str, Any]) -> None:
     import tempfile

@@ -7,10 +7,11 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from daemon.definitions.schedule import CatchUp, Schedule, spread_offset
+from tests.properties import scaled_settings
 
 BERLIN = "Europe/Berlin"
 
@@ -53,7 +54,7 @@ def test_a_slot_lies_on_each_side_of_now(
     assert which.next(at(now)) == (following and at(following))
 
 
-@settings(deadline=None, derandomize=True, max_examples=100)
+@scaled_settings(100)
 @given(
     st.sampled_from(
         [

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from daemon.definitions.reading import parse
@@ -21,6 +21,7 @@ from daemon.definitions.schedule_text import (
     UnclearSchedule,
     parse_schedule_text,
 )
+from tests.properties import scaled_settings
 
 BERLIN = ZoneInfo("Europe/Berlin")
 
@@ -162,7 +163,7 @@ def schedule(text: str) -> Schedule:
     )
 
 
-@settings(deadline=None, derandomize=True, max_examples=100)
+@scaled_settings(100)
 @given(
     st.sampled_from(
         [
@@ -229,7 +230,7 @@ VOCABULARY = (
 )
 
 
-@settings(deadline=None, derandomize=True, max_examples=100)
+@scaled_settings(100)
 @given(st.integers(1, 500), st.sampled_from(["second", "minute", "hour", "day"]))
 def test_a_distance_is_that_distance(count: int, unit: str) -> None:
     made = schedule(
@@ -240,7 +241,7 @@ def test_a_distance_is_that_distance(count: int, unit: str) -> None:
     assert made.every == timedelta(**{f"{unit}s": count})
 
 
-@settings(deadline=None, derandomize=True, max_examples=100)
+@scaled_settings(100)
 @given(st.lists(st.sampled_from(VOCABULARY), max_size=8))
 def test_whatever_is_said_is_a_trigger_a_routine_may_have_or_refused(words: list[str]) -> None:
     try:

@@ -1,7 +1,7 @@
 """Reports in words, in pieces, and without a way out."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from daemon.delivery.markup import (
@@ -11,6 +11,7 @@ from daemon.delivery.markup import (
     split_text,
     split_up_to_max_parts,
 )
+from tests.properties import scaled_settings
 
 REPORT = """# Morning
 
@@ -104,7 +105,7 @@ def test_code_that_is_cut_is_closed_and_opened_again():
     ]
 
 
-@settings(deadline=None, derandomize=True, max_examples=300)
+@scaled_settings(300)
 @given(st.text(alphabet="ab \n`~中🙂*", max_size=600), st.integers(20, 90))
 def test_no_piece_is_too_long_and_no_word_gets_lost(text, limit):
     pieces = split_text(text, limit)
@@ -113,7 +114,7 @@ def test_no_piece_is_too_long_and_no_word_gets_lost(text, limit):
     assert [char for piece in pieces for char in piece if char in "ab中🙂*"] == letters
 
 
-@settings(deadline=None, derandomize=True, max_examples=200)
+@scaled_settings(200)
 @given(st.text(alphabet="中a\n", max_size=300), st.integers(8, 60))
 def test_pieces_may_be_measured_in_bytes(text, limit):
     assert all(

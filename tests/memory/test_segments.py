@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from daemon.memory.segments import PIECE_CHARACTERS, pieces, split
 from daemon.models import SegmentType
 from tests.memory.conftest import said
+from tests.properties import scaled_settings
 
 
 def test_a_long_text_is_cut_at_the_ends_of_sentences() -> None:
@@ -19,7 +20,7 @@ def test_a_long_text_is_cut_at_the_ends_of_sentences() -> None:
     assert all(part.endswith("。") for part in chinese)
 
 
-@settings(deadline=None, derandomize=True, max_examples=100)
+@scaled_settings(100)
 @given(st.text(max_size=3000))
 def test_nothing_but_blanks_is_lost_and_no_part_is_too_long(text: str) -> None:
     parts = split(text)

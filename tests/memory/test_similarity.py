@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from daemon.memory import similarity
 from daemon.memory.similarity import Folder
 from tests.memory.conftest import Library
+from tests.properties import scaled_settings
 
 GREETING = (
     "Good morning! All systems are running well, every backup is complete, no disk is near its "
@@ -60,7 +61,7 @@ async def test_of_many_greetings_the_newest_is_told_and_room_is_left_for_others(
     assert any("walrus" in chunk.content for chunk in found)
 
 
-@settings(deadline=None, derandomize=True)
+@scaled_settings()
 @given(st.text(st.characters(max_codepoint=127)))
 def test_in_ascii_the_same_words_and_numbers_are_found_as_in_any_text(text: str) -> None:
     assert similarity._words(text) == frozenset(similarity._WORD.findall(text.casefold()))

@@ -4,22 +4,20 @@ been enough.
 
 from __future__ import annotations
 
+import asyncio
 import json
-import os
-import subprocess
-import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from daemon.app.main import main
 from daemon.models import Json, Run, Step, StepKind
 from daemon.policy.policy import Policy
 from daemon.store.database import Database
 from daemon.store.journal import Claim, Journal
 
-ROOT = Path(__file__).parents[2]
 POLICY = """
 version = 1
 [[rule]]
@@ -46,8 +44,8 @@ reason = "secrets"
 class PolicyHarness:
     """A config, a policy, a routine and a journal, without a daemon."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder, self.state = folder, folder / "state"
+    def __init__(self, folder: Path, output: pytest.CaptureFixture[str]) -> None:
+        self.folder, self.state, self._output = folder, folder / "state", output
         (folder / "routines").mkdir()
         self.state.mkdir(mode=0o700)
         (self.state / "workspace").mkdir()
@@ -57,23 +55,16 @@ class PolicyHarness:
         (folder / "routines" / "daily.toml").write_text(prompt)
 
     def policy(self, *words: str) -> tuple[int, str, str]:
-        done = subprocess.run(
-            [sys.executable, "-m", "daemon.app.main", "policy", *words],
-            cwd=self.folder,
-            env={
-                **os.environ,
-                "PYTHONPATH": str(ROOT),
-                "STATE_DIRECTORY": str(self.state),
-                "HOME": str(self.folder),
-            },
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        return done.returncode, done.stdout, done.stderr
+        """Run `agentd policy` as it would run in this folder; return its exit code and outputs."""
+        self._output.readouterr()
+        code = main(["policy", *words])
+        return code, *self._output.readouterr()
 
-    async def record(self, *calls: tuple[str, Json, str]) -> None:
+    def record(self, *calls: tuple[str, Json, str]) -> None:
         """Journal one run of `daily` that made these calls, each with its verdict."""
+        asyncio.run(self._record(calls))
+
+    async def _record(self, calls: tuple[tuple[str, Json, str], ...]) -> None:
         db = await Database.open(self.state / "agentd.db")
         try:
             journal = Journal(db, clock=lambda: datetime.now(UTC))
@@ -95,8 +86,15 @@ def _call(number: int, tool: str, arguments: Json, effect: str) -> Step:
 
 
 @pytest.fixture
-def harness(tmp_path: Path) -> PolicyHarness:
-    return PolicyHarness(tmp_path)
+def harness(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> PolicyHarness:
+    """The current folder and the environment are those of somebody who works in it."""
+    harness = PolicyHarness(tmp_path, capsys)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("STATE_DIRECTORY", str(harness.state))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    return harness
 
 
 def test_a_sound_policy_is_said_to_be_sound_with_what_deserves_a_second_look(
@@ -154,8 +152,8 @@ def test_a_file_of_calls_is_held_against_what_it_expects(harness: PolicyHarness)
     )
 
 
-async def test_another_policy_is_tried_on_the_calls_that_were_made(harness: PolicyHarness) -> None:
-    await harness.record(
+def test_another_policy_is_tried_on_the_calls_that_were_made(harness: PolicyHarness) -> None:
+    harness.record(
         ("shell", {"command": "df -h"}, "allow"),
         ("shell", {"command": "df -h"}, "allow"),
         ("shell", {"command": "cat notes.md"}, "allow"),
@@ -174,7 +172,7 @@ async def test_another_policy_is_tried_on_the_calls_that_were_made(harness: Poli
     assert out.endswith("1 of 4 calls in 1 run since 1d: no difference\n")
 
 
-async def test_the_narrowest_section_is_suggested_and_all_that_ran_fits_into_it(
+def test_the_narrowest_section_is_suggested_and_all_that_ran_fits_into_it(
     harness: PolicyHarness,
 ) -> None:
     made = [
@@ -182,7 +180,7 @@ async def test_the_narrowest_section_is_suggested_and_all_that_ran_fits_into_it(
         ("file_write", {"path": "reports/a/today.md", "content": "x"}, "allow"),
         ("shell", {"command": "rm x"}, "deny"),
     ]
-    await harness.record(*made)
+    harness.record(*made)
     code, out, _ = harness.policy("suggest", "daily")
     assert code == 0
     assert 'commands = [\n    "cat",\n    "df",\n    "git log",\n]' in out

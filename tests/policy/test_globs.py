@@ -1,10 +1,11 @@
 """A pattern speaks of the paths its writer means, in the manner of .gitignore."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from daemon.policy.globs import BadPattern, Glob, in_either_case
+from tests.properties import scaled_settings
 
 
 @pytest.mark.parametrize(
@@ -135,7 +136,7 @@ _NAME = st.sampled_from(["a", "b", "ab", ".env", "reports", "x.pem"])
 _PART = st.sampled_from(["a", "b", "*", "**", "a*", "?", ".env*", "reports", "*.pem"])
 
 
-@settings(max_examples=300, deadline=None, derandomize=True)
+@scaled_settings(300)
 @given(
     pattern=st.lists(_PART, min_size=1, max_size=3).map("/".join),
     path=st.lists(_NAME, min_size=1, max_size=4),
@@ -152,7 +153,7 @@ def test_what_covers_a_path_may_lie_beneath_each_folder_above_it(
         assert glob.covers("/".join([*path, "b", "x.pem"]))
 
 
-@settings(max_examples=300, deadline=None, derandomize=True)
+@scaled_settings(300)
 @given(
     pattern=st.lists(_PART, min_size=1, max_size=3).map("/".join),
     path=st.lists(_NAME, min_size=2, max_size=4),

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from daemon.models import Effect
@@ -11,6 +11,7 @@ from daemon.policy.globs import Glob
 from daemon.policy.judge import CallPart, judge
 from daemon.policy.lexer import Unreadable
 from daemon.policy.policy_file import Rule, strictness
+from tests.properties import scaled_settings
 
 ALLOW, ASK, DENY = Effect.ALLOW, Effect.ASK, Effect.DENY
 MISFIT = Unreadable("sort -o is not known here")
@@ -165,7 +166,7 @@ _PARTS = st.sampled_from(
 )
 
 
-@settings(max_examples=300, deadline=None, derandomize=True)
+@scaled_settings(300)
 @given(rules=_RULES, more=_RULES, part=_PARTS)
 def test_a_rule_more_that_asks_or_forbids_never_allows_more_and_order_never_matters(
     rules: list[Rule], more: list[Rule], part: CallPart

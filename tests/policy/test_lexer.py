@@ -6,11 +6,12 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from daemon.policy.lexer import Redirect, Stream, Unreadable, parse_line
 from daemon.policy.reachable_paths import ReachablePaths
+from tests.properties import scaled_settings
 
 NULL, STDOUT = Stream.NULL, Stream.STDOUT
 
@@ -196,14 +197,14 @@ _DOUBLE = st.text(alphabet="ab '~#*?[{(&|;<>-é", max_size=6).map(lambda text: f
 _WORD = st.lists(st.one_of(_PLAIN, _QUOTED, _DOUBLE), min_size=1, max_size=4).map("".join)
 
 
-@settings(max_examples=300, deadline=None, derandomize=True)
+@scaled_settings(300)
 @given(st.lists(_WORD, min_size=1, max_size=5))
 def test_plain_and_quoted_words_are_read_as_shlex_reads_them(operands: list[str]) -> None:
     line = "show " + " ".join(operands)
     assert words(line) == [shlex.split(line)]
 
 
-@settings(max_examples=300, deadline=None, derandomize=True)
+@scaled_settings(300)
 @given(
     st.lists(
         st.text(
@@ -408,7 +409,7 @@ def _without_dots(calls: list[list[str]]) -> list[list[str]]:
     return [[word.removeprefix("./") for word in call] for call in calls]
 
 
-@settings(max_examples=400, deadline=None, derandomize=True)
+@scaled_settings(400)
 @given(fragments=st.lists(_FRAGMENTS, min_size=1, max_size=9))
 def test_whatever_we_read_bash_runs_the_same(bash: Path, fragments: list[str]) -> None:
     line = "show " + "".join(fragments)

@@ -3,7 +3,7 @@
 import shlex
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from daemon.policy.policy import Policy
@@ -11,6 +11,7 @@ from daemon.policy.profiles import read_only
 from tests.policy.conftest import SHIPPED
 from tests.policy.fixture import build
 from tests.policy.lines import ALLOWED, DENIED
+from tests.properties import scaled_settings
 
 
 def test_every_line_of_an_honest_report_runs(shipped: Policy) -> None:
@@ -129,7 +130,7 @@ _LINES = st.one_of(
 )
 
 
-@settings(max_examples=600, deadline=None, derandomize=True)
+@scaled_settings(600)
 @given(line=_LINES)
 def test_no_line_is_allowed_unless_each_of_its_commands_is(judge: Policy, line: str) -> None:
     verdict, planned = judge.plan("shell", {"command": line}, routine="daily-report")
@@ -152,7 +153,7 @@ _ARGUMENTS = st.dictionaries(
 )
 
 
-@settings(max_examples=300, deadline=None, derandomize=True)
+@scaled_settings(300)
 @given(
     tool=st.one_of(st.sampled_from(["shell", "file_read", "file_write", "sysinfo"]), st.text()),
     arguments=st.one_of(_ARGUMENTS, st.none(), st.text(), st.integers()),

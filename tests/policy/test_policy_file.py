@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 import tomli_w
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from daemon.errors import ConfigError
 from daemon.policy.policy import Policy
 from tests.policy.conftest import SHIPPED, Write
+from tests.properties import scaled_settings
 
 DENY_PUSH = '[[rule]]\ntool = "shell"\neffect = "deny"\nargv = ["git", "push"]'
 ALLOW_SHELL = '[[rule]]\ntool = "shell"\neffect = "allow"\n'
@@ -373,7 +374,7 @@ _FILES = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=300, deadline=None, derandomize=True)
+@scaled_settings(300)
 @given(data=_FILES)
 def test_no_random_file_allows_what_no_rule_of_it_allows(
     tmp_path_factory: pytest.TempPathFactory, data: dict[str, object]
@@ -401,7 +402,7 @@ def test_no_random_file_allows_what_no_rule_of_it_allows(
 _LINES = SHIPPED.read_text().splitlines()
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@scaled_settings(60)
 @given(left_out=st.sets(st.sampled_from(range(len(_LINES))), min_size=1, max_size=6))
 def test_no_shipped_policy_with_lines_lost_allows_a_tool_it_did_not(
     tmp_path_factory: pytest.TempPathFactory, left_out: set[int]

@@ -8,13 +8,14 @@ import subprocess
 import sys
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from daemon.policy.grammars import GRAMMARS
 from daemon.policy.lexer import Unreadable, Word
 from daemon.policy.options import Program
 from daemon.policy.profiles import TRUSTED, read_only
+from tests.properties import scaled_settings
 
 PLAIN = [program for program in read_only().values() if isinstance(program, Program)]
 PS = next(grammar for grammar in GRAMMARS if grammar.name == "ps")
@@ -226,12 +227,7 @@ _PS_WORDS = st.sampled_from(
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs ps of procps")
-@settings(
-    max_examples=80,
-    deadline=None,
-    derandomize=True,
-    suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow],
-)
+@scaled_settings(80, suppress=[HealthCheck.filter_too_much])
 @given(st.lists(_PS_WORDS, min_size=1, max_size=4))
 def test_ps_never_shows_an_environment(words: list[str]) -> None:
     ps = shutil.which("ps", path=":".join(TRUSTED))

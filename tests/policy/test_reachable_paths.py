@@ -6,11 +6,12 @@ import os
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from daemon.policy.lexer import Unreadable, Word, parse_line
 from daemon.policy.reachable_paths import MAX_NAMES, ReachablePaths, refuse_devices, resolve_links
+from tests.properties import scaled_settings
 
 
 @pytest.fixture
@@ -72,12 +73,7 @@ _PARTS = st.lists(
 )
 
 
-@settings(
-    max_examples=300,
-    deadline=None,
-    derandomize=True,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-)
+@scaled_settings(300, suppress=[HealthCheck.function_scoped_fixture])
 @given(parts=_PARTS)
 def test_a_path_leads_where_the_system_says(workspace: Path, parts: list[str]) -> None:
     links = {

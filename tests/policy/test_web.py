@@ -1,13 +1,14 @@
 """A URL is read in one way only, and rules say which hosts and methods may be asked."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from daemon.policy.lexer import Unreadable
 from daemon.policy.policy import Policy
 from daemon.policy.web import HostPattern, parse_target
 from tests.policy.conftest import Write
+from tests.properties import scaled_settings
 
 WEB = '[[rule]]\ntool = "http_request"\neffect = "allow"\n'
 
@@ -80,7 +81,7 @@ def test_what_could_be_read_in_two_ways_is_refused(url: str) -> None:
         parse_target(url)
 
 
-@settings(max_examples=300, deadline=None, derandomize=True)
+@scaled_settings(300)
 @given(
     st.text(st.sampled_from("htps:/@.#?[]\\%0127xabÀ①。 \t\u200b-_&="), max_size=30).map(
         "http://".__add__

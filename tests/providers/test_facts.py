@@ -1,10 +1,11 @@
 """Gathered facts survive the way into a prompt and back, whatever they contain."""
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from daemon.models import Fact
 from daemon.providers.facts import lay_out, new_boundary, unwrap, wrap
+from tests.properties import scaled_settings
 
 LINE_BREAKS = "\r\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029"
 texts = st.text(
@@ -12,7 +13,7 @@ texts = st.text(
 )
 
 
-@settings(deadline=None, derandomize=True)
+@scaled_settings()
 @given(st.lists(st.tuples(texts, st.booleans()), max_size=4))
 def test_facts_come_back_from_a_prompt_with_their_text(parts):
     facts = [

@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from daemon.errors import Overloaded, Retryable, Transport, Unavailable
@@ -18,6 +18,7 @@ from daemon.providers import LLMProvider
 from daemon.providers.wire.chat import CHAT
 from daemon.providers.wire.sse import Event, EventStreamParser
 from tests.fakes.vendor import FakeVendor
+from tests.properties import scaled_settings
 from tests.providers.calls import LANGUAGES, TRANSPORTS, WAYS, Opener, Talk, user
 from tests.providers.test_loops import LOOP
 from tests.providers.test_wire import question
@@ -218,7 +219,7 @@ WIRE = (
 )
 
 
-@settings(deadline=None, derandomize=True, max_examples=200)
+@scaled_settings(200)
 @given(
     cuts=st.lists(st.integers(0, 200), max_size=12),
     end=st.sampled_from(["\n", "\r\n", "\r"]),

@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import Annotated, Any, Literal
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, Field
 from typing_extensions import TypedDict
@@ -20,6 +20,7 @@ from daemon.providers.strict_schemas import make_strict, remove_filler_nulls
 from daemon.tools.registry import FunctionRegistry
 from tests.fakes.rules import check_function
 from tests.fakes.vendor import FakeVendor
+from tests.properties import scaled_settings
 from tests.providers.calls import Opener, Talk
 
 
@@ -170,7 +171,7 @@ schemas = st.recursive(
 )
 
 
-@settings(deadline=None, derandomize=True, max_examples=300)
+@scaled_settings(300)
 @given(properties=st.dictionaries(st.sampled_from("abcd"), schemas, max_size=4))
 def test_whatever_is_called_strict_is_by_the_vendors_rules(properties: Json) -> None:
     function = {"name": "f", "parameters": {"type": "object", "properties": properties}}

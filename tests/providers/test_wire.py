@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from daemon.models import FunctionCall, Json, LLMMessage, Usage
@@ -16,6 +16,7 @@ from daemon.providers.wire.base import ChatRequest, WireFormat, read_arguments, 
 from daemon.providers.wire.chat import CHAT
 from daemon.providers.wire.messages import MESSAGES
 from daemon.providers.wire.responses import RESPONSES
+from tests.properties import scaled_settings
 from tests.providers.calls import user
 
 WIRES = {"chat": CHAT, "responses": RESPONSES, "messages": MESSAGES}
@@ -108,7 +109,7 @@ def pieces(wire: WireFormat, messages: list[LLMMessage]) -> list[str]:
 
 
 @pytest.mark.parametrize("api", WIRES)
-@settings(deadline=None, derandomize=True, max_examples=100)
+@scaled_settings(100)
 @given(moments=conversations())
 def test_what_was_written_is_never_written_differently_later(
     api: str, moments: list[list[LLMMessage]]

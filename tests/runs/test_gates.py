@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from zoneinfo import ZoneInfo
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from daemon.agent.tool_calls import ToolCallRunner
@@ -25,6 +25,7 @@ from daemon.tools.registry import FunctionRegistry
 from tests.empty_database import copy_empty_database
 from tests.engine_harness import EngineHarness as Ledger
 from tests.engine_harness import at, routine
+from tests.properties import scaled_settings
 from tests.runs.test_run import START, RunHarness
 
 # --- command
@@ -191,7 +192,7 @@ HOURS = st.builds(
 )
 
 
-@settings(deadline=None, derandomize=True, max_examples=100)
+@scaled_settings(100)
 @given(
     st.sampled_from(["Europe/Berlin", "America/New_York", "Asia/Tokyo", "Australia/Lord_Howe"]),
     HOURS,

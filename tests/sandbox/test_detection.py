@@ -110,9 +110,9 @@ async def test_a_ladder_is_climbed_once_and_follows_the_policy(
 ) -> None:
     mode = ["prefer"]
     sandbox_detection = SandboxDetection(lambda: mode[0], tmp_path, user)  # type: ignore[arg-type, return-value]
-    assert sandbox_detection.known is None
+    assert sandbox_detection.current is None
     first = await sandbox_detection.sandbox()
-    assert await sandbox_detection.sandbox() is first and sandbox_detection.known is first
+    assert await sandbox_detection.sandbox() is first and sandbox_detection.current is first
     mode[0] = "off"
     assert (await sandbox_detection.sandbox()).level == "off"
     await sandbox_detection.close()

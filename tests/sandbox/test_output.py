@@ -1,10 +1,11 @@
 """Of any output the two ends are kept, as readable text, in bounded memory."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from daemon.sandbox.output import BoundedOutput, readable
+from tests.properties import scaled_settings
 
 
 def collected(data: bytes, limit: int, piece: int = 7) -> BoundedOutput:
@@ -14,7 +15,7 @@ def collected(data: bytes, limit: int, piece: int = 7) -> BoundedOutput:
     return output
 
 
-@settings(max_examples=100, deadline=None, derandomize=True)
+@scaled_settings(100)
 @given(st.text(alphabet="ab\n日é", max_size=60), st.integers(1, 80), st.integers(1, 9))
 def test_what_fits_comes_back_unchanged(text: str, limit: int, piece: int) -> None:
     data = text.encode()
@@ -24,7 +25,7 @@ def test_what_fits_comes_back_unchanged(text: str, limit: int, piece: int) -> No
         assert output.text() == text
 
 
-@settings(max_examples=100, deadline=None, derandomize=True)
+@scaled_settings(100)
 @given(st.binary(min_size=50, max_size=400), st.integers(2, 40), st.integers(1, 500))
 def test_of_more_the_ends_are_kept_and_the_rest_is_counted(
     data: bytes, limit: int, piece: int

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from daemon.definitions.schedule import spread_offset
@@ -16,6 +16,7 @@ from daemon.scheduler.skip_reasons import UNREHEARSED
 from daemon.store.journal import RoutineState, SlotRow
 from tests.engine_harness import HALF_HOURLY, EngineHarness, at, routine
 from tests.engine_harness import schedule_of_routine as schedule_of
+from tests.properties import scaled_settings
 
 
 def row(first: str, outcome: Outcome, reason: Reason | None = None, **more: Any) -> SlotRow:
@@ -386,7 +387,7 @@ def test_without_a_time_the_last_slot_is_meant_and_before_the_first_one_the_next
     )
 
 
-@settings(deadline=None, derandomize=True, max_examples=100)
+@scaled_settings(100)
 @given(
     st.sampled_from(
         [{"cron": "*/20 8-17 * * 1-5"}, {"every": timedelta(minutes=7)}, {"at": at("03 09:00")}, {}]

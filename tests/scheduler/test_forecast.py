@@ -1,6 +1,7 @@
 """What the coming days will take, from what was."""
 
 from datetime import UTC, date, datetime, timedelta
+from types import SimpleNamespace
 from zoneinfo import ZoneInfo
 
 from daemon.scheduler.forecast import RunUsage, forecast
@@ -58,7 +59,7 @@ def test_nothing_to_come_takes_nothing():
 
 
 async def test_a_person_sees_days_routines_and_the_cap_that_will_be_reached(tmp_path):
-    async with open_harness(tmp_path, caps=lambda: (None, 0.000001)) as harness:
+    async with open_harness(tmp_path, budget=SimpleNamespace(day=None, month=0.000001)) as harness:
         for _ in range(3):
             await harness.complete_run()
         told = await agentctl(harness.path, "forecast", "--days", "3")

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 import structlog
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from daemon.models import Run, Status
@@ -17,6 +17,7 @@ from daemon.runs.retry import backoff_delay, retry_delay
 from daemon.scheduler.slots import MAX_LATE_START_DELAY, late_start_delay
 from tests.acceptance.story import Home, Vendor
 from tests.engine_harness import HALF_HOURLY, EngineHarness, at, routine
+from tests.properties import scaled_settings
 
 MINUTELY = {"cron": "* * * * *"}
 
@@ -263,7 +264,7 @@ async def test_runs_on_time_do_not_wait_for_each_other(harness: EngineHarness) -
 # --- the numbers
 # -----------------------------------------------------------------------------------
 
-laws = settings(deadline=None, derandomize=True, max_examples=100)
+laws = scaled_settings(100)
 spans = st.timedeltas(timedelta(seconds=1), timedelta(days=365))
 
 

@@ -3,11 +3,12 @@
 import asyncio
 from datetime import UTC, datetime, timedelta
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from daemon.models import Run, Status
 from daemon.scheduler.run_queue import ConcurrencyGroup, LocalRunQueue
+from tests.properties import scaled_settings
 
 NOW = datetime(2026, 11, 20, 8, 30, tzinfo=UTC)
 
@@ -338,7 +339,7 @@ async def test_more_room_is_used_at_once():
     assert lives.begun == ["a", "b"]
 
 
-@settings(deadline=None, derandomize=True, max_examples=100)
+@scaled_settings(100)
 @given(
     st.lists(
         st.tuples(st.integers(0, 4), st.integers(0, 30), st.sampled_from(["a", "b", "offline"])),

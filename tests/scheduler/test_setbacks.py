@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 from apscheduler.schedulers.base import STATE_PAUSED
 from freezegun.api import FrozenDateTimeFactory
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
@@ -26,6 +25,7 @@ from daemon.scheduler.slots import INSTANT
 from daemon.store.journal import Journal
 from daemon.system.clock import SystemClock
 from tests.engine_harness import HALF_HOURLY, EngineHarness, at, routine
+from tests.properties import scaled_settings
 
 NEVER = {**HALF_HOURLY, "catch_up": "none"}
 PERIOD = timedelta(minutes=30)
@@ -301,5 +301,5 @@ def grid(after: datetime, until: datetime) -> list[datetime]:
 def test_every_slot_is_told_once_and_none_started_twice_whatever_a_clock_does(
     time: FrozenDateTimeFactory,
 ) -> None:
-    options = settings(deadline=None, derandomize=True, max_examples=40, stateful_step_count=25)
+    options = scaled_settings(40, steps=25)
     run_state_machine_as_test(type("Machine", (Upheavals,), {"frozen": time}), settings=options)

@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 from freezegun.api import FrozenDateTimeFactory
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
 
@@ -28,6 +27,7 @@ from daemon.store.journal import Journal
 from daemon.system.clock import SystemClock
 from tests.empty_database import copy_empty_database
 from tests.engine_harness import OURS, FakeEventLoop, at, loaded, routine
+from tests.properties import scaled_settings
 
 SHM = Path("/dev/shm")
 DAY = timedelta(days=1)
@@ -409,5 +409,5 @@ def test_nothing_waits_longer_than_it_was_to_whatever_the_clock_does(
     time: FrozenDateTimeFactory,
 ) -> None:
     made = type("Clocks", (Clocks,), {"frozen": time})
-    options = settings(deadline=None, derandomize=True, max_examples=15, stateful_step_count=12)
+    options = scaled_settings(15, steps=12)
     run_state_machine_as_test(made, settings=options)

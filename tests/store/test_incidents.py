@@ -7,7 +7,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from daemon.errors import NotFound
@@ -22,6 +22,7 @@ from daemon.models import (
 )
 from daemon.store.incidents import Alerting, signature_of
 from daemon.store.journal import Claim, Journal
+from tests.properties import scaled_settings
 from tests.store.conftest import Clock, Ledger
 
 MAIL = [("mail", {})]
@@ -239,7 +240,7 @@ def test_a_cause_is_known_again_by_its_words(one: str, other: str) -> None:
     assert signature_of(one) == signature_of(other)
 
 
-@settings(deadline=None, derandomize=True)
+@scaled_settings()
 @given(st.text(max_size=2000))
 def test_any_error_has_a_signature(text: str) -> None:
     assert len(signature_of(text)) <= 200 and signature_of(text) == signature_of(f" {text} ")

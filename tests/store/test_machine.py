@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, multiple, rule
 
@@ -27,6 +26,7 @@ from daemon.models import Outcome, Reason, Run, Status
 from daemon.store.database import Database
 from daemon.store.journal import Journal
 from tests.empty_database import copy_empty_database
+from tests.properties import scaled_settings
 from tests.store.conftest import START, Clock, Ledger, step
 
 T = TypeVar("T")
@@ -283,7 +283,5 @@ class JournalMachine(RuleBasedStateMachine):
         ) == sorted(self.delivered)
 
 
-JournalMachine.TestCase.settings = settings(
-    deadline=None, derandomize=True, max_examples=60, stateful_step_count=40
-)
+JournalMachine.TestCase.settings = scaled_settings(60, steps=40)
 TestJournal = JournalMachine.TestCase

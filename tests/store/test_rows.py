@@ -6,10 +6,11 @@ import json
 import math
 from typing import Any
 
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from daemon.store.rows import decode, deflate, encode
+from tests.properties import scaled_settings
 
 TEXTS = st.text() | st.text(st.characters(categories=("Cs", "Cc", "Ll")), max_size=5)
 VALUES = st.recursive(
@@ -19,7 +20,7 @@ VALUES = st.recursive(
 )
 
 
-@settings(deadline=None, derandomize=True, max_examples=50)
+@scaled_settings(50)
 @given(st.dictionaries(TEXTS, VALUES))
 @example({"big": 10**400, "small": -(2**70), "float": 1e16})
 @example({"half \ud800": "\udfff", "zero": "\0\x1f\x7f\u2028"})

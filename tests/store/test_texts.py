@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from daemon.agent.prompt import SECTIONS
@@ -35,6 +35,7 @@ from daemon.store.texts import (
     references,
     unused,
 )
+from tests.properties import scaled_settings
 from tests.store.conftest import START, Clock, Ledger, prompt, step
 
 DAY = timedelta(days=1)
@@ -186,7 +187,7 @@ def prompts(draw: st.DrawFn) -> Json:
     return {key: body[key] for key in draw(st.permutations(list(body)))[draw(st.integers(0, 1)) :]}
 
 
-@settings(max_examples=400, deadline=None, derandomize=True)
+@scaled_settings(400)
 @given(body=prompts())
 def test_any_body_comes_back_as_it_was_handed_in(shelf: sqlite3.Connection, body: Json) -> None:
     encoded = encode(Step(kind=StepKind.PROMPT, iteration=0, body=body))

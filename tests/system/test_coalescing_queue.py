@@ -2,7 +2,7 @@
 
 import asyncio
 
-from daemon.system.coalescing_queue import SLICE, CoalescingQueue
+from daemon.system.coalescing_queue import BATCH_SIZE, CoalescingQueue
 
 
 class Desk:
@@ -57,10 +57,12 @@ async def test_a_name_that_comes_while_it_is_worked_on_has_its_turn_again():
 async def test_thousands_are_done_in_slices():
     desk = Desk()
     queue = CoalescingQueue("test", desk.work, retry=60)
-    names = [str(number) for number in range(2 * SLICE + 1)]
+    names = [str(number) for number in range(2 * BATCH_SIZE + 1)]
     for name in names:
         queue.add(name)
-    await desk.until(names[:SLICE], names[SLICE : 2 * SLICE], names[2 * SLICE :])
+    await desk.until(
+        names[:BATCH_SIZE], names[BATCH_SIZE : 2 * BATCH_SIZE], names[2 * BATCH_SIZE :]
+    )
     await queue.stop()
 
 

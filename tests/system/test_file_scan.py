@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from daemon.system.file_scan import FolderScan, look
+from daemon.system.file_scan import FolderScan, scan_files
 from daemon.system.patterns import Patterns
 
 
@@ -24,7 +24,7 @@ def put(path: Path, text: str = "x") -> Path:
 
 
 def seen(root: Path, *globs: str) -> FolderScan:
-    return look(root, Patterns(globs))
+    return scan_files(root, Patterns(globs))
 
 
 def test_files_that_fit_are_seen_with_the_folders_they_may_come_into(root: Path) -> None:
@@ -85,7 +85,7 @@ def test_a_folder_that_cannot_be_read_is_told_and_the_others_are_seen(root: Path
     found = seen(root, "*/*.csv")
     (root / "closed").chmod(0o700)
     assert set(found.files) == {"open/a.csv"}
-    assert found.unread == {"closed": "Permission denied"}
+    assert found.unreadable == {"closed": "Permission denied"}
 
 
 def test_names_that_are_no_text_are_spelt_out(root: Path) -> None:
@@ -97,11 +97,11 @@ def test_names_that_are_no_text_are_spelt_out(root: Path) -> None:
 def test_a_look_ends_whatever_is_there(root: Path) -> None:
     for number in range(20):
         put(root / f"{number}/a.csv")
-    few = look(root, Patterns(["**/*.csv"]), most_folders=5)
+    few = scan_files(root, Patterns(["**/*.csv"]), max_folders=5)
     assert few.full and len(few.folders) <= 6
-    few = look(root, Patterns(["**/*.csv"]), most_files=5)
+    few = scan_files(root, Patterns(["**/*.csv"]), max_files=5)
     assert few.full and len(few.files) == 5
-    assert not look(root, Patterns(["**/*.csv"])).full
+    assert not scan_files(root, Patterns(["**/*.csv"])).full
 
 
 def test_folders_are_entered_to_a_depth_that_cannot_hurt(root: Path) -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from daemon.system.patterns import PatternError, Patterns, parse
+from tests.properties import scaled_settings
 
 FITS = [
     ("inbox/*.csv", "inbox/a.csv", True),
@@ -97,7 +98,7 @@ def by_recursion(parts: list[str], path: list[str]) -> bool:
     return not hidden and fnmatchcase(name, first) and by_recursion(parts[1:], path[1:])
 
 
-@settings(deadline=None, derandomize=True, max_examples=100)
+@scaled_settings(100)
 @given(parts, st.lists(names, min_size=1, max_size=4))
 def test_walking_name_by_name_agrees_with_the_explanation(
     parts: list[str], path: list[str]

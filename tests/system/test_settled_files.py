@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from daemon.system.settled_files import Watch, Watcher, WatchLimits
+from daemon.system.settled_files import FileWatch, SettledFileWatcher, WatchLimits
 from daemon.system.watch import DirectoryWatcher
 
 SETTLE = 0.05
@@ -26,17 +26,17 @@ class Desk:
         self.looks = 0
         self.hindered = False
         self.rung: asyncio.Queue[str] = asyncio.Queue()
-        self.watcher = Watcher(root, self.rung.put_nowait, DirectoryWatcher(), **options)
+        self.watcher = SettledFileWatcher(root, self.rung.put_nowait, DirectoryWatcher(), **options)
         self._seen: set[tuple[str, str]] = set()
 
     def watch(self, *globs: str, settle: float = SETTLE, name: str = "inbox") -> None:
-        self.watcher.watch({name: Watch(globs=globs, settle=settle)})
+        self.watcher.watch({name: FileWatch(globs=globs, settle=settle)})
 
     async def once(self) -> dict[str, str]:
         """Answer one ring."""
         name = await self.rung.get()
         self.looks += 1
-        files = await self.watcher.look(name, self._seen)
+        files = await self.watcher.collect_settled(name, self._seen)
         if files and not self.hindered:
             self._seen |= set(files.items())
             self.taken.append(files)
@@ -53,7 +53,7 @@ class Desk:
         """Answer rings until its folders are watched and a look leaves nothing to wait for."""
         async with asyncio.timeout(60):
             while (
-                any(watched.timer for watched in self.watcher._watched.values())
+                any(watched.timer for watched in self.watcher._states.values())
                 or not self.rung.empty()
                 or not self.watches_all()
             ):
@@ -114,7 +114,7 @@ async def test_a_burst_is_one_batch(desk: Desk) -> None:
     assert desk.looks <= 6
 
 
-@pytest.mark.parametrize("desk", [{"measures": WatchLimits(batch=4)}], indirect=True)
+@pytest.mark.parametrize("desk", [{"limits": WatchLimits(batch=4)}], indirect=True)
 async def test_a_batch_is_bounded_and_the_rest_follows(desk: Desk) -> None:
     for number in range(10):
         desk.put(f"inbox/{number}.csv")
@@ -137,7 +137,7 @@ async def test_a_file_that_grows_is_waited_for(desk: Desk) -> None:
     assert len(desk.taken) == 1
 
 
-@pytest.mark.parametrize("desk", [{"measures": WatchLimits(patience=3)}], indirect=True)
+@pytest.mark.parametrize("desk", [{"limits": WatchLimits(max_settles=3)}], indirect=True)
 async def test_a_file_that_grows_for_ever_does_not_hold_the_others_up(desk: Desk) -> None:
     desk.put("inbox/done.csv")
     desk.watch("inbox/*.csv")
@@ -215,7 +215,7 @@ async def test_each_watch_is_rung_for_by_its_own_folders(desk: Desk) -> None:
     (desk.root / "one").mkdir()
     (desk.root / "two").mkdir()
     desk.watcher.watch(
-        {name: Watch(globs=(f"{name}/*",), settle=SETTLE) for name in ("one", "two")}
+        {name: FileWatch(globs=(f"{name}/*",), settle=SETTLE) for name in ("one", "two")}
     )
     await desk.asleep()
     desk.put("two/a")
@@ -229,7 +229,7 @@ async def test_after_all_is_handled_nothing_stirs(desk: Desk) -> None:
     desk.watch("inbox/*.csv")
     await desk.batch()
     await desk.asleep()
-    assert all(watched.timer is None for watched in desk.watcher._watched.values())
+    assert all(watched.timer is None for watched in desk.watcher._states.values())
     assert desk.rung.empty()
 
 
@@ -238,7 +238,7 @@ async def test_what_is_watched_no_more_is_heard_no_more(desk: Desk) -> None:
     desk.watch("inbox/*.csv", settle=60)
     await desk.once()
     desk.watcher.watch({})
-    assert await desk.watcher.look("inbox", ()) == {}
+    assert await desk.watcher.collect_settled("inbox", ()) == {}
     assert desk.watcher._subscription is None
     assert desk.rung.empty()
 

@@ -13,11 +13,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from daemon.telemetry.journald import Journald, connected, fields_of, packed
 from daemon.telemetry.redaction import MARK, Secrets
+from tests.properties import scaled_settings
 
 
 class Journal:
@@ -168,7 +169,7 @@ TEXTS = st.text(st.characters(codec="utf-8"), max_size=40)
     message=TEXTS,
     values=st.dictionaries(TEXTS, st.one_of(TEXTS, st.integers(), st.lists(TEXTS)), max_size=5),
 )
-@settings(deadline=None, derandomize=True)
+@scaled_settings()
 def test_whatever_is_logged_can_be_read_back(message: str, values: dict[str, object]) -> None:
     fields = fields_of({"level": "info", **values}, message)
     assert unpacked(packed(fields)) == fields

@@ -5,10 +5,11 @@ import json
 from urllib.parse import quote, quote_plus
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from daemon.telemetry.redaction import MARK, Secrets
+from tests.properties import scaled_settings
 
 CANARY = 'canary/7f3a+"\\ü key=='
 
@@ -56,7 +57,7 @@ def test_a_known_secret_is_found_inside_longer_base64(
     assert len(left) <= 16  # what is left encodes the neighbours and some bits at the edges
 
 
-@settings(deadline=None, derandomize=True, max_examples=100)
+@scaled_settings(100)
 @given(
     secret=st.text(alphabet=st.characters(codec="utf-8"), min_size=8, max_size=60),
     around=st.text(max_size=20),

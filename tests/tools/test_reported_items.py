@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from daemon.models import (
@@ -29,8 +29,9 @@ from daemon.tools.executor import ToolExecutor
 from daemon.tools.registry import FunctionRegistry
 from daemon.tools.reported_items import collect_items, item_key, normalize_url, report_new_items
 from tests.empty_database import copy_empty_database
+from tests.properties import scaled_settings
 
-SETTINGS = settings(deadline=None, derandomize=True, max_examples=300)
+SETTINGS = scaled_settings(300)
 NOW = datetime(2026, 11, 20, 8, 30, tzinfo=UTC)
 
 WORDS = st.text("abzAZ09-._~%/?&=#:@[]\\ é中\t\n", max_size=30)

@@ -2,7 +2,7 @@
 
 from datetime import UTC, date, datetime, timedelta
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from daemon.web.charts import (
@@ -15,6 +15,7 @@ from daemon.web.charts import (
     time_line,
     worst_kind,
 )
+from tests.properties import scaled_settings
 
 BEGIN = datetime(2026, 3, 2, tzinfo=UTC)
 END = BEGIN + timedelta(days=2)
@@ -26,7 +27,7 @@ POINTS = st.builds(
 )
 
 
-@settings(deadline=None, derandomize=True, max_examples=100)
+@scaled_settings(100)
 @given(st.lists(POINTS, max_size=60))
 def test_every_point_lies_under_a_mark_and_no_failure_is_hidden(points):
     marks = time_line(points, BEGIN, END)
@@ -87,7 +88,7 @@ AMOUNTS = st.dictionaries(
 )
 
 
-@settings(deadline=None, derandomize=True, max_examples=100)
+@scaled_settings(100)
 @given(st.lists(AMOUNTS, min_size=1, max_size=31), st.lists(st.floats(0.01, 1e12), max_size=3))
 def test_a_chart_shows_every_amount_once_and_never_above_its_top(rows, limits):
     days = {f"{date(2026, 3, 1) + timedelta(days=number)}": row for number, row in enumerate(rows)}

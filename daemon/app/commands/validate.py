@@ -25,38 +25,15 @@ from daemon.definitions.words import display
 from daemon.delivery.targets import missing_extra
 from daemon.errors import ConfigError, Fault
 from daemon.policy.policy import Policy
+from daemon.policy.policy_file import TOOLS as SHIPPED_TOOLS
 from daemon.providers import create_provider
 from daemon.providers.budget import price_checks
 from daemon.telemetry.redaction import has_ordinary_password
 from daemon.tools import user_tools
 
-# The tools that ship with us; a test compares them with those of a real daemon, which is too much
-# to start for a check.
-TOOLS = frozenset(
-    {
-        *(
-            "file_list",
-            "file_read",
-            "file_write",
-            "finish",
-            "memory_expand",
-            "memory_forget",
-            "memory_recall",
-        ),
-        *(
-            "git",
-            "http_request",
-            "memory_store",
-            "script",
-            "self_info",
-            "shell",
-            "skill",
-            "subagent",
-            "sysinfo",
-        ),
-        *("config", "report_items", "routine"),
-    }
-)
+# The tools of every daemon; a test compares them with those of a real one, which is too much to
+# start for a check.
+TOOLS = frozenset(SHIPPED_TOOLS) - {"web_search"}  # registered where [search] says how to search
 
 
 @dataclass(slots=True)

@@ -21,7 +21,7 @@ from daemon.policy.policy import Policy
 from daemon.policy.profiles import TRUSTED
 from daemon.policy.requests import PlannedCommand, PlannedPipeline
 from daemon.sandbox.bounds import Bounds, ProgramLimits
-from daemon.sandbox.current import Confining
+from daemon.sandbox.current import SandboxSource
 from daemon.sandbox.running import CommandResult, Running, run
 from daemon.sandbox.sandbox import Sandbox
 from daemon.system.safe_open import open_beneath
@@ -75,7 +75,7 @@ async def run_call(
     *,
     policy: Policy,
     context: ToolContext,
-    sandbox: Confining,
+    sandbox: SandboxSource,
     zone: str | None = None,
 ) -> CompletedCall:
     """Run a call exactly as the policy plans it; ToolFailed if it is not allowed or cannot be

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from daemon.errors import ToolFailed
 from daemon.models import Json, ToolContext
 from daemon.policy.policy import LivePolicy, Policy
-from daemon.sandbox.current import Confining, unconfined
+from daemon.sandbox.current import SandboxSource, no_sandbox
 from daemon.tools.builtin.command_lines import LONGEST, report_result, run_call
 from daemon.tools.registry import FunctionRegistry
 
@@ -27,7 +27,7 @@ def register(
     registry: FunctionRegistry,
     settings: LivePolicy,
     *,
-    sandbox: Confining = unconfined,
+    sandbox: SandboxSource = no_sandbox,
     zone: str | None = None,
 ) -> None:
     """Offer the tool. `zone` is the time zone that git shows times in."""

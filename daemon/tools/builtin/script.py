@@ -21,7 +21,7 @@ from daemon.errors import ToolFailed
 from daemon.models import Json, ToolContext
 from daemon.policy.policy import LivePolicy, Policy
 from daemon.policy.requests import PlannedCommand, PlannedPipeline
-from daemon.sandbox.current import Confining, unconfined
+from daemon.sandbox.current import SandboxSource, no_sandbox
 from daemon.sandbox.running import Running, run
 from daemon.sandbox.sandbox import Sandbox
 from daemon.tools.builtin.command_lines import (
@@ -47,7 +47,7 @@ def register(
     registry: FunctionRegistry,
     settings: ScriptSettings,
     *,
-    sandbox: Confining = unconfined,
+    sandbox: SandboxSource = no_sandbox,
     zone: str | None = None,
 ) -> None:
     """Offer the tool. `zone` is the time zone that scripts see."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from daemon.models import ToolContext
 from daemon.policy.policy import LivePolicy
-from daemon.sandbox.current import Confining, unconfined
+from daemon.sandbox.current import SandboxSource, no_sandbox
 from daemon.tools.builtin.command_lines import LONGEST, report_result, run_call
 from daemon.tools.registry import FunctionRegistry
 
@@ -16,7 +16,7 @@ def register(
     registry: FunctionRegistry,
     settings: LivePolicy,
     *,
-    sandbox: Confining = unconfined,
+    sandbox: SandboxSource = no_sandbox,
     zone: str | None = None,
 ) -> None:
     """Offer the tool. `zone` is the time zone that programs see."""
@@ -44,7 +44,7 @@ def register_for_gates(
     registry: FunctionRegistry,
     settings: LivePolicy,
     *,
-    sandbox: Confining = unconfined,
+    sandbox: SandboxSource = no_sandbox,
     zone: str | None = None,
 ) -> None:
     """Offer the tool to gates, which look at the exit code: not to be offered to a model."""

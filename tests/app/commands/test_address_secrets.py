@@ -10,7 +10,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from daemon.app.commands.validate import examine
@@ -21,6 +21,7 @@ from daemon.telemetry.redaction import (
     has_ordinary_password,
     parts_of_address,
 )
+from tests.properties import scaled_settings
 
 UUID = "550e8400-e29b-41d4-a716-446655440000"
 
@@ -151,7 +152,7 @@ TOKENS = st.one_of(
 )
 
 
-@settings(deadline=None, derandomize=True, max_examples=200)
+@scaled_settings(200)
 @given(
     scheme=st.sampled_from(["https", "mailtos", "ntfys", "gotify", "slack"]),
     user=WORDS,

@@ -10,13 +10,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from daemon.delivery.channels.file import FileChannel, report_path
 from daemon.errors import DeliveryFailed
 from daemon.models import Report, Status
 from daemon.system.safe_folder import folder_beneath
+from tests.properties import scaled_settings
 
 OTHER = "01JBBBBBBBBBBBBBBBBBBBBBBB"
 REPORT = Report(
@@ -77,7 +78,7 @@ def test_a_path_that_leaves_the_workspace_is_given_up_at_once(template):
     assert failed.value.retry is False
 
 
-@settings(deadline=None, derandomize=True, max_examples=100)
+@scaled_settings(100)
 @given(st.text(max_size=40))
 def test_no_name_of_a_routine_leads_out_of_the_workspace(name):
     try:

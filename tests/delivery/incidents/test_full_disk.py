@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 import pytest
 
 from daemon.api.incidents import list_incidents
-from daemon.api.routes import show_status
+from daemon.api.status import show_status
 from daemon.app.api_context import api_context
 from daemon.delivery.incidents.full_disk import FullDiskIncident
 from daemon.errors import StoreFull

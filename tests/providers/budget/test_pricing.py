@@ -7,13 +7,14 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from daemon.definitions.config.config import Config
 from daemon.definitions.config.loading import load_config
 from daemon.models import Usage
 from daemon.providers.pricing import NANO, Prices, Rates
+from tests.properties import scaled_settings
 
 # Vendors people name in config.toml, and where genai-prices knows them by their address.
 MODELS = [
@@ -58,7 +59,7 @@ def test_a_price_is_that_of_genai_prices(
     address = url or homes.get(kind, "https://api.minimaxi.com/anthropic")
     _, info = get_snapshot().find_provider_model(model, None, None, address)
 
-    @settings(deadline=None, derandomize=True, max_examples=40)
+    @scaled_settings(40)
     @given(
         sent=st.integers(0, 900_000),
         read=st.floats(0, 0.5),

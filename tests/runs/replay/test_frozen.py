@@ -8,7 +8,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from daemon.app.main import main
@@ -18,6 +18,7 @@ from daemon.cli.replay import write_frozen_run
 from daemon.errors import DaemonError, NotFound, Refused
 from daemon.runs.replay.folder import FORMAT, SUMS, _sums, read_case
 from daemon.runs.replay.play import replay
+from tests.properties import scaled_settings
 from tests.replaying import ReplayedApp
 
 SECRET = "hunter2-is-a-long-secret"
@@ -76,7 +77,7 @@ def test_secrets_are_taken_out_before_anything_is_written(case: Path) -> None:
     assert "[redacted]" in (case / "case.json").read_text()
 
 
-@settings(max_examples=300, deadline=None, derandomize=True)
+@scaled_settings(300)
 @given(data=st.data())
 def test_any_byte_that_was_changed_is_noticed(case: Path, data: st.DataObject) -> None:
     path = data.draw(st.sampled_from(sorted(case.iterdir())))

@@ -26,6 +26,7 @@ from daemon.tools.builtin import git, shell
 from daemon.tools.executor import ToolExecutor
 from daemon.tools.registry import FunctionRegistry
 from tests.policy.conftest import SHIPPED
+from tests.properties import scaled_settings
 
 Run: TypeAlias = Callable[..., ToolResult]
 
@@ -1164,18 +1165,14 @@ _PROGRAMS = [_lines("grep", _GREP, _GREP_VALUED), _lines("diff", _DIFF, _DIFF_VA
 _EVERY = st.one_of(*_PROGRAMS, *([_lines("rg", _RG, _RG_VALUED)] if shutil.which("rg") else []))
 
 
-@settings(
-    max_examples=250, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
-)
+@scaled_settings(250, suppress=HealthCheck)
 @given(line=_EVERY)
 def test_no_search_that_is_allowed_shows_what_is_denied(run: Run, line: str) -> None:
     assert "CANARY" not in run(f"{line} < /dev/null").text.replace("'CANARY'", "")
 
 
 @NEEDS_GIT
-@settings(
-    max_examples=300, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
-)
+@scaled_settings(300, suppress=HealthCheck)
 @given(line=_GIT_LINES)
 def test_no_line_of_git_that_is_allowed_shows_what_is_denied(
     run_git: Run, ids: dict[str, str], line: str

@@ -1,0 +1,44 @@
+"""Deliveries: what was sent, what was not, and what becomes of it."""
+
+from __future__ import annotations
+
+from daemon.api.binding import Limit, Offset, RouteRow
+from daemon.api.context import ApiContext
+from daemon.api.paging import next_offset
+from daemon.api.schemas import DeliveryView, Page, delivery_view
+from daemon.models import DeliveryStatus
+
+
+async def list_deliveries(
+    api: ApiContext,
+    *,
+    run: str | None = None,
+    status: DeliveryStatus | None = None,
+    limit: Limit = 50,
+    cursor: Offset = 0,
+) -> Page[DeliveryView]:
+    """List deliveries, newest first."""
+    run_id = (await api.journal.get(run)).id if run else None
+    end = cursor + limit
+    deliveries = await api.journal.deliveries(run=run_id, status=status, limit=end + 1)
+    items = [delivery_view(delivery) for delivery in deliveries[cursor:end]]
+    return Page(items=items, next=next_offset(deliveries, end))
+
+
+async def retry_delivery(api: ApiContext, *, id: Offset) -> DeliveryView:  # noqa: A002
+    """Send a delivery again that failed or was withheld, with its full day of patience."""
+    delivery = await api.journal.send_again(id)
+    api.outbox.wake()
+    return delivery_view(delivery)
+
+
+async def drop_delivery(api: ApiContext, *, id: Offset) -> DeliveryView:  # noqa: A002
+    """Give a delivery up for good: it is neither sent nor shown as trouble any more."""
+    return delivery_view(await api.journal.drop(id))
+
+
+ROUTES: tuple[RouteRow, ...] = (
+    ("GET", "/v1/deliveries", list_deliveries),
+    ("POST", "/v1/deliveries/{id}/retry", retry_delivery),
+    ("POST", "/v1/deliveries/{id}/drop", drop_delivery),
+)

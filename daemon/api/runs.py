@@ -1,0 +1,103 @@
+"""Runs: what there are, what each did, and how one is cancelled."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+
+from daemon.api.binding import Limit, Number, RouteRow
+from daemon.api.context import ApiContext
+from daemon.api.events import watch
+from daemon.api.paging import page_of_keys
+from daemon.api.routine_states import check_exists
+from daemon.api.schemas import (
+    Page,
+    RunBrief,
+    RunView,
+    StepView,
+    in_a_word,
+    run_brief,
+    run_view,
+    step_view,
+)
+from daemon.models import DeliveryStatus, Json, Run, Status
+from daemon.runs.events import end_of
+
+
+async def list_runs(
+    api: ApiContext,
+    *,
+    routine: str | None = None,
+    status: Status | None = None,
+    limit: Limit = 50,
+    cursor: str | None = None,
+) -> Page[RunBrief]:
+    """List runs, newest first."""
+    if routine is not None and not await api.journal.runs(routine, limit=1):
+        check_exists(api, routine)
+    runs = await api.journal.runs(routine, status=status, limit=limit + 1, before=cursor)
+    page = runs[:limit]
+    words = await delivery_words(api, page)
+    views = [run_brief(run, words.get(run.id)) for run in page]
+    return Page(items=views, next=page[-1].id if len(runs) > limit else None)
+
+
+async def show_run(api: ApiContext, *, id: str) -> RunView:  # noqa: A002 - the name in the path
+    """Show one run; the beginning or the end of its id (4 characters) is enough."""
+    return await view_of_run(api, await api.journal.get(id))
+
+
+async def list_steps(
+    api: ApiContext,
+    *,
+    id: str,  # noqa: A002
+    limit: Limit = 1000,
+    cursor: str | None = None,
+) -> Page[StepView]:
+    """List what a run did, in order."""
+    run = await api.journal.get(id)
+    steps = {f"{step.seq:09}": step for step in await api.journal.steps(run.id)}
+    numbers, next_cursor = page_of_keys(list(steps), limit, cursor)
+    return Page(items=[step_view(steps[number]) for number in numbers], next=next_cursor)
+
+
+async def follow_run(api: ApiContext, *, id: str, after: Number = -1) -> AsyncIterator[Json]:  # noqa: A002
+    """Stream what happens in a run, from its first event to its last; `after` is the id of the last
+    event seen.
+    """
+    run = await api.journal.get(id)
+    return watch(run.id, api.journal, api.events, after=after)
+
+
+async def cancel_run(api: ApiContext, *, id: str) -> RunView:  # noqa: A002
+    """Cancel a run: at once where it waits, as soon as its tools have stopped where it runs."""
+    run = await api.journal.request_cancel(id)
+    if run.status.has_ended:
+        # no process runs it, so nothing else will tell those who follow it
+        api.events.publish(run.id, end_of(run))
+    api.queue.interrupt(run.id)
+    return await view_of_run(api, run)
+
+
+async def delivery_words(api: ApiContext, runs: Sequence[Run]) -> dict[str, str | None]:
+    """Return how the deliveries of these runs stand, by run, in a word."""
+    statuses: dict[str, list[DeliveryStatus]] = {run.id: [] for run in runs if run.status.has_ended}
+    for delivery in await api.journal.deliveries(run=list(statuses), limit=100 * len(statuses)):
+        statuses[delivery.run].append(delivery.status)
+    return {run: in_a_word(of_run) for run, of_run in statuses.items()}
+
+
+async def view_of_run(api: ApiContext, run: Run) -> RunView:
+    """Return a run with its deliveries, its place in the queue, its input and its price."""
+    deliveries = await api.journal.deliveries(run=run.id) if run.status.has_ended else ()
+    run_input = await api.journal.input_of(run.id) if run.event is not None else None
+    usd = await api.journal.paid_for(run.id) if run.usage.total else None
+    return run_view(run, deliveries, api.queue.queue_position(run.id), run_input, usd=usd)
+
+
+ROUTES: tuple[RouteRow, ...] = (
+    ("GET", "/v1/runs", list_runs),
+    ("GET", "/v1/runs/{id}", show_run),
+    ("GET", "/v1/runs/{id}/steps", list_steps),
+    ("GET", "/v1/runs/{id}/events", follow_run),
+    ("POST", "/v1/runs/{id}/cancel", cancel_run),
+)
