@@ -19,7 +19,7 @@ import structlog
 
 from daemon.agent.agent import Agent, AgentOptions, AgentServices
 from daemon.agent.conversations.conversations import ASK
-from daemon.agent.conversations.sessions import Past
+from daemon.agent.conversations.sessions import EarlierConversation
 from daemon.agent.loop import LoopLimits
 from daemon.agent.prompt import Persona, PromptContext
 from daemon.agent.tool_calls import DenyApprovals, ToolCallRunner
@@ -297,7 +297,7 @@ class RunContext:
         earlier_conversation = (
             await self._services.conversations.history(run)
             if run.trigger == ASK and is_new
-            else Past()
+            else EarlierConversation()
         )
         prompt_context = await self._prompt_context(run, routine, offered_tools, is_new=is_new)
         max_tool_calls = min(
@@ -322,7 +322,7 @@ class RunContext:
                     backoff=self.backoff,
                 ),
                 deadline=deadline,
-                earlier_messages=earlier_conversation.said,
+                earlier_messages=earlier_conversation.messages,
                 taint=max_taint(
                     await self._initial_taint(run),
                     Taint.TAINTED if earlier_conversation.tainted else Taint.NONE,

@@ -12,7 +12,7 @@ import structlog
 
 from daemon.agent.conversations.inbox import Inbox
 from daemon.agent.conversations.routing import belongs_to
-from daemon.agent.conversations.sessions import Past, Sessions
+from daemon.agent.conversations.sessions import EarlierConversation, Sessions
 from daemon.definitions.config.live import LiveConfig
 from daemon.definitions.routines.routine import Budget, Routine, RunSpec
 from daemon.errors import Refused
@@ -150,12 +150,12 @@ class Conversations:
             if message.id not in received:
                 await self._follow_up(run, message.text, f"told {message.id}")
 
-    async def history(self, run: Run) -> Past:
+    async def history(self, run: Run) -> EarlierConversation:
         """Return what was said before, for the first prompt of a run that answers a person."""
         given: Json = await self._journal.input_of(run.id) or {}
         if about := given.get("about"):
             before = await self._journal.get(about)
-            return Past(_excerpt(before, self._language), bool(before.taint))
+            return EarlierConversation(_excerpt(before, self._language), bool(before.taint))
         return await self._sessions().history(given.get("session", SESSION), run, self._provider)
 
     def _sessions(self) -> Sessions:

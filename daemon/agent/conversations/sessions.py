@@ -56,10 +56,10 @@ _TEXTS = {
 }
 
 
-class Past(NamedTuple):
+class EarlierConversation(NamedTuple):
     """What was said before."""
 
-    said: Sequence[LLMMessage] = ()
+    messages: Sequence[LLMMessage] = ()
     tainted: bool = False
     """Some of it was answered after reading what strangers wrote."""
 
@@ -95,7 +95,9 @@ class Sessions:
         """Leave everything up to a run behind."""
         await self._save(name, Session(since=before, until=before))
 
-    async def history(self, name: str, run: Run, provider: LLMProvider | None) -> Past:
+    async def history(
+        self, name: str, run: Run, provider: LLMProvider | None
+    ) -> EarlierConversation:
         """Return the turns before a run, oldest first, those beyond HISTORY summed up by the model,
         if there is one.
         """
@@ -119,7 +121,7 @@ class Sessions:
         for turn in turns:
             messages.append(LLMMessage(role="user", content=self._shorten(turn.goal)))
             messages.append(LLMMessage(role="assistant", content=self._shorten(turn.report or "")))
-        return Past(messages, session.tainted or any(turn.taint for turn in turns))
+        return EarlierConversation(messages, session.tainted or any(turn.taint for turn in turns))
 
     async def _sum_up(
         self, name: str, session: Session, over: Sequence[Run], provider: LLMProvider | None
