@@ -57,7 +57,7 @@ _TEXTS = {
 
 
 class EarlierConversation(NamedTuple):
-    """What was said before."""
+    """The turns before this one, or their summary."""
 
     messages: Sequence[LLMMessage] = ()
     tainted: bool = False
