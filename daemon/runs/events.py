@@ -113,7 +113,7 @@ class Events:
         return {follower.run_id for follower in self._living() if follower.run_id is not None}
 
     def watched(self, run_id: str) -> bool:
-        """Tell whether somebody follows this very run."""
+        """Return whether somebody follows this very run."""
         return bool(self._followers) and any(
             follower.run_id == run_id for follower in self._living()
         )

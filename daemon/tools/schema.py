@@ -74,7 +74,7 @@ def without_null(schema: Json) -> Json:
 def _contains(
     definitions: Json, name: str, sought: str, visited: frozenset[str] = frozenset()
 ) -> bool:
-    """Tell whether the definition `name` refers to `sought`, at any depth."""
+    """Return whether the definition `name` refers to `sought`, at any depth."""
     return any(
         reference == sought
         or (

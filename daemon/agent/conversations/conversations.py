@@ -135,7 +135,7 @@ class Conversations:
         return RoutedMessage(run=await self._follow_up(run, text, event), new=True)
 
     def owes_nothing(self, run: Run) -> bool:
-        """Tell whether a run was told nothing that it has not heard."""
+        """Return whether a run was told nothing that it has not heard."""
         return not self.inbox.holds(run.id)
 
     async def ended(self, run: Run) -> None:

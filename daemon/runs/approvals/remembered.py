@@ -263,7 +263,7 @@ def _reason_against(approval: Approval) -> str:
 
 
 def _versioned(name: str) -> bool:
-    """Tell whether a program is an interpreter by a name with its version: `python3.11`,
+    """Return whether a program is an interpreter by a name with its version: `python3.11`,
     `perl5.36`.
     """
     return name.rstrip("0123456789.") in word_list("programs", "run_anything")

@@ -210,7 +210,7 @@ def _headers(headers: dict[str, str], body: str | None) -> dict[str, str]:
 
 
 def _is_json(text: str) -> bool:
-    """Tell whether a text is JSON that others can read, too: no NaN, and not nested beyond
+    """Return whether a text is JSON that others can read, too: no NaN, and not nested beyond
     measure.
     """
     try:
