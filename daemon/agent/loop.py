@@ -213,7 +213,7 @@ def _reply_to_finish(agent: LoopAgent, call: Json) -> Reply:
 
 
 def _has_reported(transcript: Transcript) -> bool:
-    """Return whether items were reported, of which the report is made: nothing more need be said."""
+    """Return whether items were reported: the report is made of them, without further text."""
     return any(call["name"] == REPORT_ITEMS and call["ok"] for call in transcript.calls.values())
 
 
