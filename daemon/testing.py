@@ -80,9 +80,13 @@ class FakeClock:
         """Return the present instant, in UTC."""
         return self._now
 
-    def advance(self, **by: float) -> None:
-        """Move the clock ahead, by what `datetime.timedelta` takes: `advance(hours=2)`."""
+    def advance(self, **by: float) -> datetime:
+        """Move the clock ahead by what `datetime.timedelta` takes, as in `advance(hours=2)`.
+
+        Returns the present instant.
+        """
         self._now += timedelta(**by)
+        return self._now
 
     def move_to(self, instant: datetime) -> None:
         """Set the clock, ahead or back."""

@@ -30,8 +30,8 @@ from hypothesis import strategies as st
 from daemon.models import Run, Status
 from tests.crash.checks import Outcome, check, interruptible, outcome
 from tests.crash.moments import Moment, Place, life, overtaken
-from tests.crash.process import SLOT, settle, world_in
-from tests.crash.world import AGAIN, ONCE, REFUSED, SUBAGENT, Script, Turn, World
+from tests.crash.process import SLOT, scenario_in, settle
+from tests.crash.scenario import AGAIN, ONCE, REFUSED, SUBAGENT, CrashScenario, Script, Turn
 
 T = TypeVar("T")
 
@@ -43,23 +43,23 @@ class Crashes:
         self._runner, self._place = runner, place
         self.deaths = self.pauses = 0
 
-    def live(self, world: World, **how) -> tuple[Run, list[Moment]]:
-        return self._now(life(world, self._place.settings, **how))
+    def live(self, scenario: CrashScenario, **how) -> tuple[Run, list[Moment]]:
+        return self._now(life(scenario, self._place.settings, **how))
 
     def undisturbed(self, script: Script, **how) -> tuple[Outcome, list[Moment]]:
         """Return what a run comes to that nothing happens to, and the moments of its life."""
-        world = world_in(self._place.new(), self._place.settings, script)
+        scenario = scenario_in(self._place.new(), self._place.settings, script)
         if script.routine == "gated":  # it compares with the run before
-            self.live(world, slot=SLOT - timedelta(days=1))
-            world.sent.clear()
-            world.started.clear()
-        run, moments = self.live(world, wanted=lambda number: True, **how)
+            self.live(scenario, slot=SLOT - timedelta(days=1))
+            scenario.sent.clear()
+            scenario.started.clear()
+        run, moments = self.live(scenario, wanted=lambda number: True, **how)
         assert run.status == script.comes_to, run.detail
-        expected = outcome(world, run)
+        expected = outcome(scenario, run)
         reports = run.status in (Status.SUCCEEDED, Status.FAILED)
         assert [target for target, _ in expected.deliveries] == ["alpha", "beta"] * reports
-        check(world, run, expected, deaths=0, interrupted=set())
-        self._forget(world)
+        check(scenario, run, expected, deaths=0, interrupted=set())
+        self._forget(scenario)
         return expected, moments
 
     def each(
@@ -84,32 +84,32 @@ class Crashes:
         expected, _ = self.undisturbed(script)
         for stops_at in count():
             wakes_at = lot.choice([2, 3, 4, lot.randrange(5, 15)])
-            world = world_in(self._place.new(), self._place.settings, script)
+            scenario = scenario_in(self._place.new(), self._place.settings, script)
             where = f"stopped before write {stops_at}, woke at {wakes_at} of the other"
-            with self._told(world, where):
+            with self._told(scenario, where):
                 run = self._now(
-                    overtaken(world, self._place.settings, stops_at=stops_at, wakes_at=wakes_at)
+                    overtaken(scenario, self._place.settings, stops_at=stops_at, wakes_at=wakes_at)
                 )
                 if run is None:
                     break
                 self.pauses += 1
-                check(world, run, expected, deaths=2)
+                check(scenario, run, expected, deaths=2)
 
     def harmed(self, script: Script, body: bytes) -> Run:
         """Live on after a death that has left one step as it should not be, and return what becomes
         of the run.
         """
         _, moments = self.undisturbed(script)
-        begun = next(each for each in moments if each.world.started[1])
-        world = self._place.after(begun)
+        begun = next(each for each in moments if each.scenario.started[1])
+        scenario = self._place.after(begun)
         with (
-            self._told(world, "harmed"),
-            closing(sqlite3.connect(world.file)) as connection,
+            self._told(scenario, "harmed"),
+            closing(sqlite3.connect(scenario.file)) as connection,
             connection,
         ):
             connection.execute("UPDATE step SET body = ? WHERE kind = 'llm'", (body,))
             connection.commit()
-            run, _ = self.live(world)
+            run, _ = self.live(scenario)
         return run
 
     def after(
@@ -123,31 +123,35 @@ class Crashes:
         """Live on after a death; return what is left of that life at its commit `further`."""
         died = [*died, moment]
         self.deaths += 1
-        world = self._place.after(moment)
-        with self._told(world, f"died {', then '.join(each.where for each in died)}"):
-            under_way = interruptible(world)
-            run, later = self.live(world, wanted=None if further is None else further.__eq__)
+        scenario = self._place.after(moment)
+        with self._told(scenario, f"died {', then '.join(each.where for each in died)}"):
+            under_way = interruptible(scenario)
+            run, later = self.live(scenario, wanted=None if further is None else further.__eq__)
             check(
-                world, run, expected, deaths=len(died), interrupted=under_way | moment.interrupted
+                scenario,
+                run,
+                expected,
+                deaths=len(died),
+                interrupted=under_way | moment.interrupted,
             )
         for each in later:
             each.interrupted = under_way | moment.interrupted
         return list(later)
 
     @contextmanager
-    def _told(self, world: World, where: str) -> Iterator[None]:
+    def _told(self, scenario: CrashScenario, where: str) -> Iterator[None]:
         """Say in which world something was wrong, and forget it."""
         try:
             yield
         except BaseException as error:
-            error.add_note(f"{world.script}\n{where}")
+            error.add_note(f"{scenario.script}\n{where}")
             raise
         finally:
-            self._forget(world)
+            self._forget(scenario)
 
-    def _forget(self, world: World) -> None:
-        world.close()
-        shutil.rmtree(world.folder)
+    def _forget(self, scenario: CrashScenario) -> None:
+        scenario.close()
+        shutil.rmtree(scenario.folder)
 
     def _now(self, work: Coroutine[Any, Any, T]) -> T:
         # not by the runner: what it does about Ctrl-C takes as long as a life

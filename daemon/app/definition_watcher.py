@@ -57,7 +57,7 @@ class DefinitionWatcher:
         self._subscription: Subscription | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[None] | None = None
-        self._again = self._must = False
+        self._reload_again = self._is_forced = False
 
     async def note_files(self) -> set[Path]:
         """Take note of the files as they are, before they are read; return the folders to watch."""
@@ -71,7 +71,7 @@ class DefinitionWatcher:
 
     def reload_now(self) -> None:
         """Reload now, or once more after the reload under way."""
-        self._must = True
+        self._is_forced = True
         self._begin()
 
     def close(self) -> None:
@@ -89,18 +89,18 @@ class DefinitionWatcher:
         self._timer = asyncio.get_running_loop().call_later(QUIET, self._begin)
 
     def _begin(self) -> None:
-        self._again = True
+        self._reload_again = True
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._run(), name="reload")
 
     async def _run(self) -> None:
-        while self._again:
-            must, self._again, self._must = self._must, False, False
+        while self._reload_again:
+            is_forced, self._reload_again, self._is_forced = self._is_forced, False, False
             before = self._files
             folders = await self.note_files()
             if self._subscription:
                 self._subscription.watch(folders)
-            if self._files == before and not must:
+            if self._files == before and not is_forced:
                 continue
             try:
                 await self._reload()

@@ -45,13 +45,13 @@ class RunSupervisor:
         if self.shared:  # other processes may have taken messages for it
             self.conversations.inbox.put(await self.journal.told(run_id))
         try:
-            with self.metrics.under_way():
+            with self.metrics.measure_lag():
                 run = await supervise(run_id, self.parts.context)
         finally:
             if self.settings.traces:
                 self.settings.traces.export_run(run_id)
         if run is not None and run.status.has_ended:
-            self.metrics.ran(run)
+            self.metrics.count_run(run)
             if run.provider and run.status is Status.SUCCEEDED:
                 self.model_outages.record_answer(run.provider)
             is_settled = self.engine.note_success(run) and self.conversations.owes_nothing(run)

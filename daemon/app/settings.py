@@ -116,9 +116,9 @@ def open_traces(
     if not endpoint and not any(env.get(name) for name in OTLP_ENDPOINTS):
         return None
     from daemon.runs.tracing import Traces
-    from daemon.telemetry.span_exporter import SpanExporter, otlp_pipeline, wanted
+    from daemon.telemetry.span_exporter import SpanExporter, find_receiver, otlp_pipeline
 
-    receiver = wanted(endpoint, env, file=display(config.file))
+    receiver = find_receiver(endpoint, env, file=display(config.file))
     if receiver is None:
         return None
     for name in OTLP_HEADERS:

@@ -160,7 +160,7 @@ async def _build(
         channel=settings.channel,
         clock=clock,
         redact=secrets.redact,
-        count=metrics.sent,
+        count=metrics.count_delivery,
     )
     delivery = DeliveryServices(
         outbox=outbox,

@@ -16,12 +16,12 @@ from daemon.models import Chunk, Json, LLMMessage, LLMResponse, Run
 from daemon.providers import DelegatingProvider, LLMProvider
 from daemon.telemetry.spans import (
     Span,
-    about,
-    answer_of,
+    common_attributes,
     nanoseconds,
-    place_of,
-    request_of,
+    request_attributes,
+    response_attributes,
     span_id,
+    trace_and_parent,
 )
 
 
@@ -107,7 +107,7 @@ class TracedProvider(DelegatingProvider):
         """
         traces, run, clock = self._traces, self._run, asyncio.get_running_loop().time
         start, monotonic_start = nanoseconds(traces.now()), clock()
-        attributes = about(run) | {
+        attributes = common_attributes(run) | {
             "gen_ai.operation.name": "chat",
             "gen_ai.provider.name": traces.vendor(self.name),
             "gen_ai.request.model": self.model_name,
@@ -121,7 +121,7 @@ class TracedProvider(DelegatingProvider):
             if value not in (None, False):
                 attributes[f"gen_ai.request.{key}"] = value
         if traces.content:  # now, as the caller may append to the conversation after the call
-            attributes |= request_of(messages, functions)
+            attributes |= request_attributes(messages, functions)
 
         def record(
             response: LLMResponse | None,
@@ -130,13 +130,13 @@ class TracedProvider(DelegatingProvider):
         ) -> None:
             end, error_text = start + int((clock() - monotonic_start) * 1e9), None
             if response is not None:
-                attributes.update(answer_of(response, content=traces.content))
+                attributes.update(response_attributes(response, content=traces.content))
             if error is not None:
                 attributes["error.type"] = type(error).__name__
                 error_text = str(error) if traces.content else ""
             if first_chunk_seconds is not None:
                 attributes["gen_ai.response.time_to_first_chunk"] = first_chunk_seconds
-            trace, _ = place_of(run)
+            trace, _ = trace_and_parent(run)
             traces.add(
                 Span(
                     name=f"chat {self.model_name}",

@@ -44,7 +44,7 @@ from daemon.providers.strict_schemas import make_strict, normalize_functions, re
 from daemon.providers.wire.base import ChatRequest, StreamAssembler, WireFormat
 from daemon.providers.wire.sse import Event, EventStreamParser
 from daemon.system.http_body import BodyTooLarge, parse_json
-from daemon.telemetry.log import is_heard
+from daemon.telemetry.log import is_level_enabled
 
 T = TypeVar("T")
 E = TypeVar("E", bound=ProviderError)
@@ -281,7 +281,7 @@ class VendorProvider(LLMProvider):
             raise
 
     def _log_answer(self, response: LLMResponse, start: float) -> None:
-        if not is_heard(logging.DEBUG):
+        if not is_level_enabled(logging.DEBUG):
             return
         log.debug(
             "provider.answered",

@@ -14,7 +14,7 @@ from daemon.errors import NotFound
 from daemon.models import Json
 from daemon.system.coalescing_queue import CoalescingQueue
 from daemon.telemetry.span_exporter import SpanExporter
-from daemon.telemetry.spans import Span, of_run
+from daemon.telemetry.spans import Span, spans_of_run
 
 if TYPE_CHECKING:
     from daemon.definitions.config.live import LiveConfig
@@ -126,7 +126,7 @@ class Traces:
             if run.status.has_ended:
                 steps = await self._journal.steps(run.id)
                 vendor = self.vendor(run.provider) if run.provider else ""
-                for span in of_run(run, steps, provider=vendor, content=self.content):
+                for span in spans_of_run(run, steps, provider=vendor, content=self.content):
                     self.add(span)
 
     async def _export_queued(self, _: Sequence[str]) -> None:

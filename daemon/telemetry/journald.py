@@ -22,7 +22,7 @@ from typing import IO, Any
 SOCKET = "/run/systemd/journal/socket"
 # As syslog counts: what `journalctl -p warning` compares with.
 PRIORITIES = {"debug": 7, "info": 6, "warning": 4, "error": 3, "critical": 2}
-LONGEST_NAME = 64  # characters; a longer one makes the journal drop the field
+MAX_NAME_LENGTH = 64  # characters; a longer one makes the journal drop the field
 PATIENCE = 0.2  # seconds that a line waits for a journal that is busy; the log file has it anyway
 _TOO_LARGE = (errno.EMSGSIZE, errno.ENOBUFS)
 _SEALS = (
@@ -32,9 +32,9 @@ _SEALS = (
 )
 
 
-def connected(stream: IO[str], env: Mapping[str, str]) -> bool:
-    """Say whether what is written to this stream goes to the journal: $JOURNAL_STREAM is then what
-    it is.
+def is_journal_stream(stream: IO[str], env: Mapping[str, str]) -> bool:
+    """Tell whether a stream is connected to the journal: $JOURNAL_STREAM has its device and
+    inode.
     """
     try:
         device, _, inode = env.get("JOURNAL_STREAM", "").partition(":")
@@ -62,11 +62,11 @@ def fields_of(record: Mapping[str, Any], message: str) -> dict[str, str]:
         text = (
             value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
         )
-        fields[name[:LONGEST_NAME]] = text
+        fields[name[:MAX_NAME_LENGTH]] = text
     return fields
 
 
-def packed(fields: Mapping[str, str]) -> bytes:
+def encode_fields(fields: Mapping[str, str]) -> bytes:
     """Return fields as a datagram: a value of several lines has its length before it."""
     parts = []
     for name, text in fields.items():
@@ -79,7 +79,7 @@ def packed(fields: Mapping[str, str]) -> bytes:
 
 
 class Journald:
-    """A way to the journal; opened with the first line."""
+    """A socket to the journal, opened with the first line."""
 
     def __init__(self, path: str = SOCKET, *, redact: Callable[[str], str] = str) -> None:
         self._path, self._redact = path, redact
@@ -87,8 +87,8 @@ class Journald:
         self._patience = PATIENCE
 
     def send(self, record: Mapping[str, Any], message: str) -> bool:
-        """Send a record; False if the journal does not take it."""
-        data = packed(
+        """Send a record; return False if the journal does not take it."""
+        data = encode_fields(
             {name: self._redact(text) for name, text in fields_of(record, message).items()}
         )
         try:

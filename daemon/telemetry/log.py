@@ -1,17 +1,17 @@
-"""Structured logs: one JSON line per event to a rotated file, the same for people to the console,
-secrets taken out.
+"""Structured logs: one JSON line per event to a rotated file, and a line for people to the console;
+secrets are redacted.
 
 Where the console is systemd's journal, it gets fields instead of a line with colours
 (`journald.py`).
 
-Rooms log by `structlog.get_logger()`; event names are `room.past_tense` (`run.finished`) with plain
-fields. `run`, `routine` and `slot` are bound once, in `runs/run.py`, by
+Packages log by `structlog.get_logger()`; event names are `package.past_tense` (`run.finished`) with
+plain fields. `run`, `routine` and `slot` are bound once, in `runs/run.py`, by
 `structlog.contextvars.bound_contextvars`. What libraries say through the standard `logging` goes
 the same way, from `warning` up.
 
-A line that somebody else can cause as often as they like is logged with `counted=`, a text that is
-equal for lines of one kind. Of these one a minute is written, and how often there was one meanwhile
-stands in the next (`repeated`). All lines of libraries are counted.
+A line that somebody outside can cause as often as they like is logged with `counted=`, a text that
+is equal for lines of one kind. One line of a kind is written a minute, and the next one has the
+number of those left out (`repeated`). All lines of libraries are counted.
 
 structlog is imported by `configure` only: `agentctl logs` reads the lines (`pretty`) without it.
 """
@@ -30,7 +30,7 @@ from datetime import UTC, datetime
 from typing import IO, TYPE_CHECKING, Any
 
 from daemon.errors import ConfigError, Fault
-from daemon.telemetry.journald import SOCKET, Journald, connected
+from daemon.telemetry.journald import SOCKET, Journald, is_journal_stream
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, MutableMapping
@@ -43,8 +43,8 @@ LEVELS = ("debug", "info", "warning", "error", "critical")
 MAX_BYTES = 10_000_000
 KEEP = 5
 # Seconds in which one counted line of a kind is written, and how many kinds are told apart.
-COUNTED_FOR = 60.0
-MOST_KINDS = 500
+REPEAT_INTERVAL = 60.0
+MAX_KINDS = 500
 
 _COLOURS = {
     "debug": "\x1b[2m",
@@ -55,10 +55,10 @@ _COLOURS = {
 }
 _DIM, _BOLD, _PLAIN = "\x1b[2m", "\x1b[1m", "\x1b[0m"
 # What a whole run has in common.
-_BOUND = ("routine", "run", "slot")
+_LEADING_KEYS = ("routine", "run", "slot")
 _NUMBER = re.compile(r"0x[0-9a-f]+|[0-9]+")
 # Said at the front of a line, or not worth a field of their own.
-_HEAD = frozenset({"at", "level", "event", "exception"})
+_KEYS_WITHOUT_NAME = frozenset({"at", "level", "event", "exception"})
 
 
 def configure(
@@ -89,7 +89,7 @@ def configure(
         file=_RotatedFile(file, max_bytes=max_bytes, keep=keep) if file else None,
         console=sys.stderr if console else None,
         journal=Journald(journal, redact=secrets.redact)
-        if console and connected(sys.stderr, env or {})
+        if console and is_journal_stream(sys.stderr, env or {})
         else None,
         repeats=RepeatedLines(monotonic),
     )
@@ -101,16 +101,14 @@ def configure(
         cache_logger_on_first_use=False,
     )
     root = logging.getLogger()
-    for old in [handler for handler in root.handlers if isinstance(handler, _FromLibraries)]:
+    for old in [handler for handler in root.handlers if isinstance(handler, _LibraryHandler)]:
         root.removeHandler(old)
         old.output.close()
-    root.addHandler(_FromLibraries(output, level=max(threshold, logging.WARNING)))
+    root.addHandler(_LibraryHandler(output, level=max(threshold, logging.WARNING)))
 
 
-def is_heard(level: int) -> bool:
-    """Tell whether lines of a level may go anywhere, without a logger being made that would
-    know.
-    """
+def is_level_enabled(level: int) -> bool:
+    """Tell whether lines of a level are written, without making a logger."""
     import structlog
 
     wrapper = structlog.get_config()["wrapper_class"]
@@ -127,26 +125,32 @@ def wants_colour(stream: IO[str]) -> bool:
     return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
-def pretty(record: dict[str, Any], *, colour: bool) -> str:
+def format_line(record: dict[str, Any], *, colour: bool) -> str:
     """Return one log record as a line for a person, in local time; a traceback follows on lines of
     its own.
     """
-    dim, bold, plain = (_DIM, _BOLD, _PLAIN) if colour else ("", "", "")
+    dim, bold, reset = (_DIM, _BOLD, _PLAIN) if colour else ("", "", "")
     level = str(record.get("level", "info"))
-    tint = _COLOURS.get(level, "") if colour else ""
-    said = _words(record, dim, bold, plain)
-    return f"{dim}{_clock(record.get('at'))}{plain} {tint}{level:<8}{plain} {said}"
+    level_colour = _COLOURS.get(level, "") if colour else ""
+    text = _format_fields(record, dim, bold, reset)
+    return f"{dim}{_clock(record.get('at'))}{reset} {level_colour}{level:<8}{reset} {text}"
 
 
-def _words(record: Mapping[str, Any], dim: str = "", bold: str = "", plain: str = "") -> str:
-    """Return what a record says, without when and how loud."""
+def _format_fields(
+    record: Mapping[str, Any], dim: str = "", bold: str = "", reset: str = ""
+) -> str:
+    """Return event, fields and traceback of a record, without time and level."""
     fields = "".join(
-        f" {dim}{key}={plain}{_shown(value)}"
+        f" {dim}{key}={reset}{_format_value(value)}"
         for key, value in record.items()
-        if key not in _HEAD and value is not None
+        if key not in _KEYS_WITHOUT_NAME and value is not None
     )
-    trace = f"\n{_tame(str(record['exception']))}" if record.get("exception") else ""
-    return f"{bold}{_tame(str(record.get('event', '')))}{plain}{fields}{trace}"
+    traceback_text = (
+        f"\n{_escape_unprintable(str(record['exception']))}" if record.get("exception") else ""
+    )
+    return (
+        f"{bold}{_escape_unprintable(str(record.get('event', '')))}{reset}{fields}{traceback_text}"
+    )
 
 
 def _clock(at: object) -> str:
@@ -156,7 +160,7 @@ def _clock(at: object) -> str:
         return str(at or "")
 
 
-def _shown(value: object) -> str:
+def _format_value(value: object) -> str:
     if (
         isinstance(value, str)
         and value.isprintable()
@@ -169,7 +173,7 @@ def _shown(value: object) -> str:
     return text if text.isprintable() else json.dumps(value, default=str)
 
 
-def _tame(text: str) -> str:
+def _escape_unprintable(text: str) -> str:
     return "".join(
         char if char.isprintable() or char in "\n\t" else repr(char)[1:-1] for char in text
     )
@@ -194,16 +198,20 @@ def _record(
         raise DropEvent
     level = "error" if method == "exception" else "warning" if method == "warn" else method
     record = {"at": _iso(datetime.now(UTC)), "level": level, "event": event.pop("event", "")}
-    for key in _BOUND:
+    for key in _LEADING_KEYS:
         if key in event:
             record[key] = event.pop(key)
-    found = event.pop("exc_info", None)
+    exc_info = event.pop("exc_info", None)
     if "counted" in event:  # by `_Output`, within its event
         event["counted"] = f"{record['event']} {event['counted']}"
     record.update(event)
-    if found is not None:
+    if exc_info is not None:
         error = (
-            sys.exc_info()[1] if found is True else found[1] if isinstance(found, tuple) else found
+            sys.exc_info()[1]
+            if exc_info is True
+            else exc_info[1]
+            if isinstance(exc_info, tuple)
+            else exc_info
         )
         if isinstance(error, BaseException):
             record["exception"] = _traceback(error)
@@ -215,8 +223,8 @@ def _traceback(error: BaseException) -> str:
 
 
 class RepeatedLines:
-    """Which counted lines are written: the first of its kind, and a minute later what came
-    meanwhile, as one.
+    """Decide which counted lines are written: the first of a kind, and a minute later the last of
+    those that came meanwhile, with their number.
     """
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
@@ -230,13 +238,13 @@ class RepeatedLines:
     def is_new(self, kind: str, record: dict[str, Any]) -> bool:
         """Return whether a line is the first of its kind in this minute, and count it if not."""
         with self._lock:
-            if kind not in self._kinds and len(self._kinds) >= MOST_KINDS:
+            if kind not in self._kinds and len(self._kinds) >= MAX_KINDS:
                 kind = ""
             if kind in self._kinds:
                 end, count, _ = self._kinds[kind]
                 self._kinds[kind] = (end, count + 1, record)
                 return False
-            self._kinds[kind] = (self._monotonic() + COUNTED_FOR, 0, record)
+            self._kinds[kind] = (self._monotonic() + REPEAT_INTERVAL, 0, record)
             return True
 
     def pop(self, *, everything: bool = False) -> list[dict[str, Any]]:
@@ -252,12 +260,12 @@ class RepeatedLines:
                 _, count, record = self._kinds.pop(kind)
                 if count:
                     lines.append({**record, "repeated": count})
-                    self._kinds[kind] = (now + COUNTED_FOR, 0, record)
+                    self._kinds[kind] = (now + REPEAT_INTERVAL, 0, record)
         return lines
 
 
 class _Output:
-    """Where records go, whatever thread they come from."""
+    """Write records to file, journal and console; safe to use from any thread."""
 
     def __init__(
         self,
@@ -275,7 +283,7 @@ class _Output:
         self._lock = threading.Lock()
 
     def write(self, record: dict[str, Any]) -> None:
-        """Write a record, after what is due of those that were only counted; or only count it."""
+        """Write or count a record, after the counted ones whose minute is over."""
         for repeated in self._repeats.pop():
             self._write(repeated)
         kind = record.pop("counted", None)
@@ -283,7 +291,7 @@ class _Output:
             self._write(record)
 
     def flush(self) -> None:
-        """Write what was only counted so far."""
+        """Write the records that were only counted so far."""
         for repeated in self._repeats.pop(everything=True):
             self._write(repeated)
 
@@ -294,12 +302,12 @@ class _Output:
                 self._file.write(line)
         if self._journal is not None:
             with self._lock:
-                if self._journal.send(record, _words(record)):
+                if self._journal.send(record, _format_fields(record)):
                     return
         if self._console is not None:
-            text = self._secrets.redact(pretty(record, colour=self._colour))
+            text = self._secrets.redact(format_line(record, colour=self._colour))
             with self._lock:
-                _say(self._console, text)
+                _write_to_console(self._console, text)
 
     debug = info = warning = warn = error = critical = fatal = exception = log = write
 
@@ -311,7 +319,7 @@ class _Output:
             self._journal.close()
 
 
-def _say(console: IO[str], text: str) -> None:
+def _write_to_console(console: IO[str], text: str) -> None:
     try:
         console.write(text + "\n")
         console.flush()
@@ -321,14 +329,14 @@ def _say(console: IO[str], text: str) -> None:
 
 
 class _RotatedFile:
-    """A file that is only appended to, one write per line, and renamed away when it is full."""
+    """A log file: one write per line; renamed to `NAME.1` when it is full."""
 
     def __init__(self, path: Path, *, max_bytes: int, keep: int) -> None:
         self._path, self._max_bytes, self._keep = path, max_bytes, keep
         self._lost = 0
         self._fd: int | None = None
         try:
-            self._opened()
+            self._ensure_open()
         except OSError as error:
             why = f"the log cannot be written there: {error.strerror}"
             raise ConfigError(Fault(file=str(path), key="", found="", problem=why)) from error
@@ -342,9 +350,11 @@ class _RotatedFile:
             self._make_room(len(data))
             if self._lost:
                 gap = {"at": _iso(datetime.now(UTC)), "level": "warning", "event": "log.lines_lost"}
-                os.write(self._opened(), json.dumps({**gap, "lines": self._lost}).encode() + b"\n")
+                os.write(
+                    self._ensure_open(), json.dumps({**gap, "lines": self._lost}).encode() + b"\n"
+                )
                 self._lost = 0
-            os.write(self._opened(), data)
+            os.write(self._ensure_open(), data)
         except OSError:
             self._lost += 1
 
@@ -353,7 +363,7 @@ class _RotatedFile:
             os.close(self._fd)
             self._fd = None
 
-    def _opened(self) -> int:
+    def _ensure_open(self) -> int:
         if self._fd is None:
             try:
                 self._fd = self._open()
@@ -366,7 +376,7 @@ class _RotatedFile:
         return os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
     def _make_room(self, coming: int) -> None:
-        state = os.fstat(self._opened())
+        state = os.fstat(self._ensure_open())
         if (
             state.st_nlink == 0
         ):  # somebody removed or replaced it: what is written now would be seen by nobody
@@ -386,8 +396,8 @@ class _RotatedFile:
         self.close()
 
 
-class _FromLibraries(logging.Handler):
-    """Take in what libraries say through `logging`."""
+class _LibraryHandler(logging.Handler):
+    """Write what libraries log by the standard `logging`."""
 
     def __init__(self, output: _Output, *, level: int) -> None:
         super().__init__(level)
@@ -398,24 +408,24 @@ class _FromLibraries(logging.Handler):
         self.output.flush()
 
     def emit(self, record: logging.LogRecord) -> None:
-        message, place = record.getMessage(), ""
+        message, raised_at = record.getMessage(), ""
         if record.exc_info and record.exc_info[1] is not None:
             error = record.exc_info[1]
             frames = traceback.extract_tb(error.__traceback__, limit=-1)
-            place = (
+            raised_at = (
                 f"{type(error).__qualname__} {frames[0].filename}:{frames[0].lineno}"
                 if frames
                 else repr(type(error))
             )
         # asyncio puts objects with their numbers and addresses into its messages, one to a line
-        first = _NUMBER.sub("#", message.partition("\n")[0])
+        first_line = _NUMBER.sub("#", message.partition("\n")[0])
         event: dict[str, Any] = {
             "at": _iso(datetime.fromtimestamp(record.created, UTC)),
             "level": record.levelname.lower(),
             "event": "library.spoke",
             "logger": record.name,
             "message": message,
-            "counted": f"{record.name} {record.levelname} {first} {place}",
+            "counted": f"{record.name} {record.levelname} {first_line} {raised_at}",
         }
         if record.exc_info and record.exc_info[1] is not None:
             event["exception"] = _traceback(record.exc_info[1])

@@ -1,9 +1,9 @@
-"""What a monitoring system asks for, as Prometheus text
+"""Metrics as Prometheus text
 (https://prometheus.io/docs/instrumenting/exposition_formats).
 
-What happens is counted from the start of the process on, as counters are; what stands in the
-journal is asked of it at each scrape. How late the event loop is, is measured only while runs are
-under way: an idle daemon sleeps.
+Counters and histograms count from the start of the process on; figures of the journal are read at
+each scrape. The lag of the event loop is measured only while runs are under way, so that an idle
+daemon does not wake up.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ LATENESS = (1.0, 5.0, 30.0, 60.0, 300.0, 1800.0, 3600.0, 21600.0, 86400.0)
 LAG = (0.001, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
 DURATION = (1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0)
 # Seconds between two looks at the loop while runs are under way.
-_TICK = 0.25
+_MEASURE_INTERVAL = 0.25
 
 
 @dataclass
@@ -52,8 +52,8 @@ class Histogram:
         yield "_count", {}, below
 
 
-class _Watch:
-    """Looks how late the loop is for as long as a block is open."""
+class _LagMeter:
+    """Measure how late the event loop is while at least one `with` block is open."""
 
     # not by `contextmanager`: a generator and its frame cost more than what is done here, with
     # every run
@@ -74,7 +74,7 @@ class _Watch:
 
     def _sleep(self) -> None:
         loop = asyncio.get_running_loop()
-        due = loop.time() + _TICK
+        due = loop.time() + _MEASURE_INTERVAL
         self._tick = loop.call_at(due, self._wake, loop, due)
 
     def _wake(self, loop: asyncio.AbstractEventLoop, due: float) -> None:
@@ -83,7 +83,7 @@ class _Watch:
 
 
 class Metrics:
-    """What has happened since the process began."""
+    """What has happened since the start of the process."""
 
     def __init__(self) -> None:
         self.runs: Counter[tuple[str, str]] = Counter()
@@ -93,9 +93,9 @@ class Metrics:
             Histogram(DURATION),
             Histogram(LAG),
         )
-        self._watch = _Watch(self.lag)
+        self._lag_meter = _LagMeter(self.lag)
 
-    def ran(self, run: Run) -> None:
+    def count_run(self, run: Run) -> None:
         """Count a run that has ended."""
         self.runs[run.routine, run.status.value] += 1
         if run.started is None:
@@ -105,20 +105,22 @@ class Metrics:
         if run.ended is not None:
             self.duration.add((run.ended - run.started).total_seconds())
 
-    def sent(self, target: str, outcome: str) -> None:
+    def count_delivery(self, target: str, outcome: str) -> None:
         """Count an attempt to deliver: delivered, put_off or failed."""
         self.deliveries[target, outcome] += 1
 
-    def under_way(self) -> _Watch:
+    def measure_lag(self) -> _LagMeter:
         """Measure the loop's lag for as long as one of these blocks is open."""
-        return self._watch
+        return self._lag_meter
 
-    def text(self, found: JournalMetrics) -> str:
+    def text(self, journal_metrics: JournalMetrics) -> str:
         """Return everything as Prometheus text."""
         lines: list[str] = []
-        for name, kind, about, samples in self._families(found):
-            lines += _family(name, kind, about, [("", labels, value) for labels, value in samples])
-        for name, about, histogram in (
+        for name, kind, help_text, samples in self._families(journal_metrics):
+            lines += _family(
+                name, kind, help_text, [("", labels, value) for labels, value in samples]
+            )
+        for name, help_text, histogram in (
             ("agentd_slot_lateness_seconds", "From a slot to the start of its run.", self.lateness),
             ("agentd_run_duration_seconds", "From the start of a run to its end.", self.duration),
             (
@@ -127,55 +129,87 @@ class Metrics:
                 self.lag,
             ),
         ):
-            lines += _family(name, "histogram", about, histogram.samples())
+            lines += _family(name, "histogram", help_text, histogram.samples())
         return "\n".join(lines) + "\n"
 
-    def _families(self, found: JournalMetrics) -> Iterator[tuple[str, str, str, Iterable[Sample]]]:
-        yield "agentd_build_info", "gauge", "Which version runs.", [({"version": found.version}, 1)]
-        yield "agentd_start_time_seconds", "gauge", "When the process began.", [({}, found.started)]
+    def _families(
+        self, journal_metrics: JournalMetrics
+    ) -> Iterator[tuple[str, str, str, Iterable[Sample]]]:
+        yield (
+            "agentd_build_info",
+            "gauge",
+            "Which version runs.",
+            [({"version": journal_metrics.version}, 1)],
+        )
+        yield (
+            "agentd_start_time_seconds",
+            "gauge",
+            "When the process began.",
+            [({}, journal_metrics.started)],
+        )
         yield (
             "agentd_runs_total", "counter", "Runs that ended, by how.",
             [({"routine": routine, "status": status}, count) for (routine, status), count in sorted(self.runs.items())],  # noqa: E501
         )  # fmt: skip
         yield (
             "agentd_deliveries_total", "counter", "Attempts to deliver, by how they went.",
-            [({"target": target, "outcome": how}, count) for (target, how), count in sorted(self.deliveries.items())],  # noqa: E501
+            [({"target": target, "outcome": outcome}, count) for (target, outcome), count in sorted(self.deliveries.items())],  # noqa: E501
         )  # fmt: skip
-        yield "agentd_active_runs", "gauge", "Runs that have not ended.", _by("status", found.runs)
+        yield (
+            "agentd_active_runs",
+            "gauge",
+            "Runs that have not ended.",
+            _samples_by("status", journal_metrics.runs),
+        )
         yield (
             "agentd_queue_depth",
             "gauge",
             "Runs that wait for room.",
-            [({}, found.runs.get("queued", 0))],
+            [({}, journal_metrics.runs.get("queued", 0))],
         )
         yield (
             "agentd_outbox",
             "gauge",
             "Deliveries, by where they are.",
-            _by("status", found.outbox),
+            _samples_by("status", journal_metrics.outbox),
         )
-        yield "agentd_incidents", "gauge", "What is wrong now.", [({}, found.incidents)]
-        yield "agentd_routines", "gauge", "Routines, by state.", _by("state", found.routines)
+        yield "agentd_incidents", "gauge", "What is wrong now.", [({}, journal_metrics.incidents)]
         yield (
-            "agentd_last_success_timestamp_seconds", "gauge", "When a routine last succeeded.",
-            [({"routine": name}, moment) for name, moment in sorted(found.successes.items())],
-        )  # fmt: skip
+            "agentd_routines",
+            "gauge",
+            "Routines, by state.",
+            _samples_by("state", journal_metrics.routines),
+        )
+        yield (
+            "agentd_last_success_timestamp_seconds",
+            "gauge",
+            "When a routine last succeeded.",
+            [
+                ({"routine": name}, moment)
+                for name, moment in sorted(journal_metrics.successes.items())
+            ],
+        )
         yield (
             "agentd_tokens_total", "counter", "Tokens of all calls to models on record.",
-            [({"provider": p, "model": m, "kind": kind}, n) for (p, m, kind), n in sorted(found.tokens.items())],  # noqa: E501
+            [({"provider": p, "model": m, "kind": kind}, n) for (p, m, kind), n in sorted(journal_metrics.tokens.items())],  # noqa: E501
         )  # fmt: skip
         yield (
             "agentd_cost_dollars_total", "counter", (
                 "What these calls came to, where the price is known."
             ),
-            [({"provider": p, "model": m}, dollars) for (p, m), dollars in sorted(found.cost.items())],  # noqa: E501
+            [({"provider": p, "model": m}, dollars) for (p, m), dollars in sorted(journal_metrics.cost.items())],  # noqa: E501
         )  # fmt: skip
-        yield "agentd_database_size_bytes", "gauge", "How big the database is.", [({}, found.size)]
+        yield (
+            "agentd_database_size_bytes",
+            "gauge",
+            "How big the database is.",
+            [({}, journal_metrics.size)],
+        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class JournalMetrics:
-    """What stands in the journal at the moment of a scrape."""
+    """Figures of the journal at the moment of a scrape."""
 
     version: str
     started: float
@@ -189,18 +223,18 @@ class JournalMetrics:
     size: int
 
 
-def _by(label: str, counts: Mapping[str, int]) -> list[Sample]:
+def _samples_by(label: str, counts: Mapping[str, int]) -> list[Sample]:
     return [({label: key}, count) for key, count in sorted(counts.items())]
 
 
 def _family(
-    name: str, kind: str, about: str, samples: Iterable[tuple[str, Labels, float]]
+    name: str, kind: str, help_text: str, samples: Iterable[tuple[str, Labels, float]]
 ) -> Iterator[str]:
-    yield f"# HELP {name} {about}"
+    yield f"# HELP {name} {help_text}"
     yield f"# TYPE {name} {kind}"
     for suffix, labels, value in samples:
-        inside = ",".join(f'{key}="{_escaped(text)}"' for key, text in labels.items())
-        yield f"{name}{suffix}{'{' + inside + '}' if inside else ''} {value:.10g}"
+        labels_text = ",".join(f'{key}="{_escaped(text)}"' for key, text in labels.items())
+        yield f"{name}{suffix}{'{' + labels_text + '}' if labels_text else ''} {value:.10g}"
 
 
 def _escaped(text: str) -> str:

@@ -53,12 +53,12 @@ class CountingExporter(sdk.SpanExporter):
         self._exporter = exporter
         self._lost = 0
         self._is_failing = False
-        self.taken = 0
+        self.exported = 0
         """Spans that have left the queue, whatever became of them."""
 
     def export(self, spans: Sequence[ReadableSpan]) -> sdk.SpanExportResult:
         result = self._exporter.export(spans)
-        self.taken += len(spans)
+        self.exported += len(spans)
         if result is sdk.SpanExportResult.SUCCESS:
             if self._lost:
                 log.warning("traces.sent_again", lost=self._lost)
@@ -96,12 +96,12 @@ class SpanPipeline:
         self._tracer = self._provider.get_tracer("agentd", __version__, schema_url=SCHEMA)
         self._exporter = CountingExporter(exporter)
         self._provider.add_span_processor(sdk.BatchSpanProcessor(self._exporter))
-        self._made = 0
+        self._sampled_count = 0
 
     @property
     def waiting(self) -> int:
         """How many spans have not been sent; among them those that a full queue has dropped."""
-        return self._made - self._exporter.taken
+        return self._sampled_count - self._exporter.exported
 
     def add(self, span: Span) -> None:
         """Make the SDK's span of ours and leave it to the batch processor, if the sampler wants its
@@ -115,7 +115,7 @@ class SpanPipeline:
             parent = SpanContext(span.trace, span.parent, is_remote=False, trace_flags=flags)
             context = set_span_in_context(NonRecordingSpan(parent))
         self._ids.trace_id, self._ids.span_id = span.trace, span.id
-        made = self._tracer.start_span(
+        sdk_span = self._tracer.start_span(
             span.name,
             context=context,
             kind=SpanKind.CLIENT if span.client else SpanKind.INTERNAL,
@@ -124,9 +124,9 @@ class SpanPipeline:
             record_exception=False,
         )
         if span.error is not None:
-            made.set_status(Status(StatusCode.ERROR, span.error or None))
-        self._made += made.get_span_context().trace_flags.sampled
-        made.end(max(span.start, span.end))
+            sdk_span.set_status(Status(StatusCode.ERROR, span.error or None))
+        self._sampled_count += sdk_span.get_span_context().trace_flags.sampled
+        sdk_span.end(max(span.start, span.end))
 
     def shutdown(self) -> None:
         """Send what waits; blocks for as long as the receiver takes."""

@@ -99,17 +99,17 @@ def _without_patterns(text: str) -> str:
 
 
 class Secrets:
-    """The secrets this process knows, and how to keep them out of everything it writes."""
+    """The secrets that this process knows; replace them in everything it writes."""
 
     def __init__(self) -> None:
-        self._known: tuple[tuple[str, ...], set[str]] = ((), set())
-        """The forms of the secrets, and texts found to hold none of them; replaced together."""
+        self._forms_and_clean_texts: tuple[tuple[str, ...], set[str]] = ((), set())
+        """The forms of all secrets, and a cache of texts without any; always replaced together."""
         self._words: dict[str, re.Pattern[str]] = {}
-        """How those forms are found that are taken out as whole words only."""
+        """The patterns of forms that are replaced as whole words only."""
 
     def add(self, value: str) -> None:
-        """Know one more secret, in each form it may travel in; one of under 8 characters is left
-        alone.
+        """Add a secret, in each form that it may be written in; one of under 8 characters is
+        ignored.
         """
         if len(value) < SHORTEST:
             return
@@ -118,20 +118,21 @@ class Secrets:
             self._words.pop(
                 form, None
             )  # known as a part of an address until now: from here on it goes everywhere
-        forms = {*self._known[0], *own}
+        forms = {*self._forms_and_clean_texts[0], *own}
         # the longest first: a secret that contains another is replaced as one
-        self._known = tuple(sorted(forms, key=lambda form: (-len(form), form))), set()
+        self._forms_and_clean_texts = (
+            tuple(sorted(forms, key=lambda form: (-len(form), form))),
+            set(),
+        )
 
     def add_word(self, value: str) -> None:
-        """Know one more password or token, which may look like a part of an ordinary word: see
-        above.
-        """
+        """Add a password or token that may look like a part of an ordinary word: see the module."""
         if len(value) < SHORTEST:
             return
         if not is_plain(value):
             self.add(value)
             return
-        known_everywhere = set(self._known[0]) - self._words.keys()
+        known_everywhere = set(self._forms_and_clean_texts[0]) - self._words.keys()
         for form in {
             value,
             quote(value, safe=""),
@@ -142,12 +143,15 @@ class Secrets:
             before = r"(?:(?<![^\W_])|(?<=\\[bfnrt])|(?<=\\u[0-9a-fA-F]{4}))"
             self._words[form] = re.compile(rf"{before}{re.escape(form)}(?![^\W_])")
         # its base64 is no word of any language
-        forms = {*self._known[0], *self._words, *_base64_forms_of(value)}
-        self._known = tuple(sorted(forms, key=lambda form: (-len(form), form))), set()
+        forms = {*self._forms_and_clean_texts[0], *self._words, *_base64_forms_of(value)}
+        self._forms_and_clean_texts = (
+            tuple(sorted(forms, key=lambda form: (-len(form), form))),
+            set(),
+        )
 
     def add_address(self, url: str, *, whole: bool = False) -> None:
-        """Know the secrets in an address; with `whole` it is a secret itself, as who has it can
-        send there.
+        """Add the secrets in an address; with `whole` the address itself is secret, as whoever has
+        it can send there.
         """
         if whole and _PARTS_OF_URL.sub(r"\g<path>\g<query>\g<account>", url).strip("/"):
             self.add(url)
@@ -161,7 +165,7 @@ class Secrets:
                 self.add_word(part.value)
 
     def add_headers(self, text: str) -> None:
-        """Know the secrets in headers as OpenTelemetry has them: `name=value,name=value`."""
+        """Add the secrets in headers as OpenTelemetry writes them: `name=value,name=value`."""
         self.add(text)
         for header in text.split(","):
             name, _, value = header.partition("=")
@@ -171,21 +175,19 @@ class Secrets:
                 self.add(value.rpartition(" ")[2])  # without `Bearer `
 
     def add_environment(self, env: Mapping[str, str]) -> None:
-        """Know the values of those variables that are called like a secret; paths of files that
-        hold one are none.
-        """
+        """Add the values of variables whose names are those of secrets; paths of files are not."""
         for name, value in env.items():
             if is_secret_name(name) and not value.startswith("/") and not is_ordinary(value):
                 self.add_word(value)
 
     def redact(self, text: str) -> str:
         """Return the text without secrets."""
-        forms, innocent = self._known
+        forms, clean_texts = self._forms_and_clean_texts
         shortest, longest = _WORTH_KNOWING
         worth_knowing = shortest <= len(text) <= longest
-        if worth_knowing and text in innocent:
+        if worth_knowing and text in clean_texts:
             return text
-        given = text
+        original = text
         for form in forms:
             if form in text:
                 word = self._words.get(form)
@@ -194,10 +196,10 @@ class Secrets:
             if stem in text:
                 text = _without_patterns(text)
                 break
-        if worth_knowing and text == given:
-            if len(innocent) >= _MOST_KNOWN:
-                innocent.clear()
-            innocent.add(text)
+        if worth_knowing and text == original:
+            if len(clean_texts) >= _MOST_KNOWN:
+                clean_texts.clear()
+            clean_texts.add(text)
         return text
 
     def redact_json(self, value: Any) -> Any:
@@ -281,8 +283,8 @@ class AddressPart(NamedTuple):
 def parts_of_address(url: str) -> list[AddressPart]:
     """Return what is secret in an address, as it is written and as it is meant, without escapes."""
     parts = list(_written_parts(url.strip()))
-    meant = [AddressPart(part.kind, unquote(part.value)) for part in parts]
-    return list(dict.fromkeys([*parts, *meant]))
+    unquoted = [AddressPart(part.kind, unquote(part.value)) for part in parts]
+    return list(dict.fromkeys([*parts, *unquoted]))
 
 
 def count_secrets(urls: list[str]) -> Counter[str]:
@@ -312,9 +314,9 @@ def _written_parts(url: str) -> Iterator[AddressPart]:
     port = host.rpartition("]")[2].partition(":")[2]
     if account is None and port and not port.isdigit():
         # `tgram://123:token`, or a `/` in a password that should have been written %2F
-        rest, at, _ = f"{host}{path}".partition("@")
-        user, _, password = (rest if at else host).partition(":")
-        if at and "/" in rest:
+        before_at, at, _ = f"{host}{path}".partition("@")
+        user, _, password = (before_at if at else host).partition(":")
+        if at and "/" in before_at:
             yield AddressPart("password", password)
             yield AddressPart("pair", f"{user}:{password}")
             path = ""
@@ -335,16 +337,16 @@ def _written_parts(url: str) -> Iterator[AddressPart]:
         and looks_random(host)
     ):
         yield AddressPart("token", host)
-    for place in (*path.split("/"), match["fragment"] or ""):
-        if "." in place.rpartition("@")[2] and "@" in place:
+    for segment in (*path.split("/"), match["fragment"] or ""):
+        if "." in segment.rpartition("@")[2] and "@" in segment:
             continue  # a mail address
-        for word in place.split("@"):
+        for word in segment.split("@"):
             if looks_random(unquote(word)):
                 yield AddressPart("token", word)
-    for written in re.split("[&;]", match["query"] or ""):
+    for pair in re.split("[&;]", match["query"] or ""):
         # as services read it `+` is a space, or itself: both are kept
-        name, _, raw = written.partition("=")
-        for value in dict.fromkeys((raw, *(value for _, value in parse_qsl(written)))):
+        name, _, raw = pair.partition("=")
+        for value in dict.fromkeys((raw, *(value for _, value in parse_qsl(pair)))):
             name = name.lower().strip("+-: ")
             if value and is_secret_name(name):
                 yield AddressPart(

@@ -1,4 +1,4 @@
-"""Where spans go, and who brings them there: the SDK of OpenTelemetry, which comes with the first
+"""Export spans to an OTLP receiver by OpenTelemetry's SDK, which is imported with the first
 span.
 """
 
@@ -33,14 +33,17 @@ class Receiver:
     """The address, path included; None: as the variables OTEL_EXPORTER_OTLP_… say."""
 
 
-def wanted(endpoint: str | None, env: Mapping[str, str], *, file: str) -> Receiver | None:
-    """Return where spans are to go, None if nowhere; ConfigError if the config wants what is not
-    installed.
+def find_receiver(endpoint: str | None, env: Mapping[str, str], *, file: str) -> Receiver | None:
+    """Return the receiver that config.toml or the environment names; None if there is none.
+
+    Raises ConfigError if config.toml names one and the SDK is not installed.
     """
     if env.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
         return None
-    named = [env.get(f"OTEL_EXPORTER_OTLP_{each}ENDPOINT", "").strip() for each in ("TRACES_", "")]
-    if not (endpoint or any(named)) or (
+    addresses = [
+        env.get(f"OTEL_EXPORTER_OTLP_{signal}ENDPOINT", "").strip() for signal in ("TRACES_", "")
+    ]
+    if not (endpoint or any(addresses)) or (
         not endpoint and env.get("OTEL_TRACES_EXPORTER", "").strip() == "none"
     ):
         return None
@@ -82,15 +85,15 @@ def _installed() -> bool:
 
 
 def otlp_pipeline(receiver: Receiver) -> SpanPipeline:
-    """Return the way to a receiver; imports the SDK, which takes some 0.3 s."""
+    """Return a pipeline to a receiver; imports the SDK, which takes some 0.3 s."""
     from daemon.telemetry import otel_sdk
 
     return otel_sdk.otlp_pipeline(receiver.endpoint)
 
 
 class SpanExporter:
-    """Brings spans to a receiver; nothing is imported and no thread wakes up before the first
-    span.
+    """Export spans in the background; the SDK is imported and its thread started with the first
+    one.
     """
 
     def __init__(self, make: Callable[[], SpanPipeline]) -> None:
@@ -99,8 +102,8 @@ class SpanExporter:
         self._is_off = False
 
     def export(self, spans: Sequence[Span]) -> None:
-        """Leave spans to the batch processor; to be called in a thread, as the first call imports
-        the SDK.
+        """Queue spans for the batch processor. Call it in a thread: the first call imports the
+        SDK.
         """
         if self._is_off:
             return
@@ -114,7 +117,7 @@ class SpanExporter:
             self._is_off = True
 
     async def close(self, patience: float = PATIENCE) -> None:
-        """Send what is left; a receiver that does not answer in time gets none of it."""
+        """Send the queued spans; give up after `patience` seconds."""
         pipeline, self._is_off = self._pipeline, True
         if pipeline is None:
             return

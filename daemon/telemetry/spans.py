@@ -1,4 +1,4 @@
-"""Runs, calls of tools and calls to models as spans, made of what the journal holds.
+"""Make spans of runs, tool calls and model calls, from the steps in the journal.
 
 Names and attributes are those of https://opentelemetry.io/docs/specs/semconv/gen-ai/ (schema 1.44;
 a test compares them with the installed package). The conventions are still moving: they are strings
@@ -33,7 +33,7 @@ from daemon.models import (
 
 SUBAGENT = "subagent"
 _CROCKFORD = {char: value for value, char in enumerate("0123456789ABCDEFGHJKMNPQRSTVWXYZ")}
-_WHOLE = 26  # characters of a ULID
+_ULID_LENGTH = 26  # characters of a ULID
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -58,7 +58,7 @@ def trace_of(run: str) -> int:
     """Return the id of the trace that a run is in, unless it is a sub-agent's: the 128 bits of its
     ULID.
     """
-    if len(run) == _WHOLE and all(char in _CROCKFORD for char in run):
+    if len(run) == _ULID_LENGTH and all(char in _CROCKFORD for char in run):
         value = 0
         for char in run:
             value = value << 5 | _CROCKFORD[char]
@@ -68,13 +68,13 @@ def trace_of(run: str) -> int:
 
 
 def span_id(*parts: str) -> int:
-    """Return the id of a span, the same one whenever it is asked for."""
+    """Return the id of a span: a digest of its parts, such as run id and call id."""
     return int.from_bytes(blake2b("\n".join(parts).encode(), digest_size=8).digest()) or 1
 
 
-def place_of(run: Run) -> tuple[int, int | None]:
-    """Return the trace that a run belongs to, and the span it hangs below: the call of its parent,
-    if it has one.
+def trace_and_parent(run: Run) -> tuple[int, int | None]:
+    """Return the trace id of a run and the span id of its parent, which is the call that started a
+    sub-agent; None without one.
     """
     if run.trigger == SUBAGENT and run.event and "/" in run.event:
         parent, call = run.event.split("/", 1)
@@ -82,20 +82,21 @@ def place_of(run: Run) -> tuple[int, int | None]:
     return trace_of(run.id), None
 
 
-def of_run(run: Run, steps: Sequence[Step], *, provider: str, content: bool) -> Iterator[Span]:
-    """Yield the spans of an ended run: its own, and one for each call of a tool.
+def spans_of_run(
+    run: Run, steps: Sequence[Step], *, provider: str, content: bool
+) -> Iterator[Span]:
+    """Yield the spans of an ended run: one for each tool call, then its own.
 
-    Those of models are told as they end.
-
-    `provider` is how the conventions call whom it asked; what was said goes along with `content`
-    only.
+    Model calls have their spans made when they end (providers/traced.py). `provider` is the name of
+    the vendor in the conventions. Texts of messages, arguments and results are included with
+    `content` only.
     """
-    trace, parent = place_of(run)
-    own = span_id(run.id)
-    for call in _calls(steps):
-        yield _of_call(run, call, trace, own, content=content)
+    trace, parent = trace_and_parent(run)
+    own_id = span_id(run.id)
+    for call in _tool_calls(steps):
+        yield _span_of_call(run, call, trace, own_id, content=content)
     usage, end = run.usage, run.ended or run.created
-    attributes = about(run) | _dense(
+    attributes = common_attributes(run) | _without_empty(
         {
             "gen_ai.operation.name": "invoke_agent",
             "gen_ai.provider.name": provider,
@@ -109,17 +110,19 @@ def of_run(run: Run, steps: Sequence[Step], *, provider: str, content: bool) -> 
             "agentd.taint": run.taint.value,
         }
     )
-    attributes |= usage_of(usage)
+    attributes |= usage_attributes(usage)
     failed = run.status not in (Status.SUCCEEDED, Status.SKIPPED)
     if failed:
         attributes["error.type"] = run.status.value
     if content:
-        attributes["gen_ai.input.messages"] = dumped([_said("user", run.goal)])
-        attributes["gen_ai.output.messages"] = dumped([_said("assistant", run.report or "")])
+        attributes["gen_ai.input.messages"] = to_json([_text_message("user", run.goal)])
+        attributes["gen_ai.output.messages"] = to_json(
+            [_text_message("assistant", run.report or "")]
+        )
     yield Span(
         name=f"invoke_agent {run.routine}",
         trace=trace,
-        id=own,
+        id=own_id,
         parent=parent,
         start=nanoseconds(run.started or run.created),
         end=nanoseconds(end),
@@ -128,8 +131,8 @@ def of_run(run: Run, steps: Sequence[Step], *, provider: str, content: bool) -> 
     )
 
 
-def about(run: Run) -> Json:
-    """Return what every span of a run carries."""
+def common_attributes(run: Run) -> Json:
+    """Return the attributes of every span of a run."""
     return {"gen_ai.agent.name": run.routine, "gen_ai.conversation.id": run.id}
 
 
@@ -144,32 +147,32 @@ class _ToolSpan:
     description: str
 
 
-def _calls(steps: Sequence[Step]) -> Iterator[_ToolSpan]:
+def _tool_calls(steps: Sequence[Step]) -> Iterator[_ToolSpan]:
     """Yield the calls of a run in order; one that was begun again after a crash is one call."""
     results = {step.call_id: step for step in steps if step.kind is StepKind.RESULT}
-    given, described, seen = {}, {}, set()
+    vendor_ids, descriptions, call_ids = {}, {}, set()
     for step in steps:
         match step.kind:
             case StepKind.PROMPT:
-                described = {
-                    each["name"]: each.get("description", "")
-                    for each in step.body.get("functions") or ()
+                descriptions = {
+                    function["name"]: function.get("description", "")
+                    for function in step.body.get("functions") or ()
                 }
             case StepKind.LLM:
-                for place, call in enumerate(step.body["calls"]):
-                    given[f"{step.iteration}.{place}"] = call.get("id")
-            case StepKind.CALL if step.call_id not in seen:
-                seen.add(step.call_id)
+                for index, call in enumerate(step.body["calls"]):
+                    vendor_ids[f"{step.iteration}.{index}"] = call.get("id")
+            case StepKind.CALL if step.call_id not in call_ids:
+                call_ids.add(step.call_id)
                 key = str(step.call_id)
                 yield _ToolSpan(
                     step=step,
                     result=results.get(step.call_id),
-                    id=given.get(key) or key,
-                    description=described.get(step.body["tool"], ""),
+                    id=vendor_ids.get(key) or key,
+                    description=descriptions.get(step.body["tool"], ""),
                 )
 
 
-def _of_call(run: Run, call: _ToolSpan, trace: int, parent: int, *, content: bool) -> Span:
+def _span_of_call(run: Run, call: _ToolSpan, trace: int, parent: int, *, content: bool) -> Span:
     body, result, tool = (
         call.step.body,
         call.result.body if call.result else {},
@@ -177,7 +180,7 @@ def _of_call(run: Run, call: _ToolSpan, trace: int, parent: int, *, content: boo
     )
     verdict = body.get("verdict") or {}
     start = nanoseconds(call.step.at or run.started or run.created)
-    attributes = about(run) | _dense(
+    attributes = common_attributes(run) | _without_empty(
         {
             "gen_ai.operation.name": "execute_tool",
             "gen_ai.tool.name": tool,
@@ -196,7 +199,7 @@ def _of_call(run: Run, call: _ToolSpan, trace: int, parent: int, *, content: boo
         attributes["error.type"] = "denied" if denied else "tool_error" if result else "interrupted"
         error = str(result.get("text", "")) if content else ""
     if content:
-        attributes["gen_ai.tool.call.arguments"] = dumped(body.get("arguments", {}))
+        attributes["gen_ai.tool.call.arguments"] = to_json(body.get("arguments", {}))
         attributes["gen_ai.tool.call.result"] = str(result.get("text", ""))
     return Span(
         name=f"execute_tool {tool}",
@@ -210,28 +213,30 @@ def _of_call(run: Run, call: _ToolSpan, trace: int, parent: int, *, content: boo
     )
 
 
-def request_of(messages: Sequence[LLMMessage], functions: Sequence[Json] | None) -> Json:
-    """Return what a model was told, in the attributes for content."""
+def request_attributes(messages: Sequence[LLMMessage], functions: Sequence[Json] | None) -> Json:
+    """Return the attributes with the messages and tools that a model was sent."""
     system = [
-        {"type": "text", "content": each.content} for each in messages if each.role == "system"
+        {"type": "text", "content": message.content}
+        for message in messages
+        if message.role == "system"
     ]
-    found: Json = {
-        "gen_ai.input.messages": dumped(
-            [_message(each) for each in messages if each.role != "system"]
+    attributes: Json = {
+        "gen_ai.input.messages": to_json(
+            [_message(message) for message in messages if message.role != "system"]
         )
     }
     if system:
-        found["gen_ai.system_instructions"] = dumped(system)
+        attributes["gen_ai.system_instructions"] = to_json(system)
     if functions:
-        found["gen_ai.tool.definitions"] = dumped(
-            [{"type": "function", **each} for each in functions]
+        attributes["gen_ai.tool.definitions"] = to_json(
+            [{"type": "function", **message} for message in functions]
         )
-    return found
+    return attributes
 
 
-def answer_of(response: LLMResponse, *, content: bool) -> Json:
-    """Return what came of a call to a model."""
-    found = _dense(
+def response_attributes(response: LLMResponse, *, content: bool) -> Json:
+    """Return the attributes of a model's response; its text with `content` only."""
+    attributes = _without_empty(
         {
             "gen_ai.response.model": response.model,
             "gen_ai.response.id": response.request_id,
@@ -239,15 +244,15 @@ def answer_of(response: LLMResponse, *, content: bool) -> Json:
         }
     )
     if content:
-        told = _message(response.as_message(), response.reasoning) | {
+        output = _message(response.as_message(), response.reasoning) | {
             "finish_reason": response.finish_reason
         }
-        found["gen_ai.output.messages"] = dumped([told])
-    return found | usage_of(response.usage)
+        attributes["gen_ai.output.messages"] = to_json([output])
+    return attributes | usage_attributes(response.usage)
 
 
-def usage_of(usage: Usage) -> Json:
-    """Return tokens in the words of the conventions; a cache that was not used is not spoken of."""
+def usage_attributes(usage: Usage) -> Json:
+    """Return token counts by the names of the conventions; cache and reasoning only if not zero."""
     rare = {
         "gen_ai.usage.cache_read.input_tokens": usage.cache_read,
         "gen_ai.usage.cache_creation.input_tokens": usage.cache_write,
@@ -260,36 +265,36 @@ def usage_of(usage: Usage) -> Json:
 def _message(message: LLMMessage, reasoning: str = "") -> Json:
     """Return a message in the parts of the conventions (gen-ai-input-messages.json)."""
     if message.role == "tool":
-        answer = {
+        response = {
             "type": "tool_call_response",
             "id": message.tool_call_id,
             "response": message.content,
         }
-        return {"role": "tool", "parts": [answer]}
+        return {"role": "tool", "parts": [response]}
     parts: list[Json] = [{"type": "reasoning", "content": reasoning}] if reasoning else []
     parts += [
-        {"type": "blob", "modality": "image", "mime_type": each.media_type}
-        for each in message.images
+        {"type": "blob", "modality": "image", "mime_type": image.media_type}
+        for image in message.images
     ]
     if message.content:
         parts.append({"type": "text", "content": message.content})
-    parts += [_wanted(call) for call in message.tool_calls]
+    parts += [_tool_call_part(call) for call in message.tool_calls]
     return {"role": message.role, "parts": parts}
 
 
-def _wanted(call: FunctionCall) -> Json:
+def _tool_call_part(call: FunctionCall) -> Json:
     return {"type": "tool_call", "id": call.id, "name": call.name, "arguments": call.arguments}
 
 
-def _said(role: str, text: str) -> Json:
+def _text_message(role: str, text: str) -> Json:
     return {"role": role, "parts": [{"type": "text", "content": text}]}
 
 
-def dumped(value: Any) -> str:
+def to_json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, default=str)
 
 
-def _dense(fields: Json) -> Json:
+def _without_empty(fields: Json) -> Json:
     return {key: value for key, value in fields.items() if value not in (None, "")}
 
 

@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 
 async def test_whatever_write_it_is_killed_at_the_next_start_makes_it_whole(tmp_path: Path) -> None:
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "tests.acceptance.victim", str(tmp_path)),
+        *(sys.executable, "-m", "tests.acceptance.crash_process", str(tmp_path)),
         cwd=ROOT,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,

@@ -52,7 +52,7 @@ class Journal:
         self.steps += self._riding
 
 
-class World:
+class ResumedAgent:
     """What outlives a crash: the journal, the effects, and the model's vendor."""
 
     def __init__(self, script, *, alone=True):
@@ -132,65 +132,65 @@ def script_of(shape):
 @given(shape=turns, before=st.booleans(), alone=st.booleans())
 def test_a_crash_at_any_commit_repeats_nothing(shape, before, alone):
     script = script_of(shape)
-    whole = World(script, alone=alone)
+    whole = ResumedAgent(script, alone=alone)
     _, commits = asyncio.run(whole.live())
     for crash_at in range(1, commits + 1):
-        world = World(script, alone=alone)
+        resumed = ResumedAgent(script, alone=alone)
         with pytest.raises(Crash):
-            asyncio.run(world.live(crash_at, before_commit=before))
-        reply, _ = asyncio.run(world.live())
+            asyncio.run(resumed.live(crash_at, before_commit=before))
+        reply, _ = asyncio.run(resumed.live())
         assert reply.content == "The report."
         assert reply.status is Status.SUCCEEDED
-        assert len(world.effects) == len(set(world.effects)), "a side effect happened twice"
-        llm = [step for step in world.steps if step.kind is StepKind.LLM]
+        assert len(resumed.effects) == len(set(resumed.effects)), "a side effect happened twice"
+        llm = [step for step in resumed.steps if step.kind is StepKind.LLM]
         assert len(llm) == len(script), "a recorded answer was asked for again"
 
 
 def test_a_call_of_unknown_outcome_is_told_to_the_model_and_not_repeated():
     script = script_of([["write"]])
-    world = World(script)
+    resumed = ResumedAgent(script)
     with pytest.raises(Crash):
         asyncio.run(
-            world.live(2)
+            resumed.live(2)
         )  # prompt, then answer and call: dies right before the tool starts
-    asyncio.run(world.live())
-    assert world.effects == []
-    (result,) = [step for step in world.steps if step.kind is StepKind.RESULT]
+    asyncio.run(resumed.live())
+    assert resumed.effects == []
+    (result,) = [step for step in resumed.steps if step.kind is StepKind.RESULT]
     assert result.body["text"] == "[failed] interrupted: outcome unknown; check before retrying"
 
 
 def test_a_call_that_only_looks_is_made_again():
-    world = World(script_of([["look"]]))
+    resumed = ResumedAgent(script_of([["look"]]))
     with pytest.raises(Crash):
-        asyncio.run(world.live(2))
-    asyncio.run(world.live())
-    (result,) = [step for step in world.steps if step.kind is StepKind.RESULT]
+        asyncio.run(resumed.live(2))
+    asyncio.run(resumed.live())
+    (result,) = [step for step in resumed.steps if step.kind is StepKind.RESULT]
     assert result.body["ok"] is True
 
 
 def test_a_resumed_run_keeps_its_frozen_prompt():
-    world = World(script_of([["look"]]))
+    resumed = ResumedAgent(script_of([["look"]]))
     with pytest.raises(Crash):
-        asyncio.run(world.live(2))
-    before = [step for step in world.steps if step.kind is StepKind.PROMPT]
-    asyncio.run(world.live())
-    assert [step for step in world.steps if step.kind is StepKind.PROMPT] == before
+        asyncio.run(resumed.live(2))
+    before = [step for step in resumed.steps if step.kind is StepKind.PROMPT]
+    asyncio.run(resumed.live())
+    assert [step for step in resumed.steps if step.kind is StepKind.PROMPT] == before
 
 
 def test_what_a_call_did_that_may_not_be_repeated_is_safe_before_the_model_is_asked_again():
-    world = World(script_of([["write"], ["look", "write"]]))
-    asyncio.run(world.live())
-    assert [kinds.count("result") for kinds in world.safe_when_asked] == [0, 1, 3]
+    resumed = ResumedAgent(script_of([["write"], ["look", "write"]]))
+    asyncio.run(resumed.live())
+    assert [kinds.count("result") for kinds in resumed.safe_when_asked] == [0, 1, 3]
 
 
 def test_what_can_be_done_again_is_written_while_the_model_thinks():
-    world = World(script_of([["look"], ["look"]]))
-    asyncio.run(world.live())
-    assert [kinds.count("result") for kinds in world.safe_when_asked] == [0, 0, 1]
+    resumed = ResumedAgent(script_of([["look"], ["look"]]))
+    asyncio.run(resumed.live())
+    assert [kinds.count("result") for kinds in resumed.safe_when_asked] == [0, 0, 1]
 
 
 def test_where_others_could_take_the_run_over_every_step_is_safe_before_the_model_is_asked():
-    world = World(script_of([["look"], ["look", "write"]]), alone=False)
-    asyncio.run(world.live())
-    assert [kinds.count("result") for kinds in world.safe_when_asked] == [0, 1, 3]
-    assert all(kinds[:2] == ["prompt", "message"] for kinds in world.safe_when_asked)
+    resumed = ResumedAgent(script_of([["look"], ["look", "write"]]), alone=False)
+    asyncio.run(resumed.live())
+    assert [kinds.count("result") for kinds in resumed.safe_when_asked] == [0, 1, 3]
+    assert all(kinds[:2] == ["prompt", "message"] for kinds in resumed.safe_when_asked)

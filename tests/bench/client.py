@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from tests.bench import house
+from tests.bench import installation
 from tests.bench.idle import cpu_of
 from tests.bench.measure import Bench, Effort, Row, median, ms, ratio
 from tests.bench.thousands import MANY, write_routines
@@ -19,15 +19,17 @@ from tests.bench.thousands import MANY, write_routines
 
 def _took(argv: Sequence[str], config: Path) -> float:
     begin = time.perf_counter()
-    subprocess.run(argv, env=house.environment(config), check=True, stdout=subprocess.DEVNULL)
+    subprocess.run(
+        argv, env=installation.environment(config), check=True, stdout=subprocess.DEVNULL
+    )
     return time.perf_counter() - begin
 
 
 def _verb(effort: Effort, verb: str) -> Iterable[Row]:
     with tempfile.TemporaryDirectory() as folder:
-        config = house.build(Path(folder) / "h", "http://127.0.0.1:9", width=5)
-        nothing, command = [sys.executable, "-c", "pass"], house.agentctl(verb)
-        with house.Daemon(config):
+        config = installation.build(Path(folder) / "h", "http://127.0.0.1:9", width=5)
+        nothing, command = [sys.executable, "-c", "pass"], installation.agentctl(verb)
+        with installation.Daemon(config):
             _took(nothing, config), _took(command, config)
             times = [
                 (_took(nothing, config), _took(command, config)) for _ in range(effort.rounds * 4)
@@ -46,11 +48,11 @@ def _verb(effort: Effort, verb: str) -> Iterable[Row]:
 
 def _list_of_many(effort: Effort) -> Iterable[Row]:
     with tempfile.TemporaryDirectory() as folder:
-        config = house.build(Path(folder) / "h", "http://127.0.0.1:9", width=1)
+        config = installation.build(Path(folder) / "h", "http://127.0.0.1:9", width=1)
         count = effort.scaled(MANY)
         write_routines(config.parent / "routines", count)
-        command = house.agentctl("list")
-        with house.Daemon(config):
+        command = installation.agentctl("list")
+        with installation.Daemon(config):
             _took(command, config)
             took = median(_took(command, config) for _ in range(effort.rounds))
     yield Row(
@@ -68,8 +70,8 @@ def _request(effort: Effort) -> Iterable[Row]:
     """
     count = effort.scaled(400)
     with tempfile.TemporaryDirectory() as folder:
-        config = house.build(Path(folder) / "h", "http://127.0.0.1:9", width=5)
-        with house.Daemon(config) as daemon, house.Connection(config) as connection:
+        config = installation.build(Path(folder) / "h", "http://127.0.0.1:9", width=5)
+        with installation.Daemon(config) as daemon, installation.Connection(config) as connection:
             connection.get("/v1/routines/bench-0")
             spent = []
             for _ in range(effort.rounds):

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from tests.bench import house
+from tests.bench import installation
 from tests.bench.history import fill, now
 from tests.bench.measure import Bench, Effort, Row, Worker, in_turns, median, ms, ratio
 from tests.bench.vendor import Vendor
@@ -37,17 +37,17 @@ def _row(
     """
     count = effort.scaled(80)
     with tempfile.TemporaryDirectory() as folder, Vendor(news=news) as vendor:
-        config = house.build(Path(folder) / "house", vendor.url, kind=kind, **house_)
+        config = installation.build(Path(folder) / "house", vendor.url, kind=kind, **house_)
         items = effort.furnished(remembered) if remembered else 0
         with Worker(
-            "tests.bench.house:runs", config=str(config), width=1, remembered=items
+            "tests.bench.installation:runs", config=str(config), width=1, remembered=items
         ) as ours:
             ours.round(2)
             bodies = Path(folder) / "bodies.json"
             bodies.write_text(vendor.bodies)  # the floor sends what we sent
             with Worker(
                 "tests.bench.floors:httpx_calls",
-                url=vendor.asked_at(house.WAYS[kind][4]),
+                url=vendor.asked_at(installation.WAYS[kind][4]),
                 bodies=str(bodies),
             ) as floor:
                 theirs, mine = in_turns(effort, count, floor, ours)
@@ -70,16 +70,18 @@ def _growth(effort: Effort) -> Iterable[Row]:
     """
     past, count = effort.furnished(_PAST), effort.scaled(40)
     with tempfile.TemporaryDirectory() as folder, Vendor(news=True) as vendor:
-        empty = house.build(Path(folder) / "empty", vendor.url)
-        old = house.build(Path(folder) / "old", vendor.url)
+        empty = installation.build(Path(folder) / "empty", vendor.url)
+        old = installation.build(Path(folder) / "old", vendor.url)
         asyncio.run(
             fill(
                 old.parent / "state" / "agentd.db", past, end=now(), days=365, routines=["bench-0"]
             )
         )
         with (
-            Worker("tests.bench.house:runs", config=str(empty), width=1, remembered=0) as floor,
-            Worker("tests.bench.house:runs", config=str(old), width=1, remembered=0) as ours,
+            Worker(
+                "tests.bench.installation:runs", config=str(empty), width=1, remembered=0
+            ) as floor,
+            Worker("tests.bench.installation:runs", config=str(old), width=1, remembered=0) as ours,
         ):
             theirs, mine = in_turns(effort, count, floor, ours)
     yield Row(
@@ -113,6 +115,6 @@ def _of(kind: str) -> dict[str, Bench]:
     }
 
 
-for _kind in house.WAYS:
+for _kind in installation.WAYS:
     if _kind != "open_source":
         ROWS |= _of(_kind)

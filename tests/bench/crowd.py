@@ -6,7 +6,7 @@ import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
-from tests.bench import house
+from tests.bench import installation
 from tests.bench.measure import (
     Bench,
     Effort,
@@ -29,16 +29,16 @@ _LATENCY = 0.2
 def _rows(effort: Effort, kind: str = "open_source", *, news: bool = False) -> Iterable[Row]:
     each, width = effort.scaled(4), effort.furnished(_WIDTH)
     with tempfile.TemporaryDirectory() as folder, Vendor(_LATENCY, news=news) as vendor:
-        config = house.build(Path(folder) / "house", vendor.url, kind=kind, width=width)
+        config = installation.build(Path(folder) / "house", vendor.url, kind=kind, width=width)
         remembered = effort.furnished(_REMEMBERED)
         with Worker(
-            "tests.bench.house:runs", config=str(config), width=width, remembered=remembered
+            "tests.bench.installation:runs", config=str(config), width=width, remembered=remembered
         ) as ours:
             ours.round(1)
             bodies = Path(folder) / "bodies.json"
             bodies.write_text(vendor.bodies)
             same = {
-                "url": vendor.asked_at(house.WAYS[kind][4]),
+                "url": vendor.asked_at(installation.WAYS[kind][4]),
                 "bodies": str(bodies),
                 "width": width,
             }
@@ -67,9 +67,9 @@ def _rows(effort: Effort, kind: str = "open_source", *, news: bool = False) -> I
 def _lag(effort: Effort) -> Iterable[Row]:
     width, remembered = effort.furnished(_WIDTH), effort.furnished(_REMEMBERED)
     with tempfile.TemporaryDirectory() as folder, Vendor(_LATENCY) as vendor:
-        config = house.build(Path(folder) / "house", vendor.url, width=width)
+        config = installation.build(Path(folder) / "house", vendor.url, width=width)
         with Worker(
-            "tests.bench.house:lags", config=str(config), width=width, remembered=remembered
+            "tests.bench.installation:lags", config=str(config), width=width, remembered=remembered
         ) as ours:
             (rounds,) = in_turns(effort, effort.scaled(4), ours)
     late = [percentile(each.extra["late"], 0.99) for each in rounds]
@@ -98,5 +98,5 @@ ROWS: dict[str, Bench] = {
     "crowd-lag": _lag,
     # each run then has its texts put into the index, and looks for its own memories anew
     "crowd-news": lambda effort: _rows(effort, news=True),
-    **{f"crowd:{kind}": _of(kind) for kind in house.WAYS if kind != "open_source"},
+    **{f"crowd:{kind}": _of(kind) for kind in installation.WAYS if kind != "open_source"},
 }

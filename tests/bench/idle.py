@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
-from tests.bench import house
+from tests.bench import installation
 from tests.bench.measure import Bench, Effort, Row
 from tests.bench.vendor import Vendor
 
@@ -64,14 +64,14 @@ def await_the_end_of_the_start(config: Path) -> None:
 def _idle(effort: Effort) -> Iterable[Row]:
     watched = effort.scaled(60)
     with tempfile.TemporaryDirectory() as folder, Vendor() as vendor:
-        config = house.build(Path(folder) / "h", vendor.url)
+        config = installation.build(Path(folder) / "h", vendor.url)
         for name, trigger in _ASLEEP.items():
             (config.parent / "routines" / f"{name}.toml").write_text(
                 f'[trigger]\n{trigger}\n[run]\nprompt = "x"\n'
             )
-        with house.Daemon(config) as daemon:
-            daemon.command(house.agentctl("list"))
-            daemon.command(house.agentctl("status"))
+        with installation.Daemon(config) as daemon:
+            daemon.command(installation.agentctl("list"))
+            daemon.command(installation.agentctl("status"))
             await_the_end_of_the_start(config)
             switches, cpu = _switches(daemon.pid), cpu_of(daemon.pid)
             time.sleep(watched)
@@ -79,7 +79,7 @@ def _idle(effort: Effort) -> Iterable[Row]:
             used = (cpu_of(daemon.pid) - cpu) * 1000 * 60 / watched
             resident = _resident(daemon.pid)
             threads = len(list(Path(f"/proc/{daemon.pid}/task").iterdir()))
-            daemon.command(house.agentctl("run", "bench-0"))
+            daemon.command(installation.agentctl("run", "bench-0"))
             after = _resident(daemon.pid)
     note = f"{threads} threads, {watched} s"
     yield Row(name="idle: wake-ups a second", ours=f"{woken:.2f}", value=woken, bar=1.5, note=note)
@@ -103,18 +103,18 @@ api_key = "key-of-the-bench"
 def _with_sdks(effort: Effort) -> Iterable[Row]:
     """Measure what stays in memory after a run through each of the two SDKs."""
     with tempfile.TemporaryDirectory() as folder, Vendor() as vendor:
-        config = house.build(Path(folder) / "h", vendor.url)
+        config = installation.build(Path(folder) / "h", vendor.url)
         routine = (config.parent / "routines" / "bench-0.toml").read_text()
         for kind in ("openai", "claude"):
-            _, model, path, _, _ = house.WAYS["responses" if kind == "openai" else kind]
+            _, model, path, _, _ = installation.WAYS["responses" if kind == "openai" else kind]
             with config.open("a") as file:
                 file.write(_SDKS.format(kind=kind, model=model, url=vendor.url + path))
             own = routine.replace("[run]\n", f'[run]\nprovider = "sdk-{kind}"\n')
             (config.parent / "routines" / f"by-{kind}.toml").write_text(own)
-        with house.Daemon(config) as daemon:
-            daemon.command(house.agentctl("run", "by-openai"))
+        with installation.Daemon(config) as daemon:
+            daemon.command(installation.agentctl("run", "by-openai"))
             one = _resident(daemon.pid)
-            daemon.command(house.agentctl("run", "by-claude"))
+            daemon.command(installation.agentctl("run", "by-claude"))
             both = _resident(daemon.pid)
     yield Row(
         name="resident after a run by one SDK",

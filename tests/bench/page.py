@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
-from tests.bench import house
+from tests.bench import installation
 from tests.bench.history import fill, now
 from tests.bench.measure import Bench, Effort, Row, median, ms
 
@@ -30,16 +30,16 @@ _VIEWS = (
 
 def _views(effort: Effort) -> Iterable[Row]:
     with tempfile.TemporaryDirectory() as folder:
-        config = house.build(Path(folder) / "h", "http://127.0.0.1:9", width=8)
+        config = installation.build(Path(folder) / "h", "http://127.0.0.1:9", width=8)
         routines = [f"bench-{number}" for number in range(8)]
         count = effort.scaled(_RUNS)
         state = config.parent / "state"
         run = asyncio.run(fill(state / "agentd.db", count, end=now(), routines=routines))
-        command = house.agentctl("--json", "--socket", str(state / "agentd.sock"), "ui")
+        command = installation.agentctl("--json", "--socket", str(state / "agentd.sock"), "ui")
         with (
-            house.Daemon(config),
+            installation.Daemon(config),
             subprocess.Popen(
-                command, env=house.environment(config), stdout=subprocess.PIPE, text=True
+                command, env=installation.environment(config), stdout=subprocess.PIPE, text=True
             ) as server,
         ):
             assert server.stdout

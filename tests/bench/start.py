@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.bench import floors, house
+from tests.bench import floors, installation
 from tests.bench.measure import Bench, Effort, Row, median, ms, ratio
 from tests.bench.vendor import Vendor
 
@@ -42,8 +42,8 @@ _FLOORS = {"openai": _sdk, "responses": _sdk, "claude": _anthropic, "minimax": _
 def _house(kind: str = "open_source") -> Iterator[tuple[Vendor, Path]]:
     """A vendor and a config; the state has seen a first start, as all but the first find it."""
     with tempfile.TemporaryDirectory() as folder, Vendor() as vendor:
-        config = house.build(Path(folder) / "h", vendor.url, kind=kind)
-        with house.Daemon(config):
+        config = installation.build(Path(folder) / "h", vendor.url, kind=kind)
+        with installation.Daemon(config):
             pass
         yield vendor, config
 
@@ -72,7 +72,7 @@ def _start(effort: Effort, kind: str = "open_source") -> Iterable[Row]:
     with _house(kind) as (vendor, config):
 
         def answers() -> float:
-            with house.Daemon(config) as daemon:
+            with installation.Daemon(config) as daemon:
                 daemon.ask("/v1/status")
                 return time.monotonic() - daemon.begun
 
@@ -89,8 +89,8 @@ def _once(
         def once() -> float:
             begin = time.monotonic()
             subprocess.run(
-                [*house.agentd(config), "once", "bench-0"],
-                env=house.environment(config),
+                [*installation.agentd(config), "once", "bench-0"],
+                env=installation.environment(config),
                 check=True,
                 capture_output=True,
             )
@@ -102,8 +102,8 @@ def _once(
 
 
 def _run(effort: Effort, kind: str = "open_source") -> Iterable[Row]:
-    with _house(kind) as (vendor, config), house.Daemon(config) as daemon:
-        command = house.agentctl("run", "bench-0")
+    with _house(kind) as (vendor, config), installation.Daemon(config) as daemon:
+        command = installation.agentctl("run", "bench-0")
         daemon.command(command)  # warm
         times = [
             _to_first_byte(vendor, lambda: daemon.command(command)) for _ in range(effort.rounds)

@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.bench import house
+from tests.bench import installation
 from tests.bench.floors import Round
 from tests.bench.idle import await_the_end_of_the_start, cpu_of
 from tests.bench.measure import Bench, Effort, Row, Worker, in_turns, median, ms, ratio
@@ -176,11 +176,11 @@ def _one_edited(effort: Effort) -> Iterable[Row]:
     text is in force.
     """
     with tempfile.TemporaryDirectory() as folder:
-        config = house.build(Path(folder) / "h", "http://127.0.0.1:9", width=1)
+        config = installation.build(Path(folder) / "h", "http://127.0.0.1:9", width=1)
         count = effort.scaled(MANY)
         routines = config.parent / "routines"
         write_routines(routines, count)
-        with house.Daemon(config) as daemon:
+        with installation.Daemon(config) as daemon:
             await_the_end_of_the_start(config)
             spent = []
             for number in range(effort.rounds):

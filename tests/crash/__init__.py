@@ -3,5 +3,5 @@ of its life.
 
 Everything between the routine and its effects is the real thing: the journal on an SQLite file,
 memory, policy, host, executor, approvals, sub-agents, outbox. Only what the outside sees is noted
-down in the `World`: what was asked, which tools started, what was sent.
+down in the `CrashScenario`: what was asked, which tools started, what was sent.
 """

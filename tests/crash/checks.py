@@ -11,7 +11,7 @@ from daemon.agent.texts import say
 from daemon.models import Run, Status
 from daemon.store.rows import STEP, decode, seal_of
 from daemon.store.texts import apart, references, whole
-from tests.crash.world import AGAIN, ONCE, REFUSED, SUBAGENT, World
+from tests.crash.scenario import AGAIN, ONCE, REFUSED, SUBAGENT, CrashScenario
 
 QUESTION = "coalesce(kind, '') = 'approval.asked'"
 """Of a row of the outbox: it asks people to approve a call, and is no report."""
@@ -33,30 +33,32 @@ class Outcome:
     remembered: Any
 
 
-def outcome(world: World, run: Run) -> Outcome:
+def outcome(scenario: CrashScenario, run: Run) -> Outcome:
     """Return what became of a run."""
     return Outcome(
         status=run.status,
         report=run.report,
         silent=run.silent,
-        slots=world.look("SELECT outcome, reason, event IS NULL, count FROM slot ORDER BY run_id"),
-        deliveries=world.look(
+        slots=scenario.look(
+            "SELECT outcome, reason, event IS NULL, count FROM slot ORDER BY run_id"
+        ),
+        deliveries=scenario.look(
             (
                 f"SELECT target, status FROM outbox WHERE run_id = ? AND NOT {QUESTION} ORDER BY "
                 "target"
             ),
             run.id,
         ),
-        approvals=world.look("SELECT status, count(*) FROM approval GROUP BY status"),
-        remembered=world.look("SELECT category, count(*) FROM memory_item GROUP BY category"),
+        approvals=scenario.look("SELECT status, count(*) FROM approval GROUP BY status"),
+        remembered=scenario.look("SELECT category, count(*) FROM memory_item GROUP BY category"),
     )
 
 
-def interruptible(world: World) -> set[Call]:
+def interruptible(scenario: CrashScenario) -> set[Call]:
     """Return the calls of which a process that dies now leaves nothing but that they began: these
     are not repeated.
     """
-    begun = world.look(
+    begun = scenario.look(
         "SELECT run_id, call_id, body FROM step AS call WHERE kind = 'call' AND NOT EXISTS (SELECT "
         "1 FROM step WHERE"
         " run_id = call.run_id AND call_id = call.call_id AND kind = 'result')"
@@ -65,26 +67,33 @@ def interruptible(world: World) -> set[Call]:
 
 
 def check(
-    world: World, run: Run, expected: Outcome, *, deaths: int, interrupted: set[Call] | None = None
+    scenario: CrashScenario,
+    run: Run,
+    expected: Outcome,
+    *,
+    deaths: int,
+    interrupted: set[Call] | None = None,
 ) -> None:
     """Check the promises; `interrupted` are the calls that were under way at the deaths, where that
     is known.
     """
-    assert world.broken == []
-    assert outcome(world, run) == expected
-    _check_calls(world, run, deaths, interrupted)
-    _check_journal(world)
-    _check_words(world, run)
-    _check_reports(world, expected, deaths)
-    _check_questions(world, deaths)
+    assert scenario.broken == []
+    assert outcome(scenario, run) == expected
+    _check_calls(scenario, run, deaths, interrupted)
+    _check_journal(scenario)
+    _check_words(scenario, run)
+    _check_reports(scenario, expected, deaths)
+    _check_questions(scenario, deaths)
 
 
-def _check_calls(world: World, run: Run, deaths: int, under_way: set[Call] | None) -> None:
+def _check_calls(
+    scenario: CrashScenario, run: Run, deaths: int, under_way: set[Call] | None
+) -> None:
     """Nothing that changes something started twice or got lost; what is unknown is what was under
     way.
     """
     begun, unknown = {}, set()
-    for id_, call, kind, body in world.look(
+    for id_, call, kind, body in scenario.look(
         (  # noqa: UP034
             "SELECT run_id, call_id, kind, body FROM step WHERE kind IN ('call', 'result') ORDER BY "  # noqa: E501
             "run_id, seq"
@@ -101,7 +110,7 @@ def _check_calls(world: World, run: Run, deaths: int, under_way: set[Call] | Non
     elif run.status is not Status.CANCELLED:
         assert unknown == under_way
     for key, step in begun.items():
-        number, started = step["arguments"].get("n"), world.started
+        number, started = step["arguments"].get("n"), scenario.started
         if step["tool"] in ONCE and (step.get("verdict") or {}).get("effect") != "deny":
             least = 0 if key in unknown or run.status is Status.CANCELLED else 1
             assert least <= started[number] <= 1, (
@@ -113,21 +122,21 @@ def _check_calls(world: World, run: Run, deaths: int, under_way: set[Call] | Non
         elif step["tool"] in REFUSED:
             assert started[number] == 0
     known = {step["arguments"].get("n") for step in begun.values()}
-    assert set(world.started) <= known, "a call started that nobody wrote down"
+    assert set(scenario.started) <= known, "a call started that nobody wrote down"
 
 
-def _check_journal(world: World) -> None:
+def _check_journal(scenario: CrashScenario) -> None:
     """No hole, no double, nothing that the row does not know of, a result for each call, all of
     each prompt.
     """
-    texts = dict(world.look("SELECT digest, body FROM text"))
+    texts = dict(scenario.look("SELECT digest, body FROM text"))
     named = {
-        digest for (body,) in world.look("SELECT body FROM step") for digest in references(body)
+        digest for (body,) in scenario.look("SELECT body FROM step") for digest in references(body)
     }
     assert named <= {digest for digest, body in texts.items() if whole(digest, body)}
-    for id_, steps, seal, status in world.look("SELECT id, steps, seal, status FROM run"):
+    for id_, steps, seal, status in scenario.look("SELECT id, steps, seal, status FROM run"):
         assert Status(status).has_ended
-        rows = world.look(f"SELECT {STEP} FROM step WHERE run_id = ? ORDER BY seq", id_)
+        rows = scenario.look(f"SELECT {STEP} FROM step WHERE run_id = ? ORDER BY seq", id_)
         assert [row[4] for row in rows] == list(range(steps))
         assert seal == sum(map(seal_of, rows))
         answers = [row[1] for row in rows if row[0] == "llm"]
@@ -138,38 +147,38 @@ def _check_journal(world: World) -> None:
         assert sum(row[0] == "prompt" for row in rows) <= 1
     begun = sum(
         decode(body)["tool"] == SUBAGENT
-        for (body,) in world.look("SELECT body FROM step WHERE kind = 'call'")
+        for (body,) in scenario.look("SELECT body FROM step WHERE kind = 'call'")
     )
-    (children,) = world.look("SELECT count(*) FROM run WHERE routine = ?", SUBAGENT)[0]
-    assert children == begun or world.script.cancelled is not None
-    assert world.look("SELECT count(*) FROM run WHERE routine NOT IN ('work', ?)", SUBAGENT) == [
+    (children,) = scenario.look("SELECT count(*) FROM run WHERE routine = ?", SUBAGENT)[0]
+    assert children == begun or scenario.script.cancelled is not None
+    assert scenario.look("SELECT count(*) FROM run WHERE routine NOT IN ('work', ?)", SUBAGENT) == [
         (0,)
     ]
 
 
-def _check_words(world: World, run: Run) -> None:
+def _check_words(scenario: CrashScenario, run: Run) -> None:
     """What people were told is done was heard once; what is remembered of the run is all that was
     said.
     """
     bodies = [
         decode(body)
-        for (body,) in world.look("SELECT body FROM step WHERE kind = 'message' ORDER BY seq")
+        for (body,) in scenario.look("SELECT body FROM step WHERE kind = 'message' ORDER BY seq")
     ]
     heard = Counter(body["text"] for body in bodies if body.get("source") == "told")
-    acknowledged = [what for what in world.acknowledged if what.startswith("tell")]
+    acknowledged = [what for what in scenario.acknowledged if what.startswith("tell")]
     if run.status is not Status.CANCELLED:
         assert heard == Counter(f"Be quick. ({what})" for what in acknowledged)
-        pieces = 1 + sum(_pieces(kind, apart(body)) for kind, body in _steps(world, run))
+        pieces = 1 + sum(_pieces(kind, apart(body)) for kind, body in _steps(scenario, run))
         ended = run.status is not Status.SKIPPED
         kept = (
             "SELECT count(*) FROM memory_segment WHERE memory_run = (SELECT id FROM memory_run "
             "WHERE run_id = ?)"
         )
-        assert world.look(kept, run.id) == [(pieces * ended,)]
+        assert scenario.look(kept, run.id) == [(pieces * ended,)]
 
 
-def _steps(world: World, run: Run) -> list[tuple[str, bytes]]:
-    return world.look("SELECT kind, body FROM step WHERE run_id = ?", run.id)
+def _steps(scenario: CrashScenario, run: Run) -> list[tuple[str, bytes]]:
+    return scenario.look("SELECT kind, body FROM step WHERE run_id = ?", run.id)
 
 
 def _pieces(kind: str, body: Any) -> int:
@@ -183,11 +192,11 @@ def _pieces(kind: str, body: Any) -> int:
     return 0
 
 
-def _check_reports(world: World, expected: Outcome, deaths: int) -> None:
+def _check_reports(scenario: CrashScenario, expected: Outcome, deaths: int) -> None:
     """Each report arrived: once, and again only where we died between sending it and writing that
     down.
     """
-    sent = Counter(world.sent)
+    sent = Counter(scenario.sent)
     delivered = [target for target, status in expected.deliveries if status == "delivered"]
     assert sorted(target for _, target, _ in sent) == delivered
     assert max(sent.values(), default=0) <= 1 + deaths
@@ -195,16 +204,16 @@ def _check_reports(world: World, expected: Outcome, deaths: int) -> None:
         assert all(expected.report in text for _, _, text in sent)
 
 
-def _check_questions(world: World, deaths: int) -> None:
+def _check_questions(scenario: CrashScenario, deaths: int) -> None:
     """People were told of each question, once in each place, and nothing tells of it as open any
     more.
     """
     told: Counter[tuple[str, str]] = Counter()
-    for target, options in world.look(f"SELECT target, options FROM outbox WHERE {QUESTION}"):
+    for target, options in scenario.look(f"SELECT target, options FROM outbox WHERE {QUESTION}"):
         told.update((id_, target) for id_ in json.loads(options)["approvals"])
-    asked = [id_ for (id_,) in world.look("SELECT id FROM approval")]
+    asked = [id_ for (id_,) in scenario.look("SELECT id FROM approval")]
     assert told == Counter((id_, target) for id_ in asked for target in ("alpha", "beta"))
-    assert max(Counter(world.questions).values(), default=0) <= 1 + deaths
-    assert world.look(
+    assert max(Counter(scenario.questions).values(), default=0) <= 1 + deaths
+    assert scenario.look(
         "SELECT count(*) FROM incident WHERE closed IS NULL AND subject LIKE 'approval %'"
     ) == [(0,)]

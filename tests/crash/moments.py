@@ -22,7 +22,7 @@ from typing import Any, TypeAlias
 from daemon.models import Run
 from daemon.store.database import RIDE, Database
 from tests.crash.process import SLOT, Process, Settings
-from tests.crash.world import World
+from tests.crash.scenario import CrashScenario
 
 TURNS = 40  # of the loop that a process has for what it does without waiting for a commit
 LONGEST = 300  # seconds of a life, where a hundredth is usual
@@ -37,18 +37,18 @@ class Moment:
     write: int
     """The commit that it is about."""
     files: dict[str, bytes]
-    world: World
+    scenario: CrashScenario
     interrupted: set[tuple[str, str]] = field(default_factory=set)
     """The calls that were under way at deaths before it."""
 
-    def begin(self, folder: Path) -> World:
+    def begin(self, folder: Path) -> CrashScenario:
         """Return the world of whoever comes next."""
         folder.mkdir()
         for name, body in self.files.items():
             (folder / name).write_bytes(body)
-        world = self.world.as_it_is()
-        world.folder = folder
-        return world
+        scenario = self.scenario.as_it_is()
+        scenario.folder = folder
+        return scenario
 
     def torn(self, after: Moment, at: float) -> Moment | None:
         """Return the moment in the middle of a commit: so much of what it writes has been written;
@@ -59,7 +59,7 @@ class Moment:
             return None
         cut = known + int(at * (len(whole) - known))
         return Moment(
-            f"{self.where}, torn", self.write, {**self.files, FILES[1]: whole[:cut]}, self.world
+            f"{self.where}, torn", self.write, {**self.files, FILES[1]: whole[:cut]}, self.scenario
         )
 
 
@@ -68,7 +68,7 @@ class Witness:
     """The database of a process that is looked at around its commits."""
 
     inner: Database
-    world: World
+    scenario: CrashScenario
     wanted: Callable[[int], bool] = lambda number: True
     """Which commits are looked at, by their number."""
     rides: bool = True
@@ -168,7 +168,7 @@ class Witness:
             last
             and where == "before"
             and last.write == number - 1
-            and last.world.same_as(self.world)
+            and last.scenario.same_as(self.scenario)
         ):
             return  # nothing has happened since the commit before: it is the same death
         files = {
@@ -178,11 +178,13 @@ class Witness:
         }
         if last and files[FILES[0]] == last.files[FILES[0]]:
             files[FILES[0]] = last.files[FILES[0]]  # held once
-        self.moments.append(Moment(f"{where} write {number}", number, files, self.world.as_it_is()))
+        self.moments.append(
+            Moment(f"{where} write {number}", number, files, self.scenario.as_it_is())
+        )
 
 
 async def life(
-    world: World,
+    scenario: CrashScenario,
     settings: Settings,
     *,
     wanted: Callable[[int], bool] | None = None,
@@ -192,9 +194,9 @@ async def life(
     """Live in a world until all is done; return what became of the run, and the moments that are
     `wanted`.
     """
-    database = await Database.open(world.file)
-    witness = Witness(database, world, wanted, rides) if wanted else None
-    process = Process(world, settings, witness or database, slot=slot)
+    database = await Database.open(scenario.file)
+    witness = Witness(database, scenario, wanted, rides) if wanted else None
+    process = Process(scenario, settings, witness or database, slot=slot)
     last_look = asyncio.get_running_loop().call_later(LONGEST - 5, _print_what_is_waited_for)
     try:
         async with asyncio.timeout(LONGEST):
@@ -222,7 +224,7 @@ async def _put_away(*databases: Any) -> None:
 
 
 async def overtaken(
-    world: World, settings: Settings, *, stops_at: int, wakes_at: int
+    scenario: CrashScenario, settings: Settings, *, stops_at: int, wakes_at: int
 ) -> Run | None:
     """Live in a world with a process that stands still before one of its commits, and is taken for
     dead by another.
@@ -232,19 +234,19 @@ async def overtaken(
     """
     async with asyncio.timeout(LONGEST):
         paused = Witness(
-            await Database.open(world.file), world, _never, shared=True, stops_at=stops_at
+            await Database.open(scenario.file), scenario, _never, shared=True, stops_at=stops_at
         )
         takeover = Witness(
-            await Database.open(world.file), world, _never, shared=True, stops_at=wakes_at
+            await Database.open(scenario.file), scenario, _never, shared=True, stops_at=wakes_at
         )
         try:
-            one = Process(world, settings, paused)
+            one = Process(scenario, settings, paused)
             life = asyncio.ensure_future(one.work())
             if not await _either(life, paused.stopped):
                 return None
             for _ in range(TURNS):
                 await asyncio.sleep(0)
-            other = asyncio.ensure_future(Process(world, settings, takeover, seat=1).work())
+            other = asyncio.ensure_future(Process(scenario, settings, takeover, seat=1).work())
             await _either(other, takeover.stopped)
             paused.may_go_on.set()
             await paused.settled()
@@ -281,7 +283,7 @@ class Place:
         self._worlds += 1
         return self.folder / str(self._worlds)
 
-    def after(self, moment: Moment) -> World:
+    def after(self, moment: Moment) -> CrashScenario:
         return moment.begin(self.new())
 
 

@@ -39,11 +39,22 @@ from daemon.scheduler.run_queue import LocalRunQueue
 from daemon.store.database import Database
 from daemon.store.journal import Claim, Journal
 from daemon.store.runs import LEASE
+from daemon.system.clock import SystemClock
 from daemon.telemetry.redaction import Secrets
 from daemon.tools.builtin.subagent import SUBAGENT
 from daemon.tools.mcp.servers import Servers
 from daemon.tools.registry import FunctionRegistry
-from tests.crash.world import GOAL, TOOLS, Channel, Oracle, People, Script, Turn, World, tools
+from tests.crash.scenario import (
+    GOAL,
+    TOOLS,
+    Channel,
+    CrashScenario,
+    Oracle,
+    People,
+    Script,
+    Turn,
+    tools,
+)
 
 SLOT = datetime(2026, 11, 20, 8, 30, tzinfo=UTC)
 VENDORS = ("oracle", "spare")
@@ -110,7 +121,7 @@ class Settings:
         signatures.
         """
         if seat not in self._registries:
-            self._registries[seat] = tools(lambda: self.seats[seat].world, Subagents(self, seat))
+            self._registries[seat] = tools(lambda: self.seats[seat].scenario, Subagents(self, seat))
         return self._registries[seat]
 
 
@@ -140,17 +151,12 @@ async def settle(folder: Path) -> Settings:
     )
 
 
-def world_in(folder: Path, settings: Settings, script: Script | Sequence[Turn]) -> World:
+def scenario_in(folder: Path, settings: Settings, script: Script | Sequence[Turn]) -> CrashScenario:
     """Return a world with an empty journal in it."""
     folder.mkdir()
-    world = World(folder, script if isinstance(script, Script) else Script(script))
-    shutil.copy(settings.template, world.file)
-    return world
-
-
-class Clock:
-    def now(self) -> datetime:
-        return datetime.now(UTC)
+    scenario = CrashScenario(folder, script if isinstance(script, Script) else Script(script))
+    shutil.copy(settings.template, scenario.file)
+    return scenario
 
 
 class Process:
@@ -162,7 +168,7 @@ class Process:
 
     def __init__(
         self,
-        world: World,
+        scenario: CrashScenario,
         settings: Settings,
         database: Any,
         *,
@@ -170,23 +176,23 @@ class Process:
         seat: int = 0,
     ) -> None:
         self.alone = not database.shared
-        self.world, self.config, self.policy, self.slot = (
-            world,
+        self.scenario, self.config, self.policy, self.slot = (
+            scenario,
             settings.config,
             settings.policy,
             slot,
         )
-        self.routine = settings.routines[world.script.routine]
-        self.clock, self.secrets, self.events = Clock(), Secrets(), Events()
+        self.routine = settings.routines[scenario.script.routine]
+        self.clock, self.secrets, self.events = SystemClock(), Secrets(), Events()
         # whoever shares the journal is taken for dead as soon as it says nothing
         lease = LEASE if self.alone else timedelta(0)
         self.journal = Journal(database, clock=self.clock.now, lease=lease)
         self.memory = Memory(database, clock=self.clock.now)
         self.sandbox_detection = SimpleNamespace(sandbox=self._sandbox, known=None)
-        self.people = People(world, self.do)
-        names = VENDORS if world.script.spare else VENDORS[:1]
+        self.people = People(scenario, self.do)
+        names = VENDORS if scenario.script.spare else VENDORS[:1]
         self.providers = SimpleNamespace(
-            chain=lambda routine: [Oracle(world, self.people, name) for name in names]
+            chain=lambda routine: [Oracle(scenario, self.people, name) for name in names]
         )
         self.model_outages = SimpleNamespace(record_failure=lambda provider, reason: None)
         self.targets: Any = SimpleNamespace()
@@ -204,13 +210,13 @@ class Process:
         self.registry = settings.tools_at(seat)
         self.servers = Servers({}, self.registry, secrets={})
         self.outbox = Outbox(
-            journal=self.journal, channel=lambda target: Channel(world, target), clock=self.clock
+            journal=self.journal, channel=lambda target: Channel(scenario, target), clock=self.clock
         )
         self.executor = LocalRunQueue(self._live, max_concurrent=4, clock=self.clock.now)
         self.approvals = Approvals(
             self.journal,
             CallDescriber(self.settings),
-            Remembered(world.folder / "approvals.toml"),
+            Remembered(scenario.folder / "approvals.toml"),
             submit=self.executor.submit,
             clock=self.clock,
         )
@@ -226,7 +232,7 @@ class Process:
     def run_context(self) -> RunContext:
         services = RunServices(
             settings=self.settings,
-            workspace=self.world.folder,
+            workspace=self.scenario.folder,
             owner=self.owner,
             start=self.boot,
             clock=self.clock,
@@ -304,7 +310,7 @@ class Process:
         return run
 
     async def _decide(self, question: str) -> None:
-        if self.world.script.refuses:
+        if self.scenario.script.refuses:
             await self.approvals.reject(question, by="me")
         else:
             await self.approvals.approve(question, by="me")

@@ -1,33 +1,21 @@
 """A journal, a clock that stands until it is moved, and runs that end."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 import pytest
 
 from daemon.models import Delivery, DeliveryStatus, Report, Run, Status, new_id
 from daemon.store.database import Database
 from daemon.store.journal import Claim, Journal
+from daemon.testing import FakeClock
 from tests.empty_database import copy_empty_database
 
 SLOT = datetime(2026, 11, 20, 7, 30, tzinfo=UTC)
 
 
-class Clock:
-    """A clock that is moved by hand."""
-
-    def __init__(self, at: datetime = SLOT) -> None:
-        self.at = at
-
-    def now(self) -> datetime:
-        return self.at
-
-    def pass_(self, **duration: float) -> None:
-        self.at += timedelta(**duration)
-
-
 @pytest.fixture
 def clock():
-    return Clock()
+    return FakeClock(SLOT)
 
 
 @pytest.fixture

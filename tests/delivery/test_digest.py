@@ -12,8 +12,9 @@ from daemon.delivery.ping import PingChannel
 from daemon.errors import DeliveryFailed
 from daemon.models import Status
 from daemon.store.digests import DigestTotals, RoutineDigest
+from daemon.testing import FakeClock
 from tests.delivery.receivers import Receiver
-from tests.store.conftest import Clock, Ledger, db, ledger  # noqa: F401  fixtures
+from tests.store.conftest import Ledger, db, ledger  # noqa: F401  fixtures
 
 BERLIN = ZoneInfo("Europe/Berlin")
 DAILY, WEEKLY = DigestConfig(every="day"), DigestConfig(every="week", day="fri", at="17:30")
@@ -65,14 +66,14 @@ def test_it_says_in_a_line_what_happened():
 
 @pytest.fixture
 def clock():
-    return Clock(datetime(2026, 11, 20, 6, 0, tzinfo=UTC))
+    return FakeClock(datetime(2026, 11, 20, 6, 0, tzinfo=UTC))
 
 
 def digest(ledger, clock, *, to=("log",)):  # noqa: F811
     wanted = DigestConfig(every="day", to=to)
     return Digest(
         ledger.journal,
-        now=lambda: clock.now,
+        now=clock.now,
         settings=SimpleNamespace(zone=BERLIN, config=SimpleNamespace(digest=wanted)),
         wake=lambda: None,
     )
@@ -82,7 +83,7 @@ async def test_it_is_told_once_for_each_day_and_one_that_was_missed_is_told_late
     for status, silent in ((Status.SUCCEEDED, True), (Status.FAILED, False)):
         run = await ledger.running()
         await ledger.journal.end(run.to(status, silent=silent, detail="x"))
-    clock.now += timedelta(hours=2)  # 09:02 in Berlin
+    clock.move_to(clock.now() + timedelta(hours=2))  # 09:02 in Berlin
     for _ in range(3):
         await digest(ledger, clock).send_if_due()
     [told] = await ledger.journal.deliveries()
@@ -91,7 +92,7 @@ async def test_it_is_told_once_for_each_day_and_one_that_was_missed_is_told_late
         "2 checks, 1 quiet, 1 alert, 0 missed, $0.00",
     )
     assert (told.run, told.target) == ("", "log")
-    clock.now += timedelta(days=3)
+    clock.move_to(clock.now() + timedelta(days=3))
     for _ in range(2):
         await digest(ledger, clock).send_if_due()
     assert len(await ledger.journal.deliveries()) == 2, "one for the days nobody was there"

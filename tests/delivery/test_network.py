@@ -50,9 +50,9 @@ async def test_a_cut_loses_no_webhook_and_is_one_incident_with_one_word_of_recov
             for _ in range(4):  # attempts, some minutes apart: more than make an incident
                 await ended([("far", {})], report=f"report {sent}")
                 sent += 1
-                clock.pass_(hours=1)
+                clock.advance(hours=1)
                 await outbox.flush()
-        clock.pass_(hours=2)
+        clock.advance(hours=2)
         await outbox.flush()
         mine = [each for each in await journal.deliveries(limit=500) if each.target == "far"]
         assert len(mine) == sent and {each.status for each in mine} == {DeliveryStatus.DELIVERED}
@@ -78,7 +78,7 @@ async def test_what_arrived_without_our_hearing_of_it_comes_again_under_the_same
         for mode in ("deaf", "deaf", "open"):
             wire.mode = mode
             await outbox.flush()
-            clock.pass_(hours=1)
+            clock.advance(hours=1)
         (delivery,) = await journal.deliveries()
         assert delivery.status is DeliveryStatus.DELIVERED and delivery.attempts == 3
         assert [post.headers["webhook-id"] for post in receiver.posts] == [
@@ -99,7 +99,7 @@ async def test_mail_goes_out_when_the_network_is_back_each_once(journal, clock, 
             if mode == "open":
                 await ended([("mail", {})], report="# Report 2\n\nAll is well.")
             await outbox.flush()
-            clock.pass_(hours=1)
+            clock.advance(hours=1)
         assert Counter(mail["subject"] for mail in box.mails) == {"Report 1": 1, "Report 2": 1}
         await outbox.flush()  # the word of recovery
     assert await journal.incidents() == []

@@ -16,24 +16,11 @@ from daemon.memory.segments import Segment
 from daemon.models import SegmentType
 from daemon.store.database import Database
 from daemon.store.opening import open_database
+from daemon.testing import FakeClock
 from tests.empty_database import copy_empty_database
 from tests.postgres import Server, make_template
 
 START = datetime(2026, 3, 2, 8, 0, tzinfo=UTC)  # a Monday
-
-
-class Clock:
-    """A clock that stands until it is turned."""
-
-    def __init__(self, now: datetime = START) -> None:
-        self.now = now
-
-    def __call__(self) -> datetime:
-        return self.now
-
-    def turn(self, **by: float) -> datetime:
-        self.now += timedelta(**by)
-        return self.now
 
 
 def said(*texts: str | tuple[str, str], at: datetime = START, **more: Any) -> list[Segment]:
@@ -54,15 +41,15 @@ def said(*texts: str | tuple[str, str], at: datetime = START, **more: Any) -> li
 class Library:
     """A memory and the few moves that most tests begin with."""
 
-    def __init__(self, db: Database, clock: Clock) -> None:
+    def __init__(self, db: Database, clock: FakeClock) -> None:
         self.db, self.clock = db, clock
-        self.memory = Memory(db, clock=clock)
+        self.memory = Memory(db, clock=clock.now)
 
     async def run(
         self, run: str, *texts: str | tuple[str, str], routine: str = "daily", **more: Any
     ) -> None:
         """Archive a run of these texts."""
-        await self.archive(run, said(*texts, at=self.clock.now, **more), routine=routine)
+        await self.archive(run, said(*texts, at=self.clock.now(), **more), routine=routine)
 
     async def archive(
         self,
@@ -72,7 +59,7 @@ class Library:
         routine: str = "daily",
         line: str | None = None,
     ) -> None:
-        at, about = self.clock.now, {"routine": routine, "goal": "go", "status": "succeeded"}
+        at, about = self.clock.now(), {"routine": routine, "goal": "go", "status": "succeeded"}
         archived = asyncio.ensure_future(
             self.memory.archive(
                 run=run, **about, segments=segments, started=at, ended=at, line=line
@@ -114,8 +101,8 @@ class Library:
 
 
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
+def clock() -> FakeClock:
+    return FakeClock(START)
 
 
 @pytest.fixture(scope="session")
@@ -148,7 +135,7 @@ by_meaning = pytest.mark.parametrize("library", ["sqlite", *PLACES], indirect=Tr
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 async def library(
-    request: pytest.FixtureRequest, tmp_path: Path, clock: Clock
+    request: pytest.FixtureRequest, tmp_path: Path, clock: FakeClock
 ) -> AsyncIterator[Library]:
     url = request.getfixturevalue(PLACES[request.param]) if request.param in PLACES else ""
     database = await open_database(copy_empty_database(tmp_path / "agentd.db"), url)

@@ -52,7 +52,9 @@ async def meant(library: Library, server: FakeEmbeddings, time: Time) -> AsyncIt
     """A library with an embedder."""
     embedder = OpenAICompatible(base_url=f"{server.url}/v1", model="m", api_key="key-of-the-test")
     library.memory = Memory(
-        library.db, clock=library.clock, meaning=EmbeddingIndex(embedder, patience=BUSY, now=time)
+        library.db,
+        clock=library.clock.now,
+        meaning=EmbeddingIndex(embedder, patience=BUSY, now=time),
     )
     yield library
     await library.memory.close()
@@ -210,7 +212,7 @@ async def test_a_server_that_is_gone_is_no_reason_to_fail_and_its_return_is_noti
 
 @by_meaning
 async def test_the_keeper_embeds_what_comes_in(meant: Library, server: FakeEmbeddings) -> None:
-    keeping = asyncio.create_task(MemoryMaintenance(meant.memory, clock=meant.clock).run())
+    keeping = asyncio.create_task(MemoryMaintenance(meant.memory, clock=meant.clock.now).run())
     await meant.run("01A", "The automobile is in the garage.")
     await server.until_asked(1)
     await meant.memory.store("dog", "The hound is called Rex")
@@ -362,7 +364,7 @@ async def test_what_one_process_embeds_another_finds_by_its_meaning(
     )
     embedder = OpenAICompatible(base_url=f"{server.url}/v1", model="m", api_key="key-of-the-test")
     other.memory = Memory(
-        other.db, clock=other.clock, meaning=EmbeddingIndex(embedder, patience=BUSY)
+        other.db, clock=other.clock.now, meaning=EmbeddingIndex(embedder, patience=BUSY)
     )
     await other.memory.open()
     await meaning(other).load(other.memory.memory_store)  # nothing yet

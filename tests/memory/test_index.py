@@ -17,9 +17,10 @@ from hypothesis import strategies as st
 
 from daemon.memory import index, rows
 from daemon.store.database import Database
+from daemon.testing import FakeClock
 from daemon.tokens import VERSION
 from tests.empty_database import copy_empty_database
-from tests.memory.conftest import START, Clock, Library, in_a_file
+from tests.memory.conftest import START, Library, in_a_file
 from tests.properties import scaled_settings
 
 
@@ -121,7 +122,7 @@ MOVES = st.lists(
 
 async def make(library: Library, move: tuple[Any, ...]) -> None:
     """Make one of MOVES, but for a rebuild: there are several ways to come to one."""
-    library.clock.turn(minutes=1)
+    library.clock.advance(minutes=1)
     match move:
         case ("store", key, text):
             if text.strip():
@@ -203,7 +204,7 @@ def in_a_library(story: Any) -> None:
     async def told(folder: Path) -> None:
         database = await Database.open(copy_empty_database(folder / "agentd.db"))
         try:
-            await story(Library(database, Clock(START + timedelta(0))))
+            await story(Library(database, FakeClock(START + timedelta(0))))
         finally:
             await database.close()
 

@@ -7,7 +7,8 @@ import pytest
 from daemon.errors import Refused
 from daemon.memory.memory import MAX_ITEM, Memory
 from daemon.models import SegmentType
-from tests.memory.conftest import Clock, Library
+from daemon.testing import FakeClock
+from tests.memory.conftest import Library
 
 
 async def test_an_item_is_read_by_its_exact_key(memory: Memory) -> None:
@@ -36,7 +37,7 @@ async def test_a_forgotten_item_leaves_no_hit_and_no_word_in_the_index(library: 
 
 
 async def test_an_item_says_where_it_comes_from_and_whether_to_trust_it(
-    memory: Memory, clock: Clock
+    memory: Memory, clock: FakeClock
 ) -> None:
     await memory.store("page", "Penguins cannot fly", run="01RUN", tainted=True)
     (chunk,) = await memory.retrieve("penguins")
@@ -44,28 +45,28 @@ async def test_an_item_says_where_it_comes_from_and_whether_to_trust_it(
     assert (chunk.anchor.run_id, chunk.anchor.type, chunk.anchor.timestamp) == (
         "01RUN",
         SegmentType.KNOWLEDGE,
-        clock.now,
+        clock.now(),
     )
     around = await memory.expand(chunk.anchor)
     assert (around.focus.content, around.before, around.after) == ("Penguins cannot fly", (), ())
 
 
 async def test_items_are_listed_by_category_those_changed_last_first(
-    memory: Memory, clock: Clock
+    memory: Memory, clock: FakeClock
 ) -> None:
     for key, category in (("a", "core"), ("b", "daily"), ("c", "core")):
-        clock.turn(minutes=1)
+        clock.advance(minutes=1)
         await memory.store(key, f"text {key}", category=category)
     assert [item.key for item in await memory.items()] == ["c", "b", "a"]
     assert [item.key for item in await memory.items("core")] == ["c", "a"]
     assert [item.key for item in await memory.items(limit=1)] == ["c"]
-    clock.turn(minutes=1)
+    clock.advance(minutes=1)
     await memory.store("a", "changed")
     (item, *_) = await memory.items()
     assert (item.key, item.content, item.updated - item.created) == (
         "a",
         "changed",
-        clock.now - item.created,
+        clock.now() - item.created,
     )
 
 
@@ -96,12 +97,14 @@ async def test_texts_with_nul_and_broken_characters_are_kept_and_found(library: 
     assert len(await library.found("wombat\0")) == len(await library.found("platypus \udfff")) == 1
 
 
-async def test_seeds_are_kept_once_and_follow_what_they_say(library: Library, clock: Clock) -> None:
+async def test_seeds_are_kept_once_and_follow_what_they_say(
+    library: Library, clock: FakeClock
+) -> None:
     await library.memory.seed(
         {"agentd:logs": "The logs are in /var/log", "agentd:db": "The journal is agentd.db"}
     )
     before = {item.key: item.updated for item in await library.memory.items()}
-    clock.turn(days=1)
+    clock.advance(days=1)
     await library.memory.seed(
         {"agentd:logs": "The logs are in /srv/log", "agentd:db": "The journal is agentd.db"}
     )

@@ -49,7 +49,7 @@ def test_a_short_answer_begins_as_a_long_one_does(
 ) -> None:
     async def story(library: Library) -> None:
         for number, (kind, words) in enumerate(texts):
-            library.clock.turn(hours=number % 3)
+            library.clock.advance(hours=number % 3)
             text = " ".join(
                 (*words, "gull" if number % 2 else "walrus")
             )  # short: none stands for another

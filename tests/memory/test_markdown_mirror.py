@@ -16,8 +16,9 @@ from daemon.memory.markdown_mirror import NAME, Mirror, parse, render
 from daemon.memory.memory import Memory, MemoryItem
 from daemon.store.database import Database
 from daemon.store.journal import Journal
+from daemon.testing import FakeClock
 from tests.empty_database import copy_empty_database
-from tests.memory.conftest import START, Clock
+from tests.memory.conftest import START
 from tests.properties import scaled_settings
 
 
@@ -25,10 +26,10 @@ class Desk:
     """A memory, its mirror, and the hands of a person who edits it."""
 
     def __init__(self, db: Database, workspace: Path) -> None:
-        self.clock, self.db = Clock(), db
-        self.memory = Memory(db, clock=self.clock)
-        journal = Journal(db, clock=self.clock)
-        self.mirror = Mirror(self.memory, workspace, journal, clock=self.clock, quiet=0.0)
+        self.clock, self.db = FakeClock(START), db
+        self.memory = Memory(db, clock=self.clock.now)
+        journal = Journal(db, clock=self.clock.now)
+        self.mirror = Mirror(self.memory, workspace, journal, clock=self.clock.now, quiet=0.0)
         self.file = workspace / NAME
 
     @property
@@ -201,9 +202,9 @@ async def test_an_edit_saved_while_the_file_is_written_is_not_lost(
     tmp_path: Path, desk: Desk
 ) -> None:
     await desk.memory.store("backup", "Every night at four, says a run")
-    journal = Journal(desk.db, clock=desk.clock)
+    journal = Journal(desk.db, clock=desk.clock.now)
     typist = Typist(journal, desk.file, desk.text.replace("Prefers helix", "Prefers emacs"))
-    await Mirror(desk.memory, tmp_path, typist, clock=desk.clock).sync()
+    await Mirror(desk.memory, tmp_path, typist, clock=desk.clock.now).sync()
     assert (await desk.kept())["user:editor"] == ("Prefers emacs", "core")
     assert "Prefers emacs" in desk.text and "at four" in desk.text
     assert [path.name for path in tmp_path.iterdir() if NAME in path.name] == [NAME]

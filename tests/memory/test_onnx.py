@@ -102,7 +102,7 @@ async def test_texts_of_any_length_become_the_mean_of_their_tokens(files: Path) 
 async def test_a_text_is_found_by_what_the_model_knows(files: Path, library: Library) -> None:
     await library.run("01A", "the automobile shines", "the hound sleeps")
     library.memory = Memory(
-        library.db, clock=library.clock, meaning=EmbeddingIndex(embedder(files), patience=30)
+        library.db, clock=library.clock.now, meaning=EmbeddingIndex(embedder(files), patience=30)
     )
     assert library.memory.meaning
     await library.memory.meaning.backfill(library.memory.memory_store)

@@ -38,9 +38,9 @@ async def test_a_chinese_question_finds_its_answer(library: Library) -> None:
 
 
 async def test_a_text_is_found_by_the_day_it_was_said(library: Library) -> None:
-    library.clock.now = datetime(2025, 12, 24, 10, tzinfo=UTC)
+    library.clock.move_to(datetime(2025, 12, 24, 10, tzinfo=UTC))
     await library.run("01A", "The heating was repaired.")
-    library.clock.now = datetime(2025, 7, 1, 10, tzinfo=UTC)
+    library.clock.move_to(datetime(2025, 7, 1, 10, tzinfo=UTC))
     await library.run("01B", "The heating was serviced.")
     assert await library.found("heating in December", 1) == ["The heating was repaired."]
     assert await library.found("heating 2025-07-01", 1) == ["The heating was serviced."]
@@ -83,7 +83,7 @@ async def test_relevance_is_a_share_of_the_best_hit(library: Library) -> None:
 
 async def test_equal_hits_come_newest_first(library: Library) -> None:
     for n in range(3):
-        library.clock.turn(days=1)
+        library.clock.advance(days=1)
         await library.run(f"01{n}", "the walrus sleeps", routine=f"r{n}")
     chunks = await library.memory.retrieve("walrus")
     assert [chunk.source for chunk in chunks] == ["r2", "r1", "r0"]
@@ -142,16 +142,16 @@ async def test_what_is_common_is_estimated_where_most_texts_are(library: Library
 
 
 async def test_an_excerpt_is_dated_merged_ordered_by_time_and_fenced(library: Library) -> None:
-    library.clock.now = datetime(2026, 1, 5, 9, 30, tzinfo=UTC)
+    library.clock.move_to(datetime(2026, 1, 5, 9, 30, tzinfo=UTC))
     await library.run(
         "01A",
         ("person", "Where is the walrus?"),
         ("agent", "The walrus is in pool 3."),
         ("person", "Thanks."),
     )
-    library.clock.now = datetime(2025, 11, 2, 7, 0, tzinfo=UTC)
+    library.clock.move_to(datetime(2025, 11, 2, 7, 0, tzinfo=UTC))
     await library.run("01B", "The walrus arrived.", routine="zoo", tainted=True)
-    library.clock.turn(days=1)
+    library.clock.advance(days=1)
     await library.memory.store("walrus-name", "The walrus is called Wally", category="custom")
     assert await library.memory.excerpt("walrus") == (
         "<memory>\n"
@@ -235,7 +235,7 @@ async def test_remembered_text_cannot_close_the_fence_or_pass_for_a_line_of_ours
 
 
 async def test_neighbours_of_a_hit_never_come_from_another_run(library: Library) -> None:
-    at = library.clock.now
+    at = library.clock.now()
     await library.archive("01A", said("zebra", at=at))
     await library.archive("01B", said("walrus", at=at + timedelta(hours=1)))
     await library.archive("01C", said("giraffe", at=at + timedelta(hours=2)))

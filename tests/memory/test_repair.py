@@ -18,12 +18,13 @@ from daemon.memory.fulltext import fts5
 from daemon.memory.memory import MAX_ITEM, Memory
 from daemon.store.database import MIGRATIONS, Database
 from daemon.store.lock import lock_state
+from daemon.testing import FakeClock
 from tests.empty_database import copy_empty_database
-from tests.memory.conftest import Clock, Library
+from tests.memory.conftest import Library
 
 
 @pytest.fixture
-async def library(tmp_path: Path, clock: Clock) -> AsyncIterator[Library]:
+async def library(tmp_path: Path, clock: FakeClock) -> AsyncIterator[Library]:
     """In a file alone, which can be damaged; a server looks after its own."""
     database = await Database.open(copy_empty_database(tmp_path / "agentd.db"))
     library = Library(database, clock)
@@ -179,7 +180,7 @@ async def test_damage_elsewhere_is_said_and_not_blamed_on_the_index_for_ever(
         file.seek((pages[0][0] - 1) * 4096)
         file.write(b"\xde\xad\xbe\xef" * 1024)
     database = await Database.open(library.db.path)
-    memory = Memory(database, clock=library.clock)
+    memory = Memory(database, clock=library.clock.now)
     for _ in range(3):
         with pytest.raises(
             StoreFull, match="the file is damaged; stop the daemon and restore a backup"
@@ -220,7 +221,7 @@ async def test_an_index_of_other_rules_is_emptied_before_anything_is_written(
             "UPDATE meta SET value = ? WHERE key = 'memory.index'", (state,)
         )
     )
-    memory = Memory(library.db, clock=library.clock)
+    memory = Memory(library.db, clock=library.clock.now)
     await memory.open()
     assert await library.indexed() == 0
     await memory.store("key3", "text 3 about otters")  # an item whose turn has not come yet
@@ -344,9 +345,9 @@ async def test_texts_of_nul_and_half_characters_are_kept_found_and_forgotten(
     assert await library.db.write(index.faults) == []
 
 
-async def test_a_clock_that_went_back_hurts_nothing(library: Library, clock: Clock) -> None:
+async def test_a_clock_that_went_back_hurts_nothing(library: Library, clock: FakeClock) -> None:
     await library.memory.store("a", "walrus one")
-    clock.turn(days=-400)
+    clock.advance(days=-400)
     await library.memory.store("a", "walrus two")
     await library.run("01A", "walrus three")
     assert await library.found("walrus two yesterday", 1) == ["walrus two"]

@@ -18,12 +18,14 @@ LONG = "The beginning names a walrus. " + "And so it goes on. " * 30 + "The end 
 async def kept_for(library: Library, **days: int) -> None:
     """Let retention do all it has to."""
     wanted = Retention(**{name: timedelta(days=number) for name, number in days.items()})
-    await MemoryMaintenance(library.memory, clock=library.clock, retention=lambda: wanted).retain()
+    await MemoryMaintenance(
+        library.memory, clock=library.clock.now, retention=lambda: wanted
+    ).retain()
     assert await library.db.write(index.faults) == []
 
 
 async def with_a_run(library: Library) -> None:
-    at = library.clock.now
+    at = library.clock.now()
     kinds = (
         SegmentType.USER_MESSAGE,
         SegmentType.REASONING,
@@ -46,12 +48,12 @@ async def lengths(library: Library) -> dict[str, int]:
 
 async def test_outputs_of_tools_and_thoughts_become_their_beginnings(library: Library) -> None:
     await with_a_run(library)
-    library.clock.turn(days=40)
+    library.clock.advance(days=40)
     await kept_for(library, tools=90, reasoning=30)
     found = await lengths(library)
     assert found["reasoning"] == HEAD
     assert found["tool_result"] > HEAD
-    library.clock.turn(days=60)
+    library.clock.advance(days=60)
     await kept_for(library, tools=90, reasoning=30)
     found = await lengths(library)
     assert found["tool_result"] == HEAD
@@ -71,13 +73,13 @@ async def test_outputs_of_tools_and_thoughts_become_their_beginnings(library: Li
 
 async def test_what_was_seen_to_is_not_looked_at_again_and_later_runs_are(library: Library) -> None:
     await with_a_run(library)
-    library.clock.turn(days=100)
+    library.clock.advance(days=100)
     await kept_for(library, tools=90)
-    library.clock.turn(days=1)
+    library.clock.advance(days=1)
     await library.run("02", LONG, type=SegmentType.TOOL_RESULT)
     await kept_for(library, tools=90)
     assert await library.found("otter", 20) != []
-    library.clock.turn(days=100)
+    library.clock.advance(days=100)
     await kept_for(library, tools=90)
     assert len(await library.found("walrus")) == 5
 
@@ -86,11 +88,11 @@ async def test_notes_of_the_day_go_and_pinned_ones_stay(library: Library) -> Non
     for key, category in (("a", "daily"), ("b", "daily"), ("c", "conversation"), ("d", "core")):
         await library.memory.store(key, f"walrus {key}", category=category)
     await library.memory.pin("b")
-    library.clock.turn(days=10)
+    library.clock.advance(days=10)
     await library.memory.store("e", "walrus e", category="daily")
     await kept_for(library, daily=7, conversation=20)
     assert sorted(item.key for item in await library.memory.items()) == ["b", "c", "d", "e"]
-    library.clock.turn(days=15)
+    library.clock.advance(days=15)
     await library.memory.pin("b", False)
     await kept_for(library, daily=7, conversation=20)
     assert sorted(item.key for item in await library.memory.items()) == ["d"]
@@ -98,7 +100,7 @@ async def test_notes_of_the_day_go_and_pinned_ones_stay(library: Library) -> Non
 
 async def test_old_runs_go_if_that_is_wanted(library: Library) -> None:
     for n in range(450):
-        library.clock.turn(hours=1)
+        library.clock.advance(hours=1)
         await library.run(f"01{n}", f"walrus number {n}", routine=f"r{n}")
     await kept_for(library, runs=5)
     assert await library.indexed() == 121
@@ -109,7 +111,7 @@ async def test_old_runs_go_if_that_is_wanted(library: Library) -> None:
 async def test_a_part_of_the_work_is_small_and_says_whether_more_is_left(library: Library) -> None:
     for n in range(450):
         await library.run(f"01{n}", LONG, type=SegmentType.TOOL_RESULT, routine=f"r{n}")
-    library.clock.turn(days=100)
-    work = partial(retain_some, wanted=Retention(tools=timedelta(days=90)), now=library.clock.now)
+    library.clock.advance(days=100)
+    work = partial(retain_some, wanted=Retention(tools=timedelta(days=90)), now=library.clock.now())
     assert [await library.db.write(work) for _ in range(4)] == [False, False, True, True]
     assert await library.db.write(index.faults) == []

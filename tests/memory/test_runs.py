@@ -87,7 +87,7 @@ async def test_archiving_a_run_again_replaces_it(library: Library) -> None:
 async def test_what_a_routine_says_again_is_found_once_at_its_latest(library: Library) -> None:
     report = "All backups are complete and every disk is healthy."
     for day in range(5):
-        library.clock.turn(days=1)
+        library.clock.advance(days=1)
         await library.run(f"01{day}", ("goal", "Write the report."), ("agent", report))
     found = await library.memory.retrieve("are the backups complete?")
     assert [(chunk.content, chunk.anchor.run_id) for chunk in found if chunk.content == report] == [
@@ -99,7 +99,7 @@ async def test_what_a_routine_says_again_is_found_once_at_its_latest(library: Li
 async def test_dropping_the_latest_brings_back_the_one_before(library: Library) -> None:
     report = "All backups are complete and every disk is healthy."
     for run in ("01A", "01B", "01C"):
-        library.clock.turn(days=1)
+        library.clock.advance(days=1)
         await library.run(run, report)
     for gone, left in (("01B", "01C"), ("01C", "01A")):
         assert await library.memory.memory_store.write(partial(rows.drop_run, run=gone))
@@ -114,7 +114,7 @@ async def test_dropping_the_latest_brings_back_the_one_before(library: Library) 
 async def test_of_what_is_said_again_on_one_day_the_first_stands_for_all(library: Library) -> None:
     report = "All backups are complete and every disk is healthy."
     for run in ("01A", "01B", "01C"):
-        library.clock.turn(hours=1)
+        library.clock.advance(hours=1)
         await library.run(run, report)
     for gone, left in (("", "01A"), ("01A", "01C"), ("01B", "01C")):
         await library.memory.memory_store.write(partial(rows.drop_run, run=gone))
@@ -128,9 +128,9 @@ async def test_a_run_that_says_the_same_before_and_after_midnight_can_be_dropped
 ) -> None:
     report = "All backups are complete and every disk is healthy."
     await library.run("01A", report)
-    library.clock.now = datetime(2026, 3, 3, 23, 58, tzinfo=UTC)
+    library.clock.move_to(datetime(2026, 3, 3, 23, 58, tzinfo=UTC))
     await library.run("01B", report)
-    library.clock.turn(minutes=1)
+    library.clock.advance(minutes=1)
     await library.run("01C", report, report)
     for gone, left in (("", "01C"), ("01B", "01C"), ("01C", "01A")):
         await library.memory.memory_store.write(partial(rows.drop_run, run=gone))

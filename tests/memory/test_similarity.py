@@ -51,7 +51,7 @@ async def test_of_many_greetings_the_newest_is_told_and_room_is_left_for_others(
 ) -> None:
     words = ["Good", "fine", "nice", "sunny", "cloudy", "rainy", "windy", "foggy"]
     for n, word in enumerate(words):
-        library.clock.turn(days=1)
+        library.clock.advance(days=1)
         await library.run(f"01{n}", GREETING.replace("Good", word), routine=f"r{n % 3}")
     await library.run("02", "One backup needs attention: the walrus.")
     found = await library.memory.retrieve("backup attention", 5)

@@ -69,7 +69,7 @@ async def test_what_memory_writes_the_models_read(library: Library) -> None:
             "colour",
             "green",
             True,
-            library.clock.now,
+            library.clock.now(),
         )
         rows = session.exec(select(tables.SegmentRow)).all()
         assert [(row.who, row.asks) for row in rows] == [("person", True), ("agent", False)]

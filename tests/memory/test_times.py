@@ -83,7 +83,7 @@ def test_a_time_before_all_time_is_none() -> None:
 
 async def test_who_asks_about_yesterday_hears_of_yesterday_first(library: Library) -> None:
     for day in range(10):
-        library.clock.now = START + timedelta(days=day)
+        library.clock.move_to(START + timedelta(days=day))
         await library.run(
             f"01{day}", f"The backup number {day} took {day + 20} minutes.", routine=f"r{day}"
         )
@@ -98,6 +98,6 @@ async def test_who_asks_about_yesterday_hears_of_yesterday_first(library: Librar
 
 async def test_a_question_for_a_day_alone_is_answered(library: Library) -> None:
     for day in range(5):
-        library.clock.now = START + timedelta(days=day)
+        library.clock.move_to(START + timedelta(days=day))
         await library.run(f"01{day}", f"Pump {day} was oiled.", routine=f"r{day}")
     assert (await library.found("what happened three days ago?", 1)) == ["Pump 1 was oiled."]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -13,44 +13,31 @@ from daemon.models import Run, Step, StepKind
 from daemon.store.database import Database
 from daemon.store.journal import Claim, Journal
 from daemon.store.opening import open_database
+from daemon.testing import FakeClock
 from tests.empty_database import copy_empty_database
 
 START = datetime(2026, 3, 2, 8, 0, tzinfo=UTC)
 
 
-class Clock:
-    """A clock that stands until it is turned."""
-
-    def __init__(self, now: datetime = START) -> None:
-        self.now = now
-
-    def __call__(self) -> datetime:
-        return self.now
-
-    def turn(self, **by: float) -> datetime:
-        self.now += timedelta(**by)
-        return self.now
-
-
 class Ledger:
     """A journal and the few moves that most tests begin with."""
 
-    def __init__(self, db: Database, clock: Clock) -> None:
+    def __init__(self, db: Database, clock: FakeClock) -> None:
         self.db, self.clock = db, clock
-        self.journal = Journal(db, clock=clock)
+        self.journal = Journal(db, clock=clock.now)
 
     def claim(self, routine: str = "daily", **more: Any) -> Claim:
         given = {
             "definition": '{"prompt": "go"}',
             "trigger": "cron",
-            "slot": self.clock.now,
+            "slot": self.clock.now(),
             "goal": "go",
         }
         return Claim(routine=routine, **{**given, **more})
 
     async def queued(self, routine: str = "daily", **more: Any) -> Run:
         """Return a fresh run, of a slot a minute after the last one."""
-        self.clock.turn(minutes=1)
+        self.clock.advance(minutes=1)
         (run,) = await self.journal.open_slots([self.claim(routine, **more)])
         assert run is not None
         return run
@@ -116,10 +103,10 @@ async def db(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Da
 
 
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
+def clock() -> FakeClock:
+    return FakeClock(START)
 
 
 @pytest.fixture
-def ledger(db: Database, clock: Clock) -> Ledger:
+def ledger(db: Database, clock: FakeClock) -> Ledger:
     return Ledger(db, clock)

@@ -12,7 +12,8 @@ import pytest
 
 from daemon.models import Status
 from daemon.store.database import Database
-from tests.store.conftest import Clock, Ledger
+from daemon.testing import FakeClock
+from tests.store.conftest import START, Ledger
 
 ROOT = Path(__file__).parents[2]
 
@@ -48,7 +49,7 @@ async def test_kill_9_loses_no_step_that_was_acknowledged(
     assert await db.read(
         lambda connection: connection.execute("PRAGMA integrity_check").fetchall()
     ) == [("ok",)]
-    journal = Ledger(db, Clock()).journal
+    journal = Ledger(db, FakeClock(START)).journal
     kept = [step.body["number"] for step in await journal.steps(run_id)]
     assert kept == list(range(len(kept)))
     assert len(kept) >= len(numbers)
@@ -74,7 +75,9 @@ async def test_a_disk_without_room_stops_a_run_where_it_is_and_lets_it_go_on(
     assert numbers == [str(number) for number in range(120)]
 
     db = await Database.open(tmp_path / "agentd.db")
-    kept = [step.body["number"] for step in await Ledger(db, Clock()).journal.steps(run_id)]
+    kept = [
+        step.body["number"] for step in await Ledger(db, FakeClock(START)).journal.steps(run_id)
+    ]
     assert kept == list(range(120))
     await db.close()
 

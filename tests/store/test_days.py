@@ -20,7 +20,7 @@ async def test_runs_count_by_how_they_ended_and_silence_by_itself(ledger: Ledger
     ):
         run = await ledger.running()
         ended = run.to(
-            status, ended=ledger.clock.now, silent=silent, usage=Usage(input=10, output=2)
+            status, ended=ledger.clock.now(), silent=silent, usage=Usage(input=10, output=2)
         )
         await ledger.journal.end(ended)
     await ledger.running()  # one that is not over is no outcome yet
@@ -41,7 +41,7 @@ async def test_a_row_of_many_missed_slots_is_spread_over_its_days(ledger: Ledger
 
 async def test_what_lies_before_the_first_day_or_after_the_last_is_left_out(ledger: Ledger) -> None:
     run = await ledger.running()
-    await ledger.journal.end(run.to(Status.SUCCEEDED, ended=ledger.clock.now))
+    await ledger.journal.end(run.to(Status.SUCCEEDED, ended=ledger.clock.now()))
     later = [START + timedelta(days=number) for number in (1, 2)]
     earlier = [START - timedelta(days=number) for number in (2, 1)]
     assert await ledger.journal.days(later) == []

@@ -22,8 +22,9 @@ from daemon.models import (
 )
 from daemon.store.incidents import Alerting, signature_of
 from daemon.store.journal import Claim, Journal
+from daemon.testing import FakeClock
 from tests.properties import scaled_settings
-from tests.store.conftest import Clock, Ledger
+from tests.store.conftest import Ledger
 
 MAIL = [("mail", {})]
 HOUR = timedelta(hours=1)
@@ -31,19 +32,19 @@ HOUR = timedelta(hours=1)
 
 async def ran(
     ledger: Ledger,
-    clock: Clock,
+    clock: FakeClock,
     status: Status = Status.FAILED,
     detail: str | None = "exit 1",
     **more: object,
 ) -> Run:
     """Let the routine run to this end, an hour after the last time."""
-    clock.now += HOUR
+    clock.move_to(clock.now() + HOUR)
     to, trigger = more.pop("to", MAIL), more.pop("trigger", "cron")
     claim = Claim(
         routine="daily",
         definition="{}",
         trigger=str(trigger),
-        slot=clock.now,
+        slot=clock.now(),
         goal="g",
         event=new_id(),
     )
@@ -67,7 +68,9 @@ def _kind(delivery: Delivery) -> str:
     return str(delivery.options.get("notice") or delivery.report.status.value)
 
 
-async def test_a_broken_job_calls_once_however_often_it_fails(ledger: Ledger, clock: Clock) -> None:
+async def test_a_broken_job_calls_once_however_often_it_fails(
+    ledger: Ledger, clock: FakeClock
+) -> None:
     for number in range(5):
         await ran(ledger, clock, detail=f"exit 1 after {number} s, run {new_id()}")
     assert await sent(ledger.journal) == ["failed"]
@@ -78,7 +81,7 @@ async def test_a_broken_job_calls_once_however_often_it_fails(ledger: Ledger, cl
     )
 
 
-async def test_another_cause_is_another_incident(ledger: Ledger, clock: Clock) -> None:
+async def test_another_cause_is_another_incident(ledger: Ledger, clock: FakeClock) -> None:
     await ran(ledger, clock, detail="exit 1")
     await ran(ledger, clock, detail="the key is wrong")
     await ran(ledger, clock, Status.TIMED_OUT, detail="not done within 600 s")
@@ -86,7 +89,7 @@ async def test_another_cause_is_another_incident(ledger: Ledger, clock: Clock) -
 
 
 async def test_who_was_told_is_reminded_and_told_once_when_it_is_over(
-    ledger: Ledger, clock: Clock
+    ledger: Ledger, clock: FakeClock
 ) -> None:
     for _ in range(50):
         await ran(ledger, clock)
@@ -100,14 +103,16 @@ async def test_who_was_told_is_reminded_and_told_once_when_it_is_over(
 
 
 async def test_a_silent_success_brings_the_word_of_recovery_too(
-    ledger: Ledger, clock: Clock
+    ledger: Ledger, clock: FakeClock
 ) -> None:
     await ran(ledger, clock)
     await ran(ledger, clock, Status.SUCCEEDED, None, silent=True)
     assert await sent(ledger.journal) == ["failed", "incident.recovered"]
 
 
-async def test_a_job_that_flickers_does_not_call_each_time(ledger: Ledger, clock: Clock) -> None:
+async def test_a_job_that_flickers_does_not_call_each_time(
+    ledger: Ledger, clock: FakeClock
+) -> None:
     ledger.journal.alerting = Alerting(cool_down=2 * HOUR)
     for _ in range(5):
         await ran(ledger, clock)
@@ -118,16 +123,16 @@ async def test_a_job_that_flickers_does_not_call_each_time(ledger: Ledger, clock
 
 
 async def test_acknowledged_means_no_more_reminders_until_it_is_over(
-    ledger: Ledger, clock: Clock
+    ledger: Ledger, clock: FakeClock
 ) -> None:
     await ran(ledger, clock)
     [incident] = await ledger.journal.incidents()
     assert (await ledger.journal.acknowledge(incident.id, known=["routine daily"])).closed is None
-    clock.now += timedelta(days=7)
+    clock.move_to(clock.now() + timedelta(days=7))
     await ran(ledger, clock)
     assert await sent(ledger.journal) == ["failed"]
     await ran(ledger, clock, Status.SUCCEEDED, None)
-    clock.now += timedelta(days=1)
+    clock.move_to(clock.now() + timedelta(days=1))
     await ran(ledger, clock)
     assert await sent(ledger.journal) == ["failed", "incident.recovered", "succeeded", "failed"]
     with pytest.raises(NotFound):
@@ -135,7 +140,7 @@ async def test_acknowledged_means_no_more_reminders_until_it_is_over(
 
 
 async def test_the_incident_of_a_routine_that_is_gone_is_over_once_a_person_knows(
-    ledger: Ledger, clock: Clock
+    ledger: Ledger, clock: FakeClock
 ) -> None:
     await ran(ledger, clock)
     [incident] = await ledger.journal.incidents()
@@ -144,13 +149,15 @@ async def test_the_incident_of_a_routine_that_is_gone_is_over_once_a_person_know
     ).closed is not None
 
 
-async def test_what_a_person_tries_by_hand_calls_nobody_else(ledger: Ledger, clock: Clock) -> None:
+async def test_what_a_person_tries_by_hand_calls_nobody_else(
+    ledger: Ledger, clock: FakeClock
+) -> None:
     await ran(ledger, clock, trigger="manual")
     assert await ledger.journal.incidents() == []
     assert await sent(ledger.journal) == ["failed"], "its report goes where it always does"
 
 
-async def test_records_are_written_whatever_is_known(ledger: Ledger, clock: Clock) -> None:
+async def test_records_are_written_whatever_is_known(ledger: Ledger, clock: FakeClock) -> None:
     places = [("file", {"path": "{run}.md"}), ("log", {}), *MAIL]
     for _ in range(3):
         await ran(ledger, clock, to=places)
@@ -158,7 +165,7 @@ async def test_records_are_written_whatever_is_known(ledger: Ledger, clock: Cloc
 
 
 async def test_a_routine_that_tells_nobody_has_its_alert_told_where_config_says(
-    ledger: Ledger, clock: Clock
+    ledger: Ledger, clock: FakeClock
 ) -> None:
     ledger.journal.alerting = Alerting(to=("ops",))
     for _ in range(3):
@@ -169,7 +176,7 @@ async def test_a_routine_that_tells_nobody_has_its_alert_told_where_config_says(
 
 
 async def test_a_target_that_takes_nothing_is_told_elsewhere_and_its_alert_goes_there(
-    ledger: Ledger, clock: Clock
+    ledger: Ledger, clock: FakeClock
 ) -> None:
     ledger.journal.alerting = Alerting(to=("mail", "ops"))
     await ran(ledger, clock)
@@ -187,7 +194,7 @@ async def test_a_target_that_takes_nothing_is_told_elsewhere_and_its_alert_goes_
 
 
 async def test_where_every_place_is_broken_the_caller_is_told_to_say_it(
-    ledger: Ledger, clock: Clock
+    ledger: Ledger, clock: FakeClock
 ) -> None:
     ledger.journal.alerting = Alerting(to=("mail",))
     unheard = await ledger.journal.trouble("target mail", "451 later")
@@ -198,7 +205,7 @@ async def test_where_every_place_is_broken_the_caller_is_told_to_say_it(
 
 @pytest.mark.parametrize("older", [False, True], ids=["of this version", "of an older version"])
 async def test_an_unsent_question_is_withdrawn_with_its_run_whichever_version_wrote_it(
-    ledger: Ledger, clock: Clock, older: bool
+    ledger: Ledger, clock: FakeClock, older: bool
 ) -> None:
     run = await ledger.running()
     approval_request = ApprovalRequest(
@@ -219,7 +226,7 @@ async def test_an_unsent_question_is_withdrawn_with_its_run_whichever_version_wr
     }
 
 
-async def test_an_incident_outlives_the_process(ledger: Ledger, clock: Clock) -> None:
+async def test_an_incident_outlives_the_process(ledger: Ledger, clock: FakeClock) -> None:
     await ran(ledger, clock)
     other = Ledger(ledger.db, clock)
     await ran(other, clock)

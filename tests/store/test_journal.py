@@ -14,7 +14,8 @@ from daemon.models import DeliveryStatus, Status
 from daemon.store.connection import migrate
 from daemon.store.database import MIGRATIONS, Work
 from daemon.store.journal import Journal
-from tests.store.conftest import START, Clock, Ledger, step
+from daemon.testing import FakeClock
+from tests.store.conftest import START, Ledger, step
 
 T = TypeVar("T")
 
@@ -66,7 +67,7 @@ def explained() -> Iterator[Explained]:
 
 
 async def test_no_daily_question_walks_through_the_history(explained: Explained) -> None:
-    journal = Journal(explained, clock=Clock())  # type: ignore[arg-type]  # it only reads
+    journal = Journal(explained, clock=FakeClock(START).now)  # type: ignore[arg-type]  # it only reads
     await journal.last_runs()
     await journal.active()
     await journal.runs(limit=5)

@@ -25,9 +25,10 @@ from daemon.errors import Fenced, Refused
 from daemon.models import Outcome, Reason, Run, Status
 from daemon.store.database import Database
 from daemon.store.journal import Journal
+from daemon.testing import FakeClock
 from tests.empty_database import copy_empty_database
 from tests.properties import scaled_settings
-from tests.store.conftest import START, Clock, Ledger, step
+from tests.store.conftest import START, Ledger, step
 
 T = TypeVar("T")
 
@@ -35,7 +36,7 @@ ROUTINES = st.sampled_from(["a", "b"])
 MINUTES = st.integers(0, 8)
 ENDS = st.sampled_from([Status.SUCCEEDED, Status.FAILED, Status.CANCELLED, Status.INTERRUPTED])
 SHM = Path("/dev/shm")
-CLOCK = Clock(START + timedelta(days=1))
+CLOCK = FakeClock(START + timedelta(days=1))
 
 
 def at(minute: int) -> datetime:
@@ -69,7 +70,7 @@ class JournalMachine(RuleBasedStateMachine):
         path = self.folder / str(self.lives) / "agentd.db"
         path.parent.mkdir(exist_ok=True)
         self.db = self.wait(lambda: Database.open(copy_empty_database(path)))
-        self.journal = Journal(self.db, clock=CLOCK)
+        self.journal = Journal(self.db, clock=CLOCK.now)
 
     def wait(self, call: Callable[[], Awaitable[T]]) -> T:
         async def awaited() -> T:
@@ -99,7 +100,7 @@ class JournalMachine(RuleBasedStateMachine):
 
     @rule(target=runs, routine=ROUTINES, minutes=st.lists(MINUTES, min_size=1, max_size=3))
     def claim(self, routine: str, minutes: list[int]) -> Any:
-        ledger = Ledger(self.db, Clock())
+        ledger = Ledger(self.db, FakeClock(START))
         claims = [ledger.claim(routine, slot=at(minute)) for minute in minutes]
         given = self.wait(lambda: self.journal.open_slots(claims))
         for minute, run in zip(minutes, given, strict=True):
@@ -222,7 +223,7 @@ class JournalMachine(RuleBasedStateMachine):
     @rule()
     def supersede(self) -> None:
         """Take all runs from a process that only seems dead: it may still try to write."""
-        self.journal = Journal(self.db, clock=CLOCK)
+        self.journal = Journal(self.db, clock=CLOCK.now)
         self.recover()
 
     def recover(self) -> None:

@@ -8,7 +8,8 @@ import pytest
 
 from daemon.errors import NotFound, Refused
 from daemon.models import DeliveryStatus, Run, Status
-from tests.store.conftest import Clock, Ledger
+from daemon.testing import FakeClock
+from tests.store.conftest import Ledger
 
 
 async def ended(ledger: Ledger, status: Status = Status.SUCCEEDED, **changes: object) -> Run:
@@ -17,9 +18,9 @@ async def ended(ledger: Ledger, status: Status = Status.SUCCEEDED, **changes: ob
     return await ledger.journal.end(run.to(status, **changes), deliveries, zone="Europe/Berlin")
 
 
-async def test_every_end_has_its_deliveries_due_at_once(ledger: Ledger, clock: Clock) -> None:
+async def test_every_end_has_its_deliveries_due_at_once(ledger: Ledger, clock: FakeClock) -> None:
     run = await ended(ledger, report="# All well")
-    file, log = await ledger.journal.due_deliveries(clock.now)
+    file, log = await ledger.journal.due_deliveries(clock.now())
     assert (file.target, file.options, file.attempts, file.created) == (
         "file",
         {"path": "{slot:%d}.md"},
@@ -32,30 +33,32 @@ async def test_every_end_has_its_deliveries_due_at_once(ledger: Ledger, clock: C
         "Europe/Berlin",
     )
     assert (log.target, log.report.status, log.routine) == ("log", Status.SUCCEEDED, "daily")
-    assert await ledger.journal.next_delivery() == clock.now
+    assert await ledger.journal.next_delivery() == clock.now()
 
 
 async def test_a_run_that_failed_without_a_report_delivers_why(
-    ledger: Ledger, clock: Clock
+    ledger: Ledger, clock: FakeClock
 ) -> None:
     await ended(ledger, Status.FAILED, detail="the model gave no answer")
-    due = await ledger.journal.due_deliveries(clock.now)
+    due = await ledger.journal.due_deliveries(clock.now())
     assert {delivery.report.text for delivery in due} == {"the model gave no answer"}
 
 
-async def test_a_silent_run_delivers_nothing_and_says_so(ledger: Ledger, clock: Clock) -> None:
+async def test_a_silent_run_delivers_nothing_and_says_so(ledger: Ledger, clock: FakeClock) -> None:
     run = await ended(ledger, report="NOTHING", silent=True)
-    assert await ledger.journal.due_deliveries(clock.now + timedelta(days=9)) == []
+    assert await ledger.journal.due_deliveries(clock.now() + timedelta(days=9)) == []
     assert await ledger.journal.next_delivery() is None
     kept = await ledger.journal.deliveries(run=run.id)
     assert {delivery.status for delivery in kept} == {DeliveryStatus.SUPPRESSED}
 
 
-async def test_what_arrived_is_sent_no_more(ledger: Ledger, clock: Clock) -> None:
+async def test_what_arrived_is_sent_no_more(ledger: Ledger, clock: FakeClock) -> None:
     await ended(ledger)
-    file, log = await ledger.journal.due_deliveries(clock.now)
+    file, log = await ledger.journal.due_deliveries(clock.now())
     await ledger.journal.delivered(file.id, "/reports/02.md")
-    assert [delivery.id for delivery in await ledger.journal.due_deliveries(clock.now)] == [log.id]
+    assert [delivery.id for delivery in await ledger.journal.due_deliveries(clock.now())] == [
+        log.id
+    ]
     (kept,) = await ledger.journal.deliveries(status=DeliveryStatus.DELIVERED)
     assert (kept.receipt, kept.attempts, kept.next_at, kept.error) == (
         "/reports/02.md",
@@ -66,14 +69,14 @@ async def test_what_arrived_is_sent_no_more(ledger: Ledger, clock: Clock) -> Non
 
 
 async def test_what_failed_is_tried_again_when_its_time_has_come(
-    ledger: Ledger, clock: Clock
+    ledger: Ledger, clock: FakeClock
 ) -> None:
     await ended(ledger)
-    file, log = await ledger.journal.due_deliveries(clock.now)
-    later = clock.now + timedelta(seconds=30)
+    file, log = await ledger.journal.due_deliveries(clock.now())
+    later = clock.now() + timedelta(seconds=30)
     await ledger.journal.delivery_failed(file.id, "disk \udcff full", later)
     await ledger.journal.delivered(log.id, "logged")
-    assert await ledger.journal.due_deliveries(clock.now) == []
+    assert await ledger.journal.due_deliveries(clock.now()) == []
     assert await ledger.journal.next_delivery() == later
     (again,) = await ledger.journal.due_deliveries(later)
     assert (again.id, again.attempts, again.error, again.status) == (
@@ -84,9 +87,9 @@ async def test_what_failed_is_tried_again_when_its_time_has_come(
     )
 
 
-async def test_what_was_given_up_stays_visible_as_failed(ledger: Ledger, clock: Clock) -> None:
+async def test_what_was_given_up_stays_visible_as_failed(ledger: Ledger, clock: FakeClock) -> None:
     run = await ended(ledger)
-    file, _ = await ledger.journal.due_deliveries(clock.now)
+    file, _ = await ledger.journal.due_deliveries(clock.now())
     await ledger.journal.delivery_failed(file.id, "no such folder", None)
     (kept,) = await ledger.journal.deliveries(run=run.id, status=DeliveryStatus.FAILED)
     assert (kept.error, kept.attempts) == ("no such folder", 1)

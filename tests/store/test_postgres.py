@@ -18,8 +18,9 @@ from daemon.errors import ConfigError, DatabaseAway, Fenced, StoreFull
 from daemon.models import Status, StepKind
 from daemon.store.database import BATCH, MIGRATIONS, Database, Work
 from daemon.store.opening import open_database
+from daemon.testing import FakeClock
 from tests.postgres import Server
-from tests.store.conftest import Clock, Ledger, step
+from tests.store.conftest import Ledger, step
 
 
 @pytest.fixture
@@ -154,10 +155,10 @@ async def test_two_processes_that_look_and_then_write_do_not_meet(
 
 
 async def test_each_slot_has_one_run_however_many_daemons_claim_it(
-    db: Database, other: Database, clock: Clock
+    db: Database, other: Database, clock: FakeClock
 ) -> None:
     ledgers = [Ledger(each, clock) for each in (db, other)]
-    slots = [clock.now + timedelta(minutes=number) for number in range(40)]
+    slots = [clock.now() + timedelta(minutes=number) for number in range(40)]
     claims = [(each.journal, each.claim(slot=slot)) for slot in slots for each in ledgers]
     opened = await asyncio.gather(*(journal.open_slots([claim]) for journal, claim in claims))
     assert sum(run is not None for (run,) in opened) == 40
@@ -166,7 +167,7 @@ async def test_each_slot_has_one_run_however_many_daemons_claim_it(
 
 
 async def test_whoever_lets_the_lease_run_out_loses_the_run(
-    db: Database, other: Database, clock: Clock
+    db: Database, other: Database, clock: FakeClock
 ) -> None:
     mine, theirs = Ledger(db, clock), Ledger(other, clock)
     run = await mine.running()
@@ -186,7 +187,7 @@ async def test_whoever_lets_the_lease_run_out_loses_the_run(
 
 
 async def test_whoever_comes_back_to_its_state_folder_goes_on_at_once(
-    db: Database, other: Database, clock: Clock
+    db: Database, other: Database, clock: FakeClock
 ) -> None:
     mine, again = Ledger(db, clock).journal, Ledger(other, clock).journal
     run = await Ledger(db, clock).queued()
@@ -195,8 +196,10 @@ async def test_whoever_comes_back_to_its_state_folder_goes_on_at_once(
     assert [each.id for each in await again.recover("here:box:2:b")] == [run.id]
 
 
-async def test_leases_are_measured_by_the_clock_of_the_server(db: Database, clock: Clock) -> None:
-    clock.turn(days=-4000)  # ours is wrong by years
+async def test_leases_are_measured_by_the_clock_of_the_server(
+    db: Database, clock: FakeClock
+) -> None:
+    clock.advance(days=-4000)  # ours is wrong by years
     ledger = Ledger(db, clock)
     run = await ledger.running()
 
@@ -213,7 +216,7 @@ async def test_leases_are_measured_by_the_clock_of_the_server(db: Database, cloc
 
 
 async def test_what_was_acknowledged_outlives_a_crash_of_the_server(
-    mortal: Database, server: Server, clock: Clock
+    mortal: Database, server: Server, clock: FakeClock
 ) -> None:
     ledger = Ledger(mortal, clock)
     run = await ledger.running()

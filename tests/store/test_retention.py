@@ -9,7 +9,8 @@ from pathlib import Path
 from daemon.models import Status, Step, StepKind
 from daemon.store.maintenance import JournalMaintenance, verdict_on
 from daemon.store.retention import Keep, let_go_some, old_reports, squeeze
-from tests.store.conftest import Clock, Ledger, in_a_file
+from daemon.testing import FakeClock
+from tests.store.conftest import Ledger, in_a_file
 
 DAY = timedelta(days=1)
 
@@ -24,16 +25,16 @@ async def lived(ledger: Ledger, times: int, routine: str = "daily") -> None:
         await ledger.journal.end(run.to(Status.SUCCEEDED, report="fine"), [("file", path)])
 
 
-async def all_gone(ledger: Ledger, clock: Clock, **keep: timedelta | int) -> int:
+async def all_gone(ledger: Ledger, clock: FakeClock, **keep: timedelta | int) -> int:
     gone = 0
-    while some := await ledger.db.write(lambda each: let_go_some(each, Keep(**keep), clock.now)):  # type: ignore[arg-type]
+    while some := await ledger.db.write(lambda each: let_go_some(each, Keep(**keep), clock.now())):  # type: ignore[arg-type]
         gone += some
     return gone
 
 
-async def test_old_steps_go_and_their_runs_stay(ledger: Ledger, clock: Clock) -> None:
+async def test_old_steps_go_and_their_runs_stay(ledger: Ledger, clock: FakeClock) -> None:
     await lived(ledger, 30)
-    clock.now += 100 * DAY
+    clock.move_to(clock.now() + 100 * DAY)
     await lived(ledger, 5)
     assert await all_gone(ledger, clock, steps=90 * DAY) == 25, (
         "the last ten stay whatever their age"
@@ -44,11 +45,11 @@ async def test_old_steps_go_and_their_runs_stay(ledger: Ledger, clock: Clock) ->
 
 
 async def test_old_runs_go_with_all_that_is_theirs_and_each_routine_keeps_its_last(
-    ledger: Ledger, clock: Clock
+    ledger: Ledger, clock: FakeClock
 ) -> None:
     await lived(ledger, 15)
     await lived(ledger, 3, "rare")
-    clock.now += 100 * DAY
+    clock.move_to(clock.now() + 100 * DAY)
     await lived(ledger, 10)
     assert await all_gone(ledger, clock, runs=90 * DAY) == 15
     assert {run.routine for run in await ledger.journal.runs(limit=100)} == {"daily", "rare"}
@@ -62,7 +63,7 @@ async def test_old_runs_go_with_all_that_is_theirs_and_each_routine_keeps_its_la
 
 
 async def test_a_database_that_grew_too_big_loses_the_oldest_first(
-    ledger: Ledger, clock: Clock
+    ledger: Ledger, clock: FakeClock
 ) -> None:
     await lived(ledger, 150)
     before = (await ledger.journal.counts())["steps"]
@@ -70,16 +71,16 @@ async def test_a_database_that_grew_too_big_loses_the_oldest_first(
     assert before == 150 and (await ledger.journal.counts())["steps"] == 10
 
 
-async def test_nothing_is_let_go_that_is_to_stay_for_ever(ledger: Ledger, clock: Clock) -> None:
+async def test_nothing_is_let_go_that_is_to_stay_for_ever(ledger: Ledger, clock: FakeClock) -> None:
     await lived(ledger, 30)
-    clock.now += 10_000 * DAY
+    clock.move_to(clock.now() + 10_000 * DAY)
     assert await all_gone(ledger, clock) == 0
 
 
 @in_a_file
-async def test_room_is_given_back_when_there_is_much(ledger: Ledger, clock: Clock) -> None:
+async def test_room_is_given_back_when_there_is_much(ledger: Ledger, clock: FakeClock) -> None:
     await lived(ledger, 150)
-    clock.now += 100 * DAY
+    clock.move_to(clock.now() + 100 * DAY)
     assert await ledger.db.apart(squeeze) == 0
     await all_gone(ledger, clock, runs=90 * DAY)
     size = (await ledger.journal.counts())["bytes"]
@@ -88,7 +89,7 @@ async def test_room_is_given_back_when_there_is_much(ledger: Ledger, clock: Cloc
 
 
 async def test_old_report_files_go_and_nothing_outside_the_workspace(
-    ledger: Ledger, clock: Clock, tmp_path: Path
+    ledger: Ledger, clock: FakeClock, tmp_path: Path
 ) -> None:
     workspace, outside = tmp_path / "workspace", tmp_path / "outside.md"
     (workspace / "reports").mkdir(parents=True)
@@ -104,24 +105,24 @@ async def test_old_report_files_go_and_nothing_outside_the_workspace(
     for delivery, place in zip(reversed(await ledger.journal.deliveries()), places, strict=True):
         place.write_text("x")
         await ledger.journal.delivered(delivery.id, str(place))
-    clock.now += 100 * DAY
+    clock.move_to(clock.now() + 100 * DAY)
     keep = Keep(reports=90 * DAY)
     upkeep = JournalMaintenance(
         ledger.db,
         ledger.journal,
-        clock=lambda: clock.now,
+        clock=lambda: clock.now(),
         keep=lambda: keep,
         workspace=workspace,
         idle=lambda: True,
     )
     await upkeep.let_go()
     assert [place.exists() for place in places] == [False, False, True, True]
-    assert await ledger.db.read(lambda connection: old_reports(connection, clock.now)) == []
+    assert await ledger.db.read(lambda connection: old_reports(connection, clock.now())) == []
 
 
 @in_a_file
 async def test_a_damaged_database_is_an_incident(
-    ledger: Ledger, clock: Clock, tmp_path: Path
+    ledger: Ledger, clock: FakeClock, tmp_path: Path
 ) -> None:
     assert verdict_on(ledger.db.path) == "ok"
     (tmp_path / "broken.db").write_bytes(b"SQLite format 3\0" + b"\xff" * 4096)

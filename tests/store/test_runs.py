@@ -17,7 +17,8 @@ from daemon.models import Run, Status, StepKind, Usage
 from daemon.store.database import Database, Work
 from daemon.store.journal import Journal
 from daemon.store.rows import DEFLATE_FROM
-from tests.store.conftest import START, Clock, Ledger, in_a_file, step
+from daemon.testing import FakeClock
+from tests.store.conftest import START, Ledger, in_a_file, step
 
 
 async def numbers(ledger: Ledger, run: Run) -> list[int]:
@@ -27,19 +28,19 @@ async def numbers(ledger: Ledger, run: Run) -> list[int]:
 # --- taking, suspending, recovering
 
 
-async def test_a_run_is_taken_once(ledger: Ledger, clock: Clock) -> None:
+async def test_a_run_is_taken_once(ledger: Ledger, clock: FakeClock) -> None:
     queued = await ledger.queued()
     both = await asyncio.gather(*(ledger.journal.take(queued.id, owner=name) for name in "ab"))
     (run,) = (taken for taken in both if taken)
     assert (run.status, run.fence, run.attempt, run.fruitless_attempts) == (Status.RUNNING, 1, 1, 1)
-    assert run.started == clock.now
+    assert run.started == clock.now()
     assert await ledger.journal.get(run.id) == run
 
 
-async def test_a_run_is_not_taken_before_its_time(ledger: Ledger, clock: Clock) -> None:
+async def test_a_run_is_not_taken_before_its_time(ledger: Ledger, clock: FakeClock) -> None:
     queued = await ledger.queued(not_before=START + timedelta(hours=1))
     assert await ledger.journal.take(queued.id, owner="me") is None
-    clock.turn(hours=1)
+    clock.advance(hours=1)
     run = await ledger.journal.take(queued.id, owner="me")
     assert run is not None
     assert run.not_before is None
@@ -52,7 +53,7 @@ async def test_what_is_unknown_or_over_is_not_taken(ledger: Ledger) -> None:
     assert await ledger.journal.take("nobody", owner="me") is None
 
 
-async def test_a_suspended_run_goes_on_where_it_was(ledger: Ledger, clock: Clock) -> None:
+async def test_a_suspended_run_goes_on_where_it_was(ledger: Ledger, clock: FakeClock) -> None:
     first = await ledger.running()
     await ledger.journal.append(first, step(number=0), step(number=1))
     spent = replace(first, active=12.5, usage=Usage(input=9), iterations=2, provider="p", model="m")
@@ -63,7 +64,7 @@ async def test_a_suspended_run_goes_on_where_it_was(ledger: Ledger, clock: Clock
         Usage(input=9),
         2,
     )
-    clock.turn(hours=1)
+    clock.advance(hours=1)
     second = await ledger.journal.take(first.id, owner="other")
     assert second is not None
     assert (second.attempt, second.started, second.model) == (2, first.started, "m")
@@ -121,22 +122,22 @@ async def test_runs_of_a_dead_process_are_queued_again(ledger: Ledger) -> None:
 
 
 async def test_only_attempts_that_die_without_a_step_are_fruitless(
-    ledger: Ledger, clock: Clock
+    ledger: Ledger, clock: FakeClock
 ) -> None:
     run = await ledger.running()
 
     async def again(suspended: Run) -> Run:
-        clock.turn(hours=1)
+        clock.advance(hours=1)
         taken = await ledger.journal.take(suspended.id, owner="me")
         assert taken is not None
         return taken
 
     run = await again(await ledger.journal.suspend(run))
     assert run.fruitless_attempts == 1, "a shutdown is nobody's fault"
-    run = await again(await ledger.journal.suspend(run, not_before=clock.now, detail="busy"))
+    run = await again(await ledger.journal.suspend(run, not_before=clock.now(), detail="busy"))
     assert run.fruitless_attempts == 2, "a vendor that was busy counts"
     await ledger.journal.append(run, step(number=0))
-    run = await again(await ledger.journal.suspend(run, not_before=clock.now))
+    run = await again(await ledger.journal.suspend(run, not_before=clock.now()))
     assert run.fruitless_attempts == 1, "a step makes up for all before"
     await ledger.journal.append(run, step(number=1))
     run = await again(await ledger.journal.suspend(run))
@@ -147,7 +148,7 @@ async def test_only_attempts_that_die_without_a_step_are_fruitless(
 
 
 async def test_a_run_that_was_opened_here_is_begun_at_once_and_its_first_step_brings_that_along(
-    ledger: Ledger, clock: Clock
+    ledger: Ledger, clock: FakeClock
 ) -> None:
     queued = await ledger.queued()
     run = ledger.journal.begin(queued.id, owner="me")
@@ -159,7 +160,7 @@ async def test_a_run_that_was_opened_here_is_begun_at_once_and_its_first_step_br
     kept = await ledger.journal.get(run.id)
     assert (kept.status, kept.started, kept.fence, kept.attempt, kept.fruitless_attempts) == (
         Status.RUNNING,
-        clock.now,
+        clock.now(),
         1,
         1,
         0,
@@ -176,9 +177,9 @@ async def test_a_run_that_is_begun_is_taken_by_nobody_else(ledger: Ledger) -> No
 
 
 async def test_what_this_process_has_not_just_opened_is_taken_and_not_begun(
-    ledger: Ledger, clock: Clock
+    ledger: Ledger, clock: FakeClock
 ) -> None:
-    later = await ledger.queued(not_before=clock.now + timedelta(hours=1))
+    later = await ledger.queued(not_before=clock.now() + timedelta(hours=1))
     assert ledger.journal.begin(later.id, owner="me") is None
     assert ledger.journal.begin("nobody", owner="me") is None
     known = await ledger.queued("known")
@@ -186,7 +187,7 @@ async def test_what_this_process_has_not_just_opened_is_taken_and_not_begun(
     suspended = await ledger.journal.suspend(await ledger.running("again"))
     assert ledger.journal.begin(suspended.id, owner="me") is None
     old = await ledger.queued("old")
-    clock.turn(minutes=1)
+    clock.advance(minutes=1)
     assert ledger.journal.begin(old.id, owner="me") is None
     called_off = await ledger.queued("called off")
     await ledger.journal.request_cancel(called_off.id)
@@ -204,7 +205,7 @@ async def test_a_run_that_is_begun_hears_that_it_is_to_stop(ledger: Ledger) -> N
 
 @in_a_file
 async def test_who_begins_a_run_that_is_over_writes_nothing_of_it(
-    ledger: Ledger, clock: Clock
+    ledger: Ledger, clock: FakeClock
 ) -> None:
     queued = await ledger.queued()
     await Ledger(ledger.db, clock).journal.request_cancel(
@@ -240,7 +241,7 @@ class Refusing(Database):
 
 
 async def test_a_run_whose_beginning_the_disk_refuses_has_not_begun(
-    tmp_path: Path, clock: Clock
+    tmp_path: Path, clock: FakeClock
 ) -> None:
     db = await Refusing.open(tmp_path / "agentd.db")
     assert isinstance(db, Refusing)
@@ -266,7 +267,7 @@ async def test_a_run_whose_beginning_the_disk_refuses_has_not_begun(
 # --- steps
 
 
-async def test_steps_come_back_as_they_went_in(ledger: Ledger, clock: Clock) -> None:
+async def test_steps_come_back_as_they_went_in(ledger: Ledger, clock: FakeClock) -> None:
     run = await ledger.running()
     long = {"text": "中文 🙂 " * DEFLATE_FROM, "nested": [1, 2.5, None, {"a": True}]}
     odd = {"half a pair": "\ud83d", "zero": "\0"}
@@ -277,9 +278,9 @@ async def test_steps_come_back_as_they_went_in(ledger: Ledger, clock: Clock) -> 
     ]
     written = await ledger.journal.append(run, *given)
     assert [(found.seq, found.at) for found in written] == [
-        (0, clock.now),
-        (1, clock.now),
-        (2, clock.now),
+        (0, clock.now()),
+        (1, clock.now()),
+        (2, clock.now()),
     ]
     assert await ledger.journal.steps(run.id) == written
     assert [replace(found, seq=-1, at=None) for found in written] == given
@@ -369,9 +370,9 @@ async def test_no_step_is_written_behind_one_that_the_disk_refused(
 # --- ending, cancelling
 
 
-async def test_an_end_is_kept_whole(ledger: Ledger, clock: Clock) -> None:
+async def test_an_end_is_kept_whole(ledger: Ledger, clock: FakeClock) -> None:
     run = await ledger.running()
-    clock.turn(seconds=30)
+    clock.advance(seconds=30)
     usage = Usage(input=10, cache_read=4, cache_write=3, output=2, reasoning=1)
     ended = await ledger.journal.end(
         run.to(
@@ -384,7 +385,7 @@ async def test_an_end_is_kept_whole(ledger: Ledger, clock: Clock) -> None:
         )
     )  # fmt: skip
     assert (ended.ended, ended.report, ended.usage, ended.active) == (
-        clock.now,
+        clock.now(),
         "half ?",
         usage,
         29.5,
@@ -412,10 +413,10 @@ async def test_a_queued_run_can_be_given_up_without_taking_it(ledger: Ledger) ->
     assert ended.status is Status.INTERRUPTED
 
 
-async def test_a_run_that_waits_is_cancelled_at_once(ledger: Ledger, clock: Clock) -> None:
+async def test_a_run_that_waits_is_cancelled_at_once(ledger: Ledger, clock: FakeClock) -> None:
     queued = await ledger.queued()
     cancelled = await ledger.journal.request_cancel(queued.id)
-    assert (cancelled.status, cancelled.ended) == (Status.CANCELLED, clock.now)
+    assert (cancelled.status, cancelled.ended) == (Status.CANCELLED, clock.now())
     assert await ledger.journal.take(queued.id, owner="me") is None
 
 
@@ -493,7 +494,7 @@ async def test_the_newest_run_of_each_routine_is_found_at_once(ledger: Ledger) -
 
 @in_a_file
 async def test_the_last_run_that_succeeded_here_is_known_without_a_look(
-    ledger: Ledger, clock: Clock
+    ledger: Ledger, clock: FakeClock
 ) -> None:
     journal = ledger.journal
     assert journal.latest("daily", before="~") is None
@@ -518,12 +519,12 @@ async def test_the_last_run_that_succeeded_here_is_known_without_a_look(
 
 @in_a_file
 async def test_a_run_of_an_earlier_process_is_not_taken_for_the_last_one(
-    ledger: Ledger, clock: Clock
+    ledger: Ledger, clock: FakeClock
 ) -> None:
     old, young = await ledger.queued(), await ledger.running()
     await ledger.journal.end(young.to(Status.SUCCEEDED))
-    clock.turn(minutes=1)
-    later = Journal(ledger.db, clock=clock)  # a daemon that was started anew
+    clock.advance(minutes=1)
+    later = Journal(ledger.db, clock=clock.now)  # a daemon that was started anew
     taken = await later.take(old.id, owner="me")
     assert taken is not None
     await later.end(taken.to(Status.SUCCEEDED))
@@ -540,7 +541,7 @@ async def test_where_others_share_the_store_nothing_is_known_of_the_last_run(
     assert bool(ledger.journal.latest("daily", before="~")) is not ledger.db.shared
 
 
-async def test_what_was_heard_counts_for_the_day(ledger: Ledger, clock: Clock) -> None:
+async def test_what_was_heard_counts_for_the_day(ledger: Ledger, clock: FakeClock) -> None:
     async def heard() -> int:
         return await ledger.journal.heard_since("daily", since)
 
@@ -550,7 +551,7 @@ async def test_what_was_heard_counts_for_the_day(ledger: Ledger, clock: Clock) -
         )
 
     await end(Status.SUCCEEDED)
-    since = clock.turn(hours=1)
+    since = clock.advance(hours=1)
     for status in (Status.SKIPPED, Status.FAILED, Status.CANCELLED):
         await end(status)
     await end(Status.SUCCEEDED, ("file", {}), silent=True)

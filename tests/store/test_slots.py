@@ -12,7 +12,8 @@ import pytest
 from daemon.errors import NotFound
 from daemon.models import Outcome, Reason, Status
 from daemon.store.journal import Portion
-from tests.store.conftest import START, Clock, Ledger
+from daemon.testing import FakeClock
+from tests.store.conftest import START, Ledger
 
 HOUR = timedelta(hours=1)
 
@@ -65,11 +66,11 @@ async def put_right(ledger: Ledger, kept: Portion | None = None) -> None:
 
 
 async def test_a_new_routine_and_a_changed_schedule_start_from_now(
-    ledger: Ledger, clock: Clock
+    ledger: Ledger, clock: FakeClock
 ) -> None:
     first = await ledger.journal.set_baselines({"a": "1", "b": "1"})
     assert {state.baseline for state in first.values()} == {START}
-    later = clock.turn(hours=5)
+    later = clock.advance(hours=5)
     states = await ledger.journal.set_baselines({"a": "1", "b": "2", "c": "1"})
     assert {name: state.baseline for name, state in states.items()} == {
         "a": START,
@@ -80,24 +81,24 @@ async def test_a_new_routine_and_a_changed_schedule_start_from_now(
 
 
 async def test_a_routine_that_is_gone_for_a_while_keeps_what_is_known_of_it(
-    ledger: Ledger, clock: Clock
+    ledger: Ledger, clock: FakeClock
 ) -> None:
     await ledger.journal.set_baselines({"a": "1"})
-    clock.turn(hours=1)
+    clock.advance(hours=1)
     assert (await ledger.journal.set_baselines({}))["a"].baseline == START
 
 
 async def test_resuming_starts_a_new_baseline_and_pausing_does_not(
-    ledger: Ledger, clock: Clock
+    ledger: Ledger, clock: FakeClock
 ) -> None:
     await ledger.journal.set_baselines({"a": "1"})
-    clock.turn(hours=1)
+    clock.advance(hours=1)
     await ledger.journal.pause("a")
     state = (await ledger.journal.routine_states())["a"]
     assert (state.paused, state.baseline) == (True, START)
-    resumed = clock.turn(hours=1)
+    resumed = clock.advance(hours=1)
     await ledger.journal.resume("a")
-    clock.turn(hours=1)
+    clock.advance(hours=1)
     await ledger.journal.resume("a")  # was not paused any more: nothing to resume
     state = (await ledger.journal.routine_states())["a"]
     assert (state.paused, state.baseline) == (False, resumed)
@@ -180,8 +181,8 @@ async def test_ten_thousand_slots_share_one_definition(ledger: Ledger) -> None:
 # --- slots without a run
 
 
-async def test_misses_in_a_row_for_one_reason_share_a_row(ledger: Ledger, clock: Clock) -> None:
-    clock.turn(hours=20)
+async def test_misses_in_a_row_for_one_reason_share_a_row(ledger: Ledger, clock: FakeClock) -> None:
+    clock.advance(hours=20)
     await missed(ledger, 1, 4, 4)
     await missed(ledger, 5, 5, 1)
     await missed(ledger, 6, 7, 2, Reason.PAUSED)
@@ -193,8 +194,8 @@ async def test_misses_in_a_row_for_one_reason_share_a_row(ledger: Ledger, clock:
     ]
 
 
-async def test_a_run_between_two_misses_keeps_them_apart(ledger: Ledger, clock: Clock) -> None:
-    clock.turn(hours=20)
+async def test_a_run_between_two_misses_keeps_them_apart(ledger: Ledger, clock: FakeClock) -> None:
+    clock.advance(hours=20)
     await missed(ledger, 1, 2, 2)
     await ledger.journal.open_slots([ledger.claim(slot=at(3))])
     await missed(ledger, 4, 4, 1)
@@ -205,8 +206,8 @@ async def test_a_run_between_two_misses_keeps_them_apart(ledger: Ledger, clock: 
     ]
 
 
-async def test_a_slot_is_not_counted_twice(ledger: Ledger, clock: Clock) -> None:
-    clock.turn(hours=20)
+async def test_a_slot_is_not_counted_twice(ledger: Ledger, clock: FakeClock) -> None:
+    clock.advance(hours=20)
     await missed(ledger, 1, 4, 4)
     await missed(ledger, 1, 4, 4)
     await missed(ledger, 2, 3, 2)
@@ -216,18 +217,18 @@ async def test_a_slot_is_not_counted_twice(ledger: Ledger, clock: Clock) -> None
 
 
 async def test_a_longer_stretch_for_another_reason_adds_only_its_new_end(
-    ledger: Ledger, clock: Clock
+    ledger: Ledger, clock: FakeClock
 ) -> None:
-    clock.turn(hours=20)
+    clock.advance(hours=20)
     await missed(ledger, 1, 4, 4)
     await missed(ledger, 1, 5, 5, Reason.PAUSED)
     assert await told(ledger) == [(1, 4, 4, "missed", "down"), (5, 5, 1, "skipped", "paused")]
 
 
 async def test_a_slot_that_was_told_as_missed_is_not_given_to_a_run(
-    ledger: Ledger, clock: Clock
+    ledger: Ledger, clock: FakeClock
 ) -> None:
-    clock.turn(hours=20)
+    clock.advance(hours=20)
     await missed(ledger, 1, 4, 4)
     claims = [ledger.claim(slot=at(hour)) for hour in (0, 1, 2, 4, 5)]
     assert [run is not None for run in await ledger.journal.open_slots(claims)] == [
@@ -239,9 +240,11 @@ async def test_a_slot_that_was_told_as_missed_is_not_given_to_a_run(
     ]
 
 
-async def test_accounted_until_is_the_newest_scheduled_slot(ledger: Ledger, clock: Clock) -> None:
+async def test_accounted_until_is_the_newest_scheduled_slot(
+    ledger: Ledger, clock: FakeClock
+) -> None:
     assert await ledger.journal.accounted_until("daily") is None
-    clock.turn(hours=20)
+    clock.advance(hours=20)
     await missed(ledger, 1, 4, 4)
     assert await ledger.journal.accounted_until("daily") == at(4)
     await ledger.journal.open_slots(
@@ -252,15 +255,15 @@ async def test_accounted_until_is_the_newest_scheduled_slot(ledger: Ledger, cloc
 
 
 async def test_a_clock_that_was_wrong_for_a_while_does_not_mute_a_routine(
-    ledger: Ledger, clock: Clock
+    ledger: Ledger, clock: FakeClock
 ) -> None:
     years = 5 * 365 * 24
     await ledger.journal.open_slots([ledger.claim(slot=at(-3))])
     await missed(ledger, -2, -1, 2)
-    clock.turn(hours=years)
+    clock.advance(hours=years)
     await missed(ledger, 0, years - 1, years)
     await ledger.journal.open_slots([ledger.claim(slot=at(years))])
-    clock.now = at(2)
+    clock.move_to(at(2))
     await put_right(ledger)
     assert await ledger.journal.accounted_until("daily") == at(-3)
     await missed(ledger, -2, 1, 4)
@@ -275,9 +278,9 @@ async def test_a_clock_that_was_wrong_for_a_while_does_not_mute_a_routine(
 
 
 async def test_what_is_told_of_a_stretch_is_told_around_what_is_told_already(
-    ledger: Ledger, clock: Clock
+    ledger: Ledger, clock: FakeClock
 ) -> None:
-    clock.turn(hours=20)
+    clock.advance(hours=20)
     await ledger.journal.open_slots([ledger.claim(slot=at(hour)) for hour in (3, 4, 7)])
     assert await missed(ledger, 1, 9, 9) == [(1, 2, 2), (5, 6, 2), (8, 9, 2)]
     assert await missed(ledger, 1, 9, 9) == []
@@ -292,16 +295,16 @@ async def test_what_is_told_of_a_stretch_is_told_around_what_is_told_already(
 
 
 async def test_a_run_ahead_of_a_clock_that_was_put_back_tells_of_its_own_slot_only(
-    ledger: Ledger, clock: Clock
+    ledger: Ledger, clock: FakeClock
 ) -> None:
-    clock.turn(hours=9)
+    clock.advance(hours=9)
     await missed(ledger, 1, 5, 5)
     await ledger.journal.open_slots([ledger.claim(slot=at(6))])
     await missed(ledger, 7, 9, 3)
-    clock.now = at(3)
+    clock.move_to(at(3))
     await put_right(ledger, Portion(first=at(1), last=at(2), count=2))
     assert await told(ledger) == [(1, 2, 2, "missed", "down"), (6, 6, 1, "ran", None)]
-    clock.now = at(8)
+    clock.move_to(at(8))
     assert await ledger.journal.accounted_until("daily") == at(2), (
         "not the run of a time that was taken back"
     )
@@ -310,12 +313,12 @@ async def test_a_run_ahead_of_a_clock_that_was_put_back_tells_of_its_own_slot_on
     assert [row[:3] for row in await told(ledger)] == [(1, 5, 5), (6, 6, 1), (7, 8, 2)]
 
 
-async def test_a_row_does_not_go_on_over_a_new_baseline(ledger: Ledger, clock: Clock) -> None:
+async def test_a_row_does_not_go_on_over_a_new_baseline(ledger: Ledger, clock: FakeClock) -> None:
     await ledger.journal.set_baselines({"daily": "1"})
-    clock.now = at(5)
+    clock.move_to(at(5))
     await missed(ledger, 1, 4, 4)
     await ledger.journal.set_baselines({"daily": "2"})
-    clock.now = at(9)
+    clock.move_to(at(9))
     await missed(ledger, 8, 9, 2)
     assert [row[:3] for row in await told(ledger)] == [(1, 4, 4), (8, 9, 2)]
 
@@ -330,9 +333,9 @@ async def test_a_run_whose_gate_was_closed_makes_its_slot_skipped(ledger: Ledger
 
 
 async def test_slots_are_listed_newest_first_and_no_more_than_wanted(
-    ledger: Ledger, clock: Clock
+    ledger: Ledger, clock: FakeClock
 ) -> None:
-    clock.turn(hours=20)
+    clock.advance(hours=20)
     claims = [ledger.claim(name, slot=at(hour)) for name in "ab" for hour in range(5)]
     await ledger.journal.open_slots(claims)
     assert [row.first for row in await ledger.journal.slots("a", limit=2)] == [at(4), at(3)]
@@ -340,9 +343,9 @@ async def test_slots_are_listed_newest_first_and_no_more_than_wanted(
 
 
 async def test_what_ran_by_a_clock_that_was_ahead_hides_no_slot_of_today(
-    ledger: Ledger, clock: Clock
+    ledger: Ledger, clock: FakeClock
 ) -> None:
-    now = clock.turn(hours=20)
+    now = clock.advance(hours=20)
     await ledger.journal.open_slots([ledger.claim("a", slot=at(hour)) for hour in (1, 2, 50, 60)])
     assert [row.first for row in await ledger.journal.slots("a", now=now, limit=3)] == [
         at(2),

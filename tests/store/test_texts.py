@@ -35,8 +35,9 @@ from daemon.store.texts import (
     references,
     unused,
 )
+from daemon.testing import FakeClock
 from tests.properties import scaled_settings
-from tests.store.conftest import START, Clock, Ledger, prompt, step
+from tests.store.conftest import START, Ledger, prompt, step
 
 DAY = timedelta(days=1)
 
@@ -234,13 +235,13 @@ async def test_a_text_that_another_process_let_go_of_is_written_again(ledger: Le
     [("DELETE FROM text", "is missing"), ("UPDATE text SET body = digest", "is harmed")],
 )
 async def test_a_prompt_without_one_of_its_texts_says_which_step_is_harmed(
-    ledger: Ledger, clock: Clock, harm: str, said: str
+    ledger: Ledger, clock: FakeClock, harm: str, said: str
 ) -> None:
     run = await lived(ledger, step(), given := prompt())
     await ledger.db.write(lambda connection: connection.execute(harm))
     with pytest.raises(DaemonError, match=rf"step 1 \(prompt\) of the run is harmed .* {said}"):
         await ledger.journal.steps(run.id)
-    clock.now += DAY
+    clock.move_to(clock.now() + DAY)
     await lived(ledger, prompt("c" * 32))
     assert (await ledger.journal.steps(run.id))[1].body == given.body, (
         "with the first run of a day it is made good"
@@ -264,11 +265,11 @@ async def test_a_harmed_prompt_is_named(ledger: Ledger, column: bytes) -> None:
 # --- letting go
 
 
-def upkeep(ledger: Ledger, clock: Clock, tmp_path: Path, **keep: Any) -> JournalMaintenance:
+def upkeep(ledger: Ledger, clock: FakeClock, tmp_path: Path, **keep: Any) -> JournalMaintenance:
     return JournalMaintenance(
         ledger.db,
         ledger.journal,
-        clock=clock,
+        clock=clock.now,
         keep=lambda: Keep(**keep),
         workspace=tmp_path,
         idle=lambda: False,
@@ -276,16 +277,16 @@ def upkeep(ledger: Ledger, clock: Clock, tmp_path: Path, **keep: Any) -> Journal
 
 
 async def test_texts_go_with_the_last_run_that_was_told_them(
-    ledger: Ledger, clock: Clock, tmp_path: Path
+    ledger: Ledger, clock: FakeClock, tmp_path: Path
 ) -> None:
     old = prompt(**{"own sections": "It was so once. " * 100})
     for _ in range(12):
         await lived(ledger, old)
-    clock.now += 50 * DAY
+    clock.move_to(clock.now() + 50 * DAY)
     for _ in range(9):
         await lived(ledger, prompt())
     assert await texts(ledger) == 4
-    clock.now += 50 * DAY
+    clock.move_to(clock.now() + 50 * DAY)
     await upkeep(ledger, clock, tmp_path, steps=90 * DAY).let_go()
     assert await texts(ledger) == 4, "one of the last ten was told it still"
     runs = await ledger.journal.runs(limit=100)
@@ -299,12 +300,12 @@ async def test_texts_go_with_the_last_run_that_was_told_them(
 
 
 async def test_a_text_that_a_run_under_way_was_told_stays(
-    ledger: Ledger, clock: Clock, tmp_path: Path
+    ledger: Ledger, clock: FakeClock, tmp_path: Path
 ) -> None:
     run = await ledger.running("waits")
     await ledger.journal.append(run, given := prompt(**{"own sections": "It was so once. " * 100}))
     for _ in range(12):
-        clock.now += 100 * DAY
+        clock.move_to(clock.now() + 100 * DAY)
         await lived(ledger, prompt())
     await upkeep(ledger, clock, tmp_path, max_bytes=1).let_go()
     await upkeep(ledger, clock, tmp_path, runs=DAY).let_go()
@@ -312,33 +313,33 @@ async def test_a_text_that_a_run_under_way_was_told_stays(
 
 
 async def test_nothing_goes_of_a_history_that_is_kept_for_ever(
-    ledger: Ledger, clock: Clock, tmp_path: Path
+    ledger: Ledger, clock: FakeClock, tmp_path: Path
 ) -> None:
     await lived(ledger, prompt())
     await ledger.db.write(lambda connection: connection.execute("DELETE FROM step"))
-    clock.now += 1000 * DAY
+    clock.move_to(clock.now() + 1000 * DAY)
     await upkeep(ledger, clock, tmp_path, reports=DAY).let_go()
     assert await texts(ledger) == 3
 
 
 async def test_a_text_is_let_go_of_only_if_nobody_used_it_meanwhile(
-    ledger: Ledger, clock: Clock
+    ledger: Ledger, clock: FakeClock
 ) -> None:
     await lived(ledger, prompt())
     await ledger.db.write(lambda connection: connection.execute("DELETE FROM step"))
-    clock.now += 2 * DAY
-    gone = await ledger.db.read(lambda connection: unused(connection, clock.now))
+    clock.move_to(clock.now() + 2 * DAY)
+    gone = await ledger.db.read(lambda connection: unused(connection, clock.now()))
     assert len(gone) == 3
     run = await lived(ledger, given := prompt())
-    await ledger.db.write(lambda connection: drop(connection, gone, clock.now))
+    await ledger.db.write(lambda connection: drop(connection, gone, clock.now()))
     assert await body_of(ledger, run) == given.body
 
 
 async def test_a_run_that_began_late_counts_from_the_day_it_was_made_or_told(
-    ledger: Ledger, clock: Clock
+    ledger: Ledger, clock: FakeClock
 ) -> None:
     run = await ledger.running()
-    clock.now -= 3 * DAY  # the clock was put back
+    clock.move_to(clock.now() - 3 * DAY)  # the clock was put back
     await ledger.journal.append(run, prompt())
     days = {used for (used,) in await asked(ledger, "SELECT used FROM text")}
     assert days == {(run.created - datetime(1970, 1, 1, tzinfo=UTC)).days}
@@ -348,7 +349,7 @@ async def test_a_run_that_began_late_counts_from_the_day_it_was_made_or_told(
 
 
 async def test_a_forgotten_run_takes_the_texts_along_that_only_it_was_told(
-    ledger: Ledger, clock: Clock
+    ledger: Ledger, clock: FakeClock
 ) -> None:
     run = await lived(
         ledger, prompt(**{"own sections": "The lock opens with 4711. " * 100}), routine="other"
@@ -358,7 +359,7 @@ async def test_a_forgotten_run_takes_the_texts_along_that_only_it_was_told(
         lambda connection: list(journal_rows.written(connection, [run.id]))
     )
     assert any(b"The lock opens with 4711" in text.body for text in before)
-    await ledger.db.write(lambda connection: journal_rows.bury(connection, run.id, clock.now))
+    await ledger.db.write(lambda connection: journal_rows.bury(connection, run.id, clock.now()))
     await ledger.db.write(journal_rows.free_texts)
     assert await texts(ledger) == 3
     after = await ledger.db.read(

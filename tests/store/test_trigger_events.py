@@ -49,7 +49,7 @@ async def test_a_claim_that_comes_too_late_takes_no_files(ledger: Ledger) -> Non
 async def test_files_that_are_long_gone_are_forgotten(ledger: Ledger) -> None:
     await ledger.queued("inbox", event="a", files=(FILE, ("inbox/gone.csv", "1")))
     await ledger.queued("other", event="a", files=(("inbox/gone.csv", "1"),))
-    now = ledger.clock.turn(days=100)
+    now = ledger.clock.advance(days=100)
     await ledger.queued("inbox", event="b", files=(("inbox/new.csv", "1"),))
     await ledger.journal.forget_files("inbox", present=["inbox/a.csv"], before=now)
     assert await ledger.journal.seen_files("inbox") == {FILE, ("inbox/new.csv", "1")}
@@ -73,8 +73,8 @@ async def test_an_end_is_unanswered_until_it_has_a_slot(ledger: Ledger) -> None:
 
 async def test_only_the_right_ends_after_a_moment_count(ledger: Ledger) -> None:
     await ended(ledger)
-    since = ledger.clock.now
-    ledger.clock.turn(seconds=1)
+    since = ledger.clock.now()
+    ledger.clock.advance(seconds=1)
     await ended(ledger, "unrelated")
     failed, running = await ended(ledger, status=Status.FAILED), await ledger.running("backup")
     found = await ledger.journal.unanswered(
@@ -108,4 +108,4 @@ async def test_ends_are_told_as_soon_as_they_are_safe(ledger: Ledger) -> None:
     await ledger.journal.request_cancel(waiting.id)
     await ledger.journal.request_cancel(running.id)
     assert told == [(done.id, Status.SUCCEEDED), (waiting.id, Status.CANCELLED)]
-    assert ledger.clock.now - START < timedelta(hours=1)
+    assert ledger.clock.now() - START < timedelta(hours=1)

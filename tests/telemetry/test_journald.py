@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daemon.telemetry.journald import Journald, connected, fields_of, packed
+from daemon.telemetry.journald import Journald, encode_fields, fields_of, is_journal_stream
 from daemon.telemetry.redaction import MARK, Secrets
 from tests.properties import scaled_settings
 
@@ -96,9 +96,9 @@ log.info("big", text="x" * 3_000_000)
 """  # noqa: E501
 
 
-def said(journal: str, connected: str) -> str:
+def said(journal: str, is_journal_stream: str) -> str:
     """Run the script with a pipe for stderr and return what came through it."""
-    command = [sys.executable, "-c", SCRIPT, journal, connected]
+    command = [sys.executable, "-c", SCRIPT, journal, is_journal_stream]
     done = subprocess.run(command, stderr=subprocess.PIPE, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stderr
@@ -157,9 +157,9 @@ def test_only_the_very_file_that_systemd_names_is_the_journal(
     told: str | None, tmp_path: Path
 ) -> None:
     with (tmp_path / "out").open("w") as stream:
-        assert not connected(stream, {} if told is None else {"JOURNAL_STREAM": told})
+        assert not is_journal_stream(stream, {} if told is None else {"JOURNAL_STREAM": told})
         about = os.fstat(stream.fileno())
-        assert connected(stream, {"JOURNAL_STREAM": f"{about.st_dev}:{about.st_ino}"})
+        assert is_journal_stream(stream, {"JOURNAL_STREAM": f"{about.st_dev}:{about.st_ino}"})
 
 
 TEXTS = st.text(st.characters(codec="utf-8"), max_size=40)
@@ -172,7 +172,7 @@ TEXTS = st.text(st.characters(codec="utf-8"), max_size=40)
 @scaled_settings()
 def test_whatever_is_logged_can_be_read_back(message: str, values: dict[str, object]) -> None:
     fields = fields_of({"level": "info", **values}, message)
-    assert unpacked(packed(fields)) == fields
+    assert unpacked(encode_fields(fields)) == fields
     assert all(len(name) <= 64 for name in fields)
 
 

@@ -16,7 +16,7 @@ import pytest
 import structlog
 
 from daemon.errors import ConfigError
-from daemon.telemetry.log import _FromLibraries, configure, is_heard, pretty
+from daemon.telemetry.log import _LibraryHandler, configure, format_line, is_level_enabled
 from daemon.telemetry.redaction import MARK, Secrets
 
 CANARY = "canary-7f3a91c2"
@@ -28,7 +28,7 @@ def restored() -> Iterator[None]:
     yield
     structlog.reset_defaults()
     root = logging.getLogger()
-    for handler in [handler for handler in root.handlers if isinstance(handler, _FromLibraries)]:
+    for handler in [handler for handler in root.handlers if isinstance(handler, _LibraryHandler)]:
         root.removeHandler(handler)
         handler.output.close()
 
@@ -290,10 +290,10 @@ def test_what_would_be_heard_is_known_before_it_is_said(tmp_path: Path, secrets:
         ("error", [False, False]),
     ):
         configure(level=level, console=False, file=tmp_path / "log.jsonl", secrets=secrets)
-        assert [is_heard(logging.DEBUG), is_heard(logging.INFO)] == heard
+        assert [is_level_enabled(logging.DEBUG), is_level_enabled(logging.INFO)] == heard
     for other in (structlog.stdlib.BoundLogger, structlog.BoundLogger):
         structlog.configure(wrapper_class=other)
-        assert is_heard(logging.DEBUG), "a logger of another kind decides for itself"
+        assert is_level_enabled(logging.DEBUG), "a logger of another kind decides for itself"
 
 
 def test_threads_do_not_tear_each_others_lines(tmp_path: Path, secrets: Secrets) -> None:
@@ -321,16 +321,16 @@ def test_people_read_a_line_in_local_time_with_plain_words_unquoted() -> None:
         "detail": "a b",
         "x": None,
     }
-    line = pretty(record, colour=False)
+    line = format_line(record, colour=False)
     assert line.endswith('info     run.finished run=R1 detail="a b"')
     assert "\x1b" not in line
-    assert "\x1b[1mrun.finished\x1b[0m" in pretty(record, colour=True)
-    assert pretty({}, colour=False).strip() == "info"
+    assert "\x1b[1mrun.finished\x1b[0m" in format_line(record, colour=True)
+    assert format_line({}, colour=False).strip() == "info"
 
 
 def test_escape_sequences_in_a_record_are_shown_and_not_obeyed() -> None:
     evil = "\x1b]0;owned\x07\x9b2J\u202e"
-    line = pretty({"event": evil, "text": evil, "exception": f"a\n\t{evil}"}, colour=False)
+    line = format_line({"event": evil, "text": evil, "exception": f"a\n\t{evil}"}, colour=False)
     assert "\n\t" in line
     assert all(char.isprintable() or char in "\n\t" for char in line)
 

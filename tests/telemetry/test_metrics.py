@@ -39,10 +39,10 @@ def families(text):
 def test_runs_deliveries_and_lateness_are_counted():
     metrics = Metrics()
     for late in (0.2, 2, 70):
-        metrics.ran(run(late=late))
-    metrics.ran(run(Status.FAILED, routine='odd "name"\\'))
-    metrics.ran(run(late=500, event="by hand"))
-    metrics.sent("mail", "delivered")
+        metrics.count_run(run(late=late))
+    metrics.count_run(run(Status.FAILED, routine='odd "name"\\'))
+    metrics.count_run(run(late=500, event="by hand"))
+    metrics.count_delivery("mail", "delivered")
     found = families(metrics.text(NOTHING))
     counted = {
         tuple(sample.labels.values()): sample.value for sample in found["agentd_runs"].samples
@@ -79,7 +79,7 @@ def test_a_histogram_adds_up():
 
 async def test_the_lag_of_the_loop_is_seen_while_runs_are_under_way_and_only_then():
     metrics, loop = Metrics(), asyncio.get_running_loop()
-    with metrics.under_way(), metrics.under_way():
+    with metrics.measure_lag(), metrics.measure_lag():
         await asyncio.sleep(0)
         time.sleep(0.35)  # somebody holds the loop up
         while not sum(metrics.lag.counts):

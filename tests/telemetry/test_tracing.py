@@ -17,8 +17,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from daemon.models import Status
-from daemon.telemetry.span_exporter import SpanExporter, wanted
-from daemon.telemetry.spans import Span, of_run, span_id, trace_of
+from daemon.telemetry.span_exporter import SpanExporter, find_receiver
+from daemon.telemetry.spans import Span, span_id, spans_of_run, trace_of
 from tests.acceptance.story import InProcessHome, Vendor
 from tests.fakes.vendor import FakeVendor
 from tests.replaying import ReplayedApp
@@ -385,7 +385,7 @@ ENDPOINT = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4318"}
 def test_the_config_wins_over_the_environment_and_both_may_say_no(
     endpoint: str | None, env: dict[str, str], goes: str | None
 ) -> None:
-    found = wanted(endpoint, env, file=FILE)
+    found = find_receiver(endpoint, env, file=FILE)
     assert (found and (found.endpoint or "as the environment says")) == goes
 
 
@@ -396,10 +396,10 @@ def test_without_the_extra_the_config_is_told_and_the_environment_only_warned(
 import importlib.util, sys
 importlib.util.find_spec = lambda name: None
 from daemon.errors import ConfigError
-from daemon.telemetry.span_exporter import wanted
-assert wanted(None, {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://a"}, file="config.toml") is None
+from daemon.telemetry.span_exporter import find_receiver
+assert find_receiver(None, {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://a"}, file="config.toml") is None
 try:
-    wanted("http://a", {}, file="config.toml")
+    find_receiver("http://a", {}, file="config.toml")
 except ConfigError as error:
     sys.exit(str(error))
 """
@@ -478,7 +478,7 @@ def test_what_an_unended_call_leaves_is_told_as_interrupted(app: ReplayedApp) ->
         body={"tool": "shell", "arguments": {}},
         at=now,
     )
-    call, root = of_run(run, [step, step], provider="", content=False)
+    call, root = spans_of_run(run, [step, step], provider="", content=False)
     assert (call.attributes["error.type"], root.attributes["error.type"]) == (
         "interrupted",
         "interrupted",

@@ -23,7 +23,7 @@ from daemon.cli.call import Call, start_command
 from daemon.cli.client import Unreachable
 from daemon.cli.parser import Parser
 from daemon.definitions.paths import find_state, user_home
-from daemon.telemetry.log import LEVELS, pretty, wants_colour
+from daemon.telemetry.log import LEVELS, format_line, wants_colour
 
 if TYPE_CHECKING:
     from daemon.system.watch import DirectoryWatcher
@@ -42,7 +42,7 @@ class LogFilter:
     since: datetime | None = None
 
     def __call__(self, line: str) -> dict[str, Any] | None:
-        """Return the record of a line, if it is one that is wanted."""
+        """Return the record of a line, if it passes the filter."""
         # looked for in the raw text first: reading JSON costs ten times as much
         if (self.routine and self.routine not in line) or (self.run and self.run not in line):
             return None
@@ -110,7 +110,9 @@ def main(arguments: Sequence[str], file: Path | None = None) -> int:
     except ValueError as error:
         sys.stderr.write(f"agentctl: --since: {error}\n")
         return 2
-    wanted = LogFilter(routine=options.routine, run=options.run, level=options.level, since=since)
+    log_filter = LogFilter(
+        routine=options.routine, run=options.run, level=options.level, since=since
+    )
     if not file.exists() and not options.follow:
         sys.stderr.write(
             f"agentctl: there is no log at {file}; has agentd run here? (--state DIR names another "
@@ -121,10 +123,10 @@ def main(arguments: Sequence[str], file: Path | None = None) -> int:
     show = _raw if options.json else _pretty_on(sys.stdout)
     number = options.lines if options.lines is not None else None if since else SHOWN
     if not options.follow:
-        found = last(_backwards(file), wanted, number)
-        for line, record in found:
+        records = last(_backwards(file), log_filter, number)
+        for line, record in records:
             show(line, record)
-        if not found:
+        if not records:
             sys.stderr.write(f"agentctl: no line of {file} fits\n")
         return 0
     import structlog
@@ -133,7 +135,7 @@ def main(arguments: Sequence[str], file: Path | None = None) -> int:
         logger_factory=structlog.PrintLoggerFactory(sys.stderr)
     )  # stdout is for the lines of the log
     try:
-        asyncio.run(follow(file, wanted, number, show))
+        asyncio.run(follow(file, log_filter, number, show))
     except KeyboardInterrupt:
         return 130
     return 0
@@ -182,26 +184,26 @@ def _pretty_on(stream: IO[str]) -> Callable[[str, dict[str, Any]], None]:
     colour = wants_colour(stream)
 
     def show(_line: str, record: dict[str, Any]) -> None:
-        stream.write(pretty(record, colour=colour) + "\n")
+        stream.write(format_line(record, colour=colour) + "\n")
         stream.flush()
 
     return show
 
 
 def last(
-    lines: Iterable[str], wanted: LogFilter, number: int | None
+    lines: Iterable[str], log_filter: LogFilter, number: int | None
 ) -> list[tuple[str, dict[str, Any]]]:
-    """Return the last wanted records, oldest first, of lines that come newest first."""
-    found: deque[tuple[str, dict[str, Any]]] = deque()
+    """Return the last matching records, oldest first, of lines that come newest first."""
+    records: deque[tuple[str, dict[str, Any]]] = deque()
     for line in lines:
-        record = wanted(line)
+        record = log_filter(line)
         if record is not None:
-            found.appendleft((line, record))
-            if number is not None and len(found) >= number:
+            records.appendleft((line, record))
+            if number is not None and len(records) >= number:
                 break
-        elif wanted.since and _before(line, wanted.since):
+        elif log_filter.since and _before(line, log_filter.since):
             break
-    return list(found)
+    return list(records)
 
 
 def _before(line: str, since: datetime) -> bool:
@@ -231,7 +233,7 @@ def _read(path: Path) -> list[str]:
 
 async def follow(
     file: Path,
-    wanted: LogFilter,
+    log_filter: LogFilter,
     number: int | None,
     show: Callable[[str, dict[str, Any]], None],
     *,
@@ -251,12 +253,12 @@ async def follow(
 
     def show_new_lines() -> None:
         for line in tail.read():
-            record = wanted(line)
+            record = log_filter(line)
             if record is not None:
                 show(line, record)
 
     try:
-        for line, record in last(_backwards(file, tail.read()), wanted, number):
+        for line, record in last(_backwards(file, tail.read()), log_filter, number):
             show(line, record)
         while True:
             await changed.wait()
@@ -277,7 +279,7 @@ class Tail:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._file: IO[bytes] | None = None
-        self._rest = b""
+        self._partial_line = b""
 
     def read(self) -> list[str]:
         """Return the whole lines written since the last call."""
@@ -292,7 +294,7 @@ class Tail:
     def _lines(self) -> list[str]:
         if self._file is None:
             return []
-        *whole, self._rest = (self._rest + self._file.read()).split(b"\n")
+        *whole, self._partial_line = (self._partial_line + self._file.read()).split(b"\n")
         return [line.decode(errors="replace") for line in whole]
 
     def _replaced(self) -> bool:
@@ -307,4 +309,4 @@ class Tail:
     def close(self) -> None:
         if self._file is not None:
             self._file.close()
-            self._file, self._rest = None, b""
+            self._file, self._partial_line = None, b""

@@ -28,7 +28,7 @@ from daemon.policy.policy_file import TOOLS, Tool
 
 # As agentctl ends: 5 refused, 8 waiting for a person.
 EXIT = {Effect.ALLOW: 0, Effect.DENY: 5, Effect.ASK: 8}
-SAID = {Effect.ALLOW: "allowed", Effect.DENY: "denied", Effect.ASK: "a person is asked"}
+OUTCOMES = {Effect.ALLOW: "allowed", Effect.DENY: "denied", Effect.ASK: "a person is asked"}
 
 
 def _since(options: Namespace) -> datetime:
@@ -38,57 +38,57 @@ def _since(options: Namespace) -> datetime:
         raise ConfigError(Fault(file="--since", key="", found="", problem=str(error))) from None
 
 
-def check(desk: PolicyFiles, options: Namespace) -> int:
-    """Load a policy and tell what is to be said of it."""
-    file = options.file or desk.config.policy_path
-    policy = desk.policy(options.file)
-    said = list(notes(policy, desk.routines()))
+def check(files: PolicyFiles, options: Namespace) -> int:
+    """Load a policy and print its notes."""
+    file = options.file or files.config.policy_path
+    policy = files.policy(options.file)
+    remarks = list(notes(policy, files.routines()))
     summary = f"{display(file)}: {len(policy.rules)} rules, no fault; every example is as it says"
-    desk.say(
-        {"file": str(file), "rules": len(policy.rules), "hash": policy.hash, "notes": said},
-        "\n".join([*(f"note: {each}" for each in said), summary]),
+    files.write(
+        {"file": str(file), "rules": len(policy.rules), "hash": policy.hash, "notes": remarks},
+        "\n".join([*(f"note: {remark}" for remark in remarks), summary]),
     )
     return 0
 
 
-def explain_call(desk: PolicyFiles, options: Namespace) -> int:
-    """Tell what the policy says of one call; the exit code says it, too."""
-    policy = desk.policy(options.policy)
+def explain_call(files: PolicyFiles, options: Namespace) -> int:
+    """Print the verdict on one call, and its rules; the exit code tells the verdict, too."""
+    policy = files.policy(options.policy)
     arguments = _arguments(options.tool, options.words)
-    found = explain(
+    explanation = explain(
         policy, options.tool, arguments, routine=options.routine, tainted=options.tainted
     )
-    lines = [f"{SAID[found.verdict.effect]}: {_because(found.verdict)}"]
-    if found.verdict.allowed:
-        lines.append(f"instead: {found.verdict.allowed}")
-    for part in found.parts:
+    lines = [f"{OUTCOMES[explanation.verdict.effect]}: {_reason(explanation.verdict)}"]
+    if explanation.verdict.allowed:
+        lines.append(f"instead: {explanation.verdict.allowed}")
+    for part in explanation.parts:
         lines += [
             "",
             f"{part.text}",
-            f"  {SAID[part.verdict.effect]} by the rules: {_because(part.verdict)}",
+            f"  {OUTCOMES[part.verdict.effect]} by the rules: {_reason(part.verdict)}",
         ]
         lines += [f"  touches {', '.join(part.reads)}"] if part.reads else []
-        lines += [f"  {each.effect.value}: {each.label}" for each in part.rules]
+        lines += [f"  {rule.effect.value}: {rule.label}" for rule in part.rules]
     value = {
-        **_as_json(found.verdict),
+        **_as_json(explanation.verdict),
         "parts": [
             {
                 "text": part.text,
                 **_as_json(part.verdict),
                 "rules": [rule.label for rule in part.rules],
             }
-            for part in found.parts
+            for part in explanation.parts
         ],
     }
-    desk.say(value, "\n".join(lines))
-    return EXIT[found.verdict.effect]
+    files.write(value, "\n".join(lines))
+    return EXIT[explanation.verdict.effect]
 
 
 def _arguments(tool: str, words: Sequence[str]) -> Json:
-    """Return the arguments of a call as somebody types them: the words of a command, a path, a URL,
+    """Return the arguments of a call as a person types them: the words of a command, a path, a URL,
     or JSON.
     """
-    known = TOOLS.get(tool, Tool())
+    properties = TOOLS.get(tool, Tool())
     if len(words) == 1 and words[0].startswith("{"):
         try:
             value = json.loads(words[0])
@@ -96,20 +96,20 @@ def _arguments(tool: str, words: Sequence[str]) -> Json:
             value = None
         if isinstance(value, dict):
             return value
-    if known.acts_on in ("command", "git"):
+    if properties.acts_on in ("command", "git"):
         # one word is a whole line; several were cut by the caller's shell, quotes and all
-        return {known.argument: words[0] if len(words) == 1 else shlex.join(words)}
-    if known.acts_on == "web" and len(words) == 2:
+        return {properties.argument: words[0] if len(words) == 1 else shlex.join(words)}
+    if properties.acts_on == "web" and len(words) == 2:
         method, url = words if words[0].isupper() else reversed(words)
-        return {known.argument: url, "method": method}
-    return {known.argument: words[0]} if known.argument else {}
+        return {properties.argument: url, "method": method}
+    return {properties.argument: words[0]} if properties.argument else {}
 
 
-def _counted(count: int, noun: str) -> str:
+def _count(count: int, noun: str) -> str:
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
-def _because(verdict: Verdict) -> str:
+def _reason(verdict: Verdict) -> str:
     return verdict.rule + (f": {verdict.reason}" if verdict.reason else "")
 
 
@@ -122,9 +122,9 @@ def _as_json(verdict: Verdict) -> Json:
     }
 
 
-def test(desk: PolicyFiles, options: Namespace) -> int:
+def test(files: PolicyFiles, options: Namespace) -> int:
     """Judge the calls of a file; 1 if one of them is not as it expects."""
-    policy = desk.policy(options.policy)
+    policy = files.policy(options.policy)
     wrong: list[dict[str, Any]] = []
     lines = _cases(options.file)
     for number, case in lines:
@@ -161,17 +161,17 @@ def test(desk: PolicyFiles, options: Namespace) -> int:
                 }
             )
     shown = [
-        f"line {each['line']}: {each['tool']} {json.dumps(each['arguments'], ensure_ascii=False)}\n"
-        f"  expected {each['expect']}, but {each['effect']}: {each['rule']}: {each['reason']}"
-        for each in wrong
+        f"line {case['line']}: {case['tool']} {json.dumps(case['arguments'], ensure_ascii=False)}\n"
+        f"  expected {case['expect']}, but {case['effect']}: {case['rule']}: {case['reason']}"
+        for case in wrong
     ]
     summary = f"{len(lines) - len(wrong)} of {len(lines)} as expected"
-    desk.say({"cases": len(lines), "wrong": wrong}, "\n".join([*shown, summary]))
+    files.write({"cases": len(lines), "wrong": wrong}, "\n".join([*shown, summary]))
     return 1 if wrong else 0
 
 
 def _cases(file: Path) -> list[tuple[int, dict[str, Any]]]:
-    """Return the cases of a file, each with its line; ConfigError with every line that is none."""
+    """Return the cases of a file with their line numbers; ConfigError names every faulty line."""
     try:
         text = file.read_text()
     except (OSError, UnicodeDecodeError) as error:
@@ -208,69 +208,68 @@ def _cases(file: Path) -> list[tuple[int, dict[str, Any]]]:
     return cases
 
 
-def backtest(desk: PolicyFiles, options: Namespace) -> int:
-    """Tell which recorded calls would fare otherwise under another policy."""
-    new = desk.policy(options.file)
+def backtest(files: PolicyFiles, options: Namespace) -> int:
+    """Print which recorded calls another policy would judge differently."""
+    new = files.policy(options.file)
     calls = recorded(
-        desk.state,
-        desk.config.store_url(os.environ),
+        files.state,
+        files.config.store_url(os.environ),
         since=_since(options),
         routine=options.routine,
     )
-    found = compare(track(calls, len(calls), progress_bar("judging")), new)
+    comparison = compare(track(calls, len(calls), progress_bar("judging")), new)
     value = {
-        "calls": found.calls,
-        "runs": len(found.runs),
+        "calls": comparison.calls,
+        "runs": len(comparison.runs),
         "differences": [
             {
-                "before": each.before,
-                "after": each.after,
-                "tool": each.tool,
-                "subject": each.subject,
-                "routine": each.routine,
-                "count": each.count,
-                "rule": each.verdict.rule,
-                "reason": each.verdict.reason,
+                "before": difference.before,
+                "after": difference.after,
+                "tool": difference.tool,
+                "subject": difference.subject,
+                "routine": difference.routine,
+                "count": difference.count,
+                "rule": difference.verdict.rule,
+                "reason": difference.verdict.reason,
             }
-            for each in found.differences
+            for difference in comparison.differences
         ],
     }
-    desk.say(value, _told(found, options))
+    files.write(value, _describe_comparison(comparison, options))
     return 0
 
 
-_FARES = {
+_CHANGES = {
     "allow": "would now be allowed",
     "ask": "would now be asked about",
     "deny": "would now be denied",
 }
 
 
-def _told(found: Comparison, options: Namespace) -> str:
+def _describe_comparison(comparison: Comparison, options: Namespace) -> str:
     lines: list[str] = []
-    for after, title in _FARES.items():
-        chosen = [each for each in found.differences if each.after == after]
-        if chosen:
-            lines.append(f"{sum(each.count for each in chosen)} {title}:")
-        for each in chosen:
-            lines.append(
-                f"  {each.count} x {each.tool} {each.subject}  ({each.routine}; was: {each.before})"
-            )
-            lines.append(f"      {_because(each.verdict)}")
-    same = found.calls - sum(each.count for each in found.differences)
+    for after, title in _CHANGES.items():
+        changes = [change for change in comparison.differences if change.after == after]
+        if changes:
+            lines.append(f"{sum(change.count for change in changes)} {title}:")
+        for change in changes:
+            before = f"({change.routine}; was: {change.before})"
+            lines.append(f"  {change.count} x {change.tool} {change.subject}  {before}")
+            lines.append(f"      {_reason(change.verdict)}")
+    same = comparison.calls - sum(difference.count for difference in comparison.differences)
     where = (
-        f"{_counted(found.calls, 'call')} in {_counted(len(found.runs), 'run')} since "
+        f"{_count(comparison.calls, 'call')} in {_count(len(comparison.runs), 'run')} since "
         f"{options.since}"
     )
     summary = f"{same} of {where}: no difference"
     return "\n".join([*lines, summary])
 
 
-def suggest_section(desk: PolicyFiles, options: Namespace) -> int:
+def suggest_section(files: PolicyFiles, options: Namespace) -> int:
     """Print the narrowest section of a routine that what it did would fit into."""
     calls = recorded(
-        desk.state,
-        desk.config.store_url(os.environ),
+        files.state,
+        files.config.store_url(os.environ),
         since=_since(options),
         routine=options.routine,
     )
@@ -278,23 +277,19 @@ def suggest_section(desk: PolicyFiles, options: Namespace) -> int:
         raise NotFound(
             f"{options.routine} has made no call since {options.since}; --since looks further back"
         )
-    found = suggest(calls, desk.policy())
-    lines = [
-        (
-            f"# {options.routine}: {found.calls} calls in {found.runs} runs since {options.since} "
-            "would fit into this."
-        )
-    ]
+    suggestion = suggest(calls, files.policy())
+    recorded_calls = f"{suggestion.calls} calls in {suggestion.runs} runs since {options.since}"
+    lines = [f"# {options.routine}: {recorded_calls} would fit into this."]
     lines += ["# It takes away from what the rules of policy.toml allow, and adds nothing.", ""]
-    lines.append(found.text(options.routine).rstrip())
-    if found.refused:
+    lines.append(suggestion.text(options.routine).rstrip())
+    if suggestion.refused:
         lines += ["", "# Not allowed then, and not by this:"]
-        lines += [f"#   {count} x {what}" for what, count in found.refused]
+        lines += [f"#   {count} x {call}" for call, count in suggestion.refused]
     value = {
         "routine": options.routine,
-        "section": found.section,
-        "runs": found.runs,
-        "calls": found.calls,
+        "section": suggestion.section,
+        "runs": suggestion.runs,
+        "calls": suggestion.calls,
     }
-    desk.say(value | {"refused": dict(found.refused)}, "\n".join(lines))
+    files.write(value | {"refused": dict(suggestion.refused)}, "\n".join(lines))
     return 0

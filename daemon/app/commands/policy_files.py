@@ -17,16 +17,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PolicyFiles:
-    """What all of these verbs look at."""
+    """What the verbs of `agentd policy` read, and how they write."""
 
     config: Config
     state: Path
     as_json: bool
 
     def policy(self, file: Path | None = None) -> Policy:
-        """Return a policy as the daemon would load it; that of the config unless another is
-        named.
-        """
+        """Load a policy as the daemon would: `file`, or that of the config."""
         from daemon.policy.policy import Policy
 
         private = (self.config.file, self.state / "agentd.db", self.state / "logs")
@@ -42,7 +40,8 @@ class PolicyFiles:
         except ConfigError:
             return []  # `validate` says what is wrong with them
 
-    def say(self, value: Json, text: str) -> None:
+    def write(self, value: Json, text: str) -> None:
+        """Print `value` as JSON, or `text` for people."""
         sys.stdout.write(
             (json.dumps(value, ensure_ascii=False) if self.as_json else text.rstrip()) + "\n"
         )

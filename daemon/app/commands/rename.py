@@ -21,8 +21,9 @@ from daemon.scheduler.engine import RoutineEngine
 async def rename(
     engine: RoutineEngine, memory: Memory, policy: Policy, old: str, new: str
 ) -> list[str]:
-    """Rename a routine and return those that still name the old one; Refused or NotFound, and
-    nothing is changed.
+    """Rename a routine and return the routines that still name the old name.
+
+    Raises Refused or NotFound, and changes nothing.
     """
     routine = engine.routines.get(old)
     path = (routine and routine.path) or Path(f"{old}.toml")
@@ -39,23 +40,24 @@ async def rename(
             raise Refused(
                 f"in policy.toml {rule.label} names {old} and not {new}; add it there first"
             )
-    if made := sorted(
-        name for name, each in engine.routines.items() if each.origin and each.origin.routine == old
-    ):
+    children = sorted(
+        name
+        for name, routine in engine.routines.items()
+        if routine.origin and routine.origin.routine == old
+    )
+    if children:
         raise Refused(
-            (  # noqa: UP034
-                f"runs of {old} made {', '.join(made)}; adopt or remove them first: agentctl adopt "
-                f"{made[0]}"
-            )
+            f"runs of {old} made {', '.join(children)}; adopt or remove them first: "
+            f"agentctl adopt {children[0]}"
         )
     await engine.rename(old, new, _mover(path, path.with_name(f"{new}.toml")))
-    before, after = (f"routine:{name}:approach" for name in (old, new))
-    if learnt := await memory.item(before):
+    old_key, new_key = (f"routine:{name}:approach" for name in (old, new))
+    if item := await memory.item(old_key):
         await memory.store(
-            after, learnt.content, category=learnt.category, run=learnt.run, tainted=learnt.tainted
+            new_key, item.content, category=item.category, run=item.run, tainted=item.tainted
         )
-        await memory.forget(before)
-    return sorted(name for name, each in engine.routines.items() if old in each.trigger.after)
+        await memory.forget(old_key)
+    return sorted(name for name, routine in engine.routines.items() if old in routine.trigger.after)
 
 
 def _mover(path: Path, target: Path) -> Callable[[], None]:

@@ -64,13 +64,13 @@ def check_all(
     if config is None:
         problem = f"not found in {describe_config_paths(env, Path.cwd(), user_home())}"
         hint = "`agentd init` writes one"
-        found = Checkup([Fault(file="config.toml", key="", found="", problem=problem, hint=hint)])
+        checkup = Checkup([Fault(file="config.toml", key="", found="", problem=problem, hint=hint)])
     else:
-        found = examine(
+        checkup = examine(
             config, env=env, state=find_state(env, user_home(), uid=os.getuid()), tools=TOOLS
         )
-    sys.stdout.write(_as_json(found) if json else _as_text(found))
-    return 1 if found.faults else 0
+    sys.stdout.write(_as_json(checkup) if json else _as_text(checkup))
+    return 1 if checkup.faults else 0
 
 
 def examine(
@@ -79,49 +79,49 @@ def examine(
     """Look at the config file, its policy and its routines; with `tools`, also at the names of
     tools in them.
     """
-    found = Checkup(checked=[_near(file)])
+    checkup = Checkup(checked=[_near(file)])
     try:
         config = load_config(file)
         providers = config.provider_names
-        found.faults += _provider_faults(config)
+        checkup.faults += _provider_faults(config)
         config.hooks_secret()
         targets = config.target_names
     except ConfigError as error:
-        found.faults += error.faults
+        checkup.faults += error.faults
         config, providers, targets = _rest_of(file)
     policy = None
     try:
         mine = user_tools.load(config).names() + (["web_search"] if config.search.kind else [])
     except ConfigError as error:
         mine, tools = [], None  # which tools there are is not known
-        found.faults += error.faults
+        checkup.faults += error.faults
     tools = tools and {*tools, *mine}
     try:
         policy = Policy.load(config.policy_path, workspace=config.workspace_path(state), tools=mine)
-        found.checked.append(_near(config.policy_path))
+        checkup.checked.append(_near(config.policy_path))
     except ConfigError as error:
-        found.faults += error.faults
+        checkup.faults += error.faults
     try:
         rules = (*reference_checks(providers, tools, targets=targets), *price_checks(config))
         loaded = load_folder(config.routines_path, agent_folder=state / AGENT_FOLDER, rules=rules)
     except ConfigError as error:
-        found.faults += error.faults
-        return found
-    found.faults += load_skills(config.folder / "skills").faults.values()
-    found.faults += [fault for error in loaded.faults.values() for fault in error.faults]
+        checkup.faults += error.faults
+        return checkup
+    checkup.faults += load_skills(config.folder / "skills").faults.values()
+    checkup.faults += [fault for error in loaded.faults.values() for fault in error.faults]
     names = ", ".join(loaded.routines)
-    found.checked.append(
+    checkup.checked.append(
         f"{_counted(len(loaded.routines), 'routine')}{f' ({names})' if names else ''}"
     )
     used = {config.provider} | {
         n for r in loaded.routines.values() for n in (r.run.provider, *r.run.fallback) if n
     }
-    found.notes += _missing_keys(config, used & config.provider_names, env)
-    found.notes += _missing_addresses(config, env)
-    found.notes += _missing_extras(config, loaded.routines.values(), env)
-    found.notes += _ordinary_passwords(config, env)
-    found.notes += _closed_gates(policy, loaded.routines.values()) if policy else []
-    return found
+    checkup.notes += _missing_keys(config, used & config.provider_names, env)
+    checkup.notes += _missing_addresses(config, env)
+    checkup.notes += _missing_extras(config, loaded.routines.values(), env)
+    checkup.notes += _ordinary_passwords(config, env)
+    checkup.notes += _closed_gates(policy, loaded.routines.values()) if policy else []
+    return checkup
 
 
 def _rest_of(file: Path) -> tuple[Config, frozenset[str], frozenset[str]]:
@@ -206,10 +206,11 @@ def _missing_extras(
         users = [
             routine
             for routine in routines
-            if any(place.to == "desktop" for place in routine.deliver)
+            if any(target.to == "desktop" for target in routine.deliver)
         ]
         notes += [
-            f"{display(each.path or f'{each.name}.toml')}: deliver.to: {problem}" for each in users
+            f"{display(routine.path or f'{routine.name}.toml')}: deliver.to: {problem}"
+            for routine in users
         ]
     return notes
 
@@ -259,17 +260,17 @@ def _closed_gates(policy: Policy, routines: Iterable[Routine]) -> list[str]:
     return notes
 
 
-def _as_text(found: Checkup) -> str:
-    lines = [str(fault) for fault in found.faults] + [f"note: {note}" for note in found.notes]
-    return "\n".join([*lines, found.summary]) + "\n"
+def _as_text(checkup: Checkup) -> str:
+    lines = [str(fault) for fault in checkup.faults] + [f"note: {note}" for note in checkup.notes]
+    return "\n".join([*lines, checkup.summary]) + "\n"
 
 
-def _as_json(found: Checkup) -> str:
+def _as_json(checkup: Checkup) -> str:
     value = {
-        "faults": [asdict(fault) for fault in found.faults],
-        "notes": found.notes,
-        "checked": found.checked,
-        "summary": found.summary,
+        "faults": [asdict(fault) for fault in checkup.faults],
+        "notes": checkup.notes,
+        "checked": checkup.checked,
+        "summary": checkup.summary,
     }
     return json.dumps(value, ensure_ascii=False) + "\n"
 

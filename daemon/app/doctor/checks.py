@@ -103,17 +103,17 @@ class Survey:
     """Whether the clock follows a time server; None where nobody knows."""
 
 
-def check_python(found: Survey) -> Iterator[Check]:
-    text = f"{_dotted(found.python)} at {found.executable}"
-    if found.python[:2] < OLDEST_PYTHON:
+def check_python(survey: Survey) -> Iterator[Check]:
+    text = f"{_dotted(survey.python)} at {survey.executable}"
+    if survey.python[:2] < OLDEST_PYTHON:
         fix = f"install Python {_dotted(OLDEST_PYTHON)} or later, and agentd with it"
         yield Check(name="Python", state="fail", found=text, fix=fix)
     else:
         yield Check(name="Python", state="ok", found=text)
 
 
-def check_sqlite(found: Survey) -> Iterator[Check]:
-    version = found.sqlite
+def check_sqlite(survey: Survey) -> Iterator[Check]:
+    version = survey.sqlite
     newer = "use a Python built with SQLite 3.51.3 or later"
     if version < OLDEST_SQLITE:
         yield Check(
@@ -131,7 +131,7 @@ def check_sqlite(found: Survey) -> Iterator[Check]:
         yield Check(name="SQLite", state="warn", found=text, fix=fix)
     else:
         yield Check(name="SQLite", state="ok", found=_dotted(version))
-    if not found.fts5:
+    if not survey.fts5:
         fix = (
             "use a Python whose SQLite has FTS5 (Debian's and python.org's have); memory is "
             "searched with it"
@@ -141,9 +141,9 @@ def check_sqlite(found: Survey) -> Iterator[Check]:
         yield Check(name="FTS5", state="ok", found="there")
 
 
-def check_config(found: Survey) -> Iterator[Check]:
-    if found.config is None:
-        text = f"none in {', '.join(map(str, found.config_tried))}"
+def check_config(survey: Survey) -> Iterator[Check]:
+    if survey.config is None:
+        text = f"none in {', '.join(map(str, survey.config_tried))}"
         yield Check(
             name="config",
             state="fail",
@@ -151,46 +151,48 @@ def check_config(found: Survey) -> Iterator[Check]:
             fix="`agentd init` writes one to ~/.config/agentd",
         )
         return
-    yield _of_faults("config", str(found.config), found.config_faults)
-    yield _of_faults("policy", str(found.policy or "policy.toml"), found.policy_faults)
+    yield _check_of_faults("config", str(survey.config), survey.config_faults)
+    yield _check_of_faults("policy", str(survey.policy or "policy.toml"), survey.policy_faults)
 
 
-def check_routines(found: Survey) -> Iterator[Check]:
-    if found.config is None:
+def check_routines(survey: Survey) -> Iterator[Check]:
+    if survey.config is None:
         return
     text = (
-        f"{len(found.routines)} can be "
-        f"used{': ' if found.routines else ''}{', '.join(found.routines)}"
+        f"{len(survey.routines)} can be "
+        f"used{': ' if survey.routines else ''}{', '.join(survey.routines)}"
     )
-    yield _of_faults("routines", text, found.routine_faults)
+    yield _check_of_faults("routines", text, survey.routine_faults)
 
 
-def check_holdings(found: Survey) -> Iterator[Check]:
-    if not found.holdings:
+def check_holdings(survey: Survey) -> Iterator[Check]:
+    if not survey.holdings:
         yield Check(
             name="rights",
             state="ok",
             found="no routine reads strangers, holds private data and acts unasked",
         )
-    for each in found.holdings:
+    for holding in survey.holdings:
         parts = (
-            ("reads strangers", each.reads),
-            ("private data", each.private),
-            ("acts unasked", each.acts),
+            ("reads strangers", holding.reads),
+            ("private data", holding.private),
+            ("acts unasked", holding.acts),
         )
-        text = "; ".join(f"{what}: {', '.join(tools)}" for what, tools in parts)
+        text = "; ".join(f"{right}: {', '.join(tools)}" for right, tools in parts)
         fix = (
-            f"take {' or '.join(each.acts)} out of [routine.{each.routine}] tainted_tools, so that "
-            "a person is asked;"
+            f"take {' or '.join(holding.acts)} out of [routine.{holding.routine}] tainted_tools, "
+            "so that a person is asked; or read in one routine and act in another"
         )
-        fix += " or read in one routine and act in another"
         yield Check(
-            name=f"routine {each.routine}", state="warn", found=f"holds all three: {text}", fix=fix
+            name=f"routine {holding.routine}",
+            state="warn",
+            found=f"holds all three: {text}",
+            fix=fix,
         )
 
 
-def check_providers(found: Survey) -> Iterator[Check]:
-    for provider in found.providers:
+def check_providers(survey: Survey) -> Iterator[Check]:
+    for provider in survey.providers:
         name = f"model {provider.name}"
         text = " / ".join(part for part in (provider.kind, provider.model) if part)
         if provider.kind == "offline":
@@ -206,12 +208,13 @@ def check_providers(found: Survey) -> Iterator[Check]:
             fix += " environment of another"
             yield Check(name=name, state="warn", found=f"{text}, key from the environment", fix=fix)
         else:
-            told = f", key from {provider.key}" if provider.key not in ("", "none needed") else ""
-            yield Check(
-                name=name, state="ok", found=f"{text}{told}{'' if provider.used else ', not used'}"
-            )
+            if provider.key not in ("", "none needed"):
+                text += f", key from {provider.key}"
+            if not provider.used:
+                text += ", not used"
+            yield Check(name=name, state="ok", found=text)
         if provider.vendor is not None:
-            yield from _check_vendor(provider, provider.vendor, found.now.date())
+            yield from _check_vendor(provider, provider.vendor, survey.now.date())
 
 
 def _check_vendor(provider: ProviderFacts, vendor: VendorFacts, today: date) -> Iterator[Check]:
@@ -255,48 +258,50 @@ def _check_vendor(provider: ProviderFacts, vendor: VendorFacts, today: date) -> 
         yield Check(name=name, state="ok", found=f"has {model}")
 
 
-def _is_listed(model: str, known: Collection[str]) -> bool:
+def _is_listed(model: str, models: Collection[str]) -> bool:
     """Tell whether a vendor has a model; Ollama lists `llama3.3` as `llama3.3:latest`."""
-    return model in known or f"{model}:latest" in known
+    return model in models or f"{model}:latest" in models
 
 
-def check_state(found: Survey) -> Iterator[Check]:
-    text = str(found.state)
-    if found.network:
+def check_state(survey: Survey) -> Iterator[Check]:
+    text = str(survey.state)
+    if survey.network:
         fix = (
             "choose a local folder with --state: locks and shared memory fail there, and the "
             "database with them"
         )
-        yield Check(name="state", state="fail", found=f"{text} on {found.filesystem}", fix=fix)
-    elif found.state_mode is None:
+        yield Check(name="state", state="fail", found=f"{text} on {survey.filesystem}", fix=fix)
+    elif survey.state_mode is None:
         yield Check(name="state", state="ok", found=f"{text} (made at the first start)")
-    elif found.state_owner != found.uid:
-        fix = f"chown -R {found.uid} {text}, or run agentd as the user it belongs to"
+    elif survey.state_owner != survey.uid:
+        fix = f"chown -R {survey.uid} {text}, or run agentd as the user it belongs to"
         yield Check(
-            name="state", state="fail", found=f"{text} belongs to uid {found.state_owner}", fix=fix
+            name="state", state="fail", found=f"{text} belongs to uid {survey.state_owner}", fix=fix
         )
     else:
         # as root, the user that tools run as has to get through to the workspace
-        wanted = 0o711 if found.uid == 0 else 0o710 if found.group else 0o700
-        open_too = found.state_mode & ~wanted
-        place = (
-            f"{text}, mode "
-            f"{found.state_mode:04o}{f', {found.filesystem}' if found.filesystem else ''}"
-        )
-        if open_too:
-            yield Check(name="state", state="fail", found=place, fix=f"chmod {wanted:o} {text}")
+        mode = 0o711 if survey.uid == 0 else 0o710 if survey.group else 0o700
+        description = f"{text}, mode {survey.state_mode:04o}"
+        if survey.filesystem:
+            description += f", {survey.filesystem}"
+        if survey.state_mode & ~mode:
+            yield Check(name="state", state="fail", found=description, fix=f"chmod {mode:o} {text}")
         else:
-            yield Check(name="state", state="ok", found=place)
-    if found.open_files:
-        files = " ".join(map(str, found.open_files))
-        text = f"others may read {len(found.open_files)}"
+            yield Check(name="state", state="ok", found=description)
+    if survey.open_files:
+        files = " ".join(map(str, survey.open_files))
+        text = f"others may read {len(survey.open_files)}"
         yield Check(name="state files", state="fail", found=text, fix=f"chmod 600 {files}")
 
 
-def check_space(found: Survey) -> Iterator[Check]:
-    text = f"{found.free / 1e9:.1f} GB free where the state is"
+def check_space(survey: Survey) -> Iterator[Check]:
+    text = f"{survey.free / 1e9:.1f} GB free where the state is"
     state = (
-        "ok" if found.free >= LITTLE_SPACE else "warn" if found.free >= TOO_LITTLE_SPACE else "fail"
+        "ok"
+        if survey.free >= LITTLE_SPACE
+        else "warn"
+        if survey.free >= TOO_LITTLE_SPACE
+        else "fail"
     )
     fix = (
         ""
@@ -306,20 +311,20 @@ def check_space(found: Survey) -> Iterator[Check]:
     yield Check(name="disk", state=state, found=text, fix=fix)
 
 
-def check_socket(found: Survey) -> Iterator[Check]:
-    path = str(found.socket)
+def check_socket(survey: Survey) -> Iterator[Check]:
+    path = str(survey.socket)
     if len(os.fsencode(path)) > LONGEST_SOCKET:
         fix = f"name a shorter one: a socket's path may have {LONGEST_SOCKET} bytes"
         yield Check(
             name="socket", state="fail", found=f"{path}: {len(os.fsencode(path))} bytes", fix=fix
         )
         return
-    match found.socket_found:
+    match survey.socket_found:
         case "daemon":
             yield Check(
                 name="socket",
                 state="ok",
-                found=f"{path}: agentd answers, process {found.socket_pid}",
+                found=f"{path}: agentd answers, process {survey.socket_pid}",
             )
         case "blocked":
             fix = "move away what lies there; agentd removes nothing that is not its own socket"
@@ -336,39 +341,39 @@ def check_socket(found: Survey) -> Iterator[Check]:
             yield Check(name="socket", state="ok", found=f"{path}: free, as no daemon runs")
 
 
-def check_log(found: Survey) -> Iterator[Check]:
-    text = str(found.log)
-    if not found.log_writable:
+def check_log(survey: Survey) -> Iterator[Check]:
+    text = str(survey.log)
+    if not survey.log_writable:
         fix = f"see who owns {text} and its folder: agentd must be able to write there"
         yield Check(name="log", state="fail", found=f"{text} cannot be written", fix=fix)
     else:
-        size = "not begun" if found.log_size is None else f"{found.log_size / 1e6:.1f} MB"
+        size = "not begun" if survey.log_size is None else f"{survey.log_size / 1e6:.1f} MB"
         yield Check(name="log", state="ok", found=f"{text}, {size}")
 
 
-def check_clock(found: Survey) -> Iterator[Check]:
-    source = "config.toml" if found.zone_from_config else "this machine"
-    yield Check(name="time zone", state="ok", found=f"{found.zone}, from {source}")
-    text = f"{found.now.astimezone():%Y-%m-%d %H:%M:%S %Z}"
-    if found.newest_write and found.newest_write > found.now + CLOCK_SLACK:
+def check_clock(survey: Survey) -> Iterator[Check]:
+    source = "config.toml" if survey.zone_from_config else "this machine"
+    yield Check(name="time zone", state="ok", found=f"{survey.zone}, from {source}")
+    text = f"{survey.now.astimezone():%Y-%m-%d %H:%M:%S %Z}"
+    if survey.newest_write and survey.newest_write > survey.now + CLOCK_SLACK:
         text = (
             f"{text}, but the journal was written at "
-            f"{found.newest_write.astimezone():%Y-%m-%d %H:%M %Z}"
+            f"{survey.newest_write.astimezone():%Y-%m-%d %H:%M %Z}"
         )
         fix = (
             "set the clock: it is behind a time that it has shown before, and what ran then does "
             "not run again"
         )
         yield Check(name="clock", state="fail", found=text, fix=fix)
-    elif found.synchronised is False:
+    elif survey.synchronised is False:
         fix = "timedatectl set-ntp true: routines run by this clock"
         yield Check(name="clock", state="warn", found=f"{text}, follows no time server", fix=fix)
     else:
         yield Check(name="clock", state="ok", found=text)
 
 
-def check_upkeep(found: Survey) -> Iterator[Check]:
-    for name, state, text, fix in upkeep_rows(found.upkeep):
+def check_upkeep(survey: Survey) -> Iterator[Check]:
+    for name, state, text, fix in upkeep_rows(survey.upkeep):
         yield Check(name=name, state=state, found=text, fix=fix)
 
 
@@ -386,23 +391,23 @@ CHECKS: tuple[Callable[[Survey], Iterable[Check]], ...] = (
     check_log,
     check_clock,
     check_upkeep,
-    lambda found: check_sandbox(found.confinement),
+    lambda survey: check_sandbox(survey.confinement),
 )
 
 
-def judge(found: Survey) -> list[Check]:
-    """Return all rows."""
-    return [row for check in CHECKS for row in check(found)]
+def judge(survey: Survey) -> list[Check]:
+    """Return the rows of all checks, in the order of the table."""
+    return [row for check in CHECKS for row in check(survey)]
 
 
-def _of_faults(name: str, text: str, faults: Sequence[Fault]) -> Check:
+def _check_of_faults(name: str, text: str, faults: Sequence[Fault]) -> Check:
     if not faults:
         return Check(name=name, state="ok", found=text)
-    many = "1 fault" if len(faults) == 1 else f"{len(faults)} faults"
+    count = "1 fault" if len(faults) == 1 else f"{len(faults)} faults"
     return Check(
         name=name,
         state="fail",
-        found=f"{text}; {many}",
+        found=f"{text}; {count}",
         fix="\n".join(str(fault) for fault in faults),
     )
 

@@ -62,12 +62,12 @@ def _knob() -> str:
     return ""
 
 
-def check_sandbox(found: Confinement) -> Iterator[Check]:
+def check_sandbox(confinement: Confinement) -> Iterator[Check]:
     """Judge what was found out."""
-    sandbox = found.sandbox
+    sandbox = confinement.sandbox
     held = sum(probe.held for probe in sandbox.probes)
     text = f"{sandbox.level}: {held} of {len(sandbox.probes)} ways out are closed"
-    if found.mode == "off":
+    if confinement.mode == "off":
         fix = 'sandbox = "prefer" in policy.toml puts every program of a tool into one'
         yield Check(name="sandbox", state="warn", found="the policy wants none", fix=fix)
     elif sandbox.confines:
@@ -75,33 +75,39 @@ def check_sandbox(found: Confinement) -> Iterator[Check]:
     else:
         refused = (
             "no program is run"
-            if found.mode == "require"
+            if confinement.mode == "require"
             else "only programs that change nothing are run"
         )
-        state = "fail" if found.mode == "require" else "warn"
+        state = "fail" if confinement.mode == "require" else "warn"
         yield Check(
-            name="sandbox", state=state, found=f"none on this machine: {refused}", fix=_fix(found)
+            name="sandbox",
+            state=state,
+            found=f"none on this machine: {refused}",
+            fix=_fix(confinement),
         )
     for probe in sandbox.probes:
         passed = "PASS" if probe.held else f"FAIL: {probe.found}"
         yield Check(name=f"  {probe.name}", state="ok" if probe.held else "fail", found=passed)
     for better in sandbox.unusable if sandbox.confines else ():
-        yield Check(name=f"  {better.level}", state="warn", found=better.why, fix=_fix(found))
+        yield Check(name=f"  {better.level}", state="warn", found=better.why, fix=_fix(confinement))
     if sandbox.user:
         text = f"this daemon is root's; programs of tools run as user {sandbox.user.uid}"
-        if found.blocked:
-            fix = f"chmod o+x {found.blocked}, or move the workspace"
-            text += f", who cannot get through {found.blocked} to the workspace"
+        if confinement.blocked:
+            fix = f"chmod o+x {confinement.blocked}, or move the workspace"
+            text += f", who cannot get through {confinement.blocked} to the workspace"
             yield Check(name="user of tools", state="fail", found=text, fix=fix)
         else:
             fix = "run agentd as a user of its own: the units in systemd/ do"
             yield Check(name="user of tools", state="warn", found=text, fix=fix)
 
 
-def _fix(found: Confinement) -> str:
-    lines = list(found.sandbox.missing)
-    if any(each.level == "bubblewrap" and not each.is_installed for each in found.sandbox.unusable):
+def _fix(confinement: Confinement) -> str:
+    lines = list(confinement.sandbox.missing)
+    if any(
+        rung.level == "bubblewrap" and not rung.is_installed
+        for rung in confinement.sandbox.unusable
+    ):
         lines.append("apt-get install bubblewrap, or your system's package of that name")
-    elif found.fix:
-        lines.append(f"{found.fix} lets bubblewrap make namespaces")
+    elif confinement.fix:
+        lines.append(f"{confinement.fix} lets bubblewrap make namespaces")
     return "\n".join(lines)

@@ -54,18 +54,20 @@ class Holding:
 
 def holdings(routines: Mapping[str, Routine], policy: Policy | None) -> tuple[Holding, ...]:
     """Return the routines that hold all three."""
-    found = (
-        [_of(name, routine, policy) for name, routine in sorted(routines.items())] if policy else []
+    if policy is None:
+        return ()
+    holdings = [_rights_of(name, routine, policy) for name, routine in sorted(routines.items())]
+    return tuple(
+        holding for holding in holdings if holding.reads and holding.private and holding.acts
     )
-    return tuple(each for each in found if each.reads and each.private and each.acts)
 
 
-def _of(name: str, routine: Routine, policy: Policy) -> Holding:
+def _rights_of(name: str, routine: Routine, policy: Policy) -> Holding:
     offered = list(_allowed(name, _offered(routine), policy)) if routine.run.mode == "agent" else []
     used = list(dict.fromkeys([*(gather.tool for gather in routine.gather), *offered]))
     events = [event for event in _EVENTS if getattr(routine.trigger, event)]
     table = policy.routines.get(name)
-    opted = table.tainted_tools if table else ()
+    patterns = table.tainted_tools if table else ()
     return Holding(
         routine=name,
         reads=(*events, *(tool for tool in used if needs_injection_check(tool))),
@@ -73,7 +75,7 @@ def _of(name: str, routine: Routine, policy: Policy) -> Holding:
         acts=tuple(
             tool
             for tool in offered
-            if _acts(tool) and any(fnmatchcase(tool, each) for each in opted)
+            if _acts(tool) and any(fnmatchcase(tool, pattern) for pattern in patterns)
         ),
     )
 
@@ -89,17 +91,17 @@ def _allowed(name: str, tools: Iterable[str], policy: Policy) -> Iterator[str]:
     """Yield the tools that some rule does not forbid the routine, by name at least."""
     table = policy.routines.get(name)
     for tool in tools:
-        kept = (
+        is_offered = (
             table is None
             or table.tools is None
-            or any(fnmatchcase(tool, each) for each in table.tools)
+            or any(fnmatchcase(tool, pattern) for pattern in table.tools)
         )
-        if kept and any(
+        if is_offered and any(
             rule.effect is not Effect.DENY and rule.is_for(tool, name) for rule in policy.rules
         ):
             yield tool
 
 
 def _acts(tool: str) -> bool:
-    known = TOOLS.get(tool, Tool(changes=True, sends=True))
-    return known.changes or known.sends
+    properties = TOOLS.get(tool, Tool(changes=True, sends=True))
+    return properties.changes or properties.sends

@@ -26,34 +26,34 @@ def look(config: Config | None, env: Mapping[str, str]) -> DatabaseServer | str 
         return str(error)
 
 
-def rows(found: DatabaseServer | str | None) -> Iterator[tuple[str, str, str, str]]:
+def rows(state: DatabaseServer | str | None) -> Iterator[tuple[str, str, str, str]]:
     """Yield (name, state, found, fix)."""
-    if found is None:
+    if state is None:
         return
-    if isinstance(found, str):
-        yield "database", "fail", found, "start the server, or mend [store] in config.toml"
+    if isinstance(state, str):
+        yield "database", "fail", state, "start the server, or mend [store] in config.toml"
         return
-    about = f"{found.place}, PostgreSQL {found.version}"
-    if found.reads_only:
+    server = f"{state.place}, PostgreSQL {state.version}"
+    if state.reads_only:
         yield (
             "database",
             "fail",
-            f"{about}, which only reads",
+            f"{server}, which only reads",
             "name the server that writes in [store] url",
         )
-    elif found.schema > found.newest:
-        text = f"{about}, of a newer agentd (schema {found.schema}, this one knows {found.newest})"
+    elif state.schema > state.newest:
+        text = f"{server}, of a newer agentd (schema {state.schema}, this one knows {state.newest})"
         yield "database", "fail", text, "upgrade agentd on this machine as well"
     else:
         tables = (
-            f"schema {found.schema}"
-            if found.schema
+            f"schema {state.schema}"
+            if state.schema
             else "no tables yet: the first start makes them"
         )
-        yield "database", "ok", f"{about}, {tables}", ""
-    if abs(found.ahead) > _SKEW:
+        yield "database", "ok", f"{server}, {tables}", ""
+    if abs(state.ahead) > _SKEW:
         text = (
-            f"that of the server is {abs(found.ahead):.0f} s "
-            f"{'ahead of' if found.ahead > 0 else 'behind'} ours"
+            f"that of the server is {abs(state.ahead):.0f} s "
+            f"{'ahead of' if state.ahead > 0 else 'behind'} ours"
         )
         yield "server clock", "warn", text, "let both machines follow a time server"

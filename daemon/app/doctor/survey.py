@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 def survey(file: Path | None, state: Path, where: Path, env: Mapping[str, str]) -> Survey:
     """Return what there is to see of an installation: its config file, state folder and socket."""
     log = state / "logs" / "agentd.jsonl"
-    place = _existing(state)
-    kind = filesystem(place)
+    folder = _existing(state)
+    kind = filesystem(folder)
     definitions = _definitions(file) if file else _Definitions()
     config = definitions.config
     chosen = config.timezone if config else None
@@ -63,7 +63,7 @@ def survey(file: Path | None, state: Path, where: Path, env: Mapping[str, str]) 
         open_files=tuple(_readable_by_others(state)),
         filesystem=kind,
         network=kind in NETWORK,
-        free=shutil.disk_usage(place).free,
+        free=shutil.disk_usage(folder).free,
         confinement=_confinement(definitions, state),
         upkeep=look(config, state, env),
         socket=where,
@@ -131,13 +131,13 @@ def _providers(
         used |= {name for name in (routine.run.provider, *routine.run.fallback) if name}
     # those in use are asked; a provider that only stands in the config may have a server that is
     # seldom on
-    said = ask_vendors(config, env, sorted(used & config.provider_names - {"offline"}))
+    vendors = ask_vendors(config, env, sorted(used & config.provider_names - {"offline"}))
     for name in sorted({*config.providers, *used}):
         settings, key, fault = config.provider_config(name), "", ""
         try:
             key = _key_of(config, name, env)
         except ConfigError as error:
-            fault = "; ".join(str(one) for one in error.faults)
+            fault = "; ".join(str(fault) for fault in error.faults)
         yield ProviderFacts(
             name=name,
             kind=settings.kind,
@@ -145,7 +145,7 @@ def _providers(
             used=name in used,
             key=key,
             fault=fault,
-            vendor=said.get(name),
+            vendor=vendors.get(name),
         )
 
 
@@ -176,7 +176,7 @@ def _confinement(definitions: _Definitions, state: Path) -> Confinement:
 
 def _existing(path: Path) -> Path:
     """Return the path, or the nearest folder above it that is there."""
-    return next(place for place in (path, *path.parents) if place.exists())
+    return next(folder for folder in (path, *path.parents) if folder.exists())
 
 
 def _has_fts5() -> bool:

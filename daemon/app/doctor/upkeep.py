@@ -112,7 +112,7 @@ def _targets(config: Config, env: Mapping[str, str]) -> Iterator[tuple[str, str,
             if target.kind in ("mail", "apprise") and url and not fault:
                 fault = _address_fault(url.get_secret_value())
         except ConfigError as error:
-            fault = "; ".join(str(each) for each in error.faults)
+            fault = "; ".join(str(fault) for fault in error.faults)
         yield name, target.kind, fault
 
 
@@ -149,42 +149,42 @@ def _verdict(database: Path) -> str:
             return ""
         address = f"{database.absolute().as_uri()}?mode=ro"
         with closing(sqlite3.connect(address, uri=True, timeout=5)) as connection:
-            (said,) = connection.execute("PRAGMA quick_check(1)").fetchone()
-            return str(said)
+            (verdict,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+            return str(verdict)
     except sqlite3.OperationalError:
         return ""  # locked, or not readable: other checks say so
     except (sqlite3.Error, OSError) as error:
         return str(error)
 
 
-def rows(found: InstallationState) -> Iterator[tuple[str, str, str, str]]:
+def rows(state: InstallationState) -> Iterator[tuple[str, str, str, str]]:
     """Yield (name, state, found, fix)."""
-    yield from server.rows(found.server)
-    if found.verdict not in ("", "ok"):
+    yield from server.rows(state.server)
+    if state.verdict not in ("", "ok"):
         fix = (
             "stop agentd, then: agentctl restore FILE; without a backup, move the database away to "
             "start anew"
         )
-        yield "database", "fail", f"damaged: {found.verdict}", fix
-    yield from _service(found)
-    if found.open_files < FEW_FILES:
+        yield "database", "fail", f"damaged: {state.verdict}", fix
+    yield from _service(state)
+    if state.open_files < FEW_FILES:
         fix = "ulimit -n 4096 where agentd starts, or LimitNOFILE=4096 in its unit"
-        yield "limits", "warn", f"{found.open_files} open files at most", fix
+        yield "limits", "warn", f"{state.open_files} open files at most", fix
     else:
-        yield "limits", "ok", f"{found.open_files} open files", ""
-    for name, kind, fault in found.targets:
+        yield "limits", "ok", f"{state.open_files} open files", ""
+    for name, kind, fault in state.targets:
         if fault:
             fix = "see [targets] in config.toml; `agentctl deliveries` shows what waits"
             yield f"target {name}", "fail", f"{kind}: {fault}", fix
         else:
             yield f"target {name}", "ok", kind, ""
-    if found.secrets:
+    if state.secrets:
         counts = [
             f"{count} {kind}{'s' if count > 1 else ''}"
-            for kind, count in sorted(found.secrets.items())
+            for kind, count in sorted(state.secrets.items())
         ]
         yield "secrets", "ok", f"kept out of reports, from addresses: {', '.join(counts)}", ""
-    for name in found.words_as_passwords:
+    for name in state.words_as_passwords:
         problem = (
             f"the password of target {name} is an ordinary word, or too short to be kept out of "
             "reports"
@@ -197,10 +197,10 @@ def rows(found: InstallationState) -> Iterator[tuple[str, str, str, str]]:
         )
 
 
-def _service(found: InstallationState) -> Iterator[tuple[str, str, str, str]]:
-    if not found.systemd:
+def _service(state: InstallationState) -> Iterator[tuple[str, str, str, str]]:
+    if not state.systemd:
         return
-    if found.unit is None:
+    if state.unit is None:
         fix = "agentctl service install: it shows the unit first"
         yield (
             "service",
@@ -208,17 +208,17 @@ def _service(found: InstallationState) -> Iterator[tuple[str, str, str, str]]:
             "no unit is installed: agentd runs as long as somebody keeps it running",
             fix,
         )
-    elif not found.command_there:
+    elif not state.command_there:
         yield (
             "service",
             "fail",
-            f"{found.unit} starts {found.command}, which is not there",
+            f"{state.unit} starts {state.command}, which is not there",
             "agentctl service install",
         )
     else:
-        yield "service", "ok", str(found.unit), ""
-    if found.user_unit and not found.lingers:
-        fix = f"loginctl enable-linger {found.user}"
-        yield "linger", "fail", f"systemd ends the services of {found.user} at logout", fix
-    elif found.user_unit:
-        yield "linger", "ok", f"services of {found.user} run while nobody is logged in", ""
+        yield "service", "ok", str(state.unit), ""
+    if state.user_unit and not state.lingers:
+        fix = f"loginctl enable-linger {state.user}"
+        yield "linger", "fail", f"systemd ends the services of {state.user} at logout", fix
+    elif state.user_unit:
+        yield "linger", "ok", f"services of {state.user} run while nobody is logged in", ""

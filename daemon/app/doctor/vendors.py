@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from daemon.providers import LLMProvider
 
 # A doctor who makes people wait is not asked again.
-_PATIENCE = 5.0
+_TIMEOUT_SECONDS = 5.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -50,27 +50,27 @@ async def _ask(
         settings = config.provider_config(name)
         try:
             key = config.secret(name, env)
-            wanted = settings.settings() | {"timeout": _PATIENCE}
+            options = settings.settings() | {"timeout": _TIMEOUT_SECONDS}
             secret = key.get_secret_value() if key else None
-            providers[name] = create_provider(settings.kind, name=name, api_key=secret, **wanted)
+            providers[name] = create_provider(settings.kind, name=name, api_key=secret, **options)
         except ConfigError:
-            continue  # told elsewhere
-    found = await asyncio.gather(*(_facts(provider) for provider in providers.values()))
-    return dict(zip(providers, found, strict=True))
+            continue  # check_providers reports it
+    facts = await asyncio.gather(*(_facts(provider) for provider in providers.values()))
+    return dict(zip(providers, facts, strict=True))
 
 
 async def _facts(provider: LLMProvider) -> VendorFacts:
     from daemon.errors import Retryable
 
     try:
-        listed = await provider.list_models()
+        models = await provider.list_models()
     except ProviderError as error:
         return VendorFacts(fault=str(error), transient=isinstance(error, Retryable))
     finally:
         await provider.close()
-    mine = next((each for each in listed if each.name == provider.model_name), None)
+    own = next((model for model in models if model.name == provider.model_name), None)
     return VendorFacts(
-        known=tuple(each.name for each in listed),
-        lifecycle=mine.lifecycle if mine else "",
-        retires=mine.retires if mine else None,
+        known=tuple(model.name for model in models),
+        lifecycle=own.lifecycle if own else "",
+        retires=own.retires if own else None,
     )

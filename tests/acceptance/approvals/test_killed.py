@@ -16,7 +16,7 @@ async def test_whatever_moment_it_is_killed_at_an_approved_call_starts_at_most_o
     tmp_path: Path,
 ) -> None:
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "tests.acceptance.approvals.victim", str(tmp_path)),
+        *(sys.executable, "-m", "tests.acceptance.approvals.crash_process", str(tmp_path)),
         cwd=ROOT,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,

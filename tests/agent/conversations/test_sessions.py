@@ -8,8 +8,8 @@ from daemon.models import Status, Taint
 from daemon.providers import create_provider
 from daemon.store.database import Database
 from daemon.store.journal import Claim, Journal
+from daemon.testing import FakeClock
 from tests.empty_database import copy_empty_database
-from tests.store.conftest import Clock
 
 
 class Shelf:
@@ -26,10 +26,10 @@ class Chat:
     """A journal with a conversation in it."""
 
     def __init__(self, db):
-        self.clock = Clock()
-        self.journal, self.memory = Journal(db, clock=self.clock), Shelf()
+        self.clock = FakeClock()
+        self.journal, self.memory = Journal(db, clock=self.clock.now), Shelf()
         self.sessions = Sessions(
-            self.journal, self.memory, routine="ask", clock=self.clock, language="en"
+            self.journal, self.memory, routine="ask", clock=self.clock.now, language="en"
         )
         self.count = 0
 
@@ -37,12 +37,12 @@ class Chat:
         self, said="hi", answered="hello", session="s", status=Status.SUCCEEDED, taint=Taint.NONE
     ):
         self.count += 1
-        self.clock.turn(minutes=1)
+        self.clock.advance(minutes=1)
         claim = Claim(
             routine="ask",
             definition="{}",
             trigger="ask",
-            slot=self.clock(),
+            slot=self.clock.now(),
             goal=said,
             event=f"{session}/{self.count}",
         )
@@ -50,7 +50,7 @@ class Chat:
         if answered is not None:
             taken = await self.journal.take(run.id, owner="me")
             await self.journal.end(
-                taken.to(status, ended=self.clock(), report=answered, taint=taint)
+                taken.to(status, ended=self.clock.now(), report=answered, taint=taint)
             )
         return run
 

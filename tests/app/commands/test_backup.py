@@ -14,8 +14,9 @@ from daemon.models import DeliveryStatus, Status, Step, StepKind
 from daemon.store.database import Database
 from daemon.store.journal import Journal
 from daemon.store.lock import lock_state
+from daemon.testing import FakeClock
 from tests.acceptance.story import InProcessHome
-from tests.store.conftest import Clock, Ledger
+from tests.store.conftest import START, Ledger
 
 MORNING = '[trigger]\ncron = "30 8 * * *"\n[run]\nprompt = "Say good morning."\n'
 QUIET = lambda done: None  # noqa: E731
@@ -33,7 +34,7 @@ async def lived(state, *names):
     """
     state.mkdir(exist_ok=True)
     db = await Database.open(state / "agentd.db")
-    ledger = Ledger(db, Clock())
+    ledger = Ledger(db, FakeClock(START))
     await ledger.journal.set_baselines(dict.fromkeys(names, "key"))
     for name in names:
         run = await ledger.running(name)
@@ -44,7 +45,7 @@ async def lived(state, *names):
 
 async def opened(state):
     db = await Database.open(state / "agentd.db")
-    return db, Journal(db, clock=Clock())
+    return db, Journal(db, clock=FakeClock(START).now)
 
 
 async def test_a_backup_is_one_database_of_its_owner_alone_with_what_people_wrote(
@@ -169,7 +170,7 @@ async def test_with_a_routine_goes_the_policy_that_judged_its_calls_and_no_other
     first.mkdir()
     second.mkdir()
     db = await Database.open(first / "agentd.db")
-    ledger = Ledger(db, Clock())
+    ledger = Ledger(db, FakeClock(START))
     await ledger.journal.set_baselines({"morning": "key"})
     run = await ledger.running("morning")
     for name in ("mine", "another"):

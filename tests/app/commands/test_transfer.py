@@ -21,7 +21,8 @@ from daemon.models import ApprovalRequest, SegmentType, Status, Step, StepKind, 
 from daemon.store.journal import Journal
 from daemon.store.opening import open_database
 from daemon.store.spending import Called, Spent
-from tests.store.conftest import Clock, Ledger, prompt, step
+from daemon.testing import FakeClock
+from tests.store.conftest import START, Ledger, prompt, step
 
 SAID = (
     "The walrus weighs 900 kg and swims well",
@@ -51,8 +52,8 @@ def config(folder: Path, url: str = "") -> Config:
 async def lived(state: Path) -> None:
     """Fill a file with one of everything."""
     state.mkdir(exist_ok=True)
-    db, clock = await open_database(state / "agentd.db"), Clock()
-    ledger, memory = Ledger(db, clock), Memory(db, clock=clock)
+    db, clock = await open_database(state / "agentd.db"), FakeClock(START)
+    ledger, memory = Ledger(db, clock), Memory(db, clock=clock.now)
     await memory.open()
     journal = ledger.journal
     for number, said in enumerate(SAID):
@@ -61,7 +62,7 @@ async def lived(state: Path) -> None:
         await journal.append(run, prompt(f"{number}" * 32), step(number=number), call)
         usage = Usage(input=10, output=5)
         await journal.spend(
-            Spent(at=clock.now, run=run.id, routine="daily", provider="p", model="m", outcome=Called.ANSWERED,  # noqa: E501
+            Spent(at=clock.now(), run=run.id, routine="daily", provider="p", model="m", outcome=Called.ANSWERED,  # noqa: E501
                   usage=usage, cost=7)
         )  # fmt: skip
         await journal.tell(run.id, "hurry", event=f"e{number}")
@@ -73,16 +74,16 @@ async def lived(state: Path) -> None:
                 iteration=0,
                 segment=0,
                 type=SegmentType.USER_MESSAGE,
-                timestamp=clock.now,
+                timestamp=clock.now(),
                 text=f"tell {number}",
             ),
             Segment(
-                iteration=1, segment=0, type=SegmentType.RESPONSE, timestamp=clock.now, text=said
+                iteration=1, segment=0, type=SegmentType.RESPONSE, timestamp=clock.now(), text=said
             ),
         ]
         await memory.archive(
-            run=run.id, routine="daily", goal="go", status="succeeded", segments=segments, started=clock.now,  # noqa: E501
-            ended=clock.now, line=f"run {number} was fine",
+            run=run.id, routine="daily", goal="go", status="succeeded", segments=segments, started=clock.now(),  # noqa: E501
+            ended=clock.now(), line=f"run {number} was fine",
         )  # fmt: skip
     failed = await ledger.running("broken")
     await journal.end(failed.to(Status.FAILED, detail="no disk"), [("mail", {})])
@@ -108,8 +109,8 @@ async def lived(state: Path) -> None:
 
 async def known(state: Path, url: str = "") -> dict[str, Any]:
     """Return all that a store knows, as far as it is to be the same elsewhere."""
-    db, clock = await open_database(state / "agentd.db", url), Clock()
-    journal, memory = Journal(db, clock=clock), Memory(db, clock=clock)
+    db, clock = await open_database(state / "agentd.db", url), FakeClock(START)
+    journal, memory = Journal(db, clock=clock.now), Memory(db, clock=clock.now)
     await memory.open()
     runs = await journal.runs(limit=100)
     found = {

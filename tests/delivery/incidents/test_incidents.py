@@ -26,7 +26,7 @@ from daemon.delivery.outbox import Outbox
 from daemon.models import DeliveryStatus
 from daemon.store.database import Database
 from tests.crash.checks import check, outcome
-from tests.crash.process import Process, settle, world_in
+from tests.crash.process import Process, scenario_in, settle
 from tests.delivery.conftest import clock, ended, journal, workspace  # noqa: F401  fixtures
 
 SCRIPT = [("look", "look", "act"), ("act", "sign", "redo"), ("act", "look")]
@@ -102,12 +102,12 @@ async def test_a_run_waits_out_whatever_the_database_suffers_from_and_goes_on_wh
     settings = await settle(tmp_path)
 
     async def lived(name, first=-1, lasts=0):
-        world = world_in(tmp_path / name, settings, SCRIPT)
-        database = await Sick.open(world.file)
+        scenario = scenario_in(tmp_path / name, settings, SCRIPT)
+        database = await Sick.open(scenario.file)
         await database.apart(
             lambda connection: connection.execute("PRAGMA busy_timeout = 1").fetchone()
         )
-        process = Process(world, settings, database)
+        process = Process(scenario, settings, database)
         process.run_context.full_disk_retry = 0.001
         await process.memory.open()
         opened = await process.opened()
@@ -117,22 +117,22 @@ async def test_a_run_waits_out_whatever_the_database_suffers_from_and_goes_on_wh
         run = await process.until_ended(opened)
         await process.outbox.flush()
         await database.close()
-        return world, run, database
+        return scenario, run, database
 
-    world, run, database = await lived("well")
-    expected, writes = outcome(world, run), database.writes
-    world.close()
+    scenario, run, database = await lived("well")
+    expected, writes = outcome(scenario, run), database.writes
+    scenario.close()
     for first in range(len(trouble) % 2, writes - 3, 2):  # the last are of deliveries, see below
         with capture_logs() as logs:
-            world, run, database = await lived(f"from {first}", first, lasts=1 + first % 3)
+            scenario, run, database = await lived(f"from {first}", first, lasts=1 + first % 3)
         told = [line for line in logs if line["event"] in ("run.write_failed", "run.claim_failed")]
         assert database.refused
         assert all(
             said in line["detail"] or "an earlier step" in line["detail"] for line in told
         ), told
-        check(world, run, expected, deaths=database.refused)
-        world.close()
-        shutil.rmtree(world.folder)
+        check(scenario, run, expected, deaths=database.refused)
+        scenario.close()
+        shutil.rmtree(scenario.folder)
 
 
 # --- a report that finds no room
@@ -212,7 +212,7 @@ async def _arrives_when_there_is_room(journal, ended, workspace, clock, channel,
     make_room()
     if isinstance(channel, Cramped):
         channel.cramped = False
-    clock.at += timedelta(seconds=31)
+    clock.move_to(clock.now() + timedelta(seconds=31))
     await outbox.flush()
     (arrived,) = await journal.deliveries(run=run.id)
     assert arrived.status is DeliveryStatus.DELIVERED

@@ -24,8 +24,8 @@ from daemon.scheduler.cluster.listener import NotificationListener
 from daemon.scheduler.cluster.queue import prepare_database
 from daemon.store.journal import Journal
 from daemon.store.opening import open_database
+from daemon.testing import FakeClock
 from tests.postgres import Server
-from tests.store.conftest import Clock as Moments
 from tests.store.conftest import Ledger
 
 # $10 for a million tokens of an answer of at most 10,000: a call may come to a little more than ten
@@ -39,14 +39,6 @@ replies = ["-"]
 [budget]
 """
 WANTED = 10_000
-
-
-class Clock:
-    def __init__(self, moments: Moments) -> None:
-        self._moments = moments
-
-    def now(self) -> Any:
-        return self._moments()
 
 
 class Slow(ScriptedProvider):
@@ -79,7 +71,7 @@ class Process:
         self,
         journal: Watched,
         config: Config,
-        clock: Moments,
+        clock: FakeClock,
         go: asyncio.Event,
         poll_interval: float,
     ) -> None:
@@ -87,7 +79,7 @@ class Process:
         self.ledger.journal = self.journal = journal
         self.budget_ledger = BudgetLedger(
             journal,
-            clock=Clock(clock),
+            clock=clock,
             settings=SimpleNamespace(config=config, zone=UTC),
             is_shared=True,
             poll_interval=poll_interval,
@@ -115,7 +107,7 @@ class Process:
 class Fleet:
     def __init__(self, stack: AsyncExitStack, folder: Path, url: str) -> None:
         self.stack, self.folder, self.url = stack, folder, url
-        self.clock, self.go = Moments(), asyncio.Event()
+        self.clock, self.go = FakeClock(), asyncio.Event()
 
     async def processes(
         self, number: int, budget: str, *, deaf: bool = False, poll_interval: float = 3600
@@ -128,7 +120,11 @@ class Fleet:
             db = await open_database(self.folder / f"{each}.db", self.url)
             self.stack.push_async_callback(db.close)
             process = Process(
-                Watched(db, clock=self.clock), load_config(path), self.clock, self.go, poll_interval
+                Watched(db, clock=self.clock.now),
+                load_config(path),
+                self.clock,
+                self.go,
+                poll_interval,
             )
             found.append(process)
             if not deaf:

@@ -4,7 +4,7 @@ a person.
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -29,6 +29,7 @@ from daemon.runs.events import Events
 from daemon.runs.run import supervise
 from daemon.store.database import Database
 from daemon.store.journal import Claim, Journal
+from daemon.testing import FakeClock
 from daemon.tools.builtin import files, finish, shell
 from daemon.tools.executor import ToolExecutor
 from daemon.tools.registry import FunctionRegistry
@@ -62,21 +63,10 @@ effect = "allow"
 """
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.moment = START
-
-    def now(self) -> datetime:
-        return self.moment
-
-    def turn(self, **by: float) -> None:
-        self.moment += timedelta(**by)
-
-
 class ApprovalHarness(BareRunContext):
     """A run context whose calls wait for a person, as in the daemon."""
 
-    def __init__(self, folder: Path, journal: Journal, clock: Clock, replies: Any = ()) -> None:
+    def __init__(self, folder: Path, journal: Journal, clock: FakeClock, replies: Any = ()) -> None:
         super().__init__()
         self.workspace, self.state, self.clock, self.journal = folder / "ws", folder, clock, journal
         self.scripts = folder / "scripts"
@@ -204,12 +194,12 @@ class ApprovalHarness(BareRunContext):
         return Usage()
 
     async def open(self, **more: Any) -> Run:
-        self.clock.turn(seconds=1)
+        self.clock.advance(seconds=1)
         claim = Claim(
             routine=self.routine.name,
             definition=self.routine.dump(),
             trigger="cron",
-            slot=self.clock.moment,
+            slot=self.clock.now(),
             goal="Work.",
             **more,
         )
@@ -243,19 +233,19 @@ class ApprovalHarness(BareRunContext):
 
 
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
+def clock() -> FakeClock:
+    return FakeClock(START)
 
 
 @pytest.fixture
-async def journal(tmp_path: Path, clock: Clock) -> Any:
+async def journal(tmp_path: Path, clock: FakeClock) -> Any:
     database = await Database.open(copy_empty_database(tmp_path / "agentd.db"))
     yield Journal(database, clock=clock.now)
     await database.close()
 
 
 @pytest.fixture
-def harness(tmp_path: Path, journal: Journal, clock: Clock) -> Any:
+def harness(tmp_path: Path, journal: Journal, clock: FakeClock) -> Any:
     def build(*replies: Any) -> ApprovalHarness:
         return ApprovalHarness(tmp_path, journal, clock, replies)
 

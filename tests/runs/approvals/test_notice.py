@@ -63,7 +63,7 @@ async def test_a_question_that_expires_or_whose_run_is_cancelled_ends_its_incide
     here = telling(harness(turn(write()), "Done.", turn(write()), "Done."))
     await here.waits()
     assert len(await journal.incidents()) == 1
-    clock.turn(hours=25)
+    clock.advance(hours=25)
     assert len(await journal.expire()) == 1
     assert await journal.incidents() == []
     run, _ = await telling(harness(turn(write()), "Done.")).waits()
@@ -75,9 +75,9 @@ async def test_a_question_that_expires_or_whose_run_is_cancelled_ends_its_incide
 async def test_a_question_put_while_the_clock_was_ahead_is_told_as_soon_as_it_is_set_right(
     harness, journal, clock
 ):
-    clock.turn(hours=5)
+    clock.advance(hours=5)
     run = await telling(harness(turn(write()), "Done.")).live()
-    clock.turn(hours=-5)
+    clock.advance(hours=-5)
     assert await journal.due_deliveries(clock.now()) == []
     await journal.move_waits()
     (question,) = await journal.due_deliveries(clock.now())

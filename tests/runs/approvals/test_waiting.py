@@ -28,9 +28,9 @@ async def test_an_approved_call_is_made_once_and_the_model_hears_how_old_the_app
 ):
     here = harness(turn(write()), "Done.")
     run, asked = await here.waits()
-    clock.turn(hours=3)
+    clock.advance(hours=3)
     await here.approvals.approve(asked.id, by="uid 1000")
-    clock.turn(minutes=5)
+    clock.advance(minutes=5)
     assert [each.id for each in here.queue] == [run.id]
     ended = await here.live(run)
     assert (ended.status, ended.report) == (Status.SUCCEEDED, "Done.")
@@ -52,11 +52,11 @@ async def test_a_rejected_call_is_denied_and_the_run_goes_on(harness):
 async def test_nobody_who_answers_within_a_day_is_a_no(harness, clock):
     here = harness(turn(write()), "Without it.")
     run, asked = await here.waits()
-    clock.turn(hours=24, seconds=-0.05)
+    clock.advance(hours=24, seconds=-0.05)
     keeper = asyncio.create_task(here.approvals.run())
     await asyncio.sleep(0)
     assert not here.queue
-    clock.turn(seconds=0.05)
+    clock.advance(seconds=0.05)
     async with asyncio.timeout(30):
         while not here.queue:
             await asyncio.sleep(0)
@@ -71,7 +71,7 @@ async def test_nobody_who_answers_within_a_day_is_a_no(harness, clock):
 async def test_what_has_expired_cannot_be_approved_even_before_anybody_noticed(harness, clock):
     here = harness(turn(write()), "Done.")
     _, asked = await here.waits()
-    clock.turn(hours=25)
+    clock.advance(hours=25)
     with pytest.raises(Refused, match="is expired"):
         await here.approvals.approve(asked.id, by="uid 1000")
 
@@ -80,7 +80,7 @@ async def test_its_timeout_stands_still_while_it_waits(harness, clock):
     here = harness(turn(write()), "Done.")
     run, asked = await here.waits()
     assert run.active < 5
-    clock.turn(hours=23)
+    clock.advance(hours=23)
     await here.approvals.approve(asked.id, by="uid 1000")
     assert (await here.live(run)).status is Status.SUCCEEDED
 
@@ -228,7 +228,7 @@ async def test_an_approval_is_of_no_use_a_second_time(harness):
     with pytest.raises(Refused, match="is used"):
         await here.approvals.approve(asked.id, by="uid 1000")
     other = harness(turn(("shell", {"command": "echo hi | tee -a notes.md"})), "Done.")
-    other.clock.turn(hours=1)
+    other.clock.advance(hours=1)
     assert (await other.live()).status is Status.WAITING, "another run asks for itself"
 
 

@@ -1,9 +1,9 @@
 """A process that asks, is killed while it waits, is answered, and is killed again at each of its
 writes up to the end.
 
-`python -m tests.acceptance.approvals.victim FOLDER` prints a line of JSON for each death: how often
-the approved call was made in all, and how the run ended once somebody started again. Each life is a
-fork, so that the imports are paid for once.
+`python -m tests.acceptance.approvals.crash_process FOLDER` prints a line of JSON for each death:
+how often the approved call was made in all, and how the run ended once somebody started again. Each
+life is a fork, so that the imports are paid for once.
 """
 
 from __future__ import annotations
@@ -19,17 +19,18 @@ from pathlib import Path
 
 from daemon.models import ApprovalStatus, Run, Status
 from daemon.store.journal import Journal
-from tests.acceptance.victim import Doomed, forked
-from tests.runs.approvals.conftest import ApprovalHarness, Clock, turn
+from daemon.testing import FakeClock
+from tests.acceptance.crash_process import CrashingDatabase, forked
+from tests.runs.approvals.conftest import START, ApprovalHarness, turn
 
 SCRIPT = (turn(("send", {"text": "once"})), "Done.")
 POLICY = 'version = 1\n[[rule]]\ntool = "send"\neffect = "ask"\n'
 
 
-class Marked(ApprovalHarness):
+class MarkingHarness(ApprovalHarness):
     """A run context whose tool leaves a mark on the disk each time it is called."""
 
-    def __init__(self, folder: Path, journal: Journal, clock: Clock) -> None:
+    def __init__(self, folder: Path, journal: Journal, clock: FakeClock) -> None:
         super().__init__(folder, journal, clock, SCRIPT)
         self.set_policy(POLICY)
         self.registry = type(self.registry)()
@@ -49,10 +50,10 @@ async def life(
     folder: Path, number: int, where: str, live: Callable[[ApprovalHarness], Awaitable[None]]
 ) -> int:
     """Live on a folder; die at the write of that number; return how many writes there were."""
-    database = await Doomed.open(folder / "agentd.db")
-    assert isinstance(database, Doomed)
-    clock = Clock()
-    harness = Marked(folder, Journal(database, clock=clock.now), clock)
+    database = await CrashingDatabase.open(folder / "agentd.db")
+    assert isinstance(database, CrashingDatabase)
+    clock = FakeClock(START)
+    harness = MarkingHarness(folder, Journal(database, clock=clock.now), clock)
     database.fatal, database.where, database.writes = number, where, 0
     await live(harness)
     writes = database.writes
@@ -81,8 +82,8 @@ def ended(folder: Path) -> dict[str, object]:
     """Return what a person finds at the end."""
 
     async def look() -> tuple[Run, list[str]]:
-        database = await Doomed.open(folder / "agentd.db")
-        journal = Journal(database, clock=Clock().now)
+        database = await CrashingDatabase.open(folder / "agentd.db")
+        journal = Journal(database, clock=FakeClock(START).now)
         (run,) = await journal.runs()
         results = [
             step.body["text"] for step in await journal.steps(run.id) if step.kind == "result"

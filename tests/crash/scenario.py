@@ -86,7 +86,7 @@ class Script:
 
 
 @dataclass
-class World:
+class CrashScenario:
     """What outlives each process."""
 
     folder: Path
@@ -110,12 +110,12 @@ class World:
     def file(self) -> Path:
         return self.folder / "agentd.db"
 
-    def as_it_is(self) -> World:
+    def as_it_is(self) -> CrashScenario:
         """Return a copy that what happens from now on leaves as it is."""
         held = {name: copy(value) for name, value in vars(self).items() if name != "_eye"}
-        return World(**held)
+        return CrashScenario(**held)
 
-    def same_as(self, other: World) -> bool:
+    def same_as(self, other: CrashScenario) -> bool:
         """Tell whether nothing was noted between two moments."""
         ours, theirs = vars(self).copy(), vars(other).copy()
         for each in (ours, theirs):
@@ -165,8 +165,8 @@ class Oracle(LLMProvider):
     kind: ClassVar[str] = "scripted"
     model_name = "oracle"
 
-    def __init__(self, world: World, people: People, name: str = "oracle") -> None:
-        self._world, self._people = world, people
+    def __init__(self, scenario: CrashScenario, people: People, name: str = "oracle") -> None:
+        self._world, self._people = scenario, people
         self.name = name
 
     def supports_function_calling(self) -> bool:
@@ -179,7 +179,7 @@ class Oracle(LLMProvider):
         temperature: float | None = None,
         **kw: Any,
     ) -> LLMResponse:
-        world, script = self._world, self._world.script
+        scenario, script = self._world, self._world.script
         turn = sum(message.role == "assistant" for message in messages)
         goal = next(message.content for message in messages if message.role == "user")
         who = "parent" if GOAL in goal else goal.splitlines()[0]
@@ -195,11 +195,11 @@ class Oracle(LLMProvider):
             },
         )
         if parent and script.down is not None and turn >= script.down:
-            world.is_down = True
-        if self.name == "oracle" and world.is_down:
+            scenario.is_down = True
+        if self.name == "oracle" and scenario.is_down:
             raise BadKey("this key is not valid any more")
-        if parent and world.faulted[turn] < dict(script.busy).get(turn, 0):
-            world.faulted[turn] += 1
+        if parent and scenario.faulted[turn] < dict(script.busy).get(turn, 0):
+            scenario.faulted[turn] += 1
             raise Overloaded("too many requests")
         if parent and turn in script.told:
             await self._people.want(f"tell {turn}")
@@ -230,12 +230,12 @@ class Oracle(LLMProvider):
             self._world.broken.append(f"{who} went back to the vendor that it had given up")
 
     def _answer(self, who: str, turn: int, messages: Sequence[LLMMessage]) -> LLMResponse:
-        world = self._world
+        scenario = self._world
         text = f"{who} reports: {_said(messages)}"
         if who != "parent":
             calls = [("act", 1000 * int(who.split()[-1]))] if turn == 0 else []
-        elif turn < len(world.script.turns):
-            calls, text = world.script.numbered[turn], ""
+        elif turn < len(scenario.script.turns):
+            calls, text = scenario.script.numbered[turn], ""
         else:
             calls = []
         asked = [
@@ -244,8 +244,8 @@ class Oracle(LLMProvider):
         ]
         if (
             who == "parent"
-            and turn >= len(world.script.turns)
-            and (ending := _ending(world.script.end, text))
+            and turn >= len(scenario.script.turns)
+            and (ending := _ending(scenario.script.end, text))
         ):
             asked, text = [FunctionCall(name="finish", id=f"{turn}-0", arguments=ending)], ""
         return LLMResponse(
@@ -300,8 +300,8 @@ class People:
     is done.
     """
 
-    def __init__(self, world: World, doing: Callable[[str], Awaitable[object]]) -> None:
-        self._world, self._doing = world, doing
+    def __init__(self, scenario: CrashScenario, doing: Callable[[str], Awaitable[object]]) -> None:
+        self._world, self._doing = scenario, doing
 
     async def want(self, what: str) -> None:
         if what in self._world.acknowledged:
@@ -319,8 +319,8 @@ class People:
 class Channel:
     """A target that takes everything."""
 
-    def __init__(self, world: World, target: str) -> None:
-        self._world, self._target = world, target
+    def __init__(self, scenario: CrashScenario, target: str) -> None:
+        self._world, self._target = scenario, target
 
     async def send(self, delivery: Any) -> Receipt:
         if delivery.kind == "question":
@@ -330,7 +330,7 @@ class Channel:
         return Receipt(detail=f"{self._target} has it")
 
 
-def tools(world: Callable[[], World], subagents: Any) -> FunctionRegistry:
+def tools(scenario: Callable[[], CrashScenario], subagents: Any) -> FunctionRegistry:
     """Return tools that leave a mark on the world, and look first whether the journal knows of
     them.
     """
@@ -339,7 +339,7 @@ def tools(world: Callable[[], World], subagents: Any) -> FunctionRegistry:
     subagent.register(registry, subagents)
 
     def mark(context: ToolContext, n: int) -> str:
-        there = world()
+        there = scenario()
         known = there.look(
             "SELECT kind FROM step WHERE run_id = ? AND call_id = ?", context.run, context.call
         )

@@ -1,8 +1,8 @@
 """A process that starts the engine on a state folder and is killed at each of its writes in turn.
 
-`python -m tests.acceptance.victim FOLDER` prints a line of JSON for each death, right before the
-commit of a write or right after it: how the process ended, and what the ledger tells once somebody
-has started again. Each life is a fork, so that the imports are paid for once.
+`python -m tests.acceptance.crash_process FOLDER` prints a line of JSON for each death, right before
+the commit of a write or right after it: how the process ended, and what the ledger tells once
+somebody has started again. Each life is a fork, so that the imports are paid for once.
 """
 
 from __future__ import annotations
@@ -23,13 +23,14 @@ from daemon.models import Run
 from daemon.scheduler.engine import RoutineEngine
 from daemon.store.database import Database, Work
 from daemon.store.journal import Journal
+from daemon.testing import FakeClock
 from tests.engine_harness import HALF_HOURLY, FakeEventLoop, at, routine
 
 BEFORE, AFTER = "2026-01-01T08:00", "2026-01-04T13:00"  # an outage of three days
 
 
-class Doomed(Database):
-    """Dies at the write it was told."""
+class CrashingDatabase(Database):
+    """A database whose process is killed at one of its writes."""
 
     fatal = -1
     where = ""
@@ -46,16 +47,6 @@ class Doomed(Database):
         committed = super().submit(work, durable=durable, lazily=lazily)
         committed.add_done_callback(lambda _: os.kill(os.getpid(), signal.SIGKILL))
         return committed
-
-
-class Fixed:
-    """A clock that stands still."""
-
-    def __init__(self, moment: datetime) -> None:
-        self._moment = moment
-
-    def now(self) -> datetime:
-        return self._moment
 
 
 ROUTINES = (
@@ -86,9 +77,9 @@ async def life(folder: Path, moment: str, number: int, where: str) -> int:
     """Start the engine, pause a routine and stop; die at the write of that number; return how many
     there were.
     """
-    clock = Fixed(at(moment))
-    database = await Doomed.open(folder / "agentd.db")
-    assert isinstance(database, Doomed)
+    clock = FakeClock(at(moment))
+    database = await CrashingDatabase.open(folder / "agentd.db")
+    assert isinstance(database, CrashingDatabase)
     database.fatal, database.where = number, where
 
     async def submit(run: Run) -> None:
