@@ -451,10 +451,12 @@ class Agent:
         name = self.transcript.provider
         if name is None:
             return self._providers[0]
-        return next((each for each in self._providers if each.name == name), self._providers[0])
+        return next(
+            (provider for provider in self._providers if provider.name == name), self._providers[0]
+        )
 
     @property
-    def offered(self) -> list[str]:
+    def offered_tools(self) -> list[str]:
         """The names of the functions that a model may call here."""
         frozen = self.transcript.frozen
         functions = self._function_schemas() if frozen is None else frozen.get("functions") or ()
@@ -691,7 +693,7 @@ class Agent:
             executor=self._executor,
             policy=self.policy,
             context=self._tool_context,
-            offered=self.offered,
+            offered=self.offered_tools,
             redact=self._redact,
             approver=self._approver,
             inspector=self._services.inspector,

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from daemon.models import LLMMessage
 
 GOAL = 12_000  # characters of the task, facts included
-REST = 8_000  # characters of all that followed
+MAX_LATER_CHARACTERS = 8_000  # characters of all that followed
 SHORTEST, LONGEST = 200, 2_000  # characters of one message, from the oldest to the newest
 
 _TEXTS = {
@@ -42,32 +42,33 @@ _TEXTS = {
 def digest(transcript: Transcript, language: str) -> str:
     """Return what a fresh conversation begins with."""
     words = _TEXTS.get(language, _TEXTS["en"])
-    said = [message for message in transcript.messages if message.role != "system"]
-    goal, rest = said[0].content if said else "", said[1:]
+    messages = [message for message in transcript.messages if message.role != "system"]
+    goal, later_messages = messages[0].content if messages else "", messages[1:]
     lines: list[str] = []
-    room = REST
-    for place, message in enumerate(reversed(rest)):
-        if not (line := _line(message, max(SHORTEST, LONGEST >> place), words["cut"])):
+    room = MAX_LATER_CHARACTERS
+    for index, message in enumerate(reversed(later_messages)):
+        if not (line := _line(message, max(SHORTEST, LONGEST >> index), words["cut"])):
             continue
         room -= len(line)
         if room < 0:
             break
         lines.append(line)
-    parts = [words["head"], words["task"], _cut(goal, GOAL, words["cut"])]
+    parts = [words["head"], words["task"], _shorten(goal, GOAL, words["cut"])]
     if lines:
         parts += [words["done"], "\n".join(reversed(lines))]
     return "\n\n".join([*parts, words["go"]])
 
 
-def _line(message: LLMMessage, most: int, mark: str) -> str:
+def _line(message: LLMMessage, limit: int, mark: str) -> str:
     calls = ", ".join(
-        f"{call.name}({_cut(str(call.arguments), SHORTEST, mark)})" for call in message.tool_calls
+        f"{call.name}({_shorten(str(call.arguments), SHORTEST, mark)})"
+        for call in message.tool_calls
     )
-    said = _cut(" ".join(message.content.split()), most, mark)
+    text = _shorten(" ".join(message.content.split()), limit, mark)
     if message.role == "tool":
-        return f"- {message.name}{'' if message.ok else ' (failed)'}: {said}"
-    return f"- {message.role}: {' '.join(filter(None, (said, calls)))}" if said or calls else ""
+        return f"- {message.name}{'' if message.ok else ' (failed)'}: {text}"
+    return f"- {message.role}: {' '.join(filter(None, (text, calls)))}" if text or calls else ""
 
 
-def _cut(text: str, most: int, mark: str) -> str:
-    return text if len(text) <= most else text[:most] + mark
+def _shorten(text: str, limit: int, mark: str) -> str:
+    return text if len(text) <= limit else text[:limit] + mark

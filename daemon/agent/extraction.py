@@ -43,9 +43,9 @@ async def extract(
 
     adapter: TypeAdapter[T] = TypeAdapter(schema)
     words = _TEXTS.get(language, _TEXTS["en"])
-    form = json.dumps(adapter.json_schema(), ensure_ascii=False)
+    schema_text = json.dumps(adapter.json_schema(), ensure_ascii=False)
     messages = [
-        LLMMessage(role="system", content=f"{words['rules']}\n\n{form}"),
+        LLMMessage(role="system", content=f"{words['rules']}\n\n{schema_text}"),
         LLMMessage(role="user", content=f"<text>\n{text}\n</text>"),
     ]
     fault = ""
@@ -55,8 +55,8 @@ async def extract(
             return adapter.validate_json(json_of(answer))
         except ValidationError as error:
             fault = "; ".join(
-                f"{'.'.join(map(str, each['loc'])) or 'all of it'}: {each['msg']}"
-                for each in error.errors()
+                f"{'.'.join(map(str, detail['loc'])) or 'all of it'}: {detail['msg']}"
+                for detail in error.errors()
             )
         messages += [
             LLMMessage(role="assistant", content=answer),
@@ -69,11 +69,11 @@ def json_of(answer: str) -> str:
     """Return the JSON of an answer, whether it stands alone, in a fence or among words."""
     if fenced := _FENCED.search(answer):
         return fenced[1].strip()
-    begins = [place for place in map(answer.find, "{[") if place >= 0]
-    if not begins:
+    starts = [position for position in map(answer.find, "{[") if position >= 0]
+    if not starts:
         return answer.strip()
     try:
-        _, end = json.JSONDecoder().raw_decode(answer, min(begins))
+        _, end = json.JSONDecoder().raw_decode(answer, min(starts))
     except ValueError:
-        return answer[min(begins) :].strip()
-    return answer[min(begins) : end]
+        return answer[min(starts) :].strip()
+    return answer[min(starts) : end]

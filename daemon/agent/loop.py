@@ -188,7 +188,7 @@ def _finish_call(transcript: Transcript) -> Json | None:
     answer = transcript.last
     if answer is None or transcript.messages[-1].role != "tool":
         return None
-    keys = (f"{transcript.iterations}.{place}" for place in range(len(answer.function_calls)))
+    keys = (f"{transcript.iterations}.{index}" for index in range(len(answer.function_calls)))
     calls = [transcript.calls[key] for key in keys if key in transcript.calls]
     return next((call for call in calls if call["name"] == FINISH and call["ok"]), None)
 
@@ -213,7 +213,7 @@ def _reply_to_finish(agent: LoopAgent, call: Json) -> Reply:
 
 
 def _has_reported(transcript: Transcript) -> bool:
-    """Tell whether items were reported, of which the report is made: nothing more need be said."""
+    """Return whether items were reported: the report is made of them, without further text."""
     return any(call["name"] == REPORT_ITEMS and call["ok"] for call in transcript.calls.values())
 
 
@@ -235,8 +235,8 @@ def _reply(
     if status is Status.SUCCEEDED:
         # a tool that the routine cannot do without: its last call decides, so that a repaired
         # mistake is forgiven
-        last = {call["name"]: call["ok"] for call in calls}
-        broken = [name for name in agent.required_tools if last.get(name) is False]
+        outcomes = {call["name"]: call["ok"] for call in calls}
+        broken = [name for name in agent.required_tools if outcomes.get(name) is False]
         if broken:
             status, silent = Status.FAILED, False
             detail = f"a required tool was denied or failed: {', '.join(broken)}"
@@ -258,8 +258,8 @@ def _exceeds_budget(transcript: Transcript, budget: int | None) -> bool:
     """
     if budget is None:
         return False
-    last = transcript.last.usage if transcript.last else Usage()
-    next_call = last.input + last.output
+    last_usage = transcript.last.usage if transcript.last else Usage()
+    next_call = last_usage.input + last_usage.output
     if not next_call:
         next_call = (
             sum(len(message.content) for message in transcript.messages) // CHARACTERS_PER_TOKEN

@@ -77,13 +77,13 @@ class PromptContext:
         return fenced(text, self.boundary) if self.taint and self.boundary else text
 
     def local(self, moment: datetime) -> str:
-        here = moment.astimezone(self.zone)
-        clock = here.isoformat(
+        local_time = moment.astimezone(self.zone)
+        clock = local_time.isoformat(
             " ", "minutes"
         )  # strftime takes longer, and names the day in the process's locale
         return (
-            f"{clock[:16]} {here.tzname()} (UTC{clock[16:].replace(':', '')}, "
-            f"{_DAYS[here.weekday()]})"
+            f"{clock[:16]} {local_time.tzname()} (UTC{clock[16:].replace(':', '')}, "
+            f"{_DAYS[local_time.weekday()]})"
         )
 
 
@@ -100,9 +100,13 @@ def join(sections: Mapping[str, str]) -> str:
 
 
 def _identity(context: PromptContext) -> str:
-    who = context.persona
-    lines = [context.say("identity", name=who.name, user=who.user_name or context.say("somebody"))]
-    lines += [text for text in (who.persona.strip(), context.identity.strip()) if text]
+    persona = context.persona
+    lines = [
+        context.say(
+            "identity", name=persona.name, user=persona.user_name or context.say("somebody")
+        )
+    ]
+    lines += [text for text in (persona.persona.strip(), context.identity.strip()) if text]
     return "\n".join([*lines, context.say("language")])
 
 
@@ -112,11 +116,11 @@ def _tools(context: PromptContext) -> str | None:
 
 def _safety(context: PromptContext) -> str:
     fences = context.boundary and (context.tools or context.taint)
-    marks = context.say("marks", boundary=context.boundary) if fences else ""
+    note = context.say("marks", boundary=context.boundary) if fences else ""
     policy = (
         context.say("policy", policy=context.policy) if context.policy and context.tools else ""
     )
-    return "\n".join(text for text in (context.say("safety"), marks, policy) if text)
+    return "\n".join(text for text in (context.say("safety"), note, policy) if text)
 
 
 def _memory(context: PromptContext) -> str | None:
@@ -139,8 +143,8 @@ def _environment(context: PromptContext) -> str:
     now = context.local(context.now)
     lines = [context.say("environment", workspace=context.workspace, now=now)]
     if context.slot is not None and context.lateness >= 60:
-        why = "caught_up" if context.was_down else "late"
-        late = context.say(why, late=_span(context.lateness))
+        cause = "caught_up" if context.was_down else "late"
+        late = context.say(cause, late=_span(context.lateness))
         lines.append(context.say("scheduled", slot=context.local(context.slot), now=now, why=late))
     return "\n".join(lines)
 
@@ -167,8 +171,8 @@ def _routine(context: PromptContext) -> str | None:
         lines.append(context.say("silence", token=context.silent_token))
     if context.previous_report:
         report = context.marked(context.previous_report[:PREVIOUS_REPORT_CHARACTERS])
-        when = context.local(context.previous_at) if context.previous_at else "?"
-        lines.append(context.say("previous", when=when, report=report))
+        time = context.local(context.previous_at) if context.previous_at else "?"
+        lines.append(context.say("previous", when=time, report=report))
     if context.approach:
         name = f"routine:{context.routine}:approach"
         lines.append(context.say("approach", name=name, approach=context.marked(context.approach)))

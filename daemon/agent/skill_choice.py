@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
-LAST = 6  # messages of the conversation that are shown: a short follow-up is not understood alone
+MAX_EARLIER_MESSAGES = (
+    6  # messages of the conversation that are shown: a short follow-up is not understood alone
+)
 ANSWER = 1_000  # tokens; thinking counts with some vendors
 _TEXTS = {
     "en": """\
@@ -67,7 +69,7 @@ Route = Skills | Direct | NeedClarification
 async def route(
     ask: Callable[[Sequence[LLMMessage]], Awaitable[LLMResponse]],
     text: str,
-    said: Sequence[LLMMessage],
+    earlier_messages: Sequence[LLMMessage],
     catalogue: Sequence[tuple[str, str]],
     identity: str,
     language: str,
@@ -75,38 +77,43 @@ async def route(
     """Return how a message is to be handled, and what it cost to find out."""
     listed = "\n".join(f"- {name}: {description}" for name, description in catalogue)
     rules = _TEXTS.get(language, _TEXTS["en"]).format(catalogue=listed)
-    messages = [LLMMessage(role="system", content=f"{identity}\n\n{rules}"), *said[-LAST:]]
+    messages = [
+        LLMMessage(role="system", content=f"{identity}\n\n{rules}"),
+        *earlier_messages[-MAX_EARLIER_MESSAGES:],
+    ]
     messages.append(LLMMessage(role="user", content=text))
     try:
         answer = await ask(messages)
     except ProviderError as error:
         log.info("agent.not_routed", error=str(error))
         return Direct(), Usage()
-    return read(answer.content, {name for name, _ in catalogue}), answer.usage
+    return parse_answer(answer.content, {name for name, _ in catalogue}), answer.usage
 
 
-def read(answer: str, known: set[str]) -> Route:
+def parse_answer(answer: str, skill_names: set[str]) -> Route:
     """Return what a line says; what it does not say clearly is Direct."""
     for line in answer.splitlines():
-        found = re.match(r"\W*(SKILLS|DIRECT|CLARIFY)\b\W*(.*)", line.strip(), re.IGNORECASE)
-        if found is None:
+        match = re.match(r"\W*(SKILLS|DIRECT|CLARIFY)\b\W*(.*)", line.strip(), re.IGNORECASE)
+        if match is None:
             continue
-        kind, rest = found[1].upper(), found[2].strip()
+        kind, argument = match[1].upper(), match[2].strip()
         if kind == "SKILLS":
-            names = tuple(name for name in re.findall(r"[a-z0-9-]+", rest) if name in known)
+            names = tuple(
+                name for name in re.findall(r"[a-z0-9-]+", argument) if name in skill_names
+            )
             return Skills(tuple(dict.fromkeys(names))) if names else Direct()
-        if kind == "CLARIFY" and rest:
-            return NeedClarification(rest)
+        if kind == "CLARIFY" and argument:
+            return NeedClarification(argument)
         return Direct()
     return Direct()
 
 
-def as_json(chosen: Route, usage: Usage) -> Json:
+def as_json(route: Route, usage: Usage) -> Json:
     """Return the choice as the journal keeps it."""
     body: Json = {
         "tokens": {"input": usage.input, "output": usage.output, "reasoning": usage.reasoning}
     }
-    match chosen:
+    match route:
         case Skills(names):
             return body | {"skills": list(names)}
         case NeedClarification(question):

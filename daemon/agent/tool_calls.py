@@ -128,8 +128,8 @@ class ConfirmingApprover:
         self, key: str, call: FunctionCall, verdict: Verdict, taint: Taint
     ) -> ApprovalDecision:
         answer = self._confirm(call, verdict)
-        allowed = answer if isinstance(answer, bool) else await answer
-        if allowed:
+        is_allowed = answer if isinstance(answer, bool) else await answer
+        if is_allowed:
             # the call changes something, and a person allowed it once
             allow = replace(verdict, effect=Effect.ALLOW)
             return ApprovalDecision(verdict=allow, approval=key, asked=verdict.rule)
@@ -232,24 +232,24 @@ class ToolCallRunner:
         then.
         """
         plans = [
-            await self._plan(each, taint(), allowed=allowance is None or place < allowance)
-            for place, each in enumerate(pending)
+            await self._plan(pending_call, taint(), allowed=allowance is None or index < allowance)
+            for index, pending_call in enumerate(pending)
         ]
         plans = self._end_repeated_attempts(plans, denials)
-        waiting = [plan for plan in plans if plan.waits]
+        waiting_plans = [plan for plan in plans if plan.waits]
         ran_unrepeatable = False
         for batch in _batches([plan for plan in plans if not plan.waits]):
             if batch[0].taint is not taint():  # an earlier call of this turn read strangers' words
                 decided = [await self._decide(plan, taint()) for plan in batch]
-                waiting += [plan for plan in decided if plan.waits]
+                waiting_plans += [plan for plan in decided if plan.waits]
                 batch = [plan for plan in decided if not plan.waits]
             await self._run_all(batch, iteration, add_step, commit)
             if any(not plan.refusal and not plan.repeatable for plan in batch):
                 ran_unrepeatable = True
-        if waiting:
+        if waiting_plans:
             await commit(False)
             raise ApprovalRequired(
-                [plan.approval_request for plan in waiting if plan.approval_request]
+                [plan.approval_request for plan in waiting_plans if plan.approval_request]
             )
         return ran_unrepeatable
 
@@ -274,11 +274,11 @@ class ToolCallRunner:
                     | ({"asked": plan.asked} if plan.asked else {}),
                 )
                 add_step(step)
-        running = [plan for plan in batch if not plan.refusal]
-        if running:
-            await commit(any(not plan.is_read_only for plan in running))
-        results = await self._all([self._run(plan) for plan in batch])
-        sandbox = str(self.audit_fields().get("sandbox", "")) if running else ""
+        runnable_plans = [plan for plan in batch if not plan.refusal]
+        if runnable_plans:
+            await commit(any(not plan.is_read_only for plan in runnable_plans))
+        results = await self._run_in_parallel([self._run(plan) for plan in batch])
+        sandbox = str(self.audit_fields().get("sandbox", "")) if runnable_plans else ""
         for plan, (result, seconds) in zip(batch, results, strict=True):
             step = result_step(
                 plan.key, plan.call, iteration, result, seconds, "" if plan.refusal else sandbox
@@ -288,7 +288,7 @@ class ToolCallRunner:
             add_step(step)
 
     @staticmethod
-    async def _all(
+    async def _run_in_parallel(
         runs: Sequence[Awaitable[tuple[ToolResult, float]]],
     ) -> list[tuple[ToolResult, float]]:
         if len(runs) == 1:
@@ -307,12 +307,12 @@ class ToolCallRunner:
                 plan, refusal=say("malformed", language, tool=call.name, fault=call.invalid)
             )
         if call.name not in self.offered or not self.registry.has_function(call.name):
-            near = get_close_matches(call.name, self.offered, 1)
-            hint = say("nearest", language, name=near[0]) if near else ""
-            offered = sorted(self.offered)
-            names = ", ".join(offered) or "-"
+            similar_names = get_close_matches(call.name, self.offered, 1)
+            hint = say("nearest", language, name=similar_names[0]) if similar_names else ""
+            offered_tools = sorted(self.offered)
+            names = ", ".join(offered_tools) or "-"
             refusal = say("unknown_tool", language, tool=call.name, hint=hint, names=names)
-            return replace(plan, refusal=refusal, offered=offered)
+            return replace(plan, refusal=refusal, offered=offered_tools)
         return await self._decide(plan, taint)
 
     async def _decide(self, plan: _Plan, taint: Taint) -> _Plan:
@@ -320,7 +320,7 @@ class ToolCallRunner:
         definition = self.registry.get_function(plan.call.name)
         if definition is None or (plan.verdict is None and plan.refusal):
             return replace(plan, taint=taint)
-        call, approval, remembered_rule, note, asked = plan.call, "", "", "", ""
+        call, approval, remembered_rule, note, asking_rule = plan.call, "", "", "", ""
         verdict = self.policy.judge(
             call.name, call.arguments, routine=self.context.routine, tainted=bool(taint)
         )
@@ -339,7 +339,7 @@ class ToolCallRunner:
                 decision.remembered_rule,
                 decision.note,
             )
-            asked = decision.asked
+            asking_rule = decision.asked
             if verdict.effect is Effect.ASK:
                 return replace(
                     plan,
@@ -354,7 +354,7 @@ class ToolCallRunner:
                 taint=taint,
                 verdict=verdict,
                 refusal=note or self._denied(verdict),
-                asked=asked,
+                asked=asking_rule,
             )
         is_read_only = definition.read_only or self.policy.is_read_only(call.name, call.arguments)
         return replace(
@@ -367,33 +367,37 @@ class ToolCallRunner:
             approval=approval,
             remembered_rule=remembered_rule,
             note=note,
-            asked=asked,
+            asked=asking_rule,
         )
 
     def _end_repeated_attempts(self, plans: Sequence[_Plan], denials: int) -> list[_Plan]:
         """From the third denial of a run on, tell the model to stop trying."""
-        answered = []
+        results = []
         for plan in plans:
             if plan.refusal and plan.verdict is not None and not plan.started:
                 denials += 1
                 if denials >= MAX_DENIALS:
                     enough = say("enough", self.context.language, count=denials)
                     plan = replace(plan, refusal=f"{plan.refusal} {enough}")
-            answered.append(plan)
-        return answered
+            results.append(plan)
+        return results
 
     def _denied(self, verdict: Verdict) -> str:
         language = self.context.language
-        allowed = say("allowed_forms", language, forms=verdict.allowed) if verdict.allowed else ""
-        return say("denied", language, rule=verdict.rule, reason=verdict.reason, allowed=allowed)
+        alternatives = (
+            say("allowed_forms", language, forms=verdict.allowed) if verdict.allowed else ""
+        )
+        return say(
+            "denied", language, rule=verdict.rule, reason=verdict.reason, allowed=alternatives
+        )
 
     async def _run(self, plan: _Plan) -> tuple[ToolResult, float]:
         if plan.refusal:
             return ToolResult(ok=False, text=self.redact(plan.refusal)), 0.0
         clock = asyncio.get_running_loop().time
         begin = clock()
-        allowed = plan.approval or plan.remembered_rule
-        context = replace(self.context, tainted=bool(plan.taint), approved=allowed, call=plan.key)
+        approval = plan.approval or plan.remembered_rule
+        context = replace(self.context, tainted=bool(plan.taint), approved=approval, call=plan.key)
         result = await self.executor.run(plan.call, context)
         for _ in range(self.tool_retries if plan.repeatable else 0):
             if result.ok or not result.transient:
@@ -402,8 +406,8 @@ class ToolCallRunner:
             result = await self.executor.run(plan.call, context)
         seconds = clock() - begin
         text = self.redact(result.text)
-        same = result.value is result.text  # as of every tool that returns a text
-        value = text if same else redact_json(result.value, self.redact)
+        is_text = result.value is result.text  # as of every tool that returns a text
+        value = text if is_text else redact_json(result.value, self.redact)
         would = self.redact(result.would)
         if text is not result.text or value is not result.value or would is not result.would:
             result = replace(result, text=text, value=value, would=would)

@@ -86,7 +86,7 @@ class Transcript:
         """How often it began afresh because it had outgrown the model."""
         self.gathered: dict[str, Json] = {}
         """Results of the gather by call id."""
-        self._open: dict[str, PendingCall] = {}
+        self._pending: dict[str, PendingCall] = {}
         self._results: dict[str, LLMMessage] = {}
         self._turn: list[str] = []
         for step in steps:
@@ -103,14 +103,17 @@ class Transcript:
                 self.messages.append(LLMMessage(role="system", content=step.body["system"]))
                 if route := step.body.get("route"):
                     self.usage += Usage(**route["tokens"])
-                self.messages += [LLMMessage(**said) for said in step.body.get("history", ())]
+                self.messages += [
+                    LLMMessage(**earlier_message)
+                    for earlier_message in step.body.get("history", ())
+                ]
             case StepKind.MESSAGE:
                 facts = facts_from(step.body)
                 if step.body.get("source") == "afresh":
                     self.compactions += 1
                     facts = tuple(fact for message in self.messages for fact in message.facts)
                     del self.messages[1:]
-                images = tuple(image_from(each) for each in step.body.get("images", ()))
+                images = tuple(image_from(image) for image in step.body.get("images", ()))
                 self.messages.append(
                     LLMMessage(role="user", content=step.body["text"], images=images, facts=facts)
                 )
@@ -134,22 +137,22 @@ class Transcript:
         if response.note and response.note not in self.notes:
             self.notes.append(response.note)
         self.messages.append(response.as_message())
-        self._open = {
+        self._pending = {
             key: PendingCall(key=key, call=call, started=False, repeatable=False)
             for key, call in (
-                (f"{step.iteration}.{place}", call)
-                for place, call in enumerate(response.function_calls)
+                (f"{step.iteration}.{index}", call)
+                for index, call in enumerate(response.function_calls)
             )
         }
-        self._turn = list(self._open)
+        self._turn = list(self._pending)
         self._results = {}
 
     def _add_call(self, step: Step) -> None:
         if step.iteration == 0:
             return
-        pending = self._open[str(step.call_id)]
+        pending = self._pending[str(step.call_id)]
         key, call, repeatable = pending.key, pending.call, bool(step.body.get("repeatable"))
-        self._open[key] = PendingCall(key=key, call=call, started=True, repeatable=repeatable)
+        self._pending[key] = PendingCall(key=key, call=call, started=True, repeatable=repeatable)
         verdict = step.body.get("verdict")
         self.calls[key] = {
             "name": call.name,
@@ -164,7 +167,7 @@ class Transcript:
             self.gathered[str(step.call_id)] = step.body
             return
         self.subagent_tokens += step.body.get("spent", 0)
-        pending = self._open.pop(str(step.call_id))
+        pending = self._pending.pop(str(step.call_id))
         text = step.body["text"]
         if step.body.get("taint") and self.frozen and (boundary := self.frozen.get("boundary")):
             text = fenced(text, boundary)
@@ -178,13 +181,13 @@ class Transcript:
         self.calls[pending.key]["ok"] = step.body["ok"]
         # results stand in call order, whichever came first; they become messages when the turn is
         # complete
-        if not self._open:
+        if not self._pending:
             self.messages.extend(self._results[key] for key in self._turn)
 
     @property
     def pending(self) -> list[PendingCall]:
         """The calls of the last turn without a result, in order."""
-        return list(self._open.values())
+        return list(self._pending.values())
 
     @property
     def denials(self) -> int:
@@ -234,7 +237,7 @@ def fact_body(fact: Fact) -> Json:
 def facts_from(body: Json) -> tuple[Fact, ...]:
     """Return the facts of a `message` step."""
     if "facts" in body:
-        return tuple(Fact(**{**each, "changes": tuple(each["changes"])}) for each in body["facts"])
+        return tuple(Fact(**{**fact, "changes": tuple(fact["changes"])}) for fact in body["facts"])
     # journals and frozen runs of older versions hold the facts of a goal in its text only
     return tuple(unwrap(str(body["text"]))) if body.get("source") == "goal" else ()
 

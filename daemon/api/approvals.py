@@ -238,7 +238,7 @@ async def prove_audit(api: ApiContext) -> ProofView:
 
 
 def _approval_view(approval: Approval, calls: int) -> ApprovalView:
-    from daemon.runs.approvals.request import in_words
+    from daemon.runs.approvals.request import format_request
 
     approval_request = approval.approval_request
     return ApprovalView(
@@ -246,7 +246,7 @@ def _approval_view(approval: Approval, calls: int) -> ApprovalView:
         run=approval.run,
         routine=approval.routine,
         tool=approval_request.tool,
-        what=in_words(approval_request.request),
+        what=format_request(approval_request.request),
         rule=approval_request.rule,
         reason=approval_request.reason,
         taint=approval_request.taint.value,

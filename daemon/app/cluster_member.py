@@ -88,7 +88,7 @@ class PeerEvents:
 
     async def _read_pauses(self) -> None:
         try:
-            await self.approvals.heed()
+            await self.approvals.refresh_remembered()
             await self.engine.refresh_states()
         except DaemonError as error:
             # the connection that reports changes comes back with the database, and then they are

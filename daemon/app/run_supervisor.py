@@ -49,7 +49,7 @@ class RunSupervisor:
                 run = await supervise(run_id, self.parts.context)
         finally:
             if self.settings.traces:
-                self.settings.traces.look(run_id)
+                self.settings.traces.export_run(run_id)
         if run is not None and run.status.has_ended:
             self.metrics.count_run(run)
             if run.provider and run.status is Status.SUCCEEDED:

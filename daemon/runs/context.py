@@ -19,7 +19,7 @@ import structlog
 
 from daemon.agent.agent import Agent, AgentOptions, AgentServices
 from daemon.agent.conversations.conversations import ASK
-from daemon.agent.conversations.sessions import Past
+from daemon.agent.conversations.sessions import EarlierConversation
 from daemon.agent.loop import LoopLimits
 from daemon.agent.prompt import Persona, PromptContext
 from daemon.agent.tool_calls import DenyApprovals, ToolCallRunner
@@ -218,7 +218,7 @@ class RunContext:
         return (await self._services.sandbox_detection.sandbox()).level
 
     def waiting_notice(
-        self, run: Run, routine: Routine, requests: Sequence[ApprovalRequest], until: datetime
+        self, run: Run, routine: Routine, requests: Sequence[ApprovalRequest], deadline: datetime
     ) -> WaitingNotice:
         """Word what people are told when the run starts to wait for them.
 
@@ -229,13 +229,13 @@ class RunContext:
         config = self.settings.config
         kinds = {name: target.kind for name, target in config.targets.items()}
         names = [
-            *(place.to for place in routine.deliver if "waiting" in place.on),
+            *(rule.to for rule in routine.deliver if "waiting" in rule.on),
             *config.incidents.to,
         ]
         targets = [name for name in names if kinds.get(name, name) not in ("file", "ping")]
         zone = ZoneInfo(routine.trigger.timezone or self.zone)
         return waiting_notice(
-            run, requests, targets, until=until.astimezone(zone), redact=self.redact
+            run, requests, targets, deadline=deadline.astimezone(zone), redact=self.redact
         )
 
     async def routine_of(self, run: Run) -> Routine:
@@ -291,20 +291,20 @@ class RunContext:
         """Return the agent of this run; one that was begun goes on from its steps."""
         spec, services = routine.run, self._services
         provider, *fallback = self._metered(run, routine)
-        offered = self._offered_tools(run, routine)
+        offered_tools = self._offered_tools(run, routine)
         # facts that were gathered before are steps, too
         is_new = not any(step.kind is StepKind.PROMPT for step in step_log.steps)
         catalog: SkillCatalog | None = None
         if spec.mode == "agent" and (spec.skills or run.trigger == ASK):
             catalog = await asyncio.to_thread(services.load_skills)
-            if catalog.skills and "skill" not in offered:
-                offered = [*offered, "skill"]
-        past = (
+            if catalog.skills and "skill" not in offered_tools:
+                offered_tools = [*offered_tools, "skill"]
+        earlier_conversation = (
             await self._services.conversations.history(run)
             if run.trigger == ASK and is_new
-            else Past()
+            else EarlierConversation()
         )
-        prompt_context = await self._prompt_context(run, routine, offered, is_new=is_new)
+        prompt_context = await self._prompt_context(run, routine, offered_tools, is_new=is_new)
         max_tool_calls = min(
             spec.max_tool_calls, self.settings.policy.limits_for(routine.under).tool_calls
         )
@@ -313,7 +313,7 @@ class RunContext:
             services.registry,
             options=AgentOptions(
                 prompt_context=with_skills(prompt_context, catalog, spec.skills),
-                offered_tools=offered,
+                offered_tools=offered_tools,
                 required_tools=spec.required_tools,
                 limits=LoopLimits(
                     max_iterations=spec.max_iterations,
@@ -327,9 +327,10 @@ class RunContext:
                     backoff=self.backoff,
                 ),
                 deadline=deadline,
-                earlier_messages=past.said,
+                earlier_messages=earlier_conversation.messages,
                 taint=max_taint(
-                    await self._initial_taint(run), Taint.TAINTED if past.tainted else Taint.NONE
+                    await self._initial_taint(run),
+                    Taint.TAINTED if earlier_conversation.tainted else Taint.NONE,
                 ),
                 tool_context=self._tool_context(run, routine, step_log.steps),
             ),
@@ -434,10 +435,10 @@ class RunContext:
             providers.append(metered)
         return providers
 
-    def trace(self, run: str) -> None:
+    def trace(self, run_id: str) -> None:
         """Export the spans of a run that has ended, where `[otel]` asks for them."""
         if traces := self.settings.traces:
-            traces.look(run)
+            traces.export_run(run_id)
 
     def _approver(self, run: Run) -> RunApprover | DenyApprovals | RehearsalApprover:
         if run.trigger == SUBAGENT:
@@ -484,7 +485,7 @@ class RunContext:
         )
 
     async def _prompt_context(
-        self, run: Run, routine: Routine, offered: Sequence[str], *, is_new: bool
+        self, run: Run, routine: Routine, offered_tools: Sequence[str], *, is_new: bool
     ) -> PromptContext:
         """Return what the prompt is rendered from.
 
@@ -516,12 +517,12 @@ class RunContext:
             )  # where it ended in this process
         must_look = has_previous and previous is None
         if routine.run.memory != "none":
-            look = newest(run.base_routine, {Status.SUCCEEDED}, run.id)
+            latest_run = newest(run.base_routine, {Status.SUCCEEDED}, run.id)
             briefing = await self._services.memory.recall(
                 run.goal,
                 f"routine:{routine.name}:approach",
                 exclude_run=run.id,
-                read_extra=look if must_look else None,
+                read_extra=latest_run if must_look else None,
             )
             previous = briefing.extra if must_look else previous
         elif must_look:
@@ -535,8 +536,8 @@ class RunContext:
             slot=run.slot if is_scheduled else None,
             lateness=(context.now - run.slot).total_seconds() if is_scheduled else 0.0,
             was_down=run.slot < self._services.start,
-            policy=settings.policy.summary(routine.under, offered, language=language)
-            if offered
+            policy=settings.policy.summary(routine.under, offered_tools, language=language)
+            if offered_tools
             else "",
             identity=self._identity(),
             previous_report=(previous.report or "") if previous else "",
@@ -567,7 +568,7 @@ class RunContext:
         segments = archive.segments(run.goal, steps, now)
         text = "\n".join([segment.text for segment in segments])
         if self.redact(text) != text:  # seldom: steps are written without secrets
-            segments = [replace(each, text=self.redact(each.text)) for each in segments]
+            segments = [replace(item, text=self.redact(item.text)) for item in segments]
         summary: LLMResponse | None = None
         if self.settings.config.memory.summarise:
             summary = await self._summarise(run, routine, reply, segments)
@@ -595,7 +596,9 @@ class RunContext:
         Returns None where there is nothing to sum up, no budget left or no answer in time.
         """
         providers = self._metered(run, routine)
-        provider = next((each for each in providers if each.name == run.provider), providers[0])
+        provider = next(
+            (candidate for candidate in providers if candidate.name == run.provider), providers[0]
+        )
         if (
             provider.kind == "offline"
             or reply.silent
@@ -632,10 +635,10 @@ def with_skills(
     """
     if catalog is None or not catalog.skills:
         return context
-    named = [] if isinstance(selection, str) else list(selection)
+    selected = [] if isinstance(selection, str) else list(selection)
     always = [name for name, skill in catalog.skills.items() if skill.always]
-    catalogue = catalog.catalogue(None if selection == "auto" or not named else named)
-    return replace(context, skills=catalogue, skill=catalog.guides([*always, *named]))
+    catalogue = catalog.catalogue(None if selection == "auto" or not selected else selected)
+    return replace(context, skills=catalogue, skill=catalog.guides([*always, *selected]))
 
 
 def _tools_of(routine: Routine) -> list[str]:

@@ -1,5 +1,5 @@
-"""What is happening inside runs right now, for whoever watches: a bus inside the process, with no
-memory.
+"""The event bus of the process: what happens inside runs right now, for their followers. It keeps
+nothing.
 
 Theory of operation: the journal is the truth, the bus only saves reading it all the time. A step of
 a run stands for at most one event (`of_step`), whose `id` is the step's number. Whoever needs each
@@ -31,42 +31,44 @@ from daemon.models import Json, Run, Step, StepKind
 BACKLOG = 10_000
 
 
-class Following(AsyncIterator[Json]):
+class EventSubscription(AsyncIterator[Json]):
     """The events from now on, for one follower; ends when it or the bus is closed."""
 
-    def __init__(self, run_id: str | None, others: set[ReferenceType[Following]]) -> None:
+    def __init__(
+        self, run_id: str | None, subscriptions: set[ReferenceType[EventSubscription]]
+    ) -> None:
         self.run_id = run_id
-        self._others = others
+        self._subscriptions = subscriptions
         self.missed = False
         """It fell so far behind that events were dropped; for the follower to reset once it has
         caught up.
         """
         self._queue: deque[Json] = deque(maxlen=BACKLOG)
         self._news = asyncio.Event()
-        self._closed = False
+        self._is_closed = False
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> Json:
         while not self._queue:
-            if self._closed:
+            if self._is_closed:
                 raise StopAsyncIteration
             self._news.clear()
             await self._news.wait()
         return self._queue.popleft()
 
     def push(self, event: Json) -> None:
-        if not self._closed:
+        if not self._is_closed:
             self.missed = self.missed or len(self._queue) == BACKLOG
             self._queue.append(event)
             self._news.set()
 
     def close(self) -> None:
         """End after what is already queued."""
-        self._closed = True
+        self._is_closed = True
         self._news.set()
-        self._others.discard(ref(self))
+        self._subscriptions.discard(ref(self))
 
 
 class Events:
@@ -76,8 +78,8 @@ class Events:
         # Weakly: a follower that was dropped without being closed takes itself off the list. No
         # WeakSet, which counts in Python: each step of each run asks whether anybody listens, and
         # hardly ever does anybody.
-        self._followers: set[ReferenceType[Following]] = set()
-        self._closed = False
+        self._followers: set[ReferenceType[EventSubscription]] = set()
+        self._is_closed = False
 
     @property
     def followed(self) -> bool:
@@ -95,12 +97,12 @@ class Events:
             if follower.run_id is None or follower.run_id == run_id:
                 follower.push(event)
 
-    def follow(self, run_id: str | None = None) -> Following:
+    def follow(self, run_id: str | None = None) -> EventSubscription:
         """Return the events of a run (None: of all runs) from this call on, not from the first
         `await`.
         """
-        follower = Following(run_id, self._followers)
-        if self._closed:
+        follower = EventSubscription(run_id, self._followers)
+        if self._is_closed:
             follower.close()
         else:
             self._followers.add(ref(follower, self._followers.discard))
@@ -111,25 +113,29 @@ class Events:
         return {follower.run_id for follower in self._living() if follower.run_id is not None}
 
     def watched(self, run_id: str) -> bool:
-        """Tell whether somebody follows this very run."""
+        """Return whether somebody follows this very run."""
         return bool(self._followers) and any(
             follower.run_id == run_id for follower in self._living()
         )
 
     def close(self) -> None:
         """End every follower, and at once whoever comes later."""
-        self._closed = True
+        self._is_closed = True
         for follower in self._living():
             follower.close()
 
-    def _living(self) -> list[Following]:
-        return [follower for each in tuple(self._followers) if (follower := each()) is not None]
+    def _living(self) -> list[EventSubscription]:
+        references = tuple(self._followers)
+        return [follower for reference in references if (follower := reference()) is not None]
 
 
 def from_steps(run: Run, steps: Iterable[Step]) -> list[Json]:
     """Return the events that a run's row and steps stand for, in order."""
-    told = [event for step in steps if (event := of_step(run, step)) is not None]
-    return [begin_of(run), *told, end_of(run)] if run.status.has_ended else [begin_of(run), *told]
+    events = [begin_of(run)]
+    events += [event for step in steps if (event := of_step(run, step)) is not None]
+    if run.status.has_ended:
+        events.append(end_of(run))
+    return events
 
 
 def begin_of(run: Run) -> Json:

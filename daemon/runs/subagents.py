@@ -110,15 +110,17 @@ class SubagentRunner:
 
 def _narrow(routine: Routine, task: str, tools: list[str] | None, tokens: int | None) -> Routine:
     """Return the parent's routine with what the sub-agent may use of it."""
-    allowed = [tool for tool in routine.run.tools if tool != SUBAGENT]
+    allowed_tools = [tool for tool in routine.run.tools if tool != SUBAGENT]
     if tools is not None:
         unavailable = [
-            tool for tool in tools if not any(fnmatchcase(tool, pattern) for pattern in allowed)
+            tool
+            for tool in tools
+            if not any(fnmatchcase(tool, pattern) for pattern in allowed_tools)
         ]
         if unavailable:
-            available = ", ".join(allowed) or "none"
+            available = ", ".join(allowed_tools) or "none"
             raise ToolFailed(f"you have no {', '.join(unavailable)} to pass on; yours: {available}")
-        allowed = tools
+        allowed_tools = tools
     budget = Budget(
         tokens=tokens,
         usd=routine.run.budget.usd,
@@ -129,7 +131,7 @@ def _narrow(routine: Routine, task: str, tools: list[str] | None, tokens: int | 
         update={
             "mode": "agent",
             "prompt": task,
-            "tools": tuple(allowed),
+            "tools": tuple(allowed_tools),
             "required_tools": (),
             "silent_token": None,
             "memory": "none" if routine.run.memory == "none" else "recall",

@@ -1,4 +1,4 @@
-"""Where the spans of this process come together and go out."""
+"""Collect the spans of this process and hand them to the exporter."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ VENDORS = {
     "generativelanguage.googleapis.com": "gcp.gemini",
 }
 _PORTS = {"https": 443, "http": 80}
-_RETRY = 5.0  # seconds, after a journal that could not be read
-_MOST_WAITING = 2048  # spans, until they are handed to the SDK, whose own queue is as long
+_RETRY_SECONDS = 5.0  # seconds, after a journal that could not be read
+_MAX_QUEUED_SPANS = 2048  # spans, until they are handed to the SDK, whose own queue is as long
 
 
 class Traces:
-    """Take in what runs do, and send it off; whoever tells of something waits for nothing."""
+    """Queues spans, and exports them in the background: adding one never blocks."""
 
     def __init__(
         self,
@@ -54,24 +54,28 @@ class Traces:
         self._exporter, self._journal, self._settings = exporter, journal, settings
         self._redact = redact
         self.now = now
-        self._ended = CoalescingQueue("traces", self._tell_of, retry=_RETRY)
-        self._waiting: deque[Span] = deque(maxlen=_MOST_WAITING)
-        self._export = CoalescingQueue("spans", self._export_waiting, retry=_RETRY)
+        self._ended_runs = CoalescingQueue("traces", self._add_spans_of, retry=_RETRY_SECONDS)
+        self._queued_spans: deque[Span] = deque(maxlen=_MAX_QUEUED_SPANS)
+        self._export = CoalescingQueue("spans", self._export_queued, retry=_RETRY_SECONDS)
 
     @property
     def content(self) -> bool:
-        """Whether what was said goes along."""
+        """Whether spans hold the texts of prompts and answers."""
         return self._settings.config.otel.content
 
     def vendor(self, provider: str) -> str:
-        """Return how the conventions call a provider of config.toml."""
+        """Return the name that OpenTelemetry's conventions have for a provider of config.toml."""
         config = self._settings.config
         if provider not in config.provider_names:
             return provider
         settings = config.provider_config(provider)
         host = urlsplit(settings.base_url or "").hostname or ""
         known = next(
-            (name for each, name in VENDORS.items() if host == each or host.endswith(f".{each}")),
+            (
+                name
+                for domain, name in VENDORS.items()
+                if host == domain or host.endswith(f".{domain}")
+            ),
             None,
         )
         if known or settings.base_url:
@@ -79,7 +83,9 @@ class Traces:
         return {"claude": "anthropic"}.get(settings.kind, settings.kind)
 
     def server(self, provider: str) -> Json:
-        """Return where a provider of config.toml answers, if the config says so."""
+        """Return the server attributes of a provider of config.toml; empty if it has no
+        `base_url`.
+        """
         config = self._settings.config
         base = (
             config.provider_config(provider).base_url if provider in config.provider_names else None
@@ -93,23 +99,25 @@ class Traces:
         }
 
     def add(self, span: Span) -> None:
-        """Take in a span; secrets in what was said are taken out."""
+        """Queue a span, with secrets in its texts redacted."""
         if self.content:
-            clean = {
+            attributes = {
                 key: self._redact(value) if isinstance(value, str) else value
                 for key, value in span.attributes.items()
             }
             span = replace(
-                span, attributes=clean, error=self._redact(span.error) if span.error else span.error
+                span,
+                attributes=attributes,
+                error=self._redact(span.error) if span.error else span.error,
             )
-        self._waiting.append(span)
+        self._queued_spans.append(span)
         self._export.add("waiting")
 
-    def look(self, run: str) -> None:
-        """Tell of a run, if it has ended."""
-        self._ended.add(run)
+    def export_run(self, run: str) -> None:
+        """Export the spans of a run, if it has ended."""
+        self._ended_runs.add(run)
 
-    async def _tell_of(self, runs: Sequence[str]) -> None:
+    async def _add_spans_of(self, runs: Sequence[str]) -> None:
         for name in runs:
             try:
                 run = await self._journal.runs.get(name)
@@ -121,13 +129,13 @@ class Traces:
                 for span in spans_of_run(run, steps, provider=vendor, content=self.content):
                     self.add(span)
 
-    async def _export_waiting(self, _: Sequence[str]) -> None:
-        """Hand over what waits, in a thread: the SDK is imported for the first span."""
-        spans = [self._waiting.popleft() for _ in range(len(self._waiting))]
+    async def _export_queued(self, _: Sequence[str]) -> None:
+        """Export the queued spans in a thread, as the first one imports the SDK."""
+        spans = [self._queued_spans.popleft() for _ in range(len(self._queued_spans))]
         await asyncio.to_thread(self._exporter.export, spans)
 
     async def close(self) -> None:
-        """Send what is left, for as long as that does not hold up the stop."""
-        await self._ended.finish()
+        """Export what is left, as far as that does not delay the end of the process."""
+        await self._ended_runs.finish()
         await self._export.finish()
         await self._exporter.close()

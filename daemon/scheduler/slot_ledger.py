@@ -30,7 +30,7 @@ from daemon.definitions.routines.routine import Routine
 from daemon.definitions.schedule import Schedule
 from daemon.errors import NotFound, Refused
 from daemon.models import Outcome, Reason, Run, Status
-from daemon.runs.rehearsal.approved import approved
+from daemon.runs.rehearsal.approved import is_approved
 from daemon.scheduler.backoff import FailureBackoff
 from daemon.scheduler.routine_times import matches_host, schedule_of, starts_unattended
 from daemon.scheduler.skip_reasons import (
@@ -203,7 +203,7 @@ class SlotLedger:
     async def needs_rehearsal(self, name: str) -> bool:
         """Tell whether a rehearsal of a routine must be approved before it may run."""
         routine = self.routines[name]
-        if not routine.run.rehearse_first or await approved(self._journal.facts, routine):
+        if not routine.run.rehearse_first or await is_approved(self._journal.facts, routine):
             self.unrehearsed_routines.discard(name)
             return False
         self.unrehearsed_routines.add(name)

@@ -16,7 +16,7 @@ from daemon.errors import ToolFailed
 from daemon.models import Json
 
 # More faults than these say only that the whole call was a guess.
-_MOST = 8
+_MAX_FAULTS = 8
 _TYPES: dict[str, tuple[type, ...]] = {
     "string": (str,),
     "integer": (int,),
@@ -30,10 +30,15 @@ _TYPES: dict[str, tuple[type, ...]] = {
 
 def misfit(tool: str, faults: Iterable[str]) -> ToolFailed:
     """Return the failure the model reads when its arguments do not fit."""
-    found = list(dict.fromkeys(faults))
-    if len(found) > _MOST:
-        found = [*found[:_MOST], f"and {len(found) - _MOST} more"]
-    return ToolFailed(f"the arguments do not fit {tool}, nothing was executed: {'; '.join(found)}")
+    unique_faults = list(dict.fromkeys(faults))
+    if len(unique_faults) > _MAX_FAULTS:
+        unique_faults = [
+            *unique_faults[:_MAX_FAULTS],
+            f"and {len(unique_faults) - _MAX_FAULTS} more",
+        ]
+    return ToolFailed(
+        f"the arguments do not fit {tool}, nothing was executed: {'; '.join(unique_faults)}"
+    )
 
 
 def by_pydantic(error: ValidationError, arguments: Json, schema: Json) -> list[str]:
@@ -41,9 +46,9 @@ def by_pydantic(error: ValidationError, arguments: Json, schema: Json) -> list[s
     together.
     """
     places: dict[str, list[ErrorDetails]] = {}
-    for each in error.errors(include_url=False, include_context=False):
-        places.setdefault(_place(each, arguments), []).append(each)
-    return [_words(place, group, schema) for place, group in places.items()]
+    for error_details in error.errors(include_url=False, include_context=False):
+        places.setdefault(_location_of(error_details, arguments), []).append(error_details)
+    return [_describe_errors(location, group, schema) for location, group in places.items()]
 
 
 def by_schema(arguments: Json, schema: Json, *, closed: bool) -> list[str]:
@@ -51,51 +56,54 @@ def by_schema(arguments: Json, schema: Json, *, closed: bool) -> list[str]:
     properties: Json = schema.get("properties", {})
     closed = closed or schema.get("additionalProperties") is False
     faults = [
-        _missing(key, properties.get(key, {}))
+        _describe_missing(key, properties.get(key, {}))
         for key in schema.get("required", ())
         if key not in arguments
     ]
     for key, value in arguments.items():
         if key not in properties:
             faults += [unknown(key, properties)] if closed else []
-        elif not _of_type(value, wanted := properties[key].get("type")):
-            faults.append(f"`{key}` should be {_kind(wanted)}, found {_shown(value)}")
+        elif not _of_type(value, expected_type := properties[key].get("type")):
+            faults.append(
+                f"`{key}` should be {_kind(expected_type)}, found {_shorten_value(value)}"
+            )
         elif "enum" in properties[key] and value not in properties[key]["enum"]:
-            options = ", ".join(_shown(each) for each in properties[key]["enum"])
-            faults.append(f"`{key}` should be one of {options}, found {_shown(value)}")
+            options = ", ".join(_shorten_value(option) for option in properties[key]["enum"])
+            faults.append(f"`{key}` should be one of {options}, found {_shorten_value(value)}")
     return faults
 
 
 def unknown(key: str, known: Iterable[str]) -> str:
     """Say that an argument does not exist, and which one was probably meant."""
     names = list(known)
-    if near := get_close_matches(key, names, n=1):
-        return f"`{key}` is not an argument, did you mean `{near[0]}`?"
+    if similar_names := get_close_matches(key, names, n=1):
+        return f"`{key}` is not an argument, did you mean `{similar_names[0]}`?"
     if not names:
         return f"`{key}` is not an argument, there are none"
     return f"`{key}` is not an argument, there are {', '.join(f'`{name}`' for name in names)}"
 
 
-def _words(place: str, group: list[ErrorDetails], schema: Json) -> str:
-    first = group[0]
-    if first["type"] == "missing":
-        return _missing(place, schema.get("properties", {}).get(place, {}))
-    if first["type"] == "extra_forbidden":
-        parent, _, key = place.rpartition(".")
+def _describe_errors(location: str, group: list[ErrorDetails], schema: Json) -> str:
+    first_error = group[0]
+    if first_error["type"] == "missing":
+        return _describe_missing(location, schema.get("properties", {}).get(location, {}))
+    if first_error["type"] == "extra_forbidden":
+        parent, _, key = location.rpartition(".")
         return (
             f"`{parent}`: {unknown(key, ())}"
             if parent
             else unknown(key, schema.get("properties", {}))
         )
     expected = dict.fromkeys(
-        each["msg"].removeprefix("Input should be ").partition(", unable to")[0] for each in group
+        error["msg"].removeprefix("Input should be ").partition(", unable to")[0] for error in group
     )
-    if all(each["msg"].startswith("Input should be ") for each in group):
-        return f"`{place}` should be {' or '.join(expected)}, found {_shown(first['input'])}"
-    return f"`{place}`: {' or '.join(expected)}, found {_shown(first['input'])}"
+    value = _shorten_value(first_error["input"])
+    if all(error["msg"].startswith("Input should be ") for error in group):
+        return f"`{location}` should be {' or '.join(expected)}, found {value}"
+    return f"`{location}`: {' or '.join(expected)}, found {value}"
 
 
-def _place(error: ErrorDetails, arguments: Any) -> str:
+def _location_of(error: ErrorDetails, arguments: Any) -> str:
     """Return the path to a value as the model wrote it: without the names pydantic gives to
     branches of a union.
     """
@@ -114,7 +122,7 @@ def _place(error: ErrorDetails, arguments: Any) -> str:
     return path
 
 
-def _missing(key: str, schema: Json) -> str:
+def _describe_missing(key: str, schema: Json) -> str:
     about = ", ".join(
         filter(
             None,
@@ -124,8 +132,8 @@ def _missing(key: str, schema: Json) -> str:
     return f"`{key}` is missing" + (f" ({about})" if about else "")
 
 
-def _of_type(value: Any, wanted: Any) -> bool:
-    names = wanted if isinstance(wanted, list) else [wanted]
+def _of_type(value: Any, expected_type: Any) -> bool:
+    names = expected_type if isinstance(expected_type, list) else [expected_type]
     if any(name not in _TYPES for name in names):
         return True  # no type stated, or one we do not know: the tool's own business
     if isinstance(value, bool):
@@ -133,10 +141,10 @@ def _of_type(value: Any, wanted: Any) -> bool:
     return any(isinstance(value, _TYPES[name]) for name in names)
 
 
-def _kind(wanted: Any) -> str:
-    return " or ".join(wanted) if isinstance(wanted, list) else str(wanted)
+def _kind(expected_type: Any) -> str:
+    return " or ".join(expected_type) if isinstance(expected_type, list) else str(expected_type)
 
 
-def _shown(value: Any, limit: int = 60) -> str:
+def _shorten_value(value: Any, limit: int = 60) -> str:
     text = json.dumps(value, ensure_ascii=False, default=str)
     return text if len(text) <= limit else f"{text[:limit]}…"

@@ -113,15 +113,15 @@ def auto_discover_and_register(
     """
     names: list[str] = []
     for target in targets:
-        thing, prefix = target if isinstance(target, tuple) else (target, "")
-        if isinstance(thing, ModuleType):
-            names += register_module_functions(registry, thing, prefix)
-        elif isinstance(thing, type):
-            names += register_class_methods(registry, thing, prefix)
-        elif inspect.isroutine(thing):
-            names += _register(registry, [(thing.__name__, thing, thing)], prefix)
+        module, prefix = target if isinstance(target, tuple) else (target, "")
+        if isinstance(module, ModuleType):
+            names += register_module_functions(registry, module, prefix)
+        elif isinstance(module, type):
+            names += register_class_methods(registry, module, prefix)
+        elif inspect.isroutine(module):
+            names += _register(registry, [(module.__name__, module, module)], prefix)
         else:
-            names += register_instance_methods(registry, thing, prefix)
+            names += register_instance_methods(registry, module, prefix)
     return names
 
 

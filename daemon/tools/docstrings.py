@@ -43,32 +43,32 @@ def parse(docstring: str | None) -> Doc:
     lines = text.splitlines()
     description: list[str] = []
     arguments: dict[str, list[str]] = {}
-    place, indent, current = "description", 0, ""
+    section, indent, current = "description", 0, ""
     for line in lines:
         if _ARGUMENTS.match(line):
-            place, indent, current = "arguments", 0, ""
+            section, indent, current = "arguments", 0, ""
         elif _OTHER.match(line):
-            place = "elsewhere"
-        elif found := _SPHINX_PARAM.match(line):
-            place, current = "sphinx", found[1]
-            arguments[current] = [found[2]]
+            section = "elsewhere"
+        elif match := _SPHINX_PARAM.match(line):
+            section, current = "sphinx", match[1]
+            arguments[current] = [match[2]]
         elif _SPHINX_ANY.match(line):
-            place = "elsewhere"
-        elif place == "description":
+            section = "elsewhere"
+        elif section == "description":
             description.append(line)
-        elif place == "arguments" and line and not line[0].isspace():
+        elif section == "arguments" and line and not line[0].isspace():
             # An unindented line ends the section: prose again, unless the heading only looked like
             # one.
-            place = "description"
+            section = "description"
             description.append(line)
         elif (
-            place == "arguments"
-            and (found := _ARGUMENT.match(line))
-            and (not indent or len(found[1]) <= indent)
+            section == "arguments"
+            and (match := _ARGUMENT.match(line))
+            and (not indent or len(match[1]) <= indent)
         ):
-            indent, current = len(found[1]), found[2]
-            arguments[current] = [found[3]]
-        elif place in ("arguments", "sphinx") and current:
+            indent, current = len(match[1]), match[2]
+            arguments[current] = [match[3]]
+        elif section in ("arguments", "sphinx") and current:
             arguments[current].append(line.strip())
     return Doc(
         _paragraphs(description),
@@ -81,11 +81,11 @@ def _parse_numpy(text: str) -> Doc:
 
     docstring = numpydoc.parse(text)
     arguments = {
-        name.strip(" *"): each for each in docstring.params for name in each.arg_name.split(",")
+        name.strip(" *"): param for param in docstring.params for name in param.arg_name.split(",")
     }
     return Doc(
         _paragraphs((docstring.description or "").splitlines()),
-        {name: " ".join((each.description or "").split()) for name, each in arguments.items()},
+        {name: " ".join((param.description or "").split()) for name, param in arguments.items()},
     )
 
 

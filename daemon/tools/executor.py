@@ -56,8 +56,10 @@ class ToolExecutor:
         """
         definition = self.registry.get_function(name)
         if definition is None:
-            near = self.registry.nearest(name)
-            msg = f"there is no tool {name}" + (f", did you mean {near}?" if near else "")
+            similar_name = self.registry.nearest(name)
+            msg = f"there is no tool {name}" + (
+                f", did you mean {similar_name}?" if similar_name else ""
+            )
             raise ToolFailed(msg)
         call = definition.signature.bind(arguments, context)
         limit = definition.timeout if definition.timeout is not None else self._limit
@@ -94,8 +96,8 @@ class ToolExecutor:
                 raise ToolFailed(msg)
             value = await self.execute(call.name, call.arguments, context=context)
             text = self.format_result(value, language)
-            whole = isinstance(value, str) and len(value) <= self._max_chars
-            return ToolResult(ok=True, text=text, value=text if whole else _jsonable(value))
+            fits = isinstance(value, str) and len(value) <= self._max_chars
+            return ToolResult(ok=True, text=text, value=text if fits else _jsonable(value))
         except Fenced:
             raise
         except ToolFailed as error:
@@ -103,15 +105,15 @@ class ToolExecutor:
             text = f"{words['failed']} {error}"
             if error.partial:
                 text += f"\n{words['partial']}\n{error.partial}"
-            return ToolResult(ok=False, text=self._clean(text), transient=error.transient)
+            return ToolResult(ok=False, text=self._sanitize(text), transient=error.transient)
         except DaemonError as error:
             _log.info("tool.failed", tool=call.name, detail=str(error))
-            return ToolResult(ok=False, text=self._clean(f"{words['failed']} {error}"))
+            return ToolResult(ok=False, text=self._sanitize(f"{words['failed']} {error}"))
         except (Exception, SystemExit) as error:  # noqa: BLE001  # the model must hear of it; a sys.exit() ends only the call
             _log.error("tool.crashed", tool=call.name, exc_info=True)
             detail = " ".join(str(error).split())
             return ToolResult(
-                ok=False, text=self._clean(f"{words['error']} {type(error).__name__}: {detail}")
+                ok=False, text=self._sanitize(f"{words['error']} {type(error).__name__}: {detail}")
             )
 
     def format_result(self, result: Any, language: str = "en") -> str:
@@ -119,14 +121,14 @@ class ToolExecutor:
         if result is None:
             return _WORDS.get(language, _WORDS["en"])["done"]
         if isinstance(result, str):
-            return self._clean(result)
+            return self._sanitize(result)
         if isinstance(result, dict | list | tuple | set | frozenset | BaseModel) or is_dataclass(
             result
         ):
-            return self._clean(json.dumps(_jsonable(result), ensure_ascii=False))
-        return self._clean(str(result))
+            return self._sanitize(json.dumps(_jsonable(result), ensure_ascii=False))
+        return self._sanitize(str(result))
 
-    def _clean(self, text: str) -> str:
+    def _sanitize(self, text: str) -> str:
         """Return the text fit to be sent and stored; where it is too long, its middle is cut out,
         and that is said.
         """

@@ -103,9 +103,9 @@ class FunctionRegistry:
         for definition in list(self._functions.values()):
             definition.signature.schema  # noqa: B018
 
-    def adopt(self, others: FunctionRegistry) -> None:
+    def adopt(self, other_registry: FunctionRegistry) -> None:
         """Take over the functions of another registry; ValueError for a name that is taken."""
-        for definition in others._functions.values():
+        for definition in other_registry._functions.values():
             if definition.name in self._functions:
                 msg = f"there is already a tool called {definition.name}"
                 raise ValueError(msg)
@@ -124,14 +124,15 @@ class FunctionRegistry:
         """
         if patterns is None:
             return list(self._functions)
-        wanted = set(patterns)
-        if wanted <= self._functions.keys():
-            return [name for name in self._functions if name in wanted]
-        globs = [pattern for pattern in wanted if not _NAME.fullmatch(pattern)]
+        exact_names = set(patterns)
+        if exact_names <= self._functions.keys():
+            return [name for name in self._functions if name in exact_names]
+        globs = [pattern for pattern in exact_names if not _NAME.fullmatch(pattern)]
         return [
             name
             for name in self._functions
-            if name in wanted or (globs and any(fnmatchcase(name, pattern) for pattern in globs))
+            if name in exact_names
+            or (globs and any(fnmatchcase(name, pattern) for pattern in globs))
         ]
 
     def list_functions(self, names: Iterable[str] | None = None) -> list[Json]:
@@ -141,14 +142,18 @@ class FunctionRegistry:
         The same set gives the same object until something is registered, so that providers can
         cache its translation.
         """
-        chosen = frozenset(self.names(names))
-        if chosen not in self._lists:
-            self._lists[chosen] = [
-                {"name": each.name, "description": each.description, "parameters": each.parameters}
-                for name, each in self._functions.items()
-                if name in chosen
+        selected_names = frozenset(self.names(names))
+        if selected_names not in self._lists:
+            self._lists[selected_names] = [
+                {
+                    "name": function.name,
+                    "description": function.description,
+                    "parameters": function.parameters,
+                }
+                for name, function in self._functions.items()
+                if name in selected_names
             ]
-        return self._lists[chosen]
+        return self._lists[selected_names]
 
     def nearest(self, name: str) -> str | None:
         """Return the registered name most like `name`, if any is."""

@@ -10,11 +10,11 @@ from daemon.models import Json
 
 # Keys whose value is a schema, a list of schemas, and a name -> schema map; everything else is data
 # and stays as it is.
-_ONE = frozenset(
+_SCHEMA_KEYS = frozenset(
     {"items", "additionalProperties", "not", "contains", "propertyNames", "if", "then", "else"}
 )
-_MANY = frozenset({"anyOf", "allOf", "oneOf", "prefixItems"})
-_NAMED = frozenset({"properties", "patternProperties"})
+_SCHEMA_LIST_KEYS = frozenset({"anyOf", "allOf", "oneOf", "prefixItems"})
+_SCHEMA_MAP_KEYS = frozenset({"properties", "patternProperties"})
 # `discriminator` is OpenAPI's, and points at definitions that have moved.
 _DROPPED = frozenset({"title", "$defs", "discriminator"})
 _PREFIX = "#/$defs/"
@@ -32,13 +32,13 @@ def tidy(schema: Json) -> Json:
             return node
         if isinstance(node.get("$ref"), str) and node["$ref"].startswith(_PREFIX):
             name = node["$ref"].removeprefix(_PREFIX)
-            beside = {key: value for key, value in node.items() if key != "$ref"}
+            siblings = {key: value for key, value in node.items() if key != "$ref"}
             if _contains(definitions, name, name):
                 if name not in recursive:
                     recursive[name] = None  # before going down, where it meets itself
                     recursive[name] = level(definitions[name])
-                return {"$ref": _PREFIX + name, **beside}
-            return {**level(definitions[name]), **beside}
+                return {"$ref": _PREFIX + name, **siblings}
+            return {**level(definitions[name]), **siblings}
         return level(node)
 
     def level(node: Json) -> Json:
@@ -46,12 +46,12 @@ def tidy(schema: Json) -> Json:
         for key, value in node.items():
             if key in _DROPPED:
                 continue
-            if key in _ONE:
+            if key in _SCHEMA_KEYS:
                 out[key] = walk(value)
-            elif key in _MANY:
-                out[key] = [walk(each) for each in value]
-            elif key in _NAMED:
-                out[key] = {name: walk(each) for name, each in value.items()}
+            elif key in _SCHEMA_LIST_KEYS:
+                out[key] = [walk(item) for item in value]
+            elif key in _SCHEMA_MAP_KEYS:
+                out[key] = {name: walk(item) for name, item in value.items()}
             else:
                 out[key] = value
         return out
@@ -64,28 +64,33 @@ def without_null(schema: Json) -> Json:
     """Return the schema of an argument that may be left out: `null` need not be offered beside
     that.
     """
-    choices = [each for each in schema.get("anyOf", ()) if each != {"type": "null"}]
-    beside = {key: value for key, value in schema.items() if key not in ("anyOf", "default")}
+    choices = [choice for choice in schema.get("anyOf", ()) if choice != {"type": "null"}]
+    siblings = {key: value for key, value in schema.items() if key not in ("anyOf", "default")}
     if not choices:
         return schema
-    return {**choices[0], **beside} if len(choices) == 1 else {**beside, "anyOf": choices}
+    return {**choices[0], **siblings} if len(choices) == 1 else {**siblings, "anyOf": choices}
 
 
 def _contains(
-    definitions: Json, name: str, sought: str, seen: frozenset[str] = frozenset()
+    definitions: Json, name: str, sought: str, visited: frozenset[str] = frozenset()
 ) -> bool:
-    """Tell whether the definition `name` refers to `sought`, at any depth."""
+    """Return whether the definition `name` refers to `sought`, at any depth."""
     return any(
-        found == sought
-        or (found not in seen and _contains(definitions, found, sought, seen | {found}))
-        for found in _references(definitions.get(name))
+        reference == sought
+        or (
+            reference not in visited
+            and _contains(definitions, reference, sought, visited | {reference})
+        )
+        for reference in _references(definitions.get(name))
     )
 
 
 def _references(node: Any) -> set[str]:
     if isinstance(node, dict):
-        own = {node["$ref"].removeprefix(_PREFIX)} if isinstance(node.get("$ref"), str) else set()
-        return own.union(*(_references(value) for value in node.values()))
+        references = (
+            {node["$ref"].removeprefix(_PREFIX)} if isinstance(node.get("$ref"), str) else set()
+        )
+        return references.union(*(_references(value) for value in node.values()))
     if isinstance(node, list):
         return set().union(*(_references(value) for value in node))
     return set()

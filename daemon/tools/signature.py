@@ -56,24 +56,26 @@ class Signature:
         return frozenset(key for key, hint in self._types.items() if _is_context(hint))
 
     @property
-    def _shown(self) -> list[_Parameter]:
+    def _model_parameters(self) -> list[_Parameter]:
         return [p for key, p in self._signature.parameters.items() if key not in self._injected]
 
     @functools.cached_property
-    def _rest(self) -> str | None:
-        return next((p.name for p in self._shown if p.kind is _Parameter.VAR_KEYWORD), None)
+    def _extra_keywords(self) -> str | None:
+        return next(
+            (p.name for p in self._model_parameters if p.kind is _Parameter.VAR_KEYWORD), None
+        )
 
     @functools.cached_property
-    def _read(self) -> tuple[TypeAdapter[Any] | None, Json]:
+    def _build(self) -> tuple[TypeAdapter[Any] | None, Json]:
         if self._parameters is not None:
             return None, self._parameters
-        adapter, schema = self._validator(self._shown, self._types)
-        return adapter, _schema(schema, self._shown)
+        adapter, schema = self._validator(self._model_parameters, self._types)
+        return adapter, _schema(schema, self._model_parameters)
 
     @property
     def schema(self) -> Json:
         """What the model reads; TypeError where JSON cannot say it."""
-        return self._read[1]
+        return self._build[1]
 
     @functools.cached_property
     def is_async(self) -> bool:
@@ -94,22 +96,24 @@ class Signature:
         """
         values = self._checked(arguments)
         parameters = self._signature.parameters
-        named = {
+        keyword_arguments = {
             key: values.pop(key)
             for key in parameters
-            if key in values and key not in (self._rest, *self._injected)
+            if key in values and key not in (self._extra_keywords, *self._injected)
         }
         for key in self._injected:
             if context is not None:
-                named[key] = context
+                keyword_arguments[key] = context
             elif parameters[key].default is _Parameter.empty:
                 msg = f"{self.name} works only inside a run"
                 raise ToolFailed(msg)
         if not self._by_place:
-            return functools.partial(self._func, **named, **(values if self._rest else {}))
-        if self._rest:
-            named[self._rest] = values
-        bound = inspect.BoundArguments(self._signature, named)
+            return functools.partial(
+                self._func, **keyword_arguments, **(values if self._extra_keywords else {})
+            )
+        if self._extra_keywords:
+            keyword_arguments[self._extra_keywords] = values
+        bound = inspect.BoundArguments(self._signature, keyword_arguments)
         # in the signature's order, so that nothing given slides into a gap before it
         bound.apply_defaults()
         return functools.partial(self._func, *bound.args, **bound.kwargs)
@@ -117,7 +121,7 @@ class Signature:
     def _checked(self, arguments: Json) -> Json:
         # What we inject is never the model's to give, whatever else the function accepts by
         # keyword.
-        adapter, schema = self._read
+        adapter, schema = self._build
         wrong = [
             argument_errors.unknown(key, schema.get("properties", {}))
             for key in arguments
@@ -125,7 +129,9 @@ class Signature:
         ]
         values = arguments
         if adapter is None:
-            wrong += argument_errors.by_schema(arguments, schema, closed=self._rest is None)
+            wrong += argument_errors.by_schema(
+                arguments, schema, closed=self._extra_keywords is None
+            )
         elif not wrong:
             try:
                 values = adapter.validate_python(arguments)
@@ -135,14 +141,16 @@ class Signature:
             raise argument_errors.misfit(self.name, wrong)
         return dict(values)
 
-    def _validator(self, shown: list[_Parameter], hints: Json) -> tuple[TypeAdapter[Any], Json]:
+    def _validator(
+        self, parameters: list[_Parameter], hints: Json
+    ) -> tuple[TypeAdapter[Any], Json]:
         """Return what checks the arguments, and pydantic's schema of them."""
         keys: Json = {}
-        rest: Json = {}
-        for parameter in shown:
+        extra: Json = {}
+        for parameter in parameters:
             hint, default = hints[parameter.name], parameter.default
             if parameter.kind is _Parameter.VAR_KEYWORD:
-                rest = {"extra_items": hint}
+                extra = {"extra_items": hint}
                 continue
             if parameter.kind is _Parameter.VAR_POSITIONAL:
                 hint, default = _list_of(hint), ()
@@ -153,10 +161,10 @@ class Signature:
             if isinstance(default, FieldInfo) and default.is_required():
                 keys[parameter.name] = hint
         # mypy reads TypedDict as a declaration; this one is made at run time, from the signature.
-        shape: Any = TypedDict(self.name, keys, **rest)  # type: ignore[misc]
+        shape: Any = TypedDict(self.name, keys, **extra)  # type: ignore[misc]
         try:
             adapter: TypeAdapter[Any] = TypeAdapter(
-                shape if rest else with_config(ConfigDict(extra="forbid"))(shape)
+                shape if extra else with_config(ConfigDict(extra="forbid"))(shape)
             )
             schema = adapter.json_schema()
         except PydanticUserError as error:
@@ -166,11 +174,11 @@ class Signature:
         return adapter, schema
 
 
-def _schema(schema: Json, shown: list[_Parameter]) -> Json:
+def _schema(schema: Json, parameters: list[_Parameter]) -> Json:
     """Return what the model reads of the parameters, defaults included where JSON can say them."""
     schema = tidy(schema)
     properties = schema["properties"]
-    for parameter in shown:
+    for parameter in parameters:
         if parameter.name not in properties or parameter.default is _Parameter.empty:
             continue
         if parameter.default is None:
@@ -190,11 +198,11 @@ def _list_of(hint: Any) -> Any:
 
 def _described(hint: Any, text: str | None) -> Any:
     """Add the docstring's words to a type that has none of its own."""
-    own = any(
-        isinstance(each, FieldInfo) and each.description
-        for each in getattr(hint, "__metadata__", ())
+    has_description = any(
+        isinstance(item, FieldInfo) and item.description
+        for item in getattr(hint, "__metadata__", ())
     )
-    return Annotated[hint, Field(description=text)] if text and not own else hint
+    return Annotated[hint, Field(description=text)] if text and not has_description else hint
 
 
 def _hints(
@@ -203,7 +211,7 @@ def _hints(
     """Return the types of the parameters; the return type is nobody's business here and may name
     what it likes.
     """
-    written = {
+    annotations = {
         key: p.annotation
         for key, p in signature.parameters.items()
         if p.annotation is not _Parameter.empty
@@ -214,7 +222,7 @@ def _hints(
     scope = {"ToolContext": ToolContext, **scope}
     try:
         hints = typing.get_type_hints(
-            SimpleNamespace(__annotations__=written), globalns=scope, include_extras=True
+            SimpleNamespace(__annotations__=annotations), globalns=scope, include_extras=True
         )
     except NameError as error:
         if not lenient:
@@ -225,7 +233,7 @@ def _hints(
             raise TypeError(msg) from None
         hints = {
             key: ToolContext
-            for key, hint in written.items()
+            for key, hint in annotations.items()
             if hint in (ToolContext, "ToolContext")
         }
     return {key: hints.get(key, Any) for key in signature.parameters}

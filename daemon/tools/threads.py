@@ -18,7 +18,7 @@ from collections.abc import Callable
 from typing import Any, TypeAlias
 
 # Seconds that a thread waits for another call: a run makes several.
-_PATIENCE = 10.0
+_IDLE_SECONDS = 10.0
 
 _Work: TypeAlias = Callable[[], None]
 
@@ -26,9 +26,9 @@ _Work: TypeAlias = Callable[[], None]
 class Threads:
     """Threads that come and go as they are needed."""
 
-    def __init__(self, *, patience: float = _PATIENCE) -> None:
-        """A thread that is not called for `patience` seconds ends."""
-        self._patience = patience
+    def __init__(self, *, idle_seconds: float = _IDLE_SECONDS) -> None:
+        """A thread that is not called for `idle_seconds` seconds ends."""
+        self._idle_seconds = idle_seconds
         self._idle: list[queue.SimpleQueue[_Work]] = []
         self._changing = threading.Lock()
 
@@ -39,16 +39,16 @@ class Threads:
         it.
         """
         loop = asyncio.get_running_loop()
-        done: asyncio.Future[Any] = loop.create_future()
+        outcome: asyncio.Future[Any] = loop.create_future()
         context = contextvars.copy_context()
 
-        def settle(result: Any, error: BaseException | None) -> None:
-            if done.done():  # its time was up, or its run was cancelled: nobody waits any more
+        def set_outcome(result: Any, error: BaseException | None) -> None:
+            if outcome.done():  # its time was up, or its run was cancelled: nobody waits any more
                 _close_coroutine(result)
             elif error is None:
-                done.set_result(result)
+                outcome.set_result(result)
             else:
-                done.set_exception(error)
+                outcome.set_exception(error)
 
         def work() -> None:
             threading.current_thread().name = name
@@ -64,7 +64,7 @@ class Threads:
             except BaseException as raised:  # noqa: BLE001  # SystemExit in a thread would vanish without a word
                 error = RuntimeError(f"the tool tried to end the process ({type(raised).__name__})")
             try:
-                loop.call_soon_threadsafe(settle, result, error)
+                loop.call_soon_threadsafe(set_outcome, result, error)
             except RuntimeError:  # the loop is closed: the daemon has gone
                 _close_coroutine(result)
 
@@ -75,16 +75,16 @@ class Threads:
             threading.Thread(target=self._serve, args=(calls,), name=name, daemon=True).start()
         calls.put(work)
         try:
-            return await done
+            return await outcome
         except asyncio.CancelledError:
-            if not done.cancelled() and done.exception() is None:  # it came back just before
-                _close_coroutine(done.result())
+            if not outcome.cancelled() and outcome.exception() is None:  # it came back just before
+                _close_coroutine(outcome.result())
             raise
 
     def _serve(self, calls: queue.SimpleQueue[_Work]) -> None:
         while True:
             try:
-                work = calls.get(timeout=self._patience)
+                work = calls.get(timeout=self._idle_seconds)
             except queue.Empty:
                 with self._changing:
                     if calls in self._idle:

@@ -40,8 +40,8 @@ def load(config: Config, *, sources: dict[str, str] | None = None) -> FunctionRe
             sources.update({name: source for name in registry.names() if name not in sources})
 
     folder = config.folder / "tools"
-    for place, name in enumerate(config.tools.files):
-        key = f"tools.files[{place}]"
+    for index, name in enumerate(config.tools.files):
+        key = f"tools.files[{index}]"
         try:
             _register(registry, _module(folder / Path(name).expanduser()))
             note(name)
@@ -61,9 +61,13 @@ def load(config: Config, *, sources: dict[str, str] | None = None) -> FunctionRe
                     hint=hint,
                 )
             )
-    known = {each.name: each for each in _installed()} if config.tools.packages else {}
-    for place, name in enumerate(config.tools.packages):
-        key = f"tools.packages[{place}]"
+    known = (
+        {entry_point.name: entry_point for entry_point in _installed()}
+        if config.tools.packages
+        else {}
+    )
+    for index, name in enumerate(config.tools.packages):
+        key = f"tools.packages[{index}]"
         if name not in known:
             problem = f"no installed package has the entry point {GROUP}:{name}"
             faults.append(
@@ -92,8 +96,8 @@ def _installed() -> Sequence[EntryPoint]:
     return tuple(entry_points(group=GROUP))
 
 
-def _register(registry: FunctionRegistry, thing: Any) -> None:
-    if not auto_discover_and_register(registry, [thing]):
+def _register(registry: FunctionRegistry, tool_source: Any) -> None:
+    if not auto_discover_and_register(registry, [tool_source]):
         raise ValueError("holds no public function that could be a tool")
 
 

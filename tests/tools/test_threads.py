@@ -77,7 +77,7 @@ async def test_a_coroutine_that_comes_back_in_the_moment_of_a_cancellation_is_cl
         release.wait(30)
         return coroutine
 
-    task = asyncio.create_task(Threads(patience=0.0).run("tool", make))
+    task = asyncio.create_task(Threads(idle_seconds=0.0).run("tool", make))
     await begun.wait()
     release.set()
     served[0].join(120)  # the loop stands still: it has the answer, and has not yet looked at it
@@ -97,7 +97,7 @@ def test_a_coroutine_that_comes_back_when_the_loop_has_gone_is_closed() -> None:
         return coroutine
 
     async def leave() -> None:
-        call = asyncio.ensure_future(Threads(patience=0.0).run("tool", make))
+        call = asyncio.ensure_future(Threads(idle_seconds=0.0).run("tool", make))
         await asyncio.to_thread(begun.wait, 30)
         call.cancel()
 
@@ -121,13 +121,13 @@ async def test_what_a_function_raises_is_raised_where_it_is_awaited_and_the_thre
 
 
 async def test_a_thread_that_nobody_calls_ends() -> None:
-    thread = await kept(Threads(patience=0.05))
+    thread = await kept(Threads(idle_seconds=0.05))
     await asyncio.to_thread(thread.join, 30)
     assert not thread.is_alive()
 
 
 async def test_calls_go_on_while_threads_come_to_their_end() -> None:
-    threads = Threads(patience=0.0)
+    threads = Threads(idle_seconds=0.0)
     assert [
         await threads.run("tool", lambda number=number: number) for number in range(200)
     ] == list(range(200))

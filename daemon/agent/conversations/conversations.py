@@ -12,7 +12,7 @@ import structlog
 
 from daemon.agent.conversations.inbox import Inbox
 from daemon.agent.conversations.routing import belongs_to
-from daemon.agent.conversations.sessions import Past, Sessions
+from daemon.agent.conversations.sessions import EarlierConversation, Sessions
 from daemon.definitions.config.live import LiveConfig
 from daemon.definitions.routines.routine import Budget, Routine, RunSpec
 from daemon.errors import Refused
@@ -107,7 +107,7 @@ class Conversations:
         `fresh` begins the conversation anew and asks nobody whether the message belongs to a run
         under way.
         """
-        text, session = _checked(text), _named(session or SESSION)
+        text, session = _checked(text), _checked_name(session or SESSION)
         event = f"{session}/{event}"
         if earlier := await self._journal.slots.get_run_of_event(ASK, event):
             return RoutedMessage(run=earlier, new=True)
@@ -130,14 +130,14 @@ class Conversations:
         ended.
         """
         text = _checked(text)
-        told = await self._journal.runs.send_message(run.id, text, event=event)
-        if told is not None:
-            self.inbox.put([told])
+        message = await self._journal.runs.send_message(run.id, text, event=event)
+        if message is not None:
+            self.inbox.put([message])
             return RoutedMessage(run=run, new=False)
         return RoutedMessage(run=await self._follow_up(run, text, event), new=True)
 
     def owes_nothing(self, run: Run) -> bool:
-        """Tell whether a run was told nothing that it has not heard."""
+        """Return whether a run was told nothing that it has not heard."""
         return not self.inbox.holds(run.id)
 
     async def ended(self, run: Run) -> None:
@@ -147,17 +147,17 @@ class Conversations:
         late = self.inbox.take(run.id)
         if not late:
             return
-        heard = {step.body.get("told") for step in await self._journal.runs.get_steps(run.id)}
+        received = {step.body.get("told") for step in await self._journal.runs.get_steps(run.id)}
         for message in late:
-            if message.id not in heard:
+            if message.id not in received:
                 await self._follow_up(run, message.text, f"told {message.id}")
 
-    async def history(self, run: Run) -> Past:
+    async def history(self, run: Run) -> EarlierConversation:
         """Return what was said before, for the first prompt of a run that answers a person."""
         given: Json = await self._journal.runs.get_input(run.id) or {}
         if about := given.get("about"):
             before = await self._journal.runs.get(about)
-            return Past(_excerpt(before, self._language), bool(before.taint))
+            return EarlierConversation(_excerpt(before, self._language), bool(before.taint))
         return await self._sessions().history(given.get("session", SESSION), run, self._provider)
 
     def _sessions(self) -> Sessions:
@@ -169,7 +169,7 @@ class Conversations:
         log.info("message.began_a_run", about=run.id)
         return await self._begin(text, f"{run.id}/{event}", {"about": run.id})
 
-    async def _begin(self, text: str, event: str, given: Json) -> Run:
+    async def _begin(self, text: str, event: str, run_input: Json) -> Run:
         routine = routine_of(self._settings.config)
         claim = Claim(
             routine=ASK,
@@ -178,7 +178,7 @@ class Conversations:
             slot=self._clock(),
             goal=text,
             event=event,
-            input=given,
+            input=run_input,
         )
         (run,) = await self._journal.slots.open([claim])
         run = run or await self._journal.slots.get_run_of_event(ASK, event)
@@ -217,7 +217,7 @@ def _checked(text: str) -> str:
     return text
 
 
-def _named(session: str) -> str:
+def _checked_name(session: str) -> str:
     """Return a session's name as events can begin with it."""
     if (
         session.isascii()

@@ -1,8 +1,8 @@
-"""Messages on their way into runs under way.
+"""Messages of people to runs under way.
 
-The journal keeps them; here lies what the runs of this process have not taken in yet, so that a run
-which nobody speaks to costs nothing. A run that was interrupted hears again what its steps do not
-say it has heard.
+The journal keeps them. The inbox holds those that the runs of this process have not received yet,
+so that a run without messages reads nothing. A run that was interrupted receives those again that
+are not among its steps.
 """
 
 from __future__ import annotations
@@ -13,23 +13,23 @@ from daemon.store.journal import RunMessage
 
 
 class Inbox:
-    """What runs were told and have not heard."""
+    """The messages that runs have not received yet, by run."""
 
     def __init__(self) -> None:
-        self._waiting: dict[str, dict[int, RunMessage]] = {}
+        self._messages: dict[str, dict[int, RunMessage]] = {}
 
     def put(self, messages: Iterable[RunMessage]) -> None:
-        """Lay messages ready; one that lies there already is the same one."""
+        """Add messages; one that is there already is the same one."""
         for message in messages:
-            self._waiting.setdefault(message.run, {})[message.id] = message
+            self._messages.setdefault(message.run, {})[message.id] = message
 
     def holds(self, run: str) -> bool:
-        """Tell whether something waits to be heard by a run."""
-        return run in self._waiting
+        """Return whether there are messages for a run."""
+        return run in self._messages
 
-    def take(self, run: str, heard: frozenset[int] | set[int] = frozenset()) -> list[RunMessage]:
-        """Take out what a run has not heard, in the order it was said."""
-        if run not in self._waiting:
+    def take(self, run: str, received: frozenset[int] | set[int] = frozenset()) -> list[RunMessage]:
+        """Take out the messages to a run, oldest first, but for those in `received`."""
+        if run not in self._messages:
             return []
-        waiting = self._waiting.pop(run)
-        return [waiting[number] for number in sorted(waiting) if number not in heard]
+        messages = self._messages.pop(run)
+        return [messages[number] for number in sorted(messages) if number not in received]

@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
-PATIENCE = (
+ROUTING_TIMEOUT = (
     20.0  # seconds a person waits for this before anything happens; then the message is a new one
 )
-MOST = 20  # runs that are put to the model
+MAX_RUNS = 20  # runs that are put to the model
 _TEXTS = {
     "en": "Several tasks are under way. Decide whether the person's message adds to one of them or "
     "is "
@@ -42,7 +42,7 @@ async def belongs_to(
     """Return the run that a message belongs to; None if it is something new, or nobody can tell."""
     if not active or provider.kind == "offline":
         return None
-    runs = active[-MOST:]
+    runs = active[-MAX_RUNS:]
     tasks = "\n".join(
         f"{number}. {run.routine}: {' '.join(run.goal.split())[:300]}"
         for number, run in enumerate(runs, 1)
@@ -52,14 +52,14 @@ async def belongs_to(
         LLMMessage(role="user", content=f"{tasks}\n\n<message>\n{text}\n</message>"),
     ]
     try:
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(ROUTING_TIMEOUT):
             answer = await provider.chat(
                 messages, max_tokens=1000
             )  # thinking counts with some vendors
     except (ProviderError, TimeoutError) as error:
         log.info("message.not_routed", error=str(error) or "no answer in time")
         return None
-    found = re.fullmatch(r"""[\s\["'(]*(\d{1,2})[\s\]"').]*""", answer.content)
-    if found is None or not 1 <= int(found[1]) <= len(runs):
+    match = re.fullmatch(r"""[\s\["'(]*(\d{1,2})[\s\]"').]*""", answer.content)
+    if match is None or not 1 <= int(match[1]) <= len(runs):
         return None
-    return runs[int(found[1]) - 1]
+    return runs[int(match[1]) - 1]

@@ -56,10 +56,10 @@ _TEXTS = {
 }
 
 
-class Past(NamedTuple):
-    """What was said before."""
+class EarlierConversation(NamedTuple):
+    """The turns before this one, or their summary."""
 
-    said: Sequence[LLMMessage] = ()
+    messages: Sequence[LLMMessage] = ()
     tainted: bool = False
     """Some of it was answered after reading what strangers wrote."""
 
@@ -93,35 +93,37 @@ class Sessions:
 
     async def begin_anew(self, name: str, before: str) -> None:
         """Leave everything up to a run behind."""
-        await self._keep(name, Session(since=before, until=before))
+        await self._save(name, Session(since=before, until=before))
 
-    async def history(self, name: str, run: Run, provider: LLMProvider | None) -> Past:
+    async def history(
+        self, name: str, run: Run, provider: LLMProvider | None
+    ) -> EarlierConversation:
         """Return the turns before a run, oldest first, those beyond HISTORY summed up by the model,
         if there is one.
         """
         session = await self._session(name)
-        first = max(session.since, session.until)
+        start = max(session.since, session.until)
         turns = [
             turn
             for turn in await self._journal.runs.find_turns(
                 self._routine, name, before=run.id, limit=HISTORY
             )
-            if turn.id > first and turn.report and turn.status in (Status.SUCCEEDED, Status.FAILED)
+            if turn.id > start and turn.report and turn.status in (Status.SUCCEEDED, Status.FAILED)
         ][::-1]
         if 2 * len(turns) > HISTORY - 2:
             over = turns[:AT_ONCE]
             session, turns = await self._sum_up(name, session, over, provider), turns[AT_ONCE:]
         words = _TEXTS[self._language]
-        said: list[LLMMessage] = []
+        messages: list[LLMMessage] = []
         if session.summary:
-            said.append(
+            messages.append(
                 LLMMessage(role="user", content=words["earlier"].format(summary=session.summary))
             )
-            said.append(LLMMessage(role="assistant", content=words["yes"]))
+            messages.append(LLMMessage(role="assistant", content=words["yes"]))
         for turn in turns:
-            said.append(LLMMessage(role="user", content=self._cut(turn.goal)))
-            said.append(LLMMessage(role="assistant", content=self._cut(turn.report or "")))
-        return Past(said, session.tainted or any(turn.taint for turn in turns))
+            messages.append(LLMMessage(role="user", content=self._shorten(turn.goal)))
+            messages.append(LLMMessage(role="assistant", content=self._shorten(turn.report or "")))
+        return EarlierConversation(messages, session.tainted or any(turn.taint for turn in turns))
 
     async def _sum_up(
         self, name: str, session: Session, over: Sequence[Run], provider: LLMProvider | None
@@ -130,16 +132,18 @@ class Sessions:
         lines = [
             line for turn in over for line in (f"user: {turn.goal}", f"assistant: {turn.report}")
         ]
-        said = [f"summary so far: {session.summary}", *lines] if session.summary else lines
-        summary = await self._summary("\n\n".join(map(self._cut, said)), provider)
+        texts = [f"summary so far: {session.summary}", *lines] if session.summary else lines
+        summary = await self._summary("\n\n".join(map(self._shorten, texts)), provider)
         if summary is None:
             firsts = [" ".join(line.split())[:FIRST_LINES] for line in lines]
             summary = "\n".join([*([session.summary] if session.summary else []), *firsts])[
                 -LONGEST:
             ]
         tainted = session.tainted or any(turn.taint for turn in over)
-        made = Session(since=session.since, until=over[-1].id, summary=summary, tainted=tainted)
-        await self._keep(name, made)
+        new_session = Session(
+            since=session.since, until=over[-1].id, summary=summary, tainted=tainted
+        )
+        await self._save(name, new_session)
         await self._memory.store(
             f"conversation:{name}",
             summary,
@@ -148,7 +152,7 @@ class Sessions:
             tainted=tainted,
         )
         log.info("session.summed_up", session=name, turns=len(over))
-        return made
+        return new_session
 
     async def _summary(self, text: str, provider: LLMProvider | None) -> str | None:
         import asyncio
@@ -167,7 +171,7 @@ class Sessions:
             return None
         return answer.content.strip() or None
 
-    def _cut(self, text: str) -> str:
+    def _shorten(self, text: str) -> str:
         half = LONGEST // 2
         return (
             text
@@ -176,10 +180,10 @@ class Sessions:
         )
 
     async def _session(self, name: str) -> Session:
-        kept = await self._journal.facts.recall(f"session:{name}")
-        return Session(**json.loads(kept)) if kept else Session()
+        stored = await self._journal.facts.recall(f"session:{name}")
+        return Session(**json.loads(stored)) if stored else Session()
 
-    async def _keep(self, name: str, session: Session) -> None:
+    async def _save(self, name: str, session: Session) -> None:
         await self._journal.facts.remember(
             f"session:{name}", json.dumps(asdict(session), ensure_ascii=False)
         )

@@ -1,6 +1,4 @@
-"""What people answer at: a question is approved, rejected or left to expire, and its run goes
-on.
-"""
+"""Approval requests are approved, rejected or left to expire; then their run goes on."""
 
 from __future__ import annotations
 
@@ -12,8 +10,8 @@ import structlog
 
 from daemon.errors import DaemonError, Refused
 from daemon.models import Approval, ApprovalStatus, Run
-from daemon.runs.approvals.remembered import changed
-from daemon.runs.approvals.request import changed_between, digest
+from daemon.runs.approvals.remembered import apply_change
+from daemon.runs.approvals.request import describe_change, digest
 from daemon.system.clock import wait_until
 
 if TYPE_CHECKING:
@@ -28,7 +26,7 @@ _RETRY = 60.0  # seconds until what could not be written is tried again
 
 
 class Approvals:
-    """Takes answers; `run` lets questions expire that nobody has answered."""
+    """Records the answers of people; `run` expires requests that nobody has answered."""
 
     def __init__(
         self,
@@ -40,20 +38,20 @@ class Approvals:
         clock: Clock,
         shared: bool = False,
     ) -> None:
-        """`shared`: what is remembered holds for all processes of the database."""
+        """With `shared`, remembered calls hold for all processes of the database."""
         self._shared = shared
         self._journal, self.calls, self.remembered = journal, calls, remembered
         self._submit, self._clock = submit, clock
-        self._bell = asyncio.Event()
+        self._wake = asyncio.Event()
 
     def wake(self) -> None:
-        """Look at once: something was asked, or the clock has jumped."""
-        self._bell.set()
+        """Look for expired requests at once: there is a new one, or the clock was set."""
+        self._wake.set()
 
     async def run(self) -> None:
-        """Let questions expire, until cancelled."""
+        """Expire requests until cancelled."""
         while True:
-            self._bell.clear()
+            self._wake.clear()
             try:
                 await self._go_on(await self._journal.approvals.expire())
                 expiry = await self._journal.approvals.get_next_expiry()
@@ -61,101 +59,106 @@ class Approvals:
                 log.error("approvals.stuck", detail=str(error))  # noqa: TRY400  a full disk needs no traceback
                 await asyncio.sleep(_RETRY)
                 continue
-            await wait_until(expiry, self._bell, self._clock)
+            await wait_until(expiry, self._wake, self._clock)
 
     async def approve(self, id_: str, *, by: str, remember: str | None = None) -> Approval:
-        """Allow a call once, and with the token of its proposal for good. NotFound, Refused.
+        """Allow a call once; with `remember`, the token of its proposal, for good.
 
-        It must still be what was asked: else the question is void, and the run has its call judged
-        anew.
+        A call that would do something else by now than the person was asked about is not allowed:
+        the request becomes void, and the run has the call judged anew. Raises NotFound and Refused.
         """
-        asked = await self._journal.approvals.get(id_)
-        if remember is not None and self.remembered.proposal(asked)[1] != remember:
+        approval = await self._journal.approvals.get(id_)
+        if remember is not None and self.remembered.proposal(approval)[1] != remember:
             raise Refused("what would be remembered is not what was shown; look at it again")
-        if asked.status is ApprovalStatus.PENDING and (changed := await self._changed(asked)):
-            await self._go_on(await self._journal.approvals.void([asked.id], by=by))
+        if approval.status is ApprovalStatus.PENDING and (
+            difference := await self._describe_change_since(approval)
+        ):
+            await self._go_on(await self._journal.approvals.void([approval.id], by=by))
             raise Refused(
-                f"nothing was approved: {changed} since this was asked. The run goes on and has its "  # noqa: E501
+                f"nothing was approved: {difference} since this was asked. The run goes on and has its "  # noqa: E501
                 "call judged anew; what is asked then is in: agentctl approvals"
             )
-        answered, runs = await self._journal.approvals.answer(
-            asked.id, ApprovalStatus.APPROVED, by=by
+        approvals, runs = await self._journal.approvals.answer(
+            approval.id, ApprovalStatus.APPROVED, by=by
         )
         log.info(
             "approval.given",
-            approval=asked.id,
-            routine=asked.routine,
-            tool=asked.approval_request.tool,
+            approval=approval.id,
+            routine=approval.routine,
+            tool=approval.approval_request.tool,
             by=by,
         )
         await self._go_on(runs)
         if remember is not None:
-            entry = self.remembered.add(asked, by=by, at=self._clock.now())
+            entry = self.remembered.add(approval, by=by, at=self._clock.now())
             await self._share(
-                lambda entries: (*(each for each in entries if each.id != entry.id), entry)
+                lambda entries: (*(call for call in entries if call.id != entry.id), entry)
             )
-            body = {"approval": asked.id, "request": asked.approval_request.digest}
+            body = {"approval": approval.id, "request": approval.approval_request.digest}
             await self._journal.audit.write(
-                "remembered", actor=by, routine=asked.routine, body=body
+                "remembered", actor=by, routine=approval.routine, body=body
             )
-        return next(each for each in answered if each.id == asked.id)
+        return next(call for call in approvals if call.id == approval.id)
 
     async def reject(self, id_: str, *, by: str) -> Approval:
-        """Refuse a call; its run goes on without it. NotFound, Refused."""
-        asked = await self._journal.approvals.get(id_)
-        answered, runs = await self._journal.approvals.answer(
-            asked.id, ApprovalStatus.REJECTED, by=by
+        """Refuse a call; its run goes on without it. Raises NotFound and Refused."""
+        approval = await self._journal.approvals.get(id_)
+        approvals, runs = await self._journal.approvals.answer(
+            approval.id, ApprovalStatus.REJECTED, by=by
         )
         log.info(
             "approval.refused",
-            approval=asked.id,
-            routine=asked.routine,
-            tool=asked.approval_request.tool,
+            approval=approval.id,
+            routine=approval.routine,
+            tool=approval.approval_request.tool,
             by=by,
         )
         await self._go_on(runs)
-        return next(each for each in answered if each.id == asked.id)
+        return next(item for item in approvals if item.id == approval.id)
 
     async def proposal(self, id_: str) -> tuple[str, str]:
-        """Return the diff that remembering a call would make, and what confirms it.
+        """Return the diff of approvals.toml that remembering a call would make, and the token that
+        confirms it.
 
-        NotFound, Refused.
+        Raises NotFound, and Refused for a call that cannot be remembered.
         """
         return self.remembered.proposal(await self._journal.approvals.get(id_))
 
     async def revoke(self, id_: str, *, by: str) -> RememberedCall:
-        """Take back what was allowed for good. NotFound."""
-        gone = self.remembered.revoke(id_)
-        await self._share(lambda entries: [each for each in entries if each.id != gone.id])
+        """Forget a remembered call. Raises NotFound."""
+        revoked_call = self.remembered.revoke(id_)
+        await self._share(lambda entries: [call for call in entries if call.id != revoked_call.id])
         await self._journal.audit.write(
-            "revoked", actor=by, routine=gone.routine, body={"approval": gone.id}
+            "revoked", actor=by, routine=revoked_call.routine, body={"approval": revoked_call.id}
         )
-        return gone
+        return revoked_call
 
-    async def heed(self) -> None:
-        """Take over what was allowed for good, or taken back, through another process."""
+    async def refresh_remembered(self) -> None:
+        """Read the calls that other processes remembered or revoked, where processes share them."""
         await self._share(lambda entries: entries)
 
     async def _share(
         self, change: Callable[[Sequence[RememberedCall]], Sequence[RememberedCall]]
     ) -> None:
         if self._shared:
-            own = self.remembered.entries()
+            own_entries = self.remembered.entries()
             self.remembered.learn(
                 await self._journal.approvals.change_remembered(
-                    lambda kept: changed(kept, own, change)
+                    lambda shared_entries: apply_change(shared_entries, own_entries, change)
                 )
             )
 
-    async def _changed(self, asked: Approval) -> str:
-        """Say what about a call is no longer as it was asked; empty if nothing is."""
-        before = asked.approval_request.request
-        now = await self.calls.describe(
-            asked.approval_request.tool, before["arguments"], routine=asked.routine
+    async def _describe_change_since(self, approval: Approval) -> str:
+        """Say what the call would do otherwise now than when a person was asked; empty if
+        nothing.
+        """
+        old_request = approval.approval_request.request
+        new_request = await self.calls.describe(
+            approval.approval_request.tool, old_request["arguments"], routine=approval.routine
         )
-        if digest(now) == asked.approval_request.digest:
+        if digest(new_request) == approval.approval_request.digest:
             return ""
-        return changed_between(before, now) or "a part of its words has been forgotten"
+        return describe_change(old_request, new_request) or "a part of its words has been forgotten"
 
     async def _go_on(self, runs: Iterable[Run]) -> None:
         for run in runs:

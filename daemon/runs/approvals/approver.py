@@ -1,8 +1,8 @@
-"""The desk of one run: where its calls lie that a person has to allow, and what has become of each.
+"""Decide about the calls of one run that a person has to allow.
 
-A ruling follows from the answers in the record and from what the call would do now. An answer fits
-only the call it was given to, and only while that would do the very same; otherwise the question is
-put anew.
+A decision follows from the answers in the journal and from what the call would do now. An answer
+holds only for the call it was given to, and only while that call would do exactly the same;
+otherwise a person is asked anew.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from daemon.runs.approvals.request import CallDescriber
     from daemon.store.journal import Journal
 
-# After so many refusals in one run nobody is asked any more: the model no longer does its task.
+# After so many refusals in one run people are not asked any more: the model has left its task.
 MAX_REFUSALS = 3
-_REFUSED = (ApprovalStatus.REJECTED, ApprovalStatus.EXPIRED)
+_REFUSAL_STATUSES = (ApprovalStatus.REJECTED, ApprovalStatus.EXPIRED)
 
 
 class RunApprover:
@@ -58,7 +58,7 @@ class RunApprover:
         self._now, self._language = now, language
         self._approvals: list[Approval] | None = None
         self._asking: dict[tuple[str, str], str] = {}
-        """The keys of this attempt's calls that wait, by turn and digest."""
+        """The ids of the calls for which this attempt asks a person, by turn and digest."""
 
     async def decide(
         self, key: str, call: FunctionCall, verdict: Verdict, taint: Taint
@@ -87,7 +87,7 @@ class RunApprover:
             self._decide_by_own_answer(approval_request, verdict)
             or self._decide_by_same_call(approval_request, verdict)
             or self._decide_by_refusals(approval_request, verdict)
-            or self._ask(approval_request, verdict)
+            or self._request_approval(approval_request, verdict)
         )
 
     def _is_trusted_when_tainted(self, tool: str) -> bool:
@@ -99,7 +99,9 @@ class RunApprover:
     def _approvals_of(self, request: ApprovalRequest) -> list[Approval]:
         """Return the approvals of this run that ask for exactly this."""
         approvals = self._approvals or []
-        return [each for each in approvals if each.approval_request.digest == request.digest]
+        return [
+            approval for approval in approvals if approval.approval_request.digest == request.digest
+        ]
 
     def _decide_by_own_answer(
         self, request: ApprovalRequest, verdict: Verdict
@@ -127,7 +129,7 @@ class RunApprover:
                 return ApprovalDecision(
                     verdict=allow, approval=approval.id, note=note, asked=verdict.rule
                 )
-            if approval.status in _REFUSED:
+            if approval.status in _REFUSAL_STATUSES:
                 return self._deny(approval.status, verdict)
             return None
         return None
@@ -159,9 +161,9 @@ class RunApprover:
     ) -> ApprovalDecision | None:
         """Deny what a person has refused already, and everything after too many refusals."""
         for approval in self._approvals_of(request):
-            if approval.status in _REFUSED:
+            if approval.status in _REFUSAL_STATUSES:
                 return self._deny(approval.status, verdict)
-        refusals = sum(approval.status in _REFUSED for approval in self._approvals or ())
+        refusals = sum(approval.status in _REFUSAL_STATUSES for approval in self._approvals or ())
         return self._deny("tired", verdict) if refusals >= MAX_REFUSALS else None
 
     def _deny(self, cause: str, verdict: Verdict) -> ApprovalDecision:
@@ -173,7 +175,7 @@ class RunApprover:
             asked=verdict.rule,
         )
 
-    def _ask(self, request: ApprovalRequest, verdict: Verdict) -> ApprovalDecision:
+    def _request_approval(self, request: ApprovalRequest, verdict: Verdict) -> ApprovalDecision:
         if turn := _turn(request.call_id):
             self._asking[turn, request.digest] = request.call_id
         return ApprovalDecision(verdict=verdict, approval_request=request)

@@ -1,9 +1,8 @@
-"""What people are told when a run starts to wait for them: which call, why it is asked about, and
-the two commands.
+"""The notice that people get when a run starts to wait for them: the call, why they are asked, and
+the two commands that answer.
 
-The call stands in an indented block, which no word of it can leave. What a run that has read
-strangers would do is made harmless like its reports (delivery/sanitize.py): its words may be
-theirs.
+The call is an indented block, which no text in it can leave. The call of a tainted run is sanitized
+like its reports (delivery/sanitize.py), as strangers may have written parts of it.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from datetime import datetime
 
 from daemon.delivery.sanitize import neutralize, strip_controls
 from daemon.models import ApprovalRequest, Run, WaitingNotice, new_id
-from daemon.runs.approvals.request import in_words
+from daemon.runs.approvals.request import format_request
 
 LONGEST = 1_500  # characters of a call; the whole of it is in `agentctl approvals`
 MOST_QUESTIONS = 5  # of one turn, whose words stand in the notice
@@ -26,16 +25,18 @@ def waiting_notice(
     requests: Sequence[ApprovalRequest],
     targets: Sequence[str],
     *,
-    until: datetime,
+    deadline: datetime,
     redact: Callable[[str], str],
 ) -> WaitingNotice:
-    """Word the notice that a run waits for a person; `until`, in the reader's zone, it does so."""
+    """Word the notice that a run waits for a person; `deadline`, in the reader's zone, it
+    does so.
+    """
     host = os.uname().nodename
     questions = []
-    for place, approval_request in enumerate(requests):
+    for index, approval_request in enumerate(requests):
         id_ = new_id()
-        if place < MOST_QUESTIONS:
-            questions.append((id_, _question(approval_request, id_, until, redact)))
+        if index < MOST_QUESTIONS:
+            questions.append((id_, _question(approval_request, id_, deadline, redact)))
         else:
             questions.append((id_, f"Likewise asked: {id_}, {approval_request.tool}."))
     head = (
@@ -51,17 +52,16 @@ def waiting_notice(
 
 
 def _question(
-    approval_request: ApprovalRequest, id_: str, until: datetime, redact: Callable[[str], str]
+    approval_request: ApprovalRequest, id_: str, deadline: datetime, redact: Callable[[str], str]
 ) -> str:
     make_harmless = neutralize if approval_request.taint else strip_controls
 
-    def clean(text: str) -> str:
-        return make_harmless(
-            redact(text)
-        )  # in this order: a secret with a link's signs in it would no longer be one
+    def sanitize(text: str) -> str:
+        # redact first: a secret that looks like a link would no longer be found
+        return make_harmless(redact(text))
 
-    call = clean(
-        in_words(approval_request.request, longest=sys.maxsize)
+    call = sanitize(
+        format_request(approval_request.request, longest=sys.maxsize)
     )  # cut last: half a secret is not known for one
     call = (
         call if len(call) <= LONGEST else f"{call[:LONGEST]}… (agentctl approvals shows the rest)"
@@ -73,8 +73,8 @@ def _question(
     )
     return (
         f"{block}\n\nIt is asked about because of "
-        f"{clean(f'{approval_request.rule}{reason}')}.{strangers}"
-        f" Without an answer by {until:%Y-%m-%d %H:%M %Z} it is refused, and the run goes on "
+        f"{sanitize(f'{approval_request.rule}{reason}')}.{strangers}"
+        f" Without an answer by {deadline:%Y-%m-%d %H:%M %Z} it is refused, and the run goes on "
         "without it.\n\n"
         f"    agentctl approve {id_}\n    agentctl reject {id_}"
     )

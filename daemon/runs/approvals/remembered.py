@@ -1,14 +1,13 @@
-"""approvals.toml: calls that a person allowed for good, each exactly as it was asked, until it is
-revoked.
+"""approvals.toml: calls that a person allowed for good, until they are revoked.
 
-It lies in the state folder and is written by us alone; a person may read it, and take entries out
-by hand. A remembered call must be the same word for word, run the same program from the same place,
-for the same routine, in a run that has read nothing of strangers (or whose routine names the tool
-in `tainted_tools`). What stands in files it is given may change; so may its program, as updates do
+The file is in the state folder. Only agentd adds entries; people may remove some by hand. A
+remembered call must be the same word for word, run the same program from the same place, for the
+same routine, in a run that has read nothing of strangers (or whose routine names the tool in
+`tainted_tools`). What stands in files it is given may change; so may its program, as updates do
 that.
 
-Processes that share a database keep the same there, and each has it in its file: what is said on
-one holds on all.
+Processes that share a database share the entries, too: each writes them into its own file, so an
+answer given to one holds for all.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from daemon.definitions.words import display
 from daemon.errors import ConfigError, DaemonError, Fault, NotFound, Refused
 from daemon.models import Approval, Json
 from daemon.policy.tables import word_list
-from daemon.runs.approvals.request import in_words
+from daemon.runs.approvals.request import format_request
 
 log = structlog.get_logger()
 
@@ -68,32 +67,32 @@ class File(Table):
 
 
 class Remembered:
-    """What was allowed for good."""
+    """The calls that people allowed for good, as approvals.toml has them."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.fault = ""
-        """Why the file is not heeded; empty if it is."""
-        self._seen: tuple[int, int, int] | None = None
+        """Why the file cannot be used; empty if it can."""
+        self._version: tuple[int, int, int] | None = None
         self._file = File()
 
     def allows(self, request: Json) -> str:
-        """Return the entry that allows this call, in words; empty if none does."""
+        """Return the entry that allows this call, as a rule is named; empty if none does."""
         essence = _essence(request)
         entries = self.entries()
-        found = next((entry for entry in entries if json.loads(entry.call) == essence), None)
-        return f"{NAME} ({found.id})" if found else ""
+        match = next((entry for entry in entries if json.loads(entry.call) == essence), None)
+        return f"{NAME} ({match.id})" if match else ""
 
     def entries(self) -> Sequence[RememberedCall]:
         """Return what is remembered; nothing as long as the file cannot be trusted."""
         try:
             status = self.path.stat()
         except FileNotFoundError:
-            self._seen, self._file, self.fault = None, File(), ""
+            self._version, self._file, self.fault = None, File(), ""
             return ()
-        seen = (status.st_mtime_ns, status.st_size, status.st_ino)
-        if seen != self._seen:
-            self._seen, self._file, self.fault = seen, File(), ""
+        version = (status.st_mtime_ns, status.st_size, status.st_ino)
+        if version != self._version:
+            self._version, self._file, self.fault = version, File(), ""
             try:
                 self._file = self._read(status)
             except ConfigError as error:
@@ -108,85 +107,97 @@ class Remembered:
                 Fault(file=display(self.path), key="", found="", problem=problem, hint="chmod 600")
             )
         file = load_toml(self.path, File)
-        for place, entry in enumerate(file.remembered):
+        for index, entry in enumerate(file.remembered):
             try:
                 json.loads(entry.call)
             except ValueError:
-                key = f"remembered[{place}].call"
+                key = f"remembered[{index}].call"
                 fault = Fault(
                     file=display(self.path), key=key, found=entry.call[:60], problem="is not JSON"
                 )
                 raise ConfigError(fault) from None
         return file
 
-    def proposal(self, asked: Approval) -> tuple[str, str]:
-        """Return the diff that remembering would make, and the token that confirms it; Refused says
-        why it may not.
+    def proposal(self, approval: Approval) -> tuple[str, str]:
+        """Return the diff that remembering the call would make, and the token that confirms it.
+
+        Raises Refused for a call that cannot be remembered.
         """
-        if why := _unfit(asked):
+        if reason := _reason_against(approval):
             raise Refused(
                 (  # noqa: UP034
-                    f"this cannot be remembered: {why}; approve it once, or write a rule into "
+                    f"this cannot be remembered: {reason}; approve it once, or write a rule into "
                     "policy.toml"
                 )
             )
-        old = self.entries()
+        entries = self.entries()
         if self.fault:
             raise Refused(f"nothing is remembered as long as {NAME} cannot be read: {self.fault}")
-        before, after = _text(old), _text((*old, _entry(asked, by="", at=asked.created)))
-        lines = difflib.unified_diff(
-            before.splitlines(), after.splitlines(), NAME, NAME, n=0, lineterm=""
+        old_text, new_text = (
+            _text(entries),
+            _text((*entries, _entry(approval, by="", at=approval.created))),
         )
-        return "\n".join(lines), hashlib.sha256(after.encode()).hexdigest()[:16]
+        lines = difflib.unified_diff(
+            old_text.splitlines(), new_text.splitlines(), NAME, NAME, n=0, lineterm=""
+        )
+        return "\n".join(lines), hashlib.sha256(new_text.encode()).hexdigest()[:16]
 
-    def add(self, asked: Approval, *, by: str, at: datetime) -> RememberedCall:
+    def add(self, approval: Approval, *, by: str, at: datetime) -> RememberedCall:
         """Remember a call."""
-        entry = _entry(asked, by=by, at=at)
+        entry = _entry(approval, by=by, at=at)
         self._write((*self.entries(), entry))
         return entry
 
     def revoke(self, id_: str) -> RememberedCall:
-        """Forget a call by the id of its approval, or the end of it. NotFound."""
+        """Forget a call by the id of its approval, or the end of that id. Raises NotFound."""
         entries = self.entries()
-        found = [entry for entry in entries if len(id_) >= 4 and entry.id.endswith(id_.upper())]
-        if len(found) != 1:
+        matches = [entry for entry in entries if len(id_) >= 4 and entry.id.endswith(id_.upper())]
+        if len(matches) != 1:
             raise NotFound(
                 f"nothing is remembered as {id_!r}; `agentctl approvals --remembered` shows what is"
             )
-        self._write([entry for entry in entries if entry is not found[0]])
-        return found[0]
+        self._write([entry for entry in entries if entry is not matches[0]])
+        return matches[0]
 
-    def learn(self, kept: str) -> None:
-        """Have in the file what processes that share a database keep there; as long as ours can be
-        read.
+    def learn(self, shared_entries: str) -> None:
+        """Write the calls that the processes of a shared database remember into the file, unless
+        the file cannot be read.
         """
-        entries = File.model_validate_json(kept).remembered
+        entries = File.model_validate_json(shared_entries).remembered
         if list(self.entries()) != list(entries) and not self.fault:
             self._write(entries)
 
     def _write(self, entries: Sequence[RememberedCall]) -> None:
-        beside = self.path.with_name(f".{NAME}.new")
+        temporary_path = self.path.with_name(f".{NAME}.new")
         try:
-            beside.unlink(missing_ok=True)
-            descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            temporary_path.unlink(missing_ok=True)
+            descriptor = os.open(
+                temporary_path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600
+            )
             with os.fdopen(descriptor, "w", encoding="utf-8") as file:
                 file.write(_text(entries))
                 file.flush()
                 os.fsync(file.fileno())
-            beside.replace(self.path)
+            temporary_path.replace(self.path)
         except OSError as error:
             raise DaemonError(f"{self.path} cannot be written: {error.strerror}") from error
 
 
-def changed(
-    kept: str | None,
-    own: Sequence[RememberedCall],
+def apply_change(
+    shared_entries: str | None,
+    own_entries: Sequence[RememberedCall],
     change: Callable[[Sequence[RememberedCall]], Sequence[RememberedCall]],
 ) -> str:
-    """Return what processes that share a database keep, after a change; at first it is what one of
-    them has.
+    """Return the calls that the processes of a shared database remember, after a change, as JSON.
+
+    `shared_entries` are those before it, as JSON; None where nothing is shared yet: then the
+    entries of this process are the first.
     """
-    entries = own if kept is None else File.model_validate_json(kept).remembered
+    entries = (
+        own_entries
+        if shared_entries is None
+        else File.model_validate_json(shared_entries).remembered
+    )
     return File(remembered=tuple(change(entries))).model_dump_json()
 
 
@@ -198,13 +209,13 @@ def _text(entries: Sequence[RememberedCall]) -> str:
     )
 
 
-def _entry(asked: Approval, *, by: str, at: datetime) -> RememberedCall:
-    request = asked.approval_request.request
+def _entry(approval: Approval, *, by: str, at: datetime) -> RememberedCall:
+    request = approval.approval_request.request
     return RememberedCall(
-        id=asked.id,
-        routine=asked.routine,
-        tool=asked.approval_request.tool,
-        what=in_words(request),
+        id=approval.id,
+        routine=approval.routine,
+        tool=approval.approval_request.tool,
+        what=format_request(request),
         call=json.dumps(_essence(request), sort_keys=True, ensure_ascii=False),
         by=by,
         at=at.astimezone(UTC).replace(microsecond=0),
@@ -212,16 +223,18 @@ def _entry(asked: Approval, *, by: str, at: datetime) -> RememberedCall:
 
 
 def _essence(request: Json) -> Json:
-    """Return what must be the same for a call to be the one that was remembered."""
-    kept = {key: request[key] for key in ("tool", "routine", "folder")}
+    """Return what a call must have in common with the remembered one."""
+    essence = {key: request[key] for key in ("tool", "routine", "folder")}
     if not (line := request.get("line")):
-        return kept | {"arguments": request["arguments"]}
-    return kept | {
-        "line": [[joint, [_same(command) for command in commands]] for joint, commands in line]
+        return essence | {"arguments": request["arguments"]}
+    return essence | {
+        "line": [
+            [joint, [_command_essence(command) for command in commands]] for joint, commands in line
+        ]
     }
 
 
-def _same(command: Json) -> Json:
+def _command_essence(command: Json) -> Json:
     return {
         "argv": command["argv"],
         "program": (command["program"] or {}).get("path"),
@@ -230,9 +243,9 @@ def _same(command: Json) -> Json:
     }
 
 
-def _unfit(asked: Approval) -> str:
-    """Say why a call may not be allowed for good; empty if it may."""
-    approval_request = asked.approval_request
+def _reason_against(approval: Approval) -> str:
+    """Return why a call may not be allowed for good; empty if it may."""
+    approval_request = approval.approval_request
     if approval_request.taint:
         return "the run had read what strangers wrote, who may have chosen these very words"
     if approval_request.tool in _NEVER:
@@ -250,7 +263,7 @@ def _unfit(asked: Approval) -> str:
 
 
 def _versioned(name: str) -> bool:
-    """Tell whether a program is an interpreter by a name with its version: `python3.11`,
+    """Return whether a program is an interpreter by a name with its version: `python3.11`,
     `perl5.36`.
     """
     return name.rstrip("0123456789.") in word_list("programs", "run_anything")

@@ -1,10 +1,9 @@
-"""What a call would do, in one form for all that comes to the same, so that an approval fits this
-and nothing else.
+"""Describe exactly what a call would do, so that an approval is bound to that and nothing else.
 
 A command line is bound to its words, to the very bytes of its programs and of the files they are
 given (a script whose content changes is another script), to the folder it runs in and to the policy
-it was judged by. A call of the tool `script` is bound to the bytes of its script. Who asks, who
-answers and who starts a call describe it through one `CallDescriber`, so that they cannot differ.
+it was judged by. A call of the tool `script` is bound to the bytes of its script. One
+`CallDescriber` describes a call when a person is asked, answers, and when the call starts.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from daemon.policy.requests import PlannedCommand
 from daemon.store.audit import digest
 from daemon.tools.builtin.script import ScriptSettings
 
-__all__ = ["CallDescriber", "changed_between", "describe", "digest", "in_words"]
+__all__ = ["CallDescriber", "describe", "describe_change", "digest", "format_request"]
 
 # Of a larger file its size, inode and time of change have to do: a question must not read a disk.
 LARGEST = 64 << 20
@@ -61,35 +60,34 @@ def describe(policy: Policy, tool: str, arguments: Json, *, routine: str, script
         "folder": policy.reach.workspace,
     }
     if tool == "script" and (name := PurePath(str(arguments.get("name", ""))).name):
-        request["script"] = _identity(
-            scripts / name
-        )  # a yes is for this text of it, not for what it says tomorrow
+        # the approval is for this text of the script, not for what it says tomorrow
+        request["script"] = _identity(scripts / name)
     line = policy.plan(tool, arguments, routine=routine)[1]
     if not line:
         return request | {
             "arguments": arguments,
             "files": dict(_files(_words_in(arguments), policy.reach)),
         }
-    made = [
-        [each.joint, [_command(command, policy.reach) for command in each.commands]]
-        for each in line
+    planned_line = [
+        [pipeline.joint, [_command(command, policy.reach) for command in pipeline.commands]]
+        for pipeline in line
     ]
-    return request | {"arguments": arguments, "line": made}
+    return request | {"arguments": arguments, "line": planned_line}
 
 
 def _command(command: PlannedCommand, reach: ReachablePaths) -> Json:
     from daemon.tools.builtin.command_lines import find_program
 
     program = find_program(command.argv[0])
-    streams = [[each.fd, each.to.value] for each in command.redirects]
-    made: Json = {
+    streams = [[redirect.fd, redirect.to.value] for redirect in command.redirects]
+    description: Json = {
         "argv": list(command.argv),
         "program": _identity(program) if program else None,
         "streams": streams,
     }
     if command.stdin:
-        made["stdin"] = _identity(Path(command.stdin.real))
-    return made | {"files": dict(_files(command.argv[1:], reach))}
+        description["stdin"] = _identity(Path(command.stdin.real))
+    return description | {"files": dict(_files(command.argv[1:], reach))}
 
 
 def _words_in(value: Any) -> list[str]:
@@ -105,17 +103,17 @@ def _words_in(value: Any) -> list[str]:
 
 def _files(words: Any, reach: ReachablePaths) -> Iterator[tuple[str, Json]]:
     """Yield the files that words may name, with what is in them."""
-    found = 0
+    count = 0
     for word in words:
         for text in dict.fromkeys((word, word.partition("=")[2])):
             try:
-                place = Path(reach.resolve(text).real) if text else None
-                is_file = place is not None and place.is_file()
+                path = Path(reach.resolve(text).real) if text else None
+                is_file = path is not None and path.is_file()
             except (Unreadable, ValueError, OSError):  # a word of 300 letters is no name of a file
                 continue
-            if place is not None and is_file and found < MOST_FILES:
-                found += 1
-                yield text, _identity(place)
+            if path is not None and is_file and count < MOST_FILES:
+                count += 1
+                yield text, _identity(path)
 
 
 def _identity(path: Path) -> Json:
@@ -138,22 +136,24 @@ def _identity(path: Path) -> Json:
     }
 
 
-def changed_between(before: Json, after: Json) -> str:
-    """Name what differs between two descriptions of one call; empty if nothing does."""
-    if before == after:
+def describe_change(old_request: Json, new_request: Json) -> str:
+    """Say what differs between two descriptions of one call; empty if nothing does."""
+    if old_request == new_request:
         return ""
-    if before["policy"] != after["policy"]:
+    if old_request["policy"] != new_request["policy"]:
         return "the policy has changed"
-    if before["folder"] != after["folder"]:
-        return f"the workspace has changed from {before['folder']} to {after['folder']}"
-    if before.get("script") != after.get("script"):
-        return f"the script {(after.get('script') or before['script'])['path']} has changed"
-    earlier, later = _identities(before), _identities(after)
+    if old_request["folder"] != new_request["folder"]:
+        return f"the workspace has changed from {old_request['folder']} to {new_request['folder']}"
+    if old_request.get("script") != new_request.get("script"):
+        return (
+            f"the script {(new_request.get('script') or old_request['script'])['path']} has changed"
+        )
+    earlier, later = _identities(old_request), _identities(new_request)
     paths = sorted(
         path for path in earlier.keys() | later.keys() if earlier.get(path) != later.get(path)
     )
-    what = "a program or a file of this call, or its folder, has changed"
-    return f"{what}: {', '.join(paths[:3])}" if paths else what
+    summary = "a program or a file of this call, or its folder, has changed"
+    return f"{summary}: {', '.join(paths[:3])}" if paths else summary
 
 
 def _identities(value: Any) -> dict[str, Json]:
@@ -172,13 +172,13 @@ def _identities(value: Any) -> dict[str, Json]:
     }
 
 
-def in_words(request: Json, longest: int = LONGEST_WORDS) -> str:
-    """Return for a person what a request would do; of arguments at most so many characters."""
+def format_request(request: Json, longest: int = LONGEST_WORDS) -> str:
+    """Return for people what a request would do; arguments are cut after `longest` characters."""
     if line := request.get("line"):
         parts = []
-        for place, (joint, commands) in enumerate(line):
+        for index, (joint, commands) in enumerate(line):
             piped = " | ".join(shlex.join(command["argv"]) for command in commands)
-            parts.append(piped if not place else f"{joint} {piped}")
+            parts.append(piped if not index else f"{joint} {piped}")
         return " ".join(parts)
-    said = ", ".join(f"{key} = {value!r}" for key, value in request["arguments"].items())
-    return said if len(said) <= longest else f"{said[:longest]}…"
+    text = ", ".join(f"{key} = {value!r}" for key, value in request["arguments"].items())
+    return text if len(text) <= longest else f"{text[:longest]}…"

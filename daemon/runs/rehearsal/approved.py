@@ -1,4 +1,4 @@
-"""Which rehearsal of a routine a person has approved: kept with what the routine did then."""
+"""Which rehearsal of a routine a person has approved, with a hash of the routine at that time."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ if TYPE_CHECKING:
 
 
 def key_of(name: str) -> str:
-    """Return where it is kept which rehearsal of a routine was approved."""
+    """Return the key in the journal for the approved rehearsal of a routine."""
     return f"rehearsed:{name}"
 
 
-async def approved(facts: FactRepository, routine: Routine) -> bool:
-    """Tell whether a rehearsal of the routine, as it stands, was approved."""
-    kept = await facts.recall(key_of(routine.name))
-    return kept is not None and json.loads(kept)["key"] == routine.rehearsal_key
+async def is_approved(facts: FactRepository, routine: Routine) -> bool:
+    """Return whether a rehearsal of the routine, as it is now, was approved."""
+    approval = await facts.recall(key_of(routine.name))
+    return approval is not None and json.loads(approval)["key"] == routine.rehearsal_key

@@ -1,7 +1,8 @@
-"""How tools run in a rehearsal: read-only calls run, of all others is said what they would do.
+"""How tools run in a rehearsal: read-only calls run; of all others the result says what they would
+do.
 
-The policy has judged each call before. A call that a person would have to allow is not done either.
-Nothing here writes, sends or starts anything.
+The policy has judged each call before. A call that a person would have to allow does not run
+either. Nothing here writes, sends or starts anything.
 """
 
 from __future__ import annotations
@@ -50,24 +51,25 @@ class DryRunToolExecutor(ToolExecutor):
             return await super().run(call, context)
         try:
             definition.signature.bind(call.arguments, context)
-            what = await asyncio.to_thread(describe_effect, self._settings.policy, call, context)
+            effect = await asyncio.to_thread(describe_effect, self._settings.policy, call, context)
         except (ToolFailed, Unreadable) as error:
             return ToolResult(ok=False, text=f"[failed] {error}")
         if context.approved:
-            what = (
-                f"would ask a person first ({context.approved}), then {what.removeprefix('would ')}"
-            )
-        return ToolResult(ok=True, text=say("rehearsed", context.language, what=what), would=what)
+            effect = effect.removeprefix("would ")
+            effect = f"would ask a person first ({context.approved}), then {effect}"
+        return ToolResult(
+            ok=True, text=say("rehearsed", context.language, what=effect), would=effect
+        )
 
 
 class RehearsalApprover:
-    """Allows in a rehearsal what a person would be asked about: nothing of it is done."""
+    """Allows each call that a person would be asked about, as the rehearsal does not run it."""
 
     async def decide(
         self, key: str, call: FunctionCall, verdict: Verdict, taint: Taint
     ) -> ApprovalDecision:
-        allowed = replace(verdict, effect=Effect.ALLOW, reason=f"asked by {verdict.rule}")
-        return ApprovalDecision(verdict=allowed, remembered_rule=verdict.rule, asked=verdict.rule)
+        allow = replace(verdict, effect=Effect.ALLOW, reason=f"asked by {verdict.rule}")
+        return ApprovalDecision(verdict=allow, remembered_rule=verdict.rule, asked=verdict.rule)
 
 
 def describe_effect(policy: Policy, call: FunctionCall, context: ToolContext) -> str:
@@ -78,7 +80,7 @@ def describe_effect(policy: Policy, call: FunctionCall, context: ToolContext) ->
     arguments = call.arguments
     match call.name:
         case "file_write":
-            return _write(
+            return _describe_write(
                 policy.reach.resolve(str(arguments["path"]), writing=True),
                 str(arguments["content"]),
             )
@@ -95,55 +97,57 @@ def describe_effect(policy: Policy, call: FunctionCall, context: ToolContext) ->
                 f"{_json(arguments.get('arguments', []))}"
             )
         case "http_request":
-            return _send(arguments)
+            return _describe_request(arguments)
         case "memory_store":
             return (
                 f"would remember {arguments.get('key', '')}: "
-                f"{_cut(str(arguments.get('content', '')))}"
+                f"{_shorten(str(arguments.get('content', '')))}"
             )
         case "subagent":
-            return f"would hand this to a sub-agent: {_cut(str(arguments.get('task', '')))}"
-    return f"would call {call.name} with {_cut(_json(arguments))}"
+            return f"would hand this to a sub-agent: {_shorten(str(arguments.get('task', '')))}"
+    return f"would call {call.name} with {_shorten(_json(arguments))}"
 
 
-def _write(place: CallPath, content: str) -> str:
-    before = _content_of(place)
-    size, name = len(content.encode()), place.names[0]
-    if before == content:
+def _describe_write(path: CallPath, content: str) -> str:
+    old_content = _content_of(path)
+    size, name = len(content.encode()), path.names[0]
+    if old_content == content:
         return f"would write {name} ({size} bytes), as it is already"
-    if before is None:
+    if old_content is None:
         head = f"would write {name} ({size} bytes), a new file"
     else:
-        head = f"would write {name} ({size} bytes), which holds {len(before.encode())} bytes now"
+        head = (
+            f"would write {name} ({size} bytes), which holds {len(old_content.encode())} bytes now"
+        )
     lines = unified_diff(
-        (before or "").splitlines(), content.splitlines(), name, name, lineterm="", n=2
+        (old_content or "").splitlines(), content.splitlines(), name, name, lineterm="", n=2
     )
-    return f"{head}\n{_cut(chr(10).join(lines))}"
+    return f"{head}\n{_shorten(chr(10).join(lines))}"
 
 
-def _content_of(place: CallPath) -> str | None:
+def _content_of(path: CallPath) -> str | None:
     """Return what a file holds now; None if there is none, or none that could be shown."""
     try:
-        with os.fdopen(open_beneath(place.root, place.path_in_root), "rb") as file:
+        with os.fdopen(open_beneath(path.root, path.path_in_root), "rb") as file:
             return file.read(MAX_DIFF_BYTES).decode(errors="replace")
     except OSError:
         return None
 
 
-def _send(arguments: Json) -> str:
+def _describe_request(arguments: Json) -> str:
     lines = [f"would send {arguments.get('method', 'GET')} {arguments['url']}"]
-    rest = {
+    fields = {
         key: value for key, value in arguments.items() if key not in ("method", "url") and value
     }
-    for key, value in rest.items():
+    for key, value in fields.items():
         lines.append(f"{key}: {value if isinstance(value, str) else _json(value)}")
-    return _cut("\n".join(lines))
+    return _shorten("\n".join(lines))
 
 
 def _json(value: object) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def _cut(text: str) -> str:
-    more = len(text) - MAX_TEXT_CHARACTERS
-    return text if more <= 0 else f"{text[:MAX_TEXT_CHARACTERS]}\n[… {more} more characters …]"
+def _shorten(text: str) -> str:
+    excess = len(text) - MAX_TEXT_CHARACTERS
+    return text if excess <= 0 else f"{text[:MAX_TEXT_CHARACTERS]}\n[… {excess} more characters …]"

@@ -18,7 +18,7 @@ from daemon.definitions.routines.routine import Routine
 from daemon.delivery.channels.file import report_path
 from daemon.errors import NotFound, Refused
 from daemon.models import Json, Report, Run, Status, Step, StepKind
-from daemon.runs.rehearsal.approved import approved, key_of
+from daemon.runs.rehearsal.approved import is_approved, key_of
 from daemon.runs.rehearsal.dry_run import REHEARSAL
 from daemon.store.journal import Claim
 
@@ -103,8 +103,8 @@ class Rehearsals:
             "status": run.status.value,
             "silent": run.silent,
             "effects": [
-                {"call": each.call, "tool": each.tool, "text": each.text}
-                for each in rehearsed_calls(await self._journal.runs.get_steps(run.id))
+                {"call": effect.call, "tool": effect.tool, "text": effect.text}
+                for effect in rehearsed_calls(await self._journal.runs.get_steps(run.id))
             ],
             "deliveries": []
             if run.silent
@@ -112,7 +112,7 @@ class Rehearsals:
             "tokens": run.usage.total,
             "usd": await self._journal.spending.get_cost_of_run(run.id) if run.usage.total else 0.0,
             "held": bool(
-                now and now.run.rehearse_first and not await approved(self._journal.facts, now)
+                now and now.run.rehearse_first and not await is_approved(self._journal.facts, now)
             ),
             "current": now is not None and now.rehearsal_key == routine.rehearsal_key,
         }

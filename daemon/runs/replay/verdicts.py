@@ -190,21 +190,21 @@ class RecordedApprover:
         if key not in self._answered_calls and self._has_waited(key):
             self._waiting_calls.add(key)
             return wait
-        recorded, asked = recorded_verdict(step.body), str(step.body.get("asked", ""))
+        recorded, asking_rule = recorded_verdict(step.body), str(step.body.get("asked", ""))
         if recorded.allows:
             approval = str(step.body.get("approval", ""))
             return ApprovalDecision(
                 verdict=recorded,
                 approval=approval,
                 remembered_rule="" if approval else recorded.rule,
-                asked=asked,
+                asked=asking_rule,
             )
         # the note on a refusal stands in the result, in front of what says that it was one too many
         result = self._recording.results.get(key)
         text = str(result.body["text"]) if result else ""
         last_sentence = say("enough", self._recording.language, count="\0").partition("\0")[0]
         note = text.partition(f" {last_sentence}")[0]
-        return ApprovalDecision(verdict=recorded, note=note, asked=asked)
+        return ApprovalDecision(verdict=recorded, note=note, asked=asking_rule)
 
     def give_next_answer(self) -> bool:
         """Answer the next call that waits, in the order of the record; return whether one waited

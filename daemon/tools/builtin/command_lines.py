@@ -60,10 +60,10 @@ _OF_THE_MACHINE = frozenset(
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Done:
+class CompletedCall:
     """A line that has ended, with what is needed to tell of it."""
 
-    ended: CommandResult
+    result: CommandResult
     line: tuple[PlannedPipeline, ...]
     seconds: float
     """How long it could have taken."""
@@ -77,7 +77,7 @@ async def run_call(
     context: ToolContext,
     sandbox: SandboxSource,
     zone: str | None = None,
-) -> Done:
+) -> CompletedCall:
     """Run a call exactly as the policy plans it; ToolFailed if it is not allowed or cannot be
     started.
     """
@@ -87,16 +87,17 @@ async def run_call(
         raise ToolFailed(f"not run, {verdict.rule}: {verdict.reason}{instead}")
     limits, reach, confined = policy.limits_for(context.routine), policy.reach, await sandbox()
     folder = next(
-        (each.folder.real for part in line for each in part.commands if each.folder),
+        (command.folder.real for part in line for command in part.commands if command.folder),
         reach.workspace,
     )
     with ExitStack() as files, program_time(policy, context) as seconds:
         try:
             commands = _Commands(policy, confined, folder, context.routine, files)
             pipelines = [
-                (each.joint, [commands.running(part) for part in each.commands]) for each in line
+                (command.joint, [commands.running(part) for part in command.commands])
+                for command in line
             ]
-            ended = await run(
+            result = await run(
                 pipelines,
                 folder=Path(folder),
                 environment=environment(reach.workspace, zone),
@@ -105,24 +106,24 @@ async def run_call(
             )
         except OSError as error:
             raise ToolFailed(f"could not be run: {error.strerror}: {error.filename}") from None
-    return Done(ended=ended, line=line, seconds=seconds)
+    return CompletedCall(result=result, line=line, seconds=seconds)
 
 
 @contextmanager
 def program_time(policy: Policy, context: ToolContext) -> Iterator[float]:
     """Give the seconds that programs of this run still have, and count what the body takes; ToolFailed for none."""  # noqa: E501
-    most = policy.limits_for(context.routine).shell_seconds
-    left = most - context.programs.seconds
-    if left <= 0:
+    limit = policy.limits_for(context.routine).shell_seconds
+    seconds_left = limit - context.programs.seconds
+    if seconds_left <= 0:
         raise ToolFailed(
             (  # noqa: UP034
-                f"not run: the programs of this run have had their {most} s (limits.shell_seconds "
+                f"not run: the programs of this run have had their {limit} s (limits.shell_seconds "
                 "of policy.toml)"
             )
         )
     began = time.monotonic()
     try:
-        yield left
+        yield seconds_left
     finally:
         context.programs.seconds += time.monotonic() - began
 
@@ -161,7 +162,8 @@ class _Commands:
         if program is None and fault is None:
             fault = (_NOT_FOUND, f"{command.argv[0]}: is not installed")
         redirects: list[tuple[int, Literal["null", "stdout"]]] = [
-            (each.fd, "null" if each.to is Stream.NULL else "stdout") for each in command.redirects
+            (redirect.fd, "null" if redirect.to is Stream.NULL else "stdout")
+            for redirect in command.redirects
         ]
         return Running(
             path=str(program),
@@ -210,13 +212,13 @@ def require_sandbox(policy: Policy, sandbox: Sandbox, program: str, *, reads_onl
     """Raise ToolFailed for a program that is not to run on a machine without a sandbox."""
     if sandbox.confines or sandbox.level == "off" or (reads_only and policy.sandbox != "require"):
         return
-    wanted = (
+    required = (
         "the policy requires one for every program"
         if policy.sandbox == "require"
         else "it may change something"
     )
     raise ToolFailed(
-        f"{program} is not run without a sandbox: {wanted}, and this machine has none "
+        f"{program} is not run without a sandbox: {required}, and this machine has none "
         f"({'; '.join(sandbox.missing)}); "
         "agentctl doctor says how to get one"
     )
@@ -224,23 +226,23 @@ def require_sandbox(policy: Policy, sandbox: Sandbox, program: str, *, reads_onl
 
 def environment(workspace: str, zone: str | None = None) -> dict[str, str]:
     """Return all that a program sees of the world outside: nothing of the daemon's own."""
-    seen = {
+    variables = {
         "PATH": ":".join(TRUSTED),
         "HOME": workspace,
         "LANG": "C.UTF-8",
         "TERM": "dumb",
         "PAGER": "cat",
     }
-    return seen | ({"TZ": zone} if zone else {})
+    return variables | ({"TZ": zone} if zone else {})
 
 
 def find_program(name: str) -> Path | None:
     """Return where a program is in the system's folders; None if it is not there, or not the
     system's alone.
     """
-    folder, slash, plain = name.rpartition("/")
-    for each in (folder,) if slash else TRUSTED:
-        path = Path(each, plain)
+    folder, slash, file_name = name.rpartition("/")
+    for directory in (folder,) if slash else TRUSTED:
+        path = Path(directory, file_name)
         try:
             status = path.stat()
         except OSError:
@@ -250,12 +252,12 @@ def find_program(name: str) -> Path | None:
     return None
 
 
-def told(done: Done) -> str:
+def report_result(call: CompletedCall) -> str:
     """Return what the model reads; raise ToolFailed with it if the line did not end well."""
-    ended, seconds = done.ended, done.seconds
-    text = ended.output.text()
-    notes = list(_notes(ended))
-    if ended.stopped == "time":
+    result, seconds = call.result, call.seconds
+    text = result.output.text()
+    notes = list(_notes(result))
+    if result.stopped == "time":
         raise ToolFailed(
             " ".join(
                 [
@@ -268,24 +270,26 @@ def told(done: Done) -> str:
             ),
             partial=text,
         )
-    if ended.stopped == "flood":
+    if result.stopped == "flood":
         raise ToolFailed(
-            f"stopped, as it put out {ended.output.size >> 20} MiB; ask for less", partial=text
+            f"stopped, as it put out {result.output.size >> 20} MiB; ask for less", partial=text
         )
-    pipeline, place = ended.last
-    last = done.line[pipeline].commands[place]
-    if ended.code and ended.code not in last.answers:
-        raise ToolFailed(" ".join([_failed(last.program, ended.code), *notes]), partial=text)
-    if ended.code:
-        notes.append(f"({last.program} ended with exit code {ended.code})")
+    pipeline, index = result.last
+    last_command = call.line[pipeline].commands[index]
+    if result.code and result.code not in last_command.answers:
+        raise ToolFailed(
+            " ".join([_failed(last_command.program, result.code), *notes]), partial=text
+        )
+    if result.code:
+        notes.append(f"({last_command.program} ended with exit code {result.code})")
     return "\n".join([*([text.rstrip("\n")] if text.strip() else ["(no output)"]), *notes])
 
 
-def _notes(ended: CommandResult) -> Iterator[str]:
-    if ended.left:
+def _notes(result: CommandResult) -> Iterator[str]:
+    if result.left:
         yield (
             "(could not be killed and hang in the kernel: processes "
-            f"{', '.join(map(str, ended.left))})"
+            f"{', '.join(map(str, result.left))})"
         )
 
 

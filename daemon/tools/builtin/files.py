@@ -52,10 +52,10 @@ def register(registry: FunctionRegistry, settings: LivePolicy) -> None:
             limit: How many lines at most.
         """
         policy = settings.policy
-        place = _judged(policy, "file_read", path, context)
-        with _opened(place) as file:
+        call_path = _check_policy(policy, "file_read", path, context)
+        with _open(call_path) as file:
             return _lines(
-                file, place.text, offset, limit, policy.limits_for(context.routine).output_bytes
+                file, call_path.text, offset, limit, policy.limits_for(context.routine).output_bytes
             )
 
     def file_list(path: str = ".", *, context: ToolContext) -> list[Json]:
@@ -64,11 +64,13 @@ def register(registry: FunctionRegistry, settings: LivePolicy) -> None:
         Args:
             path: Relative to the workspace.
         """
-        place = _judged(settings.policy, "file_list", path, context)
+        call_path = _check_policy(settings.policy, "file_list", path, context)
         try:
-            folder = open_beneath(place.root, place.path_in_root, os.O_RDONLY | os.O_DIRECTORY)
+            folder = open_beneath(
+                call_path.root, call_path.path_in_root, os.O_RDONLY | os.O_DIRECTORY
+            )
         except OSError as error:
-            raise ToolFailed(_explained(place, error)) from None
+            raise ToolFailed(_explain(call_path, error)) from None
         try:
             return _entries(folder)
         finally:
@@ -82,63 +84,63 @@ def register(registry: FunctionRegistry, settings: LivePolicy) -> None:
             path: Relative to the workspace.
             content: All that the file is to hold.
         """
-        place = _judged(settings.policy, "file_write", path, context)
+        call_path = _check_policy(settings.policy, "file_write", path, context)
         try:
-            _write(place, content.encode())
+            _write(call_path, content.encode())
         except OSError as error:
-            raise ToolFailed(_explained(place, error)) from None
-        return f"wrote {place.names[0]} ({len(content.encode())} bytes)"
+            raise ToolFailed(_explain(call_path, error)) from None
+        return f"wrote {call_path.names[0]} ({len(content.encode())} bytes)"
 
     registry.register("file_read", None, file_read, read_only=True)
     registry.register("file_list", None, file_list, read_only=True)
     registry.register("file_write", None, file_write, idempotent=True)
 
 
-def _judged(policy: Policy, tool: str, path: str, context: ToolContext) -> CallPath:
+def _check_policy(policy: Policy, tool: str, path: str, context: ToolContext) -> CallPath:
     """Follow a path and have the policy judge where it leads; raise ToolFailed if that is not
     allowed.
     """
     try:
-        place = policy.reach.resolve(path, writing=tool == "file_write")
+        call_path = policy.reach.resolve(path, writing=tool == "file_write")
     except Unreadable as error:
         raise ToolFailed(str(error)) from None
     routine, tainted = context.routine, context.tainted
     verdicts = [
-        policy.judge_path(tool, place, routine=routine, tainted=tainted),
+        policy.judge_path(tool, call_path, routine=routine, tainted=tainted),
         *(
             policy.judge(tool, {"path": name}, routine=routine, tainted=tainted)
-            for name in place.names[1:]
+            for name in call_path.names[1:]
         ),
     ]
     for verdict in verdicts:
         if not context.permits(verdict):
             raise ToolFailed(f"{verdict.rule}: {verdict.reason}")
-    return place
+    return call_path
 
 
-def _explained(place: CallPath, error: OSError) -> str:
+def _explain(call_path: CallPath, error: OSError) -> str:
     if isinstance(error, FileNotFoundError):
-        return f"{place.text} does not exist"
+        return f"{call_path.text} does not exist"
     if isinstance(error, NotADirectoryError):
-        return f"{place.text} is no folder, or a file stands where a folder should be"
-    return f"{place.text}: {error.strerror or error}"
+        return f"{call_path.text} is no folder, or a file stands where a folder should be"
+    return f"{call_path.text}: {error.strerror or error}"
 
 
 # --- reading
 # -------------------------------------------------------------------------------------------
 
 
-def _opened(place: CallPath) -> BinaryIO:
+def _open(call_path: CallPath) -> BinaryIO:
     try:
-        fd = open_beneath(place.root, place.path_in_root)
+        fd = open_beneath(call_path.root, call_path.path_in_root)
     except OSError as error:
-        raise ToolFailed(_explained(place, error)) from None
+        raise ToolFailed(_explain(call_path, error)) from None
     mode = os.fstat(fd).st_mode
     if stat.S_ISREG(mode):
         return os.fdopen(fd, "rb", buffering=_SNIFF)
     os.close(fd)
-    what = "a folder; file_list shows what is in it" if stat.S_ISDIR(mode) else "no regular file"
-    raise ToolFailed(f"{place.text} is {what}")
+    kind = "a folder; file_list shows what is in it" if stat.S_ISDIR(mode) else "no regular file"
+    raise ToolFailed(f"{call_path.text} is {kind}")
 
 
 def _lines(file: BinaryIO, name: str, offset: int, limit: int, room: int) -> str:
@@ -154,18 +156,17 @@ def _lines(file: BinaryIO, name: str, offset: int, limit: int, room: int) -> str
     for _ in range(offset - 1):
         if not file.readline(_SNIFF):
             raise ToolFailed(f"{name} has fewer than {offset} lines")
-    kept: list[bytes] = []
-    while len(kept) < limit and room > 0 and (line := file.readline(room + 1)):
-        kept.append(line[:room])
+    selected_lines: list[bytes] = []
+    while len(selected_lines) < limit and room > 0 and (line := file.readline(room + 1)):
+        selected_lines.append(line[:room])
         room -= len(line)
-    text = readable(b"".join(kept))
+    text = readable(b"".join(selected_lines))
     if room < 0:
-        return (
-            f"{text}\n[… cut in line {offset + len(kept) - 1}: the file is longer than what may be "
-            "read at once …]"
-        )
+        last_line = offset + len(selected_lines) - 1
+        reason = "the file is longer than what may be read at once"
+        return f"{text}\n[… cut in line {last_line}: {reason} …]"
     if file.read(1):
-        return f"{text}[… more follows: offset = {offset + len(kept)} …]"
+        return f"{text}[… more follows: offset = {offset + len(selected_lines)} …]"
     return text or "(the file is empty)"
 
 
@@ -206,13 +207,13 @@ def _kind(mode: int) -> str:
 # -------------------------------------------------------------------------------------------
 
 
-def _write(place: CallPath, data: bytes) -> None:
+def _write(call_path: CallPath, data: bytes) -> None:
     """Write a draft beside the file and rename it: whoever looks sees the old file or the new
     one.
     """
-    path = PurePosixPath(place.path_in_root)
-    with folder_beneath(Path(place.root), path.parent.parts, create=True) as folder:
-        _refuse_shared(place, folder, path.name)
+    path = PurePosixPath(call_path.path_in_root)
+    with folder_beneath(Path(call_path.root), path.parent.parts, create=True) as folder:
+        _refuse_shared(call_path, folder, path.name)
         draft = f".{path.name[:80]}.{token_hex(4)}.part"
         try:
             fd = os.open(
@@ -233,17 +234,16 @@ def _write(place: CallPath, data: bytes) -> None:
                 os.unlink(draft, dir_fd=folder)
 
 
-def _refuse_shared(place: CallPath, folder: int, name: str) -> None:
+def _refuse_shared(call_path: CallPath, folder: int, name: str) -> None:
     """Raise ToolFailed for a name that stands for more than one plain file of this folder."""
     try:
         status = os.stat(name, dir_fd=folder, follow_symlinks=False)
     except FileNotFoundError:
         return
     if not stat.S_ISREG(status.st_mode):
-        raise ToolFailed(
-            f"{place.text} is a {_kind(status.st_mode)}, not a plain file; write to another name"
-        )
+        kind = _kind(status.st_mode)
+        raise ToolFailed(f"{call_path.text} is a {kind}, not a plain file; write to another name")
     if status.st_nlink != 1:
         raise ToolFailed(
-            f"{place.text} is one of {status.st_nlink} names of a file; write to another name"
+            f"{call_path.text} is one of {status.st_nlink} names of a file; write to another name"
         )

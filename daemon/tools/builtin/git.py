@@ -13,12 +13,12 @@ from daemon.errors import ToolFailed
 from daemon.models import Json, ToolContext
 from daemon.policy.policy import LivePolicy, Policy
 from daemon.sandbox.current import SandboxSource, no_sandbox
-from daemon.tools.builtin.command_lines import LONGEST, run_call, told
+from daemon.tools.builtin.command_lines import LONGEST, report_result, run_call
 from daemon.tools.registry import FunctionRegistry
 
 EVERY = "*"
 _DEEPEST = 2  # levels of folders below one in `[paths] read`: ~/src/project and ~/src/group/project
-_MOST = 50  # repositories that are looked at by one call
+_MAX_REPOSITORIES = 50  # repositories that are looked at by one call
 _MOST_LINES = 100  # of each of them
 _MOST_FOLDERS = 2000
 
@@ -44,35 +44,35 @@ def register(
         policy = settings.policy
         if repository != EVERY:
             call = {"command": command, "repository": repository}
-            return told(
+            return report_result(
                 await run_call(
                     "git", call, policy=policy, context=context, sandbox=sandbox, zone=zone
                 )
             )
-        found = list(repositories(policy))
-        if not found:
+        folders = list(repositories(policy))
+        if not folders:
             return (
                 "no repository is in the workspace or in the folders that [paths] read of "
                 "policy.toml names"
             )
-        seen: Json = {}
-        for each in found[:_MOST]:
-            call = {"command": command, "repository": each}
+        results: Json = {}
+        for folder in folders[:_MAX_REPOSITORIES]:
+            call = {"command": command, "repository": folder}
             try:
-                text = told(
+                text = report_result(
                     await run_call(
                         "git", call, policy=policy, context=context, sandbox=sandbox, zone=zone
                     )
                 )
             except ToolFailed as fault:
-                seen[each] = f"not known: {fault}"
+                results[folder] = f"not known: {fault}"
                 continue
             lines = [] if text == "(no output)" else text.splitlines()
-            more = (
+            note = (
                 [f"… and {len(lines) - _MOST_LINES} more lines"] if len(lines) > _MOST_LINES else []
             )
-            seen[each] = [*lines[:_MOST_LINES], *more]
-        return seen
+            results[folder] = [*lines[:_MOST_LINES], *note]
+        return results
 
     registry.register("git", None, git, read_only=True, timeout=LONGEST)
 
@@ -96,8 +96,8 @@ def _beneath(root: str) -> Iterator[str]:
     looked for.
     """
     folders = [(root, 0)]
-    for seen, (folder, depth) in enumerate(folders):
-        if seen >= _MOST_FOLDERS:
+    for count, (folder, depth) in enumerate(folders):
+        if count >= _MOST_FOLDERS:
             return
         inside = _folders_in(folder)
         if ".git" in inside:
@@ -111,6 +111,6 @@ def _beneath(root: str) -> Iterator[str]:
 def _folders_in(folder: str) -> list[str]:
     try:
         with os.scandir(folder) as entries:
-            return sorted(each.name for each in entries if each.is_dir(follow_symlinks=False))
+            return sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
     except OSError:  # a file, or closed to us
         return []

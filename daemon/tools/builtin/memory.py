@@ -55,8 +55,12 @@ def register(registry: FunctionRegistry, memory: Memory) -> None:
             also: Where one text alone cannot hold the answer: its other parts, each as a question of its own.
             limit: How many texts at most, for all questions together.
         """  # noqa: E501
-        found = await memory.retrieve([query, *also], limit)
-        return [_shown(each) for each in found] if found else "nothing is remembered about that"
+        chunks = await memory.retrieve([query, *also], limit)
+        return (
+            [_chunk_as_json(chunk) for chunk in chunks]
+            if chunks
+            else "nothing is remembered about that"
+        )
 
     async def memory_expand(
         anchor: str, window: Annotated[int, Field(ge=0, le=20)] = 2
@@ -68,7 +72,7 @@ def register(registry: FunctionRegistry, memory: Memory) -> None:
             window: How many texts before, and as many after.
         """
         around = await memory.expand(_anchor(anchor), window)
-        return [_shown(each) for each in (*around.before, around.focus, *around.after)]
+        return [_chunk_as_json(chunk) for chunk in (*around.before, around.focus, *around.after)]
 
     async def memory_forget(key: str) -> str:
         """Delete the text kept under a key, for good.
@@ -87,17 +91,18 @@ def register(registry: FunctionRegistry, memory: Memory) -> None:
 
 
 async def _not_kept(memory: Memory, key: str) -> ToolFailed:
-    keys = [each.key for each in await memory.items(limit=_KEYS_COMPARED)]
-    near = get_close_matches(key, keys, n=1)
+    keys = [item.key for item in await memory.items(limit=_KEYS_COMPARED)]
+    similar_keys = get_close_matches(key, keys, n=1)
     return ToolFailed(
-        f"nothing is kept under {key!r}" + (f", did you mean {near[0]!r}?" if near else "")
+        f"nothing is kept under {key!r}"
+        + (f", did you mean {similar_keys[0]!r}?" if similar_keys else "")
     )
 
 
-def _shown(chunk: MemoryChunk) -> Json:
+def _chunk_as_json(chunk: MemoryChunk) -> Json:
     """Return a remembered text as a model reads it; what says nothing is left out."""
     anchor = chunk.anchor
-    shown = {
+    fields = {
         "key": chunk.key,
         "text": chunk.content,
         "when": f"{anchor.timestamp:%Y-%m-%d %H:%M} UTC",
@@ -107,13 +112,13 @@ def _shown(chunk: MemoryChunk) -> Json:
         "anchor": None if chunk.key else f"{anchor.run_id}/{anchor.iteration}/{anchor.segment}",
         "untrusted": chunk.tainted,
     }
-    return {name: value for name, value in shown.items() if value}
+    return {name: value for name, value in fields.items() if value}
 
 
 def _anchor(text: str) -> Anchor:
-    run, *place = text.strip().rsplit("/", 2)
+    run, *position = text.strip().rsplit("/", 2)
     try:
-        iteration, segment = map(int, place)
+        iteration, segment = map(int, position)
     except ValueError:
         msg = f"{text!r} is not an anchor; take one from the results of memory_recall (run/iteration/segment)"  # noqa: E501
         raise ToolFailed(msg) from None

@@ -26,7 +26,7 @@ from daemon.system.safe_open import open_beneath
 
 _LARGEST = 1 << 20  # bytes of a config; what stands behind them has no effect
 # What the view shows of a repository as it is.
-_SHOWN = ("objects", "refs", "packed-refs", "index", "logs", "shallow", "reftable")
+_LINKED_ENTRIES = ("objects", "refs", "packed-refs", "index", "logs", "shallow", "reftable")
 # The settings that say how the repository is stored and where it comes from; all others have no
 # effect on looking, or a bad one. In lower case, as git reads them.
 _HARMLESS = {
@@ -72,57 +72,59 @@ def repository_view(
     words that do not exclude them. Without a repository git says so itself. Raises ToolFailed for
     one not wholly in the folder.
     """
-    place = folder / ".git"
-    environment = {**_ENVIRONMENT, "GIT_DIR": str(place), "GIT_WORK_TREE": str(folder)}
-    if place.is_symlink() or place.is_file():
+    git_folder = folder / ".git"
+    environment = {**_ENVIRONMENT, "GIT_DIR": str(git_folder), "GIT_WORK_TREE": str(folder)}
+    if git_folder.is_symlink() or git_folder.is_file():
         raise ToolFailed(
             (  # noqa: UP034
                 "its .git leads elsewhere; only a repository that is wholly in its folder can be "
                 "looked at"
             )
         )
-    if not place.is_dir():
+    if not git_folder.is_dir():
         return environment
-    for name in (*_SHOWN, "HEAD", "config", "objects/info"):
-        if (place / name).is_symlink():
+    for name in (*_LINKED_ENTRIES, "HEAD", "config", "objects/info"):
+        if (git_folder / name).is_symlink():
             raise ToolFailed(
                 (  # noqa: UP034
                     f".git/{name} is a link; only a repository that is wholly in its folder can be "
                     "looked at"
                 )
             )
-    if (place / "objects" / "info" / "alternates").exists():
+    if (git_folder / "objects" / "info" / "alternates").exists():
         raise ToolFailed("the repository borrows objects from elsewhere, so it cannot be looked at")
     view = Path(tempfile.mkdtemp(prefix="agentd-git-"))
     stack.callback(shutil.rmtree, view, ignore_errors=True)
-    for name in _SHOWN:
-        if (place / name).exists():
-            (view / name).symlink_to((place / name).resolve())
-    (view / "HEAD").write_text(_head(place))
-    (view / "config").write_text("".join(_settings(place)))
+    for name in _LINKED_ENTRIES:
+        if (git_folder / name).exists():
+            (view / name).symlink_to((git_folder / name).resolve())
+    (view / "HEAD").write_text(_head(git_folder))
+    (view / "config").write_text("".join(_settings(git_folder)))
     (view / "info").mkdir()
     quoted = [in_either_case(pattern).replace('"', r"\"") for pattern in denied]
-    (view / "info" / "attributes").write_text("".join(f'"{each}" -diff\n' for each in quoted))
+    (view / "info" / "attributes").write_text(
+        "".join(f'"{quoted_name}" -diff\n' for quoted_name in quoted)
+    )
     if owner:
         for path in (view, *view.iterdir(), view / "info" / "attributes"):
             os.chown(path, owner.uid, owner.gid, follow_symlinks=False)
     return environment | {"GIT_DIR": str(view)}
 
 
-def _text(place: Path, name: str) -> str:
+def _text(folder: Path, name: str) -> str:
     """Return the text of a small file of the repository; OSError for what is no plain file: a FIFO
     would never end.
     """
-    fd = open_beneath(str(place), name)
+    fd = open_beneath(str(folder), name)
     with os.fdopen(fd, "rb") as file:
         if not stat.S_ISREG(os.fstat(fd).st_mode):
             raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), name)
         return file.read(_LARGEST).decode("utf-8", errors="replace")
 
 
-def _head(place: Path) -> str:
+def _head(folder: Path) -> str:
     try:
-        text = _text(place, "HEAD")
+        text = _text(folder, "HEAD")
     except OSError:
         text = ""
     if not _HEAD.fullmatch(text):
@@ -132,13 +134,13 @@ def _head(place: Path) -> str:
     return text
 
 
-def _settings(place: Path) -> Iterator[str]:
+def _settings(folder: Path) -> Iterator[str]:
     """Yield the lines of a config with the harmless settings of the repository's; what is written
     oddly is left out.
     """
     yield "[core]\nbare = false\n"
     try:
-        lines = _text(place, "config").splitlines()
+        lines = _text(folder, "config").splitlines()
     except OSError:
         return
     section = ""

@@ -26,11 +26,11 @@ from daemon.sandbox.running import Running, run
 from daemon.sandbox.sandbox import Sandbox
 from daemon.tools.builtin.command_lines import (
     LONGEST,
-    Done,
+    CompletedCall,
     bounds,
     environment,
     program_time,
-    told,
+    report_result,
 )
 from daemon.tools.registry import FunctionRegistry
 
@@ -72,7 +72,7 @@ def register(
         if not name:
             return [{"name": path.name, "about": about(path)} for path in scripts(folder, policy)]
         path = find_script(folder, name, policy)
-        return told(await _run(path, words, policy, context, await sandbox(), zone))
+        return report_result(await _run(path, words, policy, context, await sandbox(), zone))
 
     registry.register("script", None, script, timeout=LONGEST)
 
@@ -84,11 +84,12 @@ async def _run(
     context: ToolContext,
     sandbox: Sandbox,
     zone: str | None,
-) -> Done:
+) -> CompletedCall:
     if not sandbox.confines:
-        why = "; ".join(sandbox.missing) or "the policy says off"
+        reason = "; ".join(sandbox.missing) or "the policy says off"
         raise ToolFailed(
-            f"no script is run without a sandbox, and there is none: {why}; agentctl doctor helps"
+            f"no script is run without a sandbox, and there is none: {reason}; agentctl doctor "
+            "helps"
         )
     if any("\0" in word for word in words):
         raise ToolFailed("an argument holds a NUL")
@@ -97,7 +98,7 @@ async def _run(
     running = Running(path=str(path), argv=[path.name, *words], cell=cell, needs=[str(path)])
     with program_time(policy, context) as seconds:
         try:
-            ended = await run(
+            result = await run(
                 [(";", [running])],
                 folder=Path(workspace),
                 environment=environment(workspace, zone),
@@ -109,8 +110,8 @@ async def _run(
     planned = PlannedCommand(
         program=path.name, argv=tuple(running.argv), redirects=(), stdin=None, answers=()
     )
-    return Done(
-        ended=ended, line=(PlannedPipeline(joint=";", commands=(planned,)),), seconds=seconds
+    return CompletedCall(
+        result=result, line=(PlannedPipeline(joint=";", commands=(planned,)),), seconds=seconds
     )
 
 
@@ -128,11 +129,11 @@ def find_script(folder: Path, name: str, policy: Policy) -> Path:
     somebody else's.
     """
     if problem := _unfit(folder, name, policy):
-        there = (
+        names = (
             ", ".join(path.name for path in scripts(folder, policy))
             or f"none; they belong into {folder}"
         )
-        raise ToolFailed(f"{problem}; the scripts are: {there}")
+        raise ToolFailed(f"{problem}; the scripts are: {names}")
     return folder.resolve() / name
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from daemon.models import ToolContext
 from daemon.policy.policy import LivePolicy
 from daemon.sandbox.current import SandboxSource, no_sandbox
-from daemon.tools.builtin.command_lines import LONGEST, run_call, told
+from daemon.tools.builtin.command_lines import LONGEST, report_result, run_call
 from daemon.tools.registry import FunctionRegistry
 
 
@@ -31,7 +31,7 @@ def register(
             command: For example: df -h && journalctl -p err --since yesterday | tail -n 20
         """  # noqa: E501
         call = {"command": command}
-        return told(
+        return report_result(
             await run_call(
                 "shell", call, policy=settings.policy, context=context, sandbox=sandbox, zone=zone
             )
@@ -51,7 +51,7 @@ def register_for_gates(
 
     async def shell(command: str, *, context: ToolContext) -> dict[str, int | str]:
         """Run a command line and return its exit code and what it put out."""
-        done = await run_call(
+        call = await run_call(
             "shell",
             {"command": command},
             policy=settings.policy,
@@ -59,8 +59,8 @@ def register_for_gates(
             sandbox=sandbox,
             zone=zone,
         )
-        if done.ended.stopped:
-            told(done)  # raises
-        return {"exit_code": done.ended.code, "output": done.ended.output.text()}
+        if call.result.stopped:
+            report_result(call)  # raises
+        return {"exit_code": call.result.code, "output": call.result.output.text()}
 
     registry.register("shell", None, shell, timeout=LONGEST)

@@ -19,7 +19,7 @@ def register(registry: FunctionRegistry, catalog: Callable[[], SkillCatalog]) ->
             name: A skill of the catalogue.
             file: A file of that skill, as its guide names it; empty for the guide itself.
         """
-        found = await asyncio.to_thread(catalog)
-        return found.read(name, file)
+        skills = await asyncio.to_thread(catalog)
+        return skills.read(name, file)
 
     registry.register("skill", None, skill, read_only=True)

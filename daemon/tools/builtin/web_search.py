@@ -44,7 +44,9 @@ def register(
     key: str | None,
 ) -> None:
     """Offer the tool; `base_url` is the vendor's own for Tavily where it is left out."""
-    ask = _Tavily(base_url or TAVILY, key or "") if kind == "tavily" else _SearXNG(base_url or "")
+    search = (
+        _Tavily(base_url or TAVILY, key or "") if kind == "tavily" else _SearXNG(base_url or "")
+    )
 
     async def web_search(
         query: Annotated[str, Field(min_length=2, max_length=400)],
@@ -57,7 +59,7 @@ def register(
             query: What you look for, as you would type it into a search engine.
             limit: How many hits at most.
         """
-        return await ask(query, limit) or "nothing was found"
+        return await search(query, limit) or "nothing was found"
 
     registry.register("web_search", None, web_search, timeout=TIMEOUT + 5, idempotent=True)
 
@@ -96,8 +98,8 @@ class _Search:
                 f"the answer of {self.name} is too large and was not read to its end: {error}"
             ) from None
         except (httpx.HTTPError, BodyDamaged) as error:
-            why = str(error) or type(error).__name__
-            raise ToolFailed(f"{self.name} cannot be reached: {why}", transient=True) from None
+            problem = str(error) or type(error).__name__
+            raise ToolFailed(f"{self.name} cannot be reached: {problem}", transient=True) from None
         if answer.status_code != 200:
             raise ToolFailed(self._refusal(answer), transient=answer.status_code in BUSY)
         try:
@@ -115,14 +117,14 @@ class _Search:
     @staticmethod
     def _hit(hit: Any) -> Json:
         excerpt = " ".join(str(hit.get("content") or "").split())[:EXCERPT]
-        found: Json = {
+        fields: Json = {
             "title": str(hit.get("title") or ""),
             "url": str(hit["url"]),
             "excerpt": excerpt,
         }
         if date := hit.get("published_date") or hit.get("publishedDate"):
-            found["date"] = str(date)
-        return found
+            fields["date"] = str(date)
+        return fields
 
 
 class _Tavily(_Search):
@@ -141,12 +143,12 @@ class _Tavily(_Search):
         )
 
     def _refusal(self, answer: httpx.Response) -> str:
-        told = {
+        explanations = {
             401: "the key is refused",
             432: "the plan's limit is reached",
             433: "the pay-as-you-go limit is reached",
         }
-        return f"Tavily: {told.get(answer.status_code) or super()._refusal(answer)}"
+        return f"Tavily: {explanations.get(answer.status_code) or super()._refusal(answer)}"
 
 
 class _SearXNG(_Search):

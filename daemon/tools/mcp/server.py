@@ -29,11 +29,13 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
-FRESH = 5.0  # seconds after an answer for which a server is taken to be there without being asked
+FRESH_SECONDS = (
+    5.0  # seconds after an answer for which a server is taken to be there without being asked
+)
 PING = 5.0  # seconds that it is given to say so
-SAID = 500  # characters of its complaints that are told
+MAX_STDERR_CHARACTERS = 500  # characters of its complaints that are told
 START = 30.0  # seconds that a server is given to come up and to say what it offers
-PIECE = 30.0  # seconds for a connection over HTTP and for each piece that is sent
+HTTP_TIMEOUT = 30.0  # seconds for a connection over HTTP and for each piece that is sent
 STREAM = 300.0  # seconds between two pieces of an answer over HTTP: a server may hold a stream open
 MAX_ANSWER = (
     16_000_000  # bytes of an answer over HTTP, unpacked; of a stream, the SDK bounds each event
@@ -41,7 +43,7 @@ MAX_ANSWER = (
 MOST_PAGES = 100  # of a list of tools: one that never ends must not hold a run up
 
 
-class Offered(NamedTuple):
+class McpTool(NamedTuple):
     """One tool of a server."""
 
     name: str
@@ -57,19 +59,19 @@ class McpServer:
         self._client: Client | None = None
         self._holder: asyncio.Task[None] | None = None
         self._opening = asyncio.Lock()
-        self._heard = 0.0
+        self._last_answer = 0.0
         """When it last answered, in the event loop's time."""
 
-    async def tools(self) -> list[Offered]:
+    async def tools(self) -> list[McpTool]:
         """Ask what it offers; ToolFailed if it does not answer."""
-        client, found, cursor = await self._connected(), list[Offered](), None
+        client, tools, cursor = await self._connected(), list[McpTool](), None
         try:
             async with asyncio.timeout(START):
                 for _ in range(MOST_PAGES):
                     page = await client.list_tools(cursor=cursor, cache_mode="refresh")
-                    found += [
-                        Offered(each.name, each.description or "", dict(each.input_schema))
-                        for each in page.tools
+                    tools += [
+                        McpTool(tool.name, tool.description or "", dict(tool.input_schema))
+                        for tool in page.tools
                     ]
                     cursor = page.next_cursor
                     if cursor is None:
@@ -78,7 +80,7 @@ class McpServer:
             raise ToolFailed(
                 f"the MCP server {self.name} does not say what it offers: {_words(error)}"
             ) from error
-        return found
+        return tools
 
     async def call(self, tool: str, arguments: Json) -> Any:
         """Call a tool and return what it said; ToolFailed with its words if it failed."""
@@ -97,12 +99,12 @@ class McpServer:
             if await self._answers(client):
                 raise ToolFailed(f"{self.name}: {_words(error)}") from error
             await self.close()
-            gone = (
+            problem = (
                 "went away during the call; what came of it is unknown, check before trying again"
             )
-            raise ToolFailed(f"{self.name} {gone}") from error
-        self._heard = loop.time()
-        return _said(result)
+            raise ToolFailed(f"{self.name} {problem}") from error
+        self._last_answer = loop.time()
+        return _result_value(result)
 
     async def close(self) -> None:
         """Let go of the server; safe to repeat."""
@@ -116,7 +118,9 @@ class McpServer:
         """Return a client whose server answers, a new one if need be; ToolFailed."""
         async with self._opening:
             client, now = self._client, asyncio.get_running_loop().time()
-            if client is not None and (now - self._heard < FRESH or await self._answers(client)):
+            if client is not None and (
+                now - self._last_answer < FRESH_SECONDS or await self._answers(client)
+            ):
                 return client
             await self.close()
             ready: asyncio.Future[Client] = asyncio.get_running_loop().create_future()
@@ -129,7 +133,7 @@ class McpServer:
                 raise ToolFailed(
                     f"the MCP server {self.name} did not come up within {START:g} s"
                 ) from None
-            self._heard = asyncio.get_running_loop().time()
+            self._last_answer = asyncio.get_running_loop().time()
             return self._client
 
     async def _answers(self, client: Client) -> bool:
@@ -138,34 +142,34 @@ class McpServer:
                 await client.send_ping()
         except Exception:  # noqa: BLE001  one call: whatever it is, nobody is there
             return False
-        self._heard = asyncio.get_running_loop().time()
+        self._last_answer = asyncio.get_running_loop().time()
         return True
 
     async def _hold(self, ready: asyncio.Future[Client]) -> None:
         """Open a connection and hold it until it is no longer wanted."""
-        said = _Complaints()
+        complaints = _Complaints()
         try:
             async with AsyncExitStack() as stack:
                 # the SDK takes half a second to import
                 client = await stack.enter_async_context(
-                    await asyncio.to_thread(self._made, stack, said)
+                    await asyncio.to_thread(self._make_client, stack, complaints)
                 )
                 log.info("mcp.connected", server=self.name)
                 ready.set_result(client)
                 await asyncio.Event().wait()
         except Exception as error:  # noqa: BLE001  one background task: whoever waits is told, and may try again
-            why = _words(error) + (f"; it said: {said}" if str(said) else "")
+            reason = _words(error) + (f"; it said: {complaints}" if str(complaints) else "")
             if not ready.done():
                 ready.set_exception(
-                    ToolFailed(f"the MCP server {self.name} cannot be reached: {why}")
+                    ToolFailed(f"the MCP server {self.name} cannot be reached: {reason}")
                 )
-            log.warning("mcp.disconnected", server=self.name, error=why)
+            log.warning("mcp.disconnected", server=self.name, error=reason)
         finally:
-            said.close()
+            complaints.close()
             if not ready.done():
                 ready.cancel()
 
-    def _made(self, stack: AsyncExitStack, said: _Complaints) -> Client:
+    def _make_client(self, stack: AsyncExitStack, complaints: _Complaints) -> Client:
         """Return a client that is not connected yet."""
         try:
             import httpx2
@@ -188,7 +192,7 @@ class McpServer:
             parameters = StdioServerParameters(
                 command=program, args=arguments, env=env, cwd=config.cwd
             )
-            return Client(stdio_client(parameters, errlog=said.stream))
+            return Client(stdio_client(parameters, errlog=complaints.stream))
         headers = {"Authorization": f"Bearer {self._secret}"} if self._secret else None
 
         async def limit_answer(response: httpx2.Response) -> None:
@@ -199,7 +203,7 @@ class McpServer:
         client = httpx2.AsyncClient(
             **connection_settings(str(config.url)),
             headers=headers,
-            timeout=httpx2.Timeout(PIECE, read=STREAM),
+            timeout=httpx2.Timeout(HTTP_TIMEOUT, read=STREAM),
             event_hooks={"response": [limit_answer]},
         )
         stack.push_async_callback(client.aclose)
@@ -214,14 +218,16 @@ class _Complaints:
 
     def __str__(self) -> str:
         size = os.fstat(self.stream.fileno()).st_size
-        os.lseek(self.stream.fileno(), max(0, size - SAID), os.SEEK_SET)
-        return " ".join(os.read(self.stream.fileno(), SAID).decode(errors="replace").split())
+        os.lseek(self.stream.fileno(), max(0, size - MAX_STDERR_CHARACTERS), os.SEEK_SET)
+        return " ".join(
+            os.read(self.stream.fileno(), MAX_STDERR_CHARACTERS).decode(errors="replace").split()
+        )
 
     def close(self) -> None:
         self.stream.close()
 
 
-def _said(result: CallToolResult) -> Any:
+def _result_value(result: CallToolResult) -> Any:
     """Return what a call said: its values where there are any, else its texts."""
     texts = [_text(part) for part in result.content]
     if result.is_error:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from daemon.errors import ToolFailed
-from daemon.tools.mcp.server import McpServer, Offered
+from daemon.tools.mcp.server import McpServer, McpTool
 
 if TYPE_CHECKING:
     from daemon.definitions.config.tables import McpConfig
@@ -47,33 +47,36 @@ class Servers:
         """
         if not self._servers:
             return
-        wanted = {
+        required_servers = {
             pattern.partition(BETWEEN)[0] for pattern in patterns if BETWEEN in pattern
         } & set(self._servers)
-        if wanted <= self._known:
+        if required_servers <= self._known:
             return
         async with self._looking:
             await asyncio.gather(
-                *(self._look(self._servers[name]) for name in wanted - self._known)
+                *(
+                    self._update_tools(self._servers[name])
+                    for name in required_servers - self._known
+                )
             )
 
     async def close(self) -> None:
         await asyncio.gather(*(server.close() for server in self._servers.values()))
 
-    async def _look(self, server: McpServer) -> None:
+    async def _update_tools(self, server: McpServer) -> None:
         try:
-            offered = await server.tools()
+            tools = await server.tools()
         except ToolFailed as error:
             log.warning(
                 "mcp.not_there", server=server.name, error=str(error)
             )  # it is asked again by the next run
             return
-        for tool in offered:
+        for tool in tools:
             self._register(server, tool)
         self._known.add(server.name)
-        log.info("mcp.listed", server=server.name, tools=len(offered))
+        log.info("mcp.listed", server=server.name, tools=len(tools))
 
-    def _register(self, server: McpServer, tool: Offered) -> None:
+    def _register(self, server: McpServer, tool: McpTool) -> None:
         name = f"{server.name}{BETWEEN}{re.sub(r'[^A-Za-z0-9_-]', '_', tool.name)}"
 
         async def call(**arguments: Any) -> Any:

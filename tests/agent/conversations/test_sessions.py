@@ -56,7 +56,8 @@ class Chat:
 
     async def history(self, run, provider=None, session="s"):
         return [
-            (m.role, m.content) for m in (await self.sessions.history(session, run, provider)).said
+            (m.role, m.content)
+            for m in (await self.sessions.history(session, run, provider)).messages
         ]
 
 

@@ -125,7 +125,7 @@ class ApprovalHarness(BareRunContext):
             *(place.to for place in routine.deliver if "waiting" in place.on),
             *self.journal.incidents.alerting.to,
         ]
-        return waiting_notice(run, requests, targets, until=until, redact=self.redact)
+        return waiting_notice(run, requests, targets, deadline=until, redact=self.redact)
 
     async def routine_of(self, run: Run) -> Routine:
         return self.routine

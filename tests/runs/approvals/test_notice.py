@@ -97,7 +97,7 @@ def word(approval_request: ApprovalRequest, run: Run) -> str:
         run,
         [approval_request],
         ["mail"],
-        until=until,
+        deadline=until,
         redact=lambda text: text.replace("s3cr3t", "[…]"),
     )
     ((_, text),) = notice.questions
@@ -119,7 +119,7 @@ async def test_a_secret_in_a_call_is_redacted_though_it_is_cut_or_has_the_signs_
             asked.approval_request, taint=taint, reason="mE4.abcdef.ghijkl-secret"
         )
         notice = waiting_notice(
-            run, [approval_request], ["mail"], until=until, redact=secrets.redact
+            run, [approval_request], ["mail"], deadline=until, redact=secrets.redact
         )
         ((_, text),) = notice.questions
         assert "sk-proj" not in text and "abcdef" not in text

@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, TypeAlias
 
 import pytest
@@ -34,8 +35,8 @@ def calling(workspace: Path, tmp_path: Path) -> Callable[[str], Call]:
             path.write_text(f"version = 1\n{policy}")
         loaded = Policy.load(path, workspace=workspace)
         registry = FunctionRegistry()
-        shell.register(registry, lambda: loaded)
-        files.register(registry, lambda: loaded)
+        shell.register(registry, SimpleNamespace(policy=loaded))
+        files.register(registry, SimpleNamespace(policy=loaded))
         executor = ToolExecutor(registry)
         context = ToolContext(run="run", routine="daily-report", workspace=workspace)
 

@@ -271,4 +271,4 @@ async def test_a_path_that_is_swapped_for_a_link_after_it_was_judged_is_not_foll
     (workspace / "file").unlink()
     (workspace / "file").symlink_to("/etc/passwd")
     with pytest.raises(OSError, match="symbolic links"):
-        open_beneath(place.root, place.inside)
+        open_beneath(place.root, place.path_in_root)

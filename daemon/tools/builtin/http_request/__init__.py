@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from daemon.tools.builtin.http_request.asking import HttpResponse, Resolve
 
 _SECONDS = 60.0  # for all of it, redirects included
-_REDIRECTS = 3
-_MOVED = frozenset({301, 302, 303, 307, 308})
+_MAX_REDIRECTS = 3
+_REDIRECT_STATUSES = frozenset({301, 302, 303, 307, 308})
 _BUSY = frozenset({429, 502, 503, 504})
 _DEEPEST = 100  # levels of a JSON answer; what is nested deeper stays text
 _TOKEN = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}")
@@ -99,48 +99,52 @@ class Web:
         """
         if body is not None and method in SAFE_METHODS:
             raise ToolFailed(f"{method} takes no body; leave it out, or use POST")
-        sent = _headers(headers or {}, body)
+        request_headers = _headers(headers or {}, body)
         content = body.encode() if body is not None else None
         try:
             async with asyncio.timeout(_SECONDS):
-                asked, answer = await self._follow(_read(url, method), sent, content, context)
+                target, answer = await self._follow(
+                    _parse_target(url, method), request_headers, content, context
+                )
         except TimeoutError:
             raise ToolFailed(
                 f"{url:.200} gave no whole answer within {_SECONDS:g} s", transient=True
             ) from None
-        return await asyncio.to_thread(_told, asked, answer)  # a long page takes its time
+        return await asyncio.to_thread(
+            _answer_as_json, target, answer
+        )  # a long page takes its time
 
     async def _follow(
-        self, asked: Target, headers: dict[str, str], body: bytes | None, context: ToolContext
+        self, target: Target, headers: dict[str, str], body: bytes | None, context: ToolContext
     ) -> tuple[Target, HttpResponse]:
         """Ask, and go where the answers lead as far as the policy lets us; return the last request
         and its answer.
         """
-        for _ in range(_REDIRECTS + 1):
-            answer = await self._ask(asked, headers, body, context)
-            where = answer.headers.get("location")
-            if answer.status not in _MOVED or not where:
-                return asked, answer
-            method = asked.method
+        for _ in range(_MAX_REDIRECTS + 1):
+            answer = await self._send(target, headers, body, context)
+            location = answer.headers.get("location")
+            if answer.status not in _REDIRECT_STATUSES or not location:
+                return target, answer
+            method = target.method
             if answer.status == 303 or (answer.status in (301, 302) and method == "POST"):
                 method = "HEAD" if method == "HEAD" else "GET"  # as every browser does
-            following = _following(asked, where, method)
-            if asked.scheme == "https" and following.scheme == "http":
+            following = _following(target, location, method)
+            if target.scheme == "https" and following.scheme == "http":
                 raise ToolFailed(
-                    f"{asked.url} leads to {following.url}, which is not encrypted; not followed"
+                    f"{target.url} leads to {following.url}, which is not encrypted; not followed"
                 )
-            if method != asked.method:
+            if method != target.method:
                 body = None
                 headers = {name: value for name, value in headers.items() if name != "content-type"}
-            if following.origin != asked.origin:
+            if following.origin != target.origin:
                 headers = {name: value for name, value in headers.items() if name in _HARMLESS}
                 context = replace(context, approved="")  # a person's word was for the first
                 context = replace(context, approved="")  # that was for the host it was asked for
-            asked = following
-        raise ToolFailed(f"{asked.url} leads on and on: more than {_REDIRECTS} redirects")
+            target = following
+        raise ToolFailed(f"{target.url} leads on and on: more than {_MAX_REDIRECTS} redirects")
 
-    async def _ask(
-        self, asked: Target, headers: dict[str, str], body: bytes | None, context: ToolContext
+    async def _send(
+        self, target: Target, headers: dict[str, str], body: bytes | None, context: ToolContext
     ) -> HttpResponse:
         from daemon.tools.builtin.http_request.asking import (
             ask,
@@ -148,7 +152,7 @@ class Web:
         )  # the client is imported when first needed
 
         policy = self._settings.policy
-        call = {"url": asked.url, "method": asked.method}
+        call = {"url": target.url, "method": target.method}
         verdict = policy.judge(
             "http_request", call, routine=context.routine, tainted=context.tainted
         )
@@ -158,36 +162,36 @@ class Web:
         if self._tls is None:
             self._tls = await asyncio.to_thread(trusted_context)
         return await ask(
-            asked,
+            target,
             headers=headers,
             body=body,
-            most=policy.limits_for(context.routine).output_bytes,
-            networks=policy.networks(asked, context.routine),
+            max_bytes=policy.limits_for(context.routine).output_bytes,
+            networks=policy.networks(target, context.routine),
             resolve=self._resolve or look_up,
             tls=self._tls,
         )
 
 
-def _read(url: str, method: str) -> Target:
+def _parse_target(url: str, method: str) -> Target:
     try:
         return parse_target(url, method)
     except Unreadable as error:
         raise ToolFailed(f"{url:.200}: {error}") from None
 
 
-def _following(asked: Target, where: str, method: str) -> Target:
+def _following(target: Target, location: str, method: str) -> Target:
     try:
-        return _read(urljoin(asked.url, where), method)
+        return _parse_target(urljoin(target.url, location), method)
     except ValueError:
-        raise ToolFailed(f"{asked.url} leads to {where:.200}, which is no URL") from None
+        raise ToolFailed(f"{target.url} leads to {location:.200}, which is no URL") from None
 
 
-def _headers(given: dict[str, str], body: str | None) -> dict[str, str]:
+def _headers(headers: dict[str, str], body: str | None) -> dict[str, str]:
     """Return what to send, by names in lower case; ToolFailed for what could say something else to
     another reader.
     """
-    sent = {"user-agent": f"agentd/{__version__}", "accept": "*/*"}
-    for name, value in given.items():
+    request_headers = {"user-agent": f"agentd/{__version__}", "accept": "*/*"}
+    for name, value in headers.items():
         if not _TOKEN.fullmatch(name) or not (value.isprintable() and value.isascii()):
             raise ToolFailed(
                 (  # noqa: UP034
@@ -197,16 +201,16 @@ def _headers(given: dict[str, str], body: str | None) -> dict[str, str]:
             )
         if name.lower() in _OURS:
             raise ToolFailed(f"the header {name} cannot be chosen; leave it out")
-        sent[name.lower()] = value
+        request_headers[name.lower()] = value
     if body is not None:
-        sent.setdefault(
+        request_headers.setdefault(
             "content-type", "application/json" if _is_json(body) else "text/plain; charset=utf-8"
         )
-    return sent | {"accept-encoding": "gzip"}
+    return request_headers | {"accept-encoding": "gzip"}
 
 
 def _is_json(text: str) -> bool:
-    """Tell whether a text is JSON that others can read, too: no NaN, and not nested beyond
+    """Return whether a text is JSON that others can read, too: no NaN, and not nested beyond
     measure.
     """
     try:
@@ -230,7 +234,7 @@ def _depth(text: str) -> int:
     return deepest
 
 
-def _told(asked: Target, answer: HttpResponse) -> Json:
+def _answer_as_json(target: Target, answer: HttpResponse) -> Json:
     """Return what the model reads; raise ToolFailed with it if the server was not content."""
     from email.message import Message
 
@@ -242,13 +246,15 @@ def _told(asked: Target, answer: HttpResponse) -> Json:
         text = f"({len(answer.body):,} bytes that are no text)"
     if answer.status >= 400:
         phrase = f"{answer.status} {answer.phrase}".strip()
-        transient = answer.status in _BUSY and asked.method in SAFE_METHODS
+        transient = answer.status in _BUSY and target.method in SAFE_METHODS
         raise ToolFailed(
-            f"{asked}: the server answered {phrase}", partial=text[:4000], transient=transient
+            f"{target}: the server answered {phrase}", partial=text[:4000], transient=transient
         )
-    told: Json = {"status": answer.status, "url": asked.url, "type": kind, "body": text}
-    if answer.cut:
-        told["cut"] = "the body is longer than what may be read at once; this is its beginning"
+    answer_json: Json = {"status": answer.status, "url": target.url, "type": kind, "body": text}
+    if answer.is_cut:
+        answer_json["cut"] = (
+            "the body is longer than what may be read at once; this is its beginning"
+        )
     elif kind.endswith(("/json", "+json")) and _is_json(text):
-        told["body"] = json.loads(text)
-    return told
+        answer_json["body"] = json.loads(text)
+    return answer_json

@@ -35,11 +35,11 @@ def unfit(address: Address, networks: Sequence[Network] = ()) -> str:
     networks.
     """
     carried = tuple(_carried(address))
-    if any(each in network for each in (address, *carried[:1]) for network in networks):
+    if any(candidate in network for candidate in (address, *carried[:1]) for network in networks):
         return ""
-    for each in carried:
-        if why := unfit(each, networks):
-            return f"which stands for {each}, {why}"
+    for candidate in carried:
+        if reason := unfit(candidate, networks):
+            return f"which stands for {candidate}, {reason}"
     if carried and (
         isinstance(address, IPv6Address) and (address.ipv4_mapped or address in _NAT64)
     ):
@@ -48,9 +48,9 @@ def unfit(address: Address, networks: Sequence[Network] = ()) -> str:
         return "this machine"
     if address.is_link_local:
         return "this machine's own link, where clouds keep their keys"
-    for network, what in _NOT_PUBLIC:
+    for network, kind in _NOT_PUBLIC:
         if address in network:
-            return what
+            return kind
     return "not a public address" if address.is_multicast or not address.is_global else ""
 
 

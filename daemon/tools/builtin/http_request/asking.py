@@ -38,13 +38,13 @@ class HttpResponse:
     """By names in lower case; of several of one name the first."""
     body: bytes
     """Decoded, and no longer than was asked for."""
-    cut: bool
+    is_cut: bool
 
 
 async def look_up(host: str, port: int) -> Sequence[Address]:
     """Ask the system for the addresses of a name, once."""
-    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    return list(dict.fromkeys(ip_address(each[4][0]) for each in found))
+    answers = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(ip_address(answer[4][0]) for answer in answers))
 
 
 class _Vetted(httpcore.AsyncNetworkBackend):
@@ -70,9 +70,10 @@ class _Vetted(httpcore.AsyncNetworkBackend):
                 f"{host} was not found: {error.strerror or error}", transient=transient
             ) from None
         for address in addresses:
-            if why := unfit(address, self._networks):
+            if reason := unfit(address, self._networks):
                 raise ToolFailed(
-                    f"{host} is at {address}, {why}; not asked, unless a rule's `networks` names it"
+                    f"{host} is at {address}, {reason}; not asked, unless a rule's `networks` "
+                    "names it"
                 )
         fault: Exception = httpcore.ConnectError(f"{host} has no address")
         for address in addresses[:_MOST_ADDRESSES]:
@@ -90,12 +91,14 @@ async def ask(
     *,
     headers: dict[str, str],
     body: bytes | None,
-    most: int,
+    max_bytes: int,
     networks: Sequence[Network],
     resolve: Resolve,
     tls: ssl.SSLContext,
 ) -> HttpResponse:
-    """Send one request; ToolFailed if there is no answer. Of the body `most` bytes are read."""
+    """Send one request; ToolFailed if there is no answer. Of the body `max_bytes` bytes are
+    read.
+    """
     pool = httpcore.AsyncConnectionPool(
         ssl_context=tls, network_backend=_Vetted(networks, resolve), max_keepalive_connections=0
     )
@@ -105,22 +108,30 @@ async def ask(
             pool,
             pool.stream(target.method, target.url, headers=lines, content=body) as response,
         ):
-            kept: dict[str, str] = {}
+            response_headers: dict[str, str] = {}
             for name, value in response.headers:
-                kept.setdefault(name.decode("latin-1").lower(), value.decode("latin-1"))
-            data, cut = await _read(response.aiter_stream(), kept.get("content-encoding", ""), most)
+                response_headers.setdefault(name.decode("latin-1").lower(), value.decode("latin-1"))
+            data, is_cut = await _read_body(
+                response.aiter_stream(), response_headers.get("content-encoding", ""), max_bytes
+            )
             phrase = response.extensions.get("reason_phrase", b"").decode("latin-1")
             return HttpResponse(
-                status=response.status, phrase=phrase, headers=kept, body=data, cut=cut
+                status=response.status,
+                phrase=phrase,
+                headers=response_headers,
+                body=data,
+                is_cut=is_cut,
             )
     except (httpcore.NetworkError, httpcore.TimeoutException, httpcore.ProtocolError) as error:
-        what = str(error) or type(error).__name__
-        raise ToolFailed(f"{target.origin} gave no answer: {what}", transient=True) from None
+        problem = str(error) or type(error).__name__
+        raise ToolFailed(f"{target.origin} gave no answer: {problem}", transient=True) from None
     except zlib.error as error:
         raise ToolFailed(f"{target.origin} sent what cannot be unpacked: {error}") from None
 
 
-async def _read(stream: AsyncIterator[bytes], encoding: str, most: int) -> tuple[bytes, bool]:
+async def _read_body(
+    stream: AsyncIterator[bytes], encoding: str, max_bytes: int
+) -> tuple[bytes, bool]:
     """Return the beginning of a body, unpacked, and whether there is more of it.
 
     Unpacked bit by bit: a small answer can hold more than the memory.
@@ -133,8 +144,8 @@ async def _read(stream: AsyncIterator[bytes], encoding: str, most: int) -> tuple
     if unpack is None and encoding not in ("", "identity"):
         raise ToolFailed(f"the answer is packed as {encoding!r:.40}, which was not asked for")
     data = b""
-    async for piece in stream:
-        data += unpack.decompress(piece, most + 1 - len(data)) if unpack else piece
-        if len(data) > most:
-            return data[:most], True
+    async for chunk in stream:
+        data += unpack.decompress(chunk, max_bytes + 1 - len(data)) if unpack else chunk
+        if len(data) > max_bytes:
+            return data[:max_bytes], True
     return data, False

@@ -73,15 +73,18 @@ def text_of(body: bytes, kind: str, charset: str) -> str:
     text = readable(body)
     if kind not in PAGES:
         return text
-    lines = (re.sub(r"[ \t\xa0]+", " ", line).strip() for line in "".join(_seen(text)).splitlines())
+    lines = (
+        re.sub(r"[ \t\xa0]+", " ", line).strip()
+        for line in "".join(_visible_texts(text)).splitlines()
+    )
     return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).strip()
 
 
-def _seen(page: str) -> Iterator[str]:
+def _visible_texts(page: str) -> Iterator[str]:
     """Yield what a reader of a page sees, and where its links lead."""
     at, links = 0, list[str]()
     while (start := page.find("<", at)) >= 0:
-        yield _plain(page[at:start])
+        yield _unescape(page[at:start])
         if page.startswith("<!--", start):
             end = page.find("-->", start)
             at = end + 3
@@ -101,10 +104,10 @@ def _seen(page: str) -> Iterator[str]:
             end, at = start, start + 1
         if end < 0:
             return  # it never ends, so nothing behind it is seen
-    yield _plain(page[at:])
+    yield _unescape(page[at:])
 
 
-def _plain(text: str) -> str:
+def _unescape(text: str) -> str:
     try:
         return _unescaped(text)
     except ValueError:  # a number of thousands of digits
@@ -119,14 +122,14 @@ def _unescaped(text: str) -> str:
 
 def _name(page: str, start: int) -> str:
     """Return the name of the element that opens here; empty for an end."""
-    found = _TAG.match(page, start + 1)
-    return found[1].lower() if found and page[start + 1] != "/" else ""
+    match = _TAG.match(page, start + 1)
+    return match[1].lower() if match and page[start + 1] != "/" else ""
 
 
 def _instead(tag: str, links: list[str]) -> Iterator[str]:
     """Yield what stands for a tag in plain text."""
-    found = _TAG.match(tag)
-    name, closes = found[1].lower() if found else "", tag.startswith("/")
+    match = _TAG.match(tag)
+    name, closes = match[1].lower() if match else "", tag.startswith("/")
     if name in _BLOCKS:
         yield "\n- " if name == "li" and not closes else "\n"
     elif name in ("td", "th") and not closes:

@@ -41,9 +41,9 @@ class Sysinfo:
 
     async def facts(self, parts: Sequence[Part] | None = None) -> Json:
         """Return the wanted parts, in their usual order; what takes time is asked side by side."""
-        wanted = [part for part in get_args(Part) if parts is None or part in parts]
-        found = await asyncio.gather(*(self._part(part) for part in wanted))
-        return dict(zip(wanted, found, strict=True))
+        requested_parts = [part for part in get_args(Part) if parts is None or part in parts]
+        values = await asyncio.gather(*(self._part(part) for part in requested_parts))
+        return dict(zip(requested_parts, values, strict=True))
 
     async def _part(self, part: Part) -> Any:
         sources: dict[Part, Callable[[], Awaitable[Any]]] = {

@@ -18,7 +18,7 @@ from daemon.tools.builtin.sysinfo.words import plural
 _DISK_STEP = 2  # points; less is the ordinary breathing of logs and caches
 _SWAP_STEP = 10
 _TIGHT = 90  # percent
-_MOST = 6  # of one sort, before "and 3 more"
+_MAX_LINES = 6  # of one sort, before "and 3 more"
 
 
 def changes(before: Any, after: Any) -> list[str]:
@@ -36,19 +36,19 @@ def changes(before: Any, after: Any) -> list[str]:
 def _host(before: Any, after: Any) -> Iterator[str]:
     if not isinstance(before, dict) or not isinstance(after, dict):
         return
-    was, since = _since(before), _since(after)
+    previous_boot_time, boot_time = _boot_time(before), _boot_time(after)
     # the time of the boot is computed from the clock, which may have been set since; two minutes
     # are no reboot
-    if was and since and (since - was).total_seconds() > 120:
+    if previous_boot_time and boot_time and (boot_time - previous_boot_time).total_seconds() > 120:
         yield f"rebooted: up {after['up']}"
     for key in ("name", "system", "kernel"):
         if before.get(key) and after.get(key) and before[key] != after[key]:
             yield f"{key} {before[key]} → {after[key]}"
 
 
-def _since(host: Json) -> datetime | None:
-    found = re.search(r"since (\d{4}-\d\d-\d\d \d\d:\d\d)", str(host.get("up", "")))
-    return datetime.fromisoformat(found[1]) if found else None
+def _boot_time(host: Json) -> datetime | None:
+    match = re.search(r"since (\d{4}-\d\d-\d\d \d\d:\d\d)", str(host.get("up", "")))
+    return datetime.fromisoformat(match[1]) if match else None
 
 
 def _load(before: Any, after: Any) -> Iterator[str]:
@@ -68,47 +68,55 @@ def _memory(before: Any, after: Any) -> Iterator[str]:
 
 
 def _disks(before: Any, after: Any) -> Iterator[str]:
-    old, new = _by(before, "mount"), _by(after, "mount")
-    if not old or not new:
+    old_disks, new_disks = _by(before, "mount"), _by(after, "mount")
+    if not old_disks or not new_disks:
         return
-    for mount, row in new.items():
-        if mount not in old:
+    for mount, row in new_disks.items():
+        if mount not in old_disks:
             yield f"disk {mount} is new: {row.get('used')}"
             continue
         for key, name in (("used", "disk"), ("inodes", "inodes of")):
-            was, now = _percent(old[mount], key), _percent(row, key)
-            if was is not None and now is not None and _moved(was, now):
-                left = f" ({row.get('free')} free)" if key == "used" else ""
-                yield f"{name} {mount} {was} % → {now} %{left}"
-        if row.get("note") and not old[mount].get("note"):
+            was, now = _percent(old_disks[mount], key), _percent(row, key)
+            if was is not None and now is not None and _has_moved(was, now):
+                free_space = f" ({row.get('free')} free)" if key == "used" else ""
+                yield f"{name} {mount} {was} % → {now} %{free_space}"
+        if row.get("note") and not old_disks[mount].get("note"):
             yield f"disk {mount} has become {row['note']}"
-    yield from (f"disk {mount} is gone" for mount in old if mount not in new)
+    yield from (f"disk {mount} is gone" for mount in old_disks if mount not in new_disks)
 
 
-def _moved(was: int, now: int) -> bool:
+def _has_moved(was: int, now: int) -> bool:
     return abs(now - was) >= _DISK_STEP or was < _TIGHT <= now
 
 
 def _units(before: Any, after: Any) -> Iterator[str]:
-    old, new = _known(before, NO_FAILED_UNITS, "unit"), _known(after, NO_FAILED_UNITS, "unit")
-    if old is None or new is None:
+    old_units, new_units = (
+        _rows_by_key(before, NO_FAILED_UNITS, "unit"),
+        _rows_by_key(after, NO_FAILED_UNITS, "unit"),
+    )
+    if old_units is None or new_units is None:
         return
     yield from _capped(
-        (f"unit {unit} has failed" for unit in new if unit not in old), "failed units"
+        (f"unit {unit} has failed" for unit in new_units if unit not in old_units), "failed units"
     )
     yield from _capped(
-        (f"unit {unit} is no longer failed" for unit in old if unit not in new), "recovered units"
+        (f"unit {unit} is no longer failed" for unit in old_units if unit not in new_units),
+        "recovered units",
     )
 
 
 def _errors(before: Any, after: Any) -> Iterator[str]:
     if not isinstance(before, list) and before != NO_ERRORS:
         return
-    seen = {_error(row) for row in _rows(before)}
-    new = (row for row in _rows(after) if row.get("source") != "others" and _error(row) not in seen)
+    old_errors = {_error(row) for row in _rows(before)}
+    new_errors = (
+        row
+        for row in _rows(after)
+        if row.get("source") != "others" and _error(row) not in old_errors
+    )
     lines = (
         f"new error of {row.get('source')}: {row.get('message')} ({_times(row.get('count'))})"
-        for row in new
+        for row in new_errors
     )
     yield from _capped(lines, "new kinds of error")
 
@@ -148,8 +156,8 @@ _PARTS = {
 
 
 def _percent(row: Any, key: str) -> int | None:
-    found = re.match(r"(\d+) %", str(row.get(key, ""))) if isinstance(row, dict) else None
-    return int(found[1]) if found else None
+    match = re.match(r"(\d+) %", str(row.get(key, ""))) if isinstance(row, dict) else None
+    return int(match[1]) if match else None
 
 
 def _rows(part: Any) -> list[Json]:
@@ -160,18 +168,18 @@ def _by(part: Any, key: str) -> dict[str, Json]:
     return {str(row[key]): row for row in _rows(part) if key in row}
 
 
-def _known(part: Any, nothing: str, key: str) -> dict[str, Json] | None:
+def _rows_by_key(part: Any, empty_text: str, key: str) -> dict[str, Json] | None:
     """Return the rows by key; none if the part says that there is nothing, and no answer if it was
     not known.
     """
-    return _by(part, key) if isinstance(part, list) or part == nothing else None
+    return _by(part, key) if isinstance(part, list) or part == empty_text else None
 
 
 def _capped(lines: Iterable[str], nouns: str) -> Iterator[str]:
     every = list(lines)
-    shown = (
-        len(every) if len(every) <= _MOST + 1 else _MOST
+    count = (
+        len(every) if len(every) <= _MAX_LINES + 1 else _MAX_LINES
     )  # "and 1 more" would cost the line that it saves
-    yield from every[:shown]
-    if more := len(every) - shown:
-        yield f"and {more} more {nouns}"
+    yield from every[:count]
+    if excess := len(every) - count:
+        yield f"and {excess} more {nouns}"

@@ -88,16 +88,16 @@ def host(files: Files, now: datetime, boottime: str = "") -> Json:
 
 def os_name(os_release: str) -> str:
     """Return the distribution's own name for itself; without one, what Python knows."""
-    found = re.search(r'^PRETTY_NAME=["\']?(.*?)["\']?$', os_release, re.MULTILINE)
-    if found and found[1]:
-        return found[1]
+    match = re.search(r'^PRETTY_NAME=["\']?(.*?)["\']?$', os_release, re.MULTILINE)
+    if match and match[1]:
+        return match[1]
     release, _, _ = platform.mac_ver()
     return f"macOS {release}" if release else platform.system()
 
 
 def _booted(stat: str, boottime: str, now: datetime) -> datetime | None:
-    found = re.search(r"^btime (\d+)$", stat, re.MULTILINE) or re.search(r"\bsec = (\d+)", boottime)
-    return datetime.fromtimestamp(int(found[1]), tz=now.tzinfo) if found else None
+    match = re.search(r"^btime (\d+)$", stat, re.MULTILINE) or re.search(r"\bsec = (\d+)", boottime)
+    return datetime.fromtimestamp(int(match[1]), tz=now.tzinfo) if match else None
 
 
 def kind_of_machine(files: Files) -> str | None:
@@ -111,9 +111,9 @@ def kind_of_machine(files: Files) -> str | None:
     maker, product = (
         files.read(f"sys/class/dmi/id/{name}") for name in ("sys_vendor", "product_name")
     )
-    named = f"{maker} {product}".strip()
+    product_name = f"{maker} {product}".strip()
     for word, name in _VIRTUAL:
-        if word in named.lower():
+        if word in product_name.lower():
             return f"virtual machine ({name})"
     if re.search(r"^flags\s*:.*\bhypervisor\b", files.read("proc/cpuinfo"), re.MULTILINE):
         return "virtual machine"
@@ -157,9 +157,9 @@ def memory(files: Files) -> Json:
         return _installed_memory()
     total, swap = table["MemTotal"], table.get("SwapTotal", 0)
     # MemAvailable is from Linux 3.14; caches that the kernel gives back on demand are not "in use"
-    spare = table.get("MemAvailable", table.get("MemFree", 0) + table.get("Cached", 0))
+    available = table.get("MemAvailable", table.get("MemFree", 0) + table.get("Cached", 0))
     facts: Json = {
-        "used": f"{share(total - spare, total)} of {size(total)}",
+        "used": f"{share(total - available, total)} of {size(total)}",
         "swap": f"{share(swap - table.get('SwapFree', 0), swap)} of {size(swap)}"
         if swap
         else "none",
@@ -192,19 +192,17 @@ def _container_limit(files: Files, total: int) -> str | None:
             "total_inactive_file",
         ),
     ):
-        most, now = files.read(f"{folder}/{limit}"), files.read(f"{folder}/{used}")
+        limit_text, used_text = files.read(f"{folder}/{limit}"), files.read(f"{folder}/{used}")
         if (
-            most.isdigit() and now.isdigit() and 0 < int(most) < total
+            limit_text.isdigit() and used_text.isdigit() and 0 < int(limit_text) < total
         ):  # version 1 writes "no limit" as 2**63
             # pages of files are counted as used, although the kernel drops them before it refuses
             # anything
-            spare = re.search(
+            inactive = re.search(
                 rf"^{cache} (\d+)$", files.read(f"{folder}/memory.stat"), re.MULTILINE
             )
-            return (
-                f"{share(int(now) - (int(spare[1]) if spare else 0), int(most))} of "
-                f"{size(int(most))}"
-            )
+            used_bytes = int(used_text) - (int(inactive[1]) if inactive else 0)
+            return f"{share(used_bytes, int(limit_text))} of {size(int(limit_text))}"
     return None
 
 
@@ -223,14 +221,14 @@ def mounts(mountinfo: str, is_folder: Callable[[str], bool] = os.path.isdir) -> 
     out. Whether a file system is read-only is read from its own options: our mount of it may merely
     be a hardened one.
     """
-    found: dict[str, Mount] = {}
+    mounts_by_point: dict[str, Mount] = {}
     for line in mountinfo.splitlines():
         ours, _, theirs = line.partition(" - ")
         if len(ours.split(" ")) < 6 or len(theirs.split(" ")) < 3:
             continue
-        _, _, device, _, place, *_ = ours.split(" ")
+        _, _, device, _, target, *_ = ours.split(" ")
         kind, _, options = theirs.split(" ")[:3]
-        point = re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), place)
+        point = re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), target)
         if (
             not _REAL.fullmatch(kind)
             or (kind == "overlay" and point != "/")
@@ -238,9 +236,9 @@ def mounts(mountinfo: str, is_folder: Callable[[str], bool] = os.path.isdir) -> 
         ):
             # overlays other than our own root are other containers, on disks that are listed anyway
             continue
-        if device not in found or len(point) < len(found[device].point):
-            found[device] = Mount(point=point, read_only="ro" in options.split(","))
-    return sorted(found.values(), key=lambda mount: mount.point)
+        if device not in mounts_by_point or len(point) < len(mounts_by_point[device].point):
+            mounts_by_point[device] = Mount(point=point, read_only="ro" in options.split(","))
+    return sorted(mounts_by_point.values(), key=lambda mount: mount.point)
 
 
 def disks(files: Files, statvfs: Callable[[str], os.statvfs_result] = os.statvfs) -> list[Json]:
@@ -261,18 +259,19 @@ def disks(files: Files, statvfs: Callable[[str], os.statvfs_result] = os.statvfs
 def _rows(table: Iterable[Mount], statvfs: Callable[[str], os.statvfs_result]) -> Iterable[Json]:
     for mount in table:
         try:
-            found = statvfs(mount.point)
+            statistics = statvfs(mount.point)
         except OSError:
             continue
-        used, free = found.f_blocks - found.f_bfree, found.f_bavail
-        if not found.f_blocks:
+        used, free = statistics.f_blocks - statistics.f_bfree, statistics.f_bavail
+        if not statistics.f_blocks:
             continue
+        total = size(statistics.f_blocks * statistics.f_frsize)
         yield {
             "mount": mount.point,
-            "used": f"{share(used, used + free)} of {size(found.f_blocks * found.f_frsize)}",
-            "free": size(free * found.f_frsize, digits=2),
-            "inodes": share(found.f_files - found.f_ffree, found.f_files)
-            if found.f_files
+            "used": f"{share(used, used + free)} of {total}",
+            "free": size(free * statistics.f_frsize, digits=2),
+            "inodes": share(statistics.f_files - statistics.f_ffree, statistics.f_files)
+            if statistics.f_files
             else "no limit",
             "note": "read-only" if mount.read_only else "",
         }

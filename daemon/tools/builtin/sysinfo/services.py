@@ -32,13 +32,13 @@ async def units(files: Files, ask: Ask) -> list[Json] | str:
         msg = "systemd is not running here"
         raise NotKnown(msg)
     # systemd before 246 ignores --output=json for lists of units and prints the plain lines
-    said = await ask(
+    output = await ask(
         ["systemctl", "--failed", "--output=json", "--plain", "--no-legend", "--no-pager"], 10
     )
-    if said.code:
-        msg = f"systemctl gave no list: {said.complaint}"
+    if output.code:
+        msg = f"systemctl gave no list: {output.complaint}"
         raise NotKnown(msg)
-    return failed_units(said.text) or NO_FAILED_UNITS
+    return failed_units(output.text) or NO_FAILED_UNITS
 
 
 def failed_units(text: str) -> list[Json]:
@@ -46,7 +46,7 @@ def failed_units(text: str) -> list[Json]:
     try:
         entries = json.loads(text or "[]")
     except ValueError:
-        entries = [found.groupdict() for found in map(_UNIT_LINE.match, text.splitlines()) if found]
+        entries = [match.groupdict() for match in map(_UNIT_LINE.match, text.splitlines()) if match]
     return [
         {
             "unit": entry["unit"],
@@ -66,7 +66,7 @@ async def errors(
 ) -> list[Json] | str:
     """Return the errors in the system's journal of the last 24 hours, grouped and counted."""
     _check_journal(files, readable)
-    said = await ask(
+    output = await ask(
         [
             "journalctl",
             "--priority=err",
@@ -79,10 +79,10 @@ async def errors(
         ],
         20,
     )
-    if said.code:
-        msg = f"journalctl gave no list: {said.complaint}"
+    if output.code:
+        msg = f"journalctl gave no list: {output.complaint}"
         raise NotKnown(msg)
-    return error_rows(read_journal(said.text, now)) or NO_ERRORS
+    return error_rows(read_journal(output.text, now)) or NO_ERRORS
 
 
 def _check_journal(files: Files, readable: Callable[[Path], bool]) -> None:
@@ -91,15 +91,15 @@ def _check_journal(files: Files, readable: Callable[[Path], bool]) -> None:
     Without the right to it journalctl shows the caller's own messages and succeeds, which would
     read as "no errors".
     """
-    found = [
+    entries = [
         path
         for folder in ("var/log/journal", "run/log/journal")
         for path in (files.root / folder).glob("*/system*.journal")
     ]
-    if not found and not files.exists("run/systemd/system"):
+    if not entries and not files.exists("run/systemd/system"):
         msg = "there is no systemd journal here"
         raise NotKnown(msg)
-    if not any(readable(path) for path in found):
+    if not any(readable(path) for path in entries):
         msg = (
             "the system's journal is not readable for this user; adding it to the group "
             "systemd-journal helps"
@@ -160,23 +160,23 @@ def error_rows(entries: Iterable[JournaldError]) -> list[Json]:
         groups.values(), key=lambda group: (-len(group), group[0].source, group[0].message)
     )
     rows = [_row(group, max(group, key=lambda entry: entry.at)) for group in kinds[:_MOST_KINDS]]
-    if rest := kinds[_MOST_KINDS:]:
-        everything = [entry for group in rest for entry in group]
-        others = JournaldError(
-            at=max(entry.at for entry in everything),
+    if other_kinds := kinds[_MOST_KINDS:]:
+        other_entries = [entry for group in other_kinds for entry in group]
+        summary = JournaldError(
+            at=max(entry.at for entry in other_entries),
             source="others",
-            message=plural(len(rest), "more kind"),
+            message=plural(len(other_kinds), "more kind"),
         )
-        rows.append(_row(everything, others))
+        rows.append(_row(other_entries, summary))
     return rows
 
 
-def _row(group: list[JournaldError], shown: JournaldError) -> Json:
+def _row(group: list[JournaldError], entry: JournaldError) -> Json:
     return {
         "count": len(group),
-        "source": shown.source,
-        "message": shown.message,
-        "last": moment(shown.at),
+        "source": entry.source,
+        "message": entry.message,
+        "last": moment(entry.at),
     }
 
 

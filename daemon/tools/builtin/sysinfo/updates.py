@@ -16,8 +16,8 @@ from daemon.models import Json
 from daemon.tools.builtin.sysinfo.machine import Files, in_container
 from daemon.tools.builtin.sysinfo.programs import Ask, NotKnown, ProgramOutput
 
-_NAMED = 10  # how many packages are named before "and 33 more"
-_STALE = timedelta(days=7)
+_MAX_NAMES = 10  # how many packages are named before "and 33 more"
+_MAX_AGE = timedelta(days=7)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -40,10 +40,10 @@ def read_dnf(text: str) -> list[Update]:
     """Read `dnf check-update`: `bash.x86_64  5.2.26-3.fc40  updates`, up to the list of obsoleted
     packages.
     """
-    wanted = re.split(r"^Obsoleting ", text, maxsplit=1, flags=re.MULTILINE)[0]
+    listing = re.split(r"^Obsoleting ", text, maxsplit=1, flags=re.MULTILINE)[0]
     lines = re.finditer(
         r"^(\S+)\.(?:noarch|x86_64|i686|aarch64|ppc64le|s390x|riscv64)\s+\S+\s+\S+\s*$",
-        wanted,
+        listing,
         re.MULTILINE,
     )
     return [Update(package=line[1]) for line in lines]
@@ -137,38 +137,38 @@ async def updates(files: Files, ask: Ask, now: datetime) -> Json:
     ):
         msg = "not known: apt has no package lists here; `apt update` fetches them"
         raise NotKnown(msg)
-    said = await ask(manager.argv, 30)
-    if said.code not in manager.good:
-        msg = f"not known: {manager.argv[0]} gave no list: {said.complaint}"
+    output = await ask(manager.argv, 30)
+    if output.code not in manager.good:
+        msg = f"not known: {manager.argv[0]} gave no list: {output.complaint}"
         raise NotKnown(msg)
-    return waiting(manager, said, files, now)
+    return waiting(manager, output, files, now)
 
 
-def waiting(manager: Manager, said: ProgramOutput, files: Files, now: datetime) -> Json:
+def waiting(manager: Manager, output: ProgramOutput, files: Files, now: datetime) -> Json:
     """Return the facts of an answer; they hold still while nothing changes, so that a gate can
     compare them.
     """
-    found = manager.read(said.text)
-    facts: Json = {"pending": len(found)}
+    pending = manager.read(output.text)
+    facts: Json = {"pending": len(pending)}
     if manager.tells_security:
-        facts["security"] = sum(update.security for update in found)
-    if found:
-        facts["packages"] = _names(found)
+        facts["security"] = sum(update.security for update in pending)
+    if pending:
+        facts["packages"] = _names(pending)
     if refreshed := _refreshed(manager, files, now):
         facts["lists"] = f"from {refreshed:%Y-%m-%d}, so more may wait: `{manager.refresh}`"
     facts["reboot"] = reboot(files)
     return facts
 
 
-def _names(found: list[Update]) -> str:
+def _names(pending: list[Update]) -> str:
     """Name security updates first, then the others in the manager's order."""
     names = list(
         dict.fromkeys(
-            update.package for update in sorted(found, key=lambda update: not update.security)
+            update.package for update in sorted(pending, key=lambda update: not update.security)
         )
     )
-    more = len(names) - _NAMED
-    return ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")
+    excess = len(names) - _MAX_NAMES
+    return ", ".join(names[:_MAX_NAMES]) + (f" and {excess} more" if excess > 0 else "")
 
 
 def _refreshed(manager: Manager, files: Files, now: datetime) -> datetime | None:
@@ -176,7 +176,7 @@ def _refreshed(manager: Manager, files: Files, now: datetime) -> datetime | None
     for path in manager.lists:
         if files.exists(path):
             at = datetime.fromtimestamp((files.root / path).stat().st_mtime, tz=now.tzinfo)
-            return at if now - at > _STALE else None
+            return at if now - at > _MAX_AGE else None
     return None
 
 
@@ -190,14 +190,16 @@ def reboot(files: Files, release: str | None = None) -> str:
     if files.exists("run/reboot-required"):
         packages = sorted(set(files.read("run/reboot-required.pkgs").split()))
         return f"needed, for {', '.join(packages)}" if packages else "needed"
-    running = release or platform.release()
-    flavour = _flavour(running)
+    running_kernel = release or platform.release()
+    flavour = _flavour(running_kernel)
     kernels = [path.parent.name for path in (files.root / "lib/modules").glob("*/modules.dep")]
     newest = max(
-        (kernel for kernel in kernels if _flavour(kernel) == flavour), key=_version, default=running
+        (kernel for kernel in kernels if _flavour(kernel) == flavour),
+        key=_version,
+        default=running_kernel,
     )
-    if _version(newest) > _version(running) and not in_container(files):
-        return f"needed: kernel {newest} is installed, {running} is running"
+    if _version(newest) > _version(running_kernel) and not in_container(files):
+        return f"needed: kernel {newest} is installed, {running_kernel} is running"
     return "nothing asks for one"
 
 

@@ -31,8 +31,8 @@ def span(duration: timedelta) -> str:
     if days >= 2:
         return f"{days} days"
     if hours:
-        rest = minutes % 60
-        return f"{hours} h {rest} min" if rest else f"{hours} h"
+        remainder = minutes % 60
+        return f"{hours} h {remainder} min" if remainder else f"{hours} h"
     return f"{minutes} min" if minutes else f"{seconds} s"
 
 
