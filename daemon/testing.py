@@ -243,7 +243,7 @@ class TestApp:
         """
         executor = self.daemon.runs.queue
         while True:
-            run = await self.daemon.store.journal.get(run_id)
+            run = await self.daemon.store.journal.runs.get(run_id)
             if run.status.has_ended or run.status is Status.WAITING:
                 return run
             if run_id in executor.running:
@@ -260,12 +260,12 @@ class TestApp:
 
     async def steps(self, run: Run) -> list[Step]:
         """Return the steps of a run, in order: prompts, answers of the model, calls, results."""
-        return await self.daemon.store.journal.steps(run.id)
+        return await self.daemon.store.journal.runs.get_steps(run.id)
 
     async def deliver(self) -> list[Delivery]:
         """Try once to send each report that is due; return all deliveries, newest first."""
         await self.daemon.delivery.outbox.flush()
-        return await self.daemon.store.journal.deliveries()
+        return await self.daemon.store.journal.outbox.find()
 
     def log(self, event: str | None = None) -> list[dict[str, Any]]:
         """Return the lines of the log, oldest first: all, or those of one event."""

@@ -5,7 +5,7 @@ that live on it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -88,7 +88,11 @@ class EngineHarness:
         return self.event_loop.timer_ends
 
     async def boot(
-        self, *routines: Routine, zone: str = "UTC", journal: type[Journal] = Journal, **more: Any
+        self,
+        *routines: Routine,
+        zone: str = "UTC",
+        journal: Callable[..., Journal] = Journal,
+        **more: Any,
     ) -> None:
         """Start a daemon, after whatever became of the last one."""
         await self.crash()
@@ -118,7 +122,7 @@ class EngineHarness:
 
     async def cancel(self, run_id: str) -> Run:
         self.cancelled.append(run_id)
-        return await self.journal.request_cancel(run_id)
+        return await self.journal.runs.request_cancel(run_id)
 
     async def crash(self) -> None:
         """Let the process be gone; what it had committed stays."""
@@ -158,9 +162,9 @@ class EngineHarness:
     async def finish(self, *runs: Run) -> None:
         """Live these runs to a good end."""
         for run in runs:
-            taken = await self.journal.take(run.id, owner="test")
+            taken = await self.journal.runs.claim(run.id, owner="test")
             assert taken
-            await self.journal.end(
+            await self.journal.runs.end(
                 taken.to(Status.SUCCEEDED, ended=datetime.now(UTC), report="said")
             )
 
@@ -171,7 +175,7 @@ class EngineHarness:
             + (f" to {row.last:%d %H:%M}, {row.count}" if row.count > 1 else "")
             + f" {row.outcome}"
             + (f" {row.reason}" if row.reason else "")
-            for row in reversed(await self.journal.slots(name))
+            for row in reversed(await self.journal.slots.find(name))
         ]
 
     @property

@@ -64,7 +64,7 @@ async def assert_runs_replay(app: App) -> int:
     """Replay every run of a daemon's journal; return how many there were."""
     workspace = str(app.settings.config.workspace_path(app.installation.state))
     language = app.settings.config.agent.language
-    runs = await app.store.journal.runs(limit=1000)
+    runs = await app.store.journal.runs.find(limit=1000)
     for run in runs:
         cassette = await load_cassette(
             app.store.journal,
@@ -84,7 +84,7 @@ async def assert_runs_replay_in(state: Path, config: Path) -> int:
     if not (state / "agentd.db").is_file():
         return 0
     journal = journal_at(state)
-    runs = await journal.runs(limit=1000)
+    runs = await journal.runs.find(limit=1000)
     language = read_language(config)
     for run in runs:
         try:

@@ -167,16 +167,16 @@ async def obey(
             )
     model.enqueue(loot)
     run = await app.scheduling.engine.trigger("reader", event=new_id())
-    while not (run := await app.store.journal.get(run.id)).status.has_ended:
+    while not (run := await app.store.journal.runs.get(run.id)).status.has_ended:
         if run.status is Status.WAITING:
-            for asked in await app.store.journal.approvals(
+            for asked in await app.store.journal.approvals.find(
                 run=run.id, status=ApprovalStatus.PENDING
             ):
                 await app.runs.approvals.reject(asked.id, by="uid 1000")
             continue
         lived = app.runs.queue.running.get(run.id)
         await (lived or asyncio.sleep(0))
-    steps = await app.store.journal.steps(run.id)
+    steps = await app.store.journal.runs.get_steps(run.id)
     return run, [step.body["text"] for step in steps if step.kind is StepKind.RESULT]
 
 
@@ -203,7 +203,7 @@ async def test_nothing_leaves_but_the_report_and_nothing_changes_outside(tmp_pat
             assert stranger.posts == [], f"{kind}: something was sent to a stranger"
         await app.delivery.outbox.flush()
         assert {item.key: item.content for item in await app.store.memory.items(limit=1000)} == kept
-        assert (await app.store.journal.prove_audit()).broken is None
+        assert (await app.store.journal.audit.prove()).broken is None
         reports = [post.body.decode() for post in home.posts]
     assert len(reports) == len(ATTACKS)
     for text in [

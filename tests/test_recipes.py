@@ -56,7 +56,7 @@ async def test_it_runs_as_it_stands_there(app, name):
         assert not app.faults
         run = await app.run(name)
         assert run.status is Status.SUCCEEDED, run.detail
-        steps = await app.journal.steps(run.id)
+        steps = await app.journal.runs.get_steps(run.id)
     results = [step.body for step in steps if step.kind == "result"]
     assert len(results) == (name != "invoices")  # by hand no file has landed
     assert all(result["ok"] for result in results), results

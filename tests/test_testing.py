@@ -72,7 +72,7 @@ async def test_an_app_that_is_opened_again_is_a_new_start_on_the_same_state(tmp_
         first = await app.run("daily")
     async with app:
         assert app.model.remaining == 0
-        assert (await app.daemon.store.journal.get(first.id)).report == "One."
+        assert (await app.daemon.store.journal.runs.get(first.id)).report == "One."
         with pytest.raises(NotFound):
             await app.run("weekly")
 

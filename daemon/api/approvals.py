@@ -14,8 +14,7 @@ from daemon.api.schemas import Page, iso, iso_or_none
 from daemon.models import Approval, ApprovalStatus
 
 if TYPE_CHECKING:
-    from daemon.store.audit import AuditEntry
-    from daemon.store.quarantine import Kept
+    from daemon.store.audit import AuditEntry, Kept
 
 
 class ApprovalView(TypedDict):
@@ -123,8 +122,8 @@ async def list_approvals(
     """List questions to a person, newest first; those of several runs for the very same call are
     one.
     """
-    run_id = (await api.journal.get(run)).id if run else None
-    approvals = await api.journal.approvals(
+    run_id = (await api.journal.runs.get(run)).id if run else None
+    approvals = await api.journal.approvals.find(
         run=run_id, status=status, limit=limit + 1, before=cursor
     )
     page = approvals[:limit]
@@ -140,7 +139,7 @@ async def list_approvals(
 
 async def show_approval(api: ApiContext, *, id: str) -> ApprovalDetail:  # noqa: A002  the name in the path
     """Show one question in full; the beginning or the end of its id (4 characters) is enough."""
-    approval = await api.journal.approval(id)
+    approval = await api.journal.approvals.get(id)
     approval_request = approval.approval_request
     return ApprovalDetail(
         **_approval_view(approval, 1),
@@ -205,7 +204,7 @@ async def list_quarantine(
     api: ApiContext, *, limit: Limit = 50, cursor: str | None = None
 ) -> Page[KeptView]:
     """List what was kept from the models, newest first."""
-    texts = await api.journal.quarantined(limit=limit + 1, before=cursor)
+    texts = await api.journal.audit.find_quarantined(limit=limit + 1, before=cursor)
     page = texts[:limit]
     return Page(
         items=[_quarantine_view(text) for text in page],
@@ -215,16 +214,16 @@ async def list_quarantine(
 
 async def show_quarantine(api: ApiContext, *, id: str) -> KeptView:  # noqa: A002
     """Show one text that was kept from the models; the end of its id is enough."""
-    return _quarantine_view(await api.journal.quarantined_text(id))
+    return _quarantine_view(await api.journal.audit.get_quarantined(id))
 
 
 async def list_audit(
     api: ApiContext, *, run: str | None = None, limit: Limit = 50, cursor: str | None = None
 ) -> Page[AuditView]:
     """List the rows of the audit, newest first."""
-    run_id = (await api.journal.get(run)).id if run else None
+    run_id = (await api.journal.runs.get(run)).id if run else None
     before = int(cursor) if cursor and cursor.isdigit() else None
-    entries = await api.journal.audit(run=run_id, limit=limit + 1, before=before)
+    entries = await api.journal.audit.find(run=run_id, limit=limit + 1, before=before)
     page = entries[:limit]
     return Page(
         items=[_audit_view(entry) for entry in page],
@@ -234,7 +233,7 @@ async def list_audit(
 
 async def prove_audit(api: ApiContext) -> ProofView:
     """Walk the audit's chain from its first row and say where it breaks, if it does."""
-    proof = await api.journal.prove_audit()
+    proof = await api.journal.audit.prove()
     return ProofView(ok=proof.broken is None, rows=proof.rows, head=proof.head, broken=proof.broken)
 
 

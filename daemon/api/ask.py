@@ -42,14 +42,14 @@ async def tell(api: ApiContext, *, id: str, text: str, event: str | None = None)
     """Tell a run something: at its next iteration, or in a new run that knows of it if it has
     ended.
     """
-    run = await api.journal.get(id)
+    run = await api.journal.runs.get(id)
     message = await api.conversations.tell(run, text, event=event or new_id())
     return await _view(api, message)
 
 
 async def _view(api: ApiContext, message: RoutedMessage) -> SaidView:
-    run = await api.journal.get(message.run.id)
-    deliveries = await api.journal.deliveries(run=run.id) if run.status.has_ended else ()
+    run = await api.journal.runs.get(message.run.id)
+    deliveries = await api.journal.outbox.find(run=run.id) if run.status.has_ended else ()
     view = run_view(run, deliveries, api.queue.queue_position(run.id))
     return SaidView(**view, new=message.new)
 

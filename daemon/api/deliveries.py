@@ -18,23 +18,23 @@ async def list_deliveries(
     cursor: Offset = 0,
 ) -> Page[DeliveryView]:
     """List deliveries, newest first."""
-    run_id = (await api.journal.get(run)).id if run else None
+    run_id = (await api.journal.runs.get(run)).id if run else None
     end = cursor + limit
-    deliveries = await api.journal.deliveries(run=run_id, status=status, limit=end + 1)
+    deliveries = await api.journal.outbox.find(run=run_id, status=status, limit=end + 1)
     items = [delivery_view(delivery) for delivery in deliveries[cursor:end]]
     return Page(items=items, next=next_offset(deliveries, end))
 
 
 async def retry_delivery(api: ApiContext, *, id: Offset) -> DeliveryView:  # noqa: A002
     """Send a delivery again that failed or was withheld, with its full day of patience."""
-    delivery = await api.journal.send_again(id)
+    delivery = await api.journal.outbox.send_again(id)
     api.outbox.wake()
     return delivery_view(delivery)
 
 
 async def drop_delivery(api: ApiContext, *, id: Offset) -> DeliveryView:  # noqa: A002
     """Give a delivery up for good: it is neither sent nor shown as trouble any more."""
-    return delivery_view(await api.journal.drop(id))
+    return delivery_view(await api.journal.outbox.drop(id))
 
 
 ROUTES: tuple[RouteRow, ...] = (

@@ -15,7 +15,7 @@ from daemon.runs.events import begin_of, end_of, of_step, waiting_of
 
 if TYPE_CHECKING:
     from daemon.runs.events import Events
-    from daemon.store.journal import Journal
+    from daemon.store.runs import RunRepository
 
 
 async def follow_all(api: ApiContext) -> AsyncIterator[Json]:
@@ -24,7 +24,7 @@ async def follow_all(api: ApiContext) -> AsyncIterator[Json]:
 
 
 async def watch(
-    run_id: str, journal: Journal, events: Events, *, after: int = -1
+    run_id: str, runs: RunRepository, events: Events, *, after: int = -1
 ) -> AsyncIterator[Json]:
     """Yield what has happened in the run since step `after`, then what happens, until it has ended.
 
@@ -40,13 +40,13 @@ async def watch(
             # what the bus drops from here on is read again; what it dropped before is read now
             live.missed = False
             # the row before the steps: if it has ended, then all of its steps are there
-            run = await journal.get(run_id)
+            run = await runs.get(run_id)
             if run.started and not has_begun:
                 has_begun = True
                 yield begin_of(run)
             # a run that has not begun has no events, even if it has steps by now: the bus will have
             # them
-            for step in await journal.steps(run_id) if has_begun else ():
+            for step in await runs.get_steps(run_id) if has_begun else ():
                 if step.seq > last_step:
                     last_step = step.seq
                     if event := of_step(run, step):

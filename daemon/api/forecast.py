@@ -29,7 +29,9 @@ async def show_forecast(api: ApiContext, *, days: Days = 30) -> ForecastView:
     async for name in in_batches(sorted(api.engine.routines)):
         fires = api.engine.next_fires(name, MAX_FIRES)
         starts[name] = [moment for moment in fires if moment <= until]
-    usage = await api.journal.took([name for name, moments in starts.items() if moments])
+    usage = await api.journal.history.get_usage_of_runs(
+        [name for name, moments in starts.items() if moments]
+    )
     history = {
         name: [
             RunUsage(tokens=tokens, seconds=seconds, dollars=dollars)

@@ -34,7 +34,7 @@ async def list_incidents(
 ) -> Page[IncidentView]:
     """List what is wrong now, the latest first; with `all` = 1 also what is over."""
     end = cursor + limit
-    incidents = await api.journal.incidents(closed=bool(all), limit=end + 1)
+    incidents = await api.journal.incidents.find(closed=bool(all), limit=end + 1)
     items = [incident_view(incident) for incident in incidents[cursor:end]]
     return Page(items=items, next=next_offset(incidents, end))
 
@@ -48,7 +48,7 @@ async def acknowledge(api: ApiContext, *, id: Offset) -> IncidentView:  # noqa: 
         *(f"approval for {name}" for name in api.engine.routines),
         "database",
     ]
-    return incident_view(await api.journal.acknowledge(id, known=subjects))
+    return incident_view(await api.journal.incidents.acknowledge(id, known=subjects))
 
 
 ROUTES: tuple[RouteRow, ...] = (

@@ -20,7 +20,7 @@ MEDIA_TYPE = "text/plain; version=0.0.4"
 
 async def metrics_text(api: ApiContext) -> str:
     """Return everything that is measured, as Prometheus text."""
-    measured = await api.journal.measure()
+    measured = await api.journal.history.measure()
     journal_metrics = JournalMetrics(
         version=api.version,
         started=api.process.start.timestamp(),

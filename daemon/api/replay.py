@@ -98,7 +98,7 @@ async def frozen(api: ApiContext, *, id: str, folder: str = "DIR") -> FrozenView
     """Return a run as files: a regression case, secrets taken out; its README speaks of
     `folder`.
     """
-    run = await api.journal.get(id)
+    run = await api.journal.runs.get(id)
     return FrozenView(run=run.id, files=dict(await api.runs.replays.freeze(run.id, folder)))
 
 

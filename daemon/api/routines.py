@@ -43,7 +43,7 @@ async def list_routines(
 ) -> Page[RoutineView]:
     """List the routines by name: when each runs, when it is next due, how it last went."""
     names, next_cursor = page_of_keys(names_of(api), limit, cursor)
-    last_runs = await api.journal.last_runs()
+    last_runs = await api.journal.runs.get_last_by_routine()
     words = await delivery_words(api, [last_runs[name] for name in names if name in last_runs])
     views = [
         _routine_view(api, name, last_runs.get(name), words) async for name in in_batches(names)
@@ -54,7 +54,7 @@ async def list_routines(
 async def show_routine(api: ApiContext, *, name: str) -> RoutineDetail:
     """Show one routine: its definition, its next starts, its last run, its faults."""
     check_exists(api, name)
-    runs = await api.journal.runs(name, limit=1)
+    runs = await api.journal.runs.find(name, limit=1)
     words = await delivery_words(api, runs)
     routine = api.engine.routines.get(name)
     return RoutineDetail(
@@ -122,7 +122,7 @@ async def resume_routine(api: ApiContext, *, name: str) -> RoutineDetail:
 
 async def resume_all(api: ApiContext) -> ResumedView:
     """Let every paused routine go on, as after a restore."""
-    await api.journal.let_go()
+    await api.journal.routines.end_hold()
     paused = [name for name, state in api.engine.states.items() if state.paused]
     for name in paused:
         await api.engine.resume(name)

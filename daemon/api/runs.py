@@ -32,9 +32,9 @@ async def list_runs(
     cursor: str | None = None,
 ) -> Page[RunBrief]:
     """List runs, newest first."""
-    if routine is not None and not await api.journal.runs(routine, limit=1):
+    if routine is not None and not await api.journal.runs.find(routine, limit=1):
         check_exists(api, routine)
-    runs = await api.journal.runs(routine, status=status, limit=limit + 1, before=cursor)
+    runs = await api.journal.runs.find(routine, status=status, limit=limit + 1, before=cursor)
     page = runs[:limit]
     words = await delivery_words(api, page)
     views = [run_brief(run, words.get(run.id)) for run in page]
@@ -43,7 +43,7 @@ async def list_runs(
 
 async def show_run(api: ApiContext, *, id: str) -> RunView:  # noqa: A002 - the name in the path
     """Show one run; the beginning or the end of its id (4 characters) is enough."""
-    return await view_of_run(api, await api.journal.get(id))
+    return await view_of_run(api, await api.journal.runs.get(id))
 
 
 async def list_steps(
@@ -54,8 +54,8 @@ async def list_steps(
     cursor: str | None = None,
 ) -> Page[StepView]:
     """List what a run did, in order."""
-    run = await api.journal.get(id)
-    steps = {f"{step.seq:09}": step for step in await api.journal.steps(run.id)}
+    run = await api.journal.runs.get(id)
+    steps = {f"{step.seq:09}": step for step in await api.journal.runs.get_steps(run.id)}
     numbers, next_cursor = page_of_keys(list(steps), limit, cursor)
     return Page(items=[step_view(steps[number]) for number in numbers], next=next_cursor)
 
@@ -64,13 +64,13 @@ async def follow_run(api: ApiContext, *, id: str, after: Number = -1) -> AsyncIt
     """Stream what happens in a run, from its first event to its last; `after` is the id of the last
     event seen.
     """
-    run = await api.journal.get(id)
-    return watch(run.id, api.journal, api.events, after=after)
+    run = await api.journal.runs.get(id)
+    return watch(run.id, api.journal.runs, api.events, after=after)
 
 
 async def cancel_run(api: ApiContext, *, id: str) -> RunView:  # noqa: A002
     """Cancel a run: at once where it waits, as soon as its tools have stopped where it runs."""
-    run = await api.journal.request_cancel(id)
+    run = await api.journal.runs.request_cancel(id)
     if run.status.has_ended:
         # no process runs it, so nothing else will tell those who follow it
         api.events.publish(run.id, end_of(run))
@@ -81,16 +81,16 @@ async def cancel_run(api: ApiContext, *, id: str) -> RunView:  # noqa: A002
 async def delivery_words(api: ApiContext, runs: Sequence[Run]) -> dict[str, str | None]:
     """Return how the deliveries of these runs stand, by run, in a word."""
     statuses: dict[str, list[DeliveryStatus]] = {run.id: [] for run in runs if run.status.has_ended}
-    for delivery in await api.journal.deliveries(run=list(statuses), limit=100 * len(statuses)):
+    for delivery in await api.journal.outbox.find(run=list(statuses), limit=100 * len(statuses)):
         statuses[delivery.run].append(delivery.status)
     return {run: in_a_word(of_run) for run, of_run in statuses.items()}
 
 
 async def view_of_run(api: ApiContext, run: Run) -> RunView:
     """Return a run with its deliveries, its place in the queue, its input and its price."""
-    deliveries = await api.journal.deliveries(run=run.id) if run.status.has_ended else ()
-    run_input = await api.journal.input_of(run.id) if run.event is not None else None
-    usd = await api.journal.paid_for(run.id) if run.usage.total else None
+    deliveries = await api.journal.outbox.find(run=run.id) if run.status.has_ended else ()
+    run_input = await api.journal.runs.get_input(run.id) if run.event is not None else None
+    usd = await api.journal.spending.get_cost_of_run(run.id) if run.usage.total else None
     return run_view(run, deliveries, api.queue.queue_position(run.id), run_input, usd=usd)
 
 

@@ -73,17 +73,17 @@ async def why(api: ApiContext, *, name: str, at: str | None = None) -> WhyView:
         first = parse_moment("at", at)
     else:
         is_timed = schedule.cron or schedule.every or schedule.at
-        slots = await journal.slots(name, now=now, limit=20)
+        slots = await journal.slots.find(name, now=now, limit=20)
         past = [slot for slot in slots if slot.first <= now]
         latest = next((slot for slot in past if slot.event is None or not is_timed), None)
         first = default_slot(schedule, state, now, latest)
     is_exact = first.second or first.microsecond
     until = first + (timedelta(seconds=1) if is_exact else timedelta(minutes=1))
-    rows = await journal.slots_within(name, first, until)
+    rows = await journal.slots.find_within(name, first, until)
     run_id = next((row.run for row in rows if row.run), None)
-    run = await journal.get(run_id) if run_id else None
+    run = await journal.runs.get(run_id) if run_id else None
     reasons = await reasons_for_waiting(api, [run]) if run else {}
-    later = await journal.slots_within(name, until, now, limit=20)
+    later = await journal.slots.find_within(name, until, now, limit=20)
     after = [row for row in later if row.event is None]
     explanation = explain(
         SlotQuery(
@@ -121,11 +121,11 @@ async def list_slots(
     cursor: Offset = 0,
 ) -> Page[SlotView]:
     """List what became of each scheduled moment, newest first; of those from `since` on."""
-    if routine is not None and not await api.journal.runs(routine, limit=1):
+    if routine is not None and not await api.journal.runs.find(routine, limit=1):
         check_exists(api, routine)
     first = parse_moment("since", since) if since is not None else None
     end = cursor + limit
-    slots = await api.journal.slots(routine, since=first, now=api.clock.now(), limit=end + 1)
+    slots = await api.journal.slots.find(routine, since=first, now=api.clock.now(), limit=end + 1)
     return Page(items=[slot_view(slot) for slot in slots[cursor:end]], next=next_offset(slots, end))
 
 
@@ -136,7 +136,9 @@ async def list_days(api: ApiContext, *, days: DaysBack = 30) -> Page[DayView]:
     zone = api.settings.zone
     today = api.clock.now().astimezone(zone).date()
     dates = [today + timedelta(days=number - days + 1) for number in range(days + 1)]
-    totals = await api.journal.days([datetime.combine(date, time(), zone) for date in dates])
+    totals = await api.journal.history.get_days(
+        [datetime.combine(date, time(), zone) for date in dates]
+    )
     items = [
         DayView(
             routine=total.routine,
@@ -170,10 +172,12 @@ async def reasons_for_waiting(api: ApiContext, runs: Sequence[Run]) -> dict[str,
     if not api.in_cluster or not queued:
         return {}
     journal = api.journal
-    workers = [worker for worker in await journal.workers() if worker.silent < journal.lease]
+    workers = [
+        worker for worker in await journal.workers.find() if worker.silent < journal.runs.lease
+    ]
     reasons = {}
     for run in queued:
-        reason = describe_missing_worker(await journal.definition(run.definition), workers)
+        reason = describe_missing_worker(await journal.runs.get_definition(run.definition), workers)
         if reason:
             reasons[run.id] = reason
     return reasons

@@ -20,7 +20,7 @@ from daemon.models import NO_MODEL, Delivery, DeliveryStatus, Run, Status, Step,
 if TYPE_CHECKING:
     from daemon.errors import ConfigError
     from daemon.store.journal import SlotRow
-    from daemon.store.leases import Worker
+    from daemon.store.workers import Worker
 
 T = TypeVar("T")
 

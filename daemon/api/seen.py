@@ -45,7 +45,7 @@ async def list_seen(
     api: ApiContext, *, name: str, limit: Limit = 50, cursor: Offset = 0
 ) -> SeenList:
     """List what a routine with [dedupe] has reported, the latest first."""
-    seen_items, total = await api.journal.seen_items(name, limit=limit, offset=cursor)
+    seen_items, total = await api.journal.seen_items.find(name, limit=limit, offset=cursor)
     if not total:
         check_exists(api, name)
     items = [
@@ -77,10 +77,12 @@ async def forget_seen(
     if (key is None) != bool(all):
         raise InvalidRequest("name one 'key', or send 'all': 1", HTTPStatus.UNPROCESSABLE_ENTITY)
     if key is None:
-        return ForgottenView(forgotten=await api.journal.forget_items(name))
+        return ForgottenView(forgotten=await api.journal.seen_items.forget(name))
     routine = api.engine.routines.get(name)
     by = routine.dedupe.key if routine and routine.dedupe else "url"
-    return ForgottenView(forgotten=await api.journal.forget_items(name, item_key({by: key}, by)))
+    return ForgottenView(
+        forgotten=await api.journal.seen_items.forget(name, item_key({by: key}, by))
+    )
 
 
 ROUTES: tuple[RouteRow, ...] = (

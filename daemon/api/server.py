@@ -105,7 +105,7 @@ def _route(row: RouteRow, api: ApiContext) -> Route:
     async def answer(request: Request) -> Response:
         arguments = await target.read_arguments(request)
         if is_act:
-            await api.journal.remember("operator_seen", api.clock.now().isoformat())
+            await api.journal.facts.remember("operator_seen", api.clock.now().isoformat())
         result = await target.handler(api, **arguments)
         if is_stream:
             return StreamingResponse(

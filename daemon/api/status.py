@@ -16,7 +16,7 @@ async def show_status(api: ApiContext) -> StatusView:
     """Tell how the daemon is: where it lives, what it counts, what runs and what is next."""
     states = {name: state_of(api, name) for name in names_of(api)}
     counts = Counter(states.values())
-    active = await api.journal.active()
+    active = await api.journal.runs.find_active()
     process, settings, sandbox = api.process, api.settings, api.sandbox_detection.current
     return StatusView(
         pid=process.pid,
@@ -39,13 +39,13 @@ async def show_status(api: ApiContext) -> StatusView:
             invalid=counts["invalid"],
             kept=sum(name in api.engine.routines for name in api.engine.faults),
         ),
-        counts=await api.journal.counts(),
+        counts=await api.journal.history.count(),
         next=(await next_starts(api, names_of(api), FIRES_SHOWN, None, None))["items"],
         active=[run_brief(run, None) for run in active],
         waiting=dict(api.queue.positions()),
         stranded=await reasons_for_waiting(api, active),
         incidents=(await list_incidents(api))["items"],
-        workers=[worker_view(worker) for worker in await api.journal.workers()],
+        workers=[worker_view(worker) for worker in await api.journal.workers.find()],
         paused=[
             paused_view(api.engine.states[name])
             for name, state in states.items()

@@ -97,7 +97,7 @@ async def show_usage(api: ApiContext, *, by: By = By.ROUTINE, days: Days = 30) -
     """
     zone = api.settings.zone
     since = midnight(api.clock.now(), zone) - timedelta(days=days - 1)
-    sums = await api.journal.sums(by, since=since, zone=zone)
+    sums = await api.journal.spending.sum_by(by, since=since, zone=zone)
     return SpendingView(
         by=by.value,
         since=iso(since),
@@ -112,7 +112,7 @@ async def list_spent(api: ApiContext, *, days: Weeks = 30) -> Page[DaySumView]:
     zone = api.settings.zone
     today = api.clock.now().astimezone(zone).date()
     dates = [today + timedelta(days=number - days + 1) for number in range(days + 1)]
-    totals_by_day = await api.journal.spent_by_day(
+    totals_by_day = await api.journal.spending.sum_by_day(
         [datetime.combine(date, time(), zone) for date in dates]
     )
     items = [
@@ -127,8 +127,8 @@ async def list_calls(api: ApiContext, *, id: str) -> Page[CalledView]:  # noqa: 
     """List a run's calls to models in their order, those without an answer too, and what each was
     paid.
     """
-    run = await api.journal.get(id)
-    calls = await api.journal.calls_of(run.id)
+    run = await api.journal.runs.get(id)
+    calls = await api.journal.spending.find_calls(run.id)
     return Page(items=[_call_view(call) for call in calls], next=None)
 
 

@@ -79,7 +79,7 @@ def api_context(app: App) -> ApiContext:
                 f"the log, which names runs and faults: {installation.log_file.parent}",
                 "what was sent to models and what tools did",
             ],
-            when_forgotten=store.journal.look_again,
+            when_forgotten=store.journal.runs.forget_cached_successes,
         ),
         events=runs.events,
         metrics=app.metrics,

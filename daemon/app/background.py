@@ -102,7 +102,7 @@ def tasks_once_ready(app: App, reload_now: Callable[[], None]) -> list[Backgroun
         mirror = Mirror(
             app.store.memory,
             app.installation.workspace,
-            app.store.journal,
+            app.store.journal.facts,
             clock=app.clock.now,
             directory_watcher=app.scheduling.directory_watcher,
         )

@@ -71,7 +71,7 @@ class PeerEvents:
         elif run.status.has_ended:
             self.outbox.wake()
             self.memory.ring()  # it may have left texts behind that are to be embedded
-            self.journal.when_ended(run)
+            self.journal.runs.when_ended(run)
             self.tasks.create_task(self._follow_up(run), name=f"end of run {run.id}")
 
     def pauses_changed(self) -> None:

@@ -70,7 +70,7 @@ async def serve(app: App, announce: Callable[[App], Awaitable[None]]) -> None:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, request_stop)
         # before anything here starts a run or writes to one: both read what an earlier process left
-        earlier_runs = await app.store.journal.recover(app.store.owner)
+        earlier_runs = await app.store.journal.runs.recover(app.store.owner)
         await app.runs.conversations.open()
         serving = app.tasks.create_task(server.serve(), name="control socket")
         background = BackgroundTasks(app.tasks)
@@ -83,7 +83,11 @@ async def serve(app: App, announce: Callable[[App], Awaitable[None]]) -> None:
         watcher = _definition_watcher(app, notifier)
         definition_folders = await watcher.note_files()
         loaded = await _load_routines(app)
-        waiting = [run for run in await app.store.journal.active() if run.status is Status.WAITING]
+        waiting = [
+            run
+            for run in await app.store.journal.runs.find_active()
+            if run.status is Status.WAITING
+        ]
         queue.hold_parked(waiting)
         # runs of an earlier process go first: they have waited longest
         await queue.submit_all(await _runs_to_resume(app, earlier_runs))
@@ -128,7 +132,7 @@ async def work(app: App, announce: Callable[[App], Awaitable[None]]) -> None:
         loop.add_signal_handler(number, stop.set)
     async with app.tasks:
         await cluster.prepare()
-        await app.store.journal.recover(app.store.owner)
+        await app.store.journal.runs.recover(app.store.owner)
         watcher = _definition_watcher(app, notifier)
         definition_folders = await watcher.note_files()
         loaded = await _load_routines(app)
@@ -171,7 +175,7 @@ async def once(app: App, name: str) -> Run:
     watcher = clock_watcher(app.clock, app.installation.env)
     watcher.start(lambda: moves.append(asyncio.create_task(move_waits(), name="clock was set")))
     try:
-        earlier_runs = await journal.recover(app.store.owner)
+        earlier_runs = await journal.runs.recover(app.store.owner)
         await app.runs.conversations.open()
         earlier_runs = [
             run for run in await _runs_to_resume(app, earlier_runs) if run.routine == name
@@ -186,7 +190,7 @@ async def once(app: App, name: str) -> Run:
         watcher.stop()
         await queue.stop(0)
         await asyncio.gather(*moves)
-    return await journal.get(run.id)
+    return await journal.runs.get(run.id)
 
 
 def _definition_watcher(app: App, notifier: Notifier) -> DefinitionWatcher:
@@ -252,8 +256,8 @@ async def _runs_to_resume(app: App, earlier_runs: list[Run]) -> list[Run]:
         except DaemonError:
             runs.append(run)  # `supervise` ends it and says why
             continue
-        steps = await journal.steps(run.id)
-        approvals = await journal.approvals(run=run.id)
+        steps = await journal.runs.get_steps(run.id)
+        approvals = await journal.approvals.find(run=run.id)
         times = [run.created, run.started, *(approval.decided for approval in approvals)]
         if steps:
             times.append(steps[-1].at)
@@ -278,7 +282,7 @@ async def _wait_for_end(run: Run, events: AsyncIterator[Json], app: App) -> None
             async with asyncio.timeout(timeout):
                 event = await anext(events, None)
         except TimeoutError:
-            status = (await app.store.journal.get(run.id)).status
+            status = (await app.store.journal.runs.get(run.id)).status
             if status.has_ended or status is Status.WAITING:
                 return
             continue

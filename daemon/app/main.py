@@ -347,7 +347,7 @@ async def _suggest_models(app: App) -> None:
     models = await detect_models(app.settings.config.provider, app.installation.env)
     questions = []
     for model in models:
-        if can_answer() and not await journal.recall(answer_key(model)):
+        if can_answer() and not await journal.facts.recall(answer_key(model)):
             questions.append(model)
         else:
             _print(model.announcement)
@@ -355,7 +355,7 @@ async def _suggest_models(app: App) -> None:
         questions,
         app.settings.config.file,
         write=_print,
-        remember=journal.remember,
+        remember=journal.facts.remember,
         tasks=app.tasks,
     ).ask()
 
@@ -421,7 +421,7 @@ def once(options: CommandLine) -> int:
             # to a script that is a failure
             failed = [
                 delivery
-                for delivery in await app.store.journal.deliveries(run=run.id)
+                for delivery in await app.store.journal.outbox.find(run=run.id)
                 if delivery.error and not delivery.receipt
             ]
             for delivery in failed:

@@ -131,8 +131,8 @@ class Reloader:
             raise
         self.fault = overlay_fault(config)
         settings.replace(new)
-        self._journal.keep_policy(new.policy.hash, new.policy.text)
-        self._journal.alerting = alerting_of(config)
+        self._journal.audit.keep_policy(new.policy.hash, new.policy.text)
+        self._journal.incidents.alerting = alerting_of(config)
         if config.log != old.config.log:
             open_log(self._installation, config)
         if traces is not settings.traces:

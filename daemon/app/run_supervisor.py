@@ -43,7 +43,7 @@ class RunSupervisor:
         from daemon.runs.run import supervise
 
         if self.shared:  # other processes may have taken messages for it
-            self.conversations.inbox.put(await self.journal.told(run_id))
+            self.conversations.inbox.put(await self.journal.runs.find_messages(run_id))
         try:
             with self.metrics.measure_lag():
                 run = await supervise(run_id, self.parts.context)

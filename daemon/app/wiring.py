@@ -164,11 +164,11 @@ async def _build(
     )
     delivery = DeliveryServices(
         outbox=outbox,
-        model_outages=ModelOutages(journal, settings=settings, wake=outbox.wake),
+        model_outages=ModelOutages(journal.incidents, settings=settings, wake=outbox.wake),
         full_disk=FullDiskIncident(journal, clock=clock.now, wake=outbox.wake),
     )
     database.when_refused = delivery.full_disk.record
-    journal.keep_policy(settings.policy.hash, settings.policy.text)
+    journal.audit.keep_policy(settings.policy.hash, settings.policy.text)
     await journal.move_waits()  # before anything that waits is read
     memory = await open_memory(database, config, installation, clock=clock, settings=settings)
     store = Store(database=database, journal=journal, memory=memory, owner=owner, shared=shared)
@@ -213,7 +213,7 @@ async def _build(
     )
 
     async def cancel(run_id: str) -> None:
-        queue.interrupt((await journal.request_cancel(run_id)).id)
+        queue.interrupt((await journal.runs.request_cancel(run_id)).id)
 
     def wake_waits() -> None:
         """Look again at what waits for an instant: the clock was set, and some of these moved."""
@@ -221,7 +221,7 @@ async def _build(
         outbox.wake()
         approvals.wake()
 
-    budget_ledger = BudgetLedger(journal, clock=clock, settings=settings, is_shared=shared)
+    budget_ledger = BudgetLedger(journal.spending, clock=clock, settings=settings, is_shared=shared)
     directory_watcher = DirectoryWatcher()
     engine = RoutineEngine(
         journal=journal,
@@ -391,7 +391,7 @@ def _register_tools(
         installation=installation, settings=settings, engine=engine, registry=registry
     )
     finish.register(registry)
-    report_items.register(registry, store.journal)
+    report_items.register(registry, store.journal.runs, store.journal.seen_items)
     sysinfo.register(registry)
     files.register(registry, settings)
     shell.register(registry, settings, sandbox=sandbox, zone=zone)

@@ -13,7 +13,7 @@ import structlog
 
 from daemon.definitions.config.live import LiveConfig
 from daemon.definitions.config.tables import DigestConfig
-from daemon.store.digests import DigestTotals, RoutineDigest
+from daemon.store.history import DigestTotals, RoutineDigest
 from daemon.store.journal import Journal
 
 log = structlog.get_logger()
@@ -134,15 +134,15 @@ class Digest:
         """
         config, zone = self._settings.config.digest, self._settings.zone
         end = last_due(config, self._now(), zone)
-        previous = await self._journal.digest_told()
+        previous = await self._journal.outbox.get_digest_mark()
         if previous is not None and previous >= end:
             return
         start = previous or end - _period(config)
-        totals = await self._journal.stretch(start, end)
+        totals = await self._journal.history.summarize(start, end)
         text = digest_body(totals, start.astimezone(zone), end.astimezone(zone))
         # A first digest would report on the time before the daemon was installed.
         targets = config.to if previous or totals.routines else ()
         line = digest_line(totals)
-        await self._journal.tell_digest(targets, line, text, until=end, zone=zone.key)
+        await self._journal.outbox.add_digest(targets, line, text, until=end, zone=zone.key)
         log.info("digest.sent", line=line, to=list(targets))
         self._wake()

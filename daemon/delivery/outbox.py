@@ -82,7 +82,7 @@ class Outbox:
         async with asyncio.TaskGroup() as queues:
             while True:
                 self._wake_event.clear()
-                next_due = await self._journal.next_delivery()
+                next_due = await self._journal.outbox.get_next_due()
                 now = self._clock.now()
                 await self._start_due(queues, now)
                 # Deliveries that are due already are being sent; their task wakes this one.
@@ -99,7 +99,7 @@ class Outbox:
         # Copied before the journal is asked: a task that ends meanwhile may have sent a delivery
         # that the answer still has as due.
         busy = frozenset(self._busy)
-        for delivery in await self._journal.due_deliveries(now):
+        for delivery in await self._journal.outbox.find_due(now):
             if delivery.target not in busy:
                 by_target.setdefault(delivery.target, []).append(delivery)
         for target, deliveries in by_target.items():
@@ -137,7 +137,7 @@ class Outbox:
         else:
             # Shielded, or a report that has arrived would be sent again after a stop in this
             # moment.
-            await asyncio.shield(self._journal.delivered(delivery.id, receipt.detail))
+            await asyncio.shield(self._journal.outbox.mark_delivered(delivery.id, receipt.detail))
             self._count(delivery.target, "delivered")
             log.info(
                 "delivery.arrived",
@@ -159,7 +159,7 @@ class Outbox:
         if retry and (wait := wait_after(delivery.attempts + 1)):
             requested_wait = timedelta(seconds=min(retry_after, _RETRY_PERIOD.total_seconds()))
             next_attempt = self._clock.now() + max(wait, requested_wait)
-        await self._journal.delivery_failed(delivery.id, error, next_attempt)
+        await self._journal.outbox.mark_failed(delivery.id, error, next_attempt)
         self._count(delivery.target, "put_off" if next_attempt else "failed")
         write = log.warning if next_attempt else log.error
         write(
@@ -184,7 +184,7 @@ class Outbox:
         )
         # A fixed cause, so that a timeout and then a reset of one outage are one incident.
         cause, subject = "takes nothing", f"target {delivery.target}"
-        undeliverable = await self._journal.trouble(
+        undeliverable = await self._journal.incidents.report(
             subject, error, delivery=delivery.id, cause=cause, advice=advice
         )
         if undeliverable:

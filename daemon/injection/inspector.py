@@ -125,7 +125,7 @@ class InjectionInspector:
     async def _withhold(
         self, key: str, call: FunctionCall, result: ToolResult, finding: InjectionFinding
     ) -> str:
-        quarantine_id = await self._journal.quarantine(
+        quarantine_id = await self._journal.audit.quarantine(
             run=self._run.id,
             routine=self._run.routine,
             call_id=key,

@@ -30,7 +30,7 @@ from daemon.system.clock import Clock
 
 if TYPE_CHECKING:
     from daemon.definitions.config.live import LiveConfig
-    from daemon.store.journal import Journal
+    from daemon.store.spending import SpendingRepository
 
 # Tokens. A call is refused rather than made with room for a shorter answer than this.
 MIN_ANSWER = 1024
@@ -150,7 +150,7 @@ class BudgetLedger:
 
     def __init__(
         self,
-        journal: Journal,
+        spending: SpendingRepository,
         *,
         clock: Clock,
         settings: LiveConfig,
@@ -158,7 +158,7 @@ class BudgetLedger:
         poll_interval: float = POLL_INTERVAL,
     ) -> None:
         """`is_shared`: other processes spend under the same caps."""
-        self.journal = journal
+        self.spending = spending
         self.clock = clock
         self._settings = settings
         self._is_shared = is_shared
@@ -355,7 +355,7 @@ class BudgetLedger:
             if payer.total is None:
                 # Set before the await, so that what is spent meanwhile is added to it.
                 total = payer.total = RunningTotal()
-                cost, tokens = await self.journal.spent_by_run(payer.run)
+                cost, tokens = await self.spending.get_total_of_run(payer.run)
                 total.cost, total.tokens = total.cost + cost, total.tokens + tokens
             if payer.budget.usd is not None:
                 caps.append(_dollar_cap("[run.budget] usd", payer.budget.usd, payer.total))
@@ -402,7 +402,7 @@ class BudgetLedger:
         year, month, day = (*period, 1)[:3]
         start = datetime(year, month, day, tzinfo=self._settings.zone)
         if self._is_shared:
-            cost, tokens, reserved_cost, reserved_tokens = await self.journal.standing_since(
+            cost, tokens, reserved_cost, reserved_tokens = await self.spending.get_totals(
                 start, routine
             )
             total = RunningTotal(
@@ -419,7 +419,7 @@ class BudgetLedger:
         totals = {key: total for key, total in self._totals.items() if key[0][:2] == period[:2]}
         total = totals[period, routine] = RunningTotal()
         self._totals = totals
-        for spender, (cost, tokens) in (await self.journal.spent_since(start)).items():
+        for spender, (cost, tokens) in (await self.spending.get_totals_by_routine(start)).items():
             if routine in ("", spender):
                 total.cost += cost
                 total.tokens += tokens

@@ -151,7 +151,7 @@ class MeteredProvider(DelegatingProvider):
             row = self._row(start, Called.ASKED, usage, reservation.cost if rates else None)
             number = None
             try:
-                number = await self._budget_ledger.journal.reserve(row, reservation.limits)
+                number = await self._budget_ledger.spending.reserve(row, reservation.limits)
             finally:
                 if number is None:
                     self._budget_ledger.settle(reservation, self._account, start, cost=0, tokens=0)
@@ -188,7 +188,7 @@ class MeteredProvider(DelegatingProvider):
         self._budget_ledger.settle(
             call.reservation, self._account, call.at, cost=cost or 0, tokens=usage.total
         )
-        write = self._budget_ledger.journal.spend(
+        write = self._budget_ledger.spending.record(
             self._row(call.at, outcome, usage, cost), call.number
         )
         write.add_done_callback(_raise_unexpected)

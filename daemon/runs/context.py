@@ -63,7 +63,8 @@ from daemon.runs.recorder import StepRecorder
 from daemon.runs.rehearsal.dry_run import REHEARSAL, DryRunToolExecutor, RehearsalApprover
 from daemon.runs.services import RunServices
 from daemon.runs.settings import LiveSettings
-from daemon.store.runs import newest
+from daemon.store.run_rows import newest
+from daemon.store.runs import RunRepository
 from daemon.tokens import estimate
 from daemon.tools.builtin import shell
 from daemon.tools.builtin.command_lines import PROGRAMS
@@ -156,6 +157,10 @@ class RunContext:
         return ToolExecutor(registry)
 
     @property
+    def runs(self) -> RunRepository:
+        return self.journal.runs
+
+    @property
     def zone(self) -> str:
         return self.settings.zone.key
 
@@ -169,8 +174,8 @@ class RunContext:
         """Cancel what is left of a run's sub-agents."""
         if SUBAGENT not in routine.run.tools:
             return
-        for child in await self.journal.children(SUBAGENT, run.id):
-            await self.journal.request_cancel(child.id)
+        for child in await self.journal.runs.find_children(SUBAGENT, run.id):
+            await self.journal.runs.request_cancel(child.id)
 
     def announce_end(self, run: Run) -> None:
         """Tell followers, the outbox and the log that a run has ended. Call it after the commit."""
@@ -201,7 +206,7 @@ class RunContext:
         target = routine.ping
         if target is None or run.attempt != 1 or run.trigger == REHEARSAL:
             return
-        await self.journal.sure(run)
+        await self.journal.runs.confirm_claim(run)
         task = asyncio.create_task(
             self.settings.targets.ping_started(target, run), name=f"ping of {target}"
         )
@@ -241,7 +246,7 @@ class RunContext:
         routine = self._definitions.get(run.definition)  # the key is the hash of the definition
         if routine is None:
             try:
-                routine = Routine.restore(await self.journal.definition(run.definition))
+                routine = Routine.restore(await self.journal.runs.get_definition(run.definition))
             except ValueError as error:
                 problem = str(error).splitlines()[0]
                 raise DaemonError(
@@ -381,7 +386,7 @@ class RunContext:
         """Return the taint of a run before its first step: a sub-agent has its parent's."""
         if run.trigger != SUBAGENT:
             return run.taint
-        run_input: Json = await self.journal.input_of(run.id) or {}
+        run_input: Json = await self.journal.runs.get_input(run.id) or {}
         return max_taint(run.taint, Taint.TAINTED if run_input.get("tainted") else Taint.NONE)
 
     async def preview(self, routine: Routine) -> Preview:
@@ -398,7 +403,7 @@ class RunContext:
             goal=routine.run.prompt,
         )
         await self._services.mcp_servers.ready(_tools_of(routine))
-        recorder = StepRecorder(self.journal, run, self.events)
+        recorder = StepRecorder(self.journal.runs, run, self.events)
         agent = await self.agent_for(run, routine, recorder, asyncio.get_running_loop().time())
         return Preview(*agent.preview(), agent.provider.name, agent.provider.model_name)
 
@@ -506,7 +511,7 @@ class RunContext:
         briefing, previous = Briefing("", "", tainted=False), None
         has_previous = run.trigger not in (ASK, SUBAGENT)
         if has_previous:
-            previous = self.journal.latest(
+            previous = self.journal.runs.get_cached_success(
                 run.base_routine, before=run.id
             )  # where it ended in this process
         must_look = has_previous and previous is None
@@ -520,7 +525,7 @@ class RunContext:
             )
             previous = briefing.beside if must_look else previous
         elif must_look:
-            previous = await self.journal.last(
+            previous = await self.journal.runs.get_last(
                 run.base_routine, statuses={Status.SUCCEEDED}, before=run.id
             )
         is_scheduled = run.event is None

@@ -139,7 +139,7 @@ def read_gathered_values(steps: Iterable[Step]) -> dict[str, Any]:
 
 
 async def inspect_event(
-    run: Run, event_input: Any, inspector: ResultInspector, journal: RunHistory
+    run: Run, event_input: Any, inspector: ResultInspector, runs: RunHistory
 ) -> tuple[list[Fact], Taint]:
     """Return the input of a run's event as facts, inspected like the result of a tool, and the
     taint of the run with them.
@@ -149,7 +149,7 @@ async def inspect_event(
         call = FunctionCall(name=run.trigger, arguments={})
         result = await inspector.inspect("event", call, ToolResult(ok=True, text=fact.text))
         if run.trigger == "after":  # the report of a run of ours is as tainted as that run
-            earlier_run = await journal.get(event_input["run"])
+            earlier_run = await runs.get(event_input["run"])
             result = replace(result, taint=earlier_run.taint)
         facts.append(replace(fact, text=result.text))
         taint = max_taint(taint, result.taint)

@@ -15,7 +15,7 @@ from daemon.models import Run, Step, Taint, Usage, max_taint
 from daemon.runs.events import Events, of_step
 
 if TYPE_CHECKING:
-    from daemon.store.journal import Journal
+    from daemon.store.runs import RunRepository
 
 log = structlog.get_logger()
 
@@ -34,25 +34,25 @@ class StepTotals:
 class StepRecorder:
     """Write the steps of one run to the journal, and publish each once it is committed."""
 
-    def __init__(self, journal: Journal, run: Run, events: Events) -> None:
+    def __init__(self, runs: RunRepository, run: Run, events: Events) -> None:
         self.steps: list[Step] = []
         """The steps of earlier attempts, which `load` reads, and of this one, in order."""
         self.has_new_steps = False
         """Whether this attempt got further than the one before."""
-        self._journal, self._run, self._events = journal, run, events
+        self._runs, self._run, self._events = runs, run, events
         self._started = asyncio.get_running_loop().time()
         self._is_loaded = False
         self._lazy_write: _Write | None = None
 
     async def load(self) -> None:
         """Read the steps of earlier attempts. Raises DaemonError where they are damaged."""
-        self.steps = list(await self._journal.steps(self._run.id))
+        self.steps = list(await self._runs.get_steps(self._run.id))
         self._is_loaded = True
 
     @property
     def is_exclusive(self) -> bool:
         """Whether no other process can take the run over: the lock on the state folder is ours."""
-        return not self._journal.shared
+        return not self._runs.shared
 
     @property
     def active_seconds(self) -> float:
@@ -96,7 +96,7 @@ class StepRecorder:
     ) -> _Write:
         self.steps += steps
         self.has_new_steps = True
-        return self._journal.append(
+        return self._runs.append(
             self._run, *steps, durable=durable, lazily=lazily, active=self.active_seconds
         )
 

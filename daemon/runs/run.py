@@ -126,9 +126,9 @@ async def supervise(run_id: str, context: RunContext, *, takeover: bool = False)
 async def _claim(run_id: str, context: RunContext, *, takeover: bool) -> Run | None:
     """Make a run ours. Returns None if it is not queued, or not to be started yet."""
     # a run that this process opened just now is claimed together with its first steps
-    run = context.journal.begin(run_id, owner=context.owner)
+    run = context.journal.runs.claim_lazily(run_id, owner=context.owner)
     if run is None:
-        run = await context.journal.take(run_id, owner=context.owner, takeover=takeover)
+        run = await context.journal.runs.claim(run_id, owner=context.owner, takeover=takeover)
     return run
 
 
@@ -137,7 +137,7 @@ async def live(run: Run, context: RunContext) -> Run:
 
     Steps of earlier attempts are reused. Raises Fenced and StoreFull: nothing can be written then.
     """
-    routine, recorder = None, StepRecorder(context.journal, run, context.events)
+    routine, recorder = None, StepRecorder(context.journal.runs, run, context.events)
     try:
         await recorder.load()
         routine = await context.routine_of(run)  # as the run began it
@@ -208,12 +208,12 @@ async def execute(
     # the second gate and the report's "what changed" compare with the last good run
     previous_values: dict[str, Any] = {}
     if routine.gather:
-        last_run = await context.journal.last(
+        last_run = await context.runs.get_last(
             run.base_routine, statuses={Status.SUCCEEDED}, before=run.id
         )
         if last_run:
-            previous_values = read_gathered_values(await context.journal.steps(last_run.id))
-    event_input = await context.journal.input_of(run.id) if run.trigger in EVENT_TRIGGERS else None
+            previous_values = read_gathered_values(await context.runs.get_steps(last_run.id))
+    event_input = await context.runs.get_input(run.id) if run.trigger in EVENT_TRIGGERS else None
     gather_steps = expand_paths(routine.gather, run.trigger, event_input)
     facts: list[Fact] = []
     if gather_steps:
@@ -232,7 +232,7 @@ async def execute(
     taint, images = Taint.NONE, AttachedImages()
     if not agent.is_resumed:  # else its steps hold the message with all of these
         inspector = context.call_runner_for(run, routine).inspector
-        event_facts, taint = await inspect_event(run, event_input, inspector, context.journal)
+        event_facts, taint = await inspect_event(run, event_input, inspector, context.runs)
         if routine.run.media:
             images = await context.images_for(run, routine, event_input)
     all_facts, boundary = [*event_facts, *images.facts, *facts], new_boundary()
@@ -299,17 +299,17 @@ async def finish(
         if run.trigger != REHEARSAL:
             deliveries = deliveries_for(run, routine.deliver, ping=routine.ping)
             seen_items = result.seen_items
-    run = await context.journal.end(run, deliveries, zone=zone, found=seen_items)
+    run = await context.journal.runs.end(run, deliveries, zone=zone, found=seen_items)
     context.announce_end(run)  # after the commit, never before
     return run
 
 
 async def end_abandoned(run: Run, routine: Routine, context: RunContext) -> None:
     """End a run that broke off so long ago that its slot would not be started any more."""
-    claimed = await context.journal.take(run.id, owner=context.owner)
+    claimed = await context.journal.runs.claim(run.id, owner=context.owner)
     if claimed is None:  # another process has it
         return
-    recorder = StepRecorder(context.journal, claimed, context.events)
+    recorder = StepRecorder(context.journal.runs, claimed, context.events)
     with suppress(DaemonError):  # damaged steps: the run ends all the same
         await recorder.load()
     detail = "the daemon was down for so long that its slot would not be started any more"
@@ -351,7 +351,7 @@ async def _suspend_for_retry(
     not_before, detail = context.now() + delay, context.redact(str(error))
     log.warning("run.retry_scheduled", until=not_before.isoformat(), detail=detail)
     run = replace(run, active=recorder.active_seconds)
-    return await context.journal.suspend(run, not_before=not_before, detail=detail)
+    return await context.journal.runs.suspend(run, not_before=not_before, detail=detail)
 
 
 async def park(
@@ -365,7 +365,7 @@ async def park(
     run = replace(run, active=recorder.active_seconds, taint=recorder.totals().taint)
     routine = await context.routine_of(run)
     tools = ", ".join(dict.fromkeys(request.tool for request in pending.requests))
-    waiting_run = await context.journal.park(
+    waiting_run = await context.journal.approvals.park(
         run,
         pending.requests,
         patience=APPROVAL_TIMEOUT,
@@ -392,7 +392,7 @@ async def _cancel_or_suspend(
         return  # the claim failed: the run is as it was
     if run is None:
         return
-    row = await context.journal.get(run.id)
+    row = await context.journal.runs.get(run.id)
     if row.status.has_ended:
         return
     run = replace(run, active=run.active + asyncio.get_running_loop().time() - start)
@@ -400,10 +400,10 @@ async def _cancel_or_suspend(
     # finds as left over
     with _log_context(run), suppress(Fenced, StoreFull):
         if not row.cancel:
-            await context.journal.suspend(run)
+            await context.journal.runs.suspend(run)
             log.info("run.suspended")
             return
-        recorder = StepRecorder(context.journal, run, context.events)
+        recorder = StepRecorder(context.journal.runs, run, context.events)
         routine = None
         # a run whose steps or routine cannot be read is cancelled all the same
         with suppress(DaemonError):
@@ -420,7 +420,7 @@ async def suspend_when_there_is_room(run: Run, context: RunContext) -> Run | Non
     while True:
         await asyncio.sleep(context.full_disk_retry)
         try:
-            return await context.journal.suspend(run, detail="the disk was full")
+            return await context.journal.runs.suspend(run, detail="the disk was full")
         except Fenced:
             return None
         except StoreFull:

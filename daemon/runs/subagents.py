@@ -46,14 +46,14 @@ class SubagentRunner:
         tokens. Raises ToolFailed if the sub-agent did not succeed.
         """
         journal = self._context.journal
-        parent = await journal.get(context.run)
+        parent = await journal.runs.get(context.run)
         if parent.trigger == SUBAGENT:
             raise ToolFailed("a sub-agent has no sub-agents; do it yourself")
         event = f"{parent.id}/{context.call}"
-        child = await journal.run_of_event(SUBAGENT, event)
+        child = await journal.slots.get_run_of_event(SUBAGENT, event)
         if child is None:
             routine = await self._context.routine_of(parent)
-            steps = await journal.steps(parent.id)
+            steps = await journal.runs.get_steps(parent.id)
             tokens = _token_limit(routine, steps, budget)
             narrowed = _narrow(routine, task, tools, tokens)
             calls = [
@@ -70,8 +70,8 @@ class SubagentRunner:
                 event=event,
                 input={"parent": parent.id, "tainted": context.tainted},
             )
-            (child,) = await journal.open_slots([claim])
-            child = child or await journal.run_of_event(SUBAGENT, event)
+            (child,) = await journal.slots.open([claim])
+            child = child or await journal.slots.get_run_of_event(SUBAGENT, event)
         if child is None:
             raise ToolFailed("the sub-agent's run is gone", transient=True)
         try:
@@ -99,7 +99,7 @@ class SubagentRunner:
                 remaining = (child.not_before - context.now()).total_seconds()
                 await asyncio.sleep(max(0.0, min(remaining, MAX_SLEEP_SECONDS)))
             run = await supervise(child.id, context, takeover=True)
-            child = run or await context.journal.get(child.id)
+            child = run or await context.journal.runs.get(child.id)
             if run is None and child.status is Status.QUEUED and child.not_before:
                 # its "not before" was moved, or the database's clock is behind ours
                 await asyncio.sleep(1.0)

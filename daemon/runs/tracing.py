@@ -112,11 +112,11 @@ class Traces:
     async def _tell_of(self, runs: Sequence[str]) -> None:
         for name in runs:
             try:
-                run = await self._journal.get(name)
+                run = await self._journal.runs.get(name)
             except NotFound:
                 continue  # forgotten meanwhile
             if run.status.has_ended:
-                steps = await self._journal.steps(run.id)
+                steps = await self._journal.runs.get_steps(run.id)
                 vendor = self.vendor(run.provider) if run.provider else ""
                 for span in spans_of_run(run, steps, provider=vendor, content=self.content):
                     self.add(span)

@@ -84,7 +84,7 @@ class AgentRoutines:
 
         Raises ToolFailed with all faults of the proposal.
         """
-        run = await self.journal.get(context.run)
+        run = await self.journal.runs.get(context.run)
         maker = await self.runs.routine_of(run)
         self._refuse_creation(maker, proposal.name)
         zone = maker.trigger.timezone or self.engine.zone
@@ -109,7 +109,7 @@ class AgentRoutines:
 
         Raises NotFound, and ToolFailed for a routine that others have made.
         """
-        maker = await self.runs.routine_of(await self.journal.get(context.run))
+        maker = await self.runs.routine_of(await self.journal.runs.get(context.run))
         routine = self._get(name)
         if routine.origin is None or routine.origin.routine != maker.name:
             raise ToolFailed(f"{name} is not of your making; a person removes it, or you pause it")
@@ -147,7 +147,7 @@ class AgentRoutines:
 
         Raises NotFound, and ToolFailed if the routine may not start.
         """
-        asking_run, routine = await self.journal.get(context.run), self._get_running_here(name)
+        asking_run, routine = await self.journal.runs.get(context.run), self._get_running_here(name)
         if asking_run.trigger == AGENT_TRIGGER:
             raise ToolFailed("this run was started by another run, and starts none itself")
         state = self.engine.states.get(name)

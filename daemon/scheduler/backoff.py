@@ -7,14 +7,14 @@ from datetime import datetime
 
 from daemon.definitions.routines.routine import Routine
 from daemon.runs.retry import backoff_delay
-from daemon.store.journal import Journal, RoutineState, Streak
+from daemon.store.routines import RoutineRepository, RoutineState, Streak
 
 
 class FailureBackoff:
     """Count the failures in a row of each routine; the journal has them after a restart."""
 
-    def __init__(self, journal: Journal) -> None:
-        self._journal = journal
+    def __init__(self, routines: RoutineRepository) -> None:
+        self._routines = routines
         self._streaks: dict[str, Streak] = {}
         """By routine; only those whose last run failed."""
 
@@ -24,11 +24,11 @@ class FailureBackoff:
 
     async def read(self, names: Iterable[str], states: Mapping[str, RoutineState]) -> None:
         """Read from the journal how often in a row each of these routines has failed."""
-        failing = await self._journal.failing(names)
+        failing = await self._routines.find_failing(names)
         for name in names:
             self.forget(name)
         self._streaks.update(
-            await self._journal.streaks({name: states[name].forgiven for name in failing})
+            await self._routines.get_streaks({name: states[name].forgiven for name in failing})
         )
 
     def pause_reason(self, routine: Routine) -> str | None:

@@ -145,7 +145,7 @@ class RoutineEngine:
             await self._triggers.start_on_start()
             await self._triggers.start_first_runs(ledger.routines)
             # From here on ends are queued; those before are found by start_after_missed_ends.
-            self._journal.when_ended = self._triggers.queue_end
+            self._journal.runs.when_ended = self._triggers.queue_end
             await self._triggers.start_after_missed_ends(ledger.schedules)
         self._triggers.watch()
         log.info("engine.started", routines=len(ledger.routines), zone=self.zone)

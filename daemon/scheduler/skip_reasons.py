@@ -87,7 +87,7 @@ class GateChecks:
         ):
             return moments_rule(gate.moments)
         if gate.idle is not None:
-            operator_seen = await self._journal.recall(OPERATOR_SEEN)
+            operator_seen = await self._journal.facts.recall(OPERATOR_SEEN)
             # A moment in the future was written while the clock was wrong.
             if (
                 operator_seen
@@ -96,7 +96,7 @@ class GateChecks:
                 return f'idle = "{format_duration(gate.idle)}"'
         if gate.max_per_day is not None:
             begin = midnight(now, schedule.zone).astimezone(UTC)
-            if await self._journal.heard_since(routine.name, begin) >= gate.max_per_day:
+            if await self._journal.routines.count_heard(routine.name, begin) >= gate.max_per_day:
                 return f"max_per_day = {gate.max_per_day}"
         return None
 
@@ -114,4 +114,4 @@ class GateChecks:
         # for each moment that it missed.
         if not past_moments or past_moments[-1] <= state.baseline:
             return False
-        return await self._journal.heard_since(routine.name, past_moments[-1]) == 0
+        return await self._journal.routines.count_heard(routine.name, past_moments[-1]) == 0

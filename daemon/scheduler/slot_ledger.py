@@ -130,7 +130,10 @@ class SlotLedger:
         """Holders of `lock_shared()`."""
         self._active_runs: dict[str, tuple[str, ...]] | None = None
         """Ids of the unended runs, by routine; None: not read since the lock was taken."""
-        self._failure_backoff, self._gate_checks = FailureBackoff(journal), GateChecks(journal)
+        self._failure_backoff, self._gate_checks = (
+            FailureBackoff(journal.routines),
+            GateChecks(journal),
+        )
         self.unrehearsed_routines: set[str] = set()
         """Routines that do not start until a rehearsal of them was approved."""
         self._late_starts = 0
@@ -200,7 +203,7 @@ class SlotLedger:
     async def needs_rehearsal(self, name: str) -> bool:
         """Tell whether a rehearsal of a routine must be approved before it may run."""
         routine = self.routines[name]
-        if not routine.run.rehearse_first or await approved(self._journal, routine):
+        if not routine.run.rehearse_first or await approved(self._journal.facts, routine):
             self.unrehearsed_routines.discard(name)
             return False
         self.unrehearsed_routines.add(name)
@@ -242,7 +245,7 @@ class SlotLedger:
         """Start a new baseline where trigger, zone or enabling changed, and where the old one
         cannot be true.
         """
-        states = await self._journal.set_baselines(schedule_keys)
+        states = await self._journal.routines.set_baselines(schedule_keys)
         now = self._clock.now()
         # A baseline in the future was written while the clock was wrong; it would keep the routine
         # from starting until then.
@@ -253,8 +256,10 @@ class SlotLedger:
             if states[name].schedule_key != FORGOTTEN
         ]
         if untrue or removed:
-            await self._journal.set_baselines(dict.fromkeys([*untrue, *removed], FORGOTTEN))
-            states = await self._journal.set_baselines(schedule_keys)
+            await self._journal.routines.set_baselines(
+                dict.fromkeys([*untrue, *removed], FORGOTTEN)
+            )
+            states = await self._journal.routines.set_baselines(schedule_keys)
         return {name: states[name] for name in schedule_keys}
 
     async def realign(self) -> None:
@@ -275,7 +280,7 @@ class SlotLedger:
             schedule = self.schedule(routine) if routine else None
             return remaining_slots(schedule, recorded, now=now, baseline=baseline)
 
-        await self._journal.take_back(past_part)
+        await self._journal.slots.take_back(past_part)
 
     async def read_floors(self, names: Iterable[str]) -> None:
         """Read from the journal up to where the slots of these routines are accounted for."""
@@ -289,7 +294,9 @@ class SlotLedger:
                 for name in batch
                 if (slot := self.schedules[name].due(now)) and slot > self._floors[name]
             ]
-            latest_slots = await asyncio.gather(*map(self._journal.accounted_until, due_names))
+            latest_slots = await asyncio.gather(
+                *map(self._journal.slots.get_accounted_until, due_names)
+            )
             for name, slot in zip(due_names, latest_slots, strict=True):
                 if slot and slot > self._floors[name]:
                     self._floors[name] = slot
@@ -302,13 +309,13 @@ class SlotLedger:
         its old name again.
         """
         await self.process_due([old])
-        if active := await self._journal.active(old):
+        if active := await self._journal.runs.find_active(old):
             raise Refused(f"a run of {old} is {active[0].status} (run {active[0].id}); wait for it")
-        await self._journal.rename(old, new)
+        await self._journal.routines.rename(old, new)
         try:
             move()
         except BaseException:
-            await self._journal.rename(new, old)
+            await self._journal.routines.rename(new, old)
             raise
         # Nothing is due under the old name any more. The new name comes in with the next reload.
         self.routines = {name: routine for name, routine in self.routines.items() if name != old}
@@ -331,10 +338,10 @@ class SlotLedger:
         """
         await self.process_due([name])
         if length is None:
-            await self._journal.pause(name, until=until, why=why)
+            await self._journal.routines.pause(name, until=until, why=why)
         else:
             now = self._clock.now()
-            await self._journal.pause(name, until=now + length, since=now, why=why)
+            await self._journal.routines.pause(name, until=now + length, since=now, why=why)
         await self._read_states()
 
     async def resume(self, name: str) -> None:
@@ -350,7 +357,7 @@ class SlotLedger:
             # after them, so they are recorded now.
             first = schedule.next(self._floors[name])
             await self._record_skipped([(name, skipped(slot, Reason.PAUSED, since=first))])
-        await self._journal.resume(name, since=since)
+        await self._journal.routines.resume(name, since=since)
         await self._read_states()
         self._failure_backoff.forget(name)
         if name in self._floors:
@@ -371,7 +378,7 @@ class SlotLedger:
         ]
 
     async def _read_states(self) -> None:
-        states = await self._journal.routine_states()
+        states = await self._journal.routines.get_states()
         self.states = {name: states[name] for name in self._schedule_keys}
 
     async def _end_pauses(self, names: Iterable[str], now: datetime) -> None:
@@ -495,7 +502,7 @@ class SlotLedger:
         # In a thread: years of slots are counted day by day.
         counts = await asyncio.to_thread(counts_of_slots)
         writes = [
-            self._journal.account(
+            self._journal.slots.account(
                 name,
                 first=slots.first,
                 last=slots.last,
@@ -561,13 +568,15 @@ class SlotLedger:
         may have ended since, so then it is asked again.
         """
         if self._active_runs is None or not self._active_runs.keys().isdisjoint(names):
-            self._active_runs = await self._journal.under_way()
+            self._active_runs = await self._journal.runs.get_active_ids()
 
     async def read_active_runs_of(self, name: str) -> None:
         """Read which runs of one routine are under way, where no other routine is started under
         this lock.
         """
-        self._active_runs = {name: tuple(run.id for run in await self._journal.active(name))}
+        self._active_runs = {
+            name: tuple(run.id for run in await self._journal.runs.find_active(name))
+        }
 
     async def record_skip(self, name: str, slot: datetime, skip_reason: SkipReason) -> None:
         """Record a moment at which a run was not started."""
@@ -627,7 +636,7 @@ class SlotLedger:
         """
         if not claims:
             return []
-        runs = await self._journal.open_slots(claims)
+        runs = await self._journal.slots.open(claims)
         started = [(claim, run) for claim, run in zip(claims, runs, strict=True) if run]
         for claim, run in started:
             if claim.outcome is not Outcome.RAN:

@@ -15,7 +15,7 @@ from datetime import datetime, timedelta
 from daemon.definitions.schedule import MOST_OPENINGS, Schedule
 from daemon.models import Outcome, Reason
 from daemon.runs.retry import hash_to_fraction
-from daemon.store.slot_outcomes import Portion
+from daemon.store.slots import Portion
 
 # cron starts a minute's jobs anywhere within that minute; a busy event loop or a quick restart of
 # the daemon does not make a slot late.

@@ -133,7 +133,7 @@ class EventTriggers:
                 f"agentctl rehearse {name}"
             )
         if cap := await self._ledger.find_used_up_cap(routine):
-            if earlier_run := await self._journal.run_of_event(name, event):
+            if earlier_run := await self._journal.slots.get_run_of_event(name, event):
                 return earlier_run
             raise Refused(
                 f"{name} may spend no more for now: {cap}; agentctl usage shows what was spent"
@@ -146,16 +146,18 @@ class EventTriggers:
                 await self._ledger.read_active_runs_of(name)
             if trigger == "manual":
                 # Queued first, so that it is in one commit with the claim.
-                operator_seen = self._journal.remember(OPERATOR_SEEN, now.isoformat(), lazily=True)
+                operator_seen = self._journal.facts.remember(
+                    OPERATOR_SEEN, now.isoformat(), lazily=True
+                )
             claim = self._ledger.claim(name, trigger, now, event=event, beside=other_runs)
             runs = await self._ledger.start([claim])
             if trigger == "manual":
                 await operator_seen
         if runs:
             return runs[0]
-        if earlier_run := await self._journal.run_of_event(name, event):
+        if earlier_run := await self._journal.slots.get_run_of_event(name, event):
             return earlier_run
-        for active in await self._journal.active(name):
+        for active in await self._journal.runs.find_active(name):
             raise Refused(
                 f"{name} is {active.status} already (run {active.id}); wait for it,"
                 f" or stop it: agentctl cancel {active.id}"
@@ -169,11 +171,11 @@ class EventTriggers:
             # The value is the instant of the latest such slot, and ` done` once it is accounted
             # for: if the process dies in between, the next start goes on with the same slot.
             key = f"on_start:{name}"
-            slot, is_done = _read_on_start(await self._journal.recall(key))
+            slot, is_done = _read_on_start(await self._journal.facts.recall(key))
             earliest = ledger.up_since - MIN_TIME_BETWEEN_ON_STARTS
             if slot is None or not earliest < slot <= ledger.up_since:
                 slot, is_done = ledger.up_since, False
-                await self._journal.remember(key, slot.isoformat())
+                await self._journal.facts.remember(key, slot.isoformat())
             if is_done:
                 continue
             if skip_reason := await ledger.skip_reason_now(name):
@@ -181,14 +183,14 @@ class EventTriggers:
             else:
                 event = f"on_start {slot.isoformat()}"
                 await ledger.start([ledger.claim(name, "on_start", slot, event=event)])
-            await self._journal.remember(key, f"{slot.isoformat()} done")
+            await self._journal.facts.remember(key, f"{slot.isoformat()} done")
 
     async def start_first_runs(self, names: Iterable[str]) -> None:
         """Start those of these routines that have `first_run = true` and never ran."""
         ledger = self._ledger
         candidates = [name for name in names if ledger.is_due_for_first_run(name)]
         if candidates:
-            last_runs, now = await self._journal.last_runs(), self._clock.now()
+            last_runs, now = await self._journal.runs.get_last_by_routine(), self._clock.now()
             await ledger.start(
                 [
                     ledger.claim(name, "first_run", now, event="first_run")
@@ -211,7 +213,9 @@ class EventTriggers:
         """Start a run of each routine for its files that have settled; take the ledger's lock."""
         for name in names:
             await self._forget_old_files(name)
-            files = await self._watcher.collect_settled(name, await self._journal.seen_files(name))
+            files = await self._watcher.collect_settled(
+                name, await self._journal.slots.get_seen_files(name)
+            )
             if not files:
                 continue
             retry_at = None
@@ -258,7 +262,7 @@ class EventTriggers:
             case Reason.OVERLAP:
                 return None  # the end of the other run
             case Reason.GATE if gate.idle:
-                operator_seen = await self._journal.recall(OPERATOR_SEEN)
+                operator_seen = await self._journal.facts.recall(OPERATOR_SEEN)
                 if operator_seen:
                     idle_at = datetime.fromisoformat(operator_seen) + gate.idle
                     if idle_at > now:
@@ -271,7 +275,7 @@ class EventTriggers:
         now = asyncio.get_running_loop().time()
         if now - self._forgotten_at.get(name, -SECONDS_PER_DAY) >= SECONDS_PER_DAY:
             self._forgotten_at[name] = now
-            await self._journal.forget_files(
+            await self._journal.slots.forget_files(
                 name,
                 present=await self._watcher.present(name),
                 before=self._clock.now() - FILE_MEMORY,
@@ -310,24 +314,24 @@ class EventTriggers:
             if schedule is None or not trigger.after:
                 continue
             key = f"after:{name}"
-            answered = await self._journal.recall(key)
+            answered = await self._journal.facts.recall(key)
             since = self._ledger.states[name].baseline
             # A moment in the future was written while the clock was wrong.
             if answered and since < (until := datetime.fromisoformat(answered)) <= now:
                 since = until
-            missed_runs = await self._journal.unanswered(
+            missed_runs = await self._journal.slots.find_unanswered(
                 name, parents=trigger.after, statuses=STATUSES_BY_ON[trigger.on], since=since
             )
             for run in missed_runs:
                 await self._start_after(name, run)
-            await self._journal.remember(key, now.isoformat())
+            await self._journal.facts.remember(key, now.isoformat())
 
     async def _start_after(self, name: str, run: Run) -> None:
         """Start a routine because `run` has ended, or record that it was skipped; once only."""
         slot = run.ended or self._clock.now()
         if slot <= self._ledger.states[name].baseline:
             return
-        if await self._journal.run_of_event(name, run.id):
+        if await self._journal.slots.get_run_of_event(name, run.id):
             return
         if skip := await self._ledger.skip_reason_now(name):
             log.info(
@@ -337,7 +341,7 @@ class EventTriggers:
                 reason=skip.reason.value,
                 rule=skip.rule,
             )
-            await self._journal.let_pass(
+            await self._journal.slots.skip_event(
                 name, run.id, slot=slot, reason=skip.reason, rule=skip.rule
             )
             return
@@ -363,7 +367,7 @@ class EventTriggers:
             raise NotFound(f"there is no webhook {name!r} here")
         # A name space of its own: a stranger must not get hold of the runs of other events.
         event = f"webhook {event}"
-        if earlier_run := await self._journal.run_of_event(name, event):
+        if earlier_run := await self._journal.slots.get_run_of_event(name, event):
             return earlier_run
         now = self._clock.now()
         if skip_reason := await ledger.skip_reason_now(name):

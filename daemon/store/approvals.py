@@ -23,15 +23,32 @@ from daemon.models import (
     new_id,
 )
 from daemon.store.approval_rows import approvals_in, ask, find_approval, settle
-from daemon.store.incidents import tell_of_waiting
+from daemon.store.database import Database
+from daemon.store.incidents import IncidentRepository, tell_of_waiting
+from daemon.store.repository import Repository
 from daemon.store.rows import KEEP_FACT, moment, moment_or_none, stamp
-from daemon.store.runs import Runs, leave
+from daemon.store.run_rows import leave
+from daemon.store.runs import RunRepository
 
 _REMEMBERED = "approvals.remembered"  # queue.sql tells everybody of it
 
 
-class ApprovalRepository(Runs):
-    """Runs, and what they wait for."""
+class ApprovalRepository(Repository):
+    """What runs wait for.
+
+    Table: approval.
+    """
+
+    def __init__(
+        self,
+        db: Database,
+        *,
+        clock: Callable[[], datetime],
+        runs: RunRepository,
+        incidents: IncidentRepository,
+    ) -> None:
+        super().__init__(db, clock=clock)
+        self._runs, self._incidents = runs, incidents
 
     async def park(
         self,
@@ -69,11 +86,13 @@ class ApprovalRepository(Runs):
                     for question, state in zip(notice.questions, states, strict=True)
                     if state == "asked"
                 ]
-                tell_of_waiting(connection, run, notice, questions, detail, now, self.alerting)
+                tell_of_waiting(
+                    connection, run, notice, questions, detail, now, self._incidents.alerting
+                )
             return parked
 
         parked = await self._db.write(work, durable=True)
-        self._let_go(run)
+        self._runs.release(run)
         return parked
 
     async def answer(
@@ -144,7 +163,7 @@ class ApprovalRepository(Runs):
 
         return await self._db.write(work, durable=True)
 
-    async def keep_remembered(self, change: Callable[[str | None], str]) -> str:
+    async def change_remembered(self, change: Callable[[str | None], str]) -> str:
         """Change what processes that share the database allow for good, and return it; None:
         nothing was kept yet.
         """
@@ -161,7 +180,7 @@ class ApprovalRepository(Runs):
 
         return await self._db.write(work, durable=True)
 
-    async def next_expiry(self) -> datetime | None:
+    async def get_next_expiry(self) -> datetime | None:
         """Return when the next question expires; None if none is open."""
 
         def work(connection: sqlite3.Connection) -> datetime | None:
@@ -172,14 +191,14 @@ class ApprovalRepository(Runs):
 
         return await self._db.read(work)
 
-    async def approval(self, id_or_part: str) -> Approval:
+    async def get(self, id_or_part: str) -> Approval:
         """Return the approval of that id; its beginning or its end (>= 4 characters) is enough.
 
         NotFound.
         """
         return await self._db.read(lambda connection: find_approval(connection, id_or_part))
 
-    async def approvals(
+    async def find(
         self,
         *,
         run: str | None = None,

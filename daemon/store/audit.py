@@ -19,12 +19,26 @@ from datetime import datetime
 from hashlib import sha256
 from typing import Any
 
-from daemon.models import Json, Run, Step, StepKind
+from daemon.errors import NotFound
+from daemon.models import Json, Run, Step, StepKind, new_id
 from daemon.store.repository import Repository
-from daemon.store.rows import Row, clean, moment
+from daemon.store.rows import (
+    AFTER_EVERY_ID,
+    SHORTEST_PART,
+    Row,
+    clean,
+    decode,
+    deflate,
+    encode,
+    moment,
+)
 
 _COLUMNS = "seq, at, kind, run_id, routine, call_id, tool, actor, body"
 _AT_ONCE = 2_000  # rows looked at between two other readers
+# Evidence, not an archive: of what comes every hour a person reads one.
+MOST = 1_000
+
+_QUARANTINE = "id, run_id, routine, call_id, tool, reason, at, body"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -53,6 +67,20 @@ class Proof:
     """The hash of the last row: noted elsewhere, it proves that nothing was cut off since."""
     broken: int | None = None
     """The first row that does not follow from the one before it."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Kept:
+    """One text that no model has seen."""
+
+    id: str
+    run: str
+    routine: str
+    call_id: str
+    tool: str
+    reason: str
+    at: datetime
+    text: str
 
 
 def note(
@@ -123,10 +151,13 @@ def _link(before: str, row: Row) -> str:
     return sha256(_plain([before, *row]).encode()).hexdigest()
 
 
-class Audit(Repository):
-    """The audit, read and proved."""
+class AuditRepository(Repository):
+    """The audit, the texts kept from models, and the policies that were in force.
 
-    async def write_audit(
+    Tables: audit, quarantine, policy.
+    """
+
+    async def write(
         self, kind: str, *, actor: str = "", routine: str = "", body: Json | None = None
     ) -> None:
         """Add a row about an act that stands in no other table."""
@@ -136,7 +167,7 @@ class Audit(Repository):
             durable=True,
         )
 
-    async def audit(
+    async def find(
         self, *, run: str | None = None, limit: int = 50, before: int | None = None
     ) -> list[AuditEntry]:
         """Return rows, newest first, of one run or all, starting behind the row `before`."""
@@ -152,7 +183,7 @@ class Audit(Repository):
 
         return await self._db.read(work)
 
-    async def prove_audit(self) -> Proof:
+    async def prove(self) -> Proof:
         """Walk the whole chain, part by part, and say where it breaks, if it does."""
         rows, head = 0, ""
         statement = f"SELECT {_COLUMNS}, hash FROM audit WHERE seq > ? ORDER BY seq LIMIT ?"
@@ -169,6 +200,100 @@ class Audit(Repository):
             if len(part) < _AT_ONCE:
                 return Proof(rows=rows, head=head)
 
+    # --- texts kept from the models because they gave them orders: for a person to read
+
+    async def quarantine(
+        self, *, run: str, routine: str, call_id: str, tool: str, reason: str, text: str
+    ) -> str:
+        """Keep a text; return the id under which a person finds it."""
+        now, id_ = self._now(), new_id()
+        body = deflate(encode({"text": text}))
+
+        def work(connection: sqlite3.Connection) -> None:
+            connection.execute(
+                f"INSERT INTO quarantine ({_QUARANTINE}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                (id_, run, routine, call_id, tool, clean(reason), now, body),
+            )
+            connection.execute(
+                (
+                    "DELETE FROM quarantine WHERE id <= (SELECT id FROM quarantine ORDER BY id DESC "  # noqa: E501
+                    "LIMIT 1 OFFSET ?)"
+                ),
+                (MOST,),
+            )
+            note(
+                connection,
+                "quarantined",
+                now,
+                run=run,
+                routine=routine,
+                call_id=call_id,
+                tool=tool,
+                body={"quarantine": id_, "reason": reason, "result": digest(text)},
+            )
+
+        await self._db.write(work)
+        return id_
+
+    async def find_quarantined(self, *, limit: int = 50, before: str | None = None) -> list[Kept]:
+        """Return what is kept, newest first."""
+        return await self._kept(
+            "WHERE id < ? ORDER BY id DESC LIMIT ?", (before or AFTER_EVERY_ID, limit)
+        )
+
+    async def get_quarantined(self, id_or_part: str) -> Kept:
+        """Return the text of that id; its beginning or its end (>= 4 characters) is enough.
+
+        NotFound.
+        """
+        part = id_or_part.upper()
+        found: list[Kept] = []
+        if len(part) >= SHORTEST_PART:
+            rest = "WHERE (id >= ? AND id < ?) OR substr(id, ?) = ? ORDER BY id DESC LIMIT 2"
+            found = await self._kept(rest, (part, part + AFTER_EVERY_ID, -len(part), part))
+        if len(found) != 1:
+            told = "there is no such text" if not found else "several texts have such an id"
+            raise NotFound(f"{told}: {id_or_part!r}; `agentctl quarantine` shows what is kept")
+        return found[0]
+
+    async def _kept(self, rest: str, values: Row) -> list[Kept]:
+        def work(connection: sqlite3.Connection) -> list[Kept]:
+            return [
+                _kept_of(row)
+                for row in connection.execute(
+                    f"SELECT {_QUARANTINE} FROM quarantine {rest}", values
+                )
+            ]
+
+        return await self._db.read(work)
+
+    # --- policies, each text once: a run that is played again is judged by the one of then
+
+    def keep_policy(self, hash_: str, text: str) -> None:
+        """Keep the text of a policy; one that is kept already costs nothing, and nobody waits for
+        it.
+        """
+
+        def work(connection: sqlite3.Connection) -> None:
+            connection.execute(
+                "INSERT INTO policy (hash, body) VALUES (?, ?) ON CONFLICT DO NOTHING",
+                (hash_, text),
+            )
+
+        # a disk that takes nothing shows itself in the first write that matters
+        self._db.submit(work, lazily=True).add_done_callback(
+            lambda done: done.cancelled() or done.exception()
+        )
+
+    async def get_policy(self, hash_: str) -> str | None:
+        """Return the text of a policy that was in force; None if it was before they were kept."""
+
+        def work(connection: sqlite3.Connection) -> str | None:
+            row = connection.execute("SELECT body FROM policy WHERE hash = ?", (hash_,)).fetchone()
+            return row and str(row[0])
+
+        return await self._db.read(work)
+
 
 def _entry(row: Row) -> AuditEntry:
     seq, at, kind, run, routine, call_id, tool, actor, body, hash_ = row
@@ -183,4 +308,18 @@ def _entry(row: Row) -> AuditEntry:
         actor=actor,
         body=json.loads(body),
         hash=hash_,
+    )
+
+
+def _kept_of(row: Row) -> Kept:
+    id_, run, routine, call_id, tool, reason, at, body = row
+    return Kept(
+        id=id_,
+        run=run,
+        routine=routine,
+        call_id=call_id,
+        tool=tool,
+        reason=reason,
+        at=moment(at),
+        text=str(decode(body)["text"]),
     )

@@ -22,16 +22,21 @@ from __future__ import annotations
 import json
 import re
 import sqlite3
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from daemon.errors import NotFound
 from daemon.models import DeliveryStatus, Incident, Json, Run, Status, WaitingNotice
+from daemon.store.database import Database
 from daemon.store.repository import Repository
 from daemon.store.rows import Row, clean, moment, moment_or_none, stamp
-from daemon.store.streaks import BY_HAND, FAILURES
 
+# Ends that say that something is wrong with the routine. A cancelled run says nothing, nor does a
+# gate that was closed.
+FAILURES = ("failed", "timed_out", "interrupted")
+# A person who tries a routine out must not have it paused for that.
+BY_HAND = ("manual", "once", "rehearsal")
 # These keep a record and call nobody: each of them is written, whatever is known already.
 RECORDS = ("file", "log")
 # A detail is a line; what is longer differs in its end from time to time.
@@ -66,15 +71,20 @@ def signature_of(error: str) -> str:
     return " ".join(_NUMBER.sub("#", error.lower()).split())[:_LONGEST]
 
 
-class Incidents(Repository):
-    """Incidents, and the notices about them."""
+class IncidentRepository(Repository):
+    """Incidents, and the notices about them.
 
-    alerting: Alerting = Alerting()
-    """As the config has it now."""
-    lasting: Incident | None = None
-    """What is wrong with the record itself, and so cannot be written there yet."""
+    Table: incident.
+    """
 
-    async def incidents(self, *, closed: bool = False, limit: int = 50) -> list[Incident]:
+    def __init__(self, db: Database, *, clock: Callable[[], datetime], alerting: Alerting) -> None:
+        super().__init__(db, clock=clock)
+        self.alerting = alerting
+        """As the config has it now."""
+        self.lasting: Incident | None = None
+        """What is wrong with the record itself, and so cannot be written there yet."""
+
+    async def find(self, *, closed: bool = False, limit: int = 50) -> list[Incident]:
         """Return the open incidents, the latest first; with `closed` those that are over as
         well.
         """
@@ -119,7 +129,7 @@ class Incidents(Repository):
 
         return await self._db.write(work, durable=True)
 
-    async def trouble(
+    async def report(
         self,
         subject: str,
         error: str,
@@ -157,7 +167,7 @@ class Incidents(Repository):
 
         return await self._db.write(work, durable=True)
 
-    async def well(self, subject: str, *, zone: str = "UTC") -> None:
+    async def resolve(self, subject: str, *, zone: str = "UTC") -> None:
         """Take note that a trouble that was no run's is over; who was told of it is told that."""
         now = self._clock()
         await self._db.write(

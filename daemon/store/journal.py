@@ -8,114 +8,83 @@ else waits for the disk.
 
 from __future__ import annotations
 
-import asyncio
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime, timedelta
 
-from daemon.models import Json, Run
 from daemon.store.approvals import ApprovalRepository
-from daemon.store.audit import Audit
-from daemon.store.daily import Day, Days
-from daemon.store.digests import Digests
-from daemon.store.leases import Leases
-from daemon.store.metrics import MetricsRepository
-from daemon.store.outbox import Deliveries
-from daemon.store.policies import Policies
-from daemon.store.quarantine import Quarantine
-from daemon.store.renaming import Renaming
-from daemon.store.rows import KEEP_FACT
-from daemon.store.run_history import Histories
-from daemon.store.run_messages import Messages, RunMessage
-from daemon.store.run_store import RunStore
-from daemon.store.seen_items import Novelty
-from daemon.store.slot_outcomes import Accounts, Portion, SlotRow
-from daemon.store.slots import Claim, RoutineState, Slots
-from daemon.store.spending import Spending
-from daemon.store.streaks import Streak, Streaks
-from daemon.store.trigger_events import TriggerEvents
+from daemon.store.audit import AuditRepository
+from daemon.store.clock_corrections import MovedWaits, move_deliveries, move_waits
+from daemon.store.database import Database
+from daemon.store.facts import FactRepository
+from daemon.store.history import Day, HistoryRepository
+from daemon.store.incidents import Alerting, IncidentRepository
+from daemon.store.outbox import OutboxRepository
+from daemon.store.routines import RoutineRepository, RoutineState, Streak
+from daemon.store.rows import now_in, stamp
+from daemon.store.runs import LEASE, RunMessage, RunRepository
+from daemon.store.seen_items import SeenItemRepository
+from daemon.store.slot_claims import Claim
+from daemon.store.slots import Portion, SlotRepository, SlotRow
+from daemon.store.spending import SpendingRepository
+from daemon.store.workers import WorkerRepository
 
 __all__ = ["Claim", "Day", "Journal", "Portion", "RoutineState", "RunMessage", "SlotRow", "Streak"]
 
 
-class Journal(
-    Slots,
-    Accounts,
-    TriggerEvents,
-    ApprovalRepository,
-    Leases,
-    Streaks,
-    Days,
-    Messages,
-    Deliveries,
-    Spending,
-    Quarantine,
-    Policies,
-    Audit,
-    MetricsRepository,
-    Novelty,
-    Digests,
-    Histories,
-    Renaming,
-    RunStore,
-):
-    """The record of slots, what became of them (slot_outcomes.py), events (trigger_events.py), runs
-    and steps, what they wait for (approvals.py), deliveries (outbox.py), messages
-    (run_messages.py), money (spending.py), what was kept from models (quarantine.py) and of all
-    calls (audit.py).
-    """
+class Journal:
+    """The repositories of one database, by what they keep."""
 
-    async def open_slots(self, claims: Sequence[Claim]) -> list[Run | None]:
-        """Give each claim its slot and a queued run, all or none of them.
+    def __init__(
+        self,
+        db: Database,
+        *,
+        clock: Callable[[], datetime],
+        alerting: Alerting = Alerting(),  # noqa: B008  frozen
+        lease: timedelta = LEASE,
+        in_turn: bool = False,
+    ) -> None:
+        """`lease`: how long a run stays its owner's who is not heard of, where several daemons
+        share the store.
 
-        None where the slot is taken, or where more runs are unended than the claim may stand
-        beside.
+        `in_turn`: runs of a routine are claimed one at a time, whoever asks.
         """
-        runs = await super().open_slots(claims)
-        self._keep_fresh(run for run in runs if run)
-        return runs
+        self._db, self._clock, self._in_turn = db, clock, in_turn
+        self.facts = FactRepository(db, clock=clock)
+        self.incidents = IncidentRepository(db, clock=clock, alerting=alerting)
+        self.runs = RunRepository(
+            db, clock=clock, incidents=self.incidents, lease=lease, in_turn=in_turn
+        )
+        self.approvals = ApprovalRepository(
+            db, clock=clock, runs=self.runs, incidents=self.incidents
+        )
+        self.slots = SlotRepository(db, clock=clock, runs=self.runs)
+        self.routines = RoutineRepository(db, clock=clock, runs=self.runs)
+        self.workers = WorkerRepository(db, clock=clock, runs=self.runs)
+        self.outbox = OutboxRepository(db, clock=clock)
+        self.spending = SpendingRepository(db, clock=clock)
+        self.audit = AuditRepository(db, clock=clock)
+        self.seen_items = SeenItemRepository(db, clock=clock)
+        self.history = HistoryRepository(db, clock=clock)
 
-    async def rename(self, old: str, new: str) -> None:
-        """Let what is known of one routine be known of another; Refused if there was one of that
-        name.
+    @property
+    def shared(self) -> bool:
+        """Whether other processes write here as well."""
+        return self._db.shared
+
+    async def move_waits(self) -> MovedWaits:
+        """Move every wait that began while the clock was ahead, and log what was moved.
+
+        To be called at start, before anything that waits is read, and when the clock was set.
         """
-        await super().rename(old, new)
-        self.look_again()
+        ours = stamp(self._clock())
 
-    def remember(self, key: str, value: str, *, lazily: bool = False) -> asyncio.Future[None]:
-        """Keep a small fact over restarts; `lazily`, with whatever is written next."""
+        def work(connection: sqlite3.Connection) -> MovedWaits:
+            # of several machines none knows the time better than the database that they share
+            moved = move_waits(connection, now_in(connection, ours) if self._in_turn else ours)
+            return replace(moved, deliveries=move_deliveries(connection, ours))
 
-        def work(connection: sqlite3.Connection) -> None:
-            connection.execute(KEEP_FACT, (key, value))
-
-        return self._db.submit(work, lazily=lazily)
-
-    async def recall(self, key: str) -> str | None:
-        """Return a fact that was kept."""
-
-        def work(connection: sqlite3.Connection) -> str | None:
-            row = connection.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
-            return row and str(row[0])
-
-        return await self._db.read(work)
-
-    async def counts(self) -> Json:
-        """Return how much there is: runs and deliveries by status, steps, and the bytes of the
-        database.
-        """
-
-        def work(connection: sqlite3.Connection) -> Json:
-            (pages,) = connection.execute(
-                "SELECT page_count * page_size FROM pragma_page_count, pragma_page_size"
-            )
-            return {
-                "runs": dict(
-                    connection.execute("SELECT status, count(*) FROM run GROUP BY status")
-                ),
-                "deliveries": dict(
-                    connection.execute("SELECT status, count(*) FROM outbox GROUP BY status")
-                ),
-                "steps": connection.execute("SELECT count(*) FROM step").fetchone()[0],
-                "bytes": pages[0],
-            }
-
-        return await self._db.read(work)
+        moved = await self._db.write(work)
+        moved.write_to_log()
+        return moved

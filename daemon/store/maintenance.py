@@ -72,11 +72,11 @@ class JournalMaintenance:
                 f"{self._database.path} is damaged: {verdict}; stop agentd and restore a backup"
             )
             log.critical("database.damaged", problem=problem)
-            await self._journal.trouble(
+            await self._journal.incidents.report(
                 "database", problem, cause="damaged", advice="`agentctl doctor` looks again."
             )
         else:
-            await self._journal.well("database")
+            await self._journal.incidents.resolve("database")
 
     async def let_go(self) -> None:
         """Delete what is older than it is to be, slice by slice; give room back if there is much
@@ -91,7 +91,7 @@ class JournalMaintenance:
             gone += some
             await asyncio.sleep(_PAUSE)
         if gone:
-            self._journal.look_again()
+            self._journal.runs.forget_cached_successes()
         if keep != Keep(reports=keep.reports):
             unused, before = await self._database.read(partial(unused_texts, now=self._clock()))
             await self._database.write(partial(drop, digests=unused, before=before))

@@ -11,10 +11,11 @@ from datetime import datetime
 
 from daemon.errors import NotFound, Refused
 from daemon.models import Delivery, DeliveryStatus, Json, Report, Run, Status, Taint
-from daemon.store.incidents import REPORT, Alerting, judge, kind_of, over
+from daemon.store.incidents import REPORT, Alerting, judge, kind_of, over, put_message
 from daemon.store.repository import Repository
-from daemon.store.rows import Row, clean, moment, moment_or_none, stamp
+from daemon.store.rows import KEEP_FACT, Row, clean, moment, moment_or_none, stamp
 
+_MARK = "digest"
 _DELIVERY = """
 SELECT o.id, o.run_id, r.routine, o.target, o.kind, o.options, o.zone, o.status, o.attempts, o.next_at, o.receipt,
     o.error, o.created, r.slot, r.status, r.report, r.detail, r.taint
@@ -22,16 +23,19 @@ FROM outbox AS o LEFT JOIN run AS r ON r.id = o.run_id
 """  # noqa: E501
 
 
-class Deliveries(Repository):
-    """Deliveries."""
+class OutboxRepository(Repository):
+    """Deliveries, and the digests among them.
 
-    async def due_deliveries(self, now: datetime) -> list[Delivery]:
+    Table: outbox.
+    """
+
+    async def find_due(self, now: datetime) -> list[Delivery]:
         """Return what is to be sent by now, longest due first."""
         return await self._find(
             "WHERE o.status = 'pending' AND o.next_at <= ? ORDER BY o.next_at, o.id", (stamp(now),)
         )
 
-    async def next_delivery(self) -> datetime | None:
+    async def get_next_due(self) -> datetime | None:
         """Return when the next delivery is due, None if none is pending."""
 
         def work(connection: sqlite3.Connection) -> datetime | None:
@@ -42,16 +46,16 @@ class Deliveries(Repository):
 
         return await self._db.read(work)
 
-    async def delivered(self, id_: int, receipt: str) -> None:
+    async def mark_delivered(self, id_: int, receipt: str) -> None:
         """Write down that it arrived; durable, since after a power loss it would be sent again."""
         await self._settle(id_, DeliveryStatus.DELIVERED, receipt=receipt)
 
-    async def delivery_failed(self, id_: int, error: str, next_at: datetime | None) -> None:
+    async def mark_failed(self, id_: int, error: str, next_at: datetime | None) -> None:
         """Write down why it did not arrive, and when to try again; None gives it up."""
         status = DeliveryStatus.FAILED if next_at is None else DeliveryStatus.PENDING
         await self._settle(id_, status, error=error, next_at=next_at)
 
-    async def deliveries(
+    async def find(
         self,
         *,
         run: str | Collection[str] | None = None,
@@ -86,6 +90,27 @@ class Deliveries(Repository):
             "by a person'"
         )
         return await self._redirect(id_, changes, (), refused=("delivered", "suppressed"))
+
+    async def get_digest_mark(self) -> datetime | None:
+        """Return up to when digests were told; None if there never was one."""
+
+        def work(connection: sqlite3.Connection) -> datetime | None:
+            row = connection.execute("SELECT value FROM meta WHERE key = ?", (_MARK,)).fetchone()
+            return moment(int(row[0])) if row else None
+
+        return await self._db.read(work)
+
+    async def add_digest(
+        self, targets: Sequence[str], title: str, text: str, *, until: datetime, zone: str
+    ) -> None:
+        """Send a digest to these targets, and take note of it, in one commit."""
+        now = self._clock()
+
+        def work(connection: sqlite3.Connection) -> None:
+            connection.execute(KEEP_FACT, (_MARK, str(stamp(until))))
+            put_message(connection, targets, "digest", title, text, now, zone=zone)
+
+        await self._db.write(work, durable=True)
 
     async def _redirect(
         self, id_: int, changes: str, values: Row, *, refused: Collection[str]

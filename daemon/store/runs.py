@@ -13,93 +13,55 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import islice
+from typing import Any
 
-from daemon.errors import DaemonError, Fenced, NotFound, Refused, StoreFull
-from daemon.models import MOVES, Json, Reason, Run, Status, Step, StepKind
-from daemon.store.approval_rows import drop_open, use
-from daemon.store.audit import note_step
-from daemon.store.database import Database, Work
-from daemon.store.incidents import Alerting, Incidents
+from daemon.errors import DaemonError, Fenced, NotFound, Refused
+from daemon.models import Json, Reason, Run, Status, Step
+from daemon.store.approval_rows import drop_open
+from daemon.store.database import Database
+from daemon.store.incidents import IncidentRepository
 from daemon.store.outbox import enqueue
+from daemon.store.repository import Repository
 from daemon.store.rows import (
-    AFTER_EVERY_ID,
     MICROSECOND,
     RUN,
-    SHORTEST_PART,
     STEP,
-    checksum,
-    clean_or_none,
+    clean,
+    decode,
     now_in,
     run_of,
     runs_in,
     seal_of,
     stamp,
-    stamp_or_none,
     step_of,
 )
+from daemon.store.run_rows import (
+    TAKE,
+    TAKE_IN_TURN,
+    TAKE_OVER,
+    PendingSteps,
+    fenced,
+    find_run,
+    leave,
+    newest,
+    unbegun,
+)
 from daemon.store.seen_items import Sightings, keep_sightings
-from daemon.store.texts import BodyReader, Parted, column_of, encode
+from daemon.store.texts import BodyReader, encode
 
 # Only stores that several daemons share ever look at it: here the lock on the state folder says who
 # lives.
 LEASE = timedelta(seconds=60)
 AFTER_ALL_TIME = 2**62  # microseconds
 
-# Where a run may come from, by where it goes to.
-_BEFORE = {
-    status: [source.value for source, targets in MOVES.items() if status in targets]
-    for status in Status
-}
-
-_TAKE = f"""
-UPDATE run SET status = 'running', owner = ?, lease_until = ?, started = coalesce(started, ?), not_before = NULL,
-    fence = fence + 1, attempt = attempt + 1, barren = barren + 1
-WHERE id = ? AND status = 'queued' AND (not_before IS NULL OR not_before <= ?)
-RETURNING {RUN}, steps
-"""  # noqa: E501
-
-_BEGIN = """
-UPDATE run SET status = 'running', owner = ?, started = ?, not_before = NULL, fence = ?, attempt = ?, barren = ?,
-    steps = ?, seal = ?, active = coalesce(?, active), lease_until = ?
-WHERE id = ? AND status = 'queued' AND fence = ?
-"""  # noqa: E501
 # At least so many runs are known to wait as they were opened, for so long; of what is due all at
 # once, or has to wait for its turn, the record has to be asked.
 _FRESH, _FRESH_FOR = 256, timedelta(seconds=5)
 _SHORT = 20_000  # characters of a report
-
-# Where daemons share a store, whoever did not renew the lease is taken for dead.
-_TAKE_OVER = _TAKE.replace(
-    "status = 'queued' AND (not_before IS NULL OR not_before <= ?)",
-    (
-        "(status = 'queued' AND (not_before IS NULL OR not_before <= ?) OR status = 'running' AND "
-        "lease_until < ?)"
-    ),
-)
-# Of a routine one run lives at a time: in one process its executor sees to that. Sub-agents live
-# beside each other.
-_IN_TURN = _TAKE_OVER.replace(
-    "RETURNING",
-    "AND (trigger = 'subagent' OR NOT EXISTS (SELECT 1 FROM run AS other WHERE other.routine = "
-    "run.routine"
-    " AND other.id <> run.id AND (other.status = 'waiting' OR other.status = 'running' AND "
-    "other.lease_until >= ?)))\n"
-    "RETURNING",
-)
-
-_GROW = """
-UPDATE run SET steps = steps + ?, seal = seal + ?, barren = 0, active = coalesce(?, active), lease_until = ?
-WHERE id = ? AND fence = ? AND steps = ? AND status = 'running'
-"""  # noqa: E501
-
-_STEP = (
-    "INSERT INTO step (run_id, seq, kind, iteration, call_id, fence, at, body) VALUES (?, ?, ?, ?, "
-    "?, ?, ?, ?)"
-)
 
 # One seek per routine instead of a walk through the history (https://sqlite.org/forum: "loose index
 # scan").
@@ -115,70 +77,6 @@ WHERE id IN (
 """  # noqa: E501
 
 
-@dataclass(slots=True)
-class _Load:
-    """Steps of one run on their way to the record, and its beginning where that is not there
-    yet.
-    """
-
-    run: Run
-    first: int
-    """The number of the first step."""
-    owner: str | None = None
-    """Who begins the run with them."""
-    at: int = 0
-    """When the last of them was handed in."""
-    active: float | None = None
-    steps: list[tuple[Step, int, bytes | Parted]] = field(default_factory=list)
-    """With their moments, and their bodies as they were then."""
-    departure: int = 0
-    """The one that it waits for."""
-    kept: asyncio.Future[list[Step]] | None = None
-
-    def write(self, connection: sqlite3.Connection, lease: int) -> list[Step]:
-        """Write everything down; in the writer's thread, once nothing is put to it any more."""
-        run, made = self.run, self.run.created
-        rows = [(step, at, column_of(connection, body, made, at)) for step, at, body in self.steps]
-        seal, until = (
-            sum(checksum(step, column) for step, _, column in rows),
-            now_in(connection, self.at) + lease,
-        )
-        grown = (len(rows), seal, self.active, until, run.id)
-        if self.owner is not None:
-            begun = (
-                self.owner,
-                stamp_or_none(run.started),
-                run.fence,
-                run.attempt,
-                0 if rows else run.fruitless_attempts,
-            )
-            if connection.execute(_BEGIN, (*begun, *grown, run.fence - 1)).rowcount != 1:
-                raise _fenced(run)
-        elif connection.execute(_GROW, (*grown, run.fence, self.first)).rowcount != 1:
-            raise _refusal(connection, run)
-        connection.executemany(
-            _STEP,
-            [
-                (
-                    run.id,
-                    step.seq,
-                    step.kind.value,
-                    step.iteration,
-                    step.call_id,
-                    run.fence,
-                    at,
-                    column,
-                )
-                for step, at, column in rows
-            ],
-        )
-        for step, at, _ in rows:
-            note_step(connection, run, step, at)
-            if step.kind is StepKind.CALL and (approval := step.body.get("approval")):
-                use(connection, run, approval)
-        return [step for step, _, _ in rows]
-
-
 _MARK = f"UPDATE run SET cancel = 1 WHERE id = ? RETURNING {RUN}"
 
 _CANCEL = (
@@ -186,25 +84,39 @@ _CANCEL = (
     f"RETURNING {RUN}"
 )
 
-_LEAVE = f"""
-UPDATE run SET status = ?, ended = ?, not_before = ?, waits_since = ?, waits_moved = 0, active = ?, report = ?,
-    silent = ?, detail = ?, provider = ?, model = ?, input = ?, cache_read = ?, cache_write = ?, output = ?,
-    reasoning = ?, iterations = ?, taint = ?, sandbox = ?, fence = fence + ?, barren = max(barren - ?, 0),
-    owner = NULL, lease_until = NULL
-WHERE id = ? AND fence = ? AND steps = coalesce(?, steps) AND status IN (%s)
-RETURNING {RUN}
-"""  # noqa: E501
+
+# 'ask' and a session make a range of the index over events: '0' follows '/'.
+_TURNS = (
+    "WHERE id IN (SELECT run_id FROM slot WHERE routine = ? AND event >= ? AND event < ?)"
+    " AND id < ? ORDER BY id DESC LIMIT ?"
+)
+_CHILDREN = (
+    "WHERE status IN ('queued', 'running', 'waiting')"
+    " AND id IN (SELECT run_id FROM slot WHERE routine = ? AND event >= ? AND event < ?)"
+)
 
 
-class Runs(Incidents):
-    """Runs and their steps."""
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunMessage:
+    """One message that a person sent to a run under way."""
+
+    id: int
+    run: str
+    text: str
+
+
+class RunRepository(Repository):
+    """Runs, their steps, and the messages that people send to them.
+
+    Tables: run, step, text, definition, input, told.
+    """
 
     def __init__(
         self,
         db: Database,
         *,
         clock: Callable[[], datetime],
-        alerting: Alerting = Alerting(),  # noqa: B008  frozen
+        incidents: IncidentRepository,
         lease: timedelta = LEASE,
         in_turn: bool = False,
     ) -> None:
@@ -214,9 +126,11 @@ class Runs(Incidents):
         `in_turn`: runs of a routine are taken one at a time, whoever asks.
         """
         super().__init__(db, clock=clock)
+        self._incidents = incidents
         self._in_turn = in_turn
+        self.lease = lease
+        """How long a run stays its owner's who is not heard of."""
         self._lease = lease // MICROSECOND
-        self.alerting = alerting
         self.when_ended: Callable[[Run], None] = lambda run: None
         """Is told of each end as soon as it is safe; whoever misses one finds it in the record."""
         # run → (fence under which this process took it, number of the next step)
@@ -227,7 +141,7 @@ class Runs(Incidents):
         """Runs that were taken without waiting for the record, until it says so, or they are let go
         of.
         """
-        self._loads: dict[str, _Load] = {}
+        self._loads: dict[str, PendingSteps] = {}
         """What was written last of each run; until it sets out, more can be put to it."""
         self._since = clock()
         self._latest: dict[str, Run] = {}
@@ -235,7 +149,7 @@ class Runs(Incidents):
 
     # --- living a run
 
-    async def take(self, run_id: str, *, owner: str, takeover: bool = False) -> Run | None:
+    async def claim(self, run_id: str, *, owner: str, takeover: bool = False) -> Run | None:
         """Make a queued run ours; None if it is not queued (any more) or not to be started yet.
 
         Where daemons share the store, also one whose owner let its lease run out; with `takeover`
@@ -244,7 +158,7 @@ class Runs(Incidents):
         """
         now, shared = stamp(self._clock()), self._db.shared
         self._fresh.pop(run_id, None)
-        query = (_IN_TURN if self._in_turn else _TAKE_OVER) if shared else _TAKE
+        query = (TAKE_IN_TURN if self._in_turn else TAKE_OVER) if shared else TAKE
 
         def work(connection: sqlite3.Connection) -> tuple[Run, int] | None:
             there = now_in(connection, now)
@@ -263,7 +177,7 @@ class Runs(Incidents):
         self._taken[run.id] = (run.fence, steps)
         return run
 
-    def begin(self, run_id: str, *, owner: str) -> Run | None:
+    def claim_lazily(self, run_id: str, *, owner: str) -> Run | None:
         """Make a run ours that was opened here just now, with whatever is written next.
 
         None if it has to be taken, as anything else may have become of it, or it is not to be
@@ -272,7 +186,7 @@ class Runs(Incidents):
         Nothing is lost with a begin that is not kept: each later write of the run stands behind it,
         and is refused (Fenced where somebody cancelled it meanwhile, StoreFull where the disk was
         full). What may not be done before the run is ours for certain, and writes nothing, has to
-        wait for `sure`.
+        wait for `confirm_claim`.
         """
         queued, now = self._fresh.pop(run_id, None), self._clock()
         if queued is None or not timedelta() <= now - queued.created <= _FRESH_FOR:
@@ -287,7 +201,9 @@ class Runs(Incidents):
             attempt=queued.attempt + 1,
             fruitless_attempts=queued.fruitless_attempts + 1,
         )
-        begun = self._begun[run.id] = self._send(_Load(run, 0, owner, stamp(now)), lazily=True)
+        begun = self._begun[run.id] = self._send(
+            PendingSteps(run, 0, owner, stamp(now)), lazily=True
+        )
         begun.add_done_callback(lambda done: self._settle_begin(run, done))
         self._taken[run.id] = (run.fence, 0)
         return run
@@ -297,16 +213,16 @@ class Runs(Incidents):
         if fault is None:
             self._begun.pop(run.id, None)
         elif isinstance(fault, Fenced):
-            self._let_go(run)
+            self.release(run)
 
-    async def sure(self, run: Run) -> None:
+    async def confirm_claim(self, run: Run) -> None:
         """Wait until a run is ours for certain. Fenced, StoreFull."""
         if begun := self._begun.get(run.id):
             await asyncio.shield(begun)
         elif run.id not in self._taken:
-            raise _fenced(run)
+            raise fenced(run)
 
-    def _keep_fresh(self, runs: Iterable[Run]) -> None:
+    def keep_fresh(self, runs: Iterable[Run]) -> None:
         """Know of runs that were opened just now; where others share the store, nothing is known
         for long.
         """
@@ -338,13 +254,13 @@ class Runs(Incidents):
         at = stamp(now)
         fence, first = self._taken.get(run.id, (None, 0))
         if fence != run.fence:
-            return _failed(_fenced(run))
+            return _failed(fenced(run))
         # encoded here, so that what the caller changes afterwards is not written; deflated over
         # there
         bodies = [encode(step) for step in steps]
         load = self._loads.get(run.id)
         if durable or load is None or load.departure != self._db.departures:
-            load = _Load(run, first)
+            load = PendingSteps(run, first)
         load.at, load.active = at, active
         for seq, (step, body) in enumerate(zip(steps, bodies, strict=True), first):
             # not by `replace`, which takes ten times as long: this is done for every step there is
@@ -361,7 +277,7 @@ class Runs(Incidents):
         return self._send(load, durable=durable, lazily=lazily)
 
     def _send(
-        self, load: _Load, *, durable: bool = False, lazily: bool = False
+        self, load: PendingSteps, *, durable: bool = False, lazily: bool = False
     ) -> asyncio.Future[list[Step]]:
         """Let a load set out, or the one that has been waiting for that since before it got more to
         carry.
@@ -378,7 +294,7 @@ class Runs(Incidents):
             self._db.hasten()
         return load.kept
 
-    async def steps(self, run_id: str) -> list[Step]:
+    async def get_steps(self, run_id: str) -> list[Step]:
         """Return what a run did so far, in order."""
         if taken := self._taken.get(run_id):
             if taken[1] == 0:
@@ -394,7 +310,19 @@ class Runs(Incidents):
 
         return await self._db.read(work)
 
-    async def unharmed(self, run_id: str) -> bool:
+    async def get_input(self, run_id: str) -> Any:
+        """Return what the event of a run brought along; None if nothing."""
+
+        def work(connection: sqlite3.Connection) -> bytes | None:
+            row = connection.execute(
+                "SELECT body FROM input WHERE run_id = ?", (run_id,)
+            ).fetchone()
+            return None if row is None else row[0]
+
+        body = await self._db.read(work)
+        return None if body is None else decode(body)
+
+    async def has_intact_steps(self, run_id: str) -> bool:
         """Tell whether the steps of a run are those that were written, as far as that is known."""
 
         def work(connection: sqlite3.Connection) -> bool:
@@ -442,7 +370,7 @@ class Runs(Incidents):
                     "UPDATE slot SET outcome = 'skipped', reason = ? WHERE run_id = ?",
                     (reason, run.id),
                 )
-            enqueue(connection, final, deliveries, zone, self.alerting)
+            enqueue(connection, final, deliveries, zone, self._incidents.alerting)
             if (
                 final.attempt > 1
             ):  # who waits for an answer is let go of, and was taken up again since
@@ -452,7 +380,7 @@ class Runs(Incidents):
             return final
 
         final = await self._db.write(work, durable=True)
-        self._let_go(run)
+        self.release(run)
         self._keep_latest(final)
         self.when_ended(final)
         return final
@@ -469,16 +397,16 @@ class Runs(Incidents):
         if len(self._latest) > _FRESH:
             del self._latest[next(iter(self._latest))]
 
-    def latest(self, routine: str, *, before: str) -> Run | None:
+    def get_cached_success(self, routine: str, *, before: str) -> Run | None:
         """Return the newest run of a routine that succeeded, older than the run `before`, if no
         look is needed for it.
 
-        None says nothing: see `last`.
+        None says nothing: see `get_last`.
         """
         run = self._latest.get(routine)
         return run if run and run.id < before else None
 
-    def look_again(self) -> None:
+    def forget_cached_successes(self) -> None:
         """Rely on nothing that is known of runs that have ended: somebody rewrites history."""
         self._latest.clear()
 
@@ -497,8 +425,8 @@ class Runs(Incidents):
         # Un-awaited steps stand before this in the queue. Should the disk have refused one, that is
         # no reason to stop here: the run resumes from what is in the journal.
         def work(connection: sqlite3.Connection) -> Run:
-            found = find(connection, run.id)
-            if (found.fence, found.status) == _unbegun(
+            found = find_run(connection, run.id)
+            if (found.fence, found.status) == unbegun(
                 run
             ):  # the disk did not even take the beginning
                 return found
@@ -507,10 +435,11 @@ class Runs(Incidents):
             )
 
         suspended = await self._db.write(work)
-        self._let_go(run)
+        self.release(run)
         return suspended
 
-    def _let_go(self, run: Run) -> None:
+    def release(self, run: Run) -> None:
+        """Forget the claim of a run that was let go of in the record."""
         if (
             self._taken.get(run.id, (None, 0))[0] == run.fence
         ):  # it may have been taken again already
@@ -549,7 +478,7 @@ class Runs(Incidents):
         self._fresh.clear()  # it may be one of them, given by a part of its id
 
         def work(connection: sqlite3.Connection) -> Run:
-            run = find(connection, run_id)
+            run = find_run(connection, run_id)
             if run.status.has_ended:
                 raise Refused(f"run {run.id} has already ended ({run.status})")
             if run.status is Status.RUNNING:
@@ -569,9 +498,9 @@ class Runs(Incidents):
 
         NotFound.
         """
-        return await self._db.read(lambda connection: find(connection, run_id_or_prefix))
+        return await self._db.read(lambda connection: find_run(connection, run_id_or_prefix))
 
-    async def runs(
+    async def find(
         self,
         routine: str | None = None,
         *,
@@ -591,7 +520,7 @@ class Runs(Incidents):
             )
         )
 
-    async def last(
+    async def get_last(
         self, routine: str, *, statuses: Collection[Status], before: str | None = None
     ) -> Run | None:
         """Return the newest run of a routine in one of these statuses, older than the run
@@ -599,12 +528,12 @@ class Runs(Incidents):
         """
         return await self._db.read(newest(routine, statuses, before))
 
-    async def last_runs(self) -> dict[str, Run]:
+    async def get_last_by_routine(self) -> dict[str, Run]:
         """Return the newest run of every routine that ever had one."""
         newest = await self._db.read(lambda connection: runs_in(connection, _NEWEST_OF_EACH))
         return {run.routine: run for run in newest}
 
-    async def active(self, routine: str | None = None) -> list[Run]:
+    async def find_active(self, routine: str | None = None) -> list[Run]:
         """Return the runs that have not ended, of one routine or all, oldest first."""
         # `+`: by the index of what is active, which is short, and not by that of all that a routine
         # ever did
@@ -616,7 +545,7 @@ class Runs(Incidents):
             lambda connection: runs_in(connection, unended, (routine, routine))
         )
 
-    async def under_way(self) -> dict[str, tuple[str, ...]]:
+    async def get_active_ids(self) -> dict[str, tuple[str, ...]]:
         """Return the ids of all runs that have not ended by routine, oldest first: ten thousand may
         wait their turn.
         """
@@ -633,7 +562,7 @@ class Runs(Incidents):
 
         return await self._db.read(work)
 
-    async def definition(self, hash_: str) -> str:
+    async def get_definition(self, hash_: str) -> str:
         """Return the definition that a run keeps, as JSON text. NotFound."""
 
         def work(connection: sqlite3.Connection) -> str:
@@ -646,96 +575,68 @@ class Runs(Incidents):
 
         return await self._db.read(work)
 
+    @property
+    def held(self) -> Mapping[str, int]:
+        """The fence of each run that this process has claimed, by run id."""
+        return {run: fence for run, (fence, _) in self._taken.items()}
 
-def newest(
-    routine: str, statuses: Collection[Status], before: str | None = None
-) -> Work[Run | None]:
-    """Return the look for `Runs.last`, for who looks for something else as well."""
-    marks = ", ".join("?" * len(statuses))
-    rest = f"WHERE routine = ? AND status IN ({marks}) AND id < ? ORDER BY id DESC LIMIT 1"
-    values = (routine, *statuses, before or AFTER_EVERY_ID)
-    return lambda connection: next(iter(runs_in(connection, rest, values)), None)
+    # --- messages, and runs that belong together by the beginning of their events
 
+    async def send_message(self, run: str, text: str, *, event: str) -> RunMessage | None:
+        """Keep a message for a run, durably; the same event gives the same message.
 
-def leave(
-    connection: sqlite3.Connection,
-    run: Run,
-    steps: int | None,
-    *,
-    suspended: bool = False,
-    forgiven: bool = False,
-    since: datetime | None = None,
-) -> Run:
-    """Write down a run that its owner lets go of, ended or queued again; `since` is when its wait
-    began, if any.
-    """
-    sources = _BEFORE[run.status]
-    row = connection.execute(
-        _LEAVE % ", ".join("?" * len(sources)),
-        (
-            run.status.value, stamp_or_none(run.ended), stamp_or_none(run.not_before), stamp_or_none(since), run.active,  # noqa: E501
-            clean_or_none(run.report), int(run.silent), clean_or_none(run.detail), run.provider, run.model,  # noqa: E501
-            run.usage.input, run.usage.cache_read, run.usage.cache_write, run.usage.output, run.usage.reasoning,  # noqa: E501
-            run.iterations, run.taint.value, run.sandbox, int(suspended), int(forgiven),
-            run.id, run.fence, steps, *sources,
-        ),
-    ).fetchone()  # fmt: skip
-    if row is None:
-        raise _refusal(connection, run)
-    return run_of(row)
+        None if the run has ended.
+        """
 
+        def work(connection: sqlite3.Connection) -> RunMessage | None:
+            known = connection.execute(
+                "SELECT id, text FROM told WHERE run_id = ? AND event = ?", (run, event)
+            )
+            if row := known.fetchone():
+                return RunMessage(id=row[0], run=run, text=row[1])
+            alive = connection.execute(
+                "SELECT 1 FROM run WHERE id = ? AND status IN ('queued', 'running', 'waiting')",
+                (run,),
+            )
+            if alive.fetchone() is None:
+                return None
+            (number,) = connection.execute(
+                "INSERT INTO told (run_id, event, text, at) VALUES (?, ?, ?, ?) RETURNING id",
+                (run, event, clean(text), stamp(self._clock())),
+            ).fetchone()
+            return RunMessage(id=int(number), run=run, text=clean(text))
 
-def _refusal(connection: sqlite3.Connection, run: Run) -> DaemonError:
-    """Return why a write of this run's owner found no row."""
-    row = connection.execute("SELECT fence, status FROM run WHERE id = ?", (run.id,)).fetchone()
-    if row == (run.fence, Status.RUNNING) or row == _unbegun(run):
-        return StoreFull(
-            f"run {run.id}: an earlier step could not be written; it resumes from the ones before"
+        return await self._db.write(work, durable=True)
+
+    async def find_messages(self, run: str | None = None) -> list[RunMessage]:
+        """Return what a run was told, or all runs that have not ended, in order; heard or not."""
+        where = (
+            "run_id = ?"
+            if run
+            else "run_id IN (SELECT id FROM run WHERE status IN ('queued', 'running', 'waiting'))"
         )
-    return _fenced(run)
+        query = (
+            f"SELECT id, run_id, text FROM told WHERE {where} ORDER BY id"  # both halves are ours
+        )
 
+        def work(connection: sqlite3.Connection) -> list[RunMessage]:
+            rows = connection.execute(query, (run,) if run else ())
+            return [RunMessage(id=number, run=name, text=text) for number, name, text in rows]
 
-def _unbegun(run: Run) -> tuple[int, Status]:
-    """Return the fence and the status of a run of which the record does not know that we have begun
-    it.
-    """
-    return run.fence - 1, Status.QUEUED
+        return await self._db.read(work)
 
+    async def find_turns(self, routine: str, session: str, *, before: str, limit: int) -> list[Run]:
+        """Return the runs whose event begins with `session/`, before a run, newest first."""
+        values = (routine, f"{session}/", f"{session}0", before, limit)
+        return await self._db.read(lambda connection: runs_in(connection, _TURNS, values))
 
-def _fenced(run: Run) -> Fenced:
-    return Fenced(
-        f"run {run.id} is no longer in these hands: it was taken over, suspended or ended"
-    )
+    async def find_children(self, routine: str, parent: str) -> list[Run]:
+        """Return the runs of a routine that a run has begun and that have not ended."""
+        values = (routine, f"{parent}/", f"{parent}0")
+        return await self._db.read(lambda connection: runs_in(connection, _CHILDREN, values))
 
 
 def _failed(error: DaemonError) -> asyncio.Future[list[Step]]:
     future: asyncio.Future[list[Step]] = asyncio.get_running_loop().create_future()
     future.set_exception(error)
     return future
-
-
-def find(connection: sqlite3.Connection, part: str) -> Run:
-    """Return the run of that id, or the only one whose id begins or ends so. NotFound."""
-    exact = runs_in(connection, "WHERE id = ?", (part,))
-    if exact:
-        return exact[0]
-    asked, part = part, part.upper()
-    if len(part) < SHORTEST_PART:
-        raise NotFound(
-            f"there is no run {asked!r}; give at least {SHORTEST_PART} characters of an id"
-        )
-    found = runs_in(
-        connection,
-        "WHERE (id >= ? AND id < ?) OR substr(id, ?) = ? ORDER BY id DESC LIMIT 2",
-        (part, part + AFTER_EVERY_ID, -len(part), part),
-    )
-    if not found:
-        raise NotFound(f"there is no run {asked!r}; `agentctl runs` shows what there is")
-    if len(found) > 1:
-        raise NotFound(
-            (  # noqa: UP034
-                f"{asked!r} fits several runs, {found[0].id} and {found[1].id} among them; give "
-                "more of the id"
-            )
-        )
-    return found[0]

@@ -39,10 +39,13 @@ class Sightings:
     """What no run has found for so long is forgotten."""
 
 
-class Novelty(Repository):
-    """The seen-sets."""
+class SeenItemRepository(Repository):
+    """The seen-sets.
 
-    async def known_items(self, routine: str, digests: Sequence[str]) -> set[str]:
+    Table: novelty.
+    """
+
+    async def find_known(self, routine: str, digests: Sequence[str]) -> set[str]:
         """Return which of these the routine has reported."""
 
         def work(connection: sqlite3.Connection) -> set[str]:
@@ -58,7 +61,7 @@ class Novelty(Repository):
 
         return await self._db.read(work)
 
-    async def seen_items(
+    async def find(
         self, routine: str, *, limit: int = 50, offset: int = 0
     ) -> tuple[list[SeenItem], int]:
         """Return what a routine has reported, the latest first, and how many there are in all."""
@@ -77,7 +80,7 @@ class Novelty(Repository):
 
         return await self._db.read(work)
 
-    async def forget_items(self, routine: str, key: str | None = None) -> int:
+    async def forget(self, routine: str, key: str | None = None) -> int:
         """Forget that a routine has reported something, or anything; return how many items that
         were. NotFound.
         """

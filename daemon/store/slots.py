@@ -1,178 +1,82 @@
-"""The ledger of slots: every scheduled moment of a routine once, with what became of it."""
+"""The ledger of slots: every scheduled moment of a routine once, with what became of it; and the
+events that start runs besides the clock.
+
+Slots that were not started stand in as few rows as there are reasons. Rows of one routine never
+overlap. A row says more than its own slots: between it and the baseline everything is told. Only a
+run whose slot still lay ahead when the clock was put back says no more than that it ran (`ahead`):
+what was told of the slots around it is dropped with the time that did not pass, and they come
+again.
+"""
 
 # ruff: noqa: S608  what is put into statements are constants of this file; values are bound
 from __future__ import annotations
 
-import hashlib
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime
-from functools import lru_cache
-from itertools import chain
-from typing import Any
+from datetime import datetime, timedelta
+from typing import TypeAlias
 
-from daemon.errors import NotFound
-from daemon.models import Outcome, Reason, Run, new_ids, utc
+from daemon.models import Outcome, Reason, Run, Status, new_ids, utc
+from daemon.store.database import Database
 from daemon.store.repository import Repository
-from daemon.store.rows import (
-    Row,
-    clean,
-    deflate,
-    encode,
-    moment,
-    moment_or_none,
-    runs_in,
-    stamp,
-    stamp_or_none,
+from daemon.store.rows import Row, moment, runs_in, stamp
+from daemon.store.runs import RunRepository
+from daemon.store.slot_claims import (
+    Claim,
+    find_taken,
+    fingerprint,
+    keep_definitions,
+    run_for,
+    write_runs,
 )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class RoutineState:
-    """What the record keeps of a routine besides its file."""
+class SlotRow:
+    """What became of a slot, or of `count` slots in a row that were not started for the same
+    reason.
+    """
 
-    name: str
-    schedule_key: str
-    baseline: datetime
-    """No slot at or before it is due."""
-    paused: bool
-    paused_until: datetime | None = None
-    """When it goes on by itself."""
-    paused_why: str | None = None
-    """Set where it was the daemon that paused it, not a person."""
-    forgiven: datetime | None = None
-    """Failures up to then count no more."""
-
-    def pausing(self, now: datetime) -> bool:
-        """Tell whether the pause holds at this moment."""
-        return self.paused and (self.paused_until is None or now < self.paused_until)
+    routine: str
+    first: datetime
+    last: datetime
+    count: int
+    event: str | None
+    outcome: Outcome
+    reason: Reason | None
+    run: str | None
+    lateness: float
+    rule: str | None = None
+    """The key that let it pass, as it was then."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Claim:
-    """A slot that somebody wants to run."""
+class Portion:
+    """Slots of a schedule that follow each other."""
 
-    routine: str
-    definition: str
-    """The routine as JSON text: the run keeps it whatever is edited meanwhile."""
-    trigger: str
-    slot: datetime
-    goal: str
-    event: str | None = None
-    """Makes the slot unique by this id instead of by its instant."""
-    outcome: Outcome = Outcome.RAN
-    reason: Reason | None = None
-    lateness: float = 0.0
-    """Seconds."""
-    not_before: datetime | None = None
-    input: Any = None
-    """What the event brought along, as JSON."""
-    beside: int | None = None
-    """Beside how many unended runs of the routine it may be started; None: beside any."""
-    files: tuple[tuple[str, str], ...] = ()
-    """Versions of watched files, as (path, version): given to this run and to no other of the
-    routine.
+    first: datetime
+    last: datetime
+    count: int
+
+
+# Returns the slots that a schedule has strictly between two moments, if there are any.
+Between: TypeAlias = Callable[[datetime, datetime], Portion | None]
+
+
+class SlotRepository(Repository):
+    """Slots, what became of them, and the events that start runs besides the clock.
+
+    Tables: slot, seen.
     """
 
+    def __init__(self, db: Database, *, clock: Callable[[], datetime], runs: RunRepository) -> None:
+        super().__init__(db, clock=clock)
+        self._runs = runs
 
-# So many rows go into one statement; as a ledger's slices are as large, its text is mostly the
-# same.
-TOGETHER = 250
+    # --- slots that are started
 
-
-@lru_cache(
-    maxsize=20_000
-)  # ten thousand that are due together have the ones they had the last time
-def fingerprint(definition: str) -> str:
-    """Return the name under which a definition is kept."""
-    return hashlib.blake2b(definition.encode(), digest_size=16).hexdigest()
-
-
-class Slots(Repository):
-    """Routines' states and slots."""
-
-    # --- what is kept of a routine
-
-    async def routine_states(self) -> dict[str, RoutineState]:
-        """Return what is kept of every routine ever seen, by name."""
-        return await self._db.read(_states)
-
-    async def set_baselines(self, keys: Mapping[str, str]) -> dict[str, RoutineState]:
-        """Start a new baseline for each routine that is new or has another schedule key; return all
-        states.
-
-        Routines that are not named keep what they have.
-        """
-        now = stamp(self._clock())
-
-        def work(connection: sqlite3.Connection) -> dict[str, RoutineState]:
-            known = dict(connection.execute("SELECT name, schedule_key FROM routine").fetchall())
-            connection.executemany(
-                "INSERT INTO routine (name, schedule_key, baseline, paused, paused_why) VALUES (?, "
-                "?, ?,"
-                # after a restore even what is new stands still
-                " (SELECT count(*) FROM meta WHERE key = 'hold'), (SELECT value FROM meta WHERE key "  # noqa: E501
-                "= 'hold'))"
-                " ON CONFLICT (name) DO UPDATE SET schedule_key = excluded.schedule_key, baseline = "  # noqa: E501
-                "excluded.baseline",
-                [(name, key, now) for name, key in keys.items() if known.get(name) != key],
-            )
-            return _states(connection)
-
-        return await self._db.write(work, durable=True)
-
-    async def pause(
-        self,
-        routine: str,
-        *,
-        until: datetime | None = None,
-        since: datetime | None = None,
-        why: str | None = None,
-    ) -> None:
-        """Pause a routine, or change how long it is paused. NotFound.
-
-        `since` is when a pause of so many hours began; None for one until a date, which no wrong
-        clock moves.
-        """
-        values = (stamp_or_none(until), stamp_or_none(since), why, routine)
-        changes = "paused = 1, paused_until = ?, paused_since = ?, paused_why = ?"
-        await self._change(routine, f"{changes} WHERE name = ?", values)
-
-    async def resume(self, routine: str, *, since: datetime | None = None) -> None:
-        """Let a routine go on from now, or `since`: what fell due until then stays past.
-
-        NotFound.
-        """
-        now = stamp(self._clock())
-        values = (stamp_or_none(since) or now, now, routine)
-        # the baseline may be later than the end of the pause: it was edited or turned off in
-        # between
-        baseline = "CASE WHEN paused = 1 THEN max(baseline, ?) ELSE baseline END"
-        changes = (
-            f"baseline = {baseline}, forgiven = ?, paused = 0, paused_until = NULL, paused_since = "
-            "NULL"
-        )
-        await self._change(routine, f"{changes}, paused_why = NULL WHERE name = ?", values)
-
-    async def let_go(self) -> None:
-        """End the hold that a restore put on everything: what is new from now on is not paused."""
-
-        def work(connection: sqlite3.Connection) -> None:
-            connection.execute("DELETE FROM meta WHERE key = 'hold'")
-
-        await self._db.write(work)
-
-    async def _change(self, routine: str, changes: str, values: Row) -> None:
-        def work(connection: sqlite3.Connection) -> None:
-            if connection.execute(f"UPDATE routine SET {changes}", values).rowcount == 0:
-                raise NotFound(f"there is no routine {routine!r}")
-
-        await self._db.write(work, durable=True)
-
-    # --- slots
-
-    async def open_slots(self, claims: Sequence[Claim]) -> list[Run | None]:
+    async def open(self, claims: Sequence[Claim]) -> list[Run | None]:
         """Give each claim its slot and a queued run, all or none of them.
 
         None where the slot is taken, or where more runs are unended than the claim may stand
@@ -188,15 +92,15 @@ class Slots(Repository):
         slots = [stamps[id(claim.slot)] for claim in claims]
 
         def work(connection: sqlite3.Connection) -> list[Run | None]:
-            _keep(
+            keep_definitions(
                 connection,
                 {hash_: claim.definition for hash_, claim in zip(hashes, claims, strict=True)},
             )
-            taken = _taken(connection, claims, slots)
+            taken = find_taken(connection, claims, slots)
             runs = [
                 None
                 if number in taken
-                else _run_of(id_, claim, instants[id(claim.slot)], hashes[number], now)
+                else run_for(id_, claim, instants[id(claim.slot)], hashes[number], now)
                 for number, (claim, id_) in enumerate(
                     zip(claims, new_ids(len(claims)), strict=True)
                 )
@@ -206,12 +110,14 @@ class Slots(Repository):
                 for claim, run, slot in zip(claims, runs, slots, strict=True)
                 if run
             ]
-            _write(connection, opened, stamp(now))
+            write_runs(connection, opened, stamp(now))
             return runs
 
-        return await self._db.write(work, durable=True)
+        runs = await self._db.write(work, durable=True)
+        self._runs.keep_fresh(run for run in runs if run)
+        return runs
 
-    async def run_of_event(self, routine: str, event: str) -> Run | None:
+    async def get_run_of_event(self, routine: str, event: str) -> Run | None:
         """Return the run that an event started, if it did."""
 
         def work(connection: sqlite3.Connection) -> Run | None:
@@ -219,181 +125,280 @@ class Slots(Repository):
 
         return await self._db.read(work)
 
+    # --- slots that are accounted for
+
+    async def account(
+        self,
+        routine: str,
+        *,
+        first: datetime,
+        last: datetime,
+        count: int,
+        outcome: Outcome,
+        reason: Reason,
+        rule: str | None = None,
+        between: Between | None = None,
+    ) -> list[Portion]:
+        """Write down `count` slots from `first` to `last` that are not started; return what was new
+        of them.
+
+        To be told in the order they fell due: they join the row before them if that says the same,
+        and a row takes every moment between its first and its last. What is told already is not
+        told again: the same call twice changes nothing, and of a stretch that is told in part
+        `between` finds out what is left.
+        """
+        wanted = Portion(first=first, last=last, count=count)
+
+        def work(connection: sqlite3.Connection) -> list[Portion]:
+            spans = connection.execute(_TOLD, (routine, stamp(first), stamp(last))).fetchall()
+            new = list(_left(wanted, spans, between)) if spans else [wanted]
+            for portion in new:
+                _add(connection, routine, portion, (outcome, reason, rule))
+            return new
+
+        return await self._db.write(work, durable=True)
+
+    async def find(
+        self,
+        routine: str | None = None,
+        *,
+        since: datetime | None = None,
+        now: datetime | None = None,
+        limit: int = 50,
+    ) -> list[SlotRow]:
+        """Return what became of the latest slots, newest first; `since`: of those that lie there or
+        later.
+
+        What lies behind `now` comes last: it ran by a clock that was ahead, and has been put back
+        since.
+        """
+        asked: dict[str, Row] = {}
+        if routine is not None:
+            asked["routine = ?"] = (routine,)
+        if since is not None:
+            asked["last >= ?"] = (stamp(since),)
+        parts: list[dict[str, Row]] = [{}]
+        if now is not None:
+            parts = [{"last <= ?": (stamp(now),)}, {"last > ?": (stamp(now),)}]
+
+        def work(connection: sqlite3.Connection) -> list[SlotRow]:
+            rows: list[SlotRow] = []
+            for part in parts:
+                wanted = asked | part
+                rest = f"WHERE {' AND '.join(wanted) or 'true'} ORDER BY last DESC, id DESC LIMIT ?"
+                values = (*(value for row in wanted.values() for value in row), limit - len(rows))
+                rows += _slots_in(connection, rest, values)
+            return rows
+
+        return await self._db.read(work)
+
+    async def find_within(
+        self, routine: str, first: datetime, until: datetime, *, limit: int = 50
+    ) -> list[SlotRow]:
+        """Return the rows that tell of any moment from `first` until before `until`, oldest
+        first.
+        """
+        rest = "WHERE routine = ? AND last >= ? AND first < ? ORDER BY last, id LIMIT ?"
+        values = (routine, stamp(first), stamp(until), limit)
+        return await self._db.read(lambda connection: _slots_in(connection, rest, values))
+
+    async def get_accounted_until(self, routine: str) -> datetime | None:
+        """Return the slot up to which all are accounted for, from the baseline on.
+
+        A slot of the future is one from a time when the clock was wrong; it says nothing about
+        today's.
+        """
+        now = self._now()
+
+        def work(connection: sqlite3.Connection) -> int | None:
+            (newest,) = connection.execute(
+                (
+                    "SELECT max(last) FROM slot WHERE routine = ? AND event IS NULL AND ahead = 0 "
+                    "AND last <= ?"
+                ),
+                (routine, now),
+            ).fetchone()
+            return newest  # type: ignore[no-any-return]  # a row of sqlite3 is untyped
+
+        newest = await self._db.read(work)
+        return None if newest is None else moment(newest)
+
+    async def take_back(self, kept: Callable[[SlotRow, datetime], Portion | None]) -> None:
+        """Take back what is told of slots still to come: they will be accounted for anew, as they
+        come.
+
+        A clock that had jumped to 2031 and was put right left them, and they would mute their
+        routines until then. What ran has run. Of a row that ends after now and began before, `kept`
+        says by it and the routine's baseline what remains.
+        """
+        now = self._now()
+
+        def told_ahead(connection: sqlite3.Connection) -> bool:
+            return bool(connection.execute(f"SELECT 1 FROM {_AHEAD} LIMIT 1", (now,)).fetchone())
+
+        def work(connection: sqlite3.Connection) -> None:
+            connection.execute(f"DELETE FROM {_AHEAD} AND {_UNSTARTED} AND first > ?", (now, now))
+            for id_, baseline, *told in connection.execute(_STRADDLING, (now,)).fetchall():
+                if portion := kept(_slot_of(told), moment(baseline)):
+                    changes = stamp(portion.last), portion.count, id_
+                    connection.execute("UPDATE slot SET last = ?, count = ? WHERE id = ?", changes)
+                else:
+                    connection.execute("DELETE FROM slot WHERE id = ?", (id_,))
+            connection.execute(f"UPDATE {_ENDING} SET ahead = 1 WHERE {_LATER}", (now,))
+
+        # Nearly always there is nothing, and a start has no time for a commit that changes nothing.
+        if await self._db.read(told_ahead):
+            await self._db.write(work, durable=True)
+
+    # --- events: files that came to rest, runs that ended, and what such an event said
+
+    async def get_seen_files(self, routine: str) -> set[tuple[str, str]]:
+        """Return each (path, version) that a run of the routine was given."""
+
+        def work(connection: sqlite3.Connection) -> set[tuple[str, str]]:
+            return set(
+                connection.execute("SELECT path, version FROM seen WHERE routine = ?", (routine,))
+            )
+
+        return await self._db.read(work)
+
+    async def forget_files(
+        self, routine: str, *, present: Collection[str], before: datetime
+    ) -> None:
+        """Forget the files given to runs before then, except those that are still present."""
+
+        def work(connection: sqlite3.Connection) -> None:
+            old = connection.execute(
+                "SELECT path FROM seen WHERE routine = ? AND at < ?", (routine, stamp(before))
+            )
+            gone = {path for (path,) in old} - set(present)
+            connection.executemany(
+                "DELETE FROM seen WHERE routine = ? AND path = ? AND at < ?",
+                [(routine, path, stamp(before)) for path in gone],
+            )
+
+        await self._db.write(work)
+
+    async def find_unanswered(
+        self,
+        routine: str,
+        *,
+        parents: Collection[str],
+        statuses: Collection[Status],
+        since: datetime,
+    ) -> list[Run]:
+        """Return the runs of the parents that ended so since then and have no slot in this routine,
+        oldest first.
+        """
+        condition = _UNANSWERED % (", ".join("?" * len(parents)), ", ".join("?" * len(statuses)))
+        values = (*parents, *statuses, stamp(since), routine)
+        return await self._db.read(lambda connection: runs_in(connection, condition, values))
+
+    async def skip_event(
+        self, routine: str, event: str, *, slot: datetime, reason: Reason, rule: str | None = None
+    ) -> None:
+        """Account for an event that starts no run, so that it never will; nothing if it has its
+        slot already.
+        """
+
+        def work(connection: sqlite3.Connection) -> None:
+            connection.execute(
+                "INSERT INTO slot (routine, first, last, event, outcome, reason, rule) VALUES (?, "
+                "?, ?, ?, ?, ?, ?)"
+                " ON CONFLICT DO NOTHING",
+                (routine, stamp(slot), stamp(slot), event, Outcome.SKIPPED, reason, rule),
+            )
+
+        await self._db.write(work, durable=True)
+
 
 _BY_EVENT = "WHERE id = (SELECT run_id FROM slot WHERE routine = ? AND event = ?)"
 
+_UNANSWERED = """
+WHERE routine IN (%s) AND status IN (%s) AND ended > ?
+    AND NOT EXISTS (SELECT 1 FROM slot WHERE slot.routine = ? AND slot.event = run.id)
+ORDER BY ended, id
+"""
 
-def _states(connection: sqlite3.Connection) -> dict[str, RoutineState]:
-    return {
-        name: RoutineState(
-            name=name,
-            schedule_key=key,
-            baseline=moment(baseline),
-            paused=bool(paused),
-            paused_until=moment_or_none(until),
-            paused_why=why,
-            forgiven=moment_or_none(forgiven),
-        )
-        for name, key, baseline, paused, until, why, forgiven in connection.execute(
-            (  # noqa: UP034
-                "SELECT name, schedule_key, baseline, paused, paused_until, paused_why, forgiven "
-                "FROM routine"
-            )
-        )
-    }
-
-
-def _run_of(id_: str, claim: Claim, slot: datetime, definition: str, now: datetime) -> Run:
-    return Run(
-        id=id_,
-        routine=claim.routine,
-        definition=definition,
-        trigger=claim.trigger,
-        slot=slot,
-        event=claim.event,
-        created=now,
-        not_before=claim.not_before,
-        goal=clean(claim.goal),
-    )
-
-
-def _keep(connection: sqlite3.Connection, definitions: Mapping[str, str]) -> None:
-    """Write down those of these definitions, by their names, that are new: mostly none is."""
-    hashes = list(definitions)
-    for start in range(0, len(hashes), TOGETHER):
-        some = hashes[start : start + TOGETHER]
-        known = f"FROM definition WHERE hash IN ({', '.join('?' * len(some))})"
-        # counted first: for each row that is fetched the loop is asked for the interpreter
-        if connection.execute(f"SELECT count(*) {known}", some).fetchone() == (len(some),):
-            continue
-        there = {hash_ for (hash_,) in connection.execute(f"SELECT hash {known}", some)}
-        new = [(hash_, definitions[hash_]) for hash_ in some if hash_ not in there]
-        _insert(connection, "definition (hash, body)", new, "ON CONFLICT DO NOTHING")
-
-
-def _write(
-    connection: sqlite3.Connection, opened: Sequence[tuple[Claim, Run, int]], now: int
-) -> None:
-    # `.value`, as everywhere where it is done often: sqlite3 takes four times as long to bind a
-    # member of an enum
-    _insert(
-        connection,
-        (
-            'run (id, routine, definition, "trigger", slot, event, status, created, not_before, '
-            "waits_since, goal)"
-        ),
-        [
-            (
-                *(
-                    run.id,
-                    run.routine,
-                    run.definition,
-                    run.trigger,
-                    slot,
-                    run.event,
-                    run.status.value,
-                    now,
-                ),
-                *(stamp_or_none(run.not_before), now if run.not_before else None, run.goal),
-            )
-            for _, run, slot in opened
-        ],
-    )
-    _insert(
-        connection,
-        "slot (routine, first, last, event, outcome, reason, run_id, lateness)",
-        [
-            (
-                claim.routine,
-                slot,
-                slot,
-                claim.event,
-                claim.outcome.value,
-                claim.reason,
-                run.id,
-                claim.lateness,
-            )
-            for claim, run, slot in opened
-        ],
-    )
-    _insert(
-        connection,
-        "input (run_id, body)",
-        [
-            (run.id, deflate(encode(claim.input)))
-            for claim, run, _ in opened
-            if claim.input is not None
-        ],
-    )
-    _insert(
-        connection,
-        "seen (routine, path, version, at)",
-        [
-            (claim.routine, path, version, now)
-            for claim, _, _ in opened
-            for path, version in claim.files
-        ],
-        "ON CONFLICT DO NOTHING",
-    )
-
-
-def _insert(connection: sqlite3.Connection, into: str, rows: Sequence[Row], rest: str = "") -> None:
-    """Insert rows, many with one statement: only while that is under way has the loop the GIL for
-    itself.
-
-    With a statement for each row the two threads would wait for each other at every one of them.
-    """
-    for start in range(0, len(rows), TOGETHER):
-        some = rows[start : start + TOGETHER]
-        marks = ", ".join([f"({', '.join('?' * len(some[0]))})"] * len(some))
-        connection.execute(
-            f"INSERT INTO {into} VALUES {marks} {rest}", [*chain.from_iterable(some)]
-        )
-
-
-# Rows of one routine never overlap, so only the one that begins last before a slot can cover it.
-_COVERED = """
-WITH claim (number, routine, slot) AS (VALUES {})
-SELECT number FROM claim WHERE slot <= (
-    SELECT last FROM slot WHERE routine = claim.routine AND event IS NULL AND first <= claim.slot
-    ORDER BY first DESC LIMIT 1
+_COLUMNS = "routine, first, last, count, event, outcome, reason, run_id, lateness, rule"
+# Named, because SQLite would rather walk through all that have no run than through the few that are
+# yet to come.
+_ENDING = "slot INDEXED BY slot_last"
+_LATER = "last > ? AND event IS NULL AND ahead = 0"
+_AHEAD = f"{_ENDING} WHERE {_LATER}"
+# The run of a slot that was started may have been forgotten since.
+_UNSTARTED = "run_id IS NULL AND outcome IN ('missed', 'skipped')"
+_STRADDLING = (
+    "SELECT id, coalesce((SELECT baseline FROM routine WHERE name = slot.routine), first), "
+    f"{_COLUMNS}"
+    f" FROM {_AHEAD} AND {_UNSTARTED}"
 )
+# Named here too: by its first moments, it would walk through all that was ever told of the routine.
+_TOLD = (
+    "SELECT first, last FROM slot INDEXED BY slot_routine"
+    " WHERE routine = ? AND event IS NULL AND last >= ? AND first <= ? ORDER BY last"
+)
+INSTANT = timedelta(microseconds=1)
+
+
+def _left(wanted: Portion, told: Sequence[Row], between: Between | None) -> Iterator[Portion]:
+    """Yield what of a stretch lies before, between and behind the spans that are told, in order."""
+    edge = wanted.first - INSTANT
+    for first, last in (*told, (stamp(wanted.last) + 1, None)):
+        if between and (portion := between(edge, moment(first))):
+            yield portion
+        if last is not None:
+            edge = max(edge, moment(last))
+
+
+def _slots_in(connection: sqlite3.Connection, rest: str, values: Row) -> list[SlotRow]:
+    return [
+        _slot_of(row) for row in connection.execute(f"SELECT {_COLUMNS} FROM slot {rest}", values)
+    ]
+
+
+def _slot_of(row: Row) -> SlotRow:
+    routine, first, last, count, event, outcome, reason, run, lateness, rule = row
+    return SlotRow(
+        routine=routine,
+        first=moment(first),
+        last=moment(last),
+        count=count,
+        event=event,
+        outcome=Outcome(outcome),
+        reason=None if reason is None else Reason(reason),
+        run=run,
+        lateness=lateness,
+        rule=rule,
+    )
+
+
+# The row before, if it is no older than the baseline: what lies between was never due.
+_BEFORE = """
+SELECT id, outcome, reason, rule, run_id FROM slot WHERE routine = ? AND event IS NULL AND first < ?
+AND last > coalesce((SELECT baseline FROM routine WHERE name = slot.routine), first - 1)
+ORDER BY first DESC LIMIT 1
 """
 
 
-def _taken(
-    connection: sqlite3.Connection, claims: Sequence[Claim], slots: Sequence[int]
-) -> set[int]:
-    """Return the places of those claims whose slot or event somebody has, or that would be one run
-    too many.
-    """
-    taken, seen = set[int](), set[tuple[str, str | int]]()
-    asked: list[int | str] = []
-    for number, (claim, slot) in enumerate(zip(claims, slots, strict=True)):
-        key = (claim.routine, claim.event or slot)
-        if key in seen:
-            taken.add(number)
-            continue
-        seen.add(key)
-        if claim.event is None:
-            asked += (number, claim.routine, slot)
-        elif connection.execute(_OF_EVENT, (claim.routine, claim.event)).fetchone():
-            taken.add(number)
-        if (
-            claim.beside is not None
-            and connection.execute(_TOO_MANY, (claim.routine, claim.beside)).fetchone()
-        ):
-            taken.add(number)
-    for start in range(0, len(asked), 3 * TOGETHER):
-        some = asked[start : start + 3 * TOGETHER]
-        marks = ", ".join(["(?, ?, ?)"] * (len(some) // 3))
-        taken.update(number for (number,) in connection.execute(_COVERED.format(marks), some))
-    return taken
-
-
-_OF_EVENT = "SELECT 1 FROM slot WHERE routine = ? AND event = ?"
-# `+`: by the index of what is active, which is short
-_TOO_MANY = (
-    "SELECT 1 FROM run WHERE status IN ('queued', 'running', 'waiting') AND +routine = ? LIMIT 1 "
-    "OFFSET ?"
-)
+def _add(
+    connection: sqlite3.Connection,
+    routine: str,
+    portion: Portion,
+    told: tuple[Outcome, Reason, str | None],
+) -> None:
+    first, last = stamp(portion.first), stamp(portion.last)
+    before = connection.execute(_BEFORE, (routine, first)).fetchone()
+    if before is not None and before[1:] == (*told, None):
+        connection.execute(
+            "UPDATE slot SET last = ?, count = count + ? WHERE id = ?",
+            (last, portion.count, before[0]),
+        )
+    else:
+        connection.execute(
+            (
+                "INSERT INTO slot (routine, first, last, count, outcome, reason, rule) VALUES (?, "
+                "?, ?, ?, ?, ?, ?)"
+            ),
+            (routine, first, last, portion.count, *told),
+        )

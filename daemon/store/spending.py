@@ -113,8 +113,11 @@ _SUMS = (
 )
 
 
-class Spending(Repository):
-    """The calls to models."""
+class SpendingRepository(Repository):
+    """The calls to models.
+
+    Table: spending.
+    """
 
     async def reserve(self, spent: Spent, limits: Sequence[SpendingLimit] = ()) -> int | None:
         """Write down a call that is about to be made; return its number, None if one of the limits
@@ -141,7 +144,7 @@ class Spending(Repository):
 
         return await self._db.write(work)
 
-    def spend(self, spent: Spent, number: int | None = None) -> asyncio.Future[None]:
+    def record(self, spent: Spent, number: int | None = None) -> asyncio.Future[None]:
         """Write down how a call ended, with whatever is written next.
 
         `number` is the one `reserve` gave.
@@ -156,7 +159,7 @@ class Spending(Repository):
 
         return self._db.submit(work, lazily=True)
 
-    async def standing_since(self, since: datetime, routine: str = "") -> tuple[int, int, int, int]:
+    async def get_totals(self, since: datetime, routine: str = "") -> tuple[int, int, int, int]:
         """Return the cost and the tokens of calls since then, of a routine or of all, and those of
         calls under way.
         """
@@ -169,7 +172,7 @@ class Spending(Repository):
 
         return await self._db.read(work)
 
-    async def spent_by_run(self, run: str) -> tuple[int, int]:
+    async def get_total_of_run(self, run: str) -> tuple[int, int]:
         """Return what a run has cost so far and the tokens it took, those of the runs it has begun
         among them.
         """
@@ -186,7 +189,7 @@ class Spending(Repository):
 
         return await self._db.read(work)
 
-    async def paid_for(self, run: str) -> float | None:
+    async def get_cost_of_run(self, run: str) -> float | None:
         """Return what a run cost in dollars; None if one of its calls has no known price, or none
         is written down.
         """
@@ -201,7 +204,7 @@ class Spending(Repository):
 
         return await self._db.read(work)
 
-    async def spent_since(self, since: datetime) -> dict[str, tuple[int, int]]:
+    async def get_totals_by_routine(self, since: datetime) -> dict[str, tuple[int, int]]:
         """Return the cost and the tokens of each routine's calls since then."""
         query = (
             "SELECT routine, coalesce(sum(cost), 0), sum(input + output) FROM spending WHERE at >= "
@@ -214,14 +217,14 @@ class Spending(Repository):
 
         return await self._db.read(work)
 
-    async def calls_of(self, run: str) -> list[Spent]:
+    async def find_calls(self, run: str) -> list[Spent]:
         """Return the calls that a run has made, those without an answer too, in their order."""
         query = f"SELECT {_COLUMNS} FROM spending WHERE run_id = ? ORDER BY id"
         return await self._db.read(
             lambda connection: [_spent(*row) for row in connection.execute(query, (run,))]
         )
 
-    async def spent_by_day(self, edges: Sequence[datetime]) -> list[list[SpendingTotal]]:
+    async def sum_by_day(self, edges: Sequence[datetime]) -> list[list[SpendingTotal]]:
         """Return what each routine's calls came to between each edge and the next one."""
         query = f"SELECT routine, {_SUMS} FROM spending WHERE at >= ? AND at < ? GROUP BY routine"
         marks = [stamp(edge) for edge in edges]
@@ -234,7 +237,7 @@ class Spending(Repository):
 
         return await self._db.read(work)
 
-    async def sums(self, by: str, *, since: datetime, zone: ZoneInfo) -> list[SpendingTotal]:
+    async def sum_by(self, by: str, *, since: datetime, zone: ZoneInfo) -> list[SpendingTotal]:
         """Return what was spent since then by routine, model or day, the dearest first, days in
         their order.
         """

@@ -117,15 +117,15 @@ async def ledger(folder: Path) -> dict[str, list[str]]:
     journal = Journal(database, clock=lambda: at(AFTER))
     told = {}
     for name in (each.name for each in ROUTINES):
-        rows = reversed(await journal.slots(name))
+        rows = reversed(await journal.slots.find(name))
         told[name] = [
             f"{row.first:%d %H:%M}-{row.last:%d %H:%M} x{row.count} {row.outcome}" for row in rows
         ]
-    runs = await journal.runs(limit=1000)
+    runs = await journal.runs.find(limit=1000)
     assert len({(run.routine, run.slot, run.event) for run in runs}) == len(runs), (
         "a slot ran twice"
     )
-    assert len(runs) == len(await journal.active())
+    assert len(runs) == len(await journal.runs.find_active())
     await database.close()
     return told
 

@@ -62,7 +62,7 @@ class FakeEngine:
         """
 
     async def open(self) -> None:
-        self.states = await self.journal.set_baselines(
+        self.states = await self.journal.routines.set_baselines(
             {name: routine.schedule_key for name, routine in self.routines.items()}
         )
 
@@ -70,7 +70,7 @@ class FakeEngine:
         if name not in self.routines:
             raise NotFound(f"there is no routine {name!r}")
         event = event or new_id()
-        for run in await self.journal.runs(name):
+        for run in await self.journal.runs.find(name):
             if run.event == event:
                 return run
             if not run.status.has_ended:
@@ -83,7 +83,7 @@ class FakeEngine:
             goal=self.routines[name].run.prompt,
             event=event,
         )
-        (run,) = await self.journal.open_slots([claim])
+        (run,) = await self.journal.slots.open([claim])
         assert run is not None
         self.triggered.put_nowait(run)
         return run
@@ -91,12 +91,12 @@ class FakeEngine:
     async def pause(
         self, name: str, *, until: datetime | None = None, length: timedelta | None = None
     ) -> None:
-        await self.journal.pause(name, until=self.now + length if length else until)
-        self.states = await self.journal.routine_states()
+        await self.journal.routines.pause(name, until=self.now + length if length else until)
+        self.states = await self.journal.routines.get_states()
 
     async def resume(self, name: str) -> None:
-        await self.journal.resume(name)
-        self.states = await self.journal.routine_states()
+        await self.journal.routines.resume(name)
+        self.states = await self.journal.routines.get_states()
 
     def next_fires(
         self, name: str, count: int = 3, *, after: datetime | None = None
@@ -149,13 +149,13 @@ class ApiHarness:
         return await self.engine.trigger(name)
 
     async def take(self, name: str = "daily-report") -> Run:
-        run = await self.journal.take((await self.claim(name)).id, owner="test")
+        run = await self.journal.runs.claim((await self.claim(name)).id, owner="test")
         assert run is not None
         return run
 
     async def write_steps(self, run: Run, *steps: Step) -> None:
         """Commit steps and ring for them, as runs/run.py does."""
-        for step in await self.journal.append(run, *steps):
+        for step in await self.journal.runs.append(run, *steps):
             if event := of_step(run, step):
                 self.events.publish(run.id, event)
 
@@ -171,7 +171,7 @@ class ApiHarness:
             "report": "# All is well\n\nNothing to do.",
             "ended": NOW + timedelta(seconds=3),
         }
-        run = await self.journal.end(run.to(status, **(fields | changes)), deliver)
+        run = await self.journal.runs.end(run.to(status, **(fields | changes)), deliver)
         self.events.publish(run.id, end_of(run))
         return run
 

@@ -65,9 +65,9 @@ async def test_routines_are_listed_with_their_last_run_and_what_became_of_its_re
     harness: ApiHarness, get: Get
 ) -> None:
     run = await harness.complete_run(deliver=[("file", {"path": "x.md"})])
-    (delivery,) = await harness.journal.deliveries(run=run.id)
+    (delivery,) = await harness.journal.outbox.find(run=run.id)
     harness.engine.faults["broken"] = broken("broken")
-    await harness.journal.delivery_failed(delivery.id, "disk on fire", None)
+    await harness.journal.outbox.mark_failed(delivery.id, "disk on fire", None)
     listed = {each["name"]: each for each in (await get("/v1/routines"))["items"]}
     assert list(listed) == ["broken", "daily-report", "heartbeat"]
     assert listed["daily-report"]["last"]["status"] == "succeeded"
@@ -121,7 +121,7 @@ async def test_steps_deliveries_and_slots_come_in_pages_too(harness: ApiHarness,
     page = await get("/v1/deliveries?limit=2")
     assert len(page["items"]) == 2
     assert len((await get(f"/v1/deliveries?limit=2&cursor={page['next']}"))["items"]) == 1
-    await harness.journal.account(
+    await harness.journal.slots.account(
         "daily-report", first=NOW, last=NOW, count=1, outcome=Outcome.MISSED, reason=Reason.DOWN
     )
     page = await get("/v1/slots?routine=daily-report")
@@ -181,9 +181,9 @@ async def test_pausing_is_seen_in_the_list_until_the_routine_is_resumed(
 
 async def test_an_act_of_the_operator_is_remembered_and_a_look_is_not(harness: ApiHarness) -> None:
     await ask(harness.path, "GET", "/v1/status")
-    assert await harness.journal.recall("operator_seen") is None
+    assert await harness.journal.facts.recall("operator_seen") is None
     await ask(harness.path, "POST", "/v1/reload")
-    assert await harness.journal.recall("operator_seen") == NOW.isoformat()
+    assert await harness.journal.facts.recall("operator_seen") == NOW.isoformat()
 
 
 @pytest.mark.parametrize(
@@ -303,7 +303,7 @@ async def test_bytes_that_are_no_http_get_an_answer_in_the_same_form(harness: Ap
 async def test_a_web_page_gets_nothing(harness: ApiHarness, header: str) -> None:
     answer = await ask(harness.path, "POST", "/v1/reload", headers={header: "https://example.org"})
     assert (answer.status, answer.json["code"]) == (403, "browser")
-    assert await harness.journal.recall("operator_seen") is None
+    assert await harness.journal.facts.recall("operator_seen") is None
 
 
 async def test_doctor_answers_with_its_table(get: Get) -> None:

@@ -69,7 +69,7 @@ WHOLE = [
 async def test_a_run_is_streamed_from_its_first_event_to_its_last(harness: ApiHarness) -> None:
     run = await harness.claim()
     async with following(harness, run.id) as stream:
-        run = await harness.journal.take(run.id, owner="test") or run
+        run = await harness.journal.runs.claim(run.id, owner="test") or run
         for step in STEPS[:2]:
             await harness.write_steps(run, step)
         begun, started, finished = [await stream.event() for _ in range(3)]
@@ -161,7 +161,7 @@ async def test_a_client_that_reads_nothing_holds_nobody_up_and_loses_no_step(
 async def test_what_the_bus_drops_while_the_past_is_told_is_read_again(harness: ApiHarness) -> None:
     run = await harness.take()
     await harness.write_steps(run, *STEPS[:2])
-    events = watch(run.id, harness.journal, harness.events)
+    events = watch(run.id, harness.journal.runs, harness.events)
     told = [(await anext(events))["type"] for _ in range(2)]
     await harness.write_steps(run, *STEPS[2:])
     for _ in range(BACKLOG):
@@ -189,17 +189,17 @@ class Late:
         self.harness, self.begun = harness, False
 
     async def get(self, run_id: str) -> Run:
-        run = await self.harness.journal.get(run_id)
+        run = await self.harness.journal.runs.get(run_id)
         if not self.begun:
             self.begun = True
-            taken = await self.harness.journal.take(run_id, owner="test")
+            taken = await self.harness.journal.runs.claim(run_id, owner="test")
             assert taken is not None
             await self.harness.write_steps(taken, *STEPS)
             await self.harness.end(taken)
         return run
 
-    async def steps(self, run_id: str) -> list[Step]:
-        return await self.harness.journal.steps(run_id)
+    async def get_steps(self, run_id: str) -> list[Step]:
+        return await self.harness.journal.runs.get_steps(run_id)
 
 
 async def test_a_run_that_begins_while_its_row_is_read_is_told_from_its_first_event(
@@ -222,8 +222,8 @@ async def test_a_suspended_run_is_followed_on(harness: ApiHarness) -> None:
     run = await harness.take()
     async with following(harness, run.id) as stream:
         await harness.write_steps(run, *STEPS[:2])
-        run = await harness.journal.suspend(run)
-        run = await harness.journal.take(run.id, owner="test") or run
+        run = await harness.journal.runs.suspend(run)
+        run = await harness.journal.runs.claim(run.id, owner="test") or run
         await harness.write_steps(run, *STEPS[2:])
         await harness.end(run, Status.SUCCEEDED)
         assert [event["type"] for event in await stream.rest()] == WHOLE

@@ -59,16 +59,16 @@ async def ours(place: str, url: str, durable: bool) -> AsyncIterator[Round]:
     claim = Claim(
         routine="r", event=new_id(), definition="{}", trigger="manual", slot=now, goal="g"
     )
-    (queued,) = await journal.open_slots([claim])
+    (queued,) = await journal.slots.open([claim])
     assert queued
-    run = await journal.take(queued.id, owner="bench")
+    run = await journal.runs.claim(queued.id, owner="bench")
     assert run
 
     async def round_(count: int) -> dict[str, Any]:
         times = []
         for _ in range(count):
             begun = perf_counter()
-            await journal.append(
+            await journal.runs.append(
                 run, Step(kind=StepKind.LLM, iteration=1, body={"text": _BODY}), durable=durable
             )
             times.append(perf_counter() - begun)

@@ -197,7 +197,7 @@ async def runs(config: str, width: int, remembered: int) -> AsyncIterator[Round]
         async def round_(count: int) -> dict[str, Any]:
             times: list[float] = []
             await asyncio.gather(*(one(number, count, times) for number in range(width)))
-            for run in await app.store.journal.runs(limit=count * width):
+            for run in await app.store.journal.runs.find(limit=count * width):
                 if run.status != "succeeded":
                     msg = f"run {run.id} {run.status}: {run.detail}"
                     raise RuntimeError(msg)

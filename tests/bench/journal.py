@@ -31,12 +31,14 @@ async def steps(path: str, body: str, durable: bool, width: int) -> AsyncIterato
     same = {"definition": "{}", "trigger": "manual", "slot": now, "goal": "g"}
     claims = [Claim(routine=f"r{n}", event=new_id(), **same) for n in range(width)]
     lived = [
-        await journal.take(run.id, owner="bench") for run in await journal.open_slots(claims) if run
+        await journal.runs.claim(run.id, owner="bench")
+        for run in await journal.slots.open(claims)
+        if run
     ]
 
     async def one(run: Run, count: int) -> None:
         for _ in range(count):
-            await journal.append(
+            await journal.runs.append(
                 run, Step(kind=StepKind.LLM, iteration=1, body={"text": body}), durable=durable
             )
 

@@ -22,7 +22,7 @@ from tests.cli.agentctl import COMMAND, agentctl, environment, on_terminal, star
 
 async def take_requested_run(harness: ApiHarness) -> Run:
     """Wait until a client has asked for a run, and take it."""
-    run = await harness.journal.take((await harness.engine.triggered.get()).id, owner="test")
+    run = await harness.journal.runs.claim((await harness.engine.triggered.get()).id, owner="test")
     assert run is not None
     return run
 
@@ -40,11 +40,11 @@ async def complete_requested_run(
     await harness.end(
         run, status, deliver=[("file", {"path": "x.md"})] if delivered else (), **changes
     )
-    for delivery in await harness.journal.deliveries(run=run.id):
+    for delivery in await harness.journal.outbox.find(run=run.id):
         if delivered == "delivered":
-            await harness.journal.delivered(delivery.id, "/w/reports/x.md")
+            await harness.journal.outbox.mark_delivered(delivery.id, "/w/reports/x.md")
         else:
-            await harness.journal.delivery_failed(delivery.id, "the folder is gone", None)
+            await harness.journal.outbox.mark_failed(delivery.id, "the folder is gone", None)
 
 
 # --- asking and printing
@@ -52,15 +52,15 @@ async def complete_requested_run(
 
 async def test_list_is_green_only_where_run_and_delivery_are(harness: ApiHarness) -> None:
     await harness.complete_run(deliver=[("file", {"path": "x.md"})])
-    (delivery,) = await harness.journal.deliveries()
-    await harness.journal.delivered(delivery.id, "/w/x.md")
+    (delivery,) = await harness.journal.outbox.find()
+    await harness.journal.outbox.mark_delivered(delivery.id, "/w/x.md")
     assert "✓  daily-report" in (await agentctl(harness.path, "list")).out
     await harness.complete_run(deliver=[("file", {"path": "x.md"})])
     pending = (await agentctl(harness.path, "list")).out
     assert "»  daily-report" in pending
     assert "succeeded, being delivered" in pending
-    delivery, *_ = await harness.journal.deliveries()
-    await harness.journal.delivery_failed(delivery.id, "gone", None)
+    delivery, *_ = await harness.journal.outbox.find()
+    await harness.journal.outbox.mark_failed(delivery.id, "gone", None)
     failed = (await agentctl(harness.path, "list")).out
     assert "✗  daily-report" in failed
     assert "succeeded, delivery failed" in failed
@@ -105,7 +105,7 @@ async def test_status_tells_where_everything_is(harness: ApiHarness) -> None:
 
 async def test_show_next_runs_slots_and_deliveries_read_like_sentences(harness: ApiHarness) -> None:
     run = await harness.complete_run(deliver=[("file", {"path": "x.md"})])
-    await harness.journal.account(
+    await harness.journal.slots.account(
         "heartbeat", first=NOW, last=NOW, count=3, outcome=Outcome.MISSED, reason=Reason.DOWN
     )
     shown = (await agentctl(harness.path, "show", "daily-report")).out
@@ -326,7 +326,7 @@ async def test_ctrl_c_detaches_and_says_how_to_go_on(harness: ApiHarness) -> Non
     assert out == b""
     assert f"detached; run {name} goes on in the daemon." in err.decode()
     assert f"agentctl inspect -f {name}" in err.decode()
-    assert not (await harness.journal.get(run.id)).cancel
+    assert not (await harness.journal.runs.get(run.id)).cancel
 
 
 async def test_a_daemon_that_stops_in_the_middle_is_told_and_the_run_goes_on_later(
@@ -389,7 +389,7 @@ async def test_a_lost_answer_is_asked_for_again_and_starts_nothing_twice(
     said = await agentctl(path, "run", "daily-report", "--detach")
     server.close()
     assert (said.code, seen) == (0, 2)
-    assert [run.id for run in await harness.journal.runs()] == [said.out.strip()]
+    assert [run.id for run in await harness.journal.runs.find()] == [said.out.strip()]
 
 
 async def test_a_refusal_names_the_run_in_the_way(harness: ApiHarness) -> None:
@@ -652,8 +652,8 @@ def test_the_exit_code_of_a_run_follows_from_its_status_and_deliveries() -> None
 
 async def test_a_delivery_given_up_is_shown_sent_again_and_dropped(harness: ApiHarness) -> None:
     await harness.complete_run(deliver=[("file", {"path": "x.md"})])
-    delivery, *_ = await harness.journal.deliveries()
-    await harness.journal.delivery_failed(delivery.id, "no such mailbox", None)
+    delivery, *_ = await harness.journal.outbox.find()
+    await harness.journal.outbox.mark_failed(delivery.id, "no such mailbox", None)
     told = (await agentctl(harness.path, "deliveries", "--status", "failed")).out
     assert "no such mailbox" in told and f"agentctl deliveries retry {delivery.id}" in told
     again = await agentctl(harness.path, "deliveries", "retry", str(delivery.id))

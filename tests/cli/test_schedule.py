@@ -76,7 +76,7 @@ async def test_next_makes_a_calendar(harness: ApiHarness) -> None:
 
 async def test_why_answers_in_one_line(harness: ApiHarness) -> None:
     slot = (NOW - timedelta(hours=9)).replace(hour=0)
-    await harness.journal.account(
+    await harness.journal.slots.account(
         "daily-report", first=slot, last=slot, count=1, outcome=Outcome.MISSED, reason=Reason.DOWN
     )
     said = await agentctl(harness.path, "why", "daily-report", "--at", slot.isoformat())
@@ -106,9 +106,9 @@ async def test_why_tells_the_run_of_a_slot(harness: ApiHarness) -> None:
         goal="g",
         outcome=Outcome.RAN,
     )
-    (run,) = await harness.journal.open_slots([claim])
+    (run,) = await harness.journal.slots.open([claim])
     assert run
-    taken = await harness.journal.take(run.id, owner="test")
+    taken = await harness.journal.runs.claim(run.id, owner="test")
     assert taken
     await harness.end(taken, Status.FAILED, detail="the model is gone")
     said = await agentctl(harness.path, "why", "heartbeat", "--at", NOW.isoformat())
@@ -188,10 +188,10 @@ async def test_a_pause_until_is_shown_wherever_the_routine_is(harness: ApiHarnes
 async def test_a_routine_paused_for_its_failures_says_so_in_list_and_status(
     harness: ApiHarness,
 ) -> None:
-    await harness.journal.pause(
+    await harness.journal.routines.pause(
         "heartbeat", why="10 runs in a row failed, the last one: the key was refused"
     )
-    harness.engine.states = await harness.journal.routine_states()
+    harness.engine.states = await harness.journal.routines.get_states()
     listed = (await agentctl(harness.path, "list")).out
     assert (
         "heartbeat is paused: 10 runs in a row failed, the last one: the key was refused" in listed

@@ -205,7 +205,9 @@ class Process:
                 providers=self.providers,
             )
         )
-        self.budget_ledger = BudgetLedger(self.journal, clock=self.clock, settings=self.settings)
+        self.budget_ledger = BudgetLedger(
+            self.journal.spending, clock=self.clock, settings=self.settings
+        )
         settings.seats[seat] = self
         self.registry = settings.tools_at(seat)
         self.servers = Servers({}, self.registry, secrets={})
@@ -273,11 +275,13 @@ class Process:
         """
         await self.memory.open()
         await self.talk.open()
-        left = [run for run in await self.journal.recover(self.owner) if run.trigger != SUBAGENT]
+        left = [
+            run for run in await self.journal.runs.recover(self.owner) if run.trigger != SUBAGENT
+        ]
         run = await self.opened()
         await self.people.ask_again()
         self.executor.hold_parked(
-            each for each in await self.journal.active() if each.status is Status.WAITING
+            each for each in await self.journal.runs.find_active() if each.status is Status.WAITING
         )
         await self.executor.submit_all(left)
         if run.status is Status.QUEUED and run.id not in {each.id for each in left}:
@@ -289,11 +293,11 @@ class Process:
     async def until_ended(self, run: Run) -> Run:
         """Answer what is asked until the run has ended."""
         journal = self.journal
-        while not (run := await journal.get(run.id)).status.has_ended:
+        while not (run := await journal.runs.get(run.id)).status.has_ended:
             if lived := self.executor.running.get(run.id):
                 await asyncio.wait([lived])
             elif run.status is Status.WAITING:
-                for asked in await journal.approvals(run=run.id):
+                for asked in await journal.approvals.find(run=run.id):
                     if asked.status == "pending":
                         # whoever is told that the disk is full asks again; somebody else may have
                         # answered already
@@ -302,7 +306,7 @@ class Process:
             elif (
                 self.alone
                 and run.status is Status.RUNNING
-                and (await journal.get(run.id)).status is run.status
+                and (await journal.runs.get(run.id)).status is run.status
             ):
                 raise AssertionError("a run that has not ended is lived by nobody")
             else:
@@ -320,7 +324,7 @@ class Process:
         run = await self._there()
         if what == "cancel":
             with suppress(Refused, NotFound):
-                await self.journal.request_cancel(run.id)
+                await self.journal.runs.request_cancel(run.id)
                 self.executor.interrupt(run.id)
         else:
             await self.talk.tell(run, f"Be quick. ({what})", event=what)
@@ -334,8 +338,8 @@ class Process:
             slot=self.slot,
             goal=self.routine.run.prompt,
         )
-        (opened,) = await self.journal.open_slots([claim])
+        (opened,) = await self.journal.slots.open([claim])
         return opened or await self._there()
 
     async def _there(self) -> Run:
-        return next(run for run in await self.journal.runs("work") if run.slot == self.slot)
+        return next(run for run in await self.journal.runs.find("work") if run.slot == self.slot)

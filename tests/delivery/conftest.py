@@ -52,9 +52,9 @@ def ended(journal, clock):
             goal="g",
             event=new_id(),
         )
-        [run] = await journal.open_slots([claim])
-        run = await journal.take(run.id, owner="me")
-        return await journal.end(
+        [run] = await journal.slots.open([claim])
+        run = await journal.runs.claim(run.id, owner="me")
+        return await journal.runs.end(
             run.to(status, report=report, **more), deliveries, zone="Europe/Berlin"
         )
 

@@ -11,7 +11,7 @@ from daemon.delivery.digest import Digest, digest_body, digest_line, last_due, n
 from daemon.delivery.ping import PingChannel
 from daemon.errors import DeliveryFailed
 from daemon.models import Status
-from daemon.store.digests import DigestTotals, RoutineDigest
+from daemon.store.history import DigestTotals, RoutineDigest
 from daemon.testing import FakeClock
 from tests.delivery.receivers import Receiver
 from tests.store.conftest import Ledger, db, ledger  # noqa: F401  fixtures
@@ -82,11 +82,11 @@ def digest(ledger, clock, *, to=("log",)):  # noqa: F811
 async def test_it_is_told_once_for_each_day_and_one_that_was_missed_is_told_later(ledger, clock):  # noqa: F811
     for status, silent in ((Status.SUCCEEDED, True), (Status.FAILED, False)):
         run = await ledger.running()
-        await ledger.journal.end(run.to(status, silent=silent, detail="x"))
+        await ledger.journal.runs.end(run.to(status, silent=silent, detail="x"))
     clock.move_to(clock.now() + timedelta(hours=2))  # 09:02 in Berlin
     for _ in range(3):
         await digest(ledger, clock).send_if_due()
-    [told] = await ledger.journal.deliveries()
+    [told] = await ledger.journal.outbox.find()
     assert (told.options["notice"], told.options["title"]) == (
         "digest",
         "2 checks, 1 quiet, 1 alert, 0 missed, $0.00",
@@ -95,13 +95,14 @@ async def test_it_is_told_once_for_each_day_and_one_that_was_missed_is_told_late
     clock.move_to(clock.now() + timedelta(days=3))
     for _ in range(2):
         await digest(ledger, clock).send_if_due()
-    assert len(await ledger.journal.deliveries()) == 2, "one for the days nobody was there"
+    assert len(await ledger.journal.outbox.find()) == 2, "one for the days nobody was there"
 
 
 async def test_before_there_was_a_daemon_there_is_nothing_to_tell(ledger, clock):  # noqa: F811
     await digest(ledger, clock).send_if_due()
     assert (
-        await ledger.journal.deliveries() == [] and await ledger.journal.digest_told() is not None
+        await ledger.journal.outbox.find() == []
+        and await ledger.journal.outbox.get_digest_mark() is not None
     )
 
 

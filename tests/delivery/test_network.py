@@ -32,7 +32,7 @@ def outbox_of(journal, clock, workspace, targets):
 
 async def news(journal, kind):
     return [
-        each for each in await journal.deliveries(limit=500) if each.options.get("notice") == kind
+        each for each in await journal.outbox.find(limit=500) if each.options.get("notice") == kind
     ]
 
 
@@ -40,7 +40,7 @@ async def news(journal, kind):
 async def test_a_cut_loses_no_webhook_and_is_one_incident_with_one_word_of_recovery(
     journal, clock, workspace, ended, cuts
 ):
-    journal.alerting = Alerting(to=("log",))
+    journal.incidents.alerting = Alerting(to=("log",))
     async with Receiver().open() as receiver, Wire(receiver.port).laid() as wire:
         way = {"kind": "webhook", "url": f"http://127.0.0.1:{wire.port}/hook", "timeout": "1s"}
         outbox = outbox_of(journal, clock, workspace, {"far": way})
@@ -54,7 +54,7 @@ async def test_a_cut_loses_no_webhook_and_is_one_incident_with_one_word_of_recov
                 await outbox.flush()
         clock.advance(hours=2)
         await outbox.flush()
-        mine = [each for each in await journal.deliveries(limit=500) if each.target == "far"]
+        mine = [each for each in await journal.outbox.find(limit=500) if each.target == "far"]
         assert len(mine) == sent and {each.status for each in mine} == {DeliveryStatus.DELIVERED}
         arrived = Counter(post.headers["webhook-id"] for post in receiver.posts)
         assert len(arrived) == sent and set(arrived.values()) == {1}, (
@@ -65,7 +65,7 @@ async def test_a_cut_loses_no_webhook_and_is_one_incident_with_one_word_of_recov
         == len(await news(journal, "incident.recovered"))
         == 1
     )
-    assert await journal.incidents() == []
+    assert await journal.incidents.find() == []
 
 
 async def test_what_arrived_without_our_hearing_of_it_comes_again_under_the_same_id(
@@ -79,7 +79,7 @@ async def test_what_arrived_without_our_hearing_of_it_comes_again_under_the_same
             wire.mode = mode
             await outbox.flush()
             clock.advance(hours=1)
-        (delivery,) = await journal.deliveries()
+        (delivery,) = await journal.outbox.find()
         assert delivery.status is DeliveryStatus.DELIVERED and delivery.attempts == 3
         assert [post.headers["webhook-id"] for post in receiver.posts] == [
             f"{delivery.run}-{delivery.id}"
@@ -89,7 +89,7 @@ async def test_what_arrived_without_our_hearing_of_it_comes_again_under_the_same
 @pytest.mark.soak
 @pytest.mark.timeout(300)
 async def test_mail_goes_out_when_the_network_is_back_each_once(journal, clock, workspace, ended):
-    journal.alerting = Alerting(to=("log",))
+    journal.incidents.alerting = Alerting(to=("log",))
     async with Mailbox().open() as box, Wire(box.port).laid() as wire:
         url = box.url.replace(str(box.port), str(wire.port)) + "&cto=1"
         outbox = outbox_of(journal, clock, workspace, {"mail": {"kind": "mail", "url": url}})
@@ -102,6 +102,6 @@ async def test_mail_goes_out_when_the_network_is_back_each_once(journal, clock, 
             clock.advance(hours=1)
         assert Counter(mail["subject"] for mail in box.mails) == {"Report 1": 1, "Report 2": 1}
         await outbox.flush()  # the word of recovery
-    assert await journal.incidents() == []
+    assert await journal.incidents.find() == []
     opened, over = await news(journal, "incident.opened"), await news(journal, "incident.recovered")
     assert (len(opened), len(over)) == (1, 1)

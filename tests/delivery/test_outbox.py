@@ -12,6 +12,7 @@ from daemon.delivery.outbox import Outbox, wait_after
 from daemon.delivery.targets import Targets
 from daemon.errors import DeliveryFailed, StoreFull
 from daemon.models import DeliveryStatus, Receipt, Status
+from daemon.store.outbox import OutboxRepository
 from daemon.telemetry.redaction import Secrets
 
 REPORT = ("file", {"path": "reports/{routine}/{slot:%Y-%m-%d}.md", "trigger": "manual"})
@@ -69,7 +70,7 @@ async def until(journal, *statuses, limit=60.0):
     """
     async with asyncio.timeout(limit):
         while True:
-            found = [delivery.status.value for delivery in reversed(await journal.deliveries())]
+            found = [delivery.status.value for delivery in reversed(await journal.outbox.find())]
             if found == list(statuses):
                 return
             await asyncio.sleep(0)
@@ -90,7 +91,7 @@ async def test_a_report_arrives_and_its_receipt_is_kept(journal, ended, outbox_o
     async with living(outbox_of()) as task:  # nobody rings: it looks by itself when it starts
         await until(journal, "delivered")
         assert not task.done()
-    [delivery] = await journal.deliveries(run=run.id)
+    [delivery] = await journal.outbox.find(run=run.id)
     assert delivery.receipt == str(workspace / "reports/daily-report/2026-11-20.md")
 
 
@@ -114,7 +115,7 @@ async def test_a_failed_delivery_is_tried_again_when_it_is_due_and_not_before(
     outbox = outbox_of(log=target)
     await ended([("log", {})])
     await outbox.flush()
-    [delivery] = await journal.deliveries()
+    [delivery] = await journal.outbox.find()
     assert (delivery.status, delivery.attempts, delivery.error) == (
         DeliveryStatus.PENDING,
         1,
@@ -140,7 +141,7 @@ async def test_the_worker_wakes_by_itself_when_the_next_try_is_due(
         while (
             not asyncio.get_running_loop()._scheduled
         ):  # it sets its timer for the twentieth of a second that is left
-            await journal.next_delivery()
+            await journal.outbox.get_next_due()
         clock.advance(seconds=0.05)
         await until(journal, "delivered")
 
@@ -149,7 +150,7 @@ async def test_what_cannot_be_helped_is_given_up_at_once(journal, ended, outbox_
     await ended([("log", {})])
     with capture_logs() as logs:
         await outbox_of(log=Target(DeliveryFailed("no such place", retry=False))).flush()
-    [delivery] = await journal.deliveries()
+    [delivery] = await journal.outbox.find()
     assert (delivery.status, delivery.error) == (DeliveryStatus.FAILED, "no such place")
     assert [(line["event"], line["log_level"]) for line in logs] == [
         ("delivery.failed", "error"),
@@ -161,10 +162,10 @@ async def test_after_a_day_of_trying_a_delivery_is_given_up(journal, ended, outb
     outbox = outbox_of(log=Target(*[DeliveryFailed("down")] * 100))
     await ended([("log", {})])
     began = clock.now()
-    while due := await journal.next_delivery():
+    while due := await journal.outbox.get_next_due():
         clock.move_to(max(clock.now(), due))
         await outbox.flush()
-    [delivery] = await journal.deliveries()
+    [delivery] = await journal.outbox.find()
     assert delivery.status is DeliveryStatus.FAILED
     assert timedelta(hours=22) < clock.now() - began <= timedelta(hours=24)
 
@@ -184,7 +185,7 @@ async def test_a_channel_with_a_bug_harms_no_other(journal, ended, outbox_of):
     await ended([("broken", {}), ("log", {})])
     with capture_logs() as logs:
         await outbox_of(broken=Target(ZeroDivisionError("oops")), log=target).flush()
-    broken, good = reversed(await journal.deliveries())
+    broken, good = reversed(await journal.outbox.find())
     assert (broken.status, broken.error) == (DeliveryStatus.PENDING, "ZeroDivisionError: oops")
     assert good.status is DeliveryStatus.DELIVERED
     assert "delivery.crashed" in [line["event"] for line in logs]
@@ -232,7 +233,7 @@ async def test_a_target_that_is_gone_from_the_config_waits_for_its_return(
 ):
     await ended([("mail", {})])
     await outbox_of().flush()
-    [delivery] = await journal.deliveries()
+    [delivery] = await journal.outbox.find()
     assert delivery.status is DeliveryStatus.PENDING
     assert delivery.error == "there is no target 'mail'; known are desktop, file, log"
 
@@ -242,7 +243,7 @@ async def test_a_silent_run_is_not_sent_but_on_record(journal, ended, outbox_of)
     await ended([("log", {})], silent=True)
     await outbox_of(log=target).flush()
     assert target.got == []
-    assert [delivery.status for delivery in await journal.deliveries()] == [
+    assert [delivery.status for delivery in await journal.outbox.find()] == [
         DeliveryStatus.SUPPRESSED
     ]
 
@@ -264,10 +265,10 @@ async def test_a_report_sent_but_not_recorded_is_one_file_in_the_end(
 ):
     """As after kill -9 between the file and the receipt."""
     await ended([REPORT])
-    [delivery] = await journal.due_deliveries((await journal.deliveries())[0].next_at)
+    [delivery] = await journal.outbox.find_due((await journal.outbox.find())[0].next_at)
     await channel("file").send(delivery)
     await outbox_of().flush()
-    assert [delivery.status for delivery in await journal.deliveries()] == [
+    assert [delivery.status for delivery in await journal.outbox.find()] == [
         DeliveryStatus.DELIVERED
     ]
     assert len(list((workspace / "reports/daily-report").iterdir())) == 1
@@ -294,23 +295,22 @@ async def test_the_log_channel_writes_one_event_with_the_text(journal, ended, ou
     assert written["log_level"] == "info"
 
 
-class FullJournal:
-    """A journal whose disk is full when a receipt is to be written."""
+class FullOutbox(OutboxRepository):
+    """A repository whose disk is full when a receipt is to be written."""
 
     def __init__(self, journal) -> None:
-        self._journal, self.tried = journal, asyncio.Event()
+        super().__init__(journal._db, clock=journal._clock)
+        self.tried = asyncio.Event()
 
-    def __getattr__(self, name):
-        return getattr(self._journal, name)
-
-    async def delivered(self, id_, receipt):
+    async def mark_delivered(self, id_, receipt):
         self.tried.set()
         raise StoreFull("the disk is full")
 
 
 async def test_a_full_disk_neither_ends_the_outbox_nor_makes_it_run_hot(journal, ended, clock):
-    target, full = Target(), FullJournal(journal)
-    outbox = Outbox(journal=full, channel=lambda name: target, clock=clock)
+    target, full = Target(), FullOutbox(journal)
+    journal.outbox = full
+    outbox = Outbox(journal=journal, channel=lambda name: target, clock=clock)
     with capture_logs() as logs:
         await ended([("log", {})])
         async with living(outbox) as task:
@@ -328,5 +328,5 @@ async def test_an_outbox_with_nothing_to_do_sets_no_timer(journal, outbox_of):
         await until(journal)
         loop = asyncio.get_running_loop()
         for _ in range(20):
-            await journal.next_delivery()
+            await journal.outbox.get_next_due()
         assert [timer for timer in loop._scheduled if not timer.cancelled()] == []

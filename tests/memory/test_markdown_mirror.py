@@ -29,7 +29,7 @@ class Desk:
         self.clock, self.db = FakeClock(START), db
         self.memory = Memory(db, clock=self.clock.now)
         journal = Journal(db, clock=self.clock.now)
-        self.mirror = Mirror(self.memory, workspace, journal, clock=self.clock.now, quiet=0.0)
+        self.mirror = Mirror(self.memory, workspace, journal.facts, clock=self.clock.now, quiet=0.0)
         self.file = workspace / NAME
 
     @property
@@ -189,13 +189,13 @@ class Typist:
 
     def __init__(self, journal: Journal, file: Path, edited: str) -> None:
         self._journal, self._file, self._edited = journal, file, edited
-        self.remember = journal.remember
+        self.remember = journal.facts.remember
 
     async def recall(self, key: str) -> str | None:
         if self._edited:
             self._file.write_text(self._edited)
             self._edited = ""
-        return await self._journal.recall(key)
+        return await self._journal.facts.recall(key)
 
 
 async def test_an_edit_saved_while_the_file_is_written_is_not_lost(

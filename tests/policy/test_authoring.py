@@ -69,13 +69,15 @@ class PolicyHarness:
         try:
             journal = Journal(db, clock=lambda: datetime.now(UTC))
             slot = datetime.now(UTC)
-            (queued,) = await journal.open_slots(
+            (queued,) = await journal.slots.open(
                 [Claim(routine="daily", definition="{}", trigger="manual", slot=slot, goal="go")]
             )
             assert isinstance(queued, Run)
-            run = await journal.take(queued.id, owner="test")
+            run = await journal.runs.claim(queued.id, owner="test")
             assert run is not None
-            await journal.append(run, *(_call(number, *call) for number, call in enumerate(calls)))
+            await journal.runs.append(
+                run, *(_call(number, *call) for number, call in enumerate(calls))
+            )
         finally:
             await db.close()
 

@@ -224,8 +224,8 @@ async def test_a_failover_is_a_step_of_the_run(app: ReplayedApp) -> None:
             app.write_routine("daily", ROUTINE.format(more='fallback = ["second"]'))
             async with app:
                 run = await app.run("daily")
-                steps = await app.journal.steps(run.id)
-                (delivery,) = await app.journal.deliveries(run=run.id)
+                steps = await app.journal.runs.get_steps(run.id)
+                (delivery,) = await app.journal.outbox.find(run=run.id)
     (failover,) = [step for step in steps if step.kind is StepKind.FAILOVER]
     assert (failover.body["from"], failover.body["to"]) == ("first", "second")
     assert "the key was refused" in failover.body["reason"]

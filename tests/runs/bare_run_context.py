@@ -17,6 +17,7 @@ class BareRunContext:
     announce_wait = RunContext.announce_wait
     cancel_subagents = RunContext.cancel_subagents
     ping_started = RunContext.ping_started
+    runs = RunContext.runs
 
     def __init__(self) -> None:
         self.woken = 0

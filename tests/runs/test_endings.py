@@ -18,8 +18,10 @@ from daemon.models import ApprovalRequest, Outcome, Status, Taint
 from daemon.runs import run as lifecycle
 from daemon.runs.rehearsal.dry_run import REHEARSAL
 from daemon.runs.run import supervise
+from daemon.store.approvals import ApprovalRepository
 from daemon.store.database import Database
 from daemon.store.journal import Journal
+from daemon.store.runs import RunRepository
 from tests.agent.conftest import call, calls
 from tests.empty_database import copy_empty_database
 from tests.runs.test_run import RunHarness
@@ -33,46 +35,69 @@ REQUEST = ApprovalRequest(
 CRASHED = "a fault of agentd itself ({}); its log has more"
 
 
-class HinderedJournal(Journal):
-    """A journal that raises errors, or pauses, where a test says."""
+class Hindrance:
+    """Raises errors, or pauses, where a test says."""
 
-    def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **options)
+    def __init__(self) -> None:
         self.errors: dict[str, list[Exception]] = {}
         """What is raised at an operation, one error each time."""
         self.pause_at = ""
         self.reached, self.released = asyncio.Event(), asyncio.Event()
 
-    async def _hinder(self, operation: str) -> None:
+    async def hinder(self, operation: str) -> None:
         if self.pause_at == operation:
             self.reached.set()
             await self.released.wait()
         if errors := self.errors.get(operation):
             raise errors.pop(0)
 
-    def begin(self, run_id: str, *, owner: str) -> Any:
-        hindered = "claim" in self.errors or self.pause_at == "claim"
-        return None if hindered else super().begin(run_id, owner=owner)
 
-    async def take(self, run_id: str, **options: Any) -> Any:
-        await self._hinder("claim")
-        return await super().take(run_id, **options)
+class HinderedRuns(RunRepository):
+    """Runs whose operations a hindrance precedes."""
 
-    async def steps(self, run_id: str, *args: Any, **options: Any) -> Any:
-        await self._hinder("steps")
-        return await super().steps(run_id, *args, **options)
+    hindrance: Hindrance
+
+    def claim_lazily(self, run_id: str, *, owner: str) -> Any:
+        hindered = "claim" in self.hindrance.errors or self.hindrance.pause_at == "claim"
+        return None if hindered else super().claim_lazily(run_id, owner=owner)
+
+    async def claim(self, run_id: str, **options: Any) -> Any:
+        await self.hindrance.hinder("claim")
+        return await super().claim(run_id, **options)
+
+    async def get_steps(self, run_id: str, *args: Any, **options: Any) -> Any:
+        await self.hindrance.hinder("steps")
+        return await super().get_steps(run_id, *args, **options)
 
     async def end(self, *args: Any, **options: Any) -> Any:
-        await self._hinder("end")
+        await self.hindrance.hinder("end")
         return await super().end(*args, **options)
 
+    async def suspend(self, *args: Any, **options: Any) -> Any:
+        await self.hindrance.hinder("suspend")
+        return await super().suspend(*args, **options)
+
+
+class HinderedApprovals(ApprovalRepository):
+    """Approvals whose operations a hindrance precedes."""
+
+    hindrance: Hindrance
+
     async def park(self, *args: Any, **options: Any) -> Any:
-        await self._hinder("park")
+        await self.hindrance.hinder("park")
         return await super().park(*args, **options)
 
-    async def suspend(self, *args: Any, **options: Any) -> Any:
-        await self._hinder("suspend")
-        return await super().suspend(*args, **options)
+
+class HinderedJournal(Journal):
+    """A journal that raises errors, or pauses, where a test says."""
+
+    def __init__(self, database: Database, *, clock: Any) -> None:
+        super().__init__(database, clock=clock)
+        self.hindrance = Hindrance()
+        runs = HinderedRuns(database, clock=clock, incidents=self.incidents)
+        approvals = HinderedApprovals(database, clock=clock, runs=runs, incidents=self.incidents)
+        runs.hindrance = approvals.hindrance = self.hindrance
+        self.runs, self.approvals = runs, approvals
 
 
 @pytest.fixture
@@ -271,35 +296,37 @@ async def test_a_run_ends_as_the_table_says_when(name, journal):
 
     harness.registry.register("stuck", None, stuck, read_only=True)
     run = await harness.open(trigger=ending.trigger, outcome=Outcome.RAN)
-    journal.errors = {operation: list(errors) for operation, errors in ending.errors.items()}
-    journal.pause_at = ending.cancel_at
+    journal.hindrance.errors = {
+        operation: list(errors) for operation, errors in ending.errors.items()
+    }
+    journal.hindrance.pause_at = ending.cancel_at
 
     watching = harness.events.follow(run.id)
     task = asyncio.create_task(supervise(run.id, harness))
     if ending.cancel_at:
-        await (in_tool if ending.cancel_at == "tool" else journal.reached).wait()
+        await (in_tool if ending.cancel_at == "tool" else journal.hindrance.reached).wait()
         if ending.by_person:
-            await journal.request_cancel(run.id)
+            await journal.runs.request_cancel(run.id)
         for _ in range(ending.cancels):
             task.cancel()
             await asyncio.sleep(0)
-        journal.released.set()
+        journal.hindrance.released.set()
         with pytest.raises(asyncio.CancelledError):
             await task
     else:
         returned = await task
         assert (returned is not None) is ending.returns_row
 
-    row = await journal.get(run.id)
+    row = await journal.runs.get(run.id)
     assert (row.status, row.report or None) == (ending.status, ending.report), row.detail
     assert ending.detail is None or (row.detail or "").startswith(ending.detail)
-    assert len(await journal.deliveries(run=run.id)) == ending.deliveries
+    assert len(await journal.outbox.find(run=run.id)) == ending.deliveries
     assert row.taint is (Taint.TAINTED if ending.tainted else Taint.NONE)
     harness.events.close()
     events = [event["type"] async for event in watching]
     assert events.count("run_ended") == int(ending.status.has_ended), "once, and after the commit"
     if ending.next_supervise:
-        journal.pause_at = ""
+        journal.hindrance.pause_at = ""
         resumed = await supervise(run.id, harness)
         assert resumed is not None and resumed.status is ending.next_supervise
 

@@ -83,13 +83,13 @@ async def test_a_gate_whose_command_says_no_closes_before_anything_is_gathered(j
         "the gate's command said no: test -s 'inbox/to do'",
     )
     assert harness.provider.calls == []
-    call, result = await journal.steps(run.id)
+    call, result = await journal.runs.get_steps(run.id)
     assert (call.kind, call.iteration, call.call_id) == (StepKind.CALL, 0, "gate.command")
     assert call.body["verdict"]["effect"] == "allow"
     assert result.body["value"] == {"exit_code": 1, "output": ""}
-    (slot, *_) = await journal.slots()
+    (slot, *_) = await journal.slots.find()
     assert (slot.outcome, slot.reason) == (Outcome.SKIPPED, Reason.GATE)
-    assert await journal.deliveries() == []
+    assert await journal.outbox.find() == []
 
 
 async def test_a_gate_whose_command_says_yes_opens(journal, tmp_path):
@@ -159,21 +159,23 @@ async def test_what_the_gate_said_is_not_asked_again_when_a_run_resumes(journal,
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    commands = [step for step in await journal.steps(run.id) if step.call_id == "gate.command"]
+    commands = [
+        step for step in await journal.runs.get_steps(run.id) if step.call_id == "gate.command"
+    ]
     assert len(commands) == 2, "one call and its result"
 
 
 async def test_a_gate_that_may_have_changed_something_is_not_run_twice(journal, tmp_path):
     harness = Gated(journal, tmp_path, ["touch", "seen"])
     run = await harness.open()
-    taken = await journal.take(run.id, owner="dies")
+    taken = await journal.runs.claim(run.id, owner="dies")
     body = {"tool": "shell", "arguments": {"command": "touch seen"}, "repeatable": False}
     from daemon.models import Step
 
-    await journal.append(
+    await journal.runs.append(
         taken, Step(kind=StepKind.CALL, iteration=0, call_id="gate.command", body=body)
     )
-    await journal.recover("test")
+    await journal.runs.recover("test")
     ended = await supervise(run.id, harness)
     assert ended.status is Status.FAILED
     assert "interrupted" in ended.detail
@@ -262,17 +264,17 @@ def greeting(**gate):
 
 async def speak(harness: Ledger, delivered: bool | None = True) -> None:
     """Live what is queued; its report arrives, is lost, or is still on its way (None)."""
-    for run in await harness.journal.active():
-        taken = await harness.journal.take(run.id, owner="test")
+    for run in await harness.journal.runs.find_active():
+        taken = await harness.journal.runs.claim(run.id, owner="test")
         now = datetime.now(UTC)
-        await harness.journal.end(
+        await harness.journal.runs.end(
             taken.to(Status.SUCCEEDED, ended=now, report="Hello."), [("log", {})]
         )
-        for delivery in await harness.journal.deliveries(run=run.id):
+        for delivery in await harness.journal.outbox.find(run=run.id):
             if delivered:
-                await harness.journal.delivered(delivery.id, "said")
+                await harness.journal.outbox.mark_delivered(delivery.id, "said")
             elif delivered is False:
-                await harness.journal.delivery_failed(delivery.id, "nobody there", None)
+                await harness.journal.outbox.mark_failed(delivery.id, "nobody there", None)
 
 
 async def through_the_day(harness: Ledger, day: str = "02", **how) -> list[str]:
@@ -340,9 +342,11 @@ async def test_a_silent_run_leaves_the_moment_open(harness: Ledger) -> None:
     await settle_in(harness)
     first, _ = drawn()
     await harness.reach(f"02 {first}")
-    (run,) = [run for run in await harness.journal.active() if run.slot == at(f"02 {first}")]
-    taken = await harness.journal.take(run.id, owner="test")
-    await harness.journal.end(
+    (run,) = [
+        run for run in await harness.journal.runs.find_active() if run.slot == at(f"02 {first}")
+    ]
+    taken = await harness.journal.runs.claim(run.id, owner="test")
+    await harness.journal.runs.end(
         taken.to(Status.SUCCEEDED, ended=at(f"02 {first}"), silent=True), [("log", {})]
     )
     following = at(f"02 {first}") + timedelta(minutes=30)
@@ -356,7 +360,7 @@ async def test_a_busy_operator_moves_the_greeting_and_two_are_never_said_in_a_ro
     await settle_in(harness, idle="4h")
     _, second = drawn()
     seen = at(f"02 {second}") - timedelta(minutes=10)
-    await harness.journal.remember("operator_seen", seen.isoformat())
+    await harness.journal.facts.remember("operator_seen", seen.isoformat())
     await harness.reach(seen.isoformat()[:16])
     before = len(harness.submitted)
     await speak(harness)
@@ -427,9 +431,9 @@ async def test_silent_runs_do_not_use_up_the_day(harness: Ledger) -> None:
     )
     for hour in ("01", "02"):
         await harness.reach(f"02 {hour}:00")
-        (run,) = await harness.journal.active()
-        taken = await harness.journal.take(run.id, owner="test")
-        await harness.journal.end(
+        (run,) = await harness.journal.runs.find_active()
+        taken = await harness.journal.runs.claim(run.id, owner="test")
+        await harness.journal.runs.end(
             taken.to(Status.SUCCEEDED, ended=datetime.now(UTC), silent=hour == "01")
         )
     await harness.reach("02 05:00")
@@ -440,12 +444,12 @@ async def test_the_ledger_keeps_the_key_that_closed_the_gate_whatever_the_file_s
     harness: Ledger,
 ) -> None:
     await settle_in(harness, idle="4h")
-    await harness.journal.remember("operator_seen", at(f"02 {drawn()[0]}").isoformat())
+    await harness.journal.facts.remember("operator_seen", at(f"02 {drawn()[0]}").isoformat())
     await through_the_day(harness)
     await harness.reload(greeting())
     rows = {
         row.rule
-        for row in await harness.journal.slots("heartbeat", limit=1000)
+        for row in await harness.journal.slots.find("heartbeat", limit=1000)
         if row.reason is Reason.GATE
     }
     assert rows == {"moments = 2", 'idle = "4h"'}

@@ -198,16 +198,18 @@ async def test_a_run_that_is_taken_up_again_shows_the_very_same(app):
         async with app:
             run = await app.engine.trigger("look", event="e")
             await app.daemon.runs.queue.running[run.id]
-            assert (await app.journal.get(run.id)).status is Status.QUEUED
+            assert (await app.journal.runs.get(run.id)).status is Status.QUEUED
         put(app, "plots/a.png", png(5, 5))
         app.clock.advance(minutes=5)
         async with app:
-            await app.daemon.runs.queue.submit(await app.journal.get(run.id))
+            await app.daemon.runs.queue.submit(await app.journal.runs.get(run.id))
             await app.daemon.runs.queue.running[run.id]
-            assert (await app.journal.get(run.id)).status is Status.SUCCEEDED
+            assert (await app.journal.runs.get(run.id)).status is Status.SUCCEEDED
             from daemon.api.schemas import step_view
 
-            steps = [json.dumps(step_view(each)) for each in await app.journal.steps(run.id)]
+            steps = [
+                json.dumps(step_view(each)) for each in await app.journal.runs.get_steps(run.id)
+            ]
     assert shown(vendor.requests[-1])[0] == [png()]
     assert not any(base64.b64encode(png()).decode() in each for each in steps), (
         "who looks at steps is told their size"

@@ -85,7 +85,7 @@ class RunHarness(BareRunContext):
         return text.replace("s3cr3t", "[secret]")
 
     async def routine_of(self, run):
-        return Routine.restore(await self.journal.definition(run.definition))
+        return Routine.restore(await self.journal.runs.get_definition(run.definition))
 
     def context(self, run):
         return ToolContext(run=run.id, routine=run.routine, workspace=Path("/nowhere"))
@@ -141,7 +141,7 @@ class RunHarness(BareRunContext):
             outcome=outcome,
             **more,
         )
-        (run,) = await self.journal.open_slots([claim])
+        (run,) = await self.journal.slots.open([claim])
         return run
 
     async def one(self, **claim):
@@ -149,14 +149,19 @@ class RunHarness(BareRunContext):
         run = await self.open(**claim)
         await supervise(run.id, self)
         self.moment += timedelta(days=1)
-        return await self.journal.get(run.id)
+        return await self.journal.runs.get(run.id)
 
 
 @pytest.fixture
-async def journal(tmp_path):
-    clock = [START]
+def now():
+    """The moment by the clock of the journal, to be changed in place."""
+    return [START]
+
+
+@pytest.fixture
+async def journal(tmp_path, now):
     database = await Database.open(copy_empty_database(tmp_path / "agentd.db"))
-    yield Journal(database, clock=lambda: clock[0])
+    yield Journal(database, clock=lambda: now[0])
     await database.close()
 
 
@@ -167,7 +172,7 @@ async def test_a_run_that_answers_has_succeeded_and_its_report_is_on_its_way(jou
     harness = RunHarness(journal, ["All is well."])
     run = await harness.one()
     assert (run.status, run.report, run.iterations) == (Status.SUCCEEDED, "All is well.", 1)
-    (delivery,) = await journal.deliveries(run=run.id)
+    (delivery,) = await journal.outbox.find(run=run.id)
     assert (delivery.target, delivery.status) == ("file", DeliveryStatus.PENDING)
     assert delivery.report.scheduled_zone == "Europe/Berlin"
     assert harness.woken == 1
@@ -190,8 +195,8 @@ async def test_a_closed_gate_asks_no_model_and_costs_nothing(journal):
     assert (first.status, second.status) == (Status.SUCCEEDED, Status.SKIPPED)
     assert second.detail == "nothing changed in host.disks since the last good run"
     assert second.usage.total == 0
-    assert await journal.deliveries(run=second.id) == []
-    (slot, *_) = await journal.slots("daily")
+    assert await journal.outbox.find(run=second.id) == []
+    (slot, *_) = await journal.slots.find("daily")
     assert (slot.outcome, slot.run) == (Outcome.SKIPPED, second.id)
 
 
@@ -245,7 +250,7 @@ async def test_a_run_by_files_is_told_of_them_and_looks_into_each(journal):
     assert facts["content: inbox/a.csv"].text == "begins like inbox/a.csv"
     assert not facts["content: inbox/b.key"].ok
     calls_made = [
-        step.call_id for step in await journal.steps(run.id) if step.kind is StepKind.CALL
+        step.call_id for step in await journal.runs.get_steps(run.id) if step.kind is StepKind.CALL
     ]
     assert calls_made == ["gather.content: inbox/a.csv", "gather.content: inbox/b.key"]
 
@@ -270,7 +275,7 @@ async def test_a_silent_run_is_a_success_that_delivers_nothing(journal):
     harness = RunHarness(journal, ["NOTHING"], run={"prompt": "Report.", "silent_token": "NOTHING"})
     run = await harness.one()
     assert (run.status, run.silent, run.report) == (Status.SUCCEEDED, True, "")
-    assert [each.status for each in await journal.deliveries(run=run.id)] == [
+    assert [each.status for each in await journal.outbox.find(run=run.id)] == [
         DeliveryStatus.SUPPRESSED
     ]
 
@@ -279,34 +284,34 @@ async def test_a_fault_of_the_vendor_that_stays_is_a_failure_in_one_line(journal
     harness = RunHarness(journal, [BadKey("the key was refused: s3cr3t")])
     run = await harness.one()
     assert (run.status, run.detail) == (Status.FAILED, "the key was refused: [secret]")
-    assert [each.status for each in await journal.deliveries(run=run.id)] == [
+    assert [each.status for each in await journal.outbox.find(run=run.id)] == [
         DeliveryStatus.PENDING
     ]
 
 
-async def test_a_passing_fault_puts_the_run_off_and_the_next_attempt_goes_on(journal):
+async def test_a_passing_fault_puts_the_run_off_and_the_next_attempt_goes_on(journal, now):
     harness = RunHarness(journal, [Overloaded("busy", retry_after=7), "Here."], gather=GATHER)
     run = await harness.open()
     put_off = await supervise(run.id, harness)
     assert put_off.status is Status.QUEUED
     assert START + timedelta(seconds=7) <= put_off.not_before <= START + timedelta(seconds=30)
-    journal._clock = lambda: START + timedelta(minutes=1)
+    now[0] = START + timedelta(minutes=1)
     ended = await supervise(run.id, harness)
     assert (ended.status, ended.report, ended.attempt) == (Status.SUCCEEDED, "Here.", 2)
     gathers = [
         step
-        for step in await journal.steps(run.id)
+        for step in await journal.runs.get_steps(run.id)
         if step.iteration == 0 and step.kind is StepKind.CALL
     ]
     assert len(gathers) == 1, "what was gathered is not gathered again"
 
 
-async def test_a_fault_that_does_not_pass_uses_up_the_attempts(journal):
+async def test_a_fault_that_does_not_pass_uses_up_the_attempts(journal, now):
     harness = RunHarness(journal, [Overloaded("busy")] * 3)
     run = await harness.open()
     for _ in range(3):
         ended = await supervise(run.id, harness)
-        journal._clock = lambda: START + timedelta(days=1)
+        now[0] = START + timedelta(days=1)
     assert (ended.status, ended.detail) == (Status.FAILED, "busy")
 
 
@@ -350,11 +355,11 @@ async def test_a_cancelled_run_is_cancelled_and_tells_its_watchers(journal):
     harness = RunHarness(journal, [calls(call("stuck"))], run=STUCK)
     run, task = await stopped_in_the_middle(harness)
     watching = harness.events.follow(run.id)
-    await journal.request_cancel(run.id)
+    await journal.runs.request_cancel(run.id)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert (await journal.get(run.id)).status is Status.CANCELLED
+    assert (await journal.runs.get(run.id)).status is Status.CANCELLED
     assert (await anext(watching))["type"] == "run_ended"
 
 
@@ -364,7 +369,7 @@ async def test_the_end_of_the_process_suspends_a_run_and_the_next_one_goes_on(jo
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert (await journal.get(run.id)).status is Status.QUEUED
+    assert (await journal.runs.get(run.id)).status is Status.QUEUED
     ended = await supervise(run.id, harness)
     assert (ended.status, ended.report) == (Status.SUCCEEDED, "I looked, it is done.")
     told = harness.provider.calls[-1].messages[-1].content
@@ -375,8 +380,8 @@ async def test_a_run_that_kills_its_process_again_and_again_is_given_up(journal)
     harness = RunHarness(journal, ["never"])
     run = await harness.open()
     for _ in range(3):
-        await journal.take(run.id, owner="dies")
-        await journal.recover("test")
+        await journal.runs.claim(run.id, owner="dies")
+        await journal.runs.recover("test")
     ended = await supervise(run.id, harness)
     assert ended.status is Status.INTERRUPTED
     assert "3 attempts in a row died without a new step" in ended.detail
@@ -414,10 +419,10 @@ async def test_a_run_that_was_called_off_before_it_began_asks_nobody(journal):
     harness = RunHarness(journal, ["never"])
     run = await harness.open()
     beginning = asyncio.create_task(supervise(run.id, harness))
-    await journal.request_cancel(run.id)
+    await journal.runs.request_cancel(run.id)
     assert await beginning is None
     assert harness.provider.calls == []
-    assert (await journal.get(run.id)).status is Status.CANCELLED
+    assert (await journal.runs.get(run.id)).status is Status.CANCELLED
 
 
 async def test_a_run_keeps_the_definition_it_began_with(journal):
@@ -438,7 +443,7 @@ async def test_a_cancel_in_the_moment_of_taking_leaves_no_row_that_says_running(
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert (await journal.get(run.id)).status is Status.QUEUED
+    assert (await journal.runs.get(run.id)).status is Status.QUEUED
 
 
 async def test_a_fault_of_our_own_ends_the_run_in_a_line_instead_of_leaving_it_running(journal):
@@ -462,7 +467,7 @@ async def test_a_definition_that_cannot_be_read_any_more_ends_the_run(journal):
 
     harness.routine_of = unreadable
     await supervise(run.id, harness)
-    ended = await journal.get(run.id)
+    ended = await journal.runs.get(run.id)
     assert (ended.status, ended.detail) == (
         Status.FAILED,
         "the definition cannot be read by this version",

@@ -75,7 +75,7 @@ def app(tmp_path):
 
 
 async def results(app, run):
-    return [step.body for step in await app.journal.steps(run.id) if step.kind == "result"]
+    return [step.body for step in await app.journal.runs.get_steps(run.id) if step.kind == "result"]
 
 
 async def told(app, *replies, routine="planner"):

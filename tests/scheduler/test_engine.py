@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,8 @@ from daemon.models import Run, Status
 from daemon.scheduler.engine import RoutineEngine
 from daemon.store.database import Database
 from daemon.store.journal import Claim, Journal, Portion
+from daemon.store.runs import RunRepository
+from daemon.store.slots import SlotRepository
 from daemon.system.clock import SystemClock
 from tests.engine_harness import HALF_HOURLY, NINE, EngineHarness, at, loaded, routine
 
@@ -34,7 +37,8 @@ async def test_a_slot_starts_one_run_at_its_instant(harness: EngineHarness) -> N
     (run,) = harness.submitted
     assert (run.trigger, run.goal, run.status) == ("cron", "say daily", Status.QUEUED)
     assert (
-        Routine.restore(await harness.journal.definition(run.definition)).run.prompt == "say daily"
+        Routine.restore(await harness.journal.runs.get_definition(run.definition)).run.prompt
+        == "say daily"
     )
     assert harness.next_start == at("02 09:00")
 
@@ -61,7 +65,7 @@ async def test_after_three_days_down_the_latest_slot_runs_and_the_others_are_tol
     await harness.reach("03 13:00")
     await harness.boot(routine())
     assert await harness.rows() == ["01 09:00 to 02 09:00, 2 missed down", "03 09:00 caught_up"]
-    (row, *_) = await harness.journal.slots()
+    (row, *_) = await harness.journal.slots.find()
     assert row.lateness == 4 * 3600
     await harness.boot(routine())
     await harness.engine.fire("daily")
@@ -92,7 +96,7 @@ async def test_three_months_of_every_second_are_told_at_once(harness: EngineHarn
     await harness.crash()
     await harness.reach("2026-04-01T08:00")
     await harness.boot(routine("pulse", {"every": timedelta(seconds=1)}))
-    missed, ran = reversed(await harness.journal.slots())
+    missed, ran = reversed(await harness.journal.slots.find())
     assert missed.count == 90 * 86_400 - 1
     assert ran.last == at("2026-04-01T08:00")
 
@@ -177,7 +181,7 @@ class Killed(BaseException):
     """kill -9, as far as a test can bear it."""
 
 
-class DyingJournal(Journal):
+class DyingSlots(SlotRepository):
     """Dies once, before or after a write of the ledger has been committed."""
 
     dies: Sequence[str] = ()
@@ -188,15 +192,22 @@ class DyingJournal(Journal):
         self.maybe("after account")
         return new
 
-    async def open_slots(self, claims: Sequence[Claim]) -> list[Run | None]:
+    async def open(self, claims: Sequence[Claim]) -> list[Run | None]:
         self.maybe("before open")
-        runs = await super().open_slots(claims)
+        runs = await super().open(claims)
         self.maybe("after open")
         return runs
 
     def maybe(self, where: str) -> None:
         if where in self.dies:
             raise Killed(where)
+
+
+def dying_journal(database: Database, *, clock: Any, dies: Sequence[str]) -> Journal:
+    journal = Journal(database, clock=clock)
+    journal.slots = DyingSlots(database, clock=clock, runs=journal.runs)
+    journal.slots.dies = dies
+    return journal
 
 
 @pytest.mark.parametrize("where", ["before account", "after account", "before open", "after open"])
@@ -207,13 +218,13 @@ async def test_killed_between_any_two_writes_no_slot_is_lost_or_started_twice(
     await harness.crash()
     await harness.reach("03 13:00")
     with suppress(Killed):
-        await harness.boot(routine(), journal=type("Dying", (DyingJournal,), {"dies": [where]}))
+        await harness.boot(routine(), journal=partial(dying_journal, dies=[where]))
     await harness.boot(routine())
     assert await harness.rows() == ["01 09:00 to 02 09:00, 2 missed down", "03 09:00 caught_up"]
     (
         run,
     ) = (
-        await harness.journal.active()
+        await harness.journal.runs.find_active()
     )  # handed on by whoever recovers queued runs, if it was not by us
     assert run.slot == at("03 09:00")
 
@@ -250,13 +261,18 @@ async def test_one_look_serves_all_that_are_due_together_while_their_last_runs_w
 ) -> None:
     looks: list[int] = []
 
-    class Watched(Journal):
-        async def under_way(self) -> dict[str, tuple[str, ...]]:
-            found = await super().under_way()
+    class Watched(RunRepository):
+        async def get_active_ids(self) -> dict[str, tuple[str, ...]]:
+            found = await super().get_active_ids()
             looks.append(len(found))
             return found
 
-    await harness.boot(*(routine(f"r{n:04}") for n in range(600)), journal=Watched)
+    def watched_journal(database: Database, *, clock: Any) -> Journal:
+        journal = Journal(database, clock=clock)
+        journal.runs = Watched(database, clock=clock, incidents=journal.incidents)
+        return journal
+
+    await harness.boot(*(routine(f"r{n:04}") for n in range(600)), journal=watched_journal)
     await harness.reach("01 09:00")
     await harness.finish(harness.submitted[0])
     looks.clear()
@@ -319,24 +335,31 @@ async def test_on_the_real_alarm_of_this_machine(tmp_path: Path) -> None:
     await db.close()
 
 
-class FullDisk(Journal):
+class FullDisk(SlotRepository):
     full = False
 
-    async def open_slots(self, claims: Sequence[Claim]) -> list[Run | None]:
+    async def open(self, claims: Sequence[Claim]) -> list[Run | None]:
         if self.full:
             raise StoreFull("the disk is full")
-        return await super().open_slots(claims)
+        return await super().open(claims)
+
+
+def journal_on_full_disk(database: Database, *, clock: Any) -> Journal:
+    journal = Journal(database, clock=clock)
+    journal.slots = FullDisk(database, clock=clock, runs=journal.runs)
+    return journal
 
 
 async def test_on_a_full_disk_the_clock_goes_on_and_the_slot_is_not_lost(
     harness: EngineHarness,
 ) -> None:
-    await harness.boot(routine(), journal=FullDisk)
-    assert isinstance(harness.journal, FullDisk)
-    harness.journal.full = True
+    await harness.boot(routine(), journal=journal_on_full_disk)
+    slots = harness.journal.slots
+    assert isinstance(slots, FullDisk)
+    slots.full = True
     await harness.reach("01 09:00")
     assert harness.started == []
-    harness.journal.full = False
+    slots.full = False
     await harness.set_clock("01 09:05")
     assert await harness.rows() == ["01 09:00 late"]
 
@@ -438,9 +461,9 @@ async def test_cancel_previous_cancels_what_is_under_way(harness: EngineHarness)
     await harness.reach("01 09:00")
     first, second = harness.submitted
     assert harness.cancelled == [first.id]
-    assert [run.id for run in await harness.journal.active()] == [second.id]
+    assert [run.id for run in await harness.journal.runs.find_active()] == [second.id]
     third = await harness.engine.trigger("daily")
-    assert [run.id for run in await harness.journal.active()] == [third.id]
+    assert [run.id for run in await harness.journal.runs.find_active()] == [third.id]
 
 
 async def test_a_gate_closed_by_a_busy_operator_costs_no_run(harness: EngineHarness) -> None:
@@ -452,7 +475,7 @@ async def test_a_gate_closed_by_a_busy_operator_costs_no_run(harness: EngineHarn
 
 async def test_an_operator_seen_in_the_future_closes_no_gate(harness: EngineHarness) -> None:
     await harness.boot(routine(trigger=HALF_HOURLY, gate={"idle": "1h"}))
-    await harness.journal.remember("operator_seen", at("2031-01-01").isoformat())
+    await harness.journal.facts.remember("operator_seen", at("2031-01-01").isoformat())
     await harness.reach("01 08:30")
     assert harness.started == ["daily 01 08:30"]
 
@@ -462,7 +485,7 @@ async def test_so_many_runs_a_day_in_the_routines_own_day(harness: EngineHarness
     await harness.boot(routine(trigger=trigger, gate={"max_per_day": 2}))
     for hour in range(8, 16):
         await harness.reach(f"01 {hour:02}:30")
-        await harness.finish(*await harness.journal.active())
+        await harness.finish(*await harness.journal.runs.find_active())
     assert harness.started == ["daily 01 08:30", "daily 01 09:30", "daily 01 15:30"]
     assert "01 10:30 to 01 14:30, 5 skipped gate" in await harness.rows()
 
@@ -533,7 +556,7 @@ async def test_loaded_only_it_runs_what_it_is_told_and_nothing_by_itself(
     await engine.load(loaded(routine(first_run=True)))
     run = await engine.trigger("daily", trigger="once")
     assert harness.submitted == [run]
-    assert await harness.journal.recall("operator_seen") is None, "a cron job is no operator"
+    assert await harness.journal.facts.recall("operator_seen") is None, "a cron job is no operator"
     await engine.stop()
 
 
@@ -555,7 +578,7 @@ async def test_on_start_runs_at_most_once_an_hour(harness: EngineHarness) -> Non
         await harness.reach(moment)
         await harness.boot(starting)
         assert len(harness.submitted) == runs
-        await harness.finish(*await harness.journal.active())
+        await harness.finish(*await harness.journal.runs.find_active())
     assert harness.engine.next_fires("daily") == []
 
 
@@ -582,9 +605,7 @@ async def test_on_start_killed_before_it_was_claimed_starts_at_the_next_start(
 ) -> None:
     starting = routine(trigger={"on_start": True})
     with suppress(Killed):
-        await harness.boot(
-            starting, journal=type("Dying", (DyingJournal,), {"dies": ["before open"]})
-        )
+        await harness.boot(starting, journal=partial(dying_journal, dies=["before open"]))
     await harness.reach("01 08:10")
     await harness.boot(starting)
     assert harness.started == ["daily 01 08:00"]

@@ -430,8 +430,8 @@ async def test_what_the_engine_did_is_what_why_says(harness: EngineHarness) -> N
     told = {}
     for moment in ("01 08:00", "01 08:30", "01 09:00", "01 10:00", "01 10:30", "01 10:10"):
         first = at(moment)
-        rows = await harness.journal.slots_within("daily", first, first + timedelta(minutes=1))
-        after = await harness.journal.slots_within(
+        rows = await harness.journal.slots.find_within("daily", first, first + timedelta(minutes=1))
+        after = await harness.journal.slots.find_within(
             "daily", first + timedelta(minutes=1), datetime.now(UTC)
         )
         told[moment] = explain(

@@ -27,10 +27,10 @@ async def fail(
 ) -> list[Run]:
     """Let what is queued fail, and tell the engine as the executor does."""
     ended = []
-    for run in await harness.journal.active():
-        taken = await harness.journal.take(run.id, owner="test")
+    for run in await harness.journal.runs.find_active():
+        taken = await harness.journal.runs.claim(run.id, owner="test")
         assert taken
-        run = await harness.journal.end(
+        run = await harness.journal.runs.end(
             taken.to(Status.FAILED, ended=datetime.now(UTC), detail=detail)
         )
         await harness.engine.note_end(run)
@@ -39,9 +39,9 @@ async def fail(
 
 
 async def succeed(harness: EngineHarness) -> None:
-    for run in await harness.journal.active():
+    for run in await harness.journal.runs.find_active():
         await harness.finish(run)
-        await harness.engine.note_end(await harness.journal.get(run.id))
+        await harness.engine.note_end(await harness.journal.runs.get(run.id))
 
 
 # --- a person's pause
@@ -182,8 +182,8 @@ async def test_killed_between_the_last_failure_and_the_pause_it_is_paused_at_the
     await harness.boot(failing)
     await harness.reach("01 08:30")
     (run,) = harness.submitted
-    taken = await harness.journal.take(run.id, owner="test")
-    await harness.journal.end(
+    taken = await harness.journal.runs.claim(run.id, owner="test")
+    await harness.journal.runs.end(
         taken.to(Status.TIMED_OUT, ended=datetime.now(UTC), detail="too slow")
     )
     await harness.boot(failing)
@@ -230,12 +230,14 @@ async def test_cancelled_and_skipped_runs_are_no_failures(harness: EngineHarness
     await harness.boot(routine(trigger=HALF_HOURLY, run={"retry": {"pause_after": 1}}))
     await harness.reach("01 08:30")
     (run,) = harness.submitted
-    taken = await harness.journal.take(run.id, owner="test")
+    taken = await harness.journal.runs.claim(run.id, owner="test")
     await harness.engine.note_end(
-        await harness.journal.end(taken.to(Status.SKIPPED, ended=datetime.now(UTC)))
+        await harness.journal.runs.end(taken.to(Status.SKIPPED, ended=datetime.now(UTC)))
     )
     await harness.reach("01 09:00")
-    await harness.engine.note_end(await harness.journal.request_cancel(harness.submitted[-1].id))
+    await harness.engine.note_end(
+        await harness.journal.runs.request_cancel(harness.submitted[-1].id)
+    )
     assert not harness.engine.states["daily"].paused
 
 
@@ -252,7 +254,7 @@ async def test_after_a_night_down_runs_start_a_few_seconds_apart(harness: Engine
     waits = sorted((run.not_before or at("01 13:00")) - at("01 13:00") for run in harness.submitted)
     assert waits[:4] == [timedelta(seconds=3 * number) for number in range(4)]
     assert waits[-1] == MAX_LATE_START_DELAY
-    assert await harness.journal.take(harness.submitted[1].id, owner="early") is None
+    assert await harness.journal.runs.claim(harness.submitted[1].id, owner="early") is None
 
 
 async def test_runs_on_time_do_not_wait_for_each_other(harness: EngineHarness) -> None:

@@ -63,7 +63,9 @@ async def test_a_daily_job_never_jumps_over_a_day_however_long_its_run_takes(
         await harness.reach(
             f"{half_hour // 48 + 1:02} {half_hour % 48 // 2:02}:{half_hour % 2 * 30:02}"
         )
-        await harness.finish(*(run for run in await harness.journal.active() if run.id != long.id))
+        await harness.finish(
+            *(run for run in await harness.journal.runs.find_active() if run.id != long.id)
+        )
     await harness.finish(long)
     await harness.reach("03 09:00")
     assert await harness.rows("daily") == [
@@ -111,11 +113,11 @@ async def test_a_run_that_died_with_its_process_does_not_block_its_routine(
     await harness.boot(routine())
     await harness.reach("01 09:00")
     (run,) = harness.submitted
-    assert await harness.journal.take(run.id, owner="a process that dies now")
+    assert await harness.journal.runs.claim(run.id, owner="a process that dies now")
     await harness.crash()
     await harness.reach("01 09:05")
     await harness.boot(routine())
-    (left,) = await harness.journal.recover("the next process")
+    (left,) = await harness.journal.runs.recover("the next process")
     assert (left.id, left.status) == (run.id, Status.QUEUED)
     await harness.finish(left)
     await harness.reach("02 09:00")
@@ -130,12 +132,12 @@ async def test_a_run_that_hangs_holds_up_neither_the_clock_nor_the_others_and_ca
     lived: list[str] = []
 
     async def live(run_id: str) -> Run | None:
-        run = await harness.journal.take(run_id, owner="test")
+        run = await harness.journal.runs.claim(run_id, owner="test")
         assert run
         if run.routine == "daily":
             await hanging.wait()
         lived.append(run.routine)
-        return await harness.journal.end(
+        return await harness.journal.runs.end(
             run.to(Status.SUCCEEDED, ended=at("01 09:00"), report="said")
         )
 
@@ -148,7 +150,7 @@ async def test_a_run_that_hangs_holds_up_neither_the_clock_nor_the_others_and_ca
     async with asyncio.timeout(60):
         while lived != ["other"]:
             await asyncio.sleep(0)
-    assert (await harness.journal.request_cancel(stuck.id)).cancel
+    assert (await harness.journal.runs.request_cancel(stuck.id)).cancel
     assert executor.interrupt(stuck.id)
     async with asyncio.timeout(60):
         await executor.wait_until_idle()
@@ -301,7 +303,7 @@ async def test_the_nights_on_which_clocks_change_lose_no_slot_and_double_none(
     while harness.next_start and harness.next_start < end:
         harness.time.move_to(harness.next_start)
         await harness.ring()
-        await harness.finish(*await harness.journal.active())
+        await harness.finish(*await harness.journal.runs.find_active())
     assert [f"{run.slot.astimezone(ZoneInfo(zone)):%d %H:%M}" for run in harness.submitted] == slots
     assert all(row.endswith(" ran") for row in await harness.rows())
 
@@ -320,6 +322,6 @@ async def test_a_laptop_that_slept_runs_its_slot_when_it_wakes_and_not_hours_lat
     await harness.boot(routine())
     await harness.set_clock("01 18:57")
     assert await harness.rows() == ["01 09:00 late"]
-    (row,) = await harness.journal.slots()
+    (row,) = await harness.journal.slots.find()
     assert row.lateness == (9 * 60 + 57) * 60
     assert harness.next_start == at("02 09:00")

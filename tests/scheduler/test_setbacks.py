@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Coroutine
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -22,7 +23,9 @@ from daemon.api.schedule import why
 from daemon.definitions.schedule import EPOCH
 from daemon.scheduler.slot_ledger import BATCH_SIZE
 from daemon.scheduler.slots import INSTANT
+from daemon.store.database import Database
 from daemon.store.journal import Journal
+from daemon.store.slots import SlotRepository
 from daemon.system.clock import SystemClock
 from tests.engine_harness import HALF_HOURLY, EngineHarness, at, routine
 from tests.properties import scaled_settings
@@ -120,7 +123,7 @@ class Killed(BaseException):
     """kill -9, as far as a test can bear it."""
 
 
-class DyingJournal(Journal):
+class DyingSlots(SlotRepository):
     """Dies before or after it has taken back what was told of the time to come."""
 
     dies = ""
@@ -133,6 +136,13 @@ class DyingJournal(Journal):
             raise Killed
 
 
+def dying_journal(database: Database, *, clock: Any, dies: str) -> Journal:
+    journal = Journal(database, clock=clock)
+    journal.slots = DyingSlots(database, clock=clock, runs=journal.runs)
+    journal.slots.dies = dies
+    return journal
+
+
 @pytest.mark.parametrize("dies", ["before", "after"])
 async def test_killed_while_it_takes_back_it_loses_no_slot(
     harness: EngineHarness, dies: str
@@ -143,9 +153,7 @@ async def test_killed_while_it_takes_back_it_loses_no_slot(
     await harness.crash()
     harness.time.move_to(at("01 08:40"))
     with suppress(Killed):
-        await harness.boot(
-            routine(trigger=NEVER), journal=type("Dying", (DyingJournal,), {"dies": dies})
-        )
+        await harness.boot(routine(trigger=NEVER), journal=partial(dying_journal, dies=dies))
     for moment in ("01 09:10", "01 10:40"):
         await harness.crash()
         harness.time.move_to(at(moment))
@@ -250,7 +258,7 @@ class Upheavals(RuleBasedStateMachine):
     @rule()
     def let_runs_end(self) -> None:
         async def ended() -> None:
-            await self.harness.finish(*await self.harness.journal.active())
+            await self.harness.finish(*await self.harness.journal.runs.find_active())
 
         self.do(ended())
 
@@ -279,7 +287,7 @@ class Upheavals(RuleBasedStateMachine):
     @invariant()
     def all_is_told_once(self) -> None:
         for name, due in self.due.items():
-            rows = self.runner.run(self.harness.journal.slots(name, limit=10_000))
+            rows = self.runner.run(self.harness.journal.slots.find(name, limit=10_000))
             told = [slot for row in rows for slot in grid(row.first - INSTANT, row.last)]
             assert len(told) == len(set(told)), "a slot stands in two rows"
             assert len(told) == sum(row.count for row in rows), "a row counts wrong"

@@ -38,7 +38,7 @@ class Workplace(EngineHarness):
             return await self.came.get()
 
     async def paths(self, run: Run) -> list[str]:
-        return list((await self.journal.input_of(run.id))["paths"])
+        return list((await self.journal.runs.get_input(run.id))["paths"])
 
     def drop(self, *names: str, text: str = "x") -> None:
         for name in names:
@@ -46,10 +46,10 @@ class Workplace(EngineHarness):
 
     async def end(self, run: Run, status: Status = Status.SUCCEEDED) -> Run:
         """Live a run for a minute."""
-        taken = await self.journal.take(run.id, owner="test")
+        taken = await self.journal.runs.claim(run.id, owner="test")
         self.time.tick(60)
         assert taken
-        return await self.journal.end(taken.to(status, report="said"))
+        return await self.journal.runs.end(taken.to(status, report="said"))
 
 
 @pytest.fixture
@@ -137,11 +137,11 @@ async def test_kill_9_between_claim_and_run_starts_nothing_twice(harness: Workpl
     harness.drop("a.csv")
     run = await harness.next_run()
     await harness.boot(inbox())
-    assert [left.id for left in await harness.journal.recover("me")] == [run.id]
+    assert [left.id for left in await harness.journal.runs.recover("me")] == [run.id]
     await harness.end(run)
     harness.drop("b.csv")
     assert await harness.paths(await harness.next_run()) == ["inbox/b.csv"]
-    assert len(await harness.journal.slots()) == 2
+    assert len(await harness.journal.slots.find()) == 2
 
 
 async def test_each_version_is_handled_once_and_an_edit_of_the_prompt_makes_no_new_one(
@@ -154,7 +154,7 @@ async def test_each_version_is_handled_once_and_an_edit_of_the_prompt_makes_no_n
     harness.drop("a.csv", text="a newer version")
     run = await harness.next_run()
     assert (await harness.paths(run), run.goal) == (["inbox/a.csv"], "another")
-    assert len(await harness.journal.slots()) == 2
+    assert len(await harness.journal.slots.find()) == 2
 
 
 async def test_a_routine_of_another_name_has_its_own_account(harness: Workplace) -> None:
@@ -268,7 +268,7 @@ async def test_files_that_are_long_gone_are_forgotten_at_start(harness: Workplac
     await harness.boot(inbox())
     harness.drop("new.csv")
     assert await harness.paths(await harness.next_run()) == ["inbox/new.csv"]
-    assert {path for path, _ in await harness.journal.seen_files("inbox")} == {
+    assert {path for path, _ in await harness.journal.slots.get_seen_files("inbox")} == {
         "inbox/kept.csv",
         "inbox/new.csv",
     }
@@ -293,7 +293,7 @@ async def test_a_routine_starts_after_another_and_is_told_what_that_said(
         at("01 08:01"),
     )
     told = {"routine": "backup", "run": first.id, "status": "succeeded", "report": "said"}
-    assert await harness.journal.input_of(second.id) == told
+    assert await harness.journal.runs.get_input(second.id) == told
 
 
 @pytest.mark.parametrize(
@@ -333,7 +333,7 @@ async def test_a_run_that_is_cancelled_while_it_waits_has_ended_too(harness: Wor
     await harness.boot(BACKUP, after("report", "backup", on="ended"))
     run = await harness.engine.trigger("backup")
     harness.time.tick(60)
-    await harness.journal.request_cancel(run.id)
+    await harness.journal.runs.request_cancel(run.id)
     await harness.quiet()
     assert [run.routine for run in harness.submitted] == ["backup", "report"]
 
@@ -355,7 +355,7 @@ async def test_kill_9_between_the_end_and_the_start_of_the_next_loses_nothing(
 ) -> None:
     await harness.boot(BACKUP, after("report", "backup"))
     run = await harness.engine.trigger("backup")
-    harness.journal.when_ended = lambda run: None  # the process dies before it could hear
+    harness.journal.runs.when_ended = lambda run: None  # the process dies before it could hear
     await harness.end(run)
     await harness.crash()
     await harness.reach("01 09:00")
@@ -433,7 +433,7 @@ async def test_a_webhook_starts_a_run_with_its_body(harness: Workplace) -> None:
     await harness.boot(DOOR)
     run = await harness.engine.start_by_webhook("door", event="m-1", body={"who": "Ada"})
     assert (run.routine, run.trigger, harness.submitted) == ("door", "webhook", [run])
-    assert await harness.journal.input_of(run.id) == {"who": "Ada"}
+    assert await harness.journal.runs.get_input(run.id) == {"who": "Ada"}
 
 
 async def test_the_same_message_is_the_same_run_also_after_a_crash(harness: Workplace) -> None:

@@ -63,7 +63,7 @@ class Machine:
         self.engine = RoutineEngine(
             journal=self.journal,
             submit=self.executor.submit,
-            cancel=self.journal.request_cancel,
+            cancel=self.journal.runs.request_cancel,
             clock=clock,
             zone="UTC",
             event_loop=self.event_loop,
@@ -73,28 +73,30 @@ class Machine:
             on_waits_moved=self.executor.rebuild_order,
         )
         self.executor.hold_parked(
-            run for run in await self.journal.active() if run.status is Status.WAITING
+            run for run in await self.journal.runs.find_active() if run.status is Status.WAITING
         )
-        await self.executor.submit_all(await self.journal.recover("me"))
+        await self.executor.submit_all(await self.journal.runs.recover("me"))
         await self.engine.start(loaded(*ROUTINES))
         await self.quiet()
 
     async def live(self, run_id: str) -> Run | None:
-        run = await self.journal.take(run_id, owner="me")
+        run = await self.journal.runs.claim(run_id, owner="me")
         if run is None:
             return None
         if run.routine in self.first_waits:
             wait = self.first_waits.pop(run.routine)
             if wait is not None:
-                return await self.journal.suspend(
+                return await self.journal.runs.suspend(
                     run, not_before=datetime.now(UTC) + wait, detail="busy"
                 )
             approval_request = ApprovalRequest(
                 call_id="1", tool="shell", request={}, digest=run_id, rule="rule"
             )
-            return await self.journal.park(run, [approval_request], patience=DAY, detail="waits")
+            return await self.journal.approvals.park(
+                run, [approval_request], patience=DAY, detail="waits"
+            )
         ended = run.to(Status.SUCCEEDED, ended=datetime.now(UTC), report="said")
-        ended = await self.journal.end(ended, [("hook", {})])
+        ended = await self.journal.runs.end(ended, [("hook", {})])
         self.finished.add(run_id)
         return ended
 
@@ -128,7 +130,7 @@ class Machine:
         if (timer_ends := self.event_loop.timer_ends) and timer_ends <= datetime.now(UTC):
             self.event_loop.end_timer()
             await self.quiet()
-        for run in await self.journal.expire():
+        for run in await self.journal.approvals.expire():
             await self.executor.submit(run)
         await self.quiet()
 
@@ -153,19 +155,19 @@ async def test_a_reminder_and_a_cool_down_are_counted_from_now_once_a_clock_that
     machine: Machine,
 ) -> None:
     journal = machine.journal
-    journal.alerting = Alerting(
+    journal.incidents.alerting = Alerting(
         remind=timedelta(hours=24), cool_down=timedelta(hours=1), to=("phone",)
     )
     await machine.set_clock(at("2046-01-01T08:00"))
-    await journal.trouble("provider a", "it is down")
-    await journal.trouble("provider b", "it is down")
-    await journal.well("provider b")
+    await journal.incidents.report("provider a", "it is down")
+    await journal.incidents.report("provider b", "it is down")
+    await journal.incidents.resolve("provider b")
     await machine.set_clock(at("01 08:00"))
-    told = len(await journal.deliveries())
+    told = len(await journal.outbox.find())
     machine.time.move_to(at("02 09:00"))
-    await journal.trouble("provider a", "it is down")
-    await journal.trouble("provider b", "it is down")
-    assert len(await journal.deliveries()) == told + 2, (
+    await journal.incidents.report("provider a", "it is down")
+    await journal.incidents.report("provider b", "it is down")
+    assert len(await journal.outbox.find()) == told + 2, (
         "one is reminded of, the other one is a new incident"
     )
 
@@ -182,16 +184,16 @@ async def test_what_was_spent_by_a_clock_that_was_ahead_is_spent_once(machine: M
     )
     await machine.set_clock(at("01 08:00"))
     today, tomorrow = at("01 00:00"), at("02 00:00")
-    assert (await machine.journal.spent_since(today))["a"][1] == 15
-    assert await machine.journal.spent_since(tomorrow) == {}
+    assert (await machine.journal.spending.get_totals_by_routine(today))["a"][1] == 15
+    assert await machine.journal.spending.get_totals_by_routine(tomorrow) == {}
 
 
 async def test_a_digest_comes_again_after_a_clock_that_was_ahead_is_set_back(
     machine: Machine,
 ) -> None:
-    await machine.journal.tell_digest([], "", "", until=at("2046-01-01T07:00"), zone="UTC")
+    await machine.journal.outbox.add_digest([], "", "", until=at("2046-01-01T07:00"), zone="UTC")
     await machine.set_clock(at("01 09:00"))
-    assert await machine.journal.digest_told() == at("01 09:00")
+    assert await machine.journal.outbox.get_digest_mark() == at("01 09:00")
 
 
 async def test_rows_of_a_version_that_did_not_say_when_a_wait_began_wait_for_a_day_at_most(
@@ -250,7 +252,7 @@ class Clocks(RuleBasedStateMachine):
         if not self.up:
             return
         journal = self.machine.journal
-        due = {f"delivery {each.id}" for each in await journal.due_deliveries(datetime.now(UTC))}
+        due = {f"delivery {each.id}" for each in await journal.outbox.find_due(datetime.now(UTC))}
         late = {name for name, (until, _) in self.waits.items() if until <= self.passed}
         states = self.machine.engine.states
         done = {f"run {run}" for run in self.machine.finished}
@@ -267,7 +269,7 @@ class Clocks(RuleBasedStateMachine):
             del self.waits[name]
         runs = [
             (run.routine, run.slot)
-            for run in await journal.runs(limit=1000)
+            for run in await journal.runs.find(limit=1000)
             if run.trigger == "cron"
         ]
         assert len(runs) == len(set(runs))
@@ -307,8 +309,10 @@ class Clocks(RuleBasedStateMachine):
     @rule(wait=WAITS)
     def put_a_delivery_off(self, wait: timedelta) -> None:
         async def work() -> int | None:
-            for each in await self.machine.journal.due_deliveries(datetime.now(UTC)):
-                await self.machine.journal.delivery_failed(each.id, "no", datetime.now(UTC) + wait)
+            for each in await self.machine.journal.outbox.find_due(datetime.now(UTC)):
+                await self.machine.journal.outbox.mark_failed(
+                    each.id, "no", datetime.now(UTC) + wait
+                )
                 return each.id
             return None
 

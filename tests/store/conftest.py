@@ -38,12 +38,12 @@ class Ledger:
     async def queued(self, routine: str = "daily", **more: Any) -> Run:
         """Return a fresh run, of a slot a minute after the last one."""
         self.clock.advance(minutes=1)
-        (run,) = await self.journal.open_slots([self.claim(routine, **more)])
+        (run,) = await self.journal.slots.open([self.claim(routine, **more)])
         assert run is not None
         return run
 
     async def running(self, routine: str = "daily", **more: Any) -> Run:
-        run = await self.journal.take((await self.queued(routine, **more)).id, owner="me")
+        run = await self.journal.runs.claim((await self.queued(routine, **more)).id, owner="me")
         assert run is not None
         return run
 

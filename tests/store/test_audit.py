@@ -31,16 +31,16 @@ RESULT = Step(
 
 async def filled(ledger: Ledger) -> None:
     run = await ledger.running()
-    await ledger.journal.append(run, CALL)
-    await ledger.journal.append(run, RESULT)
-    await ledger.journal.end(run.to(Status.SUCCEEDED))
+    await ledger.journal.runs.append(run, CALL)
+    await ledger.journal.runs.append(run, RESULT)
+    await ledger.journal.runs.end(run.to(Status.SUCCEEDED))
 
 
 async def test_a_call_and_its_end_are_rows_with_verdict_policy_taint_and_sandbox(
     ledger: Ledger,
 ) -> None:
     await filled(ledger)
-    end, call = await ledger.journal.audit()
+    end, call = await ledger.journal.audit.find()
     assert (call.kind, call.tool, call.call_id, call.routine) == ("call", "shell", "1.0", "daily")
     assert {key: call.body[key] for key in ("effect", "rule", "policy", "sandbox", "taint")} == {
         "effect": "allow",
@@ -52,16 +52,16 @@ async def test_a_call_and_its_end_are_rows_with_verdict_policy_taint_and_sandbox
     assert (end.kind, end.body["ok"], end.body["bytes"]) == ("result", True, 4)
     told = str([call.body, end.body])
     assert "private" not in told and "mine" not in told, "of words only digests are kept"
-    assert (await ledger.journal.prove_audit()).rows == 2
+    assert (await ledger.journal.audit.prove()).rows == 2
 
 
 async def test_the_list_is_paged_and_narrowed_to_a_run(ledger: Ledger) -> None:
     await filled(ledger)
     await filled(ledger)
-    (newest,) = await ledger.journal.audit(limit=1)
+    (newest,) = await ledger.journal.audit.find(limit=1)
     assert newest.seq == 4
-    assert [row.seq for row in await ledger.journal.audit(before=3)] == [2, 1]
-    assert [row.seq for row in await ledger.journal.audit(run=newest.run)] == [4, 3]
+    assert [row.seq for row in await ledger.journal.audit.find(before=3)] == [2, 1]
+    assert [row.seq for row in await ledger.journal.audit.find(run=newest.run)] == [4, 3]
 
 
 @pytest.mark.parametrize(
@@ -80,21 +80,21 @@ async def test_whatever_is_changed_or_taken_out_is_noticed(
     for _ in range(3):
         await filled(ledger)
     await db.write(lambda connection: connection.execute(tampering))
-    assert (await ledger.journal.prove_audit()).broken == 3
+    assert (await ledger.journal.audit.prove()).broken == 3
 
 
 async def test_what_was_put_in_is_noticed_and_what_was_cut_off_has_another_head(
     db: Database, ledger: Ledger
 ) -> None:
     await filled(ledger)
-    head = (await ledger.journal.prove_audit()).head
+    head = (await ledger.journal.audit.prove()).head
     await db.write(
         lambda connection: connection.execute(
             "INSERT INTO audit (seq, at, kind, body, hash) VALUES (3, 0, 'call', '{}', 'x')"
         )
     )
-    assert (await ledger.journal.prove_audit()).broken == 3
+    assert (await ledger.journal.audit.prove()).broken == 3
     await db.write(lambda connection: connection.execute("DELETE FROM audit WHERE seq >= 2"))
-    proof = await ledger.journal.prove_audit()
+    proof = await ledger.journal.audit.prove()
     assert (proof.broken, proof.rows) == (None, 1)
     assert proof.head != head

@@ -50,15 +50,15 @@ async def test_kill_9_loses_no_step_that_was_acknowledged(
         lambda connection: connection.execute("PRAGMA integrity_check").fetchall()
     ) == [("ok",)]
     journal = Ledger(db, FakeClock(START)).journal
-    kept = [step.body["number"] for step in await journal.steps(run_id)]
+    kept = [step.body["number"] for step in await journal.runs.get_steps(run_id)]
     assert kept == list(range(len(kept)))
     assert len(kept) >= len(numbers)
 
-    (left,) = await journal.recover("me")
+    (left,) = await journal.runs.recover("me")
     assert (left.id, left.status, left.attempt) == (run_id, Status.QUEUED, 1)
-    taken = await journal.take(run_id, owner="me")
+    taken = await journal.runs.claim(run_id, owner="me")
     assert taken is not None
-    await journal.end(taken.to(Status.SUCCEEDED))
+    await journal.runs.end(taken.to(Status.SUCCEEDED))
     await db.close()
 
 
@@ -76,7 +76,8 @@ async def test_a_disk_without_room_stops_a_run_where_it_is_and_lets_it_go_on(
 
     db = await Database.open(tmp_path / "agentd.db")
     kept = [
-        step.body["number"] for step in await Ledger(db, FakeClock(START)).journal.steps(run_id)
+        step.body["number"]
+        for step in await Ledger(db, FakeClock(START)).journal.runs.get_steps(run_id)
     ]
     assert kept == list(range(120))
     await db.close()

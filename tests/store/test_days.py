@@ -22,9 +22,9 @@ async def test_runs_count_by_how_they_ended_and_silence_by_itself(ledger: Ledger
         ended = run.to(
             status, ended=ledger.clock.now(), silent=silent, usage=Usage(input=10, output=2)
         )
-        await ledger.journal.end(ended)
+        await ledger.journal.runs.end(ended)
     await ledger.running()  # one that is not over is no outcome yet
-    (day,) = await ledger.journal.days(EDGES)
+    (day,) = await ledger.journal.history.get_days(EDGES)
     assert (day.routine, day.day) == ("daily", TODAY)
     assert day.outcomes == {"succeeded": 1, "silent": 1, "failed": 1}
     assert day.tokens == {"input": 30, "output": 6}
@@ -32,17 +32,17 @@ async def test_runs_count_by_how_they_ended_and_silence_by_itself(ledger: Ledger
 
 async def test_a_row_of_many_missed_slots_is_spread_over_its_days(ledger: Ledger) -> None:
     first, last = MIDNIGHT - timedelta(hours=36), MIDNIGHT + timedelta(hours=7)
-    await ledger.journal.account(
+    await ledger.journal.slots.account(
         "minutely", first=first, last=last, count=7, outcome=Outcome.MISSED, reason=Reason.DOWN
     )
-    days = await ledger.journal.days(EDGES)
+    days = await ledger.journal.history.get_days(EDGES)
     assert [(day.day, day.outcomes["missed"]) for day in days] == [(0, 3), (1, 2), (2, 2)]
 
 
 async def test_what_lies_before_the_first_day_or_after_the_last_is_left_out(ledger: Ledger) -> None:
     run = await ledger.running()
-    await ledger.journal.end(run.to(Status.SUCCEEDED, ended=ledger.clock.now()))
+    await ledger.journal.runs.end(run.to(Status.SUCCEEDED, ended=ledger.clock.now()))
     later = [START + timedelta(days=number) for number in (1, 2)]
     earlier = [START - timedelta(days=number) for number in (2, 1)]
-    assert await ledger.journal.days(later) == []
-    assert await ledger.journal.days(earlier) == []
+    assert await ledger.journal.history.get_days(later) == []
+    assert await ledger.journal.history.get_days(earlier) == []

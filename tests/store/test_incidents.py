@@ -48,10 +48,10 @@ async def ran(
         goal="g",
         event=new_id(),
     )
-    [run] = await ledger.journal.open_slots([claim])
-    taken = await ledger.journal.take(run.id, owner="me")
+    [run] = await ledger.journal.slots.open([claim])
+    taken = await ledger.journal.runs.claim(run.id, owner="me")
     assert taken is not None
-    return await ledger.journal.end(taken.to(status, detail=detail, **more), to)  # type: ignore[arg-type]
+    return await ledger.journal.runs.end(taken.to(status, detail=detail, **more), to)  # type: ignore[arg-type]
 
 
 async def sent(journal: Journal, target: str = "mail") -> list[str]:
@@ -59,7 +59,7 @@ async def sent(journal: Journal, target: str = "mail") -> list[str]:
     notice.
     """
     found = [
-        each for each in reversed(await journal.deliveries(limit=1000)) if each.target == target
+        each for each in reversed(await journal.outbox.find(limit=1000)) if each.target == target
     ]
     return [_kind(each) for each in found if each.status is not DeliveryStatus.SUPPRESSED]
 
@@ -74,9 +74,9 @@ async def test_a_broken_job_calls_once_however_often_it_fails(
     for number in range(5):
         await ran(ledger, clock, detail=f"exit 1 after {number} s, run {new_id()}")
     assert await sent(ledger.journal) == ["failed"]
-    [incident] = await ledger.journal.incidents()
+    [incident] = await ledger.journal.incidents.find()
     assert (incident.subject, incident.count, incident.targets) == ("routine daily", 5, ("mail",))
-    assert len(await ledger.journal.deliveries(status=DeliveryStatus.SUPPRESSED)) == 4, (
+    assert len(await ledger.journal.outbox.find(status=DeliveryStatus.SUPPRESSED)) == 4, (
         "they are kept for the record"
     )
 
@@ -97,8 +97,8 @@ async def test_who_was_told_is_reminded_and_told_once_when_it_is_over(
     for _ in range(3):
         await ran(ledger, clock, Status.SUCCEEDED, None)
     assert (await sent(ledger.journal))[3:].count("incident.recovered") == 1
-    assert await ledger.journal.incidents() == []
-    [over] = await ledger.journal.incidents(closed=True)
+    assert await ledger.journal.incidents.find() == []
+    [over] = await ledger.journal.incidents.find(closed=True)
     assert over.count == 50 and over.closed is not None
 
 
@@ -113,12 +113,12 @@ async def test_a_silent_success_brings_the_word_of_recovery_too(
 async def test_a_job_that_flickers_does_not_call_each_time(
     ledger: Ledger, clock: FakeClock
 ) -> None:
-    ledger.journal.alerting = Alerting(cool_down=2 * HOUR)
+    ledger.journal.incidents.alerting = Alerting(cool_down=2 * HOUR)
     for _ in range(5):
         await ran(ledger, clock)
         await ran(ledger, clock, Status.SUCCEEDED, None, silent=True)
     assert await sent(ledger.journal) == ["failed", "incident.recovered"]
-    [incident] = await ledger.journal.incidents(closed=True)
+    [incident] = await ledger.journal.incidents.find(closed=True)
     assert incident.count == 5
 
 
@@ -126,8 +126,10 @@ async def test_acknowledged_means_no_more_reminders_until_it_is_over(
     ledger: Ledger, clock: FakeClock
 ) -> None:
     await ran(ledger, clock)
-    [incident] = await ledger.journal.incidents()
-    assert (await ledger.journal.acknowledge(incident.id, known=["routine daily"])).closed is None
+    [incident] = await ledger.journal.incidents.find()
+    assert (
+        await ledger.journal.incidents.acknowledge(incident.id, known=["routine daily"])
+    ).closed is None
     clock.move_to(clock.now() + timedelta(days=7))
     await ran(ledger, clock)
     assert await sent(ledger.journal) == ["failed"]
@@ -136,16 +138,16 @@ async def test_acknowledged_means_no_more_reminders_until_it_is_over(
     await ran(ledger, clock)
     assert await sent(ledger.journal) == ["failed", "incident.recovered", "succeeded", "failed"]
     with pytest.raises(NotFound):
-        await ledger.journal.acknowledge(99, known=[])
+        await ledger.journal.incidents.acknowledge(99, known=[])
 
 
 async def test_the_incident_of_a_routine_that_is_gone_is_over_once_a_person_knows(
     ledger: Ledger, clock: FakeClock
 ) -> None:
     await ran(ledger, clock)
-    [incident] = await ledger.journal.incidents()
+    [incident] = await ledger.journal.incidents.find()
     assert (
-        await ledger.journal.acknowledge(incident.id, known=["routine other"])
+        await ledger.journal.incidents.acknowledge(incident.id, known=["routine other"])
     ).closed is not None
 
 
@@ -153,7 +155,7 @@ async def test_what_a_person_tries_by_hand_calls_nobody_else(
     ledger: Ledger, clock: FakeClock
 ) -> None:
     await ran(ledger, clock, trigger="manual")
-    assert await ledger.journal.incidents() == []
+    assert await ledger.journal.incidents.find() == []
     assert await sent(ledger.journal) == ["failed"], "its report goes where it always does"
 
 
@@ -167,7 +169,7 @@ async def test_records_are_written_whatever_is_known(ledger: Ledger, clock: Fake
 async def test_a_routine_that_tells_nobody_has_its_alert_told_where_config_says(
     ledger: Ledger, clock: FakeClock
 ) -> None:
-    ledger.journal.alerting = Alerting(to=("ops",))
+    ledger.journal.incidents.alerting = Alerting(to=("ops",))
     for _ in range(3):
         await ran(ledger, clock, to=[("file", {"path": "x.md"})])
     assert await sent(ledger.journal, "ops") == ["failed"]
@@ -178,14 +180,17 @@ async def test_a_routine_that_tells_nobody_has_its_alert_told_where_config_says(
 async def test_a_target_that_takes_nothing_is_told_elsewhere_and_its_alert_goes_there(
     ledger: Ledger, clock: FakeClock
 ) -> None:
-    ledger.journal.alerting = Alerting(to=("mail", "ops"))
+    ledger.journal.incidents.alerting = Alerting(to=("mail", "ops"))
     await ran(ledger, clock)
-    [alert] = await ledger.journal.deliveries()
+    [alert] = await ledger.journal.outbox.find()
     for _ in range(4):
-        assert await ledger.journal.trouble("target mail", "451 later", delivery=alert.id) is None
+        assert (
+            await ledger.journal.incidents.report("target mail", "451 later", delivery=alert.id)
+            is None
+        )
     assert sorted(await sent(ledger.journal, "ops")) == ["failed", "incident.opened"]
-    await ledger.journal.delivered(alert.id, "there")
-    assert [each.subject for each in await ledger.journal.incidents()] == ["routine daily"]
+    await ledger.journal.outbox.mark_delivered(alert.id, "there")
+    assert [each.subject for each in await ledger.journal.incidents.find()] == ["routine daily"]
     assert sorted(await sent(ledger.journal, "ops")) == [
         "failed",
         "incident.opened",
@@ -196,11 +201,13 @@ async def test_a_target_that_takes_nothing_is_told_elsewhere_and_its_alert_goes_
 async def test_where_every_place_is_broken_the_caller_is_told_to_say_it(
     ledger: Ledger, clock: FakeClock
 ) -> None:
-    ledger.journal.alerting = Alerting(to=("mail",))
-    unheard = await ledger.journal.trouble("target mail", "451 later")
+    ledger.journal.incidents.alerting = Alerting(to=("mail",))
+    unheard = await ledger.journal.incidents.report("target mail", "451 later")
     assert unheard is not None and unheard.subject == "target mail"
-    assert await ledger.journal.trouble("target mail", "452 later") is None, "once is enough"
-    assert await ledger.journal.deliveries() == []
+    assert await ledger.journal.incidents.report("target mail", "452 later") is None, (
+        "once is enough"
+    )
+    assert await ledger.journal.outbox.find() == []
 
 
 @pytest.mark.parametrize("older", [False, True], ids=["of this version", "of an older version"])
@@ -214,14 +221,16 @@ async def test_an_unsent_question_is_withdrawn_with_its_run_whichever_version_wr
     notice = WaitingNotice(
         title="t", head="h", questions=((new_id(), "q"),), targets=("mail", "phone")
     )
-    await ledger.journal.park(run, [approval_request], patience=HOUR, detail="waits", notice=notice)
+    await ledger.journal.approvals.park(
+        run, [approval_request], patience=HOUR, detail="waits", notice=notice
+    )
     if older:  # it had no such column
         await ledger.db.write(
             lambda connection: connection.execute("UPDATE outbox SET kind = NULL")
         )
-    assert {each.kind for each in await ledger.journal.deliveries()} == {"question"}
-    await ledger.journal.request_cancel(run.id)
-    assert {each.status for each in await ledger.journal.deliveries()} == {
+    assert {each.kind for each in await ledger.journal.outbox.find()} == {"question"}
+    await ledger.journal.runs.request_cancel(run.id)
+    assert {each.status for each in await ledger.journal.outbox.find()} == {
         DeliveryStatus.SUPPRESSED
     }
 

@@ -21,18 +21,18 @@ T = TypeVar("T")
 
 
 async def test_small_facts_are_kept_by_name(ledger: Ledger) -> None:
-    assert await ledger.journal.recall("operator") is None
-    await ledger.journal.remember("operator", "08:00")
-    await ledger.journal.remember("operator", "09:00")
-    assert await ledger.journal.recall("operator") == "09:00"
+    assert await ledger.journal.facts.recall("operator") is None
+    await ledger.journal.facts.remember("operator", "08:00")
+    await ledger.journal.facts.remember("operator", "09:00")
+    assert await ledger.journal.facts.recall("operator") == "09:00"
 
 
 async def test_what_there_is_is_counted(ledger: Ledger) -> None:
     await ledger.queued()
     run = await ledger.running()
-    await ledger.journal.append(run, step(), step())
-    await ledger.journal.end(run.to(Status.FAILED), [("file", {}), ("log", {})])
-    counts = await ledger.journal.counts()
+    await ledger.journal.runs.append(run, step(), step())
+    await ledger.journal.runs.end(run.to(Status.FAILED), [("file", {}), ("log", {})])
+    counts = await ledger.journal.history.count()
     assert counts["runs"] == {"failed": 1, "queued": 1}
     assert counts["deliveries"] == {"pending": 2}
     assert counts["steps"] == 2
@@ -68,27 +68,27 @@ def explained() -> Iterator[Explained]:
 
 async def test_no_daily_question_walks_through_the_history(explained: Explained) -> None:
     journal = Journal(explained, clock=FakeClock(START).now)  # type: ignore[arg-type]  # it only reads
-    await journal.last_runs()
-    await journal.active()
-    await journal.runs(limit=5)
-    await journal.runs("daily", limit=5)
-    await journal.runs(status=Status.FAILED, before="01", limit=5)
-    await journal.last("daily", statuses={Status.SUCCEEDED, Status.FAILED})
-    await journal.steps("01")
-    await journal.heard_since("daily", START - timedelta(days=1))
-    await journal.slots("daily")
-    await journal.slots()
-    await journal.accounted_until("daily")
-    await journal.run_of_event("daily", "client:1")
-    await journal.due_deliveries(START)
-    await journal.next_delivery()
-    await journal.deliveries(run=["01", "02"])
-    await journal.deliveries(limit=5)
-    await journal.deliveries(status=DeliveryStatus.FAILED)
-    await journal.recall("operator")
-    await journal.input_of("01")
-    await journal.seen_files("daily")
-    await journal.unanswered(
+    await journal.runs.get_last_by_routine()
+    await journal.runs.find_active()
+    await journal.runs.find(limit=5)
+    await journal.runs.find("daily", limit=5)
+    await journal.runs.find(status=Status.FAILED, before="01", limit=5)
+    await journal.runs.get_last("daily", statuses={Status.SUCCEEDED, Status.FAILED})
+    await journal.runs.get_steps("01")
+    await journal.routines.count_heard("daily", START - timedelta(days=1))
+    await journal.slots.find("daily")
+    await journal.slots.find()
+    await journal.slots.get_accounted_until("daily")
+    await journal.slots.get_run_of_event("daily", "client:1")
+    await journal.outbox.find_due(START)
+    await journal.outbox.get_next_due()
+    await journal.outbox.find(run=["01", "02"])
+    await journal.outbox.find(limit=5)
+    await journal.outbox.find(status=DeliveryStatus.FAILED)
+    await journal.facts.recall("operator")
+    await journal.runs.get_input("01")
+    await journal.slots.get_seen_files("daily")
+    await journal.slots.find_unanswered(
         "daily", parents=["one", "two"], statuses={Status.SUCCEEDED}, since=START
     )
     # a walk along an index, or along the order asked for, ends at the limit; these two are of a few

@@ -102,7 +102,7 @@ class JournalMachine(RuleBasedStateMachine):
     def claim(self, routine: str, minutes: list[int]) -> Any:
         ledger = Ledger(self.db, FakeClock(START))
         claims = [ledger.claim(routine, slot=at(minute)) for minute in minutes]
-        given = self.wait(lambda: self.journal.open_slots(claims))
+        given = self.wait(lambda: self.journal.slots.open(claims))
         for minute, run in zip(minutes, given, strict=True):
             assert (run is None) == ((routine, minute) in self.slots)
             if run is not None:
@@ -123,7 +123,7 @@ class JournalMachine(RuleBasedStateMachine):
         last = first + count - 1
         for _ in range(2):
             self.wait(
-                lambda: self.journal.account(
+                lambda: self.journal.slots.account(
                     routine,
                     first=at(first),
                     last=at(last),
@@ -138,7 +138,7 @@ class JournalMachine(RuleBasedStateMachine):
 
     @rule(target=held, run_id=runs)
     def take(self, run_id: str) -> Any:
-        taken = self.wait(lambda: self.journal.take(run_id, owner="me"))
+        taken = self.wait(lambda: self.journal.runs.claim(run_id, owner="me"))
         assert (taken is not None) == (self.status[run_id] is Status.QUEUED)
         if taken is None:
             return multiple()
@@ -151,11 +151,11 @@ class JournalMachine(RuleBasedStateMachine):
         """Take a run without waiting; what is written behind that is kept only with it."""
 
         async def begun() -> Run | None:
-            run = self.journal.begin(run_id, owner="me")
+            run = self.journal.runs.claim_lazily(run_id, owner="me")
             if run and stepping:
-                await self.journal.append(run, step(number=self.number))
+                await self.journal.runs.append(run, step(number=self.number))
             elif run:
-                await self.journal.sure(run)
+                await self.journal.runs.confirm_claim(run)
             return run
 
         run = self.wait(begun)
@@ -176,20 +176,20 @@ class JournalMachine(RuleBasedStateMachine):
         self.number += count
         steps = [step(number=number) for number in numbers]
         if self.owned(run):
-            self.wait(lambda: journal.append(run, *steps, durable=durable))
+            self.wait(lambda: journal.runs.append(run, *steps, durable=durable))
             self.steps[run.id] += numbers
         else:
             with pytest.raises(Fenced):
-                self.wait(lambda: journal.append(run, *steps, durable=durable))
+                self.wait(lambda: journal.runs.append(run, *steps, durable=durable))
 
     @rule(target=held, holder=held, again=st.booleans())
     def suspend(self, holder: tuple[Journal, Run], again: bool) -> Any:
         journal, run = self.alive(holder)
         if not self.owned(run):
             with pytest.raises(Fenced):
-                self.wait(lambda: journal.suspend(run))
+                self.wait(lambda: journal.runs.suspend(run))
             return multiple()
-        suspended = self.wait(lambda: journal.suspend(run))
+        suspended = self.wait(lambda: journal.runs.suspend(run))
         assert suspended.fence > run.fence
         self.status[run.id], self.fence[run.id] = Status.QUEUED, suspended.fence
         return self.take(run.id) if again else multiple()
@@ -198,20 +198,20 @@ class JournalMachine(RuleBasedStateMachine):
     def end(self, holder: tuple[Journal, Run], status: Status) -> None:
         journal, run = self.alive(holder)
         if self.owned(run):
-            self.wait(lambda: journal.end(run.to(status), [("file", {})]))
+            self.wait(lambda: journal.runs.end(run.to(status), [("file", {})]))
             self.status[run.id] = status
             self.delivered.add(run.id)
         else:
             with pytest.raises(Fenced):
-                self.wait(lambda: journal.end(run.to(status), [("file", {})]))
+                self.wait(lambda: journal.runs.end(run.to(status), [("file", {})]))
 
     @rule(run_id=runs)
     def cancel(self, run_id: str) -> None:
         if self.status[run_id].ended:
             with pytest.raises(Refused):
-                self.wait(lambda: self.journal.request_cancel(run_id))
+                self.wait(lambda: self.journal.runs.request_cancel(run_id))
             return
-        asked = self.wait(lambda: self.journal.request_cancel(run_id))
+        asked = self.wait(lambda: self.journal.runs.request_cancel(run_id))
         assert asked.cancel
         assert asked.status is (
             Status.RUNNING if self.status[run_id] is Status.RUNNING else Status.CANCELLED
@@ -227,7 +227,7 @@ class JournalMachine(RuleBasedStateMachine):
         self.recover()
 
     def recover(self) -> None:
-        left = self.wait(lambda: self.journal.recover("me"))
+        left = self.wait(lambda: self.journal.runs.recover("me"))
         for run_id, status in self.status.items():
             if status is Status.RUNNING:
                 self.status[run_id] = Status.QUEUED
@@ -256,7 +256,7 @@ class JournalMachine(RuleBasedStateMachine):
         held = [self.db.submit(stand)]
         await asyncio.to_thread(standing.wait)
         lost = [
-            self.journal.append(await self.journal.get(run_id), step(number=-1))
+            self.journal.runs.append(await self.journal.runs.get(run_id), step(number=-1))
             for run_id in flying
         ]
         here = self.db.path.parent
@@ -269,18 +269,18 @@ class JournalMachine(RuleBasedStateMachine):
 
     async def compare(self) -> None:
         """Hold the record against the model."""
-        runs = {run.id: run for run in await self.journal.runs(limit=1_000)}
+        runs = {run.id: run for run in await self.journal.runs.find(limit=1_000)}
         assert {run_id: run.status for run_id, run in runs.items()} == self.status
         assert {run_id: run.fence for run_id, run in runs.items()} == self.fence
         for run_id, expected in self.steps.items():
-            kept = await self.journal.steps(run_id)
+            kept = await self.journal.runs.get_steps(run_id)
             assert [found.body["number"] for found in kept] == expected
             assert [found.seq for found in kept] == list(range(len(expected)))
-        rows = await self.journal.slots(limit=1_000)
+        rows = await self.journal.slots.find(limit=1_000)
         assert sum(row.count for row in rows) == len(self.slots)
         assert {row.run for row in rows if row.run} == set(runs)
         assert sorted(
-            delivery.run for delivery in await self.journal.deliveries(limit=1_000)
+            delivery.run for delivery in await self.journal.outbox.find(limit=1_000)
         ) == sorted(self.delivered)
 
 

@@ -15,12 +15,14 @@ from tests.store.conftest import Ledger
 async def ended(ledger: Ledger, status: Status = Status.SUCCEEDED, **changes: object) -> Run:
     run = await ledger.running()
     deliveries = [("file", {"path": "{slot:%d}.md"}), ("log", {})]
-    return await ledger.journal.end(run.to(status, **changes), deliveries, zone="Europe/Berlin")
+    return await ledger.journal.runs.end(
+        run.to(status, **changes), deliveries, zone="Europe/Berlin"
+    )
 
 
 async def test_every_end_has_its_deliveries_due_at_once(ledger: Ledger, clock: FakeClock) -> None:
     run = await ended(ledger, report="# All well")
-    file, log = await ledger.journal.due_deliveries(clock.now())
+    file, log = await ledger.journal.outbox.find_due(clock.now())
     assert (file.target, file.options, file.attempts, file.created) == (
         "file",
         {"path": "{slot:%d}.md"},
@@ -33,33 +35,33 @@ async def test_every_end_has_its_deliveries_due_at_once(ledger: Ledger, clock: F
         "Europe/Berlin",
     )
     assert (log.target, log.report.status, log.routine) == ("log", Status.SUCCEEDED, "daily")
-    assert await ledger.journal.next_delivery() == clock.now()
+    assert await ledger.journal.outbox.get_next_due() == clock.now()
 
 
 async def test_a_run_that_failed_without_a_report_delivers_why(
     ledger: Ledger, clock: FakeClock
 ) -> None:
     await ended(ledger, Status.FAILED, detail="the model gave no answer")
-    due = await ledger.journal.due_deliveries(clock.now())
+    due = await ledger.journal.outbox.find_due(clock.now())
     assert {delivery.report.text for delivery in due} == {"the model gave no answer"}
 
 
 async def test_a_silent_run_delivers_nothing_and_says_so(ledger: Ledger, clock: FakeClock) -> None:
     run = await ended(ledger, report="NOTHING", silent=True)
-    assert await ledger.journal.due_deliveries(clock.now() + timedelta(days=9)) == []
-    assert await ledger.journal.next_delivery() is None
-    kept = await ledger.journal.deliveries(run=run.id)
+    assert await ledger.journal.outbox.find_due(clock.now() + timedelta(days=9)) == []
+    assert await ledger.journal.outbox.get_next_due() is None
+    kept = await ledger.journal.outbox.find(run=run.id)
     assert {delivery.status for delivery in kept} == {DeliveryStatus.SUPPRESSED}
 
 
 async def test_what_arrived_is_sent_no_more(ledger: Ledger, clock: FakeClock) -> None:
     await ended(ledger)
-    file, log = await ledger.journal.due_deliveries(clock.now())
-    await ledger.journal.delivered(file.id, "/reports/02.md")
-    assert [delivery.id for delivery in await ledger.journal.due_deliveries(clock.now())] == [
+    file, log = await ledger.journal.outbox.find_due(clock.now())
+    await ledger.journal.outbox.mark_delivered(file.id, "/reports/02.md")
+    assert [delivery.id for delivery in await ledger.journal.outbox.find_due(clock.now())] == [
         log.id
     ]
-    (kept,) = await ledger.journal.deliveries(status=DeliveryStatus.DELIVERED)
+    (kept,) = await ledger.journal.outbox.find(status=DeliveryStatus.DELIVERED)
     assert (kept.receipt, kept.attempts, kept.next_at, kept.error) == (
         "/reports/02.md",
         1,
@@ -72,13 +74,13 @@ async def test_what_failed_is_tried_again_when_its_time_has_come(
     ledger: Ledger, clock: FakeClock
 ) -> None:
     await ended(ledger)
-    file, log = await ledger.journal.due_deliveries(clock.now())
+    file, log = await ledger.journal.outbox.find_due(clock.now())
     later = clock.now() + timedelta(seconds=30)
-    await ledger.journal.delivery_failed(file.id, "disk \udcff full", later)
-    await ledger.journal.delivered(log.id, "logged")
-    assert await ledger.journal.due_deliveries(clock.now()) == []
-    assert await ledger.journal.next_delivery() == later
-    (again,) = await ledger.journal.due_deliveries(later)
+    await ledger.journal.outbox.mark_failed(file.id, "disk \udcff full", later)
+    await ledger.journal.outbox.mark_delivered(log.id, "logged")
+    assert await ledger.journal.outbox.find_due(clock.now()) == []
+    assert await ledger.journal.outbox.get_next_due() == later
+    (again,) = await ledger.journal.outbox.find_due(later)
     assert (again.id, again.attempts, again.error, again.status) == (
         file.id,
         1,
@@ -89,50 +91,52 @@ async def test_what_failed_is_tried_again_when_its_time_has_come(
 
 async def test_what_was_given_up_stays_visible_as_failed(ledger: Ledger, clock: FakeClock) -> None:
     run = await ended(ledger)
-    file, _ = await ledger.journal.due_deliveries(clock.now())
-    await ledger.journal.delivery_failed(file.id, "no such folder", None)
-    (kept,) = await ledger.journal.deliveries(run=run.id, status=DeliveryStatus.FAILED)
+    file, _ = await ledger.journal.outbox.find_due(clock.now())
+    await ledger.journal.outbox.mark_failed(file.id, "no such folder", None)
+    (kept,) = await ledger.journal.outbox.find(run=run.id, status=DeliveryStatus.FAILED)
     assert (kept.error, kept.attempts) == ("no such folder", 1)
 
 
 async def test_deliveries_are_found_for_several_runs_at_once(ledger: Ledger) -> None:
     runs = [await ended(ledger) for _ in range(3)]
-    found = await ledger.journal.deliveries(run=[runs[0].id, runs[2].id])
+    found = await ledger.journal.outbox.find(run=[runs[0].id, runs[2].id])
     assert [delivery.run for delivery in found] == [runs[2].id] * 2 + [runs[0].id] * 2
-    assert await ledger.journal.deliveries(run=[]) == []
-    assert len(await ledger.journal.deliveries(limit=5)) == 5
+    assert await ledger.journal.outbox.find(run=[]) == []
+    assert len(await ledger.journal.outbox.find(limit=5)) == 5
 
 
 async def test_a_delivery_that_is_unknown_is_not_found(ledger: Ledger) -> None:
     with pytest.raises(NotFound, match="there is no delivery 7"):
-        await ledger.journal.delivered(7, "there")
+        await ledger.journal.outbox.mark_delivered(7, "there")
 
 
 async def test_a_delivery_given_up_can_be_sent_again_with_all_its_patience(ledger: Ledger) -> None:
     run = await ledger.running()
-    await ledger.journal.end(run.to(Status.SUCCEEDED), [("mail", {})])
-    [delivery] = await ledger.journal.deliveries()
-    await ledger.journal.delivery_failed(delivery.id, "no such mailbox", None)
-    again = await ledger.journal.send_again(delivery.id)
+    await ledger.journal.runs.end(run.to(Status.SUCCEEDED), [("mail", {})])
+    [delivery] = await ledger.journal.outbox.find()
+    await ledger.journal.outbox.mark_failed(delivery.id, "no such mailbox", None)
+    again = await ledger.journal.outbox.send_again(delivery.id)
     assert (again.status, again.attempts) == (DeliveryStatus.PENDING, 0)
     assert again.next_at is not None
-    assert [each.id for each in await ledger.journal.due_deliveries(again.next_at)] == [delivery.id]
-    await ledger.journal.delivered(delivery.id, "there")
+    assert [each.id for each in await ledger.journal.outbox.find_due(again.next_at)] == [
+        delivery.id
+    ]
+    await ledger.journal.outbox.mark_delivered(delivery.id, "there")
     with pytest.raises(Refused, match="is delivered already"):
-        await ledger.journal.send_again(delivery.id)
+        await ledger.journal.outbox.send_again(delivery.id)
 
 
 async def test_a_delivery_that_was_dropped_is_trouble_no_more(ledger: Ledger) -> None:
     run = await ledger.running()
-    await ledger.journal.end(run.to(Status.SUCCEEDED), [("mail", {})])
-    [delivery] = await ledger.journal.deliveries()
-    await ledger.journal.delivery_failed(delivery.id, "no such mailbox", None)
-    dropped = await ledger.journal.drop(delivery.id)
+    await ledger.journal.runs.end(run.to(Status.SUCCEEDED), [("mail", {})])
+    [delivery] = await ledger.journal.outbox.find()
+    await ledger.journal.outbox.mark_failed(delivery.id, "no such mailbox", None)
+    dropped = await ledger.journal.outbox.drop(delivery.id)
     assert (dropped.status, dropped.error) == (
         DeliveryStatus.SUPPRESSED,
         "no such mailbox; dropped by a person",
     )
     with pytest.raises(Refused):
-        await ledger.journal.drop(delivery.id)
+        await ledger.journal.outbox.drop(delivery.id)
     with pytest.raises(NotFound):
-        await ledger.journal.drop(99)
+        await ledger.journal.outbox.drop(99)

@@ -160,9 +160,9 @@ async def test_each_slot_has_one_run_however_many_daemons_claim_it(
     ledgers = [Ledger(each, clock) for each in (db, other)]
     slots = [clock.now() + timedelta(minutes=number) for number in range(40)]
     claims = [(each.journal, each.claim(slot=slot)) for slot in slots for each in ledgers]
-    opened = await asyncio.gather(*(journal.open_slots([claim]) for journal, claim in claims))
+    opened = await asyncio.gather(*(journal.slots.open([claim]) for journal, claim in claims))
     assert sum(run is not None for (run,) in opened) == 40
-    proof = await ledgers[0].journal.prove_audit()
+    proof = await ledgers[0].journal.audit.prove()
     assert proof.broken is None
 
 
@@ -171,19 +171,19 @@ async def test_whoever_lets_the_lease_run_out_loses_the_run(
 ) -> None:
     mine, theirs = Ledger(db, clock), Ledger(other, clock)
     run = await mine.running()
-    await mine.journal.append(run, step(StepKind.LLM, number=1))
-    assert await theirs.journal.take(run.id, owner="other") is None, "its owner is heard of"
-    assert await theirs.journal.recover("other") == []
+    await mine.journal.runs.append(run, step(StepKind.LLM, number=1))
+    assert await theirs.journal.runs.claim(run.id, owner="other") is None, "its owner is heard of"
+    assert await theirs.journal.runs.recover("other") == []
     await mine.lapse()
-    taken = await theirs.journal.take(run.id, owner="other")
+    taken = await theirs.journal.runs.claim(run.id, owner="other")
     assert taken is not None
     assert taken.fence > run.fence
     with pytest.raises(Fenced):
-        await mine.journal.append(run, step(StepKind.LLM, number=2))
+        await mine.journal.runs.append(run, step(StepKind.LLM, number=2))
     with pytest.raises(Fenced):
-        await mine.journal.end(run.to(Status.SUCCEEDED))
-    assert [each.body["number"] for each in await theirs.journal.steps(run.id)] == [1]
-    await theirs.journal.end(taken.to(Status.SUCCEEDED))
+        await mine.journal.runs.end(run.to(Status.SUCCEEDED))
+    assert [each.body["number"] for each in await theirs.journal.runs.get_steps(run.id)] == [1]
+    await theirs.journal.runs.end(taken.to(Status.SUCCEEDED))
 
 
 async def test_whoever_comes_back_to_its_state_folder_goes_on_at_once(
@@ -191,9 +191,9 @@ async def test_whoever_comes_back_to_its_state_folder_goes_on_at_once(
 ) -> None:
     mine, again = Ledger(db, clock).journal, Ledger(other, clock).journal
     run = await Ledger(db, clock).queued()
-    assert await mine.take(run.id, owner="here:box:1:a")
-    assert await again.recover("there:box:1:a") == []
-    assert [each.id for each in await again.recover("here:box:2:b")] == [run.id]
+    assert await mine.runs.claim(run.id, owner="here:box:1:a")
+    assert await again.runs.recover("there:box:1:a") == []
+    assert [each.id for each in await again.runs.recover("here:box:2:b")] == [run.id]
 
 
 async def test_leases_are_measured_by_the_clock_of_the_server(
@@ -221,14 +221,14 @@ async def test_what_was_acknowledged_outlives_a_crash_of_the_server(
     ledger = Ledger(mortal, clock)
     run = await ledger.running()
     for number in range(10):
-        await ledger.journal.append(run, step(number=number), durable=number == 7)
+        await ledger.journal.runs.append(run, step(number=number), durable=number == 7)
     await asyncio.to_thread(server.crash)
-    kept = [each.body["number"] for each in await ledger.journal.steps(run.id)]
+    kept = [each.body["number"] for each in await ledger.journal.runs.get_steps(run.id)]
     assert kept == list(range(len(kept)))
     assert len(kept) >= 8, "all up to the last durable one"
     # what was taken with it is noticed: the run goes on from what there is
     (told,) = await asyncio.gather(
-        ledger.journal.append(run, step(number=10)), return_exceptions=True
+        ledger.journal.runs.append(run, step(number=10)), return_exceptions=True
     )
     if len(kept) < 10:
         assert isinstance(told, StoreFull)

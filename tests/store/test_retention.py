@@ -18,11 +18,11 @@ DAY = timedelta(days=1)
 async def lived(ledger: Ledger, times: int, routine: str = "daily") -> None:
     for number in range(times):
         run = await ledger.running(routine)
-        await ledger.journal.append(
+        await ledger.journal.runs.append(
             run, Step(kind=StepKind.LLM, iteration=1, body={"text": f"said {number} " * 400})
         )
         path = {"path": "reports/{slot:%Y%m%d%H%M%S}.md"}
-        await ledger.journal.end(run.to(Status.SUCCEEDED, report="fine"), [("file", path)])
+        await ledger.journal.runs.end(run.to(Status.SUCCEEDED, report="fine"), [("file", path)])
 
 
 async def all_gone(ledger: Ledger, clock: FakeClock, **keep: timedelta | int) -> int:
@@ -39,9 +39,9 @@ async def test_old_steps_go_and_their_runs_stay(ledger: Ledger, clock: FakeClock
     assert await all_gone(ledger, clock, steps=90 * DAY) == 25, (
         "the last ten stay whatever their age"
     )
-    runs = await ledger.journal.runs(limit=100)
+    runs = await ledger.journal.runs.find(limit=100)
     assert len(runs) == 35
-    assert [len(await ledger.journal.steps(run.id)) for run in runs] == [1] * 10 + [0] * 25
+    assert [len(await ledger.journal.runs.get_steps(run.id)) for run in runs] == [1] * 10 + [0] * 25
 
 
 async def test_old_runs_go_with_all_that_is_theirs_and_each_routine_keeps_its_last(
@@ -52,23 +52,25 @@ async def test_old_runs_go_with_all_that_is_theirs_and_each_routine_keeps_its_la
     clock.move_to(clock.now() + 100 * DAY)
     await lived(ledger, 10)
     assert await all_gone(ledger, clock, runs=90 * DAY) == 15
-    assert {run.routine for run in await ledger.journal.runs(limit=100)} == {"daily", "rare"}
-    counts = await ledger.journal.counts()
+    assert {run.routine for run in await ledger.journal.runs.find(limit=100)} == {"daily", "rare"}
+    counts = await ledger.journal.history.count()
     assert (counts["runs"]["succeeded"], counts["deliveries"]["pending"], counts["steps"]) == (
         13,
         13,
         13,
     )
-    assert len(await ledger.journal.slots(limit=100)) == 28, "that they were due is not forgotten"
+    assert len(await ledger.journal.slots.find(limit=100)) == 28, (
+        "that they were due is not forgotten"
+    )
 
 
 async def test_a_database_that_grew_too_big_loses_the_oldest_first(
     ledger: Ledger, clock: FakeClock
 ) -> None:
     await lived(ledger, 150)
-    before = (await ledger.journal.counts())["steps"]
+    before = (await ledger.journal.history.count())["steps"]
     assert await all_gone(ledger, clock, max_bytes=1) > 0
-    assert before == 150 and (await ledger.journal.counts())["steps"] == 10
+    assert before == 150 and (await ledger.journal.history.count())["steps"] == 10
 
 
 async def test_nothing_is_let_go_that_is_to_stay_for_ever(ledger: Ledger, clock: FakeClock) -> None:
@@ -83,9 +85,9 @@ async def test_room_is_given_back_when_there_is_much(ledger: Ledger, clock: Fake
     clock.move_to(clock.now() + 100 * DAY)
     assert await ledger.db.apart(squeeze) == 0
     await all_gone(ledger, clock, runs=90 * DAY)
-    size = (await ledger.journal.counts())["bytes"]
+    size = (await ledger.journal.history.count())["bytes"]
     assert await ledger.db.apart(partial(squeeze, much=100_000)) > 100_000
-    assert (await ledger.journal.counts())["bytes"] < size
+    assert (await ledger.journal.history.count())["bytes"] < size
 
 
 async def test_old_report_files_go_and_nothing_outside_the_workspace(
@@ -102,9 +104,9 @@ async def test_old_report_files_go_and_nothing_outside_the_workspace(
         outside,
         workspace / "link/outside.md",
     ]
-    for delivery, place in zip(reversed(await ledger.journal.deliveries()), places, strict=True):
+    for delivery, place in zip(reversed(await ledger.journal.outbox.find()), places, strict=True):
         place.write_text("x")
-        await ledger.journal.delivered(delivery.id, str(place))
+        await ledger.journal.outbox.mark_delivered(delivery.id, str(place))
     clock.move_to(clock.now() + 100 * DAY)
     keep = Keep(reports=90 * DAY)
     upkeep = JournalMaintenance(

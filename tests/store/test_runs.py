@@ -22,7 +22,7 @@ from tests.store.conftest import START, Ledger, in_a_file, step
 
 
 async def numbers(ledger: Ledger, run: Run) -> list[int]:
-    return [found.body["number"] for found in await ledger.journal.steps(run.id)]
+    return [found.body["number"] for found in await ledger.journal.runs.get_steps(run.id)]
 
 
 # --- taking, suspending, recovering
@@ -30,34 +30,36 @@ async def numbers(ledger: Ledger, run: Run) -> list[int]:
 
 async def test_a_run_is_taken_once(ledger: Ledger, clock: FakeClock) -> None:
     queued = await ledger.queued()
-    both = await asyncio.gather(*(ledger.journal.take(queued.id, owner=name) for name in "ab"))
+    both = await asyncio.gather(
+        *(ledger.journal.runs.claim(queued.id, owner=name) for name in "ab")
+    )
     (run,) = (taken for taken in both if taken)
     assert (run.status, run.fence, run.attempt, run.fruitless_attempts) == (Status.RUNNING, 1, 1, 1)
     assert run.started == clock.now()
-    assert await ledger.journal.get(run.id) == run
+    assert await ledger.journal.runs.get(run.id) == run
 
 
 async def test_a_run_is_not_taken_before_its_time(ledger: Ledger, clock: FakeClock) -> None:
     queued = await ledger.queued(not_before=START + timedelta(hours=1))
-    assert await ledger.journal.take(queued.id, owner="me") is None
+    assert await ledger.journal.runs.claim(queued.id, owner="me") is None
     clock.advance(hours=1)
-    run = await ledger.journal.take(queued.id, owner="me")
+    run = await ledger.journal.runs.claim(queued.id, owner="me")
     assert run is not None
     assert run.not_before is None
 
 
 async def test_what_is_unknown_or_over_is_not_taken(ledger: Ledger) -> None:
     run = await ledger.running()
-    await ledger.journal.end(run.to(Status.SUCCEEDED))
-    assert await ledger.journal.take(run.id, owner="me") is None
-    assert await ledger.journal.take("nobody", owner="me") is None
+    await ledger.journal.runs.end(run.to(Status.SUCCEEDED))
+    assert await ledger.journal.runs.claim(run.id, owner="me") is None
+    assert await ledger.journal.runs.claim("nobody", owner="me") is None
 
 
 async def test_a_suspended_run_goes_on_where_it_was(ledger: Ledger, clock: FakeClock) -> None:
     first = await ledger.running()
-    await ledger.journal.append(first, step(number=0), step(number=1))
+    await ledger.journal.runs.append(first, step(number=0), step(number=1))
     spent = replace(first, active=12.5, usage=Usage(input=9), iterations=2, provider="p", model="m")
-    suspended = await ledger.journal.suspend(spent)
+    suspended = await ledger.journal.runs.suspend(spent)
     assert (suspended.status, suspended.active, suspended.usage, suspended.iterations) == (
         "queued",
         12.5,
@@ -65,30 +67,30 @@ async def test_a_suspended_run_goes_on_where_it_was(ledger: Ledger, clock: FakeC
         2,
     )
     clock.advance(hours=1)
-    second = await ledger.journal.take(first.id, owner="other")
+    second = await ledger.journal.runs.claim(first.id, owner="other")
     assert second is not None
     assert (second.attempt, second.started, second.model) == (2, first.started, "m")
-    await ledger.journal.append(second, step(number=2))
+    await ledger.journal.runs.append(second, step(number=2))
     assert await numbers(ledger, second) == [0, 1, 2]
 
 
 async def test_what_held_a_run_before_can_write_nothing_more(ledger: Ledger) -> None:
     stale = await ledger.running()
-    suspended = await ledger.journal.suspend(stale)
+    suspended = await ledger.journal.runs.suspend(stale)
     for attempt in (
-        lambda: ledger.journal.append(stale, step(number=0)),
-        lambda: ledger.journal.end(stale.to(Status.SUCCEEDED)),
-        lambda: ledger.journal.end(stale.to(Status.INTERRUPTED)),
-        lambda: ledger.journal.suspend(stale),
+        lambda: ledger.journal.runs.append(stale, step(number=0)),
+        lambda: ledger.journal.runs.end(stale.to(Status.SUCCEEDED)),
+        lambda: ledger.journal.runs.end(stale.to(Status.INTERRUPTED)),
+        lambda: ledger.journal.runs.suspend(stale),
     ):
         with pytest.raises(Fenced, match="no longer in these hands"):
             await attempt()
-    fresh = await ledger.journal.take(stale.id, owner="other")
+    fresh = await ledger.journal.runs.claim(stale.id, owner="other")
     assert fresh is not None
     assert fresh.fence > suspended.fence > stale.fence
     with pytest.raises(Fenced):
-        await ledger.journal.append(stale, step(number=0))
-    await ledger.journal.append(fresh, step(number=1))
+        await ledger.journal.runs.append(stale, step(number=0))
+    await ledger.journal.runs.append(fresh, step(number=1))
     assert await numbers(ledger, fresh) == [1]
 
 
@@ -98,25 +100,25 @@ async def test_a_zombie_of_another_process_is_fenced_by_the_database(
     zombie = await ledger.running()
     successor = Ledger(db, ledger.clock)
     await ledger.lapse()
-    await successor.journal.recover("other")
+    await successor.journal.runs.recover("other")
     with pytest.raises(Fenced):
-        await ledger.journal.append(zombie, step(number=0))
-    await successor.journal.take(zombie.id, owner="other")
+        await ledger.journal.runs.append(zombie, step(number=0))
+    await successor.journal.runs.claim(zombie.id, owner="other")
     with pytest.raises(Fenced):
-        await ledger.journal.end(zombie.to(Status.SUCCEEDED))
-    assert (await ledger.journal.get(zombie.id)).status is Status.RUNNING
+        await ledger.journal.runs.end(zombie.to(Status.SUCCEEDED))
+    assert (await ledger.journal.runs.get(zombie.id)).status is Status.RUNNING
 
 
 async def test_runs_of_a_dead_process_are_queued_again(ledger: Ledger) -> None:
     done, dead, waiting = await ledger.running(), await ledger.running(), await ledger.queued()
-    await ledger.journal.end(done.to(Status.SUCCEEDED))
+    await ledger.journal.runs.end(done.to(Status.SUCCEEDED))
     await ledger.lapse()
-    left = await ledger.journal.recover("me")
+    left = await ledger.journal.runs.recover("me")
     assert [(run.id, run.status) for run in left] == [
         (dead.id, Status.QUEUED),
         (waiting.id, Status.QUEUED),
     ]
-    again = await ledger.journal.take(dead.id, owner="me")
+    again = await ledger.journal.runs.claim(dead.id, owner="me")
     assert again is not None
     assert again.fruitless_attempts == 2
 
@@ -128,19 +130,19 @@ async def test_only_attempts_that_die_without_a_step_are_fruitless(
 
     async def again(suspended: Run) -> Run:
         clock.advance(hours=1)
-        taken = await ledger.journal.take(suspended.id, owner="me")
+        taken = await ledger.journal.runs.claim(suspended.id, owner="me")
         assert taken is not None
         return taken
 
-    run = await again(await ledger.journal.suspend(run))
+    run = await again(await ledger.journal.runs.suspend(run))
     assert run.fruitless_attempts == 1, "a shutdown is nobody's fault"
-    run = await again(await ledger.journal.suspend(run, not_before=clock.now(), detail="busy"))
+    run = await again(await ledger.journal.runs.suspend(run, not_before=clock.now(), detail="busy"))
     assert run.fruitless_attempts == 2, "a vendor that was busy counts"
-    await ledger.journal.append(run, step(number=0))
-    run = await again(await ledger.journal.suspend(run, not_before=clock.now()))
+    await ledger.journal.runs.append(run, step(number=0))
+    run = await again(await ledger.journal.runs.suspend(run, not_before=clock.now()))
     assert run.fruitless_attempts == 1, "a step makes up for all before"
-    await ledger.journal.append(run, step(number=1))
-    run = await again(await ledger.journal.suspend(run))
+    await ledger.journal.runs.append(run, step(number=1))
+    run = await again(await ledger.journal.runs.suspend(run))
     assert run.fruitless_attempts == 1
 
 
@@ -151,13 +153,13 @@ async def test_a_run_that_was_opened_here_is_begun_at_once_and_its_first_step_br
     ledger: Ledger, clock: FakeClock
 ) -> None:
     queued = await ledger.queued()
-    run = ledger.journal.begin(queued.id, owner="me")
+    run = ledger.journal.runs.claim_lazily(queued.id, owner="me")
     if ledger.db.shared:  # somebody else may have it by now
         assert run is None
         return
     assert run is not None
-    await ledger.journal.append(run, step(number=0))
-    kept = await ledger.journal.get(run.id)
+    await ledger.journal.runs.append(run, step(number=0))
+    kept = await ledger.journal.runs.get(run.id)
     assert (kept.status, kept.started, kept.fence, kept.attempt, kept.fruitless_attempts) == (
         Status.RUNNING,
         clock.now(),
@@ -166,41 +168,41 @@ async def test_a_run_that_was_opened_here_is_begun_at_once_and_its_first_step_br
         0,
     )
     assert kept == replace(run, fruitless_attempts=0)
-    await ledger.journal.end(run.to(Status.SUCCEEDED))
+    await ledger.journal.runs.end(run.to(Status.SUCCEEDED))
 
 
 async def test_a_run_that_is_begun_is_taken_by_nobody_else(ledger: Ledger) -> None:
     queued = await ledger.queued()
-    if ledger.journal.begin(queued.id, owner="me"):
-        assert ledger.journal.begin(queued.id, owner="me") is None
-        assert await ledger.journal.take(queued.id, owner="other") is None
+    if ledger.journal.runs.claim_lazily(queued.id, owner="me"):
+        assert ledger.journal.runs.claim_lazily(queued.id, owner="me") is None
+        assert await ledger.journal.runs.claim(queued.id, owner="other") is None
 
 
 async def test_what_this_process_has_not_just_opened_is_taken_and_not_begun(
     ledger: Ledger, clock: FakeClock
 ) -> None:
     later = await ledger.queued(not_before=clock.now() + timedelta(hours=1))
-    assert ledger.journal.begin(later.id, owner="me") is None
-    assert ledger.journal.begin("nobody", owner="me") is None
+    assert ledger.journal.runs.claim_lazily(later.id, owner="me") is None
+    assert ledger.journal.runs.claim_lazily("nobody", owner="me") is None
     known = await ledger.queued("known")
-    assert Ledger(ledger.db, clock).journal.begin(known.id, owner="me") is None
-    suspended = await ledger.journal.suspend(await ledger.running("again"))
-    assert ledger.journal.begin(suspended.id, owner="me") is None
+    assert Ledger(ledger.db, clock).journal.runs.claim_lazily(known.id, owner="me") is None
+    suspended = await ledger.journal.runs.suspend(await ledger.running("again"))
+    assert ledger.journal.runs.claim_lazily(suspended.id, owner="me") is None
     old = await ledger.queued("old")
     clock.advance(minutes=1)
-    assert ledger.journal.begin(old.id, owner="me") is None
+    assert ledger.journal.runs.claim_lazily(old.id, owner="me") is None
     called_off = await ledger.queued("called off")
-    await ledger.journal.request_cancel(called_off.id)
-    assert ledger.journal.begin(called_off.id, owner="me") is None
+    await ledger.journal.runs.request_cancel(called_off.id)
+    assert ledger.journal.runs.claim_lazily(called_off.id, owner="me") is None
 
 
 @in_a_file
 async def test_a_run_that_is_begun_hears_that_it_is_to_stop(ledger: Ledger) -> None:
-    run = ledger.journal.begin((await ledger.queued()).id, owner="me")
+    run = ledger.journal.runs.claim_lazily((await ledger.queued()).id, owner="me")
     assert run is not None
-    asked = await ledger.journal.request_cancel(run.id)
+    asked = await ledger.journal.runs.request_cancel(run.id)
     assert (asked.status, asked.cancel) == (Status.RUNNING, True)
-    await ledger.journal.end(run.to(Status.CANCELLED))
+    await ledger.journal.runs.end(run.to(Status.CANCELLED))
 
 
 @in_a_file
@@ -208,18 +210,22 @@ async def test_who_begins_a_run_that_is_over_writes_nothing_of_it(
     ledger: Ledger, clock: FakeClock
 ) -> None:
     queued = await ledger.queued()
-    await Ledger(ledger.db, clock).journal.request_cancel(
+    await Ledger(ledger.db, clock).journal.runs.request_cancel(
         queued.id
     )  # of which our journal has not heard
-    run = ledger.journal.begin(queued.id, owner="me")
+    run = ledger.journal.runs.claim_lazily(queued.id, owner="me")
     assert run is not None
-    behind = ledger.journal.append(run, step(number=0))
-    for refused in (behind, ledger.journal.sure(run), ledger.journal.end(run.to(Status.SUCCEEDED))):
+    behind = ledger.journal.runs.append(run, step(number=0))
+    for refused in (
+        behind,
+        ledger.journal.runs.confirm_claim(run),
+        ledger.journal.runs.end(run.to(Status.SUCCEEDED)),
+    ):
         with pytest.raises(Fenced):
             await refused
     with pytest.raises(Fenced):
-        await ledger.journal.sure(run)
-    assert (await ledger.journal.get(run.id)).status is Status.CANCELLED
+        await ledger.journal.runs.confirm_claim(run)
+    assert (await ledger.journal.runs.get(run.id)).status is Status.CANCELLED
     assert await numbers(ledger, run) == []
 
 
@@ -248,18 +254,22 @@ async def test_a_run_whose_beginning_the_disk_refuses_has_not_begun(
     ledger = Ledger(db, clock)
     queued = await ledger.queued()
     db.refusing = True
-    run = ledger.journal.begin(queued.id, owner="me")
+    run = ledger.journal.runs.claim_lazily(queued.id, owner="me")
     assert run is not None
-    behind = ledger.journal.append(run, step(number=0))
-    for refused in (behind, ledger.journal.sure(run), ledger.journal.end(run.to(Status.SUCCEEDED))):
+    behind = ledger.journal.runs.append(run, step(number=0))
+    for refused in (
+        behind,
+        ledger.journal.runs.confirm_claim(run),
+        ledger.journal.runs.end(run.to(Status.SUCCEEDED)),
+    ):
         with pytest.raises(StoreFull):
             await refused
-    assert await ledger.journal.suspend(run) == queued
-    again = await ledger.journal.take(queued.id, owner="me")
+    assert await ledger.journal.runs.suspend(run) == queued
+    again = await ledger.journal.runs.claim(queued.id, owner="me")
     assert again is not None
     assert again.attempt == 1
-    await ledger.journal.append(again, step(number=1))
-    await ledger.journal.end(again.to(Status.SUCCEEDED))
+    await ledger.journal.runs.append(again, step(number=1))
+    await ledger.journal.runs.end(again.to(Status.SUCCEEDED))
     assert await numbers(ledger, again) == [1]
     await db.close()
 
@@ -276,19 +286,19 @@ async def test_steps_come_back_as_they_went_in(ledger: Ledger, clock: FakeClock)
         step(StepKind.LLM, 1, **odd),
         replace(step(StepKind.CALL, 1), call_id="call_1"),
     ]
-    written = await ledger.journal.append(run, *given)
+    written = await ledger.journal.runs.append(run, *given)
     assert [(found.seq, found.at) for found in written] == [
         (0, clock.now()),
         (1, clock.now()),
         (2, clock.now()),
     ]
-    assert await ledger.journal.steps(run.id) == written
+    assert await ledger.journal.runs.get_steps(run.id) == written
     assert [replace(found, seq=-1, at=None) for found in written] == given
 
 
 async def test_long_bodies_are_deflated(ledger: Ledger, db: Database) -> None:
     run = await ledger.running()
-    await ledger.journal.append(run, step(text="x" * 100), step(text="x" * 100_000))
+    await ledger.journal.runs.append(run, step(text="x" * 100), step(text="x" * 100_000))
     short, long = await db.read(
         lambda connection: [
             body for (body,) in connection.execute("SELECT body FROM step ORDER BY seq")
@@ -304,15 +314,15 @@ async def test_long_bodies_are_deflated(ledger: Ledger, db: Database) -> None:
 async def test_steps_left_unawaited_are_there_once_a_later_one_is(ledger: Ledger) -> None:
     run = await ledger.running()
     for number in range(10):
-        ledger.journal.append(run, step(number=number))
-    await ledger.journal.append(run, step(number=10), durable=True)
+        ledger.journal.runs.append(run, step(number=number))
+    await ledger.journal.runs.append(run, step(number=10), durable=True)
     assert await numbers(ledger, run) == list(range(11))
 
 
 async def test_a_step_is_written_as_it_was_when_it_was_handed_in(ledger: Ledger) -> None:
     run = await ledger.running()
     body = {"number": 1}
-    written = ledger.journal.append(run, replace(step(), body=body))
+    written = ledger.journal.runs.append(run, replace(step(), body=body))
     body["number"] = 2
     await written
     assert await numbers(ledger, run) == [1]
@@ -323,16 +333,16 @@ async def test_a_body_that_is_not_json_is_refused_before_anything_is_written(
 ) -> None:
     run = await ledger.running()
     with pytest.raises(TypeError, match="not JSON serializable"):
-        ledger.journal.append(run, step(number=1), step(number=object()))
-    await ledger.journal.append(run, step(number=2))
+        ledger.journal.runs.append(run, step(number=1), step(number=object()))
+    await ledger.journal.runs.append(run, step(number=2))
     assert await numbers(ledger, run) == [2]
 
 
 async def test_the_time_lived_is_kept_with_the_step(ledger: Ledger) -> None:
     run = await ledger.running()
-    await ledger.journal.append(run, step(number=0), active=4.5)
-    await ledger.journal.append(run, step(number=1))
-    assert (await ledger.journal.get(run.id)).active == 4.5
+    await ledger.journal.runs.append(run, step(number=0), active=4.5)
+    await ledger.journal.runs.append(run, step(number=1))
+    assert (await ledger.journal.runs.get(run.id)).active == 4.5
 
 
 @in_a_file
@@ -340,16 +350,16 @@ async def test_no_step_is_written_behind_one_that_the_disk_refused(
     ledger: Ledger, db: Database
 ) -> None:
     run = await ledger.running()
-    await ledger.journal.append(run, step(number=0))
+    await ledger.journal.runs.append(run, step(number=0))
     (pages,) = await db.read(lambda connection: connection.execute("PRAGMA page_count").fetchone())
     await db.write(
         lambda connection: connection.execute(f"PRAGMA max_page_count = {pages}").fetchone()
     )
     # incompressible, so that it does not fit where a small one would
-    refused = ledger.journal.append(
+    refused = ledger.journal.runs.append(
         run, step(number=1, text="".join(chr(0x4E00 + i * 7919 % 20_000) for i in range(50_000)))
     )
-    behind = ledger.journal.append(run, step(number=2))
+    behind = ledger.journal.runs.append(run, step(number=2))
     for full in (refused, behind):
         with pytest.raises(StoreFull):
             await full
@@ -357,13 +367,13 @@ async def test_no_step_is_written_behind_one_that_the_disk_refused(
         lambda connection: connection.execute("PRAGMA max_page_count = 1000000").fetchone()
     )
     with pytest.raises(StoreFull, match="an earlier step could not be written"):
-        await ledger.journal.append(run, step(number=3))
+        await ledger.journal.runs.append(run, step(number=3))
     with pytest.raises(StoreFull, match="an earlier step could not be written"):
-        await ledger.journal.end(run.to(Status.SUCCEEDED))
-    again = await ledger.journal.take((await ledger.journal.suspend(run)).id, owner="me")
+        await ledger.journal.runs.end(run.to(Status.SUCCEEDED))
+    again = await ledger.journal.runs.claim((await ledger.journal.runs.suspend(run)).id, owner="me")
     assert again is not None
-    await ledger.journal.append(again, step(number=4))
-    await ledger.journal.end(again.to(Status.SUCCEEDED))
+    await ledger.journal.runs.append(again, step(number=4))
+    await ledger.journal.runs.end(again.to(Status.SUCCEEDED))
     assert await numbers(ledger, again) == [0, 4]
 
 
@@ -374,7 +384,7 @@ async def test_an_end_is_kept_whole(ledger: Ledger, clock: FakeClock) -> None:
     run = await ledger.running()
     clock.advance(seconds=30)
     usage = Usage(input=10, cache_read=4, cache_write=3, output=2, reasoning=1)
-    ended = await ledger.journal.end(
+    ended = await ledger.journal.runs.end(
         run.to(
             Status.FAILED, report="half \udc80", detail="why", active=29.5, provider=(
                 "claude"
@@ -390,54 +400,56 @@ async def test_an_end_is_kept_whole(ledger: Ledger, clock: FakeClock) -> None:
         usage,
         29.5,
     )
-    assert await ledger.journal.get(run.id) == ended
+    assert await ledger.journal.runs.get(run.id) == ended
 
 
 async def test_a_run_ends_once(ledger: Ledger) -> None:
     run = await ledger.running()
-    await ledger.journal.end(run.to(Status.SUCCEEDED), [("file", {})])
+    await ledger.journal.runs.end(run.to(Status.SUCCEEDED), [("file", {})])
     with pytest.raises(Fenced):
-        await ledger.journal.end(run.to(Status.FAILED), [("file", {})])
-    assert len(await ledger.journal.deliveries()) == 1
+        await ledger.journal.runs.end(run.to(Status.FAILED), [("file", {})])
+    assert len(await ledger.journal.outbox.find()) == 1
 
 
 async def test_only_an_end_ends_a_run(ledger: Ledger) -> None:
     run = await ledger.running()
     with pytest.raises(ValueError, match="is running, which is no end"):
-        await ledger.journal.end(run)
+        await ledger.journal.runs.end(run)
 
 
 async def test_a_queued_run_can_be_given_up_without_taking_it(ledger: Ledger) -> None:
     queued = await ledger.queued()
-    ended = await ledger.journal.end(queued.to(Status.INTERRUPTED, detail="down for three days"))
+    ended = await ledger.journal.runs.end(
+        queued.to(Status.INTERRUPTED, detail="down for three days")
+    )
     assert ended.status is Status.INTERRUPTED
 
 
 async def test_a_run_that_waits_is_cancelled_at_once(ledger: Ledger, clock: FakeClock) -> None:
     queued = await ledger.queued()
-    cancelled = await ledger.journal.request_cancel(queued.id)
+    cancelled = await ledger.journal.runs.request_cancel(queued.id)
     assert (cancelled.status, cancelled.ended) == (Status.CANCELLED, clock.now())
-    assert await ledger.journal.take(queued.id, owner="me") is None
+    assert await ledger.journal.runs.claim(queued.id, owner="me") is None
 
 
 async def test_a_run_that_runs_is_asked_to_stop(ledger: Ledger) -> None:
     run = await ledger.running()
-    asked = await ledger.journal.request_cancel(run.id[-6:])
+    asked = await ledger.journal.runs.request_cancel(run.id[-6:])
     assert (asked.id, asked.status, asked.cancel) == (run.id, Status.RUNNING, True)
-    await ledger.journal.append(run, step(number=0))
-    ended = await ledger.journal.end(run.to(Status.CANCELLED))
+    await ledger.journal.runs.append(run, step(number=0))
+    ended = await ledger.journal.runs.end(run.to(Status.CANCELLED))
     assert ended.cancel
     with pytest.raises(Refused, match=r"has already ended \(cancelled\)"):
-        await ledger.journal.request_cancel(run.id)
+        await ledger.journal.runs.request_cancel(run.id)
     with pytest.raises(NotFound):
-        await ledger.journal.request_cancel("nobody")
+        await ledger.journal.runs.request_cancel("nobody")
 
 
 async def test_the_wish_to_cancel_outlives_the_process(ledger: Ledger) -> None:
     run = await ledger.running()
-    await ledger.journal.request_cancel(run.id)
+    await ledger.journal.runs.request_cancel(run.id)
     await ledger.lapse()
-    (left,) = await ledger.journal.recover("me")
+    (left,) = await ledger.journal.runs.recover("me")
     assert left.cancel
 
 
@@ -447,49 +459,53 @@ async def test_the_wish_to_cancel_outlives_the_process(ledger: Ledger) -> None:
 async def test_a_part_of_an_id_is_enough_if_it_fits_one_run(ledger: Ledger) -> None:
     first, second = await ledger.queued(), await ledger.queued()
     for text in (first.id, first.id.lower(), first.id[-4:], first.id[:-1], first.id[4:].lower()):
-        assert await ledger.journal.get(text) == first
+        assert await ledger.journal.runs.get(text) == first
     with pytest.raises(NotFound, match=f"fits several runs, {second.id} and {first.id} among them"):
-        await ledger.journal.get(first.id[:6])
+        await ledger.journal.runs.get(first.id[:6])
     with pytest.raises(NotFound, match="there is no run 'zzzz'"):
-        await ledger.journal.get("zzzz")
+        await ledger.journal.runs.get("zzzz")
     with pytest.raises(NotFound, match="at least 4 characters"):
-        await ledger.journal.get(first.id[-3:])
+        await ledger.journal.runs.get(first.id[-3:])
     with pytest.raises(NotFound, match="at least 4 characters"):
-        await ledger.journal.get("")
+        await ledger.journal.runs.get("")
 
 
 async def test_runs_are_listed_newest_first_page_by_page(ledger: Ledger) -> None:
     runs = [await ledger.queued(name) for name in "abababab"]
     newest = sorted((run.id for run in runs), reverse=True)
-    assert [run.id for run in await ledger.journal.runs()] == newest
-    page = await ledger.journal.runs(limit=3)
-    assert [run.id for run in await ledger.journal.runs(limit=3, before=page[-1].id)] == newest[3:6]
-    ours = [run.id for run in await ledger.journal.runs("a", limit=2)]
+    assert [run.id for run in await ledger.journal.runs.find()] == newest
+    page = await ledger.journal.runs.find(limit=3)
+    assert [
+        run.id for run in await ledger.journal.runs.find(limit=3, before=page[-1].id)
+    ] == newest[3:6]
+    ours = [run.id for run in await ledger.journal.runs.find("a", limit=2)]
     assert ours == [id_ for id_ in newest if id_ in {run.id for run in runs[::2]}][:2]
 
 
 async def test_runs_are_found_by_status(ledger: Ledger) -> None:
     queued, failed, good = await ledger.queued(), await ledger.running(), await ledger.running()
-    await ledger.journal.end(failed.to(Status.FAILED))
-    await ledger.journal.end(good.to(Status.SUCCEEDED))
-    assert [run.id for run in await ledger.journal.runs(status=Status.FAILED)] == [failed.id]
-    assert [run.id for run in await ledger.journal.active()] == [queued.id]
-    last = await ledger.journal.last("daily", statuses={Status.FAILED, Status.SUCCEEDED})
+    await ledger.journal.runs.end(failed.to(Status.FAILED))
+    await ledger.journal.runs.end(good.to(Status.SUCCEEDED))
+    assert [run.id for run in await ledger.journal.runs.find(status=Status.FAILED)] == [failed.id]
+    assert [run.id for run in await ledger.journal.runs.find_active()] == [queued.id]
+    last = await ledger.journal.runs.get_last("daily", statuses={Status.FAILED, Status.SUCCEEDED})
     assert last is not None
     assert last.id == good.id
-    before = await ledger.journal.last(
+    before = await ledger.journal.runs.get_last(
         "daily", statuses=[Status.FAILED, Status.SUCCEEDED], before=good.id
     )
     assert before is not None
     assert before.id == failed.id
-    assert await ledger.journal.last("daily", statuses={Status.TIMED_OUT}) is None
+    assert await ledger.journal.runs.get_last("daily", statuses={Status.TIMED_OUT}) is None
 
 
 async def test_the_newest_run_of_each_routine_is_found_at_once(ledger: Ledger) -> None:
-    assert await ledger.journal.last_runs() == {}
+    assert await ledger.journal.runs.get_last_by_routine() == {}
     runs = [await ledger.queued(name) for name in ("b", "a", "b", "c", "a")]
     newest = {run.routine: run.id for run in sorted(runs, key=lambda run: run.id)}
-    assert {name: run.id for name, run in (await ledger.journal.last_runs()).items()} == newest
+    assert {
+        name: run.id for name, run in (await ledger.journal.runs.get_last_by_routine()).items()
+    } == newest
 
 
 @in_a_file
@@ -497,22 +513,24 @@ async def test_the_last_run_that_succeeded_here_is_known_without_a_look(
     ledger: Ledger, clock: FakeClock
 ) -> None:
     journal = ledger.journal
-    assert journal.latest("daily", before="~") is None
+    assert journal.runs.get_cached_success("daily", before="~") is None
     runs = [await ledger.running() for _ in range(3)]
     for run, status in zip(runs, (Status.SUCCEEDED, Status.SUCCEEDED, Status.FAILED), strict=True):
-        await journal.end(run.to(status, report=f"of {run.id}"))
+        await journal.runs.end(run.to(status, report=f"of {run.id}"))
     _, second, third = runs
-    known = journal.latest("daily", before=third.id)
-    assert known == await journal.last("daily", statuses={Status.SUCCEEDED}, before=third.id)
+    known = journal.runs.get_cached_success("daily", before=third.id)
+    assert known == await journal.runs.get_last(
+        "daily", statuses={Status.SUCCEEDED}, before=third.id
+    )
     assert known is not None and known.report == f"of {second.id}"
     # what it does not know it leaves to a look
-    assert journal.latest("daily", before=second.id) is None
-    assert journal.latest("weekly", before="~") is None
+    assert journal.runs.get_cached_success("daily", before=second.id) is None
+    assert journal.runs.get_cached_success("weekly", before="~") is None
     again = await ledger.running()
-    await journal.rename("daily", "weekly")
+    await journal.routines.rename("daily", "weekly")
     assert (
-        journal.latest("daily", before=again.id)
-        is journal.latest("weekly", before=again.id)
+        journal.runs.get_cached_success("daily", before=again.id)
+        is journal.runs.get_cached_success("weekly", before=again.id)
         is None
     )
 
@@ -522,14 +540,14 @@ async def test_a_run_of_an_earlier_process_is_not_taken_for_the_last_one(
     ledger: Ledger, clock: FakeClock
 ) -> None:
     old, young = await ledger.queued(), await ledger.running()
-    await ledger.journal.end(young.to(Status.SUCCEEDED))
+    await ledger.journal.runs.end(young.to(Status.SUCCEEDED))
     clock.advance(minutes=1)
     later = Journal(ledger.db, clock=clock.now)  # a daemon that was started anew
-    taken = await later.take(old.id, owner="me")
+    taken = await later.runs.claim(old.id, owner="me")
     assert taken is not None
-    await later.end(taken.to(Status.SUCCEEDED))
-    assert later.latest("daily", before="~") is None
-    last = await later.last("daily", statuses={Status.SUCCEEDED})
+    await later.runs.end(taken.to(Status.SUCCEEDED))
+    assert later.runs.get_cached_success("daily", before="~") is None
+    last = await later.runs.get_last("daily", statuses={Status.SUCCEEDED})
     assert last is not None and last.id == young.id
 
 
@@ -537,16 +555,16 @@ async def test_where_others_share_the_store_nothing_is_known_of_the_last_run(
     ledger: Ledger,
 ) -> None:
     run = await ledger.running()
-    await ledger.journal.end(run.to(Status.SUCCEEDED))
-    assert bool(ledger.journal.latest("daily", before="~")) is not ledger.db.shared
+    await ledger.journal.runs.end(run.to(Status.SUCCEEDED))
+    assert bool(ledger.journal.runs.get_cached_success("daily", before="~")) is not ledger.db.shared
 
 
 async def test_what_was_heard_counts_for_the_day(ledger: Ledger, clock: FakeClock) -> None:
     async def heard() -> int:
-        return await ledger.journal.heard_since("daily", since)
+        return await ledger.journal.routines.count_heard("daily", since)
 
     async def end(status: Status, *deliveries: tuple[str, dict[str, str]], **how: Any) -> Run:
-        return await ledger.journal.end(
+        return await ledger.journal.runs.end(
             (await ledger.running()).to(status, **how), list(deliveries)
         )
 
@@ -561,18 +579,18 @@ async def test_what_was_heard_counts_for_the_day(ledger: Ledger, clock: FakeCloc
     assert await heard() == 1, "it said something, and there is nobody to deliver it to"
     told = await end(Status.FAILED, ("file", {}), detail="why")
     assert await heard() == 2, "it is on its way"
-    (delivery,) = await ledger.journal.deliveries(run=told.id)
-    await ledger.journal.delivery_failed(delivery.id, "nobody there", None)
+    (delivery,) = await ledger.journal.outbox.find(run=told.id)
+    await ledger.journal.outbox.mark_failed(delivery.id, "nobody there", None)
     assert await heard() == 1, "it never arrived"
     running = await ledger.running()
     assert await heard() == 2, "it may still be heard"
-    await ledger.journal.end(running.to(Status.SUCCEEDED), [("file", {})])
-    (delivery,) = await ledger.journal.deliveries(run=running.id)
-    await ledger.journal.delivered(delivery.id, "there")
+    await ledger.journal.runs.end(running.to(Status.SUCCEEDED), [("file", {})])
+    (delivery,) = await ledger.journal.outbox.find(run=running.id)
+    await ledger.journal.outbox.mark_delivered(delivery.id, "there")
     assert await heard() == 2
-    assert await ledger.journal.heard_since("other", since) == 0
+    assert await ledger.journal.routines.count_heard("other", since) == 0
 
 
 async def test_a_definition_nobody_has_is_not_found(ledger: Ledger) -> None:
     with pytest.raises(NotFound):
-        await ledger.journal.definition("0" * 32)
+        await ledger.journal.runs.get_definition("0" * 32)

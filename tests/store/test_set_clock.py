@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from daemon.store.journal import Claim, Journal
-from daemon.store.leases import Worker
 from daemon.store.opening import open_database
+from daemon.store.workers import Worker
 
 AHEAD = 3 * 86_400_000_000  # microseconds: three days
 
@@ -34,14 +34,14 @@ async def test_the_runs_of_a_dead_process_are_taken_over_and_what_was_put_off_go
         Claim(routine=name, definition="{}", trigger="cron", slot=now(), goal="go")
         for name in ("a", "b", "c")
     ]
-    lost, mine, late = [run for run in await dead.open_slots(claims) if run]
-    assert await dead.take(lost.id, owner="dead")
-    assert await alive.take(mine.id, owner="alive")
-    taken = await alive.take(late.id, owner="alive")
+    lost, mine, late = [run for run in await dead.slots.open(claims) if run]
+    assert await dead.runs.claim(lost.id, owner="dead")
+    assert await alive.runs.claim(mine.id, owner="alive")
+    taken = await alive.runs.claim(late.id, owner="alive")
     assert taken
-    await alive.suspend(taken, not_before=now() + timedelta(minutes=5))
-    assert (await dead.beat(worker("dead"), may_lead=True)).leads
-    assert not (await alive.beat(worker("alive"), may_lead=True)).leads
+    await alive.runs.suspend(taken, not_before=now() + timedelta(minutes=5))
+    assert (await dead.workers.beat(worker("dead"), may_lead=True)).leads
+    assert not (await alive.workers.beat(worker("alive"), may_lead=True)).leads
 
     def jump(
         connection: Any,
@@ -52,7 +52,7 @@ async def test_the_runs_of_a_dead_process_are_taken_over_and_what_was_put_off_go
         connection.execute(f"UPDATE run SET {moved} WHERE status = 'queued'", (AHEAD, AHEAD))
 
     await database.write(jump)
-    beat = await alive.beat(worker("alive"), may_lead=True)
+    beat = await alive.workers.beat(worker("alive"), may_lead=True)
     assert (beat.lost, [run.id for run in beat.waits.runs]) == ([], [late.id])
     (moved,) = beat.waits.runs
     assert moved.not_before and moved.waits_moved
@@ -70,6 +70,8 @@ async def test_the_runs_of_a_dead_process_are_taken_over_and_what_was_put_off_go
     await database.write(
         lambda connection: connection.execute("UPDATE run SET lease_until = 0 WHERE owner = 'dead'")
     )
-    assert list((await alive.beat(worker("alive"), may_lead=True)).freed) == [lost.id]
-    assert not (await alive.beat(worker("alive"), may_lead=True)).waits.runs, "it is moved once"
+    assert list((await alive.workers.beat(worker("alive"), may_lead=True)).freed) == [lost.id]
+    assert not (await alive.workers.beat(worker("alive"), may_lead=True)).waits.runs, (
+        "it is moved once"
+    )
     await database.close()

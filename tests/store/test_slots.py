@@ -28,7 +28,7 @@ async def told(
     """Return the ledger's rows, oldest first, with hours since START."""
     return [
         ((row.first - START) / HOUR, (row.last - START) / HOUR, row.count, row.outcome, row.reason)
-        for row in reversed(await ledger.journal.slots(routine))
+        for row in reversed(await ledger.journal.slots.find(routine))
     ]
 
 
@@ -45,7 +45,7 @@ async def missed(
 ) -> list[tuple[float, float, int]]:
     """Tell of slots that were not started; return what was new of them."""
     outcome = Outcome.MISSED if reason is Reason.DOWN else Outcome.SKIPPED
-    new = await ledger.journal.account(
+    new = await ledger.journal.slots.account(
         "daily",
         first=at(first),
         last=at(last),
@@ -59,7 +59,7 @@ async def missed(
 
 async def put_right(ledger: Ledger, kept: Portion | None = None) -> None:
     """Take back what was told ahead of the clock; of a row that it stands in, `kept` remains."""
-    await ledger.journal.take_back(lambda row, baseline: kept)
+    await ledger.journal.slots.take_back(lambda row, baseline: kept)
 
 
 # --- baselines
@@ -68,51 +68,51 @@ async def put_right(ledger: Ledger, kept: Portion | None = None) -> None:
 async def test_a_new_routine_and_a_changed_schedule_start_from_now(
     ledger: Ledger, clock: FakeClock
 ) -> None:
-    first = await ledger.journal.set_baselines({"a": "1", "b": "1"})
+    first = await ledger.journal.routines.set_baselines({"a": "1", "b": "1"})
     assert {state.baseline for state in first.values()} == {START}
     later = clock.advance(hours=5)
-    states = await ledger.journal.set_baselines({"a": "1", "b": "2", "c": "1"})
+    states = await ledger.journal.routines.set_baselines({"a": "1", "b": "2", "c": "1"})
     assert {name: state.baseline for name, state in states.items()} == {
         "a": START,
         "b": later,
         "c": later,
     }
-    assert await ledger.journal.routine_states() == states
+    assert await ledger.journal.routines.get_states() == states
 
 
 async def test_a_routine_that_is_gone_for_a_while_keeps_what_is_known_of_it(
     ledger: Ledger, clock: FakeClock
 ) -> None:
-    await ledger.journal.set_baselines({"a": "1"})
+    await ledger.journal.routines.set_baselines({"a": "1"})
     clock.advance(hours=1)
-    assert (await ledger.journal.set_baselines({}))["a"].baseline == START
+    assert (await ledger.journal.routines.set_baselines({}))["a"].baseline == START
 
 
 async def test_resuming_starts_a_new_baseline_and_pausing_does_not(
     ledger: Ledger, clock: FakeClock
 ) -> None:
-    await ledger.journal.set_baselines({"a": "1"})
+    await ledger.journal.routines.set_baselines({"a": "1"})
     clock.advance(hours=1)
-    await ledger.journal.pause("a")
-    state = (await ledger.journal.routine_states())["a"]
+    await ledger.journal.routines.pause("a")
+    state = (await ledger.journal.routines.get_states())["a"]
     assert (state.paused, state.baseline) == (True, START)
     resumed = clock.advance(hours=1)
-    await ledger.journal.resume("a")
+    await ledger.journal.routines.resume("a")
     clock.advance(hours=1)
-    await ledger.journal.resume("a")  # was not paused any more: nothing to resume
-    state = (await ledger.journal.routine_states())["a"]
+    await ledger.journal.routines.resume("a")  # was not paused any more: nothing to resume
+    state = (await ledger.journal.routines.get_states())["a"]
     assert (state.paused, state.baseline) == (False, resumed)
 
 
 async def test_a_changed_schedule_does_not_resume_a_paused_routine(ledger: Ledger) -> None:
-    await ledger.journal.set_baselines({"a": "1"})
-    await ledger.journal.pause("a")
-    assert (await ledger.journal.set_baselines({"a": "2"}))["a"].paused
+    await ledger.journal.routines.set_baselines({"a": "1"})
+    await ledger.journal.routines.pause("a")
+    assert (await ledger.journal.routines.set_baselines({"a": "2"}))["a"].paused
 
 
 async def test_only_a_known_routine_can_be_paused(ledger: Ledger) -> None:
     with pytest.raises(NotFound, match="there is no routine 'b'"):
-        await ledger.journal.pause("b")
+        await ledger.journal.routines.pause("b")
 
 
 # --- claims
@@ -120,11 +120,11 @@ async def test_only_a_known_routine_can_be_paused(ledger: Ledger) -> None:
 
 async def test_a_slot_is_given_once(ledger: Ledger) -> None:
     claim = ledger.claim(lateness=2.5)
-    first, second = await ledger.journal.open_slots([claim, claim])
+    first, second = await ledger.journal.slots.open([claim, claim])
     assert first is not None
     assert second is None
-    assert await ledger.journal.open_slots([claim]) == [None]
-    (row,) = await ledger.journal.slots()
+    assert await ledger.journal.slots.open([claim]) == [None]
+    (row,) = await ledger.journal.slots.find()
     assert (row.run, row.outcome, row.lateness, row.first, row.last) == (
         first.id,
         "ran",
@@ -132,19 +132,19 @@ async def test_a_slot_is_given_once(ledger: Ledger) -> None:
         START,
         START,
     )
-    assert await ledger.journal.definition(first.definition) == claim.definition
+    assert await ledger.journal.runs.get_definition(first.definition) == claim.definition
 
 
 async def test_a_run_starts_queued_with_what_its_claim_says(ledger: Ledger) -> None:
     claim = ledger.claim(goal="say \ud800 hello", not_before=at(1), outcome=Outcome.LATE)
-    (run,) = await ledger.journal.open_slots([claim])
+    (run,) = await ledger.journal.slots.open([claim])
     assert run is not None
     assert (run.status, run.not_before, run.goal) == (Status.QUEUED, at(1), "say ? hello")
-    assert await ledger.journal.get(run.id) == run
+    assert await ledger.journal.runs.get(run.id) == run
 
 
 async def test_the_same_moment_is_a_slot_of_every_routine(ledger: Ledger) -> None:
-    runs = await ledger.journal.open_slots([ledger.claim("a"), ledger.claim("b")])
+    runs = await ledger.journal.slots.open([ledger.claim("a"), ledger.claim("b")])
     assert [run.routine for run in runs if run] == ["a", "b"]
 
 
@@ -154,26 +154,26 @@ async def test_the_hour_that_the_clock_shows_twice_has_two_slots(ledger: Ledger)
     claims = [
         replace(ledger.claim(name), slot=slot) for name in ("a", "b") for slot in (first, second)
     ]
-    runs = await ledger.journal.open_slots(claims)
+    runs = await ledger.journal.slots.open(claims)
     assert [run.slot for run in runs if run] == 2 * [first.astimezone(UTC), second.astimezone(UTC)]
-    assert await ledger.journal.open_slots(claims) == [None] * 4
+    assert await ledger.journal.slots.open(claims) == [None] * 4
 
 
 async def test_an_event_is_unique_by_its_id_and_not_by_its_moment(ledger: Ledger) -> None:
     claims = [ledger.claim(event=event) for event in ("client:1", "client:2", "client:1")]
-    first, second, third = await ledger.journal.open_slots([*claims])
+    first, second, third = await ledger.journal.slots.open([*claims])
     assert first is not None
     assert second is not None
     assert third is None
-    assert await ledger.journal.run_of_event("daily", "client:1") == first
-    assert await ledger.journal.run_of_event("other", "client:1") is None
-    (scheduled,) = await ledger.journal.open_slots([ledger.claim()])
+    assert await ledger.journal.slots.get_run_of_event("daily", "client:1") == first
+    assert await ledger.journal.slots.get_run_of_event("other", "client:1") is None
+    (scheduled,) = await ledger.journal.slots.open([ledger.claim()])
     assert scheduled is not None
 
 
 async def test_ten_thousand_slots_share_one_definition(ledger: Ledger) -> None:
     claims = [ledger.claim(f"r{number}") for number in range(1_000)]
-    runs = await ledger.journal.open_slots(claims)
+    runs = await ledger.journal.slots.open(claims)
     assert len({run.id for run in runs if run}) == 1_000
     assert len({run.definition for run in runs if run}) == 1
 
@@ -197,7 +197,7 @@ async def test_misses_in_a_row_for_one_reason_share_a_row(ledger: Ledger, clock:
 async def test_a_run_between_two_misses_keeps_them_apart(ledger: Ledger, clock: FakeClock) -> None:
     clock.advance(hours=20)
     await missed(ledger, 1, 2, 2)
-    await ledger.journal.open_slots([ledger.claim(slot=at(3))])
+    await ledger.journal.slots.open([ledger.claim(slot=at(3))])
     await missed(ledger, 4, 4, 1)
     assert await told(ledger) == [
         (1, 2, 2, "missed", "down"),
@@ -231,7 +231,7 @@ async def test_a_slot_that_was_told_as_missed_is_not_given_to_a_run(
     clock.advance(hours=20)
     await missed(ledger, 1, 4, 4)
     claims = [ledger.claim(slot=at(hour)) for hour in (0, 1, 2, 4, 5)]
-    assert [run is not None for run in await ledger.journal.open_slots(claims)] == [
+    assert [run is not None for run in await ledger.journal.slots.open(claims)] == [
         True,
         False,
         False,
@@ -243,31 +243,31 @@ async def test_a_slot_that_was_told_as_missed_is_not_given_to_a_run(
 async def test_accounted_until_is_the_newest_scheduled_slot(
     ledger: Ledger, clock: FakeClock
 ) -> None:
-    assert await ledger.journal.accounted_until("daily") is None
+    assert await ledger.journal.slots.get_accounted_until("daily") is None
     clock.advance(hours=20)
     await missed(ledger, 1, 4, 4)
-    assert await ledger.journal.accounted_until("daily") == at(4)
-    await ledger.journal.open_slots(
+    assert await ledger.journal.slots.get_accounted_until("daily") == at(4)
+    await ledger.journal.slots.open(
         [ledger.claim(slot=at(5)), ledger.claim(slot=at(9), event="manual")]
     )
-    assert await ledger.journal.accounted_until("daily") == at(5)
-    assert await ledger.journal.accounted_until("other") is None
+    assert await ledger.journal.slots.get_accounted_until("daily") == at(5)
+    assert await ledger.journal.slots.get_accounted_until("other") is None
 
 
 async def test_a_clock_that_was_wrong_for_a_while_does_not_mute_a_routine(
     ledger: Ledger, clock: FakeClock
 ) -> None:
     years = 5 * 365 * 24
-    await ledger.journal.open_slots([ledger.claim(slot=at(-3))])
+    await ledger.journal.slots.open([ledger.claim(slot=at(-3))])
     await missed(ledger, -2, -1, 2)
     clock.advance(hours=years)
     await missed(ledger, 0, years - 1, years)
-    await ledger.journal.open_slots([ledger.claim(slot=at(years))])
+    await ledger.journal.slots.open([ledger.claim(slot=at(years))])
     clock.move_to(at(2))
     await put_right(ledger)
-    assert await ledger.journal.accounted_until("daily") == at(-3)
+    assert await ledger.journal.slots.get_accounted_until("daily") == at(-3)
     await missed(ledger, -2, 1, 4)
-    (run,) = await ledger.journal.open_slots([ledger.claim(slot=at(2))])
+    (run,) = await ledger.journal.slots.open([ledger.claim(slot=at(2))])
     assert run is not None
     assert await told(ledger) == [
         (-3, -3, 1, "ran", None),
@@ -281,7 +281,7 @@ async def test_what_is_told_of_a_stretch_is_told_around_what_is_told_already(
     ledger: Ledger, clock: FakeClock
 ) -> None:
     clock.advance(hours=20)
-    await ledger.journal.open_slots([ledger.claim(slot=at(hour)) for hour in (3, 4, 7)])
+    await ledger.journal.slots.open([ledger.claim(slot=at(hour)) for hour in (3, 4, 7)])
     assert await missed(ledger, 1, 9, 9) == [(1, 2, 2), (5, 6, 2), (8, 9, 2)]
     assert await missed(ledger, 1, 9, 9) == []
     assert [row[:3] for row in await told(ledger)] == [
@@ -299,25 +299,25 @@ async def test_a_run_ahead_of_a_clock_that_was_put_back_tells_of_its_own_slot_on
 ) -> None:
     clock.advance(hours=9)
     await missed(ledger, 1, 5, 5)
-    await ledger.journal.open_slots([ledger.claim(slot=at(6))])
+    await ledger.journal.slots.open([ledger.claim(slot=at(6))])
     await missed(ledger, 7, 9, 3)
     clock.move_to(at(3))
     await put_right(ledger, Portion(first=at(1), last=at(2), count=2))
     assert await told(ledger) == [(1, 2, 2, "missed", "down"), (6, 6, 1, "ran", None)]
     clock.move_to(at(8))
-    assert await ledger.journal.accounted_until("daily") == at(2), (
+    assert await ledger.journal.slots.get_accounted_until("daily") == at(2), (
         "not the run of a time that was taken back"
     )
     assert await missed(ledger, 3, 8, 6) == [(3, 5, 3), (7, 8, 2)]
-    assert await ledger.journal.accounted_until("daily") == at(8)
+    assert await ledger.journal.slots.get_accounted_until("daily") == at(8)
     assert [row[:3] for row in await told(ledger)] == [(1, 5, 5), (6, 6, 1), (7, 8, 2)]
 
 
 async def test_a_row_does_not_go_on_over_a_new_baseline(ledger: Ledger, clock: FakeClock) -> None:
-    await ledger.journal.set_baselines({"daily": "1"})
+    await ledger.journal.routines.set_baselines({"daily": "1"})
     clock.move_to(at(5))
     await missed(ledger, 1, 4, 4)
-    await ledger.journal.set_baselines({"daily": "2"})
+    await ledger.journal.routines.set_baselines({"daily": "2"})
     clock.move_to(at(9))
     await missed(ledger, 8, 9, 2)
     assert [row[:3] for row in await told(ledger)] == [(1, 4, 4), (8, 9, 2)]
@@ -325,10 +325,10 @@ async def test_a_row_does_not_go_on_over_a_new_baseline(ledger: Ledger, clock: F
 
 async def test_a_run_whose_gate_was_closed_makes_its_slot_skipped(ledger: Ledger) -> None:
     run = await ledger.running()
-    await ledger.journal.end(run.to(Status.SKIPPED, detail="nothing changed"))
+    await ledger.journal.runs.end(run.to(Status.SKIPPED, detail="nothing changed"))
     other = await ledger.running()
-    await ledger.journal.end(other.to(Status.SKIPPED), reason=Reason.BUDGET)
-    rows = [(row.run, row.outcome, row.reason) for row in await ledger.journal.slots("daily")]
+    await ledger.journal.runs.end(other.to(Status.SKIPPED), reason=Reason.BUDGET)
+    rows = [(row.run, row.outcome, row.reason) for row in await ledger.journal.slots.find("daily")]
     assert rows == [(other.id, "skipped", "budget"), (run.id, "skipped", "gate")]
 
 
@@ -337,23 +337,25 @@ async def test_slots_are_listed_newest_first_and_no_more_than_wanted(
 ) -> None:
     clock.advance(hours=20)
     claims = [ledger.claim(name, slot=at(hour)) for name in "ab" for hour in range(5)]
-    await ledger.journal.open_slots(claims)
-    assert [row.first for row in await ledger.journal.slots("a", limit=2)] == [at(4), at(3)]
-    assert [row.first for row in await ledger.journal.slots(limit=3)] == [at(4), at(4), at(3)]
+    await ledger.journal.slots.open(claims)
+    assert [row.first for row in await ledger.journal.slots.find("a", limit=2)] == [at(4), at(3)]
+    assert [row.first for row in await ledger.journal.slots.find(limit=3)] == [at(4), at(4), at(3)]
 
 
 async def test_what_ran_by_a_clock_that_was_ahead_hides_no_slot_of_today(
     ledger: Ledger, clock: FakeClock
 ) -> None:
     now = clock.advance(hours=20)
-    await ledger.journal.open_slots([ledger.claim("a", slot=at(hour)) for hour in (1, 2, 50, 60)])
-    assert [row.first for row in await ledger.journal.slots("a", now=now, limit=3)] == [
+    await ledger.journal.slots.open([ledger.claim("a", slot=at(hour)) for hour in (1, 2, 50, 60)])
+    assert [row.first for row in await ledger.journal.slots.find("a", now=now, limit=3)] == [
         at(2),
         at(1),
         at(60),
     ]
-    assert [row.first for row in await ledger.journal.slots("a", now=now, limit=2)] == [
+    assert [row.first for row in await ledger.journal.slots.find("a", now=now, limit=2)] == [
         at(2),
         at(1),
     ]
-    assert [row.first for row in await ledger.journal.slots("a", now=at(60), limit=1)] == [at(60)]
+    assert [row.first for row in await ledger.journal.slots.find("a", now=at(60), limit=1)] == [
+        at(60)
+    ]

@@ -136,10 +136,10 @@ async def test_what_the_journal_writes_the_models_read(
     db: Database, ledger: Ledger, tmp_path: Path
 ) -> None:
     run = await ledger.running()
-    await ledger.journal.append(
+    await ledger.journal.runs.append(
         run, Step(kind=StepKind.LLM, iteration=1, body={"text": "中" * 9_000})
     )
-    ended = await ledger.journal.end(
+    ended = await ledger.journal.runs.end(
         run.to(Status.SUCCEEDED, report="done"), [("file", {"path": "a.md"})]
     )
 

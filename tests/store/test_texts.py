@@ -44,13 +44,13 @@ DAY = timedelta(days=1)
 
 async def lived(ledger: Ledger, *steps: Step, routine: str = "daily") -> Run:
     run = await ledger.running(routine)
-    await ledger.journal.append(run, *steps)
-    await ledger.journal.end(run.to(Status.SUCCEEDED))
+    await ledger.journal.runs.append(run, *steps)
+    await ledger.journal.runs.end(run.to(Status.SUCCEEDED))
     return run
 
 
 async def body_of(ledger: Ledger, run: Run) -> Json:
-    found = await ledger.journal.steps(run.id)
+    found = await ledger.journal.runs.get_steps(run.id)
     return found[0].body
 
 
@@ -210,12 +210,12 @@ def test_a_prompt_of_very_many_sections_shares_as_many_as_it_may() -> None:
 
 async def test_a_text_is_there_whatever_became_of_who_wrote_it_first(ledger: Ledger) -> None:
     stale = await ledger.running()
-    await ledger.journal.suspend(stale)
-    ledger.journal._taken[stale.id] = (stale.fence, 0)  # as somebody who has not heard of it
+    await ledger.journal.runs.suspend(stale)
+    ledger.journal.runs._taken[stale.id] = (stale.fence, 0)  # as somebody who has not heard of it
     run = await ledger.running("other")
     refused, written = (
-        ledger.journal.append(stale, prompt()),
-        ledger.journal.append(run, given := prompt("c" * 32)),
+        ledger.journal.runs.append(stale, prompt()),
+        ledger.journal.runs.append(run, given := prompt("c" * 32)),
     )
     with pytest.raises(Fenced):
         await refused
@@ -240,10 +240,10 @@ async def test_a_prompt_without_one_of_its_texts_says_which_step_is_harmed(
     run = await lived(ledger, step(), given := prompt())
     await ledger.db.write(lambda connection: connection.execute(harm))
     with pytest.raises(DaemonError, match=rf"step 1 \(prompt\) of the run is harmed .* {said}"):
-        await ledger.journal.steps(run.id)
+        await ledger.journal.runs.get_steps(run.id)
     clock.move_to(clock.now() + DAY)
     await lived(ledger, prompt("c" * 32))
-    assert (await ledger.journal.steps(run.id))[1].body == given.body, (
+    assert (await ledger.journal.runs.get_steps(run.id))[1].body == given.body, (
         "with the first run of a day it is made good"
     )
 
@@ -258,8 +258,8 @@ async def test_a_harmed_prompt_is_named(ledger: Ledger, column: bytes) -> None:
         lambda connection: connection.execute("UPDATE step SET body = ?", (column,))
     )
     with pytest.raises(DaemonError, match=r"step 0 \(prompt\) of the run is harmed"):
-        await ledger.journal.steps(run.id)
-    assert not await ledger.journal.unharmed(run.id)
+        await ledger.journal.runs.get_steps(run.id)
+    assert not await ledger.journal.runs.has_intact_steps(run.id)
 
 
 # --- letting go
@@ -289,13 +289,13 @@ async def test_texts_go_with_the_last_run_that_was_told_them(
     clock.move_to(clock.now() + 50 * DAY)
     await upkeep(ledger, clock, tmp_path, steps=90 * DAY).let_go()
     assert await texts(ledger) == 4, "one of the last ten was told it still"
-    runs = await ledger.journal.runs(limit=100)
-    assert [len(await ledger.journal.steps(run.id)) for run in runs] == [1] * 10 + [0] * 11
+    runs = await ledger.journal.runs.find(limit=100)
+    assert [len(await ledger.journal.runs.get_steps(run.id)) for run in runs] == [1] * 10 + [0] * 11
     assert await body_of(ledger, runs[9]) == old.body
     await lived(ledger, prompt())
     await upkeep(ledger, clock, tmp_path, steps=90 * DAY).let_go()
     assert await texts(ledger) == 3
-    for run in (await ledger.journal.runs(limit=100))[:10]:
+    for run in (await ledger.journal.runs.find(limit=100))[:10]:
         assert (await body_of(ledger, run))["sections"] == prompt().body["sections"]
 
 
@@ -303,7 +303,9 @@ async def test_a_text_that_a_run_under_way_was_told_stays(
     ledger: Ledger, clock: FakeClock, tmp_path: Path
 ) -> None:
     run = await ledger.running("waits")
-    await ledger.journal.append(run, given := prompt(**{"own sections": "It was so once. " * 100}))
+    await ledger.journal.runs.append(
+        run, given := prompt(**{"own sections": "It was so once. " * 100})
+    )
     for _ in range(12):
         clock.move_to(clock.now() + 100 * DAY)
         await lived(ledger, prompt())
@@ -340,7 +342,7 @@ async def test_a_run_that_began_late_counts_from_the_day_it_was_made_or_told(
 ) -> None:
     run = await ledger.running()
     clock.move_to(clock.now() - 3 * DAY)  # the clock was put back
-    await ledger.journal.append(run, prompt())
+    await ledger.journal.runs.append(run, prompt())
     days = {used for (used,) in await asked(ledger, "SELECT used FROM text")}
     assert days == {(run.created - datetime(1970, 1, 1, tzinfo=UTC)).days}
 

@@ -28,9 +28,9 @@ async def write(plain: int, durable: int, limit: int | None) -> None:
     claim = Claim(
         routine="daily", definition="{}", trigger="cron", slot=datetime.now(UTC), goal="go"
     )
-    (opened,) = await journal.open_slots([claim])
+    (opened,) = await journal.slots.open([claim])
     assert opened
-    run = await journal.take(opened.id, owner="child")
+    run = await journal.runs.claim(opened.id, owner="child")
     assert run
     say(run.id)
     if limit is not None:
@@ -47,14 +47,14 @@ async def append(journal: Journal, run: Run, number: int, *, durable: bool) -> R
     """
     step = Step(kind=StepKind.CALL, iteration=1, body={"number": number, "text": "x" * 2_000})
     try:
-        await journal.append(run, step, durable=durable)
+        await journal.runs.append(run, step, durable=durable)
     except StoreFull as full:
         say(f"full {full}")
         sys.stdin.readline()
         resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-        taken = await journal.take((await journal.suspend(run)).id, owner="child")
+        taken = await journal.runs.claim((await journal.runs.suspend(run)).id, owner="child")
         assert taken
-        await journal.append(taken, step, durable=durable)
+        await journal.runs.append(taken, step, durable=durable)
         return taken
     return run
 

@@ -135,8 +135,8 @@ async def begun(journal, name="news"):
     claim = Claim(
         routine=name, definition="{}", trigger="manual", slot=NOW, goal="g", event=new_id()
     )
-    (run,) = await journal.open_slots([claim])
-    return await journal.take(run.id, owner="test")
+    (run,) = await journal.slots.open([claim])
+    return await journal.runs.claim(run.id, owner="test")
 
 
 def items(*names):
@@ -146,26 +146,26 @@ def items(*names):
 async def call(journal, run, key, found, by="url"):
     """Make one call, as the hands of a run do."""
     registry = FunctionRegistry()
-    report_items.register(registry, journal)
+    report_items.register(registry, journal.runs, journal.seen_items)
     asked = FunctionCall(name="report_items", arguments={"items": found})
     body = {"tool": "report_items", "arguments": asked.arguments}
-    await journal.append(run, Step(kind=StepKind.CALL, iteration=1, call_id=key, body=body))
+    await journal.runs.append(run, Step(kind=StepKind.CALL, iteration=1, call_id=key, body=body))
     context = ToolContext(run=run.id, routine=run.routine, workspace=None, call=key, dedupe=by)
     result = await ToolExecutor(registry).run(asked, context)
     done = {"tool": "report_items", "ok": result.ok, "text": result.text}
-    await journal.append(run, Step(kind=StepKind.RESULT, iteration=1, call_id=key, body=done))
+    await journal.runs.append(run, Step(kind=StepKind.RESULT, iteration=1, call_id=key, body=done))
     return result
 
 
 async def ended(journal, run):
     """End a run well, as runs/run.py does."""
-    reported = collect_items(await journal.steps(run.id), "url")
+    reported = collect_items(await journal.runs.get_steps(run.id), "url")
     reply = report_new_items(Reply(content="whatever", status=Status.SUCCEEDED), reported)
     found = Sightings(items=reported.sightings, keep=timedelta(days=365))
     done = run.to(
         Status.SUCCEEDED, report=reply.content, silent=reply.silent, detail=reply.detail, ended=NOW
     )
-    return await journal.end(done, [("log", {})], found=found)
+    return await journal.runs.end(done, [("log", {})], found=found)
 
 
 async def test_the_report_is_made_of_what_is_new_and_nothing_new_is_silence(journal):
@@ -187,7 +187,7 @@ async def test_the_report_is_made_of_what_is_new_and_nothing_new_is_silence(jour
         "",
         "nothing new: 2 items, all seen before",
     )
-    (delivery,) = await journal.deliveries(run=third.id)
+    (delivery,) = await journal.outbox.find(run=third.id)
     assert delivery.status == "suppressed"
 
 
@@ -196,7 +196,7 @@ async def test_a_run_that_dies_before_its_end_has_reported_nothing(journal):
     await call(journal, dead, "1.0", items("a"))
     failed = await begun(journal)
     await call(journal, failed, "1.0", items("a"))
-    await journal.end(failed.to(Status.FAILED, ended=NOW))
+    await journal.runs.end(failed.to(Status.FAILED, ended=NOW))
     again = await begun(journal)
     told = await call(journal, again, "1.0", items("a"))
     assert json.loads(told.text)["new"] == 1
@@ -209,7 +209,7 @@ async def test_what_one_run_reports_twice_is_one_item(journal):
         journal, run, "2.0", [*items("b", "c"), {"title": "C?", "url": "https://X.example/c#top"}]
     )
     assert json.loads(told.text) == {"items": 3, "new": 1, "seen": 2, "new_at": [1]}
-    reported = collect_items(await journal.steps(run.id), "url")
+    reported = collect_items(await journal.runs.get_steps(run.id), "url")
     assert [item["title"] for item in reported.new_items] == [
         "A",
         "B",
@@ -238,7 +238,7 @@ async def test_items_that_cannot_be_told_apart_are_refused_all_together(journal,
     run = await begun(journal)
     told = await call(journal, run, "1.0", found)
     assert not told.ok and said in told.text
-    assert collect_items(await journal.steps(run.id), "url") is None
+    assert collect_items(await journal.runs.get_steps(run.id), "url") is None
 
 
 async def test_without_dedupe_in_the_routine_there_is_nothing_to_report_to(journal):
@@ -273,15 +273,15 @@ async def test_what_no_run_has_found_for_long_is_forgotten_and_what_is_still_lis
         run = await begun(journal)
         seen = [ReportedItem(digest=digest_of(name), key=name, title=name) for name in names]
         found = Sightings(items=seen, keep=timedelta(days=90))
-        await journal.end(run.to(Status.SUCCEEDED, ended=moments[0]), found=found)
-    kept, count = await journal.seen_items("news")
+        await journal.runs.end(run.to(Status.SUCCEEDED, ended=moments[0]), found=found)
+    kept, count = await journal.seen_items.find("news")
     assert ([(each.key, each.times) for each in kept], count) == ([("c", 1), ("a", 2)], 2)
-    assert await journal.known_items("news", [digest_of(name) for name in "abc"]) == {
+    assert await journal.seen_items.find_known("news", [digest_of(name) for name in "abc"]) == {
         digest_of("a"),
         digest_of("c"),
     }
-    assert await journal.forget_items("news", "a") == 1
-    assert await journal.forget_items("news") == 1
+    assert await journal.seen_items.forget("news", "a") == 1
+    assert await journal.seen_items.forget("news") == 1
     await database.close()
 
 
@@ -292,7 +292,7 @@ async def test_a_forgotten_run_leaves_no_words_but_its_items_are_not_new_again(j
     from daemon.memory.erasure import journal_rows
 
     await journal._db.write(lambda connection: journal_rows.bury(connection, run.id, NOW))
-    ((kept,), _) = await journal.seen_items("news")
+    ((kept,), _) = await journal.seen_items.find("news")
     assert (kept.key, kept.title) == ("", "")
     again = await begun(journal)
     assert json.loads((await call(journal, again, "1.0", items("secret-plan"))).text)["new"] == 0

@@ -96,7 +96,7 @@ class Conversations:
 
     async def open(self) -> None:
         """Lay ready what runs were told before the daemon stopped."""
-        self.inbox.put(await self._journal.told())
+        self.inbox.put(await self._journal.runs.find_messages())
 
     async def ask(
         self, text: str, *, event: str, session: str | None = None, fresh: bool = False
@@ -109,17 +109,19 @@ class Conversations:
         """
         text, session = _checked(text), _named(session or SESSION)
         event = f"{session}/{event}"
-        if earlier := await self._journal.run_of_event(ASK, event):
+        if earlier := await self._journal.slots.get_run_of_event(ASK, event):
             return RoutedMessage(run=earlier, new=True)
         if self._settings.config.ask.auto_route and not fresh:
-            active = [run for run in await self._journal.active() if run.trigger != "subagent"]
+            active = [
+                run for run in await self._journal.runs.find_active() if run.trigger != "subagent"
+            ]
             if active and (run := await belongs_to(text, active, self._provider, self._language)):
-                told = await self._journal.tell(run.id, text, event=event)
+                told = await self._journal.runs.send_message(run.id, text, event=event)
                 if told is not None:
                     self.inbox.put([told])
                     return RoutedMessage(run=run, new=False)
         if fresh:
-            newest = await self._journal.turns(ASK, session, before=_AFTER_ALL, limit=1)
+            newest = await self._journal.runs.find_turns(ASK, session, before=_AFTER_ALL, limit=1)
             await self._sessions().begin_anew(session, newest[0].id if newest else "")
         return RoutedMessage(run=await self._begin(text, event, {"session": session}), new=True)
 
@@ -128,7 +130,7 @@ class Conversations:
         ended.
         """
         text = _checked(text)
-        told = await self._journal.tell(run.id, text, event=event)
+        told = await self._journal.runs.send_message(run.id, text, event=event)
         if told is not None:
             self.inbox.put([told])
             return RoutedMessage(run=run, new=False)
@@ -145,16 +147,16 @@ class Conversations:
         late = self.inbox.take(run.id)
         if not late:
             return
-        heard = {step.body.get("told") for step in await self._journal.steps(run.id)}
+        heard = {step.body.get("told") for step in await self._journal.runs.get_steps(run.id)}
         for message in late:
             if message.id not in heard:
                 await self._follow_up(run, message.text, f"told {message.id}")
 
     async def history(self, run: Run) -> Past:
         """Return what was said before, for the first prompt of a run that answers a person."""
-        given: Json = await self._journal.input_of(run.id) or {}
+        given: Json = await self._journal.runs.get_input(run.id) or {}
         if about := given.get("about"):
-            before = await self._journal.get(about)
+            before = await self._journal.runs.get(about)
             return Past(_excerpt(before, self._language), bool(before.taint))
         return await self._sessions().history(given.get("session", SESSION), run, self._provider)
 
@@ -178,8 +180,8 @@ class Conversations:
             event=event,
             input=given,
         )
-        (run,) = await self._journal.open_slots([claim])
-        run = run or await self._journal.run_of_event(ASK, event)
+        (run,) = await self._journal.slots.open([claim])
+        run = run or await self._journal.slots.get_run_of_event(ASK, event)
         if run is None:
             raise Refused("the run of this message has just been forgotten; ask again")
         await self._submit(run)

@@ -103,7 +103,9 @@ class Sessions:
         first = max(session.since, session.until)
         turns = [
             turn
-            for turn in await self._journal.turns(self._routine, name, before=run.id, limit=HISTORY)
+            for turn in await self._journal.runs.find_turns(
+                self._routine, name, before=run.id, limit=HISTORY
+            )
             if turn.id > first and turn.report and turn.status in (Status.SUCCEEDED, Status.FAILED)
         ][::-1]
         if 2 * len(turns) > HISTORY - 2:
@@ -174,10 +176,10 @@ class Sessions:
         )
 
     async def _session(self, name: str) -> Session:
-        kept = await self._journal.recall(f"session:{name}")
+        kept = await self._journal.facts.recall(f"session:{name}")
         return Session(**json.loads(kept)) if kept else Session()
 
     async def _keep(self, name: str, session: Session) -> None:
-        await self._journal.remember(
+        await self._journal.facts.remember(
             f"session:{name}", json.dumps(asdict(session), ensure_ascii=False)
         )

@@ -56,7 +56,7 @@ class FullDiskIncident:
             return  # room does not repair a damaged file, which store/maintenance.py reports
         now = self._clock()
         log.error("store.refused", detail=str(fault))
-        self._journal.lasting = Incident(
+        self._journal.incidents.lasting = Incident(
             id=0,
             subject=_DATABASE,
             signature="",
@@ -71,7 +71,8 @@ class FullDiskIncident:
             run=None,
         )
         self._task = asyncio.create_task(
-            self._write_until_recovered(self._journal.lasting), name="incident of a full disk"
+            self._write_until_recovered(self._journal.incidents.lasting),
+            name="incident of a full disk",
         )
 
     async def close(self) -> None:
@@ -88,21 +89,21 @@ class FullDiskIncident:
             try:
                 if not is_written:
                     start = incident.opened
-                    await journal.trouble(
+                    await journal.incidents.report(
                         _DATABASE, incident.detail, cause=_CAUSE, advice=_ADVICE, since=start
                     )
                     self._wake()
                     is_written = True
-                await journal.remember(_PROBE_KEY, "." * _PROBE_SIZE)
-                await journal.remember(_PROBE_KEY, "")
-                await journal.well(_DATABASE)
+                await journal.facts.remember(_PROBE_KEY, "." * _PROBE_SIZE)
+                await journal.facts.remember(_PROBE_KEY, "")
+                await journal.incidents.resolve(_DATABASE)
                 break
             except StoreFull as error:
                 incident = replace(
                     incident, detail=str(error), last_seen=self._clock(), count=incident.count + 1
                 )
-                journal.lasting = incident
+                journal.incidents.lasting = incident
             await asyncio.sleep(self._retry)
-        journal.lasting = None
+        journal.incidents.lasting = None
         log.info("store.accepted", since=incident.opened.isoformat())
         self._wake()

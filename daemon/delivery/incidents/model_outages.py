@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 import structlog
 
 from daemon.definitions.config.live import LiveConfig
-from daemon.store.journal import Journal
+from daemon.store.incidents import IncidentRepository
 from daemon.system.coalescing_queue import CoalescingQueue
 
 log = structlog.get_logger()
@@ -29,9 +29,11 @@ _ADVICE = (
 class ModelOutages:
     """Opens and closes the incidents of providers. Its methods return at once; a queue writes."""
 
-    def __init__(self, journal: Journal, *, settings: LiveConfig, wake: Callable[[], None]) -> None:
+    def __init__(
+        self, incidents: IncidentRepository, *, settings: LiveConfig, wake: Callable[[], None]
+    ) -> None:
         """`wake` wakes the outbox."""
-        self._journal = journal
+        self._incidents = incidents
         self._settings = settings
         self._wake = wake
         self._reasons: dict[str, str] = {}
@@ -58,19 +60,19 @@ class ModelOutages:
 
     async def _write(self, providers: Sequence[str]) -> None:
         if self._open_subjects is None:
-            incidents = await self._journal.incidents(limit=1000)
+            incidents = await self._incidents.find(limit=1000)
             self._open_subjects = {incident.subject for incident in incidents}
         for provider in providers:
             subject = _SUBJECT_PREFIX + provider
             reason = self._reasons.pop(provider, None)
             if reason is None:
                 if subject in self._open_subjects:
-                    await self._journal.well(subject, zone=self._settings.zone.key)
+                    await self._incidents.resolve(subject, zone=self._settings.zone.key)
                     self._open_subjects.discard(subject)
                 continue
             self._open_subjects.add(subject)
             # A fixed cause, so that a timeout and then a 503 of one outage are one incident.
-            undeliverable = await self._journal.trouble(
+            undeliverable = await self._incidents.report(
                 subject, reason, cause="does not answer", advice=_ADVICE
             )
             if undeliverable:

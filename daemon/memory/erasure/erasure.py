@@ -29,7 +29,7 @@ from daemon.memory.erasure import journal_rows, memory_rows
 from daemon.memory.memory import Memory
 from daemon.memory.rows import IndexedItem
 from daemon.models import StepKind
-from daemon.store.runs import find
+from daemon.store.run_rows import find_run
 
 log = structlog.get_logger()
 
@@ -370,7 +370,7 @@ def _chunks(runs: Sequence[str]) -> Iterator[Sequence[str]]:
 
 def _whole_id(connection: sqlite3.Connection, part: str) -> str:
     try:
-        return find(connection, part).id
+        return find_run(connection, part).id
     except NotFound:
         if memory_rows.runs(connection, run=part, routine=None, before=None):
             return part

@@ -55,8 +55,8 @@ class Approvals:
         while True:
             self._bell.clear()
             try:
-                await self._go_on(await self._journal.expire())
-                expiry = await self._journal.next_expiry()
+                await self._go_on(await self._journal.approvals.expire())
+                expiry = await self._journal.approvals.get_next_expiry()
             except DaemonError as error:
                 log.error("approvals.stuck", detail=str(error))  # noqa: TRY400  a full disk needs no traceback
                 await asyncio.sleep(_RETRY)
@@ -69,16 +69,18 @@ class Approvals:
         It must still be what was asked: else the question is void, and the run has its call judged
         anew.
         """
-        asked = await self._journal.approval(id_)
+        asked = await self._journal.approvals.get(id_)
         if remember is not None and self.remembered.proposal(asked)[1] != remember:
             raise Refused("what would be remembered is not what was shown; look at it again")
         if asked.status is ApprovalStatus.PENDING and (changed := await self._changed(asked)):
-            await self._go_on(await self._journal.void([asked.id], by=by))
+            await self._go_on(await self._journal.approvals.void([asked.id], by=by))
             raise Refused(
                 f"nothing was approved: {changed} since this was asked. The run goes on and has its "  # noqa: E501
                 "call judged anew; what is asked then is in: agentctl approvals"
             )
-        answered, runs = await self._journal.answer(asked.id, ApprovalStatus.APPROVED, by=by)
+        answered, runs = await self._journal.approvals.answer(
+            asked.id, ApprovalStatus.APPROVED, by=by
+        )
         log.info(
             "approval.given",
             approval=asked.id,
@@ -93,15 +95,17 @@ class Approvals:
                 lambda entries: (*(each for each in entries if each.id != entry.id), entry)
             )
             body = {"approval": asked.id, "request": asked.approval_request.digest}
-            await self._journal.write_audit(
+            await self._journal.audit.write(
                 "remembered", actor=by, routine=asked.routine, body=body
             )
         return next(each for each in answered if each.id == asked.id)
 
     async def reject(self, id_: str, *, by: str) -> Approval:
         """Refuse a call; its run goes on without it. NotFound, Refused."""
-        asked = await self._journal.approval(id_)
-        answered, runs = await self._journal.answer(asked.id, ApprovalStatus.REJECTED, by=by)
+        asked = await self._journal.approvals.get(id_)
+        answered, runs = await self._journal.approvals.answer(
+            asked.id, ApprovalStatus.REJECTED, by=by
+        )
         log.info(
             "approval.refused",
             approval=asked.id,
@@ -117,13 +121,13 @@ class Approvals:
 
         NotFound, Refused.
         """
-        return self.remembered.proposal(await self._journal.approval(id_))
+        return self.remembered.proposal(await self._journal.approvals.get(id_))
 
     async def revoke(self, id_: str, *, by: str) -> RememberedCall:
         """Take back what was allowed for good. NotFound."""
         gone = self.remembered.revoke(id_)
         await self._share(lambda entries: [each for each in entries if each.id != gone.id])
-        await self._journal.write_audit(
+        await self._journal.audit.write(
             "revoked", actor=by, routine=gone.routine, body={"approval": gone.id}
         )
         return gone
@@ -138,7 +142,9 @@ class Approvals:
         if self._shared:
             own = self.remembered.entries()
             self.remembered.learn(
-                await self._journal.keep_remembered(lambda kept: changed(kept, own, change))
+                await self._journal.approvals.change_remembered(
+                    lambda kept: changed(kept, own, change)
+                )
             )
 
     async def _changed(self, asked: Approval) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from daemon.definitions.routines.routine import Routine
-    from daemon.store.journal import Journal
+    from daemon.store.facts import FactRepository
 
 
 def key_of(name: str) -> str:
@@ -15,7 +15,7 @@ def key_of(name: str) -> str:
     return f"rehearsed:{name}"
 
 
-async def approved(journal: Journal, routine: Routine) -> bool:
+async def approved(facts: FactRepository, routine: Routine) -> bool:
     """Tell whether a rehearsal of the routine, as it stands, was approved."""
-    kept = await journal.recall(key_of(routine.name))
+    kept = await facts.recall(key_of(routine.name))
     return kept is not None and json.loads(kept)["key"] == routine.rehearsal_key

@@ -73,7 +73,7 @@ class Rehearsals:
         Raises NotFound for an unknown routine, Refused where no more may be spent.
         """
         routine, rehearsed_name = self._routine(name), f"{PREFIX}{name}"
-        if earlier := await self._journal.run_of_event(rehearsed_name, event):
+        if earlier := await self._journal.slots.get_run_of_event(rehearsed_name, event):
             return earlier
         if cap := await self._afford(routine):
             raise Refused(
@@ -87,7 +87,7 @@ class Rehearsals:
             goal=routine.run.prompt,
             event=event,
         )
-        (run,) = await self._journal.open_slots([claim])
+        (run,) = await self._journal.slots.open([claim])
         if run is None:
             raise Refused(f"a rehearsal of {name} has begun at this very moment; ask again")
         await self._submit(run)
@@ -104,14 +104,16 @@ class Rehearsals:
             "silent": run.silent,
             "effects": [
                 {"call": each.call, "tool": each.tool, "text": each.text}
-                for each in rehearsed_calls(await self._journal.steps(run.id))
+                for each in rehearsed_calls(await self._journal.runs.get_steps(run.id))
             ],
             "deliveries": []
             if run.silent
             else describe_deliveries(run, routine, self._settings.zone.key),
             "tokens": run.usage.total,
-            "usd": await self._journal.paid_for(run.id) if run.usage.total else 0.0,
-            "held": bool(now and now.run.rehearse_first and not await approved(self._journal, now)),
+            "usd": await self._journal.spending.get_cost_of_run(run.id) if run.usage.total else 0.0,
+            "held": bool(
+                now and now.run.rehearse_first and not await approved(self._journal.facts, now)
+            ),
             "current": now is not None and now.rehearsal_key == routine.rehearsal_key,
         }
 
@@ -131,20 +133,20 @@ class Rehearsals:
             raise Refused(
                 f"{name} was edited since: rehearse it as it is now: agentctl rehearse {name}"
             )
-        await self._journal.remember(
+        await self._journal.facts.remember(
             key_of(name), json.dumps({"key": routine.rehearsal_key, "run": run.id, "by": by})
         )
-        await self._journal.write_audit("rehearsed", actor=by, routine=name, body={"run": run.id})
+        await self._journal.audit.write("rehearsed", actor=by, routine=name, body={"run": run.id})
         await self._engine.recheck_rehearsal(name)
         log.info("routine.rehearsed", routine=name, run=run.id, by=by)
         return await self.describe(run.id)
 
     async def _rehearsal(self, run_id: str) -> tuple[Run, Routine]:
-        run = await self._journal.get(run_id)
+        run = await self._journal.runs.get(run_id)
         if run.trigger != REHEARSAL:
             raise NotFound(f"run {run.id} is no rehearsal; agentctl rehearse ROUTINE makes one")
         try:
-            return run, Routine.restore(await self._journal.definition(run.definition))
+            return run, Routine.restore(await self._journal.runs.get_definition(run.definition))
         except ValueError:
             raise Refused(
                 f"the definition of run {run.id} cannot be read by this version, or was forgotten"

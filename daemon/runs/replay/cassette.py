@@ -50,13 +50,13 @@ async def load_cassette(
     NotFound for an unknown run, Refused if nothing is left of it, DaemonError if it was tampered
     with.
     """
-    run = await journal.get(run_id)
-    if not await journal.unharmed(run.id):
+    run = await journal.runs.get(run_id)
+    if not await journal.runs.has_intact_steps(run.id):
         raise DaemonError(
             f"the record of run {run.id} is not as it was written: the checksums of its steps "
             "do not fit"
         )
-    steps = await journal.steps(run.id)
+    steps = await journal.runs.get_steps(run.id)
     if any(step.body.get("source") == "forgotten" for step in steps):
         raise Refused(f"run {run.id} was forgotten: nothing of it is left to replay")
     if not steps and run.iterations:
@@ -64,14 +64,14 @@ async def load_cassette(
             f"the steps of run {run.id} are gone ([keep] steps): nothing of it is left to replay"
         )
     try:
-        definition = await journal.definition(run.definition)
+        definition = await journal.runs.get_definition(run.definition)
     except NotFound:
         raise Refused(f"run {run.id} was forgotten: nothing of it is left to replay") from None
     policies: dict[str, str] = {}
     missing_parts: list[str] = []
     policy_hashes = [str(step.body["policy"]) for step in steps if step.body.get("policy")]
     for policy_hash in dict.fromkeys(policy_hashes):
-        text = await journal.policy_text(policy_hash)
+        text = await journal.audit.get_policy(policy_hash)
         if text is None:
             missing_parts.append(
                 f"the policy that judged its calls ({policy_hash[:12]}): verdicts are taken as "
@@ -84,7 +84,7 @@ async def load_cassette(
         run=run,
         definition=definition,
         steps=steps,
-        event_input=await journal.input_of(run.id) if run.trigger in EVENT_TRIGGERS else None,
+        event_input=await journal.runs.get_input(run.id) if run.trigger in EVENT_TRIGGERS else None,
         previous_values=await _previous_values(journal, run, steps),
         policies=policies,
         workspace=workspace,
@@ -96,14 +96,18 @@ async def load_cassette(
 async def _previous_values(journal: Journal, run: Run, steps: Sequence[Step]) -> dict[str, Any]:
     """Return what the last good run had gathered that had ended when `run` compared with it."""
     start = next((step.at for step in steps if step.at), run.ended)
-    previous_run = await journal.last(run.base_routine, statuses={Status.SUCCEEDED}, before=run.id)
+    previous_run = await journal.runs.get_last(
+        run.base_routine, statuses={Status.SUCCEEDED}, before=run.id
+    )
     while (
         previous_run is not None
         and start is not None
         and previous_run.ended is not None
         and previous_run.ended > start
     ):
-        previous_run = await journal.last(
+        previous_run = await journal.runs.get_last(
             run.base_routine, statuses={Status.SUCCEEDED}, before=previous_run.id
         )
-    return read_gathered_values(await journal.steps(previous_run.id)) if previous_run else {}
+    return (
+        read_gathered_values(await journal.runs.get_steps(previous_run.id)) if previous_run else {}
+    )

@@ -127,16 +127,16 @@ class _RecordedHistory:
             self._cassette.run, taint=Taint(goal.body.get("taint", "")) if goal else Taint.NONE
         )
 
-    async def input_of(self, run_id: str) -> Any:
+    async def get_input(self, run_id: str) -> Any:
         return self._cassette.event_input
 
-    async def last(
+    async def get_last(
         self, routine: str, *, statuses: Iterable[Status], before: str | None = None
     ) -> Run | None:
         # stands for the run that had gathered the previous values, see `steps`
         return self._cassette.run if self._cassette.previous_values else None
 
-    async def steps(self, run_id: str) -> list[Step]:
+    async def get_steps(self, run_id: str) -> list[Step]:
         return [
             Step(
                 kind=StepKind.RESULT,
@@ -180,7 +180,7 @@ class ReplayContext:
         self._model_steps = list(self._recording.model_steps)
         self._agent: Agent | None = None
         self._step_list = _StepList()
-        self.journal = _RecordedHistory(cassette, self._recording)
+        self.runs = _RecordedHistory(cassette, self._recording)
 
     # --- what `execute` needs
 

@@ -31,7 +31,7 @@ from daemon.scheduler.cluster.queue import (
     repair_queue,
 )
 from daemon.scheduler.cluster.requirements import missing_requirements
-from daemon.store.leases import Worker
+from daemon.store.workers import Worker
 
 if TYPE_CHECKING:
     from daemon.agent.conversations.conversations import Conversations
@@ -168,7 +168,7 @@ class Cluster:
         """Put a run into the queue of its definition if this process cannot execute it; return
         whether it did.
         """
-        definition = await self._services.journal.definition(run.definition or "")
+        definition = await self._services.journal.runs.get_definition(run.definition or "")
         missing = self._missing_requirements(definition)
         if not missing:
             return False
@@ -270,14 +270,14 @@ class Cluster:
         """Give messages to a run of this process, or publish what a run of another one did."""
         services = self._services
         if run_id in services.queue.running:
-            services.conversations.inbox.put(await services.journal.told(run_id))
+            services.conversations.inbox.put(await services.journal.runs.find_messages(run_id))
             return
         try:
-            run = await services.journal.get(run_id)
+            run = await services.journal.runs.get(run_id)
         except NotFound:
             return
         if services.events.watched(run_id):
-            for step in await services.journal.steps(run_id):
+            for step in await services.journal.runs.get_steps(run_id):
                 if step.seq > self._published_steps.get(run_id, -1):
                     self._published_steps[run_id] = step.seq
                     if event := of_step(run, step):

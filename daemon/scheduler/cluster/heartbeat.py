@@ -21,7 +21,7 @@ from daemon.models import Json
 if TYPE_CHECKING:
     from daemon.scheduler.run_queue import LocalRunQueue
     from daemon.store.journal import Journal
-    from daemon.store.leases import Worker
+    from daemon.store.workers import Worker
 
 log = structlog.get_logger()
 
@@ -71,7 +71,7 @@ class Heartbeat:
 
     async def run(self) -> None:
         """Beat until cancelled, then stop leading."""
-        loop, lease = asyncio.get_running_loop(), self._journal.lease.total_seconds()
+        loop, lease = asyncio.get_running_loop(), self._journal.runs.lease.total_seconds()
         interval = min(lease / 3, _MAX_INTERVAL)
         last_success = loop.time()
         try:
@@ -101,8 +101,8 @@ class Heartbeat:
 
     async def leave(self) -> None:
         """Take this process off the list of workers."""
-        async with asyncio.timeout(self._journal.lease.total_seconds()):
-            await self._journal.leave(self._worker.id)
+        async with asyncio.timeout(self._journal.runs.lease.total_seconds()):
+            await self._journal.workers.remove(self._worker.id)
 
     async def _beat(self) -> None:
         capacity = self._executor.capacity * self._executes_runs
@@ -112,7 +112,7 @@ class Heartbeat:
             capacity=capacity,
             has=self._capabilities(),
         )
-        beat = await self._journal.beat(
+        beat = await self._journal.workers.beat(
             worker, may_lead=self._leader_tasks is not None, heal=self._repair
         )
         for run in (*beat.lost, *beat.cancelled):

@@ -17,7 +17,7 @@ from daemon.scheduler.routine_times import matches_host
 
 if TYPE_CHECKING:
     from daemon.definitions.config.config import Config
-    from daemon.store.leases import Worker
+    from daemon.store.workers import Worker
 
 _SERVER_SEPARATOR = "__"  # tools of MCP servers are called SERVER__TOOL
 

@@ -110,7 +110,7 @@ class ClusterRunQueue(LocalRunQueue):
         @app.task(name=TASK)
         async def execute(run: str) -> None:  # the name of the argument is in queue.sql, too
             try:
-                queued_run = await journal.get(run)
+                queued_run = await journal.runs.get(run)
             except NotFound:
                 return
             if queued_run.status is Status.QUEUED and not await hand_over_if_unable(queued_run):

@@ -5,16 +5,19 @@ Of routines with `[dedupe]` alone.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Annotated, NotRequired, Protocol
+from typing import TYPE_CHECKING, Annotated, NotRequired
 
 from pydantic import Field
 from typing_extensions import TypedDict
 
 from daemon.errors import ToolFailed
-from daemon.models import Json, Step, ToolContext, digest_of
+from daemon.models import Json, ToolContext, digest_of
 from daemon.tools.registry import FunctionRegistry
 from daemon.tools.reported_items import REPORT_ITEMS, collect_items, item_key
+
+if TYPE_CHECKING:
+    from daemon.store.runs import RunRepository
+    from daemon.store.seen_items import SeenItemRepository
 
 MAX_ITEMS = 500  # of one call: a longer list is one that nobody has looked through
 
@@ -33,17 +36,9 @@ class ReportItem(TypedDict):
     date: NotRequired[Annotated[str, Field(description="When it is from, like 2026-11-20")]]
 
 
-class ItemHistory(Protocol):
-    """The journal, as far as it knows what was reported."""
-
-    async def known_items(self, routine: str, digests: Sequence[str], /) -> set[str]:
-        """Return the digests of those items that the routine has reported."""
-
-    async def steps(self, run_id: str, /) -> list[Step]:
-        """Return the steps of a run."""
-
-
-def register(registry: FunctionRegistry, journal: ItemHistory) -> None:
+def register(
+    registry: FunctionRegistry, runs: RunRepository, seen_items: SeenItemRepository
+) -> None:
     """Register the tool."""
 
     async def report_items(
@@ -71,11 +66,11 @@ def register(registry: FunctionRegistry, journal: ItemHistory) -> None:
                 "here. Nothing was reported: send all of them again, each with its "
                 f"{key_field}."
             )
-        earlier_steps = await journal.steps(context.run)
+        earlier_steps = await runs.get_steps(context.run)
         earlier_items = collect_items(earlier_steps, key_field, before=context.call)
         known = {item.digest for item in earlier_items.sightings} if earlier_items else set()
         digests = [digest_of(key) for key in keys]
-        known |= await journal.known_items(context.routine.rpartition("/")[2], digests)
+        known |= await seen_items.find_known(context.routine.rpartition("/")[2], digests)
         new_indexes = []
         for index, digest in enumerate(digests):
             if digest not in known:

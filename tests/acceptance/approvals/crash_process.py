@@ -70,10 +70,10 @@ async def ask(harness: ApprovalHarness) -> None:
 
 async def answer(harness: ApprovalHarness) -> None:
     """Answer what is asked, unless that has been done, and live the run to its end."""
-    await harness.journal.recover("test")
-    for asked in await harness.journal.approvals(status=ApprovalStatus.PENDING):
+    await harness.journal.runs.recover("test")
+    for asked in await harness.journal.approvals.find(status=ApprovalStatus.PENDING):
         await harness.approvals.approve(asked.id, by="uid 1000")
-    (run,) = await harness.journal.runs()
+    (run,) = await harness.journal.runs.find()
     if not run.status.has_ended:
         await harness.live(run)
 
@@ -84,11 +84,13 @@ def ended(folder: Path) -> dict[str, object]:
     async def look() -> tuple[Run, list[str]]:
         database = await CrashingDatabase.open(folder / "agentd.db")
         journal = Journal(database, clock=FakeClock(START).now)
-        (run,) = await journal.runs()
+        (run,) = await journal.runs.find()
         results = [
-            step.body["text"] for step in await journal.steps(run.id) if step.kind == "result"
+            step.body["text"]
+            for step in await journal.runs.get_steps(run.id)
+            if step.kind == "result"
         ]
-        proof = await journal.prove_audit()
+        proof = await journal.audit.prove()
         assert proof.broken is None
         await database.close()
         return run, results

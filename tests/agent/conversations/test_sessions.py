@@ -46,10 +46,10 @@ class Chat:
             goal=said,
             event=f"{session}/{self.count}",
         )
-        (run,) = await self.journal.open_slots([claim])
+        (run,) = await self.journal.slots.open([claim])
         if answered is not None:
-            taken = await self.journal.take(run.id, owner="me")
-            await self.journal.end(
+            taken = await self.journal.runs.claim(run.id, owner="me")
+            await self.journal.runs.end(
                 taken.to(status, ended=self.clock.now(), report=answered, taint=taint)
             )
         return run

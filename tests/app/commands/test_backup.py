@@ -35,10 +35,10 @@ async def lived(state, *names):
     state.mkdir(exist_ok=True)
     db = await Database.open(state / "agentd.db")
     ledger = Ledger(db, FakeClock(START))
-    await ledger.journal.set_baselines(dict.fromkeys(names, "key"))
+    await ledger.journal.routines.set_baselines(dict.fromkeys(names, "key"))
     for name in names:
         run = await ledger.running(name)
-        await ledger.journal.end(run.to(Status.SUCCEEDED, report=f"{name} 中"), [("mail", {})])
+        await ledger.journal.runs.end(run.to(Status.SUCCEEDED, report=f"{name} 中"), [("mail", {})])
     await ledger.running(names[0])
     await db.close()
 
@@ -76,18 +76,21 @@ async def test_what_comes_back_stands_still(home, config, tmp_path):
     assert (definitions / "routines" / "morning.toml").read_text() == MORNING
     assert told[0].startswith("restored what was backed up at ")
     db, journal = await opened(other)
-    states = await journal.set_baselines({"morning": "key", "new-here": "key"})
+    states = await journal.routines.set_baselines({"morning": "key", "new-here": "key"})
     assert (
         all(state.paused and "resume --all" in state.paused_why for state in states.values())
         and len(states) == 3
     )
-    assert {run.status for run in await journal.runs()} == {Status.SUCCEEDED, Status.INTERRUPTED}
-    assert await journal.recover("me") == []
-    held = await journal.deliveries()
+    assert {run.status for run in await journal.runs.find()} == {
+        Status.SUCCEEDED,
+        Status.INTERRUPTED,
+    }
+    assert await journal.runs.recover("me") == []
+    held = await journal.outbox.find()
     assert {delivery.status for delivery in held} == {DeliveryStatus.FAILED}
     assert "held by a restore" in held[0].error
-    await journal.let_go()
-    assert not (await journal.set_baselines({"later": "key"}))["later"].paused
+    await journal.routines.end_hold()
+    assert not (await journal.routines.set_baselines({"later": "key"}))["later"].paused
     await db.close()
 
 
@@ -157,11 +160,11 @@ async def test_a_routine_moves_with_its_history_and_twice_is_once(home, config, 
         tmp_path / "x", second.state, there, progress=QUIET
     )
     db, journal = await opened(second.state)
-    [run] = await journal.runs()
+    [run] = await journal.runs.find()
     assert (run.routine, run.report) == ("morning", "morning 中")
-    [delivery] = await journal.deliveries()
+    [delivery] = await journal.outbox.find()
     assert delivery.status is DeliveryStatus.FAILED and "held by an import" in delivery.error
-    assert (await journal.set_baselines({"morning": "key"}))["morning"].paused
+    assert (await journal.routines.set_baselines({"morning": "key"}))["morning"].paused
     await db.close()
 
 
@@ -171,16 +174,18 @@ async def test_with_a_routine_goes_the_policy_that_judged_its_calls_and_no_other
     second.mkdir()
     db = await Database.open(first / "agentd.db")
     ledger = Ledger(db, FakeClock(START))
-    await ledger.journal.set_baselines({"morning": "key"})
+    await ledger.journal.routines.set_baselines({"morning": "key"})
     run = await ledger.running("morning")
     for name in ("mine", "another"):
-        ledger.journal.keep_policy(name, f"version = 1  # {name}")
+        ledger.journal.audit.keep_policy(name, f"version = 1  # {name}")
     body = {"tool": "shell", "arguments": {}, "policy": "mine", "verdict": {"effect": "allow"}}
-    await ledger.journal.append(run, Step(kind=StepKind.CALL, iteration=1, body=body, call_id="c"))
-    await ledger.journal.append(
+    await ledger.journal.runs.append(
+        run, Step(kind=StepKind.CALL, iteration=1, body=body, call_id="c")
+    )
+    await ledger.journal.runs.append(
         run, Step(kind=StepKind.RESULT, iteration=1, body={"text": "harmed"}, call_id="c")
     )
-    await ledger.journal.end(run.to(Status.SUCCEEDED, report="done"))
+    await ledger.journal.runs.end(run.to(Status.SUCCEEDED, report="done"))
     await db.close()
     with closing(sqlite3.connect(first / "agentd.db")) as hand:
         hand.execute("UPDATE step SET body = 'x no JSON' WHERE kind = 'result'")
@@ -188,7 +193,7 @@ async def test_with_a_routine_goes_the_policy_that_judged_its_calls_and_no_other
     assert export(first, tmp_path / "x", config, ["morning"], progress=QUIET) == 1
     import_file(tmp_path / "x", second, config, progress=QUIET)
     db, journal = await opened(second)
-    assert (await journal.policy_text("mine"), await journal.policy_text("another")) == (
+    assert (await journal.audit.get_policy("mine"), await journal.audit.get_policy("another")) == (
         "version = 1  # mine",
         None,
     )
@@ -216,7 +221,7 @@ async def test_what_is_no_whole_export_leaves_nothing_behind(home, config, tmp_p
     with pytest.raises(Refused):
         import_file(tmp_path / "x", home.state, config, progress=QUIET)
     db, journal = await opened(home.state)
-    assert await journal.runs() == [] and not (home.folder.parent / "x.toml").exists()
+    assert await journal.runs.find() == [] and not (home.folder.parent / "x.toml").exists()
     await db.close()
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from daemon.errors import Refused
 from daemon.store.database import MIGRATIONS
-from daemon.store.renaming import STAYS, TABLES
+from daemon.store.routines import STAYS, TABLES
 from tests.acceptance.story import Home
 from tests.engine_harness import EngineHarness, at, loaded, routine
 
@@ -39,12 +39,12 @@ async def test_its_past_goes_along_and_no_slot_is_lost_or_run_twice(
     await harness.boot(routine("old", every))
     for hour in ("09", "10"):
         await harness.reach(f"01 {hour}:00")
-        await harness.finish(*await harness.journal.active())
+        await harness.finish(*await harness.journal.runs.find_active())
     harness.time.move_to(at("01 11:00"))  # due, and nobody has rung yet
     with pytest.raises(Refused, match="a run of old is queued"):
         await harness.engine.rename("old", "new", lambda: None)
     assert harness.started[-1] == "old 01 11:00", "what was due was started first"
-    await harness.finish(*await harness.journal.active())
+    await harness.finish(*await harness.journal.runs.find_active())
     await harness.engine.rename("old", "new", lambda: None)
     assert "old" not in harness.engine.routines
     await harness.engine.reload(loaded(routine("new", every)))
@@ -64,7 +64,7 @@ async def test_a_file_that_cannot_be_moved_leaves_everything_as_it_was(
 ) -> None:
     await harness.boot(routine("old", {"every": "1h", "timezone": "UTC"}))
     await harness.reach("01 09:00")
-    await harness.finish(*await harness.journal.active())
+    await harness.finish(*await harness.journal.runs.find_active())
 
     def move() -> None:
         raise Refused("no")

@@ -59,14 +59,14 @@ async def lived(state: Path) -> None:
     for number, said in enumerate(SAID):
         run = await ledger.running(input={"path": f"in/{number}"}, event=f"file:{number}")
         call = Step(kind=StepKind.CALL, iteration=1, body={"tool": "shell"}, call_id="c")
-        await journal.append(run, prompt(f"{number}" * 32), step(number=number), call)
+        await journal.runs.append(run, prompt(f"{number}" * 32), step(number=number), call)
         usage = Usage(input=10, output=5)
-        await journal.spend(
+        await journal.spending.record(
             Spent(at=clock.now(), run=run.id, routine="daily", provider="p", model="m", outcome=Called.ANSWERED,  # noqa: E501
                   usage=usage, cost=7)
         )  # fmt: skip
-        await journal.tell(run.id, "hurry", event=f"e{number}")
-        await journal.end(
+        await journal.runs.send_message(run.id, "hurry", event=f"e{number}")
+        await journal.runs.end(
             run.to(Status.SUCCEEDED, report=said, usage=usage), [("file", {"path": "a.md"})]
         )
         segments = [
@@ -86,7 +86,7 @@ async def lived(state: Path) -> None:
             ended=clock.now(), line=f"run {number} was fine",
         )  # fmt: skip
     failed = await ledger.running("broken")
-    await journal.end(failed.to(Status.FAILED, detail="no disk"), [("mail", {})])
+    await journal.runs.end(failed.to(Status.FAILED, detail="no disk"), [("mail", {})])
     waiting = await ledger.running("asking")
     asked = ApprovalRequest(
         call_id="c",
@@ -97,12 +97,14 @@ async def lived(state: Path) -> None:
         reason="",
         taint=waiting.taint,
     )
-    parked = await journal.park(waiting, [asked], patience=timedelta(hours=1), detail="waits")
-    await journal.request_cancel(parked.id)
-    await journal.quarantine(
+    parked = await journal.approvals.park(
+        waiting, [asked], patience=timedelta(hours=1), detail="waits"
+    )
+    await journal.runs.request_cancel(parked.id)
+    await journal.audit.quarantine(
         run=run.id, routine="daily", call_id="c", tool="t", reason="r", text="evil"
     )
-    await journal.remember("session:s", '{"summary": "we spoke"}')
+    await journal.facts.remember("session:s", '{"summary": "we spoke"}')
     await memory.store("colour", "The colour of the shed is green", tainted=True)
     await db.close()
 
@@ -112,28 +114,29 @@ async def known(state: Path, url: str = "") -> dict[str, Any]:
     db, clock = await open_database(state / "agentd.db", url), FakeClock(START)
     journal, memory = Journal(db, clock=clock.now), Memory(db, clock=clock.now)
     await memory.open()
-    runs = await journal.runs(limit=100)
+    runs = await journal.runs.find(limit=100)
     found = {
         "runs": runs,
-        "steps": [await journal.steps(run.id) for run in runs],
-        "inputs": [await journal.input_of(run.id) for run in runs],
+        "steps": [await journal.runs.get_steps(run.id) for run in runs],
+        "inputs": [await journal.runs.get_input(run.id) for run in runs],
         "slots": [
             (row.routine, row.first, row.outcome, row.event, row.run)
-            for row in await journal.slots(limit=100)
+            for row in await journal.slots.find(limit=100)
         ],
         "deliveries": sorted(
             (each.run, each.target, str(each.options))
-            for each in await journal.deliveries(limit=100)
+            for each in await journal.outbox.find(limit=100)
         ),
-        "approvals": await journal.approvals(),
-        "quarantine": await journal.quarantined(),
-        "audit": await journal.prove_audit(),
-        "spent": [await journal.paid_for(run.id) for run in runs],
-        "told": [[each.text for each in await journal.told(run.id)] for run in runs],
+        "approvals": await journal.approvals.find(),
+        "quarantine": await journal.audit.find_quarantined(),
+        "audit": await journal.audit.prove(),
+        "spent": [await journal.spending.get_cost_of_run(run.id) for run in runs],
+        "told": [[each.text for each in await journal.runs.find_messages(run.id)] for run in runs],
         "incidents": [
-            (each.subject, each.detail, each.run) for each in await journal.incidents(closed=True)
+            (each.subject, each.detail, each.run)
+            for each in await journal.incidents.find(closed=True)
         ],
-        "session": await journal.recall("session:s"),
+        "session": await journal.facts.recall("session:s"),
         "items": sorted(await memory.items()),
         "found": [
             [(hit.text.text, hit.text.source) for hit in await memory.search(each, 3)]

@@ -39,7 +39,7 @@ async def fill_up(database, journal):
     """Let SQLite itself say that there is no more room."""
     await limit(database, 1)  # which means: no more than there are
     with pytest.raises(StoreFull, match="the disk is full; make room"):
-        await journal.remember("filler", "x" * 1_000_000)
+        await journal.facts.remember("filler", "x" * 1_000_000)
 
 
 async def until(true):
@@ -57,8 +57,8 @@ async def test_a_full_disk_is_an_incident_while_it_lasts_and_after(database):
     )
     database.when_refused = incident.record
     await fill_up(database, journal)
-    await until(lambda: journal.lasting and journal.lasting.count > 2)
-    (lasting,) = await journal.incidents()
+    await until(lambda: journal.incidents.lasting and journal.incidents.lasting.count > 2)
+    (lasting,) = await journal.incidents.find()
     assert (lasting.subject, lasting.opened, lasting.closed) == ("database", BEGIN, None)
     assert "the disk is full; make room" in lasting.detail
     woken.clear()
@@ -66,14 +66,14 @@ async def test_a_full_disk_is_an_incident_while_it_lasts_and_after(database):
     now[0] = BEGIN.replace(hour=9)
     await limit(database, 1_000_000)
     await until(lambda: woken)
-    assert await journal.incidents() == []
-    (over,) = await journal.incidents(closed=True)
+    assert await journal.incidents.find() == []
+    (over,) = await journal.incidents.find(closed=True)
     assert (over.subject, over.opened, over.closed) == ("database", BEGIN, now[0])
-    titles = [delivery.options["title"] for delivery in await journal.deliveries()]
+    titles = [delivery.options["title"] for delivery in await journal.outbox.find()]
     assert sorted(titles) == ["database is in trouble", "database works again"]
 
     await fill_up(database, journal)
-    await until(lambda: journal.lasting)
+    await until(lambda: journal.incidents.lasting)
     await incident.close()
 
 
@@ -83,7 +83,7 @@ async def test_status_and_incidents_say_that_the_disk_is_full(tmp_path):
     async with app:
         database = app.daemon.store.database
         await fill_up(database, app.journal)
-        await until(lambda: app.journal.lasting)
+        await until(lambda: app.journal.incidents.lasting)
         api = api_context(app.daemon)
         for told in ((await list_incidents(api))["items"], (await show_status(api))["incidents"]):
             assert [(each["subject"], each["closed"]) for each in told] == [("database", None)]

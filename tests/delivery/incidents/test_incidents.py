@@ -205,7 +205,7 @@ async def _arrives_when_there_is_room(journal, ended, workspace, clock, channel,
     outbox = Outbox(journal=journal, channel=lambda name: channel, clock=clock)
     run = await ended([("file", {"path": "report.md"})], report="All is well. " * 500)
     await outbox.flush()
-    (waiting,) = await journal.deliveries(run=run.id)
+    (waiting,) = await journal.outbox.find(run=run.id)
     assert (waiting.status, waiting.attempts) == (DeliveryStatus.PENDING, 1)
     assert "space left" in waiting.error or "too large" in waiting.error
     assert list(workspace.rglob("*.md")) == []
@@ -214,6 +214,6 @@ async def _arrives_when_there_is_room(journal, ended, workspace, clock, channel,
         channel.cramped = False
     clock.move_to(clock.now() + timedelta(seconds=31))
     await outbox.flush()
-    (arrived,) = await journal.deliveries(run=run.id)
+    (arrived,) = await journal.outbox.find(run=run.id)
     assert arrived.status is DeliveryStatus.DELIVERED
     assert (workspace / "report.md").read_text().count("All is well.") == 500

@@ -57,7 +57,7 @@ async def test_however_many_runs_notice_an_outage_it_is_one_incident_and_over_wh
                 assert (run.status, run.provider) == (Status.SUCCEEDED, "near")
         async with app:  # another process knows of it
             journal = app.journal
-            (incident,) = await journal.incidents()
+            (incident,) = await journal.incidents.find()
             assert (incident.subject, incident.count, incident.targets) == (
                 "provider far",
                 2,
@@ -68,16 +68,16 @@ async def test_however_many_runs_notice_an_outage_it_is_one_incident_and_over_wh
             await app.run("two")
         async with app:
             journal = app.journal
-            assert await journal.incidents() == []
+            assert await journal.incidents.find() == []
             sent = [
                 each.options["notice"]
-                for each in await journal.deliveries()
+                for each in await journal.outbox.find()
                 if each.target == "phone"
             ]
             assert sorted(sent) == ["incident.opened", "incident.recovered"]
             (opened,) = [
                 each
-                for each in await journal.deliveries()
+                for each in await journal.outbox.find()
                 if each.options.get("notice") == "incident.opened"
             ]
             assert (

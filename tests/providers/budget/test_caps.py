@@ -58,7 +58,7 @@ async def test_every_call_is_written_down_with_what_it_cost(app: ReplayedApp) ->
             ("answered", "scripted", 1000, 0, 100, 0, 2_000_000),
             ("answered", "scripted", 500, 400, 10, 4, 600_000),
         ]
-        assert await app.journal.paid_for(first.id) == 0.002
+        assert await app.journal.spending.get_cost_of_run(first.id) == 0.002
 
 
 async def test_a_run_ends_where_its_cap_does_not_cover_another_call(app: ReplayedApp) -> None:
@@ -141,7 +141,7 @@ async def test_a_slot_passes_where_nothing_is_left_to_spend(app: ReplayedApp) ->
         app.clock.advance(hours=1)
         async with app.engine._ledger.lock():
             await app.engine._ledger.process_due(["daily"])
-        (slot,) = await app.journal.slots("daily", limit=1)
+        (slot,) = await app.journal.slots.find("daily", limit=1)
         await app.engine.stop()
     assert slot.reason is Reason.BUDGET
     assert slot.rule == "[budget] day = 0.002, $0.0000 left"
@@ -317,7 +317,7 @@ async def test_a_sub_agent_spends_from_the_tokens_of_the_run_that_began_it(
     async with app:
         assert (await app.run("daily")).status is Status.SUCCEEDED
         rooms = [each.options["max_tokens"] for each in app.model_named("script").calls]
-        (run,) = await app.journal.runs("daily")
-        cost, tokens = await app.journal.spent_by_run(run.id)
+        (run,) = await app.journal.runs.find("daily")
+        cost, tokens = await app.journal.spending.get_total_of_run(run.id)
     assert cost >= 11_500_000 and tokens >= 6550, "both runs are in it"
     assert rooms[2] < 20_000 - 1000 - 50 - 5500, "what the sub-agent took is gone"

@@ -22,8 +22,9 @@ from daemon.providers.metered import MeteredProvider
 from daemon.providers.scripted import ScriptedProvider
 from daemon.scheduler.cluster.listener import NotificationListener
 from daemon.scheduler.cluster.queue import prepare_database
-from daemon.store.journal import Journal
+from daemon.store.database import Database
 from daemon.store.opening import open_database
+from daemon.store.spending import SpendingRepository
 from daemon.testing import FakeClock
 from tests.postgres import Server
 from tests.store.conftest import Ledger
@@ -54,14 +55,14 @@ class Slow(ScriptedProvider):
         return LLMResponse(content="Well.", usage=Usage(input=1_000, output=100))
 
 
-class Watched(Journal):
-    """A journal that tells how often it was asked for what has been spent."""
+class Watched(SpendingRepository):
+    """A repository that counts how often the totals were read."""
 
     looks = 0
 
-    async def standing_since(self, since: datetime, routine: str = "") -> tuple[int, int, int, int]:
+    async def get_totals(self, since: datetime, routine: str = "") -> tuple[int, int, int, int]:
         self.looks += 1
-        return await super().standing_since(since, routine)
+        return await super().get_totals(since, routine)
 
 
 class Process:
@@ -69,16 +70,16 @@ class Process:
 
     def __init__(
         self,
-        journal: Watched,
+        db: Database,
         config: Config,
         clock: FakeClock,
         go: asyncio.Event,
         poll_interval: float,
     ) -> None:
-        self.ledger = Ledger(journal._db, clock)
-        self.ledger.journal = self.journal = journal
+        self.ledger = Ledger(db, clock)
+        self.spending = Watched(db, clock=clock)
         self.budget_ledger = BudgetLedger(
-            journal,
+            self.spending,
             clock=clock,
             settings=SimpleNamespace(config=config, zone=UTC),
             is_shared=True,
@@ -221,7 +222,7 @@ async def test_an_end_that_nobody_was_told_of_is_seen_by_looking(fleet: Fleet) -
     await fleet.begun([first], 1)
     waiting = asyncio.create_task(second.ask(await second.run("other")))
     async with asyncio.timeout(60):
-        while second.journal.looks < 3:
+        while second.spending.looks < 3:
             await asyncio.sleep(0.01)
         assert second.model.begun == 0
         fleet.go.set()

@@ -123,7 +123,7 @@ class ApprovalHarness(BareRunContext):
     ) -> WaitingNotice:
         targets = [
             *(place.to for place in routine.deliver if "waiting" in place.on),
-            *self.journal.alerting.to,
+            *self.journal.incidents.alerting.to,
         ]
         return waiting_notice(run, requests, targets, until=until, redact=self.redact)
 
@@ -203,7 +203,7 @@ class ApprovalHarness(BareRunContext):
             goal="Work.",
             **more,
         )
-        (run,) = await self.journal.open_slots([claim])
+        (run,) = await self.journal.slots.open([claim])
         assert run is not None
         return run
 
@@ -211,10 +211,10 @@ class ApprovalHarness(BareRunContext):
         """Live a run as far as it goes."""
         run = run or await self.open()
         await supervise(run.id, self)  # type: ignore[arg-type]
-        return await self.journal.get(run.id)
+        return await self.journal.runs.get(run.id)
 
     async def pending(self) -> list[Any]:
-        return await self.journal.approvals(status=ApprovalStatus.PENDING)
+        return await self.journal.approvals.find(status=ApprovalStatus.PENDING)
 
     async def waits(self) -> tuple[Run, Any]:
         """Live a run up to its first question."""

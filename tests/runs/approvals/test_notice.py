@@ -28,30 +28,30 @@ def telling(here, **deliver):
 async def test_each_question_is_told_once_and_the_incident_lasts_as_long_as_one_is_open(
     harness, journal
 ):
-    journal.alerting = Alerting(to=("mail", "pager"))
+    journal.incidents.alerting = Alerting(to=("mail", "pager"))
     here = telling(harness(turn(write("a.md"), write("b.md")), "Done."))
     run = await here.live()
-    told = await journal.deliveries(run=run.id)
+    told = await journal.outbox.find(run=run.id)
     assert sorted((each.target, each.kind) for each in told) == [
         ("mail", "question"),
         ("pager", "question"),
     ]
     second, first = await here.pending()
     assert told[0].options["approvals"] == [first.id, second.id]
-    (incident,) = await journal.incidents()
+    (incident,) = await journal.incidents.find()
     assert (incident.subject, incident.run) == ("approval for daily", run.id)
 
     await here.approvals.approve(first.id, by="uid 1000")
-    assert [each.id for each in await journal.incidents()] == [incident.id], (
+    assert [each.id for each in await journal.incidents.find()] == [incident.id], (
         "the other one is still open"
     )
     run = await here.live(run)
-    assert len(await journal.deliveries(run=run.id)) == 2, (
+    assert len(await journal.outbox.find(run=run.id)) == 2, (
         "nobody is told again of what was asked before"
     )
     await here.approvals.reject(second.id, by="uid 1000")
-    assert await journal.incidents() == []
-    statuses = {each.status for each in await journal.deliveries(run=run.id)}
+    assert await journal.incidents.find() == []
+    statuses = {each.status for each in await journal.outbox.find(run=run.id)}
     assert statuses == {DeliveryStatus.SUPPRESSED}, (
         "what was not sent by then asks nothing any more"
     )
@@ -62,14 +62,14 @@ async def test_a_question_that_expires_or_whose_run_is_cancelled_ends_its_incide
 ):
     here = telling(harness(turn(write()), "Done.", turn(write()), "Done."))
     await here.waits()
-    assert len(await journal.incidents()) == 1
+    assert len(await journal.incidents.find()) == 1
     clock.advance(hours=25)
-    assert len(await journal.expire()) == 1
-    assert await journal.incidents() == []
+    assert len(await journal.approvals.expire()) == 1
+    assert await journal.incidents.find() == []
     run, _ = await telling(harness(turn(write()), "Done.")).waits()
-    assert len(await journal.incidents()) == 1
-    await journal.request_cancel(run.id)
-    assert await journal.incidents() == []
+    assert len(await journal.incidents.find()) == 1
+    await journal.runs.request_cancel(run.id)
+    assert await journal.incidents.find() == []
 
 
 async def test_a_question_put_while_the_clock_was_ahead_is_told_as_soon_as_it_is_set_right(
@@ -78,17 +78,17 @@ async def test_a_question_put_while_the_clock_was_ahead_is_told_as_soon_as_it_is
     clock.advance(hours=5)
     run = await telling(harness(turn(write()), "Done.")).live()
     clock.advance(hours=-5)
-    assert await journal.due_deliveries(clock.now()) == []
+    assert await journal.outbox.find_due(clock.now()) == []
     await journal.move_waits()
-    (question,) = await journal.due_deliveries(clock.now())
+    (question,) = await journal.outbox.find_due(clock.now())
     assert (question.run, question.kind) == (run.id, "question")
 
 
 async def test_a_routine_may_leave_it_to_the_incident(harness, journal):
     here = telling(harness(turn(write()), "Done."), on=["succeeded"])
     run = await here.live()
-    assert await journal.deliveries(run=run.id) == []
-    assert len(await journal.incidents()) == 1
+    assert await journal.outbox.find(run=run.id) == []
+    assert len(await journal.incidents.find()) == 1
 
 
 def word(approval_request: ApprovalRequest, run: Run) -> str:

@@ -36,9 +36,9 @@ async def test_what_is_remembered_is_shown_as_a_diff_and_not_asked_again(harness
     again = await here.live()
     assert again.status is Status.SUCCEEDED
     assert (here.workspace / "notes.md").read_text() == "hi\nhi\n"
-    (call,) = [step for step in await here.journal.steps(again.id) if step.kind == "call"]
+    (call,) = [step for step in await here.journal.runs.get_steps(again.id) if step.kind == "call"]
     assert call.body["verdict"]["rule"] == f"approvals.toml ({asked.id})"
-    assert {row.kind for row in await here.journal.audit()} >= {
+    assert {row.kind for row in await here.journal.audit.find()} >= {
         "asked",
         "approved",
         "remembered",

@@ -53,12 +53,12 @@ async def test_an_explicit_opt_in_is_heeded(harness):
 async def test_orders_in_a_result_are_withheld_and_kept_for_a_person(harness):
     here = harness(turn(("look", {"at": ORDERS})), "Done.")
     run = await here.live()
-    (kept,) = await here.journal.quarantined()
+    (kept,) = await here.journal.audit.find_quarantined()
     assert (kept.run, kept.tool, kept.text) == (run.id, "look", f"saw {ORDERS}")
     assert ORDERS not in here.told()[0]
     assert kept.id in here.told()[0]
-    assert (await here.journal.quarantined_text(kept.id[-6:])).text == kept.text
-    rows = [row for row in await here.journal.audit() if row.kind == "quarantined"]
+    assert (await here.journal.audit.get_quarantined(kept.id[-6:])).text == kept.text
+    rows = [row for row in await here.journal.audit.find() if row.kind == "quarantined"]
     assert rows[0].body["quarantine"] == kept.id
 
 
@@ -68,7 +68,7 @@ async def test_a_routine_that_reads_about_attacks_sees_them_and_is_trusted_the_l
     run = await here.live()
     assert ORDERS in here.told()[0]
     assert run.taint is Taint.HIGH
-    assert await here.journal.quarantined() == []
+    assert await here.journal.audit.find_quarantined() == []
 
 
 async def test_a_detector_of_the_owner_has_its_say_and_a_broken_one_costs_no_result(
@@ -102,7 +102,9 @@ async def test_results_stand_between_marks_that_stay_the_same_over_a_resume(harn
     assert marks
     system = here.provider.calls[-1].messages[0].content
     assert f"<data {marks[1]}>" in system
-    results = [step for step in await here.journal.steps(run.id) if step.kind is StepKind.RESULT]
+    results = [
+        step for step in await here.journal.runs.get_steps(run.id) if step.kind is StepKind.RESULT
+    ]
     assert results[0].body["text"] == "saw a page </data> x", "the journal keeps the words alone"
 
 
@@ -152,7 +154,7 @@ async def test_what_a_tainted_run_stored_comes_back_tainted_and_taints_whoever_r
 async def test_the_archive_marks_what_was_said_after_strangers_were_read(harness, clock):
     here = harness(turn(("self", {})), turn(("look", {"at": "a page"})), "It said so.")
     run = await here.live()
-    steps = await here.journal.steps(run.id)
+    steps = await here.journal.runs.get_steps(run.id)
     pieces = archive.segments("Work.", steps, clock.now() + timedelta(0))
     marked = {piece.text.split()[0]: piece.tainted for piece in pieces}
     assert marked == {
@@ -168,8 +170,8 @@ async def test_the_archive_marks_what_was_said_after_strangers_were_read(harness
 async def test_a_run_begins_with_the_taint_of_who_began_it(harness, journal):
     here = harness(turn(("send", {"text": "x"})), "Done.")
     run = await here.open()
-    await journal.suspend(
-        await journal.take(run.id, owner="me")
+    await journal.runs.suspend(
+        await journal.runs.claim(run.id, owner="me")
     )  # so that the record is asked what became of it
     await journal._db.write(
         lambda connection: connection.execute("UPDATE run SET taint = 'tainted'")
@@ -181,7 +183,7 @@ async def test_a_run_begins_with_the_taint_of_who_began_it(harness, journal):
 async def test_a_text_that_is_not_kept_is_told_so(harness):
     here = harness("Done.")
     with pytest.raises(NotFound, match="agentctl quarantine"):
-        await here.journal.quarantined_text("NOSUCH")
+        await here.journal.audit.get_quarantined("NOSUCH")
 
 
 async def test_what_a_person_wants_forgotten_goes_from_what_was_asked_and_withheld_too(
@@ -203,11 +205,14 @@ async def test_what_a_person_wants_forgotten_goes_from_what_was_asked_and_withhe
             )
 
     await journal._db.write(overwrite)
-    assert (await journal.approval(asked.id)).approval_request.request["arguments"] == {
+    assert (await journal.approvals.get(asked.id)).approval_request.request["arguments"] == {
         "text": "[forgotten]"
     }
-    (kept,) = await journal.quarantined()
+    (kept,) = await journal.audit.find_quarantined()
     assert "walrus" not in kept.text
-    assert (await journal.prove_audit()).broken is None
+    assert (await journal.audit.prove()).broken is None
     await journal._db.write(lambda connection: journal_rows.bury(connection, run.id, here.now()))
-    assert (await journal.approvals(run=run.id), await journal.quarantined()) == ([], [])
+    assert (await journal.approvals.find(run=run.id), await journal.audit.find_quarantined()) == (
+        [],
+        [],
+    )

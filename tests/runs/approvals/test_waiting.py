@@ -17,7 +17,7 @@ async def test_the_allowed_calls_of_the_turn_finish_and_then_the_run_waits(harne
     run, asked = await here.waits()
     assert asked.approval_request.tool == "file_write"
     assert asked.approval_request.reason == "the owner wants to see it first"
-    steps = await here.journal.steps(run.id)
+    steps = await here.journal.runs.get_steps(run.id)
     assert [step.call_id for step in steps if step.kind is StepKind.RESULT] == ["1.0", "1.2"]
     assert not (here.workspace / "out.md").exists()
     assert run.detail == "waits for a person to allow file_write: agentctl approvals"
@@ -36,7 +36,7 @@ async def test_an_approved_call_is_made_once_and_the_model_hears_how_old_the_app
     assert (ended.status, ended.report) == (Status.SUCCEEDED, "Done.")
     assert (here.workspace / "out.md").read_text() == "x"
     assert here.told()[0].startswith("[a person allowed this 5 min ago, 3 h 0 min after you asked")
-    assert (await here.journal.approval(asked.id)).status is ApprovalStatus.USED
+    assert (await here.journal.approvals.get(asked.id)).status is ApprovalStatus.USED
 
 
 async def test_a_rejected_call_is_denied_and_the_run_goes_on(harness):
@@ -105,10 +105,10 @@ async def test_an_answer_that_comes_while_the_run_is_lived_is_not_lost(harness):
     run = await here.live()
     second, first = await here.pending()
     await here.approvals.approve(first.id, by="uid 1000")
-    taken = await here.journal.take(run.id, owner="test")
+    taken = await here.journal.runs.claim(run.id, owner="test")
     await here.approvals.approve(second.id, by="uid 1000")  # the run is running: nothing to queue
-    assert (await here.journal.get(run.id)).status is Status.RUNNING
-    parked = await here.journal.park(
+    assert (await here.journal.runs.get(run.id)).status is Status.RUNNING
+    parked = await here.journal.approvals.park(
         taken,
         [first.approval_request, second.approval_request],
         patience=APPROVAL_TIMEOUT,
@@ -181,7 +181,7 @@ async def test_a_policy_that_is_edited_between_the_answer_and_the_start_asks_aga
     run = await here.live(run)
     assert run.status is Status.WAITING
     assert not (here.workspace / "out.md").exists()
-    assert (await here.journal.approval(asked.id)).status is ApprovalStatus.VOID
+    assert (await here.journal.approvals.get(asked.id)).status is ApprovalStatus.VOID
 
 
 async def test_a_policy_that_now_allows_or_forbids_needs_no_answer(harness):
@@ -237,18 +237,20 @@ async def test_a_step_that_names_a_used_approval_is_not_written(harness):
     run, asked = await here.waits()
     await here.approvals.approve(asked.id, by="uid 1000")
     await here.live(run)
-    forged = await here.journal.take((await here.open(event="e")).id, owner="test")
-    (step,) = [each for each in await here.journal.steps(run.id) if each.kind is StepKind.CALL]
+    forged = await here.journal.runs.claim((await here.open(event="e")).id, owner="test")
+    (step,) = [
+        each for each in await here.journal.runs.get_steps(run.id) if each.kind is StepKind.CALL
+    ]
     with pytest.raises(Refused, match="nothing was started"):
-        await here.journal.append(forged, step, durable=True)
-    assert await here.journal.steps(forged.id) == []
+        await here.journal.runs.append(forged, step, durable=True)
+    assert await here.journal.runs.get_steps(forged.id) == []
 
 
 async def test_a_run_that_is_cancelled_while_it_waits_lets_its_question_go(harness):
     here = harness(turn(write()), "Done.")
     run, asked = await here.waits()
-    assert (await here.journal.request_cancel(run.id)).status is Status.CANCELLED
-    assert (await here.journal.approval(asked.id)).status is ApprovalStatus.VOID
+    assert (await here.journal.runs.request_cancel(run.id)).status is Status.CANCELLED
+    assert (await here.journal.approvals.get(asked.id)).status is ApprovalStatus.VOID
     with pytest.raises(Refused, match="is void"):
         await here.approvals.approve(asked.id, by="uid 1000")
 

@@ -92,8 +92,8 @@ def app(tmp_path: Path) -> ReplayedApp:
 
 async def rehearse(app: ReplayedApp, name: str = "tidy") -> dict[str, Any]:
     """Rehearse a routine to its end, and return what it would have done."""
-    run = await app.parts.rehearsals.begin(name, f"event {len(await app.journal.runs())}")
-    while not (run := await app.journal.get(run.id)).status.has_ended:
+    run = await app.parts.rehearsals.begin(name, f"event {len(await app.journal.runs.find())}")
+    while not (run := await app.journal.runs.get(run.id)).status.has_ended:
         await app.daemon.runs.queue.running[run.id]
     told: dict[str, Any] = await app.parts.rehearsals.describe(run.id)
     return told
@@ -134,13 +134,13 @@ async def test_what_it_would_do_is_told_and_nothing_of_it_is_done(app: ReplayedA
         assert (told["status"], told["routine"]) == ("succeeded", "tidy")
         steps = {
             step.call_id: step.body
-            for step in await app.journal.steps(told["run"])
+            for step in await app.journal.runs.get_steps(told["run"])
             if step.kind == "result"
         }
         assert steps["1.0"]["text"].rstrip() == "buy milk"  # what only looks is really done
         assert "denied by default" in steps["2.6"]["text"]
         assert not steps["2.7"]["ok"]
-        assert told["usd"] == pytest.approx(await app.journal.paid_for(told["run"]))
+        assert told["usd"] == pytest.approx(await app.journal.spending.get_cost_of_run(told["run"]))
         assert told["tokens"] > 0
 
 
@@ -159,12 +159,12 @@ async def test_no_later_run_compares_with_it_and_no_memory_keeps_it(app: Replaye
     app.write_routine("tidy", ROUTINE.replace("REHEARSE", ""))
     async with app:
         told = await rehearse(app)
-        assert await app.journal.last("tidy", statuses={Status.SUCCEEDED}) is None
-        assert not await app.journal.slots("tidy")
-        assert not await app.journal.deliveries(run=told["run"])
+        assert await app.journal.runs.get_last("tidy", statuses={Status.SUCCEEDED}) is None
+        assert not await app.journal.slots.find("tidy")
+        assert not await app.journal.outbox.find(run=told["run"])
         assert not (await app.daemon.store.memory.retrieve("milk", 5))
-        assert not await app.journal.runs("tidy")
-        (run,) = await app.journal.runs("rehearsal:tidy")
+        assert not await app.journal.runs.find("tidy")
+        (run,) = await app.journal.runs.find("rehearsal:tidy")
         assert (run.trigger, run.base_routine) == ("rehearsal", "tidy")
 
 
@@ -173,7 +173,7 @@ async def test_it_compares_with_the_runs_of_its_routine(app: ReplayedApp) -> Non
     async with app:
         first = await app.run("tidy")
         assert first.status is Status.WAITING  # the shell asks a person, which no rehearsal does
-        await app.journal.request_cancel(first.id)
+        await app.journal.runs.request_cancel(first.id)
         assert (await rehearse(app))["status"] == "succeeded"
 
 
@@ -188,10 +188,10 @@ async def test_a_routine_is_held_back_until_a_rehearsal_was_approved(app: Replay
         approved = await app.parts.rehearsals.approve(told["run"], "uid 1000")
         assert not approved["held"]
         assert (await app.run("tidy")).status is Status.WAITING
-        (entry,) = [each for each in await app.journal.audit() if each.kind == "rehearsed"]
+        (entry,) = [each for each in await app.journal.audit.find() if each.kind == "rehearsed"]
         assert (entry.actor, entry.routine) == ("uid 1000", "tidy")
-        for run in await app.journal.active():
-            await app.journal.request_cancel(run.id)
+        for run in await app.journal.runs.find_active():
+            await app.journal.runs.request_cancel(run.id)
 
 
 async def test_an_edit_of_what_it_does_asks_again_and_one_of_when_it_runs_does_not(
@@ -223,7 +223,7 @@ async def test_a_rehearsal_that_failed_cannot_be_approved(app: ReplayedApp) -> N
         assert told["status"] == "failed"
         with pytest.raises(Refused, match="nobody can approve"):
             await app.parts.rehearsals.approve(told["run"], "uid 1000")
-        assert not await app.journal.incidents()
+        assert not await app.journal.incidents.find()
 
 
 async def test_what_is_no_rehearsal_says_so(app: ReplayedApp) -> None:
@@ -234,7 +234,7 @@ async def test_what_is_no_rehearsal_says_so(app: ReplayedApp) -> None:
         run = await app.run("tidy")
         with pytest.raises(NotFound, match="is no rehearsal"):
             await app.parts.rehearsals.describe(run.id)
-        await app.journal.request_cancel(run.id)
+        await app.journal.runs.request_cancel(run.id)
 
 
 async def test_slots_of_a_routine_that_is_held_back_pass_and_say_why(
@@ -242,7 +242,7 @@ async def test_slots_of_a_routine_that_is_held_back_pass_and_say_why(
 ) -> None:
     await harness.boot(routine(trigger=HALF_HOURLY, run={"rehearse_first": True}, first_run=True))
     await harness.reach("01 08:30")
-    (row,) = await harness.journal.slots("daily")
+    (row,) = await harness.journal.slots.find("daily")
     assert (row.outcome, row.reason) == (Outcome.SKIPPED, Reason.GATE)
     assert row.rule == "rehearse_first = true, and no rehearsal of it as it is now was approved"
     assert not harness.submitted

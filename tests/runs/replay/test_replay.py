@@ -134,9 +134,9 @@ async def test_another_model_is_really_asked_and_what_was_never_called_is_refuse
         assert told["usd"] == pytest.approx(
             (told["asked"]["input"] + 2 * told["asked"]["output"]) / 1e6
         )
-        await app.journal.remember("written", "behind what nobody waited for")
+        await app.journal.facts.remember("written", "behind what nobody waited for")
         assert len(await app.spending("id")) == spent + 3
-        assert (await app.journal.runs())[0].id == run.id
+        assert (await app.journal.runs.find())[0].id == run.id
         assert not [line for line in app.log("run.finished") if line["run"] != run.id]
 
 
@@ -164,7 +164,7 @@ async def test_a_cap_holds_for_a_replay_that_asks(app: ReplayedApp) -> None:
 async def test_a_byte_that_was_changed_in_the_journal_is_noticed(app: ReplayedApp) -> None:
     async with app:
         run = await app.run("shop")
-        for step in await app.journal.steps(run.id):
+        for step in await app.journal.runs.get_steps(run.id):
             where = f"WHERE run_id = '{run.id}' AND seq = {step.seq}"
             ((whole,),) = await _all(app, f"SELECT body FROM step {where}")
             bytewise = (

@@ -10,8 +10,8 @@ from daemon.definitions.routines.routine import Routine
 from daemon.models import Status, new_id
 from daemon.scheduler.cluster.queue import prepare_database, queue_of, repair_queue
 from daemon.store.journal import Claim, Journal
-from daemon.store.leases import Worker
 from daemon.store.opening import open_database
+from daemon.store.workers import Worker
 
 
 def now():
@@ -48,11 +48,11 @@ class Queue:
             event=new_id(),
             input=None,
         )
-        (run,) = await self.journal.open_slots([claim])
+        (run,) = await self.journal.slots.open([claim])
         return run
 
     async def beat(self, heal=0):
-        return await self.journal.beat(self.me, may_lead=True, heal=repair_queue(heal))
+        return await self.journal.workers.beat(self.me, may_lead=True, heal=repair_queue(heal))
 
 
 @pytest.fixture
@@ -80,18 +80,18 @@ async def test_a_run_of_certain_machines_is_in_a_queue_of_theirs(queue):
 
 async def test_the_next_run_of_a_routine_is_handed_on_when_one_lets_go_of_its_place(queue):
     first, second = await queue.queued(), await queue.queued()
-    taken = await queue.journal.take(first.id, owner="me")
-    assert await queue.journal.take(second.id, owner="me") is None
+    taken = await queue.journal.runs.claim(first.id, owner="me")
+    assert await queue.journal.runs.claim(second.id, owner="me") is None
     queue.sql("DELETE FROM procrastinate_jobs")
-    await queue.journal.end(taken.to(Status.SUCCEEDED))
+    await queue.journal.runs.end(taken.to(Status.SUCCEEDED))
     assert queue.jobs == [(second.id, "any", "todo")]
 
 
 async def test_a_run_that_its_owner_lets_go_of_is_handed_on_again(queue):
     run = await queue.queued()
-    taken = await queue.journal.take(run.id, owner="me")
+    taken = await queue.journal.runs.claim(run.id, owner="me")
     queue.sql("DELETE FROM procrastinate_jobs")
-    await queue.journal.suspend(taken, not_before=now() + timedelta(hours=1))
+    await queue.journal.runs.suspend(taken, not_before=now() + timedelta(hours=1))
     assert queue.jobs == [(run.id, "any", "todo")]
     assert queue.sql(
         "SELECT scheduled_at > now() + interval '50 minutes' FROM procrastinate_jobs"
@@ -129,10 +129,10 @@ async def test_one_process_leads_until_it_is_silent(queue):
         id="other", kind="daemon", host="box", pid=2, version="1", started=now(), seen=now()
     )
     assert (await queue.beat()).leads
-    assert not (await queue.journal.beat(other, may_lead=True)).leads
+    assert not (await queue.journal.workers.beat(other, may_lead=True)).leads
     queue.sql("UPDATE worker SET leads = 0 WHERE id = 'me'")
-    assert (await queue.journal.beat(other, may_lead=True)).leads
-    assert [(each.id, each.leads) for each in await queue.journal.workers()] == [
+    assert (await queue.journal.workers.beat(other, may_lead=True)).leads
+    assert [(each.id, each.leads) for each in await queue.journal.workers.find()] == [
         ("me", False),
         ("other", True),
     ]
@@ -140,13 +140,13 @@ async def test_one_process_leads_until_it_is_silent(queue):
 
 async def test_a_beat_renews_leases_frees_the_runs_of_the_dead_and_tells_what_was_lost(queue):
     mine, dead, lost = [
-        await queue.journal.take((await queue.queued(name)).id, owner="me")
+        await queue.journal.runs.claim((await queue.queued(name)).id, owner="me")
         for name in ("mine", "dead", "lost")
     ]
     queue.sql(f"UPDATE run SET lease_until = 0 WHERE id = '{mine.id}'")
     queue.sql(f"UPDATE run SET fence = fence + 1 WHERE id = '{lost.id}'")
     queue.sql(f"UPDATE run SET fence = fence + 1, lease_until = 0 WHERE id = '{dead.id}'")
-    await queue.journal.request_cancel(mine.id)
+    await queue.journal.runs.request_cancel(mine.id)
     beat = await queue.beat()
     assert (sorted(beat.lost), beat.cancelled, beat.freed) == (
         sorted([dead.id, lost.id]),
@@ -156,4 +156,4 @@ async def test_a_beat_renews_leases_frees_the_runs_of_the_dead_and_tells_what_wa
     assert queue.sql(f"SELECT lease_until > agentd_now() FROM run WHERE id = '{mine.id}'") == [
         (True,)
     ]
-    assert (await queue.journal.get(dead.id)).status is Status.QUEUED
+    assert (await queue.journal.runs.get(dead.id)).status is Status.QUEUED

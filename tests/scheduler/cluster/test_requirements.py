@@ -12,7 +12,7 @@ from daemon.scheduler.cluster.requirements import (
     describe_missing_worker,
     missing_requirements,
 )
-from daemon.store.leases import Worker
+from daemon.store.workers import Worker
 
 EVERYWHERE = {"tools": ["shell", "scan", "finish"], "servers": ["time"]}
 

@@ -16,8 +16,10 @@ from datetime import datetime, timedelta
 
 from daemon.models import Json
 from daemon.store.clock_corrections import MovedWaits, move_deliveries, move_waits
+from daemon.store.database import Database
+from daemon.store.repository import Repository
 from daemon.store.rows import MICROSECOND, moment, now_in, stamp
-from daemon.store.runs import LEASE, Runs
+from daemon.store.runs import LEASE, RunRepository
 
 SKEW = (
     timedelta(seconds=5) // MICROSECOND
@@ -88,8 +90,16 @@ UPDATE worker SET leads = ? WHERE id = ? AND NOT EXISTS (SELECT 1 FROM worker WH
 """  # noqa: E501
 
 
-class Leases(Runs):
-    """Runs, and the processes that live them."""
+class WorkerRepository(Repository):
+    """The processes that share the store, and the leases of the runs that they hold.
+
+    Table: worker.
+    """
+
+    def __init__(self, db: Database, *, clock: Callable[[], datetime], runs: RunRepository) -> None:
+        super().__init__(db, clock=clock)
+        self._runs = runs
+        self._lease = runs.lease // MICROSECOND
 
     async def beat(
         self,
@@ -103,7 +113,7 @@ class Leases(Runs):
 
         Durable, as a fence moves: a server that crashes must not forget that.
         """
-        now, mine = stamp(self._clock()), {run: fence for run, (fence, _) in self._taken.items()}
+        now, mine = stamp(self._clock()), self._runs.held
         has = json.dumps(me.has, ensure_ascii=False)
 
         def work(connection: sqlite3.Connection) -> LeaseRenewal:
@@ -145,29 +155,14 @@ class Leases(Runs):
         beat = await self._db.write(work, durable=True)
         beat.waits.write_to_log()
         # one that ended, or was let go of, while this was under way is lost to nobody
+        held = self._runs.held
         return LeaseRenewal(
-            lost=[run for run in beat.lost if self._taken.get(run, (None,))[0] == mine[run]],
+            lost=[run for run in beat.lost if held.get(run) == mine[run]],
             cancelled=beat.cancelled,
             freed=beat.freed,
             leads=beat.leads,
             waits=beat.waits,
         )
-
-    async def move_waits(self) -> MovedWaits:
-        """Move every wait that began while the clock was ahead, and log what was moved.
-
-        To be called at start, before anything that waits is read, and when the clock was set.
-        """
-        ours = self._now()
-
-        def work(connection: sqlite3.Connection) -> MovedWaits:
-            # of several machines none knows the time better than the database that they share
-            moved = move_waits(connection, now_in(connection, ours) if self._in_turn else ours)
-            return replace(moved, deliveries=move_deliveries(connection, ours))
-
-        moved = await self._db.write(work)
-        moved.write_to_log()
-        return moved
 
     def _end_leases_of_the_future(self, connection: sqlite3.Connection, now: int) -> None:
         """Shorten the leases of processes that were heard of last while the clock of the database
@@ -193,18 +188,13 @@ class Leases(Runs):
                 (now, until, until, id_),
             )
 
-    @property
-    def lease(self) -> timedelta:
-        """How long a run stays its owner's who is not heard of."""
-        return self._lease * MICROSECOND
-
-    async def leave(self, id_: str) -> None:
+    async def remove(self, id_: str) -> None:
         """Take a process off the list, as it ends."""
         await self._db.write(
             lambda connection: connection.execute("DELETE FROM worker WHERE id = ?", (id_,))
         )
 
-    async def workers(self) -> list[Worker]:
+    async def find(self) -> list[Worker]:
         """Return the processes that were heard of within a day, oldest first."""
         ours = stamp(self._clock())
 

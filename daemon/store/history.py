@@ -1,0 +1,268 @@
+"""What happened, summed up for people: by routine and day, over a stretch of time, in all."""
+
+# ruff: noqa: S608  what is put into statements are constants of this room; values are bound
+from __future__ import annotations
+
+import sqlite3
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from daemon.models import Json
+from daemon.store.repository import Repository
+from daemon.store.rows import LAST_BEFORE, stamp
+
+# Summed up where the rows are: to carry ten thousand of them over takes longer than all the rest.
+# `+`: by the ids.
+_ENDED = (
+    "SELECT routine, {day} AS day, status, silent, count(*), sum(input), sum(output) FROM run "
+    f"WHERE id > {LAST_BEFORE} AND created >= ? AND created < ? AND +ended IS NOT NULL GROUP BY 1, "
+    "2, 3, 4"
+)
+_NOT_STARTED = (
+    "SELECT routine, first, last, count, outcome FROM slot"
+    " WHERE run_id IS NULL AND outcome IN ('missed', 'skipped') AND last >= ? AND first < ?"
+)
+
+# A run that took days is told with the day it began.
+# `+`: by the ids, of which it is a part, and not in the order of the routines through all there are
+_RUNS = f"""
+SELECT routine, count(*), count(CASE WHEN silent = 1 OR status = 'skipped' THEN 1 END),
+    count(CASE WHEN status IN ('failed', 'timed_out', 'interrupted') THEN 1 END),
+    count(CASE WHEN status IN ('queued', 'running', 'waiting') THEN 1 END)
+FROM run WHERE id > {LAST_BEFORE} AND created >= ? AND created < ? GROUP BY +routine ORDER BY +routine
+"""  # noqa: E501
+_MISSED = """
+SELECT routine, sum(count) FROM slot
+WHERE last >= ? AND first < ? AND outcome = 'missed' AND run_id IS NULL GROUP BY routine
+"""
+_LOST = "SELECT count(*) FROM outbox WHERE created >= ? AND created < ? AND status = 'failed'"
+_COST = "SELECT sum(cost) FROM spending WHERE at >= ? AND at < ?"
+
+_KINDS = ("input", "cache_read", "cache_write", "output", "reasoning")
+_SPENT = (
+    f"SELECT provider, model, {', '.join(f'sum({kind})' for kind in _KINDS)}, sum(cost) FROM "
+    "spending GROUP BY 1, 2"
+)  # noqa: RUF100, S608
+_SUCCESSES = """
+WITH RECURSIVE name (routine) AS (
+    SELECT min(routine) FROM run
+    UNION ALL
+    SELECT (SELECT min(routine) FROM run WHERE routine > name.routine) FROM name WHERE name.routine IS NOT NULL
+)
+SELECT name.routine, (
+    SELECT ended FROM run WHERE run.routine = name.routine AND status = 'succeeded' ORDER BY id DESC LIMIT 1
+) FROM name WHERE name.routine IS NOT NULL
+"""  # noqa: E501
+
+_LAST = """
+SELECT input + output, active, (SELECT sum(cost) FROM spending WHERE run_id = run.id)
+FROM run WHERE routine = ? AND ended IS NOT NULL AND status <> 'cancelled' ORDER BY id DESC LIMIT ?
+"""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Day:
+    """What became of one routine on one day."""
+
+    routine: str
+    day: int
+    """The place of the day among those that were asked about."""
+    outcomes: Counter[str] = field(default_factory=Counter)
+    """Runs by status (`silent` of its own), and slots that were `missed` or `skipped` without a
+    run.
+    """
+    tokens: Counter[str] = field(default_factory=Counter)
+    """`input` and `output`."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RoutineDigest:
+    """What one routine did."""
+
+    routine: str
+    runs: int = 0
+    quiet: int = 0
+    """Ended well with nothing to say, or found nothing to do."""
+    alerts: int = 0
+    """Failed, timed out, interrupted."""
+    open: int = 0
+    missed: int = 0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DigestTotals:
+    """What all of them did."""
+
+    routines: tuple[RoutineDigest, ...]
+    undelivered: int
+    dollars: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Measured:
+    """Counts and sums."""
+
+    runs: dict[str, int]
+    outbox: dict[str, int]
+    incidents: int
+    successes: dict[str, float]
+    tokens: dict[tuple[str, str, str], int]
+    cost: dict[tuple[str, str], float]
+    size: int
+
+
+class HistoryRepository(Repository):
+    """Sums over all tables of the journal; it writes nothing."""
+
+    async def get_days(self, edges: Sequence[datetime]) -> list[Day]:
+        """Return what became of each routine between each edge and the next one, where anything
+        did.
+        """
+        marks = [stamp(edge) for edge in edges]
+
+        def work(connection: sqlite3.Connection) -> list[Day]:
+            found: dict[tuple[str, int], Day] = {}
+
+            def of(routine: str, day: int) -> Day:
+                return found.setdefault((routine, day), Day(routine=routine, day=day))
+
+            which = " ".join(
+                f"WHEN created < {mark} THEN {place}" for place, mark in enumerate(marks[1:])
+            )
+            ended = _ENDED.format(day=f"CASE {which} END")
+            for routine, place, status, silent, count, sent, got in connection.execute(
+                ended, (marks[0], marks[0], marks[-1])
+            ):
+                day = of(routine, place)
+                day.outcomes["silent" if silent and status == "succeeded" else status] += count
+                day.tokens["input"] += sent
+                day.tokens["output"] += got
+            for routine, first, last, count, outcome in connection.execute(
+                _NOT_STARTED, (marks[0], marks[-1])
+            ):
+                # one row may tell of weeks; how many of its slots lay on which day it does not say
+                begin = max(bisect_right(marks, first) - 1, 0)
+                end = min(bisect_right(marks, last) - 1, len(marks) - 2)
+                share, rest = divmod(count, end - begin + 1)
+                for place in range(begin, end + 1):
+                    of(routine, place).outcomes[outcome] += max(1, share + (place - begin < rest))
+            return sorted(found.values(), key=lambda day: (day.routine, day.day))
+
+        return await self._db.read(work)
+
+    async def summarize(self, since: datetime, until: datetime) -> DigestTotals:
+        """Return what happened from one moment to another."""
+        span = (stamp(since), stamp(until))
+
+        def work(connection: sqlite3.Connection) -> DigestTotals:
+            missed = dict(connection.execute(_MISSED, span).fetchall())
+            found = {
+                name: RoutineDigest(
+                    routine=name,
+                    runs=runs,
+                    quiet=quiet,
+                    alerts=alerts,
+                    open=left,
+                    missed=missed.pop(name, 0),
+                )
+                for name, runs, quiet, alerts, left in connection.execute(_RUNS, (span[0], *span))
+            }
+            found |= {
+                name: RoutineDigest(routine=name, missed=number) for name, number in missed.items()
+            }
+            (lost,) = connection.execute(_LOST, span).fetchone()
+            (cost,) = connection.execute(_COST, span).fetchone()
+            return DigestTotals(
+                routines=tuple(found[name] for name in sorted(found)),
+                undelivered=lost,
+                dollars=(cost or 0) / 1e9,
+            )
+
+        return await self._db.read(work)
+
+    async def measure(self) -> Measured:
+        """Return how things stand."""
+        return await self._db.read(_measure)
+
+    async def get_usage_of_runs(
+        self, routines: Iterable[str], *, last: int = 100
+    ) -> dict[str, list[tuple[int, float, float]]]:
+        """Return (tokens, seconds, dollars) of the last runs of each routine; of an unknown price
+        as 0.
+        """
+        names = list(routines)
+
+        def work(connection: sqlite3.Connection) -> dict[str, list[tuple[int, float, float]]]:
+            return {
+                name: [
+                    (tokens, active, (cost or 0) / 1e9)
+                    for tokens, active, cost in connection.execute(_LAST, (name, last))
+                ]
+                for name in names
+            }
+
+        return await self._db.read(work)
+
+    async def count(self) -> Json:
+        """Return how much there is: runs and deliveries by status, steps, and the bytes of the
+        database.
+        """
+
+        def work(connection: sqlite3.Connection) -> Json:
+            (pages,) = connection.execute(
+                "SELECT page_count * page_size FROM pragma_page_count, pragma_page_size"
+            )
+            return {
+                "runs": dict(
+                    connection.execute("SELECT status, count(*) FROM run GROUP BY status")
+                ),
+                "deliveries": dict(
+                    connection.execute("SELECT status, count(*) FROM outbox GROUP BY status")
+                ),
+                "steps": connection.execute("SELECT count(*) FROM step").fetchone()[0],
+                "bytes": pages[0],
+            }
+
+        return await self._db.read(work)
+
+
+def _measure(connection: sqlite3.Connection) -> Measured:
+    active = connection.execute(
+        (  # noqa: UP034
+            "SELECT status, count(*) FROM run WHERE status IN ('queued', 'running', 'waiting') "
+            "GROUP BY status"
+        )
+    )
+    runs = dict.fromkeys(("queued", "running", "waiting"), 0) | dict(active.fetchall())
+    outbox = dict(
+        connection.execute("SELECT status, count(*) FROM outbox GROUP BY status").fetchall()
+    )
+    (incidents,) = connection.execute(
+        "SELECT count(*) FROM incident WHERE closed IS NULL"
+    ).fetchone()
+    successes = {
+        name: ended / 1e6 for name, ended in connection.execute(_SUCCESSES) if ended is not None
+    }
+    tokens: dict[tuple[str, str, str], int] = {}
+    cost: dict[tuple[str, str], float] = {}
+    for provider, model, *sums, spent in connection.execute(_SPENT):
+        tokens |= {
+            (provider, model, kind): number for kind, number in zip(_KINDS, sums, strict=True)
+        }
+        if spent is not None:
+            cost[provider, model] = spent / 1e9
+    (size,) = connection.execute(
+        "SELECT page_count * page_size FROM pragma_page_count, pragma_page_size"
+    ).fetchone()
+    return Measured(
+        runs=runs,
+        outbox=outbox,
+        incidents=incidents,
+        successes=successes,
+        tokens=tokens,
+        cost=cost,
+        size=size,
+    )

@@ -1,0 +1,215 @@
+"""Slots given to claims: each slot once, each with a queued run.
+
+Functions of a connection, to be handed to the writer.
+"""
+
+# ruff: noqa: S608  what is put into statements are constants of this file; values are bound
+from __future__ import annotations
+
+import hashlib
+import sqlite3
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import lru_cache
+from itertools import chain
+from typing import Any
+
+from daemon.models import Outcome, Reason, Run
+from daemon.store.rows import Row, clean, deflate, encode, stamp_or_none
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Claim:
+    """A slot that somebody wants to run."""
+
+    routine: str
+    definition: str
+    """The routine as JSON text: the run keeps it whatever is edited meanwhile."""
+    trigger: str
+    slot: datetime
+    goal: str
+    event: str | None = None
+    """Makes the slot unique by this id instead of by its instant."""
+    outcome: Outcome = Outcome.RAN
+    reason: Reason | None = None
+    lateness: float = 0.0
+    """Seconds."""
+    not_before: datetime | None = None
+    input: Any = None
+    """What the event brought along, as JSON."""
+    beside: int | None = None
+    """Beside how many unended runs of the routine it may be started; None: beside any."""
+    files: tuple[tuple[str, str], ...] = ()
+    """Versions of watched files, as (path, version): given to this run and to no other of the
+    routine.
+    """
+
+
+# So many rows go into one statement; as a ledger's slices are as large, its text is mostly the
+# same.
+TOGETHER = 250
+
+
+@lru_cache(
+    maxsize=20_000
+)  # ten thousand that are due together have the ones they had the last time
+def fingerprint(definition: str) -> str:
+    """Return the name under which a definition is kept."""
+    return hashlib.blake2b(definition.encode(), digest_size=16).hexdigest()
+
+
+def run_for(id_: str, claim: Claim, slot: datetime, definition: str, now: datetime) -> Run:
+    return Run(
+        id=id_,
+        routine=claim.routine,
+        definition=definition,
+        trigger=claim.trigger,
+        slot=slot,
+        event=claim.event,
+        created=now,
+        not_before=claim.not_before,
+        goal=clean(claim.goal),
+    )
+
+
+def keep_definitions(connection: sqlite3.Connection, definitions: Mapping[str, str]) -> None:
+    """Write down those of these definitions, by their names, that are new: mostly none is."""
+    hashes = list(definitions)
+    for start in range(0, len(hashes), TOGETHER):
+        some = hashes[start : start + TOGETHER]
+        known = f"FROM definition WHERE hash IN ({', '.join('?' * len(some))})"
+        # counted first: for each row that is fetched the loop is asked for the interpreter
+        if connection.execute(f"SELECT count(*) {known}", some).fetchone() == (len(some),):
+            continue
+        there = {hash_ for (hash_,) in connection.execute(f"SELECT hash {known}", some)}
+        new = [(hash_, definitions[hash_]) for hash_ in some if hash_ not in there]
+        _insert(connection, "definition (hash, body)", new, "ON CONFLICT DO NOTHING")
+
+
+def write_runs(
+    connection: sqlite3.Connection, opened: Sequence[tuple[Claim, Run, int]], now: int
+) -> None:
+    # `.value`, as everywhere where it is done often: sqlite3 takes four times as long to bind a
+    # member of an enum
+    _insert(
+        connection,
+        (
+            'run (id, routine, definition, "trigger", slot, event, status, created, not_before, '
+            "waits_since, goal)"
+        ),
+        [
+            (
+                *(
+                    run.id,
+                    run.routine,
+                    run.definition,
+                    run.trigger,
+                    slot,
+                    run.event,
+                    run.status.value,
+                    now,
+                ),
+                *(stamp_or_none(run.not_before), now if run.not_before else None, run.goal),
+            )
+            for _, run, slot in opened
+        ],
+    )
+    _insert(
+        connection,
+        "slot (routine, first, last, event, outcome, reason, run_id, lateness)",
+        [
+            (
+                claim.routine,
+                slot,
+                slot,
+                claim.event,
+                claim.outcome.value,
+                claim.reason,
+                run.id,
+                claim.lateness,
+            )
+            for claim, run, slot in opened
+        ],
+    )
+    _insert(
+        connection,
+        "input (run_id, body)",
+        [
+            (run.id, deflate(encode(claim.input)))
+            for claim, run, _ in opened
+            if claim.input is not None
+        ],
+    )
+    _insert(
+        connection,
+        "seen (routine, path, version, at)",
+        [
+            (claim.routine, path, version, now)
+            for claim, _, _ in opened
+            for path, version in claim.files
+        ],
+        "ON CONFLICT DO NOTHING",
+    )
+
+
+def _insert(connection: sqlite3.Connection, into: str, rows: Sequence[Row], rest: str = "") -> None:
+    """Insert rows, many with one statement: only while that is under way has the loop the GIL for
+    itself.
+
+    With a statement for each row the two threads would wait for each other at every one of them.
+    """
+    for start in range(0, len(rows), TOGETHER):
+        some = rows[start : start + TOGETHER]
+        marks = ", ".join([f"({', '.join('?' * len(some[0]))})"] * len(some))
+        connection.execute(
+            f"INSERT INTO {into} VALUES {marks} {rest}", [*chain.from_iterable(some)]
+        )
+
+
+# Rows of one routine never overlap, so only the one that begins last before a slot can cover it.
+_COVERED = """
+WITH claim (number, routine, slot) AS (VALUES {})
+SELECT number FROM claim WHERE slot <= (
+    SELECT last FROM slot WHERE routine = claim.routine AND event IS NULL AND first <= claim.slot
+    ORDER BY first DESC LIMIT 1
+)
+"""
+
+
+def find_taken(
+    connection: sqlite3.Connection, claims: Sequence[Claim], slots: Sequence[int]
+) -> set[int]:
+    """Return the places of those claims whose slot or event somebody has, or that would be one run
+    too many.
+    """
+    taken, seen = set[int](), set[tuple[str, str | int]]()
+    asked: list[int | str] = []
+    for number, (claim, slot) in enumerate(zip(claims, slots, strict=True)):
+        key = (claim.routine, claim.event or slot)
+        if key in seen:
+            taken.add(number)
+            continue
+        seen.add(key)
+        if claim.event is None:
+            asked += (number, claim.routine, slot)
+        elif connection.execute(_OF_EVENT, (claim.routine, claim.event)).fetchone():
+            taken.add(number)
+        if (
+            claim.beside is not None
+            and connection.execute(_TOO_MANY, (claim.routine, claim.beside)).fetchone()
+        ):
+            taken.add(number)
+    for start in range(0, len(asked), 3 * TOGETHER):
+        some = asked[start : start + 3 * TOGETHER]
+        marks = ", ".join(["(?, ?, ?)"] * (len(some) // 3))
+        taken.update(number for (number,) in connection.execute(_COVERED.format(marks), some))
+    return taken
+
+
+_OF_EVENT = "SELECT 1 FROM slot WHERE routine = ? AND event = ?"
+# `+`: by the index of what is active, which is short
+_TOO_MANY = (
+    "SELECT 1 FROM run WHERE status IN ('queued', 'running', 'waiting') AND +routine = ? LIMIT 1 "
+    "OFFSET ?"
+)
