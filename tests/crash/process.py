@@ -188,7 +188,7 @@ class Process:
         lease = LEASE if self.alone else timedelta(0)
         self.journal = Journal(database, clock=self.clock.now, lease=lease)
         self.memory = Memory(database, clock=self.clock.now)
-        self.sandbox_detection = SimpleNamespace(sandbox=self._sandbox, known=None)
+        self.sandbox_detection = SimpleNamespace(sandbox=self._sandbox, current=None)
         self.people = People(scenario, self.do)
         names = VENDORS if scenario.script.spare else VENDORS[:1]
         self.providers = SimpleNamespace(

@@ -207,7 +207,7 @@ class JournalMachine(RuleBasedStateMachine):
 
     @rule(run_id=runs)
     def cancel(self, run_id: str) -> None:
-        if self.status[run_id].ended:
+        if self.status[run_id].has_ended:
             with pytest.raises(Refused):
                 self.wait(lambda: self.journal.runs.request_cancel(run_id))
             return

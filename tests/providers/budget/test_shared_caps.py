@@ -77,7 +77,7 @@ class Process:
         poll_interval: float,
     ) -> None:
         self.ledger = Ledger(db, clock)
-        self.spending = Watched(db, clock=clock)
+        self.spending = Watched(db, clock=clock.now)
         self.budget_ledger = BudgetLedger(
             self.spending,
             clock=clock,
@@ -121,7 +121,7 @@ class Fleet:
             db = await open_database(self.folder / f"{each}.db", self.url)
             self.stack.push_async_callback(db.close)
             process = Process(
-                Watched(db, clock=self.clock.now),
+                db,
                 load_config(path),
                 self.clock,
                 self.go,
