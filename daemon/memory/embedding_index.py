@@ -148,7 +148,7 @@ class EmbeddingIndex:
         """Embed all texts that are not embedded yet, in batches; raises EmbedderFailed."""
         if self._signs_by_id is None:
             await self.load(memory_store)
-        top = below = await memory_store.read(_next_segment_id)
+        next_id = below = await memory_store.read(_next_segment_id)
         while True:
             batch = await memory_store.read(
                 partial(
@@ -163,7 +163,7 @@ class EmbeddingIndex:
             embeddings = await self._embed([text.text for text in batch])
             await self._store_vectors(memory_store, dict(zip(batch, embeddings, strict=True)))
             below = min([below, *(text.id for text in batch if text.id > 0)])
-        self._complete_below = max(self._complete_below, top - 1)
+        self._complete_below = max(self._complete_below, next_id - 1)
 
     async def _store_vectors(
         self, memory_store: MemoryStore, embeddings: Mapping[_EmbeddingInput, list[float]]
@@ -238,8 +238,10 @@ _SEGMENT = (
 
 
 def _next_segment_id(connection: sqlite3.Connection) -> int:
-    (top,) = connection.execute("SELECT coalesce(max(id), 0) + 1 FROM memory_segment").fetchone()
-    return int(top)
+    (next_id,) = connection.execute(
+        "SELECT coalesce(max(id), 0) + 1 FROM memory_segment"
+    ).fetchone()
+    return int(next_id)
 
 
 def _unembedded_texts(

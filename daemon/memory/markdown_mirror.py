@@ -45,7 +45,7 @@ Pinned and core items of agentd's memory. Edit a text and it is kept so; add a s
 item. A section taken out is no longer shown here, but kept: `agentctl memory forget --key KEY` deletes it.
 """  # noqa: E501
 _END = "<!-- the end: leave this line, it tells a whole file from a torn one -->"
-_ABOUT = re.compile(r"\*(core|daily|conversation|custom)\b.*\*")
+_MARK_LINE = re.compile(r"\*(core|daily|conversation|custom)\b.*\*")
 
 
 class Facts(Protocol):
@@ -84,9 +84,9 @@ def render(items: Mapping[str, MemoryItem]) -> str:
             "pinned" if item.pinned else "",
             "untrusted" if item.tainted else "",
         ]
-        about = " · ".join([*filter(None, marks), f"{item.updated:%Y-%m-%d %H:%M} UTC"])
+        mark_line = " · ".join([*filter(None, marks), f"{item.updated:%Y-%m-%d %H:%M} UTC"])
         text = re.sub(r"^(?=\\*(## |<!-- the end))", r"\\", item.content, flags=re.MULTILINE)
-        blocks.append(f"## {item.key}\n*{about}*\n\n{text}\n")
+        blocks.append(f"## {item.key}\n*{mark_line}*\n\n{text}\n")
     return "\n".join([*blocks, _END, ""])
 
 
@@ -107,7 +107,7 @@ def parse(text: str) -> MarkdownFile:
             current = sections.setdefault(line[3:].strip(), [])
             is_after_heading = True
             continue
-        if current is not None and not (is_after_heading and _ABOUT.fullmatch(line)):
+        if current is not None and not (is_after_heading and _MARK_LINE.fullmatch(line)):
             current.append(re.sub(r"^\\(?=\\*(## |<!-- the end))", "", line))
         is_after_heading = False
     return MarkdownFile(

@@ -259,23 +259,23 @@ def _make_scorer(
     """Return two functions: one makes a hit of a text, one gives the highest relevance that an
     unread item, named by its id, can reach.
     """
-    top = max(scores[text.id] for text in candidates) or 1.0
+    best_score = max(scores[text.id] for text in candidates) or 1.0
     runs: defaultdict[int, float] = defaultdict(float)
     for text in candidates:
         if text.run:
             runs[text.run] += (
-                scores[text.id] / top
+                scores[text.id] / best_score
             ) ** 2  # squared: one good hit outweighs a handful of poor ones
     best_run = max(runs.values(), default=1.0) or 1.0
     mentioned, has_answer_shape = _find_named(query, candidates), looks_like_answer(question)
     question_scores = {
-        text.id + 1: scores[text.id] / top for text in candidates if text.asks and text.run
+        text.id + 1: scores[text.id] / best_score for text in candidates if text.asks and text.run
     }
     begin, end = (stamp(time_span.begin), stamp(time_span.end)) if time_span else (0, 0)
     characters = query.characters
 
     def score_text(text: Text) -> RecallHit:
-        word_share = scores[text.id] / top
+        word_share = scores[text.id] / best_score
         shares = (
             word_share,
             _RUN * runs[text.run] / best_run if text.run else 0.0,
@@ -302,7 +302,7 @@ def _make_scorer(
         + _LENGTH
         + (_ANSWER_SHAPE if has_answer_shape else 0.0)
     )
-    return score_text, lambda id_: scores[id_] / top + max_bonus
+    return score_text, lambda id_: scores[id_] / best_score + max_bonus
 
 
 def _rank(

@@ -162,7 +162,7 @@ def put_run(
     is_replaced = row is None and drop_run(connection, run)
     if row is None:
         row = connection.execute(_RUN, run_columns).fetchone()
-    (owner,) = row
+    (memory_run,) = row
     earlier = _find_repeated(connection, {piece.digest for piece in pieces})
     same_day_ids = [
         next((id_ for id_, at in earlier[piece.digest] if at // _DAY == piece.at // _DAY), None)
@@ -171,12 +171,12 @@ def put_run(
     connection.executemany(
         _SEGMENT,
         [
-            (owner, *piece, indexed_id)
+            (memory_run, *piece, indexed_id)
             for piece, indexed_id in zip(pieces, same_day_ids, strict=True)
         ],
     )
     if None in same_day_ids:
-        ids = [id_ for (id_,) in connection.execute(_IDS, (owner,))]
+        ids = [id_ for (id_,) in connection.execute(_IDS, (memory_run,))]
         included = {
             id_ for id_, indexed_id in zip(ids, same_day_ids, strict=True) if indexed_id is None
         }

@@ -54,9 +54,8 @@ class Onnx(Embedder):
             (output, *_) = session.run(
                 None, {name: value for name, value in inputs.items() if name in input_names}
             )
-        except (
-            Exception
-        ) as error:  # its exceptions have no common base, and are in a module that moved twice
+        # onnxruntime's exceptions have no common base, and their module has moved twice
+        except Exception as error:
             raise EmbedderFailed(f"{self._model_file}: {error}") from error
         if output.ndim == 3:
             mask = inputs["attention_mask"][:, :, None]

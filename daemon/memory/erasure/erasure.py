@@ -167,7 +167,7 @@ class Eraser:
         delivery_notes = await self._store.read(partial(_delivery_notes, runs=runs))
         return replace(
             erasure_plan,
-            quotes={run: len(places) for run, places in quotes.items()},
+            quotes={run: len(steps) for run, steps in quotes.items()},
             active=active,
             unreachable=(
                 *notes,
@@ -216,8 +216,8 @@ class Eraser:
         change = _make_replacer(
             _encoded_forms(plan, await self._texts_of_runs(plan)) if quotes else {}
         )
-        for run, places in quotes.items():
-            await write(partial(_overwrite, run=run, places=places, change=change))
+        for run, steps in quotes.items():
+            await write(partial(_overwrite, run=run, steps=steps, change=change))
         await self._overwrite_in_memory(plan)
         for run in plan.runs:
             await write(partial(_redact_run, run=run, now=now))
@@ -498,10 +498,11 @@ def _earliest_moment(connection: sqlite3.Connection, plan: ErasurePlan) -> int:
 def _overwrite(
     connection: sqlite3.Connection,
     run: str,
-    places: Sequence[tuple[int, str]],
+    steps: Sequence[tuple[int, str]],
     change: Callable[[bytes], bytes],
 ) -> None:
-    quoting_seqs = {seq for seq, _ in places}
+    """Change the bodies of these steps, given by seq and kind."""
+    quoting_seqs = {seq for seq, _ in steps}
     for text in list(journal_rows.read_texts(connection, [run])):
         if text.seq in quoting_seqs:
             journal_rows.rewrite(connection, text, change)

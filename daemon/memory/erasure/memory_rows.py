@@ -218,7 +218,7 @@ def drop_run(connection: sqlite3.Connection, run: str, digest: str | None, now: 
         )
         digest = digest_of(text for (text,) in texts)
     rows.drop_run(connection, run)
-    _keep_digest(connection, "run", run, digest, now)
+    _store_digest(connection, "run", run, digest, now)
 
 
 def drop_items(
@@ -227,14 +227,14 @@ def drop_items(
     """Delete items, and store their digests."""
     for item in items:
         rows.drop_item(connection, item.key)
-        _keep_digest(connection, "item", item.run_id, digest_of((item.key, item.text)), now)
+        _store_digest(connection, "item", item.run_id, digest_of((item.key, item.text)), now)
 
 
 def digest_of(texts: Iterable[str]) -> str:
     return blake2b("\0".join(texts).encode(), digest_size=16).hexdigest()
 
 
-def _keep_digest(
+def _store_digest(
     connection: sqlite3.Connection, kind: str, run: str | None, digest: str, now: datetime
 ) -> None:
     connection.execute(
