@@ -210,9 +210,8 @@ class Mirror:
         items = await self._items()
         new_text = render(items)
         if new_text != text and not await asyncio.to_thread(self._write, new_text, version):
-            await (
-                self.sync()
-            )  # a person saved an edit since the file was read: store that edit first
+            # a person saved an edit since the file was read: store that edit first
+            await self.sync()
             return
         digests = {key: digest(item.content) for key, item in items.items()}
         if digests != base:

@@ -363,9 +363,8 @@ class Memory:
             return is_changed
 
         result = self.memory_store.submit(work)
-        result.add_done_callback(
-            lambda _: self.notify_watchers()
-        )  # not before the commit: a watcher would not find the run yet
+        # not before the commit: a watcher would not find the run yet
+        result.add_done_callback(lambda _: self.notify_watchers())
         return result
 
     # --- maintenance ---

@@ -16,8 +16,9 @@ its own, and each holds for any store:
 
 Recency is not a reason: it loses more answers than it finds.
 
-With an embedder, the cosine of question and text joins the sum, over the texts that either index
-or embedding found. (Fusing by ranks loses ten points with a weak embedder; this sum can only gain.)
+With an embedder, the cosine of question and text joins the sum as the reason "meaning", over the
+texts that either index or embedding found. (Fusing by ranks loses ten points with a weak embedder;
+this sum can only gain.)
 """
 
 from __future__ import annotations
@@ -78,19 +79,17 @@ _IDS_OF_RUNS = (
 
 # Names of the reasons for or against a text, in the order of RecallHit.shares.
 _REASONS = (
-    *(
-        "words",
-        "run",
-        "key",
-        "name",
-        "characters",
-        "time",
-        "asks",
-        "answers",
-        "length",
-        "form",
-        "type",
-    ),
+    "words",
+    "run",
+    "key",
+    "name",
+    "characters",
+    "time",
+    "asks",
+    "answers",
+    "length",
+    "form",
+    "type",
     "meaning",
 )
 
@@ -260,14 +259,14 @@ def _make_scorer(
     unread item, named by its id, can reach.
     """
     best_score = max(scores[text.id] for text in candidates) or 1.0
-    runs: defaultdict[int, float] = defaultdict(float)
+    run_scores: defaultdict[int, float] = defaultdict(float)
     for text in candidates:
         if text.run:
-            runs[text.run] += (
-                scores[text.id] / best_score
-            ) ** 2  # squared: one good hit outweighs a handful of poor ones
-    best_run = max(runs.values(), default=1.0) or 1.0
-    mentioned, has_answer_shape = _find_named(query, candidates), looks_like_answer(question)
+            # squared: one good hit outweighs a handful of poor ones
+            run_scores[text.run] += (scores[text.id] / best_score) ** 2
+    best_run_score = max(run_scores.values(), default=1.0) or 1.0
+    mentioned = _find_named(query, candidates)
+    has_answer_shape = looks_like_answer(question)
     question_scores = {
         text.id + 1: scores[text.id] / best_score for text in candidates if text.asks and text.run
     }
@@ -278,7 +277,7 @@ def _make_scorer(
         word_share = scores[text.id] / best_score
         shares = (
             word_share,
-            _RUN * runs[text.run] / best_run if text.run else 0.0,
+            _RUN * run_scores[text.run] / best_run_score if text.run else 0.0,
             _EXACT if text.key == key else 0.0,
             _NAME if text.who in mentioned or text.source in mentioned else 0.0,
             _CHARACTERS * len(characters.intersection(text.text)) / len(characters)
@@ -379,9 +378,8 @@ def _select(
                 and text.key is None
                 and selected[position].text.key is None
             ):
-                selected[position] = selected[position]._replace(
-                    text=text
-                )  # of duplicates the newest is returned
+                # of duplicates the newest is returned
+                selected[position] = selected[position]._replace(text=text)
             continue
         if is_of_routine:
             routines[text.source] += 1
