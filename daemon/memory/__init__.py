@@ -1,6 +1,4 @@
-"""What earlier runs left behind, found again: items by key, runs in segments with anchors, one
-full-text index.
+"""Memory: items by key, archived runs as segments with anchors, and one full-text index over both.
 
-memory.py is what the other packages use. Not here: what of a run may be remembered at all, which
-its routine says.
+Other packages use memory.py. Not here: which runs may be archived; their routines decide that.
 """

@@ -1,7 +1,6 @@
-"""What a question asks for, and what an answer to it looks like: a time, a number, a place.
+"""Test whether a text has the shape of an answer to a question: a time, a number, a place.
 
-Not what the answer is: only that a text which holds no time at all hardly says when. It is used to
-prefer, never to leave out.
+A text without any time hardly answers "when". The test only raises texts, and excludes none.
 """
 
 from __future__ import annotations
@@ -30,10 +29,10 @@ _LOCATION = re.compile(
     "|[在到去从往][^，。！？ ]|[省市县区镇村路街国里]"
 )
 
-# The question's form, and what stands in an answer to it; the first that fits decides.
+# The form of a question, and the pattern of its answers; the first match decides.
 _KINDS = tuple(
-    (re.compile(form, re.IGNORECASE), holds)
-    for form, holds in (
+    (re.compile(form, re.IGNORECASE), answer_pattern)
+    for form, answer_pattern in (
         (r"^when\b|\bwhen (?:did|was|is|does|will|has)\b", _TIME),
         (r"\b(?:what|which) (?:date|day|month|year|time)\b", _TIME),
         ("什么时候|什么时间|何时|哪[天年月周]|几[点号月]", _TIME),
@@ -50,11 +49,9 @@ _KINDS = tuple(
 )
 
 
-@lru_cache(maxsize=64)  # a routine asks the same each time
+@lru_cache(maxsize=64)  # runs of one routine have the same question
 def looks_like_answer(question: str) -> Callable[[str], bool] | None:
-    """Return a test for texts that could answer the question by their form; None where the form
-    tells nothing.
-    """
+    """Return a predicate on texts for a question; None if the question has no such form."""
     for pattern, answer_pattern in _KINDS:
         if pattern.search(question):
             return lambda text: answer_pattern.search(text) is not None

@@ -1,4 +1,4 @@
-"""What of a run is worth remembering, and in which pieces."""
+"""Turn the steps of a run into the segments and the line that memory archives."""
 
 from __future__ import annotations
 
@@ -13,22 +13,23 @@ from daemon.models import SegmentType, Step, StepKind
 if TYPE_CHECKING:
     from daemon.models import Reply, Run
 
-RESULT_CHARACTERS = (
-    1_200  # of a tool's output: its beginning and end say what it was; the whole is in the journal
-)
+# Of a tool's output, its beginning and end: they say what it was, and the journal has the whole.
+RESULT_CHARACTERS = 1_200
 
-LINE_CHARACTERS = 300  # of a goal or an answer, where one line stands for the whole
+# Of the goal, and of the answer, in the line of a run.
+LINE_CHARACTERS = 300
 
-# Made once: json.dumps makes one per call.
+# One encoder for all calls: json.dumps with an option makes a new one per call.
 _readable = json.JSONEncoder(ensure_ascii=False).encode
 
 
 def segments(goal: str, steps: Iterable[Step], now: datetime) -> list[Segment]:
-    """Return the run as anchored pieces, in the order they happened.
+    """Return the segments of a run, in the order of its steps.
 
-    What was said after strangers had been read is marked: they may have had a hand in it.
+    Segments after a step with untrusted bytes are tainted: the bytes may have influenced them.
+    `now` is the time of the goal, and of steps without one.
     """
-    pieces: list[Segment] = []
+    run_segments: list[Segment] = []
     positions: dict[int, int] = {}
     tainted = False
 
@@ -36,7 +37,7 @@ def segments(goal: str, steps: Iterable[Step], now: datetime) -> list[Segment]:
         iteration: int, kind: SegmentType, text: str, speaker: str, at: datetime | None
     ) -> None:
         position = positions[iteration] = positions.get(iteration, -1) + 1
-        pieces.append(
+        run_segments.append(
             Segment(
                 iteration=iteration,
                 segment=position,
@@ -65,7 +66,7 @@ def segments(goal: str, steps: Iterable[Step], now: datetime) -> list[Segment]:
                     add(iteration, SegmentType.TOOL_CALL, text, "agent", at)
             case StepKind.RESULT:
                 add(iteration, SegmentType.TOOL_RESULT, _ends_of(body["text"]), body["tool"], at)
-    return pieces
+    return run_segments
 
 
 def _is_note(line: str) -> bool:
@@ -80,8 +81,8 @@ def _ends_of(text: str) -> str:
 
 
 def conversation_item(run: Run, reply: Reply, summary: str = "") -> str:
-    """Return the one line that is kept of a run: a model's summary, else its goal and what came
-    out.
+    """Return the line of a run: its routine, its slot in UTC, and a model's summary, else its goal
+    and the first line of its answer.
     """
     if summary:
         return f"{run.routine}, {run.slot:%Y-%m-%d %H:%M} UTC: {summary}"
@@ -90,8 +91,8 @@ def conversation_item(run: Run, reply: Reply, summary: str = "") -> str:
 
 
 def _first_line(text: str) -> str:
-    """Return the first line that says something: no heading, no note in italics, no ruled line, if
-    there is another.
+    """Return the first line of prose, cut to LINE_CHARACTERS; without prose the first heading,
+    table row or note in italics, without either "".
     """
     fallback = ""
     for raw_line in text.splitlines():

@@ -1,6 +1,4 @@
-"""What stood around a remembered text: around one for whoever asks, around the best few for a
-prompt.
-"""
+"""Read the neighbours of texts: around one anchor, and around the best hits for a prompt."""
 
 from __future__ import annotations
 
@@ -22,9 +20,10 @@ if TYPE_CHECKING:
     from daemon.memory.recall import RecallHit
 
 _OUR_TAG = re.compile(r"<(?=[\s/]*memory)", re.IGNORECASE)
-# Hits below this share of the best one have a word in common with the question, and seldom more.
+# Share of the best hit's relevance; hits below it seldom have more than a word in common with the
+# question.
 MIN_RELEVANCE = 0.3
-# Of a text that was found, and of one that only stood beside it.
+# Characters of a hit, and of a neighbour of a hit, in a prompt.
 HIT_CHARACTERS = 800
 NEIGHBOUR_CHARACTERS = 200
 
@@ -65,17 +64,15 @@ def _join_parts(texts: Iterable[Text]) -> MemoryChunk:
 def excerpt(
     connection: sqlite3.Connection, hits: Sequence[RecallHit], budget: int
 ) -> tuple[str, bool]:
-    """Return the hits, and what stood beside them, as text for a prompt: oldest first, at most
-    `budget` tokens.
+    """Return the hits and their neighbours as text for a prompt, and whether any of it is tainted.
 
-    With it comes whether strangers may have had a hand in any of it.
-
-    Where that is short, better hits go first. The text is fenced: nothing remembered can close the
-    fence, or pass for one of our own lines that say when, where and how far to be trusted.
+    The oldest text comes first. With at most `budget` tokens, better hits take precedence. The text
+    is fenced: no remembered text can close the fence, or look like a heading with time, source and
+    trust.
     """
     hit_texts = {hit.text.id: hit.text for hit in hits if hit.relevance >= MIN_RELEVANCE}
-    neighbour = {id_ + step for id_ in hit_texts if id_ > 0 for step in (-1, 1)}
-    texts = by_ids(connection, neighbour - hit_texts.keys()) | hit_texts
+    neighbour_ids = {id_ + step for id_ in hit_texts if id_ > 0 for step in (-1, 1)}
+    texts = by_ids(connection, neighbour_ids - hit_texts.keys()) | hit_texts
     lines: dict[int, str] = {}
     remaining = budget - tokens.estimate(_fence(()))
     for id_, text in hit_texts.items():
@@ -84,11 +81,11 @@ def excerpt(
             for neighbour in (id_ - 1, id_ + 1)
             if neighbour in texts and 0 < texts[neighbour].run == text.run
         ]
-        for candidates in ([id_, *neighbours], [id_]):
+        for line_ids in ([id_, *neighbours], [id_]):
             new_lines = {
-                neighbour: _line_of(texts[neighbour], neighbour in hit_texts)
-                for neighbour in candidates
-                if neighbour not in lines
+                line_id: _line_of(texts[line_id], line_id in hit_texts)
+                for line_id in line_ids
+                if line_id not in lines
             }
             cost = tokens.estimate(_heading(text, tainted=True)) + sum(
                 map(tokens.estimate, new_lines.values())
@@ -105,7 +102,7 @@ def excerpt(
 
 
 def _group_adjacent(texts: Sequence[Text]) -> list[list[Text]]:
-    """Group what followed directly on each other, the oldest group first."""
+    """Group texts that follow each other in one run, the oldest group first."""
     groups: list[list[Text]] = []
     for text in texts:
         previous = groups[-1][-1] if groups else None
@@ -117,11 +114,11 @@ def _group_adjacent(texts: Sequence[Text]) -> list[list[Text]]:
 
 
 def _heading(text: Text, *, tainted: bool) -> str:
-    whence = f" · {text.source or text.key}" if text.source or text.key else ""
-    return f"[{_minute(text.at // 60_000_000)}{whence}{' · untrusted' if tainted else ''}]"
+    source = f" · {text.source or text.key}" if text.source or text.key else ""
+    return f"[{_minute(text.at // 60_000_000)}{source}{' · untrusted' if tainted else ''}]"
 
 
-@lru_cache(maxsize=64)  # what is found together is often of one hour, and found again
+@lru_cache(maxsize=64)  # the hits of a search are often of one hour, and found again
 def _minute(number: int) -> str:
     return moment(number * 60_000_000).isoformat(" ", "minutes").replace("+00:00", " UTC")
 
@@ -133,13 +130,13 @@ def _line_of(text: Text, is_hit: bool) -> str:
 
 
 def shorten(text: str, limit: int) -> str:
-    """Return as much of a text as a prompt shows."""
+    """Cut a text to `limit` characters, with an ellipsis."""
     return text if len(text) <= limit else f"{text[:limit].rstrip()} …"
 
 
 def quote_line(speaker: str, text: str) -> str:
-    """Return the line, or the lines, in which a prompt shows what somebody said."""
-    # Lines of ours begin at the margin; what was remembered never does, and cannot write our tag.
+    """Return a text as a prompt shows it: a list item with the speaker, further lines indented."""
+    # Headings begin at the margin: indented, a remembered text cannot imitate one, nor the tag.
     text = "\n  ".join(text.splitlines())
     if "<" in text:
         text = _OUR_TAG.sub("‹", text)

@@ -1,9 +1,9 @@
-"""What texts mean, kept beside what they say; a help that may fail at any time, and that no run
-ever waits for long.
+"""Embed the texts of memory and the questions; the embedder may fail at any time, and no run waits
+for it long.
 
 Texts are embedded in the background, the newest first, never when they are written. A question
-waits for its vector for a moment; an embedder that fails, or is late again and again, is left alone
-for a while and words alone decide.
+waits at most `query_timeout` for its vector. After a failure, or several timeouts in a row, the
+embedder is paused, and searches use words only.
 """
 
 from __future__ import annotations
@@ -25,16 +25,20 @@ log = structlog.get_logger()
 
 T = TypeVar("T")
 
-# seconds a question waits for its vector: a person would not notice, a run has not begun yet
+# Seconds that a question waits for its vector: too short for a person to notice.
 QUERY_TIMEOUT = 0.15
-MAX_TIMEOUTS = 3  # times in a row that it may be late before it counts as gone
-PAUSE, LONGEST_PAUSE = 30.0, 600.0  # seconds it is left alone, doubled each time
+# Timeouts in a row after which the embedder is paused.
+MAX_TIMEOUTS = 3
+# Seconds of the first and the longest pause; each failure doubles the pause.
+PAUSE, LONGEST_PAUSE = 30.0, 600.0
+# Texts per request to the embedder.
 BATCH = 32
-_CHARACTERS = 2_000  # of a text: what follows says seldom what it is about
+# Characters of a text that are embedded: the subject of a text is seldom behind them.
+_CHARACTERS = 2_000
 
 
 class EmbeddingIndex:
-    """An embedder, what it knows, and whether it can be relied on."""
+    """An embedder, the embeddings it has made, and its faults."""
 
     def __init__(
         self,
@@ -47,26 +51,26 @@ class EmbeddingIndex:
         self.query_timeout = query_timeout
         self._now = now or (lambda: asyncio.get_running_loop().time())
         self._signs_by_id: dict[int, int] | None = None
-        """What is known, by its signs; None before it was read."""
+        """The signs of all embeddings by text id; None before `load`."""
         self._is_compared_by_server = False
-        """The server compares: nothing is read but whether anything is known."""
+        """PostgreSQL compares the vectors: no signs are read from it."""
         self._last_news = 0
-        """Of what processes on a server have embedded, the last that we know of."""
+        """The latest embedding of other processes on a server that is in `_signs_by_id`."""
         self._timeouts = 0
         self._pause = PAUSE
         self._paused_until = 0.0
         self._complete_below = 0
-        """Of the segments up to this one, all that have to be embedded are."""
+        """All segments up to this id are embedded, or need no embedding."""
         self.fault: str | None = None
-        """Why words alone decide, if they do."""
+        """Why the embedder was paused last; None after a success."""
 
     @property
     def seconds_paused(self) -> float:
-        """For how many seconds it is left alone from now."""
+        """Seconds until the embedder may be used again; 0.0 if it may be used now."""
         return max(0.0, self._paused_until - self._now())
 
     async def load(self, memory_store: MemoryStore) -> None:
-        """Read what is known already; before that, words alone decide."""
+        """Read the embeddings that are stored; until then `embed_query` returns None."""
         name = self.embedder.name
         if memory_store.is_shared:
             self._is_compared_by_server = await memory_store.write(pgvector.prepare)
@@ -86,7 +90,7 @@ class EmbeddingIndex:
     async def embed_query(
         self, question: str, memory_store: MemoryStore
     ) -> vectors.QueryEmbedding | None:
-        """Return what a question means; None if that cannot be had at once."""
+        """Return the embedding of a question; None if it is not available within the timeout."""
         if (
             self._signs_by_id is None
             or not question.strip()
@@ -112,10 +116,10 @@ class EmbeddingIndex:
         )
 
     async def _has_embeddings(self, memory_store: MemoryStore) -> bool:
-        """Tell whether there is anything to compare with; on a server, learn first what other
-        processes know.
+        """Tell whether any text is embedded; on a server, read the new embeddings of other
+        processes first.
         """
-        assert self._signs_by_id is not None  # noqa: S101  of() looked
+        assert self._signs_by_id is not None  # noqa: S101  embed_query has checked
         if not memory_store.is_shared:
             return bool(self._signs_by_id)
         name, last_news = self.embedder.name, self._last_news
@@ -130,7 +134,9 @@ class EmbeddingIndex:
             return in_server, vectors.has_embeddings(connection, name), news
 
         can_compare, has_any, (newest, new_signs) = await memory_store.read(work)
-        if self._is_compared_by_server and not can_compare:  # somebody has taken the extension away
+        if (
+            self._is_compared_by_server and not can_compare
+        ):  # the extension was removed from the server
             await self.load(memory_store)
             return has_any
         self._is_compared_by_server = can_compare
@@ -139,10 +145,10 @@ class EmbeddingIndex:
         return has_any
 
     async def backfill(self, memory_store: MemoryStore) -> None:
-        """Embed what is not embedded yet, until nothing is left; EmbedderFailed."""
+        """Embed all texts that are not embedded yet, in batches; raises EmbedderFailed."""
         if self._signs_by_id is None:
             await self.load(memory_store)
-        top = below = await memory_store.read(_next_segment_id)
+        next_id = below = await memory_store.read(_next_segment_id)
         while True:
             batch = await memory_store.read(
                 partial(
@@ -157,7 +163,7 @@ class EmbeddingIndex:
             embeddings = await self._embed([text.text for text in batch])
             await self._store_vectors(memory_store, dict(zip(batch, embeddings, strict=True)))
             below = min([below, *(text.id for text in batch if text.id > 0)])
-        self._complete_below = max(self._complete_below, top - 1)
+        self._complete_below = max(self._complete_below, next_id - 1)
 
     async def _store_vectors(
         self, memory_store: MemoryStore, embeddings: Mapping[_EmbeddingInput, list[float]]
@@ -165,8 +171,8 @@ class EmbeddingIndex:
         name, is_shared = self.embedder.name, memory_store.is_shared
 
         def work(connection: sqlite3.Connection) -> dict[int, list[float]]:
-            # what was changed or forgotten while it was being embedded is gone, or waits for
-            # another turn
+            # a text that was changed or deleted meanwhile is left out; a changed one is embedded
+            # with a later batch
             current = {
                 text.id: vector
                 for text, vector in embeddings.items()
@@ -183,7 +189,9 @@ class EmbeddingIndex:
             self._signs_by_id.update({id_: vectors.signs(vector) for id_, vector in stored.items()})
 
     async def _embed(self, texts: list[str]) -> list[list[float]]:
-        """Return unit vectors; an embedder that fails is left alone for a while."""
+        """Return a unit vector per text; after a failure, pause the embedder and raise
+        EmbedderFailed.
+        """
         try:
             embeddings = [vectors.unit(vector) for vector in await self.embedder.embed(texts)]
             if len(embeddings) != len(texts):
@@ -203,7 +211,7 @@ class EmbeddingIndex:
         self.fault = reason
 
     def describe(self, embedded: Mapping[str, int]) -> Json:
-        """Return how it is; of each model, so many texts are embedded."""
+        """Return the state of the embedder; `embedded` counts the embedded texts by model."""
         return {
             "name": self.embedder.name,
             "known": embedded.get(self.embedder.name, 0) if self._signs_by_id is not None else 0,
@@ -216,7 +224,7 @@ class EmbeddingIndex:
 
 
 class _EmbeddingInput(NamedTuple):
-    """A text to be embedded; its id is that of the index."""
+    """A text to embed; its id is that of the index: negative for an item."""
 
     id: int
     text: str
@@ -230,14 +238,16 @@ _SEGMENT = (
 
 
 def _next_segment_id(connection: sqlite3.Connection) -> int:
-    (top,) = connection.execute("SELECT coalesce(max(id), 0) + 1 FROM memory_segment").fetchone()
-    return int(top)
+    (next_id,) = connection.execute(
+        "SELECT coalesce(max(id), 0) + 1 FROM memory_segment"
+    ).fetchone()
+    return int(next_id)
 
 
 def _unembedded_texts(
     connection: sqlite3.Connection, model: str, complete_below: int, below: int
 ) -> list[_EmbeddingInput]:
-    """Return some texts without a vector: items first, then the newest segments."""
+    """Return up to BATCH texts without an embedding: items first, then the newest segments."""
     rows = [
         *connection.execute(
             f"{_ITEM} AS i WHERE indexed = 1 AND NOT EXISTS"  # noqa: S608

@@ -1,15 +1,15 @@
 """The full-text index over items and segments.
 
-It is derived: losing it loses nothing, `rebuild_some` makes it anew.
+The index is derived from the tables: `rebuild_some` makes a lost one again.
 
-Theory of operation. The index keeps no text (contentless FTS5), so a row is taken out by handing in
-exactly the words it was put in with. They are made again from the tables, hence two rules: whoever
-changes or deletes segments takes them and their neighbours out of the index *before*; and where
-tokens.VERSION has moved, everything is indexed anew.
+Theory of operation. The index holds no text (contentless FTS5), so deleting a row takes exactly the
+words that the row was inserted with. These words are made again from the tables, hence two rules:
+segments and their neighbours are removed from the index *before* a segment is changed or deleted;
+and when tokens.VERSION has changed, everything is indexed again.
 
-A segment is found by its own words (body), and less so by those of the two before it and the two
-after it: a reply is understood by what it answers. Items have no neighbours. Rows are known as `id`
-of a segment and `-id` of an item.
+A segment is found by its own words (body), and with a lower weight by the words of the two segments
+before it and the two after it, as a reply seldom repeats the question. Items have no neighbours.
+The id of a row is `id` for a segment and `-id` for an item.
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ _NEIGHBOURS = 2
 _CONTEXT_CHARACTERS = 400
 
 _STATE = "memory.index"
-_BATCH = 500  # segments: about 50 ms
+# Segments or items per transaction: about 50 ms.
+_BATCH = 500
+# Segments, and items, that `probe` searches for.
 _PROBES = 24
 
 # English whatever the locale, unlike strftime's.
@@ -42,7 +44,7 @@ _DAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "su
 
 
 class IndexedSegment(NamedTuple):
-    """What the index needs to know of a segment."""
+    """The columns of a segment that are indexed."""
 
     id: int
     at: int
@@ -52,8 +54,8 @@ class IndexedSegment(NamedTuple):
 
 
 class State(NamedTuple):
-    """How far the index is: runs above `low` and up to `high`, and items likewise, are not in it
-    yet.
+    """The progress of the index: runs with ids above `low` and up to `high` are not indexed yet,
+    and items likewise.
     """
 
     version: int = 0
@@ -76,12 +78,12 @@ class State(NamedTuple):
 def add_texts(
     connection: sqlite3.Connection, texts: Sequence[IndexedSegment], included: Container[int]
 ) -> None:
-    """Index those of a run's segments that are `fresh`, given all of them as their rows say."""
+    """Index the segments of a run with ids in `included`; `texts` are all segments of the run."""
     _insert(connection, documents(texts, included))
 
 
 def _add_run(connection: sqlite3.Connection, run: int) -> None:
-    """Index the segments of a run that no later one supersedes."""
+    """Index the segments of a run that are not superseded."""
     rows = _rows(connection, "s.memory_run = ?", (run,))
     included = connection.execute(
         "SELECT id FROM memory_segment WHERE memory_run = ? AND superseded IS NULL", (run,)
@@ -90,26 +92,24 @@ def _add_run(connection: sqlite3.Connection, run: int) -> None:
 
 
 def add_segments(connection: sqlite3.Connection, ids: Iterable[int]) -> None:
-    """Index single segments whose rows are there already."""
+    """Index single segments that are in the tables already."""
     _insert(connection, _segment_documents(connection, ids))
 
 
 def remove_segments(connection: sqlite3.Connection, ids: Iterable[int]) -> None:
-    """Take segments out of the index; their rows and those around them must still be as they
-    were.
-    """
+    """Remove segments from the index, before they or their neighbours are changed in the tables."""
     _delete(connection, _segment_documents(connection, ids))
 
 
 def add_item(connection: sqlite3.Connection, id_: int, key: str, text: str, updated: int) -> None:
-    if state(connection).holds_item(id_):  # else its turn will come
+    if state(connection).holds_item(id_):  # else `rebuild_some` indexes it
         _insert(connection, [_item_document(id_, key, text, updated)])
 
 
 def remove_item(
     connection: sqlite3.Connection, id_: int, key: str, text: str, updated: int
 ) -> None:
-    """Take an item out of the index, given exactly what it was indexed with."""
+    """Remove an item from the index; the arguments are those it was indexed with."""
     if state(connection).holds_item(id_):
         _delete(connection, [_item_document(id_, key, text, updated)])
 
@@ -119,7 +119,7 @@ def state(connection: sqlite3.Connection) -> State:
     return State(*json.loads(row[0])) if row else State()
 
 
-def _keep_state(connection: sqlite3.Connection, value: State) -> None:
+def _store_state(connection: sqlite3.Connection, value: State) -> None:
     connection.execute(
         "INSERT INTO meta VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value",
         (_STATE, json.dumps(value)),
@@ -127,25 +127,21 @@ def _keep_state(connection: sqlite3.Connection, value: State) -> None:
 
 
 def begin(connection: sqlite3.Connection) -> bool:
-    """Empty an index that was made by other rules than ours; tell whether something is left to
-    index.
+    """Empty an index of another tokens.VERSION; return whether texts are left to index.
 
-    It has to come before any other write: what was put in by other rules cannot be taken out by
-    ours.
+    Comes before any other write: the words of another version cannot be deleted by this one.
     """
     if state(connection).version != VERSION:
         fulltext.of(connection).clear(connection)
-        _keep_state(connection, _empty_state(connection))
+        _store_state(connection, _empty_state(connection))
     return not state(connection).is_complete
 
 
 def renew(connection: sqlite3.Connection) -> None:
-    """Put an empty index in the place of one that is damaged or gone; to be run outside any
-    transaction.
-    """
+    """Replace a damaged or missing index by an empty one; call it outside of a transaction."""
     fulltext.of(connection).renew(connection)
     connection.execute("BEGIN")
-    _keep_state(connection, _empty_state(connection))
+    _store_state(connection, _empty_state(connection))
     connection.execute("COMMIT")
 
 
@@ -156,24 +152,24 @@ def _empty_state(connection: sqlite3.Connection) -> State:
 
 
 def rebuild_some(connection: sqlite3.Connection) -> bool:
-    """Do a part of what is left to do on the index, and tell whether nothing is left.
+    """Index the next batch of texts; True if nothing is left.
 
-    A part is short, so that the journal, which shares the connection, never waits long; others may
-    write in between.
+    A batch is short, as the journal shares the connection and waits for it; other writes may come
+    between two batches.
     """
     begin(connection)
     progress = state(connection)
     if progress.low_item < progress.high_item:
-        progress = progress._replace(low_item=_items_after(connection, progress))
+        progress = progress._replace(low_item=_index_items(connection, progress))
     elif progress.low < progress.high:
-        progress = progress._replace(low=_runs_after(connection, progress))
+        progress = progress._replace(low=_index_runs(connection, progress))
     else:
         return True
-    _keep_state(connection, progress)
+    _store_state(connection, progress)
     return progress.is_complete
 
 
-def _items_after(connection: sqlite3.Connection, progress: State) -> int:
+def _index_items(connection: sqlite3.Connection, progress: State) -> int:
     rows = connection.execute(
         (
             "SELECT id, key, text, updated FROM memory_item WHERE id > ? AND id <= ? AND indexed = "
@@ -185,8 +181,8 @@ def _items_after(connection: sqlite3.Connection, progress: State) -> int:
     return rows[-1][0] if len(rows) == _BATCH else progress.high_item
 
 
-def _runs_after(connection: sqlite3.Connection, progress: State) -> int:
-    count_total = 0
+def _index_runs(connection: sqlite3.Connection, progress: State) -> int:
+    indexed_segments = 0
     runs = connection.execute(
         "SELECT id FROM memory_run WHERE id > ? AND id <= ? ORDER BY id",
         (progress.low, progress.high),
@@ -196,29 +192,27 @@ def _runs_after(connection: sqlite3.Connection, progress: State) -> int:
         (count,) = connection.execute(
             "SELECT count(*) FROM memory_segment WHERE memory_run = ?", (run,)
         ).fetchone()
-        count_total += count
-        if count_total >= _BATCH:
+        indexed_segments += count
+        if indexed_segments >= _BATCH:
             return int(run)
     return progress.high
 
 
 def merge_some(connection: sqlite3.Connection, is_first: bool) -> bool:
-    """Do a part of what leaves nothing deleted in the index; tell whether there was nothing to
-    do.
-    """
+    """Do one step of the merge that removes deleted words from the index; True at its end."""
     return fulltext.of(connection).merge_some(connection, is_first)
 
 
 def compact(connection: sqlite3.Connection) -> None:
-    """Do a little for those who ask the index: to be called now and then while it grows."""
+    """Merge a few parts of the index, which makes searches faster while it grows."""
     fulltext.of(connection).compact(connection)
 
 
 def faults(connection: sqlite3.Connection) -> list[str]:
-    """Return what is wrong with the index, by its own check and by counting; it reads all of it."""
+    """Return the faults of the index, by its own check and its number of texts; reads all of it."""
     progress = state(connection)
     indexed_count = fulltext.of(connection).check(connection)
-    (texts,) = connection.execute(
+    (text_count,) = connection.execute(
         "SELECT (SELECT count(*) FROM memory_item WHERE indexed = 1 AND NOT (id > ? AND id <= ?)) + "  # noqa: E501
         "(SELECT count(*) FROM memory_segment WHERE superseded IS NULL AND NOT (memory_run > ? AND "
         "memory_run <= ?))",
@@ -226,15 +220,14 @@ def faults(connection: sqlite3.Connection) -> list[str]:
     ).fetchone()
     return (
         []
-        if indexed_count == texts
-        else [f"the index holds {indexed_count} texts where there are {texts}"]
+        if indexed_count == text_count
+        else [f"the index holds {indexed_count} texts where there are {text_count}"]
     )
 
 
 def probe(connection: sqlite3.Connection) -> list[str]:
-    """Ask the index for some texts by their own words; return what is wrong.
-
-    Cheap however big the store is.
+    """Search the index for some texts by their own words, and return its faults; takes the same
+    time in a store of any size.
     """
     progress = state(connection)
     low, high = connection.execute("SELECT min(id), max(id) FROM memory_segment").fetchone()
@@ -253,10 +246,10 @@ def probe(connection: sqlite3.Connection) -> list[str]:
         (_PROBES,),
     )
     texts |= {id_: text for id_, item, text in items if progress.holds_item(item)}
-    unknown = [id_ for id_, text in texts.items() if not _holds(connection, id_, text)]
+    missing_ids = [id_ for id_, text in texts.items() if not _holds(connection, id_, text)]
     return (
-        [f"the index does not know {len(unknown)} of {len(texts)} texts by their own words"]
-        if unknown
+        [f"the index does not know {len(missing_ids)} of {len(texts)} texts by their own words"]
+        if missing_ids
         else []
     )
 
@@ -267,7 +260,9 @@ def _holds(connection: sqlite3.Connection, id_: int, text: str) -> bool:
 
 
 def documents(rows: Sequence[IndexedSegment], included: Container[int]) -> Iterator[Document]:
-    """Yield what is indexed of the wanted ones among neighbouring segments of one run."""
+    """Yield the index rows of the segments in `included`; `rows` are segments of one run with their
+    neighbours, by id.
+    """
     included_ids = [row.id for row in rows if row.id in included]
     shortened = {
         row.id: _cached_words(row.text[:_CONTEXT_CHARACTERS])
@@ -294,14 +289,12 @@ def documents(rows: Sequence[IndexedSegment], included: Container[int]) -> Itera
             )
 
 
-# The words of short texts: what a routine says again stands around what it says for the first time.
+# Words of short texts: the repeated texts of a routine are neighbours of its new ones.
 _cached_words = lru_cache(maxsize=128)(index_text)
 
 
 def _segment_documents(connection: sqlite3.Connection, ids: Iterable[int]) -> Iterator[Document]:
-    """Yield what is, or would be, indexed of single segments; of those still pending, nothing
-    is.
-    """
+    """Yield the index rows of single segments; none for segments that are not indexed yet."""
     progress = state(connection)
     for run, segment_ids in _group_neighbours(connection, ids):
         if progress.holds_run(run):
@@ -315,19 +308,19 @@ def _segment_documents(connection: sqlite3.Connection, ids: Iterable[int]) -> It
 def _group_neighbours(
     connection: sqlite3.Connection, ids: Iterable[int]
 ) -> list[tuple[int, list[int]]]:
-    """Group segments of one run that share neighbours, so that these are read and split into words
-    once.
+    """Group segments of one run that share neighbours, by run, so that each neighbour is read and
+    split into words once.
     """
-    stretches: list[tuple[int, list[int]]] = []
+    groups: list[tuple[int, list[int]]] = []
     for id_ in sorted(ids):
         (run,) = connection.execute(
             "SELECT memory_run FROM memory_segment WHERE id = ?", (id_,)
         ).fetchone()
-        if stretches and stretches[-1][0] == run and id_ - stretches[-1][1][-1] <= 2 * _NEIGHBOURS:
-            stretches[-1][1].append(id_)
+        if groups and groups[-1][0] == run and id_ - groups[-1][1][-1] <= 2 * _NEIGHBOURS:
+            groups[-1][1].append(id_)
         else:
-            stretches.append((run, [id_]))
-    return stretches
+            groups.append((run, [id_]))
+    return groups
 
 
 def _item_document(id_: int, key: str, text: str, updated: int) -> Document:
@@ -351,7 +344,7 @@ def _date(at: int) -> str:
 
 @lru_cache(maxsize=64)
 def _date_words(day: date) -> str:
-    """Return the words by which people name a day, in both languages."""
+    """Return the words for a day in English and Chinese."""
     month, weekday, chinese = (
         _MONTHS[day.month - 1],
         _DAYS[day.weekday()],

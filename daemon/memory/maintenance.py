@@ -1,4 +1,4 @@
-"""What is done for memory in the background: indexing, embedding, letting go of what is old."""
+"""Maintain memory in the background: indexing, embedding, retention."""
 
 from __future__ import annotations
 
@@ -16,13 +16,12 @@ from daemon.memory.retention import Retention, apply_retention
 
 log = structlog.get_logger()
 
+# Seconds.
 DAY = 86_400.0
 
 
 class MemoryMaintenance:
-    """Keep a memory in order for as long as `run` runs; what goes wrong is logged and tried again
-    later.
-    """
+    """Run the background tasks of a memory; a failure is logged, and the task is tried again."""
 
     def __init__(
         self,
@@ -34,7 +33,7 @@ class MemoryMaintenance:
         self._memory, self._clock, self._retention = memory, clock, retention
 
     async def run(self) -> None:
-        """Sleep until there is something to do, and do it."""
+        """Run all background tasks until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._index(), name="memory index")
             tasks.create_task(self._daily(), name="memory retention")
@@ -56,9 +55,7 @@ class MemoryMaintenance:
         await self._memory.memory_store.examine()
 
     async def retain(self) -> None:
-        """Let go of what is too old, part by part, and give back the room that the log of the
-        database takes.
-        """
+        """Apply the retention in batches, then optimize the database and truncate its log."""
         memory_store, now = self._memory.memory_store, self._clock()
         while not await memory_store.write(
             partial(apply_retention, retention=self._retention(), now=now)
@@ -68,7 +65,7 @@ class MemoryMaintenance:
 
     async def _embed(self) -> None:
         embedding_index, change_event = self._memory.embedding_index, self._memory.watch()
-        assert embedding_index is not None  # noqa: S101  run() looked
+        assert embedding_index is not None  # noqa: S101  run() has checked
         while True:
             change_event.clear()
             await self._run_chore("embedding", self._backfill)
@@ -78,28 +75,28 @@ class MemoryMaintenance:
                 await change_event.wait()
 
     async def _backfill(self) -> None:
-        assert self._memory.embedding_index is not None  # noqa: S101  run() looked
+        assert self._memory.embedding_index is not None  # noqa: S101  run() has checked
         try:
             await self._memory.embedding_index.backfill(self._memory.memory_store)
         except EmbedderFailed:
-            return  # it is said already, and left alone for a while
+            return  # logged by the embedding index, which has paused the embedder
 
     async def _run_chore(self, chore: str, action: Callable[[], Awaitable[None]]) -> None:
         try:
             await action()
         except Exception:
             log.exception("memory.chore_failed", chore=chore)
-            await asyncio.sleep(
-                1.0
-            )  # whatever it was, it must not come thousands of times a second
+            # a failure that comes back at once must not be logged thousands of times a second
+            await asyncio.sleep(1.0)
 
 
 def _optimize(connection: sqlite3.Connection) -> None:
-    """https://sqlite.org/pragma.html#pragma_optimize; a log that grew while somebody read long is
-    cut.
+    """Optimize the database, and truncate a log that grew during a long read transaction.
+
+    See https://sqlite.org/pragma.html#pragma_optimize.
     """
     if not isinstance(connection, sqlite3.Connection):
-        return  # a server does so by itself
+        return  # PostgreSQL does so by itself
     connection.execute("PRAGMA analysis_limit = 400")
     connection.execute("PRAGMA optimize")
     connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()

@@ -1,12 +1,12 @@
 """MEMORY.md: pinned and core items as a file to read and to edit, kept equal to memory in both
 directions.
 
-Theory of operation. What was last written to the file is known by digests. Against them both sides
-are compared: a section that differs was edited by a person, an item that differs was changed by a
-run, and only where both did is there a conflict: then the person's text stands, and the other
-beside it under a key of its own. A section that is missing says least: the file may have been cut
-off by an editor, or be an old copy. So nothing is ever deleted by it: taken out of a file that is
-whole, an item is no longer core and no longer mirrored; otherwise it is put back.
+Theory of operation. A three-way merge; its base is the digests of the texts that were last written
+to the file. A section that differs from the base was edited by a person, an item that differs was
+changed by a run. If both differ, the person's text stays under the key, and the item's text is
+stored under a new key. A missing section is weak evidence: an editor may have cut the file off, or
+the file may be an old copy. So the mirror never deletes an item: if the file is complete, the item
+is no longer core and no longer mirrored, otherwise its section is written again.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from daemon.system.watch import DirectoryWatcher
 log = structlog.get_logger()
 
 NAME = "MEMORY.md"
-DEBOUNCE = (
-    1.0  # seconds the file must be left alone before it is read: editors write one in several goes
-)
-_MAX_BYTES = 4_000_000  # bytes; more is no list of thoughts
+# Seconds without a change before the file is read: editors save a file in several writes.
+DEBOUNCE = 1.0
+# A larger file is no list of items.
+_MAX_BYTES = 4_000_000
 
 _STATE = "memory.mirror"
 _HEAD = """\
@@ -45,36 +45,38 @@ Pinned and core items of agentd's memory. Edit a text and it is kept so; add a s
 item. A section taken out is no longer shown here, but kept: `agentctl memory forget --key KEY` deletes it.
 """  # noqa: E501
 _END = "<!-- the end: leave this line, it tells a whole file from a torn one -->"
-_ABOUT = re.compile(r"\*(core|daily|conversation|custom)\b.*\*")
+_MARK_LINE = re.compile(r"\*(core|daily|conversation|custom)\b.*\*")
 
 
 class Facts(Protocol):
-    """Where small facts outlive a restart."""
+    """A store of small values that survive a restart, by key."""
 
     def remember(self, key: str, value: str) -> Awaitable[None]: ...
     async def recall(self, key: str) -> str | None: ...
 
 
 class MarkdownFile(NamedTuple):
-    """What a file says."""
+    """The content of MEMORY.md."""
 
     sections: dict[str, str]
+    """Texts by key."""
     is_complete: bool
+    """The file has its last line, so it was not cut off."""
 
 
 class Merge(NamedTuple):
-    """What has to be done to memory so that it says what the file says."""
+    """The changes that bring the edits of the file into memory."""
 
     keep: dict[str, str]
-    """Texts by key."""
+    """Edited texts by key."""
     aside: dict[str, str]
-    """Texts of runs that a person's edit replaced, to be kept beside it."""
+    """Texts of runs that an edit replaces, by the new key that each is stored under."""
     demote: list[str]
-    """Keys of items that were taken out."""
+    """Keys of items whose sections a person removed."""
 
 
 def render(items: Mapping[str, MemoryItem]) -> str:
-    """Return the file for these items."""
+    """Return the text of the file for these items: pinned ones first, then by key."""
     blocks = [_HEAD]
     for item in sorted(items.values(), key=lambda item: (not item.pinned, item.key)):
         marks = [
@@ -82,20 +84,22 @@ def render(items: Mapping[str, MemoryItem]) -> str:
             "pinned" if item.pinned else "",
             "untrusted" if item.tainted else "",
         ]
-        about = " · ".join([*filter(None, marks), f"{item.updated:%Y-%m-%d %H:%M} UTC"])
+        mark_line = " · ".join([*filter(None, marks), f"{item.updated:%Y-%m-%d %H:%M} UTC"])
         text = re.sub(r"^(?=\\*(## |<!-- the end))", r"\\", item.content, flags=re.MULTILINE)
-        blocks.append(f"## {item.key}\n*{about}*\n\n{text}\n")
+        blocks.append(f"## {item.key}\n*{mark_line}*\n\n{text}\n")
     return "\n".join([*blocks, _END, ""])
 
 
 def parse(text: str) -> MarkdownFile:
-    """Return the sections of a file, without what we put around them."""
+    """Return the sections of a file, without the heading, marks and escapes that `render` adds."""
     sections: dict[str, list[str]] = {}
     current: list[str] | None = None
     is_complete = is_after_heading = False
     if "\r\n" in text.partition("\n")[0] + "\n":
-        text = text.replace("\r\n", "\n")  # saved by an editor of Windows
-    for line in text.split("\n"):  # not splitlines: it knows ends of lines that texts may hold
+        text = text.replace("\r\n", "\n")  # saved by an editor on Windows
+    for line in text.split(
+        "\n"
+    ):  # not splitlines: it also splits at characters that a text may contain
         if line == _END:
             is_complete = True
             break
@@ -103,7 +107,7 @@ def parse(text: str) -> MarkdownFile:
             current = sections.setdefault(line[3:].strip(), [])
             is_after_heading = True
             continue
-        if current is not None and not (is_after_heading and _ABOUT.fullmatch(line)):
+        if current is not None and not (is_after_heading and _MARK_LINE.fullmatch(line)):
             current.append(re.sub(r"^\\(?=\\*(## |<!-- the end))", "", line))
         is_after_heading = False
     return MarkdownFile(
@@ -114,14 +118,16 @@ def parse(text: str) -> MarkdownFile:
 def merge(
     file: MarkdownFile, base: Mapping[str, str], items: Mapping[str, MemoryItem], now: datetime
 ) -> Merge:
-    """Compare what the file says and what memory says with what was last written."""
+    """Compare the sections of the file and the items with `base`, the digests of the texts that
+    were last written, by key.
+    """
     keep, aside = {}, {}
     for key, text in file.sections.items():
         item = items.get(key)
         if not text or (item and text == item.content) or digest(text) == base.get(key):
-            continue  # as it was, or emptied, which says as little as a missing section
+            continue  # unchanged, or emptied, which is as weak evidence as a missing section
         if item and not file.is_complete and item.content.startswith(text):
-            continue  # where a torn file ends
+            continue  # the section where an incomplete file was cut off
         keep[key] = text
         if item and digest(item.content) != base.get(key):
             aside[f"{key[:150]} (before {now:%Y-%m-%d %H:%M:%S})"] = item.content
@@ -134,9 +140,8 @@ def digest(text: str) -> str:
     return blake2b(text.encode(), digest_size=8).hexdigest()
 
 
-_FileVersion = tuple[
-    int, int, int
-]  # what changes when somebody saves: inode, size and time of a file
+# Inode, size and time of a file: they change when somebody saves it.
+_FileVersion = tuple[int, int, int]
 
 
 def _file_version(stat: os.stat_result) -> _FileVersion:
@@ -144,7 +149,7 @@ def _file_version(stat: os.stat_result) -> _FileVersion:
 
 
 class Mirror:
-    """Keeps the file and memory equal while `run` runs."""
+    """Keep the file and memory equal while `run` runs."""
 
     def __init__(
         self,
@@ -162,7 +167,7 @@ class Mirror:
         self.path = workspace / NAME
 
     async def run(self) -> None:
-        """Sleep until the file or memory changes, and make them equal again."""
+        """Synchronise the file and memory at once and after each change, until cancelled."""
         change_event = self._memory.watch()
         timer: asyncio.TimerHandle | None = None
         loop = asyncio.get_running_loop()
@@ -185,17 +190,18 @@ class Mirror:
                 timer.cancel()
 
     async def attempt(self) -> None:
-        """Make file and memory equal, or log why that cannot be."""
+        """Synchronise the file and memory; a failure is logged."""
         try:
             await self.sync()
         except Exception as error:  # noqa: BLE001  one background task: it is tried again at the next change
-            # an edit too long for an item, a link in its place, bytes that are no text: the file is
-            # left as it is
+            # an edit too long for an item, a link in the place of the file, bytes that are no text:
+            # the file stays as it is
             log.warning("memory.mirror_failed", file=str(self.path), error=str(error))
 
     async def sync(self) -> None:
-        """Take in what was edited, then write what memory says; Refused for what cannot be kept:
-        the file stays.
+        """Store the edits of the file, then write the file from memory.
+
+        An edit that cannot be stored raises Refused, and the file stays as it is.
         """
         text, version = await asyncio.to_thread(self._read)
         base: dict[str, str] = json.loads(await self._facts.recall(_STATE) or "{}")
@@ -204,7 +210,8 @@ class Mirror:
         items = await self._items()
         new_text = render(items)
         if new_text != text and not await asyncio.to_thread(self._write, new_text, version):
-            await self.sync()  # somebody saved an edit since we read: theirs first
+            # a person saved an edit since the file was read: store that edit first
+            await self.sync()
             return
         digests = {key: digest(item.content) for key, item in items.items()}
         if digests != base:
@@ -231,23 +238,22 @@ class Mirror:
 
     def _read(self) -> tuple[str | None, _FileVersion | None]:
         try:
-            # a link could lead anywhere, and tools may write where this file is
+            # O_NOFOLLOW: tools may write to this folder, and a link could lead anywhere
             descriptor = os.open(
                 self.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
             )
         except FileNotFoundError:
             return None, None
         with os.fdopen(descriptor, "rb") as file:
-            version = _file_version(
-                os.fstat(descriptor)
-            )  # before reading: what is written meanwhile makes another one
+            # before reading: a write during the read changes the version
+            version = _file_version(os.fstat(descriptor))
             data = file.read(_MAX_BYTES + 1)
         if len(data) > _MAX_BYTES:
             raise Refused(f"it is over {_MAX_BYTES} bytes")
         return data.decode("utf-8"), version
 
     def _write(self, text: str, expected_version: _FileVersion | None) -> bool:
-        """Replace the file, unless it is no longer the one that was seen."""
+        """Replace the file; False, without a change, if its version is not the expected one."""
         draft = self.path.with_name(f".{NAME}.{os.getpid()}")
         with suppress(FileNotFoundError):
             draft.unlink()

@@ -1,4 +1,4 @@
-"""The one object the rest of the house knows of memory."""
+"""Memory: the one object through which other packages store, find and forget."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 # An item is a thought, not a file; what is longer belongs into the workspace.
 MAX_ITEM = 16_000
 MAX_KEY = 200
-# What one run, and all runs of one routine, may take of a prompt's excerpt: a routine's own reports
-# are alike.
+# Hits that one run, and all runs of one routine, may take of a prompt's excerpt: the reports of a
+# routine are alike and would fill it.
 PER_RUN, PER_ROUTINE = 3, 6
 CATEGORIES = ("core", "daily", "conversation", "custom")
 
@@ -45,24 +45,24 @@ class MemoryItem(NamedTuple):
 
 
 class RecallContext(NamedTuple):
-    """What a run is told from memory before it begins."""
+    """What memory adds to the prompt of a run before the run begins."""
 
     excerpt_text: str
-    """What fits its task, as text for a prompt; empty if nothing does."""
+    """The texts that fit the goal, as text for a prompt; empty if no text fits."""
     item_text: str
-    """What is kept under the key that was asked for."""
+    """The text of the item with the requested key; empty if there is no such item."""
     tainted: bool
-    """Strangers may have had a hand in some of it."""
+    """Untrusted bytes may have influenced the excerpt or the item."""
     extra: Any = None
-    """What was asked for in the same look, if anything."""
+    """What `read_extra` returned in the same transaction; None without it."""
 
 
 class Memory:
-    """Keep items and runs, and find them again; in English and Chinese, without a server or a
-    model.
+    """Store items and archived runs, and search them in English and Chinese; no server or model is
+    needed.
 
-    `settings` gives the time zone in which a question means yesterday, UTC if left out. Call
-    `open` before anything else.
+    `settings` gives the time zone for words such as "yesterday" in a question, UTC if left out.
+    `open` must be called first.
     """
 
     def __init__(
@@ -79,27 +79,25 @@ class Memory:
         self._watchers: WeakSet[asyncio.Event] = WeakSet()
 
     async def open(self) -> None:
-        """Make the index ready to be written to; indexing anew, if it has to be, is left to
-        `refresh`.
-        """
+        """Prepare the index for writing; texts that are not indexed yet are left to `refresh`."""
         await self.memory_store.begin()
 
     async def close(self) -> None:
-        """Let go of the embedder; the database is its owner's."""
+        """Close the embedder; the database stays open and belongs to its owner."""
         if self.embedding_index:
             await self.embedding_index.close()
 
     def watch(self) -> asyncio.Event:
-        """Return an event that is set whenever something was kept, changed or forgotten; its holder
-        clears it.
-        """
+        """Return an event that is set whenever memory changes; the caller clears the event."""
         event = asyncio.Event()
         self._watchers.add(event)
         return event
 
     def notify_watchers(self) -> None:
-        """Tell those who watch that something has changed."""
-        if len(self._watchers):  # mostly nobody does, and to find that out one by one takes longer
+        """Set the events of all watchers."""
+        if len(
+            self._watchers
+        ):  # mostly empty, and iterating over a WeakSet is slower than its length
             for event in self._watchers:
                 event.set()
 
@@ -114,8 +112,8 @@ class Memory:
         run: str | None = None,
         tainted: bool = False,
     ) -> None:
-        """Keep `content` under `key`, in place of what was there; Refused says why it cannot be
-        kept.
+        """Store an item under its key, in place of an earlier one; raises Refused for a bad key,
+        text or category.
         """
         key, text, now = check_key(key), check_text(key, content), stamp(self._clock())
         if category not in CATEGORIES:
@@ -132,14 +130,14 @@ class Memory:
         self.notify_watchers()
 
     async def get(self, key: str) -> str | None:
-        """Return what is kept under exactly this key."""
+        """Return the text of the item with exactly this key; None if there is no such item."""
         row = await self.memory_store.read(
             lambda connection: rows.item(connection, clean(key).strip())
         )
         return row.text if row else None
 
     async def forget(self, key: str) -> bool:
-        """Delete the item with this key; tell whether there was one."""
+        """Delete the item with this key; False if there was none."""
         existed = await self.memory_store.write(
             lambda connection: rows.drop_item(connection, clean(key).strip())
         )
@@ -147,7 +145,7 @@ class Memory:
         return existed
 
     async def pin(self, key: str, is_pinned: bool = True) -> None:
-        """Let no retention take the item with this key, or let it again; NotFound."""
+        """Protect an item from retention, or end the protection; raises NotFound."""
         if not await self.memory_store.write(
             lambda connection: rows.pin(connection, clean(key).strip(), is_pinned)
         ):
@@ -156,7 +154,7 @@ class Memory:
         self.notify_watchers()
 
     async def items(self, category: str | None = None, limit: int = 100) -> list[MemoryItem]:
-        """Return items, of one category or all, those changed last first."""
+        """Return the items of one category or of all, the last changed first."""
         return [
             item_of(row)
             for row in await self.memory_store.read(
@@ -165,43 +163,43 @@ class Memory:
         ]
 
     async def item(self, key: str) -> MemoryItem | None:
-        """Return the item with exactly this key."""
+        """Return the item with exactly this key; None if there is no such item."""
         row = await self.memory_store.read(
             lambda connection: rows.item(connection, clean(key).strip())
         )
         return item_of(row) if row else None
 
     async def mirrored_items(self) -> list[MemoryItem]:
-        """Return what a person may want to have before their eyes: core and pinned items."""
-        rows_found = await self.memory_store.read(
+        """Return the items of MEMORY.md: core and pinned ones, the oldest first."""
+        item_rows = await self.memory_store.read(
             lambda connection: rows.items_in(
                 connection, "category = 'core' OR pinned = 1 ORDER BY id"
             )
         )
-        return [item_of(row) for row in rows_found]
+        return [item_of(row) for row in item_rows]
 
     async def demote(self, key: str) -> None:
-        """Make an item neither core nor pinned; it is found as before."""
+        """Make an item neither core nor pinned; searches find it as before."""
         await self.memory_store.write(
             lambda connection: rows.demote(connection, clean(key).strip())
         )
         self.notify_watchers()
 
     async def seed(self, seeds: Mapping[str, str]) -> None:
-        """Keep what is to be known from the start: key and text."""
+        """Store the items that come with the daemon, texts by key."""
         now = stamp(self._clock())
         await self.memory_store.write(
             lambda connection: rows.seed(connection, seeds.items(), "core", now)
         )
 
-    # --- finding (imported with the first question, and right after READY: the daemon starts
-    # without it) ---
+    # --- searching (its modules are imported inside of the methods: the daemon starts without
+    # them, and imports them after READY or with the first question) ---
 
     async def retrieve(
         self, query: str | Sequence[str], limit: int = 10, *, exclude_run: str | None = None
     ) -> list[MemoryChunk]:
-        """Return what fits the question best, best first; of several questions, what fits any of
-        them.
+        """Return the texts that fit a question, the best first; of several questions, the texts
+        that fit any of them.
         """
         from daemon.memory.texts import chunk
 
@@ -211,18 +209,20 @@ class Memory:
     async def search(
         self, query: str | Sequence[str], limit: int = 10, *, exclude_run: str | None = None
     ) -> list[RecallHit]:
-        """Do the same, and say of each hit why it was found."""
+        """Return the same texts as `retrieve`, as hits with the reasons of their relevance."""
         from daemon.memory.recall import merge_hits
 
         queries = [query] if isinstance(query, str) else list(query)
-        hits = [await self._search(query_, limit, exclude_run=exclude_run) for query_ in queries]
-        return hits[0] if len(hits) == 1 else merge_hits(hits, limit)
+        hit_lists = [
+            await self._search(question, limit, exclude_run=exclude_run) for question in queries
+        ]
+        return hit_lists[0] if len(hit_lists) == 1 else merge_hits(hit_lists, limit)
 
     async def excerpt(
         self, query: str, *, limit: int = 10, tokens: int = 800, exclude_run: str | None = None
     ) -> str:
-        """Return what fits the question as text for a prompt: merged, dated, fenced, capped; empty
-        if nothing does.
+        """Return the texts that fit a question as text for a prompt: merged, dated, fenced and
+        within `tokens`; empty if no text fits.
         """
         return (
             await self.recall(query, limit=limit, tokens=tokens, exclude_run=exclude_run)
@@ -241,11 +241,12 @@ class Memory:
         """Return the recall context for a prompt: up to `limit` hits within `tokens`, and the item
         stored under `key`.
 
-        Uses one read transaction; what `beside` reads in it comes back as the briefing's `beside`.
+        Uses one read transaction; `read_extra` runs in it too, and its result is the context's
+        `extra`.
         """
         from daemon.memory import context
 
-        def make(connection: sqlite3.Connection, hits: list[RecallHit]) -> RecallContext:
+        def make_context(connection: sqlite3.Connection, hits: list[RecallHit]) -> RecallContext:
             item = rows.item(connection, key) if key else None
             text, tainted = context.excerpt(connection, hits, tokens)
             return RecallContext(
@@ -261,7 +262,7 @@ class Memory:
             exclude_run=exclude_run,
             per_run=PER_RUN,
             per_routine=PER_ROUTINE,
-            convert=make,
+            convert=make_context,
         )
         return recalled
 
@@ -277,7 +278,7 @@ class Memory:
             hits
         ),
     ) -> Any:
-        """Return what `make` makes of the hits, in the read transaction that found them."""
+        """Search, and return what `convert` makes of the hits in the same read transaction."""
         from daemon.memory.recall import search
 
         zone = self._settings.zone if self._settings else UTC
@@ -304,7 +305,7 @@ class Memory:
         return await self.memory_store.read(work)
 
     async def expand(self, anchor: Anchor, window: int = 1) -> ExpandedContext:
-        """Return a remembered text with what stood around it; raises NotFound."""
+        """Return the text at an anchor with `window` texts before and after it; raises NotFound."""
         from daemon.memory import context
 
         return await self.memory_store.read(
@@ -326,13 +327,13 @@ class Memory:
         line: str | None = None,
         tainted: bool = False,
     ) -> asyncio.Future[bool]:
-        """Keep a run in pieces; await the result to know it is committed.
+        """Archive a run as segments, in place of an earlier archive of the run.
 
-        Doing it again replaces what was kept.
+        The future ends when the run is committed; its result says whether searches may change.
 
-        `line`, which stands for the whole, is kept with them as the item `run:<id>`. As it says
-        what they say, it is in the index only when they are gone: the lines of all its runs would
-        be the best answers to a routine's goal.
+        `line`, a summary of the run, is stored as the item `run:<id>`. The line repeats the
+        segments, so it is indexed only when they are deleted: otherwise the lines of earlier runs
+        would be the best answers to a routine's goal.
         """
         key = f"{rows.LINE_PREFIX}{run}"
         line = check_text(key, line) if line else None
@@ -362,19 +363,20 @@ class Memory:
             return is_changed
 
         result = self.memory_store.submit(work)
-        result.add_done_callback(
-            lambda _: self.notify_watchers()
-        )  # and not before: whoever looks now would find nothing
+        # not before the commit: a watcher would not find the run yet
+        result.add_done_callback(lambda _: self.notify_watchers())
         return result
 
-    # --- keeping it in order ---
+    # --- maintenance ---
 
     async def refresh(self) -> None:
-        """Index what is left to index, part by part; usually nothing."""
+        """Index the texts that are not indexed yet, in one transaction a batch; usually none."""
         await self.memory_store.refresh()
 
     async def stats(self) -> Json:
-        """Return how much there is of everything, and how far the index is."""
+        """Return the counts of items, runs and segments, the progress of the index and the
+        embedder's state.
+        """
         counts = await self.memory_store.read(lambda connection: stats.counts(connection))
         return counts | {
             "embedder": self.embedding_index.describe(counts["embedded"])
@@ -397,7 +399,7 @@ def item_of(row: rows.IndexedItem) -> MemoryItem:
 
 
 def check_key(key: str) -> str:
-    """Return the key as it is kept; Refused if it is none."""
+    """Return a key as it is stored; raises Refused for an invalid one."""
     key = clean(key).strip()
     if not key or len(key) > MAX_KEY or not key.isprintable():
         msg = f"a key is 1 to {MAX_KEY} printable characters, found {key[:60]!r}"
@@ -406,7 +408,7 @@ def check_key(key: str) -> str:
 
 
 def check_text(key: str, content: str) -> str:
-    """Return the text of an item as it is kept; Refused if there is none, or too much."""
+    """Return the text of an item as it is stored; raises Refused if it is empty or too long."""
     text = clean(content).strip()
     if not text:
         msg = f"there is nothing to keep under {key!r}; to delete an item, forget it"

@@ -1,16 +1,16 @@
-"""Vectors compared by the server, where it has pgvector: https://github.com/pgvector/pgvector.
+"""Compare vectors in PostgreSQL with pgvector: https://github.com/pgvector/pgvector.
 
-What was embedded stands in `memory_embedding` as everywhere. Beside it, in `memory_meaning`, the
-same vectors stand as the server compares them. That table is derived: made when an embedder is
-first used, filled with what there is, and let go of with the rows it was made from. A server
-without pgvector, or on which we may not have it, compares nothing, and vectors.py does it here.
+Embeddings are in `memory_embedding` as in SQLite. The table `memory_meaning` holds the same vectors
+in the type of pgvector. That table is derived: created when an embedder is first used, filled from
+the embeddings, and its rows are deleted with theirs. Without pgvector, or without the right to
+create the extension, vectors.py compares.
 
-Every vector is compared. An HNSW index takes 10 ms for each row that comes in, while all who write
-wait, and is slower than the look at each of 20,000 vectors; whoever has millions makes one by hand,
-and it is used: README says how.
+Every vector is compared. An HNSW index takes 10 ms per inserted row, during which other writers
+wait, and is slower than comparing 20,000 vectors. With millions of vectors a person creates one by
+hand, and it is used: the README says how.
 """
 
-# ruff: noqa: S608  what is put into statements are numbers, and names that are quoted
+# ruff: noqa: S608  only numbers and quoted names are put into statements
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,12 +20,14 @@ import structlog
 
 log = structlog.get_logger()
 
-MIN_VERSION = (0, 5)  # the first with an index that a person might want
+# The first version with HNSW.
+MIN_VERSION = (0, 5)
 # Dimensions up to which an index takes vectors whole: https://github.com/pgvector/pgvector#hnsw
 _MAX_DIMENSIONS, _MAX_HALF_DIMENSIONS = 2_000, 4_000
-# How far an index looks, where there is one: twice as many as are wanted.
+# Candidates that an HNSW index looks at, if there is one: twice as many as are returned.
 _EF_SEARCH = 400
-FILL_BATCH = 500  # rows filled in one commit
+# Rows that are copied in one transaction.
+FILL_BATCH = 500
 
 _HAS_TABLE = "SELECT to_regclass('memory_meaning') IS NOT NULL"
 _AVAILABLE = (
@@ -53,12 +55,12 @@ CREATE TRIGGER agentd_meaning_changed AFTER UPDATE ON memory_embedding
 
 
 def compares(connection: Any) -> bool:
-    """Tell whether the server has our vectors and can compare them."""
+    """Tell whether the table of vectors exists, so that the server can compare them."""
     return bool(connection.control(_HAS_TABLE).fetchone()[0])
 
 
 def prepare(connection: Any) -> bool:
-    """Make the table of vectors, where the server lets us; tell whether there is one."""
+    """Create the table of vectors; False if the server has no pgvector or refuses it."""
     if compares(connection):
         return True
     row = connection.control(_AVAILABLE).fetchone()
@@ -78,7 +80,7 @@ def prepare(connection: Any) -> bool:
 
 
 def put(connection: Any, model: str, vectors: Mapping[int, Sequence[float]]) -> None:
-    """Let the server know vectors, as precisely as the rows hold them that they stand beside."""
+    """Store vectors in the table of pgvector, with the precision of `memory_embedding`."""
     connection.executemany(
         "INSERT INTO memory_meaning (model, id, size, meaning) VALUES (?, ?, ?, CAST(? AS VECTOR))"
         " ON CONFLICT (model, id) DO UPDATE SET size = excluded.size, meaning = excluded.meaning",
@@ -87,7 +89,7 @@ def put(connection: Any, model: str, vectors: Mapping[int, Sequence[float]]) -> 
 
 
 def missing_vectors(connection: Any, model: str) -> dict[int, bytes]:
-    """Return some rows that the server does not know as vectors yet."""
+    """Return up to FILL_BATCH packed vectors that are missing in the table of pgvector, by id."""
     rows = connection.execute(
         "SELECT id, vector FROM memory_embedding AS e WHERE model = ? AND NOT EXISTS"
         " (SELECT 1 FROM memory_meaning AS m WHERE m.model = e.model AND m.id = e.id) LIMIT ?",
@@ -97,9 +99,9 @@ def missing_vectors(connection: Any, model: str) -> dict[int, bytes]:
 
 
 def nearest(connection: Any, model: str, vector: Sequence[float], limit: int) -> list[int]:
-    """Return the ids of the texts that are nearest to the question."""
+    """Return the ids of the texts nearest to a question, the nearest first."""
     size, vector_type = len(vector), _vector_type(connection, len(vector))
-    # the question stands in a query of its own: else it would be read anew for every row
+    # the question is in a subquery: else the server would parse it for every row
     connection.execute("SELECT set_config('hnsw.ef_search', ?, true)", (str(_EF_SEARCH),))
     rows = connection.execute(
         f"SELECT id FROM memory_meaning WHERE model = {_quote_literal(model)} AND size = {size}"
@@ -113,9 +115,9 @@ def nearest(connection: Any, model: str, vector: Sequence[float], limit: int) ->
 def cosines(
     connection: Any, model: str, vector: Sequence[float], ids: Iterable[int]
 ) -> dict[int, float]:
-    """Return how near these texts are to the question, those whose meaning is known."""
+    """Return the cosines of the question and these texts, by id, for the embedded ones."""
     rows = connection.execute(
-        # CASE: the server may ask for the distance before it looks whether the lengths are the same
+        # CASE: the server may compute the distance before it compares the sizes
         "SELECT id, CASE WHEN size = ? THEN -(meaning <#> (SELECT CAST(? AS VECTOR))) END FROM "
         "memory_meaning"
         " WHERE model = ? AND size = ? AND id = ANY(?)",
@@ -137,7 +139,7 @@ def _has_half(connection: Any) -> bool:
 
 
 def _quote_literal(text: str) -> str:
-    """Return a text as SQL: the index is chosen only where the server sees what it is asked for."""
+    """Return a text as an SQL literal: with a bound value the server would not choose the index."""
     return "'" + text.replace("'", "''").replace("\x00", "") + "'"
 
 

@@ -1,18 +1,24 @@
-"""Find again: the index proposes, what is known of each text besides its words decides.
+"""Search memory: the index proposes texts, and a weighted sum of reasons ranks them.
 
-The index alone (bm25 over five weighted columns) finds 78 % of the evidence that LoCoMo's questions
-need. Each reason below adds to it, and is one that holds for any store: several good hits in a run
-speak for that run; who is named in the question is probably who said it; who asks with the key of
-an item wants that item; a question seldom holds the answer, but what was said right after it often
-does; who asks when or how many is answered by a text with a time or a number in it; three words say
-little, and bm25 thinks too well of them; what a tool put out tells less than what somebody said; of
-two Chinese texts the one that shares more of the question's characters is nearer; who asks about
-yesterday is told of that day first. All are shares of the best score, as bm25 has no scale of its
-own. Recency is not among them: it costs more than it gives.
+Theory of operation. The index alone (bm25 over five weighted columns) finds 78 % of the evidence
+that LoCoMo's questions need. Each reason adds a share of the best score, as bm25 has no scale of
+its own, and each holds for any store:
 
-Where an embedder is at hand, what a text means is added to what it says: a weighted sum over what
-either of them found. (Fusing by ranks loses ten points with a weak embedder; by this sum it can
-only gain.)
+- run: several good hits in a run raise all texts of the run;
+- key: a question that is the key of an item asks for that item;
+- name: a speaker or routine named in the question probably wrote the answer;
+- characters: of two Chinese texts the one with more characters of the question is nearer;
+- time: a question about yesterday is answered by texts of that day first;
+- asks, answers: a question seldom holds the answer, the text right after it often does;
+- length: bm25 overrates a text of three words;
+- form: "when" and "how many" are answered by a text with a time or a number;
+- type: the output of a tool says less than a message.
+
+Recency is not a reason: it loses more answers than it finds.
+
+With an embedder, the cosine of question and text joins the sum as the reason "meaning", over the
+texts that either index or embedding found. (Fusing by ranks loses ten points with a weak embedder;
+this sum can only gain.)
 """
 
 from __future__ import annotations
@@ -33,7 +39,7 @@ from daemon.memory.times import TimeSpan, find_time_span
 from daemon.models import SegmentType
 from daemon.store.rows import clean, stamp
 
-# More candidates than these change nothing in the first ten.
+# Texts that the index proposes: more of them change nothing in the first ten hits.
 POOL = 64
 
 _EXACT = 2.0
@@ -43,13 +49,13 @@ _ASKS = 0.1
 _ANSWERS = 0.15
 _ANSWER_SHAPE = 0.1
 _LENGTH = 0.2
-# So many tokens are a thought put into words; what is longer says no more by that alone.
+# Tokens of a complete thought; a longer text gets no more for its length.
 _FULL_LENGTH = 55
 _FULL_LENGTH_LOG = log1p(_FULL_LENGTH)
 _CHARACTERS = 0.3
 _TIME = 0.3
-# Of the sum where an embedder is at hand (measured with MiniLM on LoCoMo and REALTALK: 0.25 to 0.4
-# differ little).
+# Share of the cosine in the sum, with an embedder (measured with MiniLM on LoCoMo and REALTALK:
+# 0.25 to 0.4 differ little).
 _COSINE = 0.35
 _TYPE_PENALTY: dict[str, float] = {
     SegmentType.TOOL_CALL: 0.2,
@@ -62,7 +68,7 @@ _LATEST_WITHIN = (
     " AND type IN ('user_message', 'response', 'summary') ORDER BY id DESC LIMIT ?"
 )
 _RUNS_WITHIN = "SELECT min(id), max(id) FROM memory_run WHERE ended >= ? AND ended < ?"
-# Of the first and the last of these runs that said anything.
+# First segment of the first run, last segment of the last run, among the runs with segments.
 _IDS_OF_RUNS = (
     "SELECT (SELECT min(id) FROM memory_segment"
     " WHERE memory_run = (SELECT min(memory_run) FROM memory_segment WHERE memory_run >= ?)),"
@@ -71,37 +77,37 @@ _IDS_OF_RUNS = (
 )
 
 
-# What speaks for a text, or against it, in the order of Hit.parts.
+# Names of the reasons for or against a text, in the order of RecallHit.shares.
 _REASONS = (
-    *(
-        "words",
-        "run",
-        "key",
-        "name",
-        "characters",
-        "time",
-        "asks",
-        "answers",
-        "length",
-        "form",
-        "type",
-    ),
+    "words",
+    "run",
+    "key",
+    "name",
+    "characters",
+    "time",
+    "asks",
+    "answers",
+    "length",
+    "form",
+    "type",
     "meaning",
 )
 
 
 class RecallHit(NamedTuple):
-    """A text that was found, and how well it fits: 1.0 is the best hit of its question."""
+    """A text that fits a question, and its relevance: 1.0 is the best hit of the question."""
 
     relevance: float
     text: Text
     shares: tuple[float, ...]
-    """What each reason added, in shares of the best score of the index."""
+    """The share of each reason, in units of the best score of the index."""
 
     @property
     def reasons(self) -> dict[str, float]:
-        """The reasons that had a part in it, by name."""
-        return {reason: part for reason, part in zip(_REASONS, self.shares, strict=False) if part}
+        """The reasons with a share other than 0, by name."""
+        return {
+            reason: share for reason, share in zip(_REASONS, self.shares, strict=False) if share
+        }
 
 
 def search(
@@ -115,10 +121,10 @@ def search(
     per_run: int | None = None,
     per_routine: int | None = None,
 ) -> list[RecallHit]:
-    """Return the texts that fit best, best first; at most so many of one run and of one routine.
+    """Return the texts that fit a question best, the best first.
 
-    `now`, in the zone of who asks, is what "yesterday" counts from; of texts that are nearly the
-    same one is told.
+    At most `per_run` hits are of one run, and `per_routine` of one routine. Words such as
+    "yesterday" count from `now`, in its zone. Of texts that are nearly the same, one is returned.
     """
     query = tokens.query(question)
     key = clean(question).strip()
@@ -128,32 +134,32 @@ def search(
     required: set[int] = set()
     if limit > 0:
         required |= {
-            exact
-            for (exact,) in connection.execute("SELECT -id FROM memory_item WHERE key = ?", (key,))
+            item_id
+            for (item_id,) in connection.execute(
+                "SELECT -id FROM memory_item WHERE key = ?", (key,)
+            )
         }
-        if query_embedding:  # then nothing is known of a text by its score alone
+        if query_embedding:  # then even a low score of the index may be outweighed: all are read
             required |= {*scores, *vectors.nearest(connection, query_embedding)}
     scores = dict.fromkeys(required, 0.0) | scores
-    candidates_ = _Candidates(connection, scores, required, exclude_run, limit)
-    candidates = candidates_.read_first()
-    if not candidates:
+    candidates = _Candidates(connection, scores, required, exclude_run, limit)
+    texts = candidates.read_first()
+    if not texts:
         return []
-    score_text, max_score = _make_scorer(
-        question, query, key, candidates_.scores, candidates, time_span
-    )
-    hits = [score_text(text) for text in candidates]
+    score_text, max_score = _make_scorer(question, query, key, candidates.scores, texts, time_span)
+    hits = [score_text(text) for text in texts]
     if query_embedding:
         hits = _add_cosines(
             hits, vectors.cosines(connection, query_embedding, (hit.text.id for hit in hits))
         )
-    selected = _select(_rank(hits, candidates_, score_text, max_score), limit, per_run, per_routine)
+    selected = _select(_rank(hits, candidates, score_text, max_score), limit, per_run, per_routine)
     best = selected[0].relevance if selected and selected[0].relevance > 0 else 1.0
     return [hit._replace(relevance=max(0.0, hit.relevance / best)) for hit in selected]
 
 
 def merge_hits(hit_lists: Sequence[Sequence[RecallHit]], limit: int) -> list[RecallHit]:
-    """Return what several questions found as one list: a text counts as much as in the question it
-    answers best.
+    """Return the hits of several questions as one list, the best first; each text has the
+    relevance of the question it fits best.
     """
     best: dict[int, RecallHit] = {}
     for hit in (hit for hits in hit_lists for hit in hits):
@@ -170,8 +176,8 @@ def merge_hits(hit_lists: Sequence[Sequence[RecallHit]], limit: int) -> list[Rec
 def _propose(
     connection: sqlite3.Connection, query: tokens.Query, pool: int, time_span: TimeSpan | None
 ) -> dict[int, float]:
-    """Return what the index finds, with its score; of the time the question speaks of, some in any
-    case.
+    """Return the scores of texts that the index finds, by id; with a time span, texts of that span
+    are always among them.
     """
     scores = _best(connection, query.terms, pool)
     if time_span:
@@ -189,8 +195,8 @@ def _propose(
 
 
 def _best(connection: sqlite3.Connection, terms: Sequence[str], pool: int) -> dict[int, float]:
-    """Return what the index finds, best first; of items that fit equally well, those changed
-    last.
+    """Return the scores of texts that the index finds, by id, the best first; of items with equal
+    scores, the last changed first.
     """
     scores = fulltext.of(connection).best(connection, terms, pool)
     counts = Counter(score for id_, score in scores.items() if id_ < 0)
@@ -204,8 +210,8 @@ def _best(connection: sqlite3.Connection, terms: Sequence[str], pool: int) -> di
 
 
 class _Candidates:
-    """The texts that are proposed: segments, which speak for one another, and items, read as they
-    are needed.
+    """The proposed texts: segments are read at once, as they raise one another's score, items only
+    when they may be among the best.
     """
 
     def __init__(
@@ -218,21 +224,21 @@ class _Candidates:
     ) -> None:
         self._connection, self._exclude_run, self._step = connection, exclude_run, step
         self.scores = scores
-        self._sure = [id_ for id_ in scores if id_ > 0 or id_ in required]
+        self._first_ids = [id_ for id_ in scores if id_ > 0 or id_ in required]
         self.unread_items = [id_ for id_ in scores if id_ < 0 and id_ not in required]
-        """The items that have not been read, the best first."""
+        """Ids of the items that are not read yet, the best first."""
 
     def read_first(self) -> list[Text]:
-        """Return what has to be known in any case; the best score of all is among it."""
-        texts = self.read_more(self._sure)
+        """Read the segments, the required items and the item with the best score of all texts."""
+        texts = self.read_more(self._first_ids)
         while self.unread_items and self.scores[self.unread_items[0]] > max(
             (self.scores[text.id] for text in texts), default=0
         ):
-            texts += self.read_more()  # those before were of the run that asks
+            texts += self.read_more()  # the texts before were of the excluded run
         return texts
 
     def read_more(self, extra_ids: Iterable[int] = ()) -> list[Text]:
-        """Return the next few items."""
+        """Read the texts with these ids and the next `step` items, without the excluded run's."""
         next_items, self.unread_items = (
             self.unread_items[: self._step],
             self.unread_items[self._step :],
@@ -249,27 +255,29 @@ def _make_scorer(
     candidates: list[Text],
     time_span: TimeSpan | None,
 ) -> tuple[Callable[[Text], RecallHit], Callable[[int], float]]:
-    """Return what weighs a text, and what tells from its score how much an item may weigh."""
-    top = max(scores[text.id] for text in candidates) or 1.0
-    runs: defaultdict[int, float] = defaultdict(float)
+    """Return two functions: one makes a hit of a text, one gives the highest relevance that an
+    unread item, named by its id, can reach.
+    """
+    best_score = max(scores[text.id] for text in candidates) or 1.0
+    run_scores: defaultdict[int, float] = defaultdict(float)
     for text in candidates:
         if text.run:
-            runs[text.run] += (
-                scores[text.id] / top
-            ) ** 2  # squared: one good hit outweighs a handful of poor ones
-    best_run = max(runs.values(), default=1.0) or 1.0
-    mentioned, has_answer_shape = _find_named(query, candidates), looks_like_answer(question)
+            # squared: one good hit outweighs a handful of poor ones
+            run_scores[text.run] += (scores[text.id] / best_score) ** 2
+    best_run_score = max(run_scores.values(), default=1.0) or 1.0
+    mentioned = _find_named(query, candidates)
+    has_answer_shape = looks_like_answer(question)
     question_scores = {
-        text.id + 1: scores[text.id] / top for text in candidates if text.asks and text.run
+        text.id + 1: scores[text.id] / best_score for text in candidates if text.asks and text.run
     }
     begin, end = (stamp(time_span.begin), stamp(time_span.end)) if time_span else (0, 0)
     characters = query.characters
 
-    def weigh(text: Text) -> RecallHit:
-        word_share = scores[text.id] / top
+    def score_text(text: Text) -> RecallHit:
+        word_share = scores[text.id] / best_score
         shares = (
             word_share,
-            _RUN * runs[text.run] / best_run if text.run else 0.0,
+            _RUN * run_scores[text.run] / best_run_score if text.run else 0.0,
             _EXACT if text.key == key else 0.0,
             _NAME if text.who in mentioned or text.source in mentioned else 0.0,
             _CHARACTERS * len(characters.intersection(text.text)) / len(characters)
@@ -278,7 +286,7 @@ def _make_scorer(
             _TIME if begin <= text.at < end else 0.0,
             -_ASKS if text.asks else 0.0,
             _ANSWERS * question_scores[text.id] if text.id in question_scores else 0.0,
-            # neither is a reason by itself
+            # no reasons by themselves: only for texts that the index found
             _LENGTH * _length_share(text) if word_share else 0.0,
             _ANSWER_SHAPE
             if word_share and has_answer_shape and has_answer_shape(text.text)
@@ -293,7 +301,7 @@ def _make_scorer(
         + _LENGTH
         + (_ANSWER_SHAPE if has_answer_shape else 0.0)
     )
-    return weigh, lambda id_: scores[id_] / top + max_bonus
+    return score_text, lambda id_: scores[id_] / best_score + max_bonus
 
 
 def _rank(
@@ -302,9 +310,9 @@ def _rank(
     score_text: Callable[[Text], RecallHit],
     max_score: Callable[[int], float],
 ) -> Iterator[RecallHit]:
-    """Yield hits, the best first, and read more of them when those that wait might be better."""
+    """Yield hits, the best first; unread items are read when they might be better."""
     while True:
-        # of equals the later one, so that the order never depends on chance
+        # of equal hits the later text, so that the order never depends on chance
         hits.sort(key=lambda hit: (hit.relevance, hit.text.at, -abs(hit.text.id)))
         threshold = max_score(candidates.unread_items[0]) if candidates.unread_items else -inf
         while hits and hits[-1].relevance >= threshold:
@@ -315,14 +323,14 @@ def _rank(
 
 
 def _length_share(text: Text) -> float:
-    """Return how much of a thought a text can hold, up to 1; what is kept under a key is one in any
-    case.
+    """Return the length of a text as a share of a complete thought, up to 1; an item always is
+    one.
     """
     return min(1.0, log1p(tokens.estimate(text.text)) / _FULL_LENGTH_LOG) if text.run else 1.0
 
 
 def _add_cosines(hits: list[RecallHit], cosines: Mapping[int, float]) -> list[RecallHit]:
-    """Return the hits weighed by what they mean as well; where that is not known yet, as if it were
+    """Return the hits with the share of their cosine added; a text without an embedding counts as
     the farthest.
     """
     best = max(hit.relevance for hit in hits)
@@ -337,7 +345,7 @@ def _add_cosines(hits: list[RecallHit], cosines: Mapping[int, float]) -> list[Re
 
 
 def _find_named(query: tokens.Query, candidates: Iterable[Text]) -> set[str]:
-    """Return the speakers and routines whose whole name is in the question."""
+    """Return the speakers and routines whose full name is in the question."""
     names = {name for text in candidates for name in (text.who, text.source) if name}
     return {
         name for name in names if (name_words := tokens.words(name)) and name_words <= query.words
@@ -347,7 +355,7 @@ def _find_named(query: tokens.Query, candidates: Iterable[Text]) -> set[str]:
 def _select(
     hits: Iterable[RecallHit], limit: int, per_run: int | None, per_routine: int | None
 ) -> list[RecallHit]:
-    """Return the best ones, within what a run and a routine may take, each text once."""
+    """Return the first `limit` hits within the limits of a run and a routine, each text once."""
     runs: Counter[int] = Counter()
     routines: Counter[str] = Counter()
     selected: list[RecallHit] = []
@@ -356,7 +364,7 @@ def _select(
         if len(selected) == limit:
             break
         text = hit.text
-        # Lines about runs that are gone are alike as well, and share what one routine may take.
+        # Lines of deleted runs are alike too, and count within the limit of their routine.
         is_of_routine = bool(text.run) or text.type == SegmentType.SUMMARY
         if is_of_routine and (
             (per_run and runs[text.run] >= per_run)
@@ -370,9 +378,8 @@ def _select(
                 and text.key is None
                 and selected[position].text.key is None
             ):
-                selected[position] = selected[position]._replace(
-                    text=text
-                )  # the newest of them stands for all
+                # of duplicates the newest is returned
+                selected[position] = selected[position]._replace(text=text)
             continue
         if is_of_routine:
             routines[text.source] += 1

@@ -1,6 +1,4 @@
-"""The database as memory uses it: where the index turns out to be damaged, it is made anew and the
-work done again.
-"""
+"""Read and write the tables of memory; when the index is damaged, rebuild it and try again."""
 
 from __future__ import annotations
 
@@ -19,21 +17,20 @@ log = structlog.get_logger()
 
 T = TypeVar("T")
 
-# Parts of a new index that are made before the work is tried again: a usual store is then complete,
-# a big one half a second further. The rest follows in the background.
+# Batches that are indexed before the transaction is tried again: enough for the whole index of a
+# usual store, half a second in a large one. The background task indexes the remaining texts.
 _REBUILD_STEPS = 10
-# Texts whose index is checked in full: 50 ms, in which nobody else writes.
+# Texts up to which the whole index is checked: 50 ms, in which nothing else can be written.
 _SMALL_STORE = 5_000
-# So many texts or runs are kept between two times that the index is put in order: it joins four of
-# its parts at a time.
+# Items or runs that are stored between two compactions: FTS5 merges four segments of its index at a
+# time.
 _WRITES_PER_COMPACTION = 4
 
 
 class MemoryStore:
-    """Read and write what memory keeps; the index may be lost at any time, and nothing is lost with
-    it.
+    """Run transactions on the tables of memory, and rebuild the index when it is damaged.
 
-    Whatever is written comes by here, so that what was answered before is forgotten with it.
+    The index is derived from the tables, so no text is lost with it.
     """
 
     def __init__(self, db: Database) -> None:
@@ -41,14 +38,14 @@ class MemoryStore:
         self._renew_lock = asyncio.Lock()
         self._renewals = 0
         self._is_damage_elsewhere = False
-        """The damage is not in the index: making it anew did not help."""
+        """The damage is not in the index: a new index did not help."""
         self._writes = 0
         self._pending_compactions = 0
-        """So many runs that were archived lately had something new to say, and put it into the
-        index.
+        """Number of archived runs that changed the index and are not counted by
+        `compact_sometimes` yet.
         """
         self.is_incomplete = asyncio.Event()
-        """Something is left to index."""
+        """Set while texts are not indexed yet."""
 
     @property
     def is_shared(self) -> bool:
@@ -56,8 +53,8 @@ class MemoryStore:
         return self._db.shared
 
     async def begin(self) -> None:
-        """Make the index one that others may write to; what is missing in it is made by
-        `refresh`.
+        """Prepare the index for writing, before any other transaction; `refresh` indexes the
+        missing texts.
         """
         if await self.write(index.begin):
             self.is_incomplete.set()
@@ -69,10 +66,9 @@ class MemoryStore:
         return await self._retry_after_repair(lambda: self._write_shielded(work, durable=durable))
 
     def submit(self, work: Work[bool]) -> asyncio.Future[bool]:
-        """Do it with whatever is written next; works are committed in the order of their
-        submission.
+        """Queue a write for the next transaction, in the order of submission.
 
-        It tells whether a question may be answered otherwise than before.
+        `work` returns whether searches may change; the future has this result after the commit.
         """
         while self._pending_compactions:
             self._pending_compactions -= 1
@@ -104,34 +100,29 @@ class MemoryStore:
         return result
 
     def _write_shielded(self, work: Work[T], *, durable: bool = False) -> asyncio.Future[T]:
-        # it is written as well where nobody waits for it any more
+        # the write continues when its caller is cancelled
         return asyncio.shield(self._db.submit(work, durable=durable))
 
     def compact_sometimes(self) -> None:
-        """Note that the index is about to grow, and now and then put it in order, with whatever is
-        written next.
-        """
+        """Count a write to the index, and queue a compaction after every fourth one."""
         self._writes += 1
         if self._writes % _WRITES_PER_COMPACTION == 0:
-            # whoever uses the index next hears of its damage
+            # an error is ignored: the next use of the index meets the same damage and repairs it
             self._db.submit(index.compact, lazily=True).add_done_callback(
-                lambda done: done.cancelled() or done.exception()
+                lambda future: future.cancelled() or future.exception()
             )
 
     async def run_outside_transaction(self, work: Work[T]) -> T:
         return await self._db.apart(work)
 
     async def refresh(self) -> None:
-        """Index what is left to index, part by part; usually nothing."""
+        """Index the texts that are not indexed yet, in one transaction a batch; usually none."""
         self.is_incomplete.clear()
         while not await self.write(index.rebuild_some):
             pass
 
     async def examine(self) -> list[str]:
-        """Look whether the index is what it should be; a small one in full.
-
-        One that is not is made anew.
-        """
+        """Check the index, a small one completely, and rebuild a damaged one; return the faults."""
         renewals_before = self._renewals
         faults = await self.read(index.probe)
         if not faults and await self.read(_is_small):
@@ -139,14 +130,16 @@ class MemoryStore:
         if faults:
             log.warning("memory.index_damaged", error="; ".join(faults))
             await self.renew()
-        elif (
-            self._renewals != renewals_before
-        ):  # SQLite itself refused to read it; that depends on its version
+        elif self._renewals != renewals_before:
+            # reading raised StoreDamaged, and the index is rebuilt already: whether SQLite raises
+            # depends on its version
             faults = ["the index could not be read and was made anew"]
         return faults
 
     async def renew(self) -> None:
-        """Throw the index away, begin a new one, and have the rest of it made in the background."""
+        """Replace the index by an empty one and index the first batches; others follow in the
+        background.
+        """
         async with self._renew_lock:
             await self._renew()
 
@@ -178,7 +171,7 @@ class MemoryStore:
             raise
 
     async def _is_index_unusable(self) -> bool:
-        """Tell whether the index cannot even be asked for one word."""
+        """Tell whether a search for one word in the index fails."""
         try:
             await self._db.read(
                 lambda connection: fulltext.of(connection).holds(connection, 0, ["a"])

@@ -1,8 +1,8 @@
-"""What goes by itself after a while, class by class; pinned items and what somebody said stay.
+"""Delete or shorten old texts of memory, class by class; pinned items and messages stay.
 
-Of what tools put out and models thought, the beginning stays at its anchor: it says what it was,
-and the journal has the whole. Each function does a part and tells whether nothing is left, so that
-the journal never waits long for it.
+Of tool calls, results and reasoning, the beginning stays at its anchor: it says what the text was,
+and the journal has the whole. Each function handles one batch and returns True if nothing is left,
+so that no transaction blocks the journal for long.
 """
 
 from __future__ import annotations
@@ -17,9 +17,11 @@ from daemon.memory import index, rows, vectors
 from daemon.models import SegmentType
 from daemon.store.rows import stamp
 
-# Exactly what the index reads of a neighbour: cutting to it changes no other text's row.
+# Characters that stay of a text: as many as the index reads of a neighbour, so that cutting a text
+# changes no row of its neighbours.
 HEAD = 400
-_BATCH = 200  # runs or items: some 50 ms
+# Runs or items per transaction: some 50 ms.
+_BATCH = 200
 
 _STATE = "memory.retention"
 TOOLS = (SegmentType.TOOL_CALL, SegmentType.TOOL_RESULT)
@@ -28,7 +30,7 @@ REASONING = (SegmentType.REASONING,)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Retention:
-    """How long each class stays; None: for ever."""
+    """How long each class of texts stays; None: for ever."""
 
     tools: timedelta | None = None
     reasoning: timedelta | None = None
@@ -38,7 +40,7 @@ class Retention:
 
 
 def apply_retention(connection: sqlite3.Connection, retention: Retention, now: datetime) -> bool:
-    """Do a part of what the retention asks for."""
+    """Handle one batch of what is older than the retention allows; True if nothing is left."""
     for category, duration in (
         ("daily", retention.daily),
         ("conversation", retention.conversation),
@@ -75,7 +77,10 @@ def _drop_runs(connection: sqlite3.Connection, before: int) -> bool:
 
 
 def _cut_some(connection: sqlite3.Connection, types: Collection[SegmentType], before: int) -> bool:
-    """Cut texts of these types down to their heads, in the next runs that are old enough."""
+    """Cut texts of these types to HEAD characters, in the next batch of runs that ended before.
+
+    True if no such run is left.
+    """
     progress = _progress(connection)
     class_key = types[0] if isinstance(types, tuple) else ""
     runs = connection.execute(
@@ -85,7 +90,7 @@ def _cut_some(connection: sqlite3.Connection, types: Collection[SegmentType], be
     expired = []
     for run, ended in runs:
         if ended >= before:
-            break  # runs are archived as they end: those behind it are younger
+            break  # runs are archived in the order of their ends: the later ones are newer
         expired.append(run)
     marks = ", ".join("?" * len(types))
     for run in expired:
@@ -107,13 +112,13 @@ def _cut_some(connection: sqlite3.Connection, types: Collection[SegmentType], be
 
 
 def _progress(connection: sqlite3.Connection) -> Mapping[str, int]:
-    """Return up to which run each class has been seen to."""
+    """Return the last run that was handled, by class of texts."""
     row = connection.execute("SELECT value FROM meta WHERE key = ?", (_STATE,)).fetchone()
     return json.loads(row[0]) if row else {}
 
 
 def cut_down(connection: sqlite3.Connection, run: int, ids: Collection[int]) -> None:
-    """Keep the heads of these texts of a run."""
+    """Cut these texts of a run to HEAD characters, and index them again."""
     indexed_ids = [
         id_
         for (id_,) in connection.execute(

@@ -1,6 +1,6 @@
-"""What is written: items by key, runs in pieces; each with its place in the index.
+"""Write items and archived runs, together with the index.
 
-Functions of a connection, to be handed to the writer; every one is a whole that may be rolled back.
+The functions take a connection and run in a transaction of the caller.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class IndexedItem(NamedTuple):
     indexed: int = 1
 
 
-# What the key of the line begins with that stands for an archived run; its id follows.
+# Prefix of the key of an archived run's line; the run's id follows.
 LINE_PREFIX = "run:"
 
 _ITEM = "id, key, category, run_id, tainted, pinned, created, updated, text, indexed"
@@ -42,7 +42,7 @@ def item(connection: sqlite3.Connection, key: str) -> IndexedItem | None:
 
 
 def items(connection: sqlite3.Connection, category: str | None, limit: int) -> list[IndexedItem]:
-    """Return items, those changed last first."""
+    """Return items of a category, None for all, the last changed first."""
     return items_in(
         connection,
         "? IS NULL OR category = ? ORDER BY updated DESC, id DESC LIMIT ?",
@@ -53,7 +53,7 @@ def items(connection: sqlite3.Connection, category: str | None, limit: int) -> l
 def items_in(
     connection: sqlite3.Connection, condition: str, values: tuple[object, ...] = ()
 ) -> list[IndexedItem]:
-    """Return the items that `SELECT … FROM memory_item WHERE` with this condition finds."""
+    """Return the items of `SELECT … FROM memory_item WHERE <condition>`."""
     rows = connection.execute(f"SELECT {_ITEM} FROM memory_item WHERE {condition}", values)  # noqa: S608
     return [IndexedItem(*row) for row in rows]
 
@@ -69,10 +69,9 @@ def put_item(
     now: int,
     indexed: bool = True,
 ) -> bool:
-    """Keep a text under a key, in place of what was there; who created the key first is not
-    forgotten.
+    """Store an item under its key, in place of an earlier one, whose time of creation stays.
 
-    Tell whether there was anything.
+    Return whether there was an earlier one. `now` is in microseconds.
     """
     row = connection.execute(
         "INSERT INTO memory_item (key, category, run_id, tainted, created, updated, text, indexed)"
@@ -100,7 +99,7 @@ def _remove_from_index(connection: sqlite3.Connection, old: IndexedItem) -> None
 
 
 def drop_item(connection: sqlite3.Connection, key: str) -> bool:
-    """Delete an item; tell whether there was one."""
+    """Delete an item; False if there was none."""
     existing = item(connection, key)
     if existing is None:
         return False
@@ -110,7 +109,7 @@ def drop_item(connection: sqlite3.Connection, key: str) -> bool:
 
 
 def pin(connection: sqlite3.Connection, key: str, pinned: bool) -> bool:
-    """Let no retention take an item, or let it again; tell whether there is one."""
+    """Protect an item from retention, or end the protection; False if there is no such item."""
     return (
         connection.execute(
             "UPDATE memory_item SET pinned = ? WHERE key = ?", (pinned, key)
@@ -129,8 +128,8 @@ def demote(connection: sqlite3.Connection, key: str) -> None:
 def seed(
     connection: sqlite3.Connection, seeds: Iterable[tuple[str, str]], category: str, now: int
 ) -> None:
-    """Keep these items; one that did not change is not touched, so its date says since when it
-    holds.
+    """Store these items; an unchanged one is not written, so that its time stays that of its last
+    change.
     """
     for key, text in seeds:
         existing = item(connection, key)
@@ -151,32 +150,36 @@ def put_run(
     ended: int,
     pieces: Sequence[RunPiece],
 ) -> bool:
-    """Keep a run in pieces; doing it again for the same run replaces them, so it may follow a
-    crash.
+    """Archive a run as segments, in place of an earlier archive of the run, as after a crash.
 
-    What a routine says again would flood every answer, so that only one of the texts is in the
-    index: the last one, or of several on one day the first, as to move it there costs more than all
-    the rest that is done for a run. Tell whether a question may be answered otherwise than before:
-    not so where all was said before on that day.
+    Texts that a routine repeats would flood every search, so only one of them is indexed: the last
+    one, or of several on one day the first, as replacing it in the index would cost more than all
+    other work for a run. Return whether searches may change: not if the routine had all texts
+    before on that day. `started` and `ended` are in microseconds.
     """
-    about = (run, routine, goal, status, started, ended)
-    row = connection.execute(_RUN, about).fetchone()
+    run_columns = (run, routine, goal, status, started, ended)
+    row = connection.execute(_RUN, run_columns).fetchone()
     is_replaced = row is None and drop_run(connection, run)
     if row is None:
-        row = connection.execute(_RUN, about).fetchone()
-    (owner,) = row
+        row = connection.execute(_RUN, run_columns).fetchone()
+    (memory_run,) = row
     earlier = _find_repeated(connection, {piece.digest for piece in pieces})
-    said_today = [
+    same_day_ids = [
         next((id_ for id_, at in earlier[piece.digest] if at // _DAY == piece.at // _DAY), None)
         for piece in pieces
     ]
     connection.executemany(
         _SEGMENT,
-        [(owner, *piece, later_id) for piece, later_id in zip(pieces, said_today, strict=True)],
+        [
+            (memory_run, *piece, indexed_id)
+            for piece, indexed_id in zip(pieces, same_day_ids, strict=True)
+        ],
     )
-    if None in said_today:
-        ids = [id_ for (id_,) in connection.execute(_IDS, (owner,))]
-        included = {id_ for id_, later_id in zip(ids, said_today, strict=True) if later_id is None}
+    if None in same_day_ids:
+        ids = [id_ for (id_,) in connection.execute(_IDS, (memory_run,))]
+        included = {
+            id_ for id_, indexed_id in zip(ids, same_day_ids, strict=True) if indexed_id is None
+        }
         successors: dict[int, int] = {}
         for id_, piece in zip(ids, pieces, strict=True):
             if id_ in included:
@@ -184,17 +187,17 @@ def put_run(
         _supersede(
             connection,
             {
-                id_: later_id
-                for digest, later_id in successors.items()
+                id_: successor
+                for digest, successor in successors.items()
                 for id_, _ in earlier[digest]
             },
         )
         texts = [
-            IndexedSegment(id_, piece_.at, piece_.who, routine, piece_.text)
-            for id_, piece_ in zip(ids, pieces, strict=True)
+            IndexedSegment(id_, piece.at, piece.who, routine, piece.text)
+            for id_, piece in zip(ids, pieces, strict=True)
         ]
         index.add_texts(connection, texts, included)
-    return is_replaced or not pieces or None in said_today
+    return is_replaced or not pieces or None in same_day_ids
 
 
 _DAY = 86_400_000_000  # microseconds
@@ -216,16 +219,15 @@ _IDS = "SELECT id FROM memory_segment WHERE memory_run = ? ORDER BY id"
 def _find_repeated(
     connection: sqlite3.Connection, digests: Iterable[int]
 ) -> defaultdict[int, list[tuple[int, int]]]:
-    """Return by digest which texts in the index say so, the first said first, and when they were
-    said.
+    """Return the ids and times of the indexed texts with these digests, by digest, the oldest
+    first.
     """
     remaining = list(digests)
     earlier: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
     for begin in range(0, len(remaining), _DIGESTS_PER_QUERY):
         batch = remaining[begin : begin + _DIGESTS_PER_QUERY]
-        batch += batch[:1] * (
-            (1 << (len(batch) - 1).bit_length()) - len(batch)
-        )  # else each length is a new statement
+        # padded to a power of two: each new length would be a new statement to prepare
+        batch += batch[:1] * ((1 << (len(batch) - 1).bit_length()) - len(batch))
         rows = connection.execute(
             "SELECT digest, id, at FROM memory_segment WHERE superseded IS NULL"  # noqa: S608  marks only
             f" AND digest IN ({', '.join('?' * len(batch))}) ORDER BY id",
@@ -240,22 +242,25 @@ _DIGESTS_PER_QUERY = 64
 
 
 def _supersede(connection: sqlite3.Connection, successors: Mapping[int, int]) -> None:
-    """Take what was said before out of the index, given who says it now.
+    """Remove repeated texts from the index; `successors` has the id of the newer text by theirs.
 
-    All are taken out together: between two statements the index writes what it holds, and many
-    small writes cost more than the words in them.
+    All are removed together: the index is flushed between two statements, and many small writes
+    cost more than the words in them.
     """
     if successors:
         index.remove_segments(connection, successors)
         vectors.drop(connection, successors)
         connection.executemany(
             "UPDATE memory_segment SET superseded = ? WHERE id = ?",
-            [(takeover, id_) for id_, takeover in successors.items()],
+            [(successor, id_) for id_, successor in successors.items()],
         )
 
 
 def drop_run(connection: sqlite3.Connection, run: str) -> bool:
-    """Delete a run; what its texts superseded is found again. Tell whether there was one."""
+    """Delete an archived run, and index the texts that its texts superseded.
+
+    False if there was no such run.
+    """
     row = connection.execute("SELECT id FROM memory_run WHERE run_id = ?", (run,)).fetchone()
     if row is None:
         return False
@@ -268,7 +273,7 @@ def drop_run(connection: sqlite3.Connection, run: str) -> bool:
     connection.executemany(
         "UPDATE memory_segment SET superseded = ? WHERE superseded = ?", replacements
     )
-    # of those that said the same, the last one stands for them from now on
+    # of several superseded texts with one digest, the last is indexed and supersedes the others
     reinstated = connection.execute(
         "SELECT max(o.id), n.id FROM memory_segment o JOIN memory_segment n ON n.id = o.superseded"
         " WHERE n.memory_run = ? AND o.memory_run != n.memory_run GROUP BY n.id",
@@ -278,18 +283,15 @@ def drop_run(connection: sqlite3.Connection, run: str) -> bool:
         "UPDATE memory_segment SET superseded = ? WHERE superseded = ? AND id != ?",
         [(successor, id_, successor) for successor, id_ in reinstated],
     )
-    connection.execute(
-        "DELETE FROM memory_run WHERE id = ?", row
-    )  # its segments go with it, `superseded` becomes NULL
+    # the foreign keys delete its segments and set `superseded` of other segments to NULL
+    connection.execute("DELETE FROM memory_run WHERE id = ?", row)
     index.add_segments(connection, [successor for successor, _ in reinstated])
     _index_line(connection, run)
     return True
 
 
 def hide_line(connection: sqlite3.Connection, run: str) -> None:
-    """Take the line that stands for a run out of the index: the run's own texts are there, and say
-    the same.
-    """
+    """Remove the line of a run from the index: the line repeats the segments of the run."""
     line = item(connection, f"{LINE_PREFIX}{run}")
     if line is not None and line.indexed:
         _remove_from_index(connection, line)
@@ -297,9 +299,7 @@ def hide_line(connection: sqlite3.Connection, run: str) -> None:
 
 
 def _index_line(connection: sqlite3.Connection, run: str) -> None:
-    """Put the line that stands for a run into the index: nothing else in it tells of the run any
-    more.
-    """
+    """Index the line of a run whose segments are deleted."""
     line = item(connection, f"{LINE_PREFIX}{run}")
     if line is not None and not line.indexed:
         connection.execute("UPDATE memory_item SET indexed = 1 WHERE id = ?", (line.id,))

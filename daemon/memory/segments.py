@@ -1,4 +1,4 @@
-"""A run's text as rows: what a caller hands in, what is kept of it, how long texts are cut."""
+"""Turn the segments of a run into rows: shortened, cut into parts, with a digest each."""
 
 from __future__ import annotations
 
@@ -13,20 +13,22 @@ from typing import NamedTuple
 from daemon.models import SegmentType
 from daemon.store.rows import clean, stamp
 
-# A hit is one piece: longer ones bury what matters, shorter ones lose what it belongs to.
+# Characters of one row, and so of one hit: in a longer one the answer is hard to see, a shorter one
+# lacks its context.
 MAX_PIECE = 800
-# Of a longer text the beginning and the end are kept; the journal has the whole.
+# Characters of a segment: of a longer one the beginning and end are stored, the journal has the
+# whole.
 TEXT_CHARACTERS = 20_000
-# Below this a text says little by itself ("Yes, both."): it repeats only what follows the same
-# text.
+# Characters. A shorter text ("Yes, both.") depends on the text before it: it is a repetition only
+# behind the same text.
 _SHORT_TEXT = 40
-# All until behind the last end of a sentence: found from the back, where it is near.
+# The text up to the last end of a sentence: greedy, so the search begins at the end.
 _SENTENCES = re.compile(r".*(?:(?<=[。！？；\n])|(?<=[.!?;])\s)", re.DOTALL)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Segment:
-    """One text of a run, at its place."""
+    """One text of a run, at its anchor."""
 
     iteration: int
     segment: int
@@ -34,11 +36,11 @@ class Segment:
     timestamp: datetime
     text: str
     who: str = ""
-    """Who said it: a person, the agent, a tool."""
+    """The speaker: a person, the agent, a tool."""
     tainted: bool = False
     """The run had read untrusted bytes by then."""
     part: int = 0
-    """Where it stands among several texts at one place."""
+    """The position among several texts at one anchor."""
 
 
 class RunPiece(NamedTuple):
@@ -66,9 +68,7 @@ def segment_rows(routine: str, segments: Iterable[Segment]) -> Iterator[RunPiece
 
 
 def segment_row(routine: str, segment: Segment, part: int, text: str, previous: str) -> RunPiece:
-    """Return one row: a part of a segment, whose text is `text`; `before` is the text before it in
-    the run.
-    """
+    """Return the row of one part of a segment; `previous` is the text before it in the run."""
     return RunPiece(
         iteration=segment.iteration,
         segment=segment.segment,
@@ -87,7 +87,7 @@ def split(text: str, limit: int = MAX_PIECE) -> list[str]:
     """Cut a text into parts of at most `limit` characters: at the ends of sentences, else of words,
     else anywhere.
     """
-    pieces_: list[str] = []
+    parts: list[str] = []
     remainder = text.strip()
     while len(remainder) > limit:
         match = _SENTENCES.match(remainder, limit // 2, limit)
@@ -96,9 +96,9 @@ def split(text: str, limit: int = MAX_PIECE) -> list[str]:
             if match and match.end() > limit // 2
             else remainder.rfind(" ", limit // 2, limit) + 1 or limit
         )
-        pieces_.append(remainder[:end].rstrip())
+        parts.append(remainder[:end].rstrip())
         remainder = remainder[end:].lstrip()
-    return [piece_ for piece_ in (*pieces_, remainder) if piece_]
+    return [part_text for part_text in (*parts, remainder) if part_text]
 
 
 def _shorten_middle(text: str) -> str:
@@ -108,10 +108,8 @@ def _shorten_middle(text: str) -> str:
     return f"{text[:half]}\n[…]\n{text[-half:]}"
 
 
-@lru_cache(maxsize=128)  # a routine that asks the same each time often does and says the same
+@lru_cache(maxsize=128)  # runs of one routine often have the same texts
 def _digest(routine: str, kind: SegmentType, text: str, previous: str) -> int:
-    """Return a number that is the same for what a routine says again, whatever the spacing and
-    case.
-    """
+    """Return a number that is equal for equal texts of a routine; spacing and case are ignored."""
     normalized = "\0".join((routine, kind.value, " ".join(text.split()).casefold(), previous))
     return int.from_bytes(blake2b(normalized.encode(), digest_size=8).digest(), signed=True)

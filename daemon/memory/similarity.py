@@ -1,4 +1,4 @@
-"""Texts that say the same: a routine's daily greeting must not fill an answer."""
+"""Find texts that are nearly the same: the daily greeting of a routine must not fill a result."""
 
 from __future__ import annotations
 
@@ -6,36 +6,36 @@ import re
 from collections import defaultdict
 from functools import lru_cache
 
-# Shorter texts are alike by chance ("Yes, both.") and cost nothing.
+# Characters. Shorter texts ("Yes, both.") are alike by chance, and take little room in a result.
 MIN_LENGTH = 60
-# Of all words in either, so many must be in both. A word changed in twenty keeps two texts alike,
-# two do not.
+# Share of common words among the words of both texts: with one word of twenty changed two texts are
+# duplicates, with two changed they are not.
 MIN_SIMILARITY = 0.9
 
 _NUMBER = re.compile(r"\d+(?:[.,:]\d+)*")
 _WORD = re.compile(rf"[^\W\d_]+|{_NUMBER.pattern}")
-# The same for text in ASCII and small letters, in which they are found in a third of the time.
+# The same for lower-case ASCII text, in a third of the time.
 _ASCII_NUMBER = re.compile(r"[0-9]+(?:[.,:][0-9]+)*")
 _ASCII_WORD = re.compile(rf"[a-z]+|{_ASCII_NUMBER.pattern}")
 _HAN = re.compile("[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af]")
 
 
 class DuplicateFinder:
-    """Remembers texts, and tells which one of them another is nearly the same as."""
+    """Collect texts, and find the collected text that another one nearly repeats."""
 
     def __init__(self) -> None:
         self._count = 0
-        # by their numbers: their places
+        # positions of texts by the numbers in them
         self._positions_by_numbers: defaultdict[frozenset[str], list[int]] = defaultdict(list)
         self._texts: dict[int, str] = {}
         self._words: dict[int, frozenset[str]] = {}
-        """Of those that another one was held against: most have numbers of their own."""
+        """Words by position, made at the first comparison: most texts are never compared."""
 
     def find_duplicate(self, text: str) -> int | None:
-        """Return which of the texts so far this one repeats; None, and it counts among them, if it
-        says something new.
+        """Return the position of the collected text that this one repeats; a new text is added, and
+        None returned.
 
-        A number makes another text: a disk at 71 % is not one at 84 %.
+        Texts with different numbers are different: a disk at 71 % is not one at 84 %.
         """
         if len(text) >= MIN_LENGTH:
             positions = self._positions_by_numbers[_numbers(text)]
@@ -54,7 +54,7 @@ class DuplicateFinder:
         return self._words[position]
 
 
-@lru_cache(maxsize=64)  # a routine that asks the same each time mostly finds the same
+@lru_cache(maxsize=64)  # runs of one routine mostly find the same texts
 def _words(text: str) -> frozenset[str]:
     text = text.casefold()
     return frozenset(
@@ -69,6 +69,6 @@ def _numbers(text: str) -> frozenset[str]:
 
 def _similarity(first: frozenset[str], second: frozenset[str]) -> float:
     if min(len(first), len(second)) < MIN_SIMILARITY * max(len(first), len(second)):
-        return 0.0  # it cannot be enough, and this is soon told
+        return 0.0  # the lengths alone rule a duplicate out, without a comparison of words
     common = len(first & second)
     return common / (len(first) + len(second) - common)

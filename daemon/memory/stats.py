@@ -1,4 +1,4 @@
-"""How much there is, for whoever wonders."""
+"""Count what memory holds."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from daemon.models import Json
 
 
 def counts(connection: sqlite3.Connection) -> Json:
-    """Return numbers of items, runs, texts, what was forgotten, and how far the index is."""
+    """Return the numbers of items, runs, texts and erasures, and the progress of the index."""
 
     def query_number(query: str) -> int:
         return int(connection.execute(query).fetchone()[0])

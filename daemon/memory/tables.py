@@ -18,13 +18,13 @@ from daemon.store.tables import column as _column
 
 
 class MemoryTable(SQLModel):
-    """What memory's tables share."""
+    """The base class of memory's tables."""
 
     metadata: ClassVar[MetaData] = MetaData()
 
 
 class ItemRow(MemoryTable, table=True):
-    """A text kept under a key."""
+    """A memory item: a text with a key."""
 
     __tablename__ = "memory_item"
     __table_args__ = (
@@ -63,7 +63,7 @@ class MemoryRunRow(MemoryTable, table=True):
 
 
 class SegmentRow(MemoryTable, table=True):
-    """One piece of an archived run, at its anchor."""
+    """One segment of an archived run, at its anchor."""
 
     __tablename__ = "memory_segment"
     __table_args__ = (
@@ -91,7 +91,7 @@ class SegmentRow(MemoryTable, table=True):
 
 
 class EmbeddingRow(MemoryTable, table=True):
-    """What a text means to an embedder."""
+    """The embedding of a text."""
 
     __tablename__ = "memory_embedding"
 
@@ -102,7 +102,7 @@ class EmbeddingRow(MemoryTable, table=True):
 
 
 class TombstoneRow(MemoryTable, table=True):
-    """That something was forgotten."""
+    """The digest of an erased item or run."""
 
     __tablename__ = "memory_tombstone"
 

@@ -1,4 +1,4 @@
-"""What is read: pieces of runs and items, in one form."""
+"""Read segments and items from the database in one form, `Text`."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from typing import Any, NamedTuple
 from daemon.models import Anchor, MemoryChunk, SegmentType
 from daemon.store.rows import moment
 
-# Where an item stands: before any run's first iteration, under its own number.
+# Iteration in the anchor of an item, whose segment is the id of the item; runs begin at 0.
 ITEM_ITERATION = -1
 
 
 class Text(NamedTuple):
-    """A piece of a run, or an item: then `run` is 0 and `id` negative, as in the index."""
+    """A segment, or an item: then `run` is 0, and `id` negative as in the index."""
 
     id: int
     run: int
@@ -33,7 +33,7 @@ class Text(NamedTuple):
     text: str
 
 
-# What `Text._make` does, in a third of the time: a recall makes a hundred of them.
+# The same as `Text._make` in a third of the time: a search makes a hundred of them.
 _make_text = partial(tuple.__new__, Text)
 
 _PIECE = (
@@ -51,7 +51,7 @@ _ITEMS = "FROM memory_item"
 
 
 def by_ids(connection: sqlite3.Connection, ids: Iterable[int]) -> dict[int, Text]:
-    """Return the texts with these ids, as far as they exist."""
+    """Return the existing texts with these ids, by id."""
     id_list = list(ids)
     texts: dict[int, Text] = {}
     for columns, source, numbers in (
@@ -67,7 +67,7 @@ def by_ids(connection: sqlite3.Connection, ids: Iterable[int]) -> dict[int, Text
 
 
 def times_of_change(connection: sqlite3.Connection, items: Iterable[int]) -> dict[int, int]:
-    """Return when these items were changed last, as far as they exist."""
+    """Return the times of the last change of the existing items, in microseconds by id."""
     return dict(
         _select_by_number(
             connection, "-id, updated", "FROM memory_item WHERE id IN ", [-id_ for id_ in items]
@@ -78,10 +78,10 @@ def times_of_change(connection: sqlite3.Connection, items: Iterable[int]) -> dic
 def _select_by_number(
     connection: sqlite3.Connection, columns: str, source: str, numbers: list[int]
 ) -> Iterable[Any]:
-    """Return rows by their numbers, from SQLite all of them in one.
+    """Return rows by their ids; SQLite returns all of them as one JSON value.
 
-    For each row that it fetches a thread lets go of the interpreter's lock, and may wait for it a
-    millisecond.
+    For each row that it fetches, a thread releases the interpreter's lock, and may wait a
+    millisecond to get it back.
     """
     # Padded with ids that no row has: each new length would be a new statement to prepare.
     numbers += [0] * ((1 << (len(numbers) - 1).bit_length()) - len(numbers))
@@ -95,7 +95,7 @@ def _select_by_number(
 
 
 def of_run(connection: sqlite3.Connection, run_id: str) -> list[Text]:
-    """Return a run's texts in the order they happened."""
+    """Return the texts of a run in their order."""
     rows = connection.execute(
         f"SELECT {_PIECE} {_PIECES} WHERE r.run_id = ? ORDER BY s.id", (run_id,)
     )
@@ -113,7 +113,7 @@ def anchor_of(text: Text) -> Anchor:
 
 
 def chunk(text: Text, relevance: float = 1.0) -> MemoryChunk:
-    """Return a text as the rest of the house knows it."""
+    """Return a text as a MemoryChunk, which other packages use."""
     return MemoryChunk(
         content=text.text,
         anchor=anchor_of(text),

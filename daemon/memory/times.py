@@ -1,7 +1,7 @@
-"""When a question speaks of: "yesterday", "two weeks ago", "上周三" as a stretch of time.
+"""Find relative times in a question ("yesterday", "two weeks ago", "上周三") as time spans.
 
-Days that are named outright (a date, a month, a weekday) stand in the index as words; here is what
-means another day each day. It is used to prefer, never to leave out: people misremember.
+Absolute days (a date, a month, a weekday) are words of the index. A time span only raises texts
+and excludes none: people misremember.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import NamedTuple, TypeAlias
 
 
 class TimeSpan(NamedTuple):
-    """From `begin` until before `end`, and the words that said so."""
+    """The time from `begin` until before `end`, and the words of the question that name it."""
 
     begin: datetime
     end: datetime
@@ -60,8 +60,8 @@ _DAY = rf"(?P<day>{'|'.join(_DAYS)})"
 
 
 def find_time_span(question: str, now: datetime) -> TimeSpan | None:
-    """Return the stretch of time that a question names by its distance from `now`, in the zone of
-    `now`.
+    """Return the time span that a question names relative to `now`, in the zone of `now`; None if
+    it names none.
     """
     for match, to_interval in _find_patterns(question):
         try:
@@ -72,11 +72,11 @@ def find_time_span(question: str, now: datetime) -> TimeSpan | None:
     return None
 
 
-@lru_cache(maxsize=64)  # a routine asks the same each time
+@lru_cache(maxsize=64)  # runs of one routine have the same question
 def _find_patterns(
     question: str,
 ) -> tuple[tuple[re.Match[str], Callable[[re.Match[str], datetime], _Interval]], ...]:
-    """Return what speaks of time in a question, the first to be tried first."""
+    """Return the matches of the patterns in a question, in the order of the patterns."""
     return tuple(
         (match, to_interval)
         for pattern, to_interval in _PATTERNS
@@ -127,7 +127,7 @@ def _unit_name(name: str) -> str:
 
 
 def _interval_ago(match: re.Match[str], now: datetime) -> _Interval:
-    """A day so many days ago, but the whole week so many weeks ago: nobody counts exactly then."""
+    """Return the day of "days ago", the whole week of "weeks ago": people count weeks roughly."""
     number = _parse_number(match["n"])
     match _unit_name(match["unit"]):
         case "hour":
@@ -166,7 +166,7 @@ def _weekend(match: re.Match[str], now: datetime) -> _Interval:
 
 
 def _weekday(match: re.Match[str], now: datetime) -> _Interval:
-    """The last such day before today."""
+    """Return the last such day before today."""
     day = _DAYS.index(match["day"].lower())
     return _days(now, (now.weekday() - day - 1) % 7 + 1)
 
@@ -182,11 +182,11 @@ def _day_back(days_back: int) -> Callable[[re.Match[str], datetime], _Interval]:
     return lambda _match, now: _days(now, days_back)
 
 
-# The first that fits decides, so the longer ones stand before those that they contain.
+# The first match decides, so a longer pattern stands before the ones it contains.
 _PATTERNS: tuple[tuple[re.Pattern[str], Callable[[re.Match[str], datetime], _Interval]], ...] = (
     tuple(
-        (re.compile(pattern, re.IGNORECASE), stretch)
-        for pattern, stretch in (
+        (re.compile(pattern, re.IGNORECASE), to_interval)
+        for pattern, to_interval in (
             (r"\bday before yesterday\b", _day_back(2)),
             (r"\b(yesterday|last night)\b", _day_back(1)),
             (r"\b(today|tonight|this (morning|afternoon|evening))\b", _day_back(0)),

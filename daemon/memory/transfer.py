@@ -1,6 +1,4 @@
-"""All of memory as lines of JSON, out and in again: to move it, to look through it, to keep a copy
-that can be read.
-"""
+"""Export memory as lines of JSON, and import them."""
 
 from __future__ import annotations
 
@@ -18,25 +16,26 @@ from daemon.models import Json, SegmentType
 from daemon.store.rows import clean, moment, stamp
 
 FORMAT = "agentd-memory/1"
-_PAGE = 200  # items or runs
+# Items or runs per page.
+_PAGE = 200
 
 
 class ExportPage(NamedTuple):
-    """A part of what is exported, and where the following part begins; None at the end."""
+    """Some lines of an export, and the cursor of the next page; None at the end."""
 
     lines: list[Json]
     next_cursor: str | None
 
 
 def export(connection: sqlite3.Connection, cursor: str | None) -> ExportPage:
-    """Return items, then runs, a page at a time."""
+    """Return the page of an export at a cursor, None for the first: items, then runs."""
     kind, _, last_id = (cursor or "item:0").partition(":")
     if kind == "item":
         items = rows.items_in(connection, "id > ? ORDER BY id LIMIT ?", (int(last_id or 0), _PAGE))
         lines = [{"form": FORMAT}] if cursor is None else []
         lines += [_item(item) for item in items]
         return ExportPage(lines, f"item:{items[-1].id}" if len(items) == _PAGE else "run:0")
-    rows_ = connection.execute(
+    run_rows = connection.execute(
         (
             "SELECT id, run_id, routine, goal, status, started, ended FROM memory_run WHERE id > ? "
             "ORDER BY id LIMIT ?"
@@ -44,8 +43,8 @@ def export(connection: sqlite3.Connection, cursor: str | None) -> ExportPage:
         (int(last_id or 0), _PAGE),
     ).fetchall()
     return ExportPage(
-        [_run(connection, row) for row in rows_],
-        f"run:{rows_[-1][0]}" if len(rows_) == _PAGE else None,
+        [_run(connection, row) for row in run_rows],
+        f"run:{run_rows[-1][0]}" if len(run_rows) == _PAGE else None,
     )
 
 
@@ -90,23 +89,23 @@ def _run(connection: sqlite3.Connection, row: tuple[Any, ...]) -> Json:
 
 
 class ImportResult(NamedTuple):
-    """What came of an import."""
+    """The counts of an import."""
 
     items: int
     runs: int
     unchanged: int
-    """Left as they are: an item that was changed since, a run that is archived."""
+    """Lines that were not imported: an item with a later change here, a run that is archived."""
 
 
 class ImportRows(NamedTuple):
-    """What a line comes to; read before anything is written."""
+    """The rows of some lines; all lines are parsed before a row is written."""
 
     items: list[rows.IndexedItem]
     runs: list[tuple[dict[str, Any], list[Any]]]
 
 
 def parse_lines(lines: Iterable[str], first_number: int = 1) -> ImportRows:
-    """Return what lines of an export hold; Refused names the line that holds something else."""
+    """Parse lines of an export; raises Refused with the number of an invalid line."""
     parsed = ImportRows([], [])
     for number, line in enumerate(lines, first_number):
         if not line.strip():
@@ -173,7 +172,7 @@ def _read_run(data: Json) -> tuple[dict[str, Any], list[Any]]:
 
 
 def import_rows(connection: sqlite3.Connection, work: ImportRows) -> ImportResult:
-    """Keep what was read; what is here already and was changed later stays as it is."""
+    """Store the rows; an item with a later change here, and an archived run, stay as they are."""
     unchanged = 0
     for item in work.items:
         existing = rows.item(connection, item.key)

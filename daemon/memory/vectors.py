@@ -1,12 +1,12 @@
-"""Embeddings as rows: kept small, compared twice.
+"""Store embeddings as rows, and compare them with the embedding of a question.
 
-Theory of operation. To compare a question with every vector in full takes numpy or a second; so
-each vector is kept twice. Its signs alone, one bit per dimension, are compared with all others by
-counting the bits that differ: a tenth of a microsecond each. The few hundred nearest by signs are
-then compared in full. Nothing of this needs more than Python.
+Theory of operation. Comparing a question with every vector takes numpy or a second, so each vector
+is stored twice. Its signs, one bit per dimension, are compared with the question's by counting
+different bits: a tenth of a microsecond each. Only the few hundred nearest by signs are compared by
+cosine. Plain Python is enough for both.
 
-A server that can compare vectors does both (pgvector.py). One that cannot tells each process what
-others have embedded.
+A PostgreSQL server with pgvector compares the vectors itself (pgvector.py). Without pgvector, each
+process reads from the server which texts other processes have embedded.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ from typing import Any, NamedTuple
 
 from daemon.memory import pgvector
 
-# So many are compared by their signs; in a bigger store the newest ones. 30 ms, and some 50 MB with
-# 1,024 dimensions.
+# Texts that are compared by signs, the newest of a larger store: 30 ms, and some 50 MB with 1,024
+# dimensions.
 MAX_COMPARED = 200_000
-# So many of the nearest by signs are compared in full.
+# Of the nearest texts by signs, those that are compared by cosine.
 MAX_NEAREST = 200
 
 
 class QueryEmbedding(NamedTuple):
-    """What a question means to an embedder, and the signs of all texts that it knows."""
+    """The embedding of a question, and the signs of all embedded texts by id."""
 
     model: str
     vector: Sequence[float]
     signs: Mapping[int, int] | None
-    """None: the server compares."""
+    """None: pgvector compares."""
 
 
 def unit(vector: Sequence[float]) -> list[float]:
-    """Return the vector at length 1; ValueError if it has none, or is no vector."""
+    """Scale a vector to length 1; raises ValueError if it is empty, all zero or not finite."""
     length = math.sqrt(sum(map(mul, vector, vector)))
     if not vector or not math.isfinite(length) or length == 0:
         raise ValueError("an embedding must be numbers, not all of them zero")
@@ -64,8 +64,8 @@ def put_vectors(
     *,
     in_server: bool = False,
 ) -> None:
-    """Keep unit vectors by the id of their text; `in_server`, where the server compares them
-    too.
+    """Store unit vectors by the id of their text; with `in_server` also in the table of
+    pgvector.
     """
     connection.executemany(
         "INSERT INTO memory_embedding (model, id, signs, vector) VALUES (?, ?, ?, ?) ON CONFLICT "
@@ -83,16 +83,14 @@ def put_vectors(
 
 
 def copy_to_server(connection: Any, model: str) -> bool:
-    """Let the server know some vectors that were kept before it could compare; tell whether there
-    were any.
-    """
+    """Copy a batch of vectors to the table of pgvector; False if none is missing there."""
     rows = pgvector.missing_vectors(connection, model)
     pgvector.put(connection, model, {id_: unpack(blob) for id_, blob in rows.items()})
     return bool(rows)
 
 
 def drop(connection: sqlite3.Connection, ids: Iterable[int]) -> None:
-    """Forget what texts meant; those of every model."""
+    """Delete the embeddings of texts, of every model."""
     models = [model for (model,) in connection.execute(_MODELS)]
     connection.executemany(
         "DELETE FROM memory_embedding WHERE model = ? AND id = ?",
@@ -100,8 +98,7 @@ def drop(connection: sqlite3.Connection, ids: Iterable[int]) -> None:
     )
 
 
-# One seek per model, and usually none: a walk through all vectors would take as long as there are
-# texts.
+# One seek per model, and usually none; a scan of the table would take longer with every text.
 _MODELS = """
 WITH RECURSIVE known (model) AS (
     SELECT min(model) FROM memory_embedding
@@ -123,8 +120,7 @@ def all_signs(connection: sqlite3.Connection, model: str) -> dict[int, int]:
     return {id_: int.from_bytes(blob, "big") for id_, blob in rows}
 
 
-# Where a server is shared, the signs that any process has written since; what a text means may be
-# known anew.
+# On a shared server, the signs that any process has written since; a text may be embedded again.
 _NEWS = """
 SELECT n.seq, e.id, e.signs FROM memory_embedding_news n JOIN memory_embedding e ON e.model = n.model AND e.id = n.id
 WHERE n.model = ? AND n.seq > ? ORDER BY n.seq
@@ -133,15 +129,13 @@ _LAST_NEWS = "SELECT coalesce(max(seq), 0) FROM memory_embedding_news WHERE mode
 
 
 def last_news(connection: Any, model: str) -> int:
-    """Return the number of what was embedded last, by whichever process."""
+    """Return the number of the latest embedding of any process; 0 if there is none."""
     (number,) = connection.execute(_LAST_NEWS, (model,)).fetchone()
     return int(number)
 
 
 def signs_since(connection: Any, model: str, last_number: int) -> tuple[int, dict[int, int]]:
-    """Return the signs of what was embedded after that number, and the number of the last of
-    them.
-    """
+    """Return the latest number, and the signs of texts that were embedded after `last_number`."""
     rows = list(connection.execute(_NEWS, (model, last_number)))
     return max([last_number, *(seq for seq, _, _ in rows)]), {
         id_: int.from_bytes(blob, "big") for _, id_, blob in rows
@@ -149,7 +143,7 @@ def signs_since(connection: Any, model: str, last_number: int) -> tuple[int, dic
 
 
 def has_embeddings(connection: sqlite3.Connection, model: str) -> bool:
-    """Tell whether anything was embedded by this model."""
+    """Tell whether any text has an embedding of this model."""
     return (
         connection.execute(
             "SELECT 1 FROM memory_embedding WHERE model = ? LIMIT 1", (model,)
@@ -159,12 +153,14 @@ def has_embeddings(connection: sqlite3.Connection, model: str) -> bool:
 
 
 def nearest(connection: sqlite3.Connection, query: QueryEmbedding) -> list[int]:
-    """Return the ids of the texts that are nearest to the question; here, by their signs."""
+    """Return the ids of the texts nearest to a question, the nearest first; without pgvector by
+    their signs.
+    """
     if query.signs is None:
         return pgvector.nearest(connection, query.model, query.vector, MAX_NEAREST)
     query_signs = signs(query.vector)
     signs_by_id = query.signs
-    # a copy: what is embedded meanwhile comes in from another thread
+    # a copy: another thread may add signs meanwhile
     return heapq.nsmallest(
         MAX_NEAREST, list(signs_by_id), key=lambda id_: (signs_by_id[id_] ^ query_signs).bit_count()
     )
@@ -173,7 +169,7 @@ def nearest(connection: sqlite3.Connection, query: QueryEmbedding) -> list[int]:
 def cosines(
     connection: sqlite3.Connection, query: QueryEmbedding, ids: Iterable[int]
 ) -> dict[int, float]:
-    """Return how near these texts are to the question, those whose meaning is known."""
+    """Return the cosines of the question and these texts, by id, for the embedded ones."""
     if query.signs is None:
         return pgvector.cosines(connection, query.model, query.vector, ids)
     numbers = list(ids)

@@ -1,4 +1,4 @@
-"""What a text means, as numbers: one port, and a file per way to get them.
+"""Embedders: one abstract class, and a module for each kind of model or server.
 
-None is needed; without one words decide.
+An embedder is optional; without one, searches use words only.
 """

@@ -1,4 +1,4 @@
-"""The port behind which every embedder stands."""
+"""The abstract class of all embedders."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from daemon.errors import DaemonError
 
 
 class EmbedderFailed(DaemonError):
-    """An embedder gave no answer, or a useless one."""
+    """An embedder failed, or returned something other than vectors."""
 
 
 class Embedder(ABC):
-    """Something that turns texts into vectors."""
+    """Turn texts into vectors."""
 
     name: str = ""
-    """Vectors of different names are never compared: name the model."""
+    """The name of the model; vectors of different names are never compared."""
 
     @abstractmethod
     async def embed(self, texts: Sequence[str]) -> list[list[float]]:
-        """Return one vector per text, in order; EmbedderFailed."""
+        """Return one vector per text, in order; raises EmbedderFailed."""
 
     async def warm(self) -> None:  # noqa: B027 - nothing to load is a fine answer
-        """Load now what the first call would have to load; EmbedderFailed."""
+        """Load what the first call would load; raises EmbedderFailed."""
 
     async def close(self) -> None:  # noqa: B027 - so is nothing to let go of
-        """Let go of connections."""
+        """Close connections."""

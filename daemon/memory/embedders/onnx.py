@@ -1,7 +1,7 @@
-"""A model in a file of the user's, run here by onnxruntime (extra `onnx`); nothing is downloaded.
+"""Embed with a local model file and onnxruntime (extra `onnx`); nothing is downloaded.
 
-The usual exports of sentence transformers fit: `model.onnx` and the `tokenizer.json` beside it.
-Where a model gives a vector per token, their mean is taken.
+The usual exports of sentence transformers fit: `model.onnx` with a `tokenizer.json`. If a model
+returns a vector per token, the mean of the vectors is used.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from typing import Any
 
 from daemon.memory.embedders.base import Embedder, EmbedderFailed
 
-# Pieces of remembered texts are shorter; of an item the beginning says what it is about.
+# Tokens per text: segments are shorter, and an item names its subject at the beginning.
 _TOKENS = 256
-# One core: the daemon's runs need the others more.
+# Threads per call: the other cores are left to the runs.
 _THREADS = 1
 
 
 class Onnx(Embedder):
-    """Run a model in a thread; the libraries are imported and the files read on first need."""
+    """Run a model in a thread; the libraries and files are loaded by the first call."""
 
     def __init__(self, *, model_file: Path, tokenizer_file: Path) -> None:
         self.name = f"onnx:{model_file.parent.name}/{model_file.name}"
         self._model_file, self._tokenizer_file = model_file, tokenizer_file
         self._libraries: tuple[Any, Any, Any] | None = None
-        # one text after the other: a session is as parallel as its threads
+        # one call at a time: a session is as parallel as its threads
         self._lock = asyncio.Lock()
 
     async def warm(self) -> None:
@@ -54,9 +54,8 @@ class Onnx(Embedder):
             (output, *_) = session.run(
                 None, {name: value for name, value in inputs.items() if name in input_names}
             )
-        except (
-            Exception
-        ) as error:  # its exceptions have no common base, and are in a module that moved twice
+        # onnxruntime's exceptions have no common base, and their module has moved twice
+        except Exception as error:
             raise EmbedderFailed(f"{self._model_file}: {error}") from error
         if output.ndim == 3:
             mask = inputs["attention_mask"][:, :, None]

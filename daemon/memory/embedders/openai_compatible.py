@@ -1,4 +1,4 @@
-"""Any server that speaks `/embeddings`: OpenAI's, Ollama, vLLM, llama.cpp, LocalAI."""
+"""Embed with a server that has `/embeddings`: OpenAI, Ollama, vLLM, llama.cpp, LocalAI."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from daemon.system.http_client import connection_settings
 if TYPE_CHECKING:
     import httpx
 
-# A batch of texts may take a busy CPU a while; a question does not wait that long for it
+# Seconds for a batch of texts on a busy CPU; a question has a shorter timeout
 # (memory/embedding_index.py).
 _TIMEOUT = 30.0
-# Bytes that are read of an answer: the vectors of a batch take some 2 MB.
+# Bytes of an answer: the vectors of a batch take some 2 MB.
 _MAX_ANSWER = 16_000_000
 
 
 class OpenAICompatible(Embedder):
-    """Ask a server; httpx is imported with the first question."""
+    """Request embeddings from a server; the first call imports httpx."""
 
     def __init__(self, *, base_url: str, model: str, api_key: str | None = None) -> None:
         self.name = model
@@ -44,7 +44,7 @@ class OpenAICompatible(Embedder):
         client = await self._open_client()
         body = {"model": self.name, "input": list(texts), "encoding_format": "float"}
         try:
-            # httpx's timeout is for each piece of the answer; this one is for all of it
+            # httpx's timeout is for each chunk of the answer, this one for the whole answer
             async with (
                 asyncio.timeout(_TIMEOUT),
                 client.stream("POST", self._url, json=body) as answer,
@@ -96,7 +96,7 @@ class OpenAICompatible(Embedder):
 
 
 def _vectors(body: Any, count: int) -> list[list[float]]:
-    """Return the vectors of an answer, in the order of the question."""
+    """Return the vectors of an answer, in the order of the texts."""
     rows = sorted(body["data"], key=lambda row: row["index"])
     vectors = [[float(value) for value in row["embedding"]] for row in rows]
     if len(vectors) != count:

@@ -1,3 +1,3 @@
-"""Forget for good: first a plan that is shown, then gone from memory, the journal, the index and
-the mirror.
+"""Erasure: plan what is deleted, then delete it from memory, the journal, the index and the
+database file.
 """

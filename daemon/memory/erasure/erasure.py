@@ -1,13 +1,14 @@
-"""Forget for good: first shown, then gone from memory, the journal, the index and the file.
+"""Erase texts for good: from memory, the journal, the index and the database file.
 
-Theory of operation. What a person wants forgotten stands in more places than they think: the item,
-the run that stored it, the prompts of later runs that recalled it. So `look` finds, and nothing is
-deleted: items, whole runs, and quotes of either in other runs. `forget` does exactly what was
-shown, or refuses because it would do something else by now. Runs that go leave a row and a digest
-(journal_rows.py); quotes are overwritten where they stand. At last the index is merged into one
-tree and the file written anew: SQLite's free pages and log keep what was deleted otherwise.
+Theory of operation. A text stands in more places than a person expects: in the item, in the run
+that stored the item, in the prompts of later runs that recalled it. So `Eraser.plan` deletes
+nothing and returns the items and runs to delete, and the quotes of them in other runs.
+`Eraser.erase` does exactly what the plan has shown, or refuses if the plan would be another one by
+now. An erased run leaves a row and a digest (journal_rows.py); quotes are overwritten in place. At
+last the index is merged into one tree and the database file is rewritten: otherwise free pages and
+the log of SQLite would keep the deleted texts.
 
-What has left the database is out of reach, and said: delivered reports, backups, logs.
+Delivered reports, backups and logs are outside of the database; the plan names them as unreachable.
 """
 
 from __future__ import annotations
@@ -33,28 +34,29 @@ from daemon.store.run_rows import find_run
 
 log = structlog.get_logger()
 
-# Shorter texts stand in other places by chance ("yes", "4711"): they are forgotten with their item
-# only.
+# Characters. A shorter text stands in other places by chance ("yes", "4711"): it is erased in its
+# item only.
 MIN_QUOTE = 8
-# Of a text with several lines or sentences, those are looked for that are at least this long.
+# Characters. Shorter lines and sentences of a text are not searched for.
 MIN_PART = 24
 _MAX_PART = 200
-# As much of the last report is in a prompt (agent/prompt.py, which is not there yet when a daemon
-# starts).
+# Characters of the last report in a prompt, as in agent/prompt.py; that module is not imported
+# here, as the daemon starts without it.
 REPORT_CHARACTERS = 2_000
+# Runs whose steps are read in one transaction.
 _RUNS_AT_ONCE = 50
-# More texts than these are not looked for in every run there is: it would take minutes.
+# With more texts than these, quotes are not searched for: it would take minutes.
 MAX_QUOTES = 4_000
 _MARK = "[forgotten]"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ErasureRequest:
-    """What is to be forgotten: all that fits every one of these."""
+    """The conditions of an erasure: what fits all of them is erased."""
 
     key: str | None = None
     query: str | None = None
-    """Whatever holds all its words."""
+    """Words that a text must hold, all of them."""
     run: str | None = None
     routine: str | None = None
     before: datetime | None = None
@@ -66,23 +68,23 @@ class ErasureRequest:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ErasurePlan:
-    """What a wish comes to."""
+    """What an erasure would delete and overwrite."""
 
     items: tuple[IndexedItem, ...]
     runs: tuple[str, ...]
-    """Of the journal, of memory, or of both."""
+    """Runs in the journal, in memory, or in both."""
     routines: Mapping[str, str]
-    """By run."""
+    """Names of routines, by run."""
     quotes: Mapping[str, int] = field(default_factory=dict)
-    """In how many places other runs that have ended quote what goes, by run."""
+    """Numbers of quotes of the erased texts in other ended runs, by run."""
     active: tuple[str, ...] = ()
-    """Runs that would go, had they ended."""
+    """Runs that fit the request but have not ended, so they are not erased."""
     unreachable: tuple[str, ...] = ()
-    """What cannot be reached from here."""
+    """Notes for a person on what the erasure does not reach."""
 
     @property
     def token(self) -> str:
-        """Name exactly this: who confirms it confirms nothing else."""
+        """A digest of the plan: with it a person confirms exactly this plan."""
         content = [
             [(item.id, item.updated) for item in self.items],
             self.runs,
@@ -96,20 +98,20 @@ class ErasurePlan:
 
 
 class RunTexts(NamedTuple):
-    """What runs said that go."""
+    """The texts of the erased runs, by the way in which other runs may quote them."""
 
     texts: Sequence[str] = ()
-    """Looked for whole, and by their lines and sentences where these are long."""
+    """Searched for by their lines and sentences of at least MIN_PART characters."""
     lines: Sequence[str] = ()
-    """Looked for as they stand here: how prompts show what is short, or cut."""
+    """Searched for as they are: short or cut texts in the form that prompts have them."""
     messages: Sequence[str] = ()
-    """Looked for where they are all of a message, as turns of a conversation are in the prompts of
-    later ones.
+    """Searched for as the whole content of a message, as the prompt of a later turn holds the
+    turns of a conversation.
     """
 
 
 class Eraser:
-    """Finds what a wish comes to, and does it."""
+    """Plan erasures and carry them out."""
 
     def __init__(
         self,
@@ -119,14 +121,15 @@ class Eraser:
         out_of_reach: Sequence[str] = (),
         on_erasure: Callable[[], None] = lambda: None,
     ) -> None:
-        """`when_forgotten` is for whoever has read what may be gone."""
+        """`on_erasure` is called before and after a deletion, to drop cached texts."""
         self._memory, self._store, self._clock = memory, memory.memory_store, clock
         self._on_erasure = on_erasure
         self._out_of_reach = tuple(out_of_reach)
 
     async def plan(self, request: ErasureRequest) -> ErasurePlan:
-        """Find what would go; NotFound for a run that does not exist, Refused for a wish without a
-        limit.
+        """Return what a request would erase, without a change.
+
+        Raises NotFound for a run that does not exist, Refused for a request without a condition.
         """
         if request == ErasureRequest():
             raise Refused(
@@ -164,7 +167,7 @@ class Eraser:
         delivery_notes = await self._store.read(partial(_delivery_notes, runs=runs))
         return replace(
             erasure_plan,
-            quotes={run: len(places) for run, places in quotes.items()},
+            quotes={run: len(steps) for run, steps in quotes.items()},
             active=active,
             unreachable=(
                 *notes,
@@ -175,7 +178,7 @@ class Eraser:
         )
 
     async def _unsearched_notes(self, plan: ErasurePlan) -> list[str]:
-        """Say which quotes are not looked for."""
+        """Return notes on the quotes that are not searched for."""
         notes = []
         if len(_encoded_forms(plan, await self._texts_of_runs(plan))) > MAX_QUOTES:
             notes.append(
@@ -189,13 +192,13 @@ class Eraser:
         return notes
 
     async def erase(self, request: ErasureRequest, token: str) -> ErasurePlan:
-        """Do it, if it is still what was shown; Refused otherwise."""
+        """Erase what a request asks for; raises Refused if its plan no longer has this token."""
         plan = await self.plan(request)
         if plan.token != token:
             raise Refused("what would go has changed since it was shown; look at it again")
         if plan.is_empty:
             return plan
-        self._on_erasure()  # nobody is told of it while it goes
+        self._on_erasure()  # no cache may serve the texts during the deletion
         try:
             await self._delete(plan)
         finally:
@@ -213,8 +216,8 @@ class Eraser:
         change = _make_replacer(
             _encoded_forms(plan, await self._texts_of_runs(plan)) if quotes else {}
         )
-        for run, places in quotes.items():
-            await write(partial(_overwrite, run=run, places=places, change=change))
+        for run, steps in quotes.items():
+            await write(partial(_overwrite, run=run, steps=steps, change=change))
         await self._overwrite_in_memory(plan)
         for run in plan.runs:
             await write(partial(_redact_run, run=run, now=now))
@@ -223,7 +226,10 @@ class Eraser:
         await write(journal_rows.free_texts)
 
     async def _rewrite_file(self) -> None:
-        """Leave no trace in the file; the deletion stands already, whatever becomes of this."""
+        """Remove the traces of deleted texts from the database file.
+
+        The deletion is committed before; raises DaemonError if the file cannot be rewritten.
+        """
         from daemon.memory import index
 
         is_first = True
@@ -239,7 +245,7 @@ class Eraser:
             raise DaemonError(msg) from error
 
     async def _overwrite_in_memory(self, plan: ErasurePlan) -> None:
-        """Overwrite quotes of the items that go in archived runs and in other items."""
+        """Overwrite quotes of the erased items in archived runs and in other items."""
         needles = _search_texts(plan)
         keys, ids = {item.key for item in plan.items}, {item.id for item in plan.items}
         below: int | None = None
@@ -261,10 +267,10 @@ class Eraser:
                     partial(memory_rows.overwrite_item, key=item.key, needles=needles, mark=_MARK)
                 )
 
-    # --- finding
+    # --- searching
 
     async def _runs(self, request: ErasureRequest) -> dict[str, bool]:
-        """Return the runs that fit, and whether each has ended."""
+        """Return the runs that fit a request, and whether each has ended."""
         limits: dict[str, Any] = {
             "run": request.run,
             "routine": request.routine,
@@ -285,10 +291,10 @@ class Eraser:
             matching_runs.update(
                 text.run for text in texts if has_all_words(text.body.decode("utf-8", "replace"))
             )
-        return {run: ended for run, ended in is_ended_by_run.items() if run in matching_runs}
+        return {run: is_ended for run, is_ended in is_ended_by_run.items() if run in matching_runs}
 
     async def _texts_of_runs(self, plan: ErasurePlan) -> RunTexts:
-        """Return what the runs that go said, as later prompts may quote it."""
+        """Return the texts of the erased runs, in the forms in which later prompts quote them."""
         if not plan.runs:
             return RunTexts()
         return await self._store.read(partial(_run_texts, runs=plan.runs))
@@ -298,7 +304,10 @@ class Eraser:
         plan: ErasurePlan,
         candidates_since: Callable[[sqlite3.Connection, int], list[str]] = journal_rows.ended_since,
     ) -> dict[str, list[tuple[int, str]]]:
-        """Return where other runs quote what goes: seq and kind of their steps, by run."""
+        """Return the seq and kind of each step of other runs that quotes an erased text, by run.
+
+        Empty if there are more than MAX_QUOTES texts to search for.
+        """
         item_forms = _encoded_forms(plan)
         all_forms = _encoded_forms(plan, await self._texts_of_runs(plan))
         if not all_forms or len(all_forms) > MAX_QUOTES:
@@ -319,16 +328,14 @@ class Eraser:
 
 
 def _quotes_memory(text: journal_rows.StepText) -> bool:
-    """Tell whether a step holds what earlier runs said: its prompt, and what memory answered."""
+    """Tell whether a step may quote earlier runs: a prompt, or the result of a memory tool."""
     return text.kind == StepKind.PROMPT or (
         text.kind == StepKind.RESULT and b'"tool":"memory_' in text.body
     )
 
 
 def _search_texts(plan: ErasurePlan, run_texts: RunTexts = RunTexts()) -> list[str]:  # noqa: B008  it holds nothing
-    """Return the texts to look for, the longest first: whole ones, and their lines and
-    sentences.
-    """
+    """Return the texts to search for, the longest first: items, lines and sentences."""
     whole_texts = [item.text for item in plan.items if len(item.text) >= MIN_QUOTE]
     texts = (*whole_texts, *run_texts.texts)
     text_parts = [
@@ -342,8 +349,8 @@ def _search_texts(plan: ErasurePlan, run_texts: RunTexts = RunTexts()) -> list[s
 
 
 def _encoded_forms(plan: ErasurePlan, run_texts: RunTexts = RunTexts()) -> dict[bytes, bytes]:  # noqa: B008  it holds nothing
-    """Return the texts as they stand in a row, in JSON, and in JSON within JSON, each with what is
-    put in its place.
+    """Return the replacements by the bytes to search for: each text as it stands in a column, in
+    JSON, and in JSON within JSON.
     """
     marks_by_form: dict[bytes, bytes] = {}
     for needle in _search_texts(plan, run_texts):
@@ -425,7 +432,7 @@ def _step_texts(connection: sqlite3.Connection, runs: Sequence[str]) -> list[jou
 
 
 def _run_texts(connection: sqlite3.Connection, runs: Sequence[str]) -> RunTexts:
-    """Return what runs were asked and said; what is short only if no other run said it as well."""
+    """Return the goals, reports and segments of runs; short ones only if no other run has them."""
     texts, lines, messages = list[str](), list[str](), list[str]()
     for batch in _chunks(runs):
         marks = ", ".join("?" * len(batch))
@@ -450,18 +457,16 @@ def _run_texts(connection: sqlite3.Connection, runs: Sequence[str]) -> RunTexts:
             lines.append(quote_line(speaker, text))
         else:
             messages.append(text)
-            lines += [
-                f":\n{text}",
-                f">\n{text}\n",
-            ]  # the last report stands behind a colon, or between marks
+            # a prompt has the last report behind a colon, or between tags
+            lines += [f":\n{text}", f">\n{text}\n"]
     return RunTexts(texts, lines, messages)
 
 
 def _unique_short_texts(
     connection: sqlite3.Connection, runs: Collection[str]
 ) -> list[tuple[str, str]]:
-    """Return what is short and only these runs said, each with who it was; goals and reports with
-    nobody.
+    """Return the short texts that only these runs have, as pairs of speaker and text; the speaker
+    of a goal or report is "".
     """
     own_texts, other_texts = set[tuple[str, str]](), set[tuple[str, str]]()
     for query in (
@@ -475,8 +480,8 @@ def _unique_short_texts(
 
 
 def _earliest_moment(connection: sqlite3.Connection, plan: ErasurePlan) -> int:
-    """Return when the oldest of what goes came into being: no run that ended before can quote
-    it.
+    """Return when the oldest erased text was created, in microseconds: no run that ended before
+    can quote it. 0 if unknown.
     """
     moments = [item.created for item in plan.items]
     for batch in _chunks(plan.runs):
@@ -485,6 +490,7 @@ def _earliest_moment(connection: sqlite3.Connection, plan: ErasurePlan) -> int:
             f"SELECT min(created) FROM run WHERE id IN ({marks})",  # noqa: S608
             batch,  # noqa: RUF100, S608
         ).fetchone()
+        # no run of the batch is in the journal: its texts may be of any age
         moments += [oldest] if oldest is not None else [0]
     return min(moments, default=0)
 
@@ -492,17 +498,18 @@ def _earliest_moment(connection: sqlite3.Connection, plan: ErasurePlan) -> int:
 def _overwrite(
     connection: sqlite3.Connection,
     run: str,
-    places: Sequence[tuple[int, str]],
+    steps: Sequence[tuple[int, str]],
     change: Callable[[bytes], bytes],
 ) -> None:
-    numbers = {seq for seq, _ in places}
+    """Change the bodies of these steps, given by seq and kind."""
+    quoting_seqs = {seq for seq, _ in steps}
     for text in list(journal_rows.read_texts(connection, [run])):
-        if text.seq in numbers:
+        if text.seq in quoting_seqs:
             journal_rows.rewrite(connection, text, change)
 
 
 def _redact_run(connection: sqlite3.Connection, run: str, now: datetime) -> None:
-    """Forget a run, in memory and in the journal."""
+    """Erase a run in the journal and in memory."""
     digest = None
     if journal_rows.runs_where(connection, run=run, routine=None, before=None):
         digest = journal_rows.redact_run(connection, run, now)

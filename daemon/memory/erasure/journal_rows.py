@@ -1,12 +1,11 @@
-"""What of a run goes when its owner wants it forgotten: all that it was told, did and said; that it
-was, stays.
+"""Erase runs in the journal.
 
-A forgotten run keeps its row: when it ran, how it ended, what it cost. One step stands where its
-steps were, with a digest of them: whoever has a copy can prove that it was this run's, nobody can
-read it here. Functions of a connection, to be handed to the writer.
+An erased run keeps its row: when it ran, how it ended, what it cost. One step replaces its steps
+and holds a digest of them: a person with a copy can prove that the copy is of this run. The
+functions take a connection and run in a transaction of the caller, except `wipe`.
 """
 
-# ruff: noqa: S608  what is put into statements are marks; values are bound
+# ruff: noqa: S608  only names and placeholders are put into statements; values are bound
 from __future__ import annotations
 
 import json
@@ -22,14 +21,14 @@ from daemon.store import texts
 from daemon.store.incidents import WAITING, questions_of
 from daemon.store.rows import deflate, encode, stamp
 
-# Where definitions go whose last run was forgotten: a hash that no definition has.
+# The hash that erased runs have instead of their definition's: no definition has it.
 ERASED_DEFINITION = "forgotten"
 
-# What stands beside the steps of a run, by the number it has here: what a person was asked, what no
-# model has seen.
+# Table and column of texts beside the steps of a run, by the seq that StepText has for them: the
+# request of an approval, a withheld result.
 _STEP_COMPANIONS = {-2: ("approval", "request"), -3: ("quarantine", "body")}
 
-# Where words of people, models and tools stand.
+# Tables with texts of people, models and tools.
 _TABLES_WITH_TEXT = (
     *(
         "run",
@@ -50,7 +49,7 @@ _FINAL_STATUSES = tuple(status.value for status in Status if status.has_ended)
 
 
 class StepText(NamedTuple):
-    """The body of one step, as JSON."""
+    """The body of one step as JSON; a negative seq stands for texts outside of the steps."""
 
     run: str
     seq: int
@@ -61,7 +60,7 @@ class StepText(NamedTuple):
 def runs_where(
     connection: sqlite3.Connection, *, run: str | None, routine: str | None, before: datetime | None
 ) -> dict[str, bool]:
-    """Return the runs that all of these fit, and whether each has ended."""
+    """Return the runs that fit all conditions, and whether each has ended; None is no condition."""
     conditions = [
         ("id = ?", run),
         ("routine = ?", routine),
@@ -78,7 +77,7 @@ def runs_where(
 
 
 def ended_since(connection: sqlite3.Connection, moment: int) -> list[str]:
-    """Return the runs that ended since then: no earlier one can quote what was first said then."""
+    """Return the runs that ended at `moment` or later, the oldest first."""
     marks = ", ".join("?" * len(_FINAL_STATUSES))
     rows = connection.execute(
         f"SELECT id FROM run WHERE ended >= ? AND status IN ({marks}) ORDER BY id",
@@ -88,7 +87,7 @@ def ended_since(connection: sqlite3.Connection, moment: int) -> list[str]:
 
 
 def active_runs(connection: sqlite3.Connection, _moment: int) -> list[str]:
-    """Return the runs that have not ended, whenever they began: they may have been told of it
+    """Return the runs that have not ended, whenever they began: each may have read an erased text
     since.
     """
     marks = ", ".join("?" * len(_FINAL_STATUSES))
@@ -101,7 +100,7 @@ def active_runs(connection: sqlite3.Connection, _moment: int) -> list[str]:
 
 
 def read_texts(connection: sqlite3.Connection, runs: Sequence[str]) -> Iterator[StepText]:
-    """Yield the steps of these runs, and as seq -1 what their rows say."""
+    """Yield the steps of these runs, with seq -1 their rows, with -2 and -3 their other texts."""
     marks = ", ".join("?" * len(runs))
     for id_, goal, report, detail in connection.execute(
         f"SELECT id, goal, report, detail FROM run WHERE id IN ({marks})", runs
@@ -131,7 +130,7 @@ def _inflate(column: bytes) -> bytes:
 def rewrite(
     connection: sqlite3.Connection, text: StepText, change: Callable[[bytes], bytes]
 ) -> None:
-    """Put a changed body in the place of a step's."""
+    """Replace the body of a step, or the columns that a negative seq stands for."""
     if text.seq in _STEP_COMPANIONS:
         table, column = _STEP_COMPANIONS[text.seq]
         body = deflate(change(text.body))
@@ -157,7 +156,7 @@ def rewrite(
 
 
 def redact_run(connection: sqlite3.Connection, run: str, now: datetime) -> str:
-    """Forget what an ended run was told, did and said; return the digest of it."""
+    """Erase the texts of an ended run, and return the digest of its steps."""
     bodies = sorted(read_texts(connection, [run]), key=lambda text: text.seq)
     digest = blake2b(b"\0".join(text.body for text in bodies), digest_size=16).hexdigest()
     note = f"forgotten on {now:%Y-%m-%d}"
@@ -169,11 +168,10 @@ def redact_run(connection: sqlite3.Connection, run: str, now: datetime) -> str:
     connection.execute("DELETE FROM quarantine WHERE run_id = ?", (run,))
     connection.execute("DELETE FROM told WHERE run_id = ?", (run,))
     connection.execute("DELETE FROM input WHERE run_id = ?", (run,))
-    # what it reported is known by a digest: it is not reported again, and nobody can read what it
-    # was
+    # the digest in `novelty` stays, so that no later run reports the same again
     connection.execute("UPDATE novelty SET key = '', title = '' WHERE run_id = ?", (run,))
-    # the summary of a conversation says what its turns said; the next one is made of those that are
-    # left
+    # the summary of a conversation repeats its turns; the next summary is made of the turns that
+    # are left
     connection.execute(
         "UPDATE meta SET value = json_set(value, '$.summary', '') WHERE key = (SELECT"
         " 'session:' || substr(event, 1, instr(event, '/') - 1) FROM slot WHERE run_id = ? AND "
@@ -204,7 +202,7 @@ def redact_run(connection: sqlite3.Connection, run: str, now: datetime) -> str:
         (note, run),
     )
     options = json.dumps({"notice": WAITING, "title": note, "text": note}, separators=(",", ":"))
-    connection.executemany(  # what a person was asked stands there word for word
+    connection.executemany(  # the notice repeats the question to a person
         "UPDATE outbox SET options = ? WHERE id = ?",
         [(options, id_) for id_ in questions_of(connection, run)],
     )
@@ -212,7 +210,7 @@ def redact_run(connection: sqlite3.Connection, run: str, now: datetime) -> str:
 
 
 def free_definitions(connection: sqlite3.Connection) -> None:
-    """Forget the definitions that no run has any more."""
+    """Delete the definitions that no run has any more."""
     condition = "hash NOT IN (SELECT definition FROM run)"
     connection.execute(
         f"DELETE FROM definition WHERE hash != ? AND {condition}", (ERASED_DEFINITION,)
@@ -220,14 +218,14 @@ def free_definitions(connection: sqlite3.Connection) -> None:
 
 
 def free_texts(connection: sqlite3.Connection) -> None:
-    """Forget the texts that no prompt names any more."""
+    """Delete the texts that no prompt refers to any more."""
     texts.drop(connection, texts.unused(connection))
 
 
 def deliveries_of(
     connection: sqlite3.Connection, runs: Sequence[str]
 ) -> list[tuple[str, str, str]]:
-    """Return where reports of these runs went: run, target, receipt."""
+    """Return the deliveries of these runs as run, target and receipt, the oldest first."""
     marks = ", ".join("?" * len(runs))
     rows = connection.execute(
         f"SELECT run_id, target, coalesce(receipt, '') FROM outbox WHERE run_id IN ({marks}) AND "
@@ -239,19 +237,17 @@ def deliveries_of(
 
 
 def wipe(connection: sqlite3.Connection) -> None:
-    """Write the file anew without a trace of what was deleted; to be run outside any transaction.
+    """Rewrite the database file without traces of deleted rows; call it outside of a transaction.
 
-    Free pages and the gaps in pages go with VACUUM, what the log holds of both with the checkpoint.
+    VACUUM removes free pages and the gaps in pages, the checkpoint their copies in the log.
     """
     if not isinstance(connection, sqlite3.Connection):
-        connection.execute(
-            f"VACUUM (FULL) {', '.join(_TABLES_WITH_TEXT)}"
-        )  # its log and its backups are the server's own affair
+        # PostgreSQL keeps its own log and backups, which are not reached from here
+        connection.execute(f"VACUUM (FULL) {', '.join(_TABLES_WITH_TEXT)}")
         return
     (temp_store,) = connection.execute("PRAGMA temp_store").fetchone()
-    connection.execute(
-        "PRAGMA temp_store = FILE"
-    )  # the copy is as big as the database: not into memory
+    # the copy is as large as the database: too large for memory
+    connection.execute("PRAGMA temp_store = FILE")
     try:
         connection.execute("VACUUM")
     finally:

@@ -1,7 +1,7 @@
-"""What of memory goes when somebody wants it forgotten.
+"""Find, delete and overwrite the items and archived runs of an erasure.
 
-The journal's part is in journal_rows.py, the order of things in erasure.py; here are functions of a
-connection.
+The functions take a connection and run in a transaction of the caller. The journal's part is in
+journal_rows.py, the order of the steps in erasure.py.
 """
 
 from __future__ import annotations
@@ -17,13 +17,14 @@ from daemon.memory import fulltext, index, rows, vectors
 from daemon.memory.segments import split
 from daemon.store.rows import clean, stamp
 
-# What is known from the start comes back at the next one: a wish that does not name it does not
-# mean it.
+# Prefix of the keys of items that come with the daemon and are stored again at each start: only a
+# request with such a key erases one.
 SEEDS = "agentd:"
 
 _NO_SEED = "pinned = 0 AND substr(key, 1, ?) <> ?"
 
-_TEXTS_AT_ONCE = 5_000  # texts
+# Texts that are searched for quotes in one transaction.
+_TEXTS_AT_ONCE = 5_000
 
 _CJK = "[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af]"
 
@@ -31,7 +32,7 @@ _CJK = "[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af]"
 def runs(
     connection: sqlite3.Connection, *, run: str | None, routine: str | None, before: datetime | None
 ) -> list[str]:
-    """Return the archived runs that all of these fit."""
+    """Return the archived runs that fit all conditions; None is no condition."""
     conditions = [
         ("run_id = ?", run),
         ("routine = ?", routine),
@@ -59,8 +60,9 @@ def items(
     runs: Sequence[str] | None,
     archived_runs: Sequence[str],
 ) -> list[rows.IndexedItem]:
-    """Return the items that all of these fit, stored by `runs`; the line about each run of
-    `lines_of` goes as well.
+    """Return the items that fit all conditions, by id; None is no condition.
+
+    `runs` are the runs that stored the items. The lines of `archived_runs` are always included.
     """
     items_by_key = {}
     if key is not None:
@@ -95,14 +97,12 @@ def items(
 
 
 def find_runs_with_words(connection: sqlite3.Connection, query: str) -> list[str]:
-    """Return the archived runs in which one text holds all the words of a query, in any of their
-    forms.
-    """
+    """Return the archived runs with a text that holds all words of a query, in any inflection."""
     terms = tokens.query(query).terms
     if not terms:
         return []
     matching_runs = fulltext.of(connection).runs_with_terms(connection, terms)
-    # what was superseded is in no index
+    # superseded texts are not in the index
     has_all_words = words_matcher(query)
     superseded_texts = connection.execute(
         "SELECT r.run_id, s.text FROM memory_segment s JOIN memory_run r ON r.id = s.memory_run"
@@ -112,9 +112,7 @@ def find_runs_with_words(connection: sqlite3.Connection, query: str) -> list[str
 
 
 def words_matcher(query: str) -> Callable[[str], bool]:
-    """Return what tells of a text whether every word of the query that means something stands in
-    it.
-    """
+    """Return a predicate: whether a text holds all words of a query, without stop words."""
     terms = [term.casefold() for term in tokens.query(query).terms]
     patterns = [
         re.compile(
@@ -131,7 +129,7 @@ def words_matcher(query: str) -> Callable[[str], bool]:
 
 
 def split_into_quotable(text: str, limit: int) -> Iterator[str]:
-    """Yield the lines of a text, and the sentences of long ones: that is how it is quoted."""
+    """Yield the lines of a text, and the sentences of long lines: prompts quote these units."""
     for line in text.splitlines():
         yield line.strip()
         yield from split(line, limit)
@@ -140,10 +138,10 @@ def split_into_quotable(text: str, limit: int) -> Iterator[str]:
 def find_runs_quoting(
     connection: sqlite3.Connection, needles: Sequence[str], below: int | None
 ) -> tuple[list[int], int | None]:
-    """Return the archived runs that hold one of these texts, and below which text to go on looking,
-    if there are more.
+    """Return the archived runs that hold one of these texts, among the next texts below an id.
 
-    Some thousand texts at a time: nobody waits long for anything else.
+    With them comes the id to continue below, None if there are no more texts. One call reads
+    _TEXTS_AT_ONCE texts, so that no transaction is long.
     """
     condition = "" if below is None else f"WHERE id < {below:d}"
     texts = connection.execute(
@@ -172,7 +170,7 @@ def find_items_quoting(
 def overwrite_run(
     connection: sqlite3.Connection, run: int, needles: Sequence[str], mark: str
 ) -> None:
-    """Put a mark in the place of these texts in an archived run."""
+    """Replace these texts by a mark in an archived run, and index the run again."""
     segments = connection.execute(
         "SELECT id, superseded, text FROM memory_segment WHERE memory_run = ?", (run,)
     ).fetchall()
@@ -191,7 +189,7 @@ def overwrite_run(
 def overwrite_item(
     connection: sqlite3.Connection, key: str, needles: Sequence[str], mark: str
 ) -> None:
-    """Put a mark in the place of these texts in an item."""
+    """Replace these texts by a mark in an item, if it exists, and index the item again."""
     item = rows.item(connection, key)
     if item is None:
         return
@@ -211,7 +209,7 @@ def _replace_all(text: str, needles: Sequence[str], mark: str) -> str:
 
 
 def drop_run(connection: sqlite3.Connection, run: str, digest: str | None, now: datetime) -> None:
-    """Delete a run, and keep the digest of what it was."""
+    """Delete an archived run, and store a digest: the given one, else that of its texts."""
     if digest is None:
         texts = connection.execute(
             "SELECT s.text FROM memory_segment s JOIN memory_run r ON r.id = s.memory_run"
@@ -220,23 +218,23 @@ def drop_run(connection: sqlite3.Connection, run: str, digest: str | None, now: 
         )
         digest = digest_of(text for (text,) in texts)
     rows.drop_run(connection, run)
-    _keep_digest(connection, "run", run, digest, now)
+    _store_digest(connection, "run", run, digest, now)
 
 
 def drop_items(
     connection: sqlite3.Connection, items: Iterable[rows.IndexedItem], now: datetime
 ) -> None:
-    """Delete items, and keep the digests of what they were."""
+    """Delete items, and store their digests."""
     for item in items:
         rows.drop_item(connection, item.key)
-        _keep_digest(connection, "item", item.run_id, digest_of((item.key, item.text)), now)
+        _store_digest(connection, "item", item.run_id, digest_of((item.key, item.text)), now)
 
 
 def digest_of(texts: Iterable[str]) -> str:
     return blake2b("\0".join(texts).encode(), digest_size=16).hexdigest()
 
 
-def _keep_digest(
+def _store_digest(
     connection: sqlite3.Connection, kind: str, run: str | None, digest: str, now: datetime
 ) -> None:
     connection.execute(

@@ -1,9 +1,8 @@
-"""The words of texts, put in and asked for: SQLite's FTS5 (fts5.py) or PostgreSQL's tsvector
-(tsvector.py).
+"""The full-text index: FTS5 in SQLite (fts5.py), tsvector in PostgreSQL (tsvector.py).
 
-Both hold the same words (tokens.py makes them), weigh them alike and answer with BM25, so that what
-memory finds does not depend on where it is kept. Not here: which texts are in the index, and what
-else but words speaks for a text.
+Both hold the same words (from tokens.py), with the same weights, and score by BM25, so that search
+results do not depend on the database. Not here: which texts are indexed (index.py), and the reasons
+besides words for a hit (recall.py).
 """
 
 from __future__ import annotations
@@ -17,48 +16,44 @@ from daemon.memory.fulltext.base import Document
 
 
 class FullText(Protocol):
-    """What either of them does, on a connection to its database."""
+    """The functions of both modules, on a connection to their database."""
 
     def insert(self, connection: Any, rows: Iterable[Document]) -> None:
-        """Put texts in."""
+        """Insert texts."""
 
     def delete(self, connection: Any, rows: Iterable[Document]) -> None:
-        """Take texts out, given exactly what they were put in with."""
+        """Delete texts; the rows must be those that were inserted."""
 
     def clear(self, connection: Any) -> None:
-        """Take everything out."""
+        """Delete all texts."""
 
     def renew(self, connection: Any) -> None:
-        """Make an empty index in the place of one that is damaged or gone; inside no transaction,
-        and leaving none.
-        """
+        """Replace a damaged or missing index by an empty one; call it outside of a transaction."""
 
     def merge_some(self, connection: Any, is_first: bool) -> bool:
-        """Do a part of what leaves nothing deleted in it; tell whether there was nothing to do."""
+        """Do one step of the merge that removes deleted words; True at its end."""
 
     def compact(self, connection: Any) -> None:
-        """Make a few of its many small parts one, as every question has to look into each of
-        them.
-        """
+        """Merge a few small parts of the index: a search reads every part."""
 
     def check(self, connection: Any) -> int:
-        """Let it look through itself, and return how many texts it holds."""
+        """Check the whole index, and return its number of texts."""
 
     def holds(self, connection: Any, id_: int, words: Sequence[str]) -> bool:
-        """Tell whether it knows a text by these words of its own."""
+        """Tell whether a search for words of a text finds the text."""
 
     def runs_with_terms(self, connection: Any, terms: Sequence[str]) -> list[str]:
-        """Return the runs in which one text itself holds all of the terms."""
+        """Return the runs with a text whose own words include all terms."""
 
     def best(self, connection: Any, terms: Sequence[str], pool: int) -> dict[int, float]:
-        """Return the texts that fit best, with their scores; in a big store the rare terms choose
-        them.
+        """Return the scores of the best texts by id, the best first, at most `pool`; in a large
+        store only texts with the rare terms are scored.
         """
 
     def best_within(
         self, connection: Any, terms: Sequence[str], first_id: int, last_id: int, pool: int
     ) -> dict[int, float]:
-        """Return the same among the segments of these ids."""
+        """Return the scores of the best segments from `first_id` to `last_id`, by id."""
 
 
 def of(connection: Any) -> FullText:

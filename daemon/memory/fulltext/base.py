@@ -1,20 +1,19 @@
-"""What both full-text indexes have in common: the rows, the weights, and which words choose in a
-big store.
-"""
+"""Rows, weights and the choice of rare terms, for both full-text indexes."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import NamedTuple
 
-# How much a word counts that stands in the text itself, the two before, the two after, the
-# speaker's name, the date. What was said before explains a text more than what was said after it
-# (measured on LoCoMo, harmless on CMRC 2018).
+# Weights of a word in the text itself, the two texts before, the two after, the speaker's name, the
+# date. The texts before explain a text better than those after it (measured on LoCoMo, harmless on
+# CMRC 2018).
 WEIGHTS = (1.0, 0.35, 0.2, 0.5, 0.5)
 
-# Below so many texts every question is answered within milliseconds. Above, so many may be weighed:
-# 20 ms.
+# Up to this number of texts every search takes milliseconds. In a larger store at most MAX_POSTINGS
+# texts are scored: 20 ms.
 SMALL_STORE, MAX_POSTINGS = 50_000, 20_000
+# Texts in which the frequency of a term is counted.
 SAMPLE = 5_000
 
 
@@ -32,10 +31,9 @@ class Document(NamedTuple):
 def choose_rare_terms(
     terms: Sequence[str], frequencies: dict[str, int], *, max_postings: int = MAX_POSTINGS
 ) -> list[str] | None:
-    """Return the terms that are to choose what all of them weigh; None where all of them may.
+    """Return the rare terms that select the texts to score; None if all terms may select.
 
-    Leaving frequent terms out altogether would cost recall; this costs hardly any, and saves most
-    of the time.
+    The score still counts all terms: leaving frequent terms out of it would lose hits.
     """
     if sum(frequencies.values()) <= 2 * max_postings:
         return None

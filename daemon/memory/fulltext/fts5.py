@@ -1,6 +1,4 @@
-"""The index in SQLite: a contentless FTS5 table, which a row leaves by the words it was put in
-with.
-"""
+"""The index in SQLite: a contentless FTS5 table, whose rows are deleted by their words."""
 
 from __future__ import annotations
 
@@ -26,22 +24,24 @@ CREATE VIRTUAL TABLE memory_fts USING fts5 (
 )
 """
 
-_MERGE_PAGES = 200  # pages written by a part of a merge
-_COMPACT_PAGES = 32  # the same where somebody may wait for it: a millisecond
+# Pages that are written by one step of a merge, and by a compaction, which takes a millisecond as a
+# run may wait for it.
+_MERGE_PAGES = 200
+_COMPACT_PAGES = 32
 
 _SCORED = (
     f"SELECT rowid, -bm25(memory_fts, {', '.join(map(str, WEIGHTS))}) AS score FROM memory_fts"  # noqa: S608
 )
-# of equals the later: items are known by their negative ids
+# of equal scores the later text first; items have negative ids
 _BEST = "ORDER BY score DESC, abs(rowid) DESC LIMIT ?"
-# All in one row: at each row a thread lets go of the interpreter's lock, and may wait a millisecond
-# for it.
+# All hits in one row: for each row that it fetches, a thread releases the interpreter's lock, and
+# may wait a millisecond to get it back.
 _IN_ONE = "SELECT json_group_array(rowid), json_group_array(score) FROM ({})"
 _SEARCH = _IN_ONE.format(f"{_SCORED} WHERE memory_fts MATCH ? {_BEST}")
 _SEARCH_WITHIN = _IN_ONE.format(
     f"{_SCORED} WHERE memory_fts MATCH ? AND rowid BETWEEN ? AND ? {_BEST}"
 )
-# Two questions in one: asked together, SQLite would read the whole table for them.
+# Two subqueries: for min and max in one query SQLite would scan the whole table.
 _ENDS = "SELECT (SELECT min(id) FROM memory_fts_docsize), (SELECT max(id) FROM memory_fts_docsize)"
 _COUNT = "SELECT count(*) FROM memory_fts WHERE memory_fts MATCH ? AND rowid BETWEEN ? AND ?"
 
@@ -80,9 +80,7 @@ def renew(connection: sqlite3.Connection) -> None:
 
 
 def _remove_from_schema(connection: sqlite3.Connection) -> None:
-    """Remove the index where even dropping it fails: its tables leave the schema, their pages are
-    left behind.
-    """
+    """Remove the index from the schema when DROP TABLE fails; VACUUM frees its pages."""
     connection.execute("PRAGMA writable_schema = ON")
     try:
         connection.execute(
@@ -94,10 +92,10 @@ def _remove_from_schema(connection: sqlite3.Connection) -> None:
 
 
 def merge_some(connection: sqlite3.Connection, is_first: bool) -> bool:
-    """Do a part of what makes the index one tree.
+    """Do one step of merging the index into one tree; True at the end of the merge.
 
-    https://sqlite.org/fts5.html#the_merge_command: a negative number begins it, positive ones go
-    on.
+    A negative number begins a merge, positive ones continue it:
+    https://sqlite.org/fts5.html#the_merge_command.
     """
     changes_before = connection.total_changes
     connection.execute(
@@ -108,10 +106,9 @@ def merge_some(connection: sqlite3.Connection, is_first: bool) -> bool:
 
 
 def compact(connection: sqlite3.Connection) -> None:
-    """Join parts of one size where there are four of them.
+    """Merge four segments of one level of the index, if there are four.
 
-    By itself it waits for 16 as long as little is written at a time, and each costs a question 20
-    µs.
+    With small writes FTS5 alone waits for 16 of them, and each costs a search 20 µs.
     """
     connection.execute(
         "INSERT INTO memory_fts (memory_fts, rank) VALUES ('merge', ?)", (_COMPACT_PAGES,)
@@ -162,8 +159,9 @@ def expression(
     small: int = SMALL_STORE,
     budget: int = MAX_POSTINGS,
 ) -> str:
-    """Return what to ask the index: any of the terms; in a big store the rare ones choose what all
-    of them weigh.
+    """Return a MATCH expression: any of the terms; in a large store also any of the rare terms.
+
+    `small` and `budget` are SMALL_STORE and MAX_POSTINGS.
     """
     rare = choose_rare_terms(terms, _frequencies(connection, terms, small), max_postings=budget)
     return any_of(terms) if rare is None else f"({any_of(rare)}) AND ({any_of(terms)})"
@@ -172,17 +170,16 @@ def expression(
 def _frequencies(
     connection: sqlite3.Connection, terms: Sequence[str], small: int
 ) -> dict[str, int]:
-    """Estimate in how many texts each term stands, from the newest ones; of a small store nothing
-    has to be known.
+    """Estimate the number of texts with each term from the newest texts; 0 in a small store, where
+    the numbers do not matter.
     """
     low, high = connection.execute(_ENDS).fetchone()
     size = (high or 0) - (low or 0)
     if size <= small:
         return dict.fromkeys(terms, 0)
     sample_size = min(size, SAMPLE)
-    sample = (
-        (high - sample_size, high) if high > -low else (low, low + sample_size)
-    )  # of segments or of items: where most are
+    # of segments or of items, whichever are more
+    sample = (high - sample_size, high) if high > -low else (low, low + sample_size)
     counts = {
         term: connection.execute(_COUNT, (any_of([term]), *sample)).fetchone()[0] for term in terms
     }

@@ -1,8 +1,8 @@
-"""English words without their endings, by Porter's rules
+"""Strip the endings of English words by Porter's rules
 (https://tartarus.org/martin/PorterStemmer/def.txt).
 
-As FTS5 applies them, so that both indexes hold the same words: to words of 3 to 63 bytes, `y` a
-vowel behind a consonant. A test compares this with FTS5 itself.
+The rules apply as in FTS5, so that both indexes hold the same words: to words of 3 to 63 bytes,
+with `y` a vowel behind a consonant. A test compares this module with FTS5.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _STEP_4 = (
 
 @lru_cache(maxsize=50_000)
 def stem(word: str) -> str:
-    """Return what a word, in small letters, has in common with its other forms."""
+    """Return the stem of a lower-case word."""
     if not 3 <= len(word.encode()) < 64:
         return word
     word = _strip_plural(word)

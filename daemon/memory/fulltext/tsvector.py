@@ -1,9 +1,9 @@
-"""The index in PostgreSQL: a tsvector of each text, made of our words, under a GIN index.
+"""The index in PostgreSQL: a tsvector of each text, under a GIN index.
 
-The server neither splits texts nor ranks them: its parser takes Chinese for single words, and
-ts_rank knows not how rare a word is. So the words are made here as FTS5 makes them, the place each
-stands in is its weight (A to D), and BM25 is computed as FTS5 computes it, over the texts that a
-rough order of the server's proposes.
+The server neither splits nor ranks texts: its parser takes a Chinese sentence for one word, and
+ts_rank ignores how rare a word is. So the words are made here as FTS5 makes them, the column of a
+word is its weight class (A to D), and BM25 is computed here as in FTS5, over the texts that the
+server proposes by a rough score.
 """
 
 from __future__ import annotations
@@ -28,36 +28,38 @@ from daemon.memory.fulltext.porter import stem
 
 # FTS5's constants: https://sqlite.org/fts5.html#the_bm25_function
 _K1, _B = 1.2, 0.75
-# Who and when weigh the same and share a letter.
+# Speaker and date have the same weight, and share a class.
 _WEIGHT_CLASSES = "ABCDD"
 _CLASS_WEIGHTS = dict(zip(_WEIGHT_CLASSES, WEIGHTS, strict=True))
 _RANKS = "{" + ", ".join(str(_CLASS_WEIGHTS[letter]) for letter in "DCBA") + "}"
-# So many times as many as are wanted: the rough order is good, not exact.
+# Proposed texts per returned text: the rough score is good, not exact.
 _OVERSAMPLING = 4
-_MOST = 255  # places of one word, in a tsvector
-_LONGEST = 500  # characters of a word: a tsvector takes 2,046 bytes
+# Positions of one word in a tsvector: the server's limit.
+_MAX_POSITIONS = 255
+# Characters of a word: the server's limit is 2,046 bytes.
+_MAX_WORD_LENGTH = 500
 
 _WORD = re.compile(r"[^\W_]+")
 
 
 def insert(connection: Any, rows: Iterable[Document]) -> None:
-    made = [(row.id, *_document(row)) for row in rows]
+    document_rows = [(row.id, *_document(row)) for row in rows]
     connection.executemany(
         "INSERT INTO memory_fts (rowid, words, document) VALUES (?, ?, CAST(? AS TSVECTOR))"
         " ON CONFLICT (rowid) DO UPDATE SET words = excluded.words, document = excluded.document",
-        made,
+        document_rows,
     )
-    _grow(connection, len(made), sum(words for _, words, _ in made))
+    _grow(connection, len(document_rows), sum(words for _, words, _ in document_rows))
 
 
 def delete(connection: Any, rows: Iterable[Document]) -> None:
     ids = [row.id for row in rows]
     marks = ", ".join("?" * len(ids))
-    gone = connection.execute(
+    deleted_rows = connection.execute(
         f"DELETE FROM memory_fts WHERE rowid IN ({marks}) RETURNING words",  # noqa: S608
         ids,  # noqa: RUF100, S608
     ).fetchall()
-    _grow(connection, -len(gone), -sum(words for (words,) in gone))
+    _grow(connection, -len(deleted_rows), -sum(words for (words,) in deleted_rows))
 
 
 def _grow(connection: Any, texts: int, words: int) -> None:
@@ -80,11 +82,11 @@ def renew(connection: Any) -> None:
 
 
 def merge_some(connection: Any, is_first: bool) -> bool:
-    return True  # the server merges by itself, and `forget` has its tables written anew
+    return True  # the server merges by itself, and an erasure rewrites its tables
 
 
 def compact(connection: Any) -> None:
-    """Leave it as it is: its server keeps it in order."""
+    """Do nothing: the server compacts its index itself."""
 
 
 def check(connection: Any) -> int:
@@ -93,7 +95,7 @@ def check(connection: Any) -> int:
 
 
 def holds(connection: Any, id_: int, words: Sequence[str]) -> bool:
-    query_text = " & ".join(f"'{each}':A" for each in _words(" ".join(words)))
+    query_text = " & ".join(f"'{word}':A" for word in _words(" ".join(words)))
     query = "SELECT 1 FROM memory_fts WHERE rowid = ? AND document @@ CAST(? AS TSQUERY)"
     return connection.execute(query, (id_, query_text)).fetchone() is not None
 
@@ -135,13 +137,16 @@ def best_within(
 def _rank(
     connection: Any,
     stems: Sequence[str],
-    chosen_by: Sequence[str],
+    selecting_stems: Sequence[str],
     idf: Mapping[str, float],
     average: float,
     pool: int,
     within: tuple[int, int] | None = None,
 ) -> dict[int, float]:
-    """Return the best texts by BM25, of those that the server proposes."""
+    """Return the scores of the best texts by BM25, by id, among those that the server proposes.
+
+    Texts with a word of `selecting_stems` are proposed; the score counts all `stems`.
+    """
     if not stems:
         return {}
     rough_score = " + ".join(
@@ -157,7 +162,7 @@ def _rank(
         " abs(rowid) DESC LIMIT ?) AS f"
         " CROSS JOIN LATERAL unnest(f.document) AS u WHERE u.lexeme = ANY(?)",
         (
-            " | ".join(f"'{word}'" for word in chosen_by),
+            " | ".join(f"'{word}'" for word in selecting_stems),
             *(within or ()),
             *parameters,
             average,
@@ -175,13 +180,13 @@ def _rank(
 
 
 def _size(connection: Any) -> tuple[int, float]:
-    """Return how many texts there are, and how many words one of them has."""
+    """Return the number of texts, and their average number of words."""
     texts, words = connection.execute("SELECT texts, words FROM memory_fts_size").fetchone()
     return texts, words / texts if texts else 1.0
 
 
 def _counts(connection: Any, stems: Sequence[str], texts: int, small: int) -> dict[str, int]:
-    """Return in how many texts each word stands; of a big store by what the newest ones say."""
+    """Return the number of texts with each word; in a large store an estimate from the newest."""
     if not stems:
         return {}
     count_sql = "(SELECT count(*) FROM memory_fts WHERE document @@ CAST(? AS TSQUERY) {among})"
@@ -190,9 +195,8 @@ def _counts(connection: Any, stems: Sequence[str], texts: int, small: int) -> di
         query = f"SELECT {', '.join([count_sql.format(among='')] * len(stems))}"
         return dict(zip(stems, connection.execute(query, quoted).fetchone(), strict=True))
     low, high = connection.execute("SELECT min(rowid), max(rowid) FROM memory_fts").fetchone()
-    sample = (
-        (high - SAMPLE, high) if high > -low else (low, low + SAMPLE)
-    )  # of segments or of items: where most are
+    # of segments or of items, whichever are more
+    sample = (high - SAMPLE, high) if high > -low else (low, low + SAMPLE)
     query = (
         f"SELECT {', '.join([count_sql.format(among='AND rowid BETWEEN ? AND ?')] * len(stems))}"
     )
@@ -202,7 +206,7 @@ def _counts(connection: Any, stems: Sequence[str], texts: int, small: int) -> di
 
 
 def _idf(counts: Mapping[str, int], texts: int) -> dict[str, float]:
-    """Return how much each word says: the rarer, the more."""
+    """Return the inverse document frequency of each word, as FTS5 computes it."""
     return {
         word: max(log((texts - count + 0.5) / (count + 0.5)), 1e-6)
         for word, count in counts.items()
@@ -210,8 +214,8 @@ def _idf(counts: Mapping[str, int], texts: int) -> dict[str, float]:
 
 
 def _document(row: Document) -> tuple[int, str]:
-    """Return how many words a text has, and its tsvector: each word with its places, lettered by
-    where it stands.
+    """Return the number of words of a text, and its tsvector: each word with positions and weight
+    classes.
     """
     classes_by_word: defaultdict[str, Counter[str]] = defaultdict(Counter)
     count = 0
@@ -225,12 +229,12 @@ def _document(row: Document) -> tuple[int, str]:
 
 
 def _positions(counts: Mapping[str, int]) -> Iterator[str]:
-    """Yield the places of one word.
+    """Yield the positions of one word with their weight classes.
 
-    Where it stood is nobody's question: they are counted from one.
+    They are counted from 1, as no search asks for the true positions.
     """
     classes = [weight_class for weight_class in "ABCD" for _ in range(counts.get(weight_class, 0))]
-    for position, weight_class in enumerate(classes[:_MOST], 1):
+    for position, weight_class in enumerate(classes[:_MAX_POSITIONS], 1):
         yield f"{position}{weight_class}"
 
 
@@ -244,4 +248,4 @@ def _words(text: str) -> Iterator[str]:
             "".join(character for character in decomposed if not unicodedata.combining(character)),
         )
     for word in _WORD.findall(text):
-        yield stem(word)[:_LONGEST]
+        yield stem(word)[:_MAX_WORD_LENGTH]
