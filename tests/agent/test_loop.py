@@ -63,7 +63,7 @@ async def test_a_durable_record_stands_before_a_call_that_changes_something_and_
 
     def write() -> None:
         """Write."""
-        seen.append([step.kind for step in journal.runs.get_steps if step.kind is StepKind.CALL])
+        seen.append([step.kind for step in journal.steps if step.kind is StepKind.CALL])
 
     registry.register("write", None, write)
     await make(calls(call("add", a=1, b=1)), calls(call("write")), "done").process_message("Go.")
@@ -110,7 +110,7 @@ async def test_a_denial_names_the_rule_and_what_would_be_allowed(make, journal):
     assert answer.content.startswith(
         "[error] denied by rule 3 (deny): not here. What would be allowed: git log."
     )
-    (step,) = [step for step in journal.runs.get_steps if step.kind is StepKind.CALL]
+    (step,) = [step for step in journal.steps if step.kind is StepKind.CALL]
     assert step.body["verdict"]["effect"] == "deny"
 
 
@@ -267,7 +267,7 @@ async def test_the_next_provider_of_the_chain_answers_and_the_journal_knows(make
     second = create_provider("scripted", name="second", replies=[calls(call("add", a=1, b=1)), "2"])
     agent = make(provider=first, fallback=[second])
     assert (await agent.process_message("Go.")).content == "2"
-    (step,) = [step for step in journal.runs.get_steps if step.kind is StepKind.FAILOVER]
+    (step,) = [step for step in journal.steps if step.kind is StepKind.FAILOVER]
     assert (step.body["from"], step.body["to"]) == ("first", "second")
 
 
@@ -352,4 +352,4 @@ async def test_a_secret_that_a_model_knows_is_not_kept_shown_or_handed_to_a_tool
     )
     reply = await agent.process_message("Go.")
     assert (seen, reply.content) == (["[secret]"], "The key is [secret]")
-    assert "canary" not in repr(journal.runs.get_steps) + repr(agent.history)
+    assert "canary" not in repr(journal.steps) + repr(agent.history)

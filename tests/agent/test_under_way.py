@@ -32,9 +32,9 @@ async def test_a_message_is_heard_before_the_next_question_and_kept_as_a_step(ma
     reply = await agent.process_message("add")
     assert reply.content == "three, and hello"
     assert [message.role for message in agent.provider.calls[1].messages][-2:] == ["tool", "user"]
-    (step,) = [step for step in journal.runs.get_steps if step.body.get("source") == "told"]
+    (step,) = [step for step in journal.steps if step.body.get("source") == "told"]
     assert (step.body["text"], step.body["told"]) == ("say hello", 7)
-    assert Transcript(journal.runs.get_steps).received_messages == {7}
+    assert Transcript(journal.steps).received_messages == {7}
 
 
 async def test_a_final_answer_is_not_the_last_word_to_somebody_who_has_just_spoken(make):
@@ -49,7 +49,7 @@ async def test_what_was_said_before_is_frozen_with_the_prompt_and_the_same_after
     agent = make("again", earlier_messages=said)
     await agent.process_message("and now?")
     assert [m.content for m in agent.provider.calls[0].messages[1:]] == ["hi", "hello", "and now?"]
-    assert [m.content for m in Transcript(journal.runs.get_steps).messages[1:4]] == [
+    assert [m.content for m in Transcript(journal.steps).messages[1:4]] == [
         "hi",
         "hello",
         "and now?",
@@ -67,7 +67,7 @@ async def test_a_conversation_that_outgrows_the_model_begins_afresh_and_says_so(
         and "add: 3" in last[1].content
         and "I add." in last[1].content
     )
-    (step,) = [step for step in journal.runs.get_steps if step.body.get("source") == "afresh"]
+    (step,) = [step for step in journal.steps if step.body.get("source") == "afresh"]
     assert "begins afresh" in step.body["text"]
 
 

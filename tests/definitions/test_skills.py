@@ -4,7 +4,7 @@ else with it.
 
 import pytest
 
-from daemon.agent.skill_choice import Direct, NeedClarification, Skills, read
+from daemon.agent.skill_choice import Direct, NeedClarification, Skills, parse_answer
 from daemon.definitions.skills import load_skills
 from daemon.errors import ToolFailed
 from tests.acceptance.story import Vendor
@@ -86,7 +86,7 @@ def test_yaml_that_would_make_objects_makes_none(tmp_path):
     ],
 )
 def test_what_the_model_does_not_say_clearly_is_direct(answer, meant):
-    assert read(answer, {"disk-care", "backup"}) == meant
+    assert parse_answer(answer, {"disk-care", "backup"}) == meant
 
 
 def home_with(home, vendor, skills):

@@ -53,6 +53,7 @@ async def test_a_watchdog_of_another_process_is_not_ours_to_feed(manager):
     await Notifier(env).feed_watchdog()
 
 
+@pytest.mark.process
 async def test_a_real_daemon_tells_its_whole_life(manager, home):
     home.env["NOTIFY_SOCKET"] = manager.getsockname()
     home.env["WATCHDOG_USEC"] = "60000000"

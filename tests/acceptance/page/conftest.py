@@ -100,7 +100,7 @@ async def start_evil(home):
     """Start a daemon with that routine, and run it once."""
     write_evil(home)
     await home.start()
-    home.run = (await home.agentctl("run", "evil", "--json")).json
+    home.evil_run = (await home.agentctl("run", "evil", "--json")).json
 
 
 # A browser takes longer to start than to look at a page: all tests share one, and so a loop with

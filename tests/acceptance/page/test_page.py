@@ -33,14 +33,14 @@ async def shown(look, path, shots):
 
 async def test_every_view_is_there_and_a_hostile_transcript_is_only_text(look, daemon, shots):
     for view in VIEWS:
-        text = await shown(look, view.format(run=daemon.run["id"]), shots)
+        text = await shown(look, view.format(run=daemon.evil_run["id"]), shots)
         assert text.strip()
         assert "owned" not in await look.title()
         assert (
             await look.locator("main script, main img, main b, main a[href^=javascript]").count()
             == 0
         )
-    await look.goto(f"{look.base}/runs/{daemon.run['id']}")
+    await look.goto(f"{look.base}/runs/{daemon.evil_run['id']}")
     text = await look.inner_text("main")
     assert "<script>document.title = 'owned'</script>" in text
     assert "{{ 7 * 7 }}" in text and "\u202e" not in text
@@ -89,7 +89,7 @@ async def test_nobody_is_kept_out_by_how_they_look_at_it(browser, page, daemon, 
     await window.goto(page.link)
     await window.wait_for_selector("h1:has-text('Today')")
     for view in VIEWS:
-        await window.goto(page.base + view.format(run=daemon.run["id"]))
+        await window.goto(page.base + view.format(run=daemon.evil_run["id"]))
         assert await barriers(window) == []
         assert (view, await window.evaluate("document.documentElement.scrollWidth")) <= (
             view,
