@@ -1,7 +1,7 @@
 """Check whether a tool's result tries to give orders to the agent (prompt injection).
 
-The points of matching rules add up within a window of the text, each rule once, so that a long page
-is not blocked for words that are far apart.
+The points of matching rules add up within a window of the text, the best rule of each sign once, so
+that a long page is not blocked for words that are far apart.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ from daemon.injection.marks import marked
 from daemon.injection.readings import Reading, readings
 from daemon.injection.signs import BLOCK, REVIEW, WARN, RuleMatch, RuleSet, load_rules, match_rules
 
-# Tools that answer in our own words. All others, also those of users and MCP servers, bring text
-# from outside.
-_OWN_TOOLS = frozenset(
+# Tools whose results are not examined: they answer in agentd's own words, with figures of this
+# machine, or with texts that were examined before they were stored. The results of all others, also
+# of users' functions and MCP servers, are texts from outside.
+_UNEXAMINED_TOOLS = frozenset(
     {
         "memory_store",
         "memory_recall",
@@ -67,19 +68,21 @@ class Warn(InjectionFinding):
 
 
 class Pass(InjectionFinding):
-    """Nothing."""
+    """No finding."""
 
     level = "pass"
 
 
 Detector: TypeAlias = Callable[[str, str], "InjectionFinding | str | None"]
-"""One of the user's own: given the tool and its result, the level it would give, or its name."""
+"""A check of the user's own: takes the tool and its result, returns a finding, the name of a level,
+or None for no finding.
+"""
 _LEVELS: tuple[type[InjectionFinding], ...] = (Pass, Warn, Review, Block)
 
 
 def needs_injection_check(tool: str) -> bool:
     """Tell whether the results of a tool contain text from outside."""
-    return tool not in _OWN_TOOLS
+    return tool not in _UNEXAMINED_TOOLS
 
 
 def check_tool_result(tool: str, text: str, detector: Detector | None = None) -> InjectionFinding:
@@ -101,7 +104,12 @@ def check_tool_result(tool: str, text: str, detector: Detector | None = None) ->
 def _finding_from_detector(answer: InjectionFinding | str | None) -> InjectionFinding:
     if isinstance(answer, InjectionFinding):
         return answer
-    kind = next((kind for kind in _LEVELS if answer == kind.level), Pass)
+    if answer is None:
+        return Pass()
+    kind = next((kind for kind in _LEVELS if answer == kind.level), None)
+    if kind is None:  # a check that cannot be understood must not let everything through
+        levels = ", ".join(kind.level for kind in _LEVELS)
+        return Review(f"your own detector answered {answer!r}, which is none of: {levels}")
     return Pass() if kind is Pass else kind("your own detector says so")
 
 

@@ -52,7 +52,7 @@ class OfflineProvider(LLMProvider):
         **kw: Any,
     ) -> LLMResponse:
         facts = [fact for message in messages for fact in message.facts]
-        # Without a routine it is a person who asks, in `agentctl chat`.
+        # Without a routine it is a person who asks, with `agentctl ask`.
         answer = report(facts) if facts or kw.get("routine") else _NO_ROUTINE
         return LLMResponse(content=answer, model=self.model_name)
 

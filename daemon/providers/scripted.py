@@ -44,6 +44,7 @@ class ScriptedProvider(LLMProvider):
         self._model = model
         self._ids = count(1)
         self._replies: deque[ScriptedReply] = deque()
+        self._replies_used = 0
         self.enqueue(*replies)
 
     def enqueue(self, *replies: ScriptedReply) -> None:
@@ -77,13 +78,13 @@ class ScriptedProvider(LLMProvider):
             )
         )
         if not self._replies:
-            count = len(self.calls) - 1
             text = (
-                f"the script of provider {self.name!r} is used up after {count} replies; "
-                "add to its `replies`"
+                f"the script of provider {self.name!r} is used up after {self._replies_used} "
+                "replies; add to its `replies`"
             )
             raise BadRequest(text)
         reply = self._replies.popleft()
+        self._replies_used += 1
         if isinstance(reply, ProviderError):
             raise reply
         return reply if isinstance(reply, LLMResponse) else self._response(reply, messages)

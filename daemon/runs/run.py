@@ -145,7 +145,7 @@ async def live(run: Run, context: RunContext) -> Run:
             run = replace(run, taint=max_taint(run.taint, Taint.TAINTED))
         await context.ping_started(run, routine)
         if run.cancel:
-            result = RunResult(Status.CANCELLED, "cancelled while nobody lived it")
+            result = RunResult(Status.CANCELLED, "cancelled before a process took it up")
         elif run.fruitless_attempts > routine.run.retry.attempts:
             attempts = run.fruitless_attempts - 1
             detail = f"gave up: {attempts} attempts in a row died without a new step"

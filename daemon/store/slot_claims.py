@@ -21,7 +21,7 @@ from daemon.store.rows import Row, clean, deflate, encode, stamp_or_none
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Claim:
-    """A slot that somebody wants to run."""
+    """A request to run a slot: the slot and what its run would be."""
 
     routine: str
     definition: str
@@ -46,8 +46,8 @@ class Claim:
     """
 
 
-# So many rows go into one statement; as a ledger's slices are as large, its text is mostly the
-# same.
+# Rows of one statement. The slot ledger claims batches of this size, so that the text of the
+# statement is mostly the same and stays prepared.
 TOGETHER = 250
 
 
@@ -55,7 +55,7 @@ TOGETHER = 250
     maxsize=20_000
 )  # ten thousand that are due together have the ones they had the last time
 def fingerprint(definition: str) -> str:
-    """Return the name under which a definition is kept."""
+    """Return the hash of a definition, the key of the table `definition`."""
     return hashlib.blake2b(definition.encode(), digest_size=16).hexdigest()
 
 
@@ -79,7 +79,7 @@ def keep_definitions(connection: sqlite3.Connection, definitions: Mapping[str, s
     for start in range(0, len(hashes), TOGETHER):
         some = hashes[start : start + TOGETHER]
         known = f"FROM definition WHERE hash IN ({', '.join('?' * len(some))})"
-        # counted first: for each row that is fetched the loop is asked for the interpreter
+        # Counted first: sqlite3 takes the GIL again for each row that it fetches.
         if connection.execute(f"SELECT count(*) {known}", some).fetchone() == (len(some),):
             continue
         there = {hash_ for (hash_,) in connection.execute(f"SELECT hash {known}", some)}
@@ -90,6 +90,10 @@ def keep_definitions(connection: sqlite3.Connection, definitions: Mapping[str, s
 def write_runs(
     connection: sqlite3.Connection, opened: Sequence[tuple[Claim, Run, int]], now: int
 ) -> None:
+    """Write what claims have opened: runs, their slots, their inputs and the files they saw.
+
+    `opened` has each claim with its run and its slot in microseconds.
+    """
     # `.value`, as everywhere where it is done often: sqlite3 takes four times as long to bind a
     # member of an enum
     _insert(

@@ -77,10 +77,10 @@ class SlotRepository(Repository):
     # --- slots that are started
 
     async def open(self, claims: Sequence[Claim]) -> list[Run | None]:
-        """Give each claim its slot and a queued run, all or none of them.
+        """Write the slot and a queued run of each claim, in one durable transaction.
 
-        None where the slot is taken, or where more runs are unended than the claim may stand
-        beside.
+        Returns the runs in the order of the claims, with None for a claim whose slot is taken
+        already, or whose routine has more unended runs than the claim allows (`Claim.beside`).
         """
         now = self._clock()
         hashes = [fingerprint(claim.definition) for claim in claims]

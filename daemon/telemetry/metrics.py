@@ -1,9 +1,9 @@
 """Metrics as Prometheus text
 (https://prometheus.io/docs/instrumenting/exposition_formats).
 
-Counters and histograms count from the start of the process on; figures of the journal are read at
-each scrape. The lag of the event loop is measured only while runs are under way, so that an idle
-daemon does not wake up.
+Most counters and histograms count from the start of the process on. Figures of the journal, among
+them the counters of tokens and costs, are read at each scrape. The lag of the event loop is
+measured only while runs are under way, so that an idle daemon does not wake up.
 """
 
 from __future__ import annotations

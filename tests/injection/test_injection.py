@@ -210,6 +210,12 @@ def test_a_detector_of_the_users_own_may_be_stricter_but_not_milder() -> None:
     assert isinstance(check_tool_result("shell", "all is well", lambda tool, text: None), Pass)
 
 
+def test_an_answer_of_a_detector_that_is_no_level_is_reviewed() -> None:
+    finding = check_tool_result("shell", "all is well", lambda tool, text: "BLOCK")
+    assert isinstance(finding, Review)
+    assert "'BLOCK', which is none of: pass, warn, review, block" in finding.reason
+
+
 # --- the rules, which are data: each has an example that it finds, and one that it does not
 
 RULES = [
