@@ -72,7 +72,6 @@ async def serve(app: App, announce: Callable[[App], Awaitable[None]]) -> None:
         # before anything here starts a run or writes to one: both read what an earlier process left
         earlier_runs = await app.store.journal.runs.recover(app.store.owner)
         await app.runs.conversations.open()
-        serving = app.tasks.create_task(server.serve(), name="control socket")
         background = BackgroundTasks(app.tasks)
         if app.cluster:
             await app.cluster.prepare()
@@ -83,6 +82,9 @@ async def serve(app: App, announce: Callable[[App], Awaitable[None]]) -> None:
         watcher = _definition_watcher(app, notifier)
         definition_folders = await watcher.note_files()
         loaded = await _load_routines(app)
+        # not before the routines are read: a request that came earlier waits in the socket's queue,
+        # instead of being told that there are none
+        serving = app.tasks.create_task(server.serve(), name="control socket")
         waiting = [
             run
             for run in await app.store.journal.runs.find_active()
