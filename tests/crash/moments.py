@@ -141,8 +141,8 @@ class Witness:
         while self._line:
             batch = self._line.popleft()
             number, self.writes = self.writes, self.writes + 1
-            describe_config_paths = self.wanted(number)
-            if describe_config_paths:
+            is_wanted = self.wanted(number)
+            if is_wanted:
                 for _ in range(TURNS):
                     await asyncio.sleep(0)
                 self._look("before", number)
@@ -151,7 +151,7 @@ class Witness:
                 await self.may_go_on.wait()
             done = [self.inner.submit(work, durable=durable) for work, durable, _ in batch]
             await asyncio.wait(done)
-            if describe_config_paths:
+            if is_wanted:
                 self._look("after", number)
             for each, (_, _, answer) in zip(done, batch, strict=True):
                 if answer.done():

@@ -844,8 +844,8 @@ def reload_with_a_fault(stage: Stage) -> None:
     stage.agentctl("list")
     stage.agentctl("show", "hello")
     good = (stage.home / "config.toml").read_text()
-    max_taint = good + '\n[agent]\nlanguage = "xx"\n[nonsense]\n'
-    stage.reload(lambda: stage.write("config.toml", max_taint), fault=True)
+    worse = good + '\n[agent]\nlanguage = "xx"\n[nonsense]\n'
+    stage.reload(lambda: stage.write("config.toml", worse), fault=True)
     stage.agentctl("reload", "--json")
     stage.agentctl("status")
     stage.agentctl("validate")

@@ -36,7 +36,7 @@ class MovedClock:
         self.looks += 1
         return datetime.now(UTC) + self.offset
 
-    async def describe_config_paths(self, times: int) -> None:
+    async def wait_for_looks(self, times: int) -> None:
         """Wait until somebody has looked at it so many times more."""
         enough = self.looks + times
         async with asyncio.timeout(60):
@@ -171,11 +171,11 @@ async def test_at_its_next_look_it_notices_a_set_clock_and_tells_once(
     clock = MovedClock()
     watcher = PollingClockWatcher(clock, seconds=0.01)
     watcher.start(watching.when_set)
-    await clock.describe_config_paths(3)
+    await clock.wait_for_looks(3)
     assert watching.times == 0
     clock.offset = jump
     await watching.told()
-    await clock.describe_config_paths(3)
+    await clock.wait_for_looks(3)
     assert watching.times == 1
     clock.offset = timedelta(0)
     await watching.told()
@@ -188,7 +188,7 @@ async def test_a_clock_that_is_slowly_put_right_was_not_set(watching: Watching) 
     watcher.start(watching.when_set)
     for seconds in (1, 2, 3):
         clock.offset = timedelta(seconds=seconds)
-        await clock.describe_config_paths(4)
+        await clock.wait_for_looks(4)
     assert watching.times == 0
     watcher.stop()
 
