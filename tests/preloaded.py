@@ -168,7 +168,8 @@ class ForkedProcess:
         return self
 
     async def _wait_for_status(self, reports: asyncio.StreamReader) -> int:
-        self.returncode = os.waitstatus_to_exitcode(int(await reports.readline()))
+        # to its end, as a pipe that is still open when the loop closes is complained about
+        self.returncode = os.waitstatus_to_exitcode(int(await reports.read()))
         return self.returncode
 
     async def wait(self) -> int:
