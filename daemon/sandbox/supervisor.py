@@ -38,7 +38,9 @@ LINUX = sys.platform == "linux"
 # SIGPIPE and SIGXFSZ: Python ignores them, and what it starts would too; `yes | head` must end.
 _IGNORED_BY_PYTHON = (13, 25)
 _KILL, _STOP = 9, 19 if sys.platform == "linux" else 17
-_PATIENCE = 2.0  # seconds for killed processes to go; only what hangs in the kernel takes longer
+_KILL_TIMEOUT = (
+    2.0  # seconds for killed processes to go; only what hangs in the kernel takes longer
+)
 _FIRST_FD = 10  # ours are moved above it, so that 0, 1 and 2 of a child can be set without harm
 _NOT_RUNNABLE, _STOPPED = 126, 137  # exit codes as a shell gives them
 _PRLIMIT = "/usr/bin/prlimit"
@@ -258,7 +260,7 @@ def sweep(root: int) -> list[int]:
     All are stopped first, again and again until no new one appears: what forks faster than we kill
     would escape.
     """
-    deadline = time.monotonic() + _PATIENCE
+    deadline = time.monotonic() + _KILL_TIMEOUT
     is_own = root == os.getpid()
     while _reap({}) if is_own else _descendants(root):
         stopped: set[int] = set()
