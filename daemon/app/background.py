@@ -151,7 +151,7 @@ def maintenance_tasks(
         workspace=installation.workspace,
         idle=lambda: not queue.running,
     )
-    digest = Digest(store.journal, now=clock.now, settings=settings, wake=delivery.outbox.wake)
+    digest = Digest(store.journal, delivery.outbox, clock=clock, settings=settings)
     return [
         BackgroundTask(name="memory maintenance", run=memory.run),
         BackgroundTask(name="journal maintenance", run=journal.run),

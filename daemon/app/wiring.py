@@ -164,8 +164,8 @@ async def _build(
     )
     delivery = DeliveryServices(
         outbox=outbox,
-        model_outages=ModelOutages(journal.incidents, settings=settings, wake=outbox.wake),
-        full_disk=FullDiskIncident(journal, clock=clock.now, wake=outbox.wake),
+        model_outages=ModelOutages(journal.incidents, outbox, settings=settings),
+        full_disk=FullDiskIncident(journal, outbox, clock=clock),
     )
     database.when_refused = delivery.full_disk.record
     journal.audit.keep_policy(settings.policy.hash, settings.policy.text)
@@ -201,7 +201,7 @@ async def _build(
         return supervisor.group_of(run)
 
     queue = _queue_class(shared=shared)(
-        run, max_concurrent=config.daemon.max_concurrent, clock=clock.now, group_of=group_of
+        run, max_concurrent=config.daemon.max_concurrent, clock=clock, group_of=group_of
     )
     approvals = Approvals(
         journal,
@@ -236,7 +236,7 @@ async def _build(
         on_waits_moved=wake_waits,
     )
     conversations = Conversations(
-        journal, memory, settings=settings, submit=queue.submit, clock=clock.now
+        journal, memory, settings=settings, submit=queue.submit, clock=clock
     )
     events = Events()
     parts = RunParts(
