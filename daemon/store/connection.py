@@ -215,9 +215,10 @@ def check_features(connection: sqlite3.Connection) -> None:
 
 
 def migrate(connection: sqlite3.Connection, path: Path, migrations: Path) -> None:
-    """Run the migrations that the database has not seen, each with its record in one transaction.
+    """Make the tables of a new database, or run the migrations that an older one has not seen.
 
-    They are the files `NNN_name.sql`, in order. A released one is never edited: append another.
+    The tables of a new one are in the folder `new`. Migrations are the files `NNN_name.sql`, in
+    order, each with its record in one transaction. A released one is never edited: append another.
     """
     known = {int(file.name[:3]): file for file in sorted(migrations.glob("[0-9][0-9][0-9]_*.sql"))}
     _claim(connection, path)
@@ -226,6 +227,10 @@ def migrate(connection: sqlite3.Connection, path: Path, migrations: Path) -> Non
         " (version INTEGER NOT NULL PRIMARY KEY, name TEXT NOT NULL, applied INTEGER NOT NULL)"
     )
     applied = {version for (version,) in connection.execute("SELECT version FROM migration")}
+    new = migrations / "new"
+    if not applied and new.is_dir():
+        _create_tables(connection, new, known)
+        return
     if newer := applied - set(known):
         raise _unusable(
             path,
@@ -251,6 +256,25 @@ def migrate(connection: sqlite3.Connection, path: Path, migrations: Path) -> Non
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
             raise
+
+
+def _create_tables(connection: sqlite3.Connection, new: Path, known: dict[int, Path]) -> None:
+    """Make the tables of a new database as the newest version has them."""
+    script = "\n".join(
+        (new / name).read_text(encoding="utf-8") for name in ("schema.sql", "index.sql")
+    )
+    now = int(datetime.now(UTC).timestamp() * 1_000_000)
+    try:
+        connection.executescript(f"BEGIN IMMEDIATE;\n{script}")
+        connection.executemany(
+            "INSERT INTO migration VALUES (?, ?, ?)",
+            [(version, file.stem[4:], now) for version, file in known.items()],
+        )
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
 
 
 def _set_aside(connection: sqlite3.Connection, path: Path, version: int) -> None:

@@ -31,8 +31,9 @@ CREATE OR REPLACE FUNCTION agentd_now() RETURNS BIGINT LANGUAGE SQL VOLATILE
 
 
 def migrate(connection: PostgresConnection, url: str) -> None:
-    """Run the migrations that the database has not seen, in one transaction that only one process
-    is in at a time.
+    """Make the tables of a new database, or run the migrations that an older one has not seen.
+
+    In one transaction that only one process is in at a time.
     """
     known = scripts(MIGRATIONS)
     with connection.driver.transaction():
@@ -48,9 +49,13 @@ def migrate(connection: PostgresConnection, url: str) -> None:
                 ),
                 "install that version on this machine as well",
             )
+        if not applied:
+            for file in ("schema.sql", "index.sql"):
+                connection.control((MIGRATIONS / "new" / file).read_text(encoding="utf-8"))
         for version in sorted(set(known) - applied):
             name, script = known[version]
-            connection.control(script)
+            if applied:
+                connection.control(script)
             now = int(datetime.now(UTC).timestamp() * 1_000_000)
             connection.execute("INSERT INTO migration VALUES (?, ?, ?)", (version, name, now))
 
