@@ -16,7 +16,7 @@ from daemon.models import MOVES, Run, Status, Step, StepKind
 from daemon.store.approval_rows import use
 from daemon.store.audit import note_step
 from daemon.store.database import Work
-from daemon.store.rows import RUN, checksum, clean_or_none, run_of, runs_in, stamp_or_none
+from daemon.store.rows import RUN, checksum, clean_or_none, run_of, runs_in, to_microseconds_or_none
 from daemon.store.statements import (
     AFTER_EVERY_ID,
     ID_PART,
@@ -91,8 +91,8 @@ class PendingSteps:
     active: float | None = None
     steps: list[tuple[Step, int, bytes | Parted]] = field(default_factory=list)
     """With their moments, and their bodies as they were then."""
-    departure: int = 0
-    """The one that it waits for."""
+    flushes: int = 0
+    """The count of `Database.flushes` when the load was submitted."""
     kept: asyncio.Future[list[Step]] | None = None
 
     def write(self, connection: Connection, lease: int) -> list[Step]:
@@ -107,7 +107,7 @@ class PendingSteps:
         if self.owner is not None:
             begun = (
                 self.owner,
-                stamp_or_none(run.started),
+                to_microseconds_or_none(run.started),
                 run.fence,
                 run.attempt,
                 0 if rows else run.fruitless_attempts,
@@ -177,7 +177,7 @@ def leave(
     row = connection.execute(
         _LEAVE % placeholders(sources),
         (
-            run.status.value, stamp_or_none(run.ended), stamp_or_none(run.not_before), stamp_or_none(since), run.active,  # noqa: E501
+            run.status.value, to_microseconds_or_none(run.ended), to_microseconds_or_none(run.not_before), to_microseconds_or_none(since), run.active,  # noqa: E501
             clean_or_none(run.report), int(run.silent), clean_or_none(run.detail), run.provider, run.model,  # noqa: E501
             run.usage.input, run.usage.cache_read, run.usage.cache_write, run.usage.output, run.usage.reasoning,  # noqa: E501
             run.iterations, run.taint.value, run.sandbox, int(suspended), int(forgiven),

@@ -15,7 +15,7 @@ from itertools import chain
 from typing import Any
 
 from daemon.models import Outcome, Reason, Run
-from daemon.store.rows import clean, deflate, encode, stamp_or_none
+from daemon.store.rows import clean, deflate, encode, to_microseconds_or_none
 from daemon.store.statements import Connection, Row, placeholders
 
 
@@ -48,7 +48,7 @@ class Claim:
 
 # Rows of one statement. The slot ledger claims batches of this size, so that the text of the
 # statement is mostly the same and stays prepared.
-TOGETHER = 250
+ROWS_PER_STATEMENT = 250
 
 
 @lru_cache(
@@ -76,8 +76,8 @@ def run_for(id_: str, claim: Claim, slot: datetime, definition: str, now: dateti
 def keep_definitions(connection: Connection, definitions: Mapping[str, str]) -> None:
     """Write down those of these definitions, by their names, that are new: mostly none is."""
     hashes = list(definitions)
-    for start in range(0, len(hashes), TOGETHER):
-        some = hashes[start : start + TOGETHER]
+    for start in range(0, len(hashes), ROWS_PER_STATEMENT):
+        some = hashes[start : start + ROWS_PER_STATEMENT]
         known = f"FROM definition WHERE hash IN ({placeholders(some)})"
         # Counted first: sqlite3 takes the GIL again for each row that it fetches.
         if connection.execute(f"SELECT count(*) {known}", some).fetchone() == (len(some),):
@@ -112,7 +112,11 @@ def write_runs(connection: Connection, opened: Sequence[tuple[Claim, Run, int]],
                     run.status.value,
                     now,
                 ),
-                *(stamp_or_none(run.not_before), now if run.not_before else None, run.goal),
+                *(
+                    to_microseconds_or_none(run.not_before),
+                    now if run.not_before else None,
+                    run.goal,
+                ),
             )
             for _, run, slot in opened
         ],
@@ -161,8 +165,8 @@ def _insert(connection: Connection, into: str, rows: Sequence[Row], rest: str = 
 
     With a statement for each row the two threads would wait for each other at every one of them.
     """
-    for start in range(0, len(rows), TOGETHER):
-        some = rows[start : start + TOGETHER]
+    for start in range(0, len(rows), ROWS_PER_STATEMENT):
+        some = rows[start : start + ROWS_PER_STATEMENT]
         marks = ", ".join([f"({placeholders(some[0])})"] * len(some))
         connection.execute(
             f"INSERT INTO {into} VALUES {marks} {rest}", [*chain.from_iterable(some)]
@@ -200,8 +204,8 @@ def find_taken(connection: Connection, claims: Sequence[Claim], slots: Sequence[
             and connection.execute(_TOO_MANY, (claim.routine, claim.beside)).fetchone()
         ):
             taken.add(number)
-    for start in range(0, len(asked), 3 * TOGETHER):
-        some = asked[start : start + 3 * TOGETHER]
+    for start in range(0, len(asked), 3 * ROWS_PER_STATEMENT):
+        some = asked[start : start + 3 * ROWS_PER_STATEMENT]
         marks = ", ".join(["(?, ?, ?)"] * (len(some) // 3))
         taken.update(number for (number,) in connection.execute(_COVERED.format(marks), some))
     return taken

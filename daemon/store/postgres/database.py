@@ -256,7 +256,7 @@ class PostgresDatabase(Database):
             with suppress(psycopg.Error):  # a broken one is noticed by the next batch
                 self._wire.control("ROLLBACK")
 
-    def _alone(self, connection: Any, item: Item) -> Outcome:
+    def _run_outside_transaction(self, connection: Any, item: Item) -> Outcome:
         work, future, _ = item
         try:
             wire = self._connected()
