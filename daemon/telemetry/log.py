@@ -30,7 +30,7 @@ from datetime import UTC, datetime
 from typing import IO, TYPE_CHECKING, Any
 
 from daemon.errors import ConfigError, Fault
-from daemon.telemetry.journald import SOCKET, Journald, is_journal_stream
+from daemon.telemetry.journald import SOCKET, JournalSocket, is_journal_stream
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, MutableMapping
@@ -88,7 +88,7 @@ def configure(
         secrets,
         file=_RotatedFile(file, max_bytes=max_bytes, keep=keep) if file else None,
         console=sys.stderr if console else None,
-        journal=Journald(journal, redact=secrets.redact)
+        journal=JournalSocket(journal, redact=secrets.redact)
         if console and is_journal_stream(sys.stderr, env or {})
         else None,
         repeats=RepeatedLines(monotonic),
@@ -273,7 +273,7 @@ class _Output:
         *,
         file: _RotatedFile | None,
         console: IO[str] | None,
-        journal: Journald | None,
+        journal: JournalSocket | None,
         repeats: RepeatedLines,
     ) -> None:
         self._secrets, self._file, self._console, self._journal = secrets, file, console, journal
