@@ -1,6 +1,6 @@
-"""How values become columns and come back: moments, JSON bodies, runs, steps."""
+"""Convert between values and columns: times, JSON bodies, runs, steps."""
 
-# ruff: noqa: S608  what is put into statements are constants of this room; values are bound
+# ruff: noqa: S608  what is put into statements are constants of this package; values are bound
 from __future__ import annotations
 
 import json
@@ -19,12 +19,12 @@ DEFLATE_FROM = 4096  # bytes: below, deflating costs more than the page it saves
 
 
 def to_microseconds(moment: datetime) -> int:
-    """Return an instant as the column holds it; a time without zone raises TypeError."""
+    """Return microseconds since 1970; TypeError for a time without zone."""
     return (moment - EPOCH) // MICROSECOND
 
 
 def from_microseconds(value: int) -> datetime:
-    """Return the instant a column holds, in UTC."""
+    """Return the time, in UTC, of microseconds since 1970."""
     return EPOCH + timedelta(microseconds=value)
 
 
@@ -37,8 +37,8 @@ def from_microseconds_or_none(value: int | None) -> datetime | None:
 
 
 def clean(text: str) -> str:
-    """Return text that a database takes: half a surrogate pair, as odd file names yield, becomes
-    `?`.
+    """Return `text` with `?` for each half of a surrogate pair, as odd file names yield: UTF-8, and
+    so a database, cannot hold them.
     """
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
@@ -47,7 +47,7 @@ def clean_or_none(text: str | None) -> str | None:
     return None if text is None else clean(text)
 
 
-# Keeps a small fact of the daemon's own by its key.
+# Inserts or replaces a fact of the daemon by its key.
 KEEP_FACT = (
     "INSERT INTO meta (key, value) VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = "
     "excluded.value"

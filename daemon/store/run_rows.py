@@ -85,18 +85,22 @@ class PendingSteps:
     first: int
     """The number of the first step."""
     owner: str | None = None
-    """Who begins the run with them."""
+    """The owner if these steps come with the claim of the run, else None."""
     at: int = 0
-    """When the last of them was handed in."""
+    """When the last step was added, in microseconds since 1970."""
     active: float | None = None
     steps: list[tuple[Step, int, bytes | Parted]] = field(default_factory=list)
-    """With their moments, and their bodies as they were then."""
+    """Each step with its time in microseconds, and its body encoded when it was added."""
     flushes: int = 0
     """The count of `Database.flushes` when the load was submitted."""
     kept: asyncio.Future[list[Step]] | None = None
 
     def write(self, connection: Connection, lease: int) -> list[Step]:
-        """Write everything down; in the writer's thread, once nothing is put to it any more."""
+        """Insert the steps and update the run's row; in the writer's thread, when no step can be
+        added any more.
+
+        `lease` is in microseconds. Raises Fenced if the run has another owner.
+        """
         run, made = self.run, self.run.created
         rows = [(step, at, column_of(connection, body, made, at)) for step, at, body in self.steps]
         seal, until = (

@@ -119,7 +119,7 @@ class RunRepository(Repository):
         lease: timedelta = LEASE,
         in_turn: bool = False,
     ) -> None:
-        """`lease`: how long a run stays its owner's who is not heard of, where several daemons
+        """`lease`: how long a run stays its owner's without a sign of life, where several daemons
         share the store.
 
         `in_turn`: runs of a routine are taken one at a time, whoever asks.
@@ -128,32 +128,32 @@ class RunRepository(Repository):
         self._incidents = incidents
         self._in_turn = in_turn
         self.lease = lease
-        """How long a run stays its owner's who is not heard of."""
+        """How long a run stays its owner's without a sign of life."""
         self._lease = lease // MICROSECOND
         self.when_ended: Callable[[Run], None] = lambda run: None
-        """Is told of each end as soon as it is safe; whoever misses one finds it in the record."""
+        """Called with each run that ended, after the commit; a missed call can be made up from the
+        journal.
+        """
         # run → (fence under which this process took it, number of the next step)
         self._taken: dict[str, tuple[int, int]] = {}
         self._fresh: dict[str, Run] = {}
-        """Runs that were opened here, and that nobody has taken or cancelled since."""
+        """Runs that this process opened, until they are claimed or cancelled."""
         self._begun: dict[str, asyncio.Future[list[Step]]] = {}
-        """Runs that were taken without waiting for the record, until it says so, or they are let go
-        of.
-        """
+        """Runs that were claimed lazily, until the claim is committed or the run is released."""
         self._loads: dict[str, PendingSteps] = {}
-        """What was written last of each run; until it sets out, more can be put to it."""
+        """The last steps written of each run; until they are flushed, more can be added."""
         self._since = clock()
         self._latest: dict[str, Run] = {}
-        """By routine, the newest run of those made since then that has succeeded."""
+        """By routine, the newest succeeded run of those created since `_since`."""
 
     # --- living a run
 
     async def claim(self, run_id: str, *, owner: str, takeover: bool = False) -> Run | None:
-        """Make a queued run ours; None if it is not queued (any more) or not to be started yet.
+        """Claim a queued run for `owner`; None if it is not queued or not to be started yet.
 
-        Where daemons share the store, also one whose owner let its lease run out; with `takeover`
-        (a sub-agent of a run that was taken over) at once. `in_turn`, none as well while another
-        run of its routine lives or waits.
+        Where daemons share the store, a run whose owner's lease has expired is claimed as well;
+        with `takeover` (a sub-agent of a run that was taken over) even while it is leased. With
+        `in_turn`, None also while another run of its routine is running or waits.
         """
         now, shared = to_microseconds(self._clock()), self._db.shared
         self._fresh.pop(run_id, None)
@@ -215,15 +215,15 @@ class RunRepository(Repository):
             self.release(run)
 
     async def confirm_claim(self, run: Run) -> None:
-        """Wait until a run is ours for certain. Fenced, StoreFull."""
+        """Wait until the claim of a run is committed. Raises Fenced or StoreFull if it was not."""
         if begun := self._begun.get(run.id):
             await asyncio.shield(begun)
         elif run.id not in self._taken:
             raise fenced(run)
 
     def keep_fresh(self, runs: Iterable[Run]) -> None:
-        """Know of runs that were opened just now; where others share the store, nothing is known
-        for long.
+        """Remember runs that were opened just now, for `claim_lazily`; does nothing where other
+        processes share the store.
         """
         if self._db.shared:
             return
