@@ -99,7 +99,8 @@ class PendingSteps:
         """Insert the steps and update the run's row; in the writer's thread, when no step can be
         added any more.
 
-        `lease` is in microseconds. Raises Fenced if the run has another owner.
+        `lease` is in microseconds. Raises Fenced if the run has another owner, StoreFull if an
+        earlier step of the run was not written.
         """
         run, made = self.run, self.run.created
         rows = [(step, at, column_of(connection, body, made, at)) for step, at, body in self.steps]
