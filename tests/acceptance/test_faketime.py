@@ -116,7 +116,8 @@ async def test_a_machine_that_slept_over_a_slot_runs_it_when_it_wakes(clock: Clo
         in why.out
     )
     clock.set("2026-01-06T08:59:59")
-    assert (await clock.slots(lambda rows: len(rows) == 2))[-1] == "2026-01-06T09:00 ran"
+    # in the instant of the slot it may still be listed as one of the future, before the others
+    await clock.slots(lambda rows: rows[1:] == ["2026-01-06T09:00 ran"])
 
 
 async def test_a_run_that_comes_late_is_told_so(clock: Clock) -> None:
