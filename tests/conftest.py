@@ -11,6 +11,7 @@ import hypothesis
 import pytest
 from freezegun import freeze_time
 
+from tests import preloaded
 from tests.acceptance.story import InProcessHome, ProcessHome
 from tests.engine_harness import EngineHarness
 from tests.postgres import Server, make_template
@@ -76,6 +77,7 @@ def pytest_configure(config):
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session, exitstatus):
+    preloaded.close_all()
     if OF_ROOT in session.config.stash and exitstatus in (
         pytest.ExitCode.OK,
         pytest.ExitCode.NO_TESTS_COLLECTED,

@@ -311,6 +311,16 @@ def test_third_parties_are_imported_where_they_belong():
     assert not wrong
 
 
+def test_ctypes_is_used_by_the_table_of_system_calls_only():
+    users = {
+        module.name
+        for module in modules()
+        for name in imports(ast.walk(module.tree))
+        if name.partition(".")[0] == "ctypes"
+    }
+    assert users == {"system.syscalls"}
+
+
 def test_relative_imports_are_not_used():
     wrong = [
         module.name

@@ -28,6 +28,7 @@ from daemon.sandbox import confine
 from daemon.sandbox.bounds import Bounds, Mode, ProgramLimits
 from daemon.sandbox.running import Running, run
 from daemon.sandbox.sandbox import Probe, Sandbox, UnusableSandbox, User
+from daemon.system import syscalls
 
 PROBES = (
     *(
@@ -99,7 +100,7 @@ def _candidates(
         yield Sandbox(level="bubblewrap", bwrap=installed, user=user)
     else:
         unusable.append(UnusableSandbox("bubblewrap", "is not installed", is_installed=False))
-    version = confine.landlock_version()
+    version = syscalls.landlock_version()
     if version < confine.OLDEST_LANDLOCK:
         why = f"the kernel has {f'version {version}' if version else 'none'}, 3 is needed"
         unusable.append(UnusableSandbox("landlock", why))

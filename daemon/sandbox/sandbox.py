@@ -27,6 +27,7 @@ from daemon.sandbox.system_paths import (
     system_folders,
     system_links,
 )
+from daemon.system import syscalls
 
 _UNIX, _NETLINK = 1, 16  # families of sockets that only reach this machine
 _OPEN_FILES = 1024
@@ -105,7 +106,7 @@ class Sandbox:
         """Return the cell of a program whose words were found harmless: it reads the machine, and
         changes nothing.
         """
-        if confine.landlock_version() < confine.OLDEST_LANDLOCK:
+        if syscalls.landlock_version() < confine.OLDEST_LANDLOCK:
             return {}
         never = [name for name in confine.NEVER if name != "open_by_handle_at"]
         places = [
@@ -121,7 +122,7 @@ class Sandbox:
 
     @staticmethod
     def _signal_calls() -> tuple[str, ...]:
-        return confine.SIGNALS if confine.landlock_version() < 6 else ()
+        return confine.SIGNALS if syscalls.landlock_version() < 6 else ()
 
     def _bubblewrap_cell(self, bounds: Bounds) -> Json:
         """Return the words of bubblewrap, and what is shown by name: left out where it cannot be

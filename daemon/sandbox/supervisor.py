@@ -14,9 +14,9 @@ Each command is started in a cell: what sandbox.py says it may see and use. The 
 stays outside, so that no command can reach it; rights are taken away in the child, between fork and
 exec. That is safe here, as there is one thread only.
 
-What is imported here is paid for by every line, so it is next to nothing: not json, signal, typing
-or contextlib. Plans are therefore annotated as plain `dict`: with `typing` the process would take
-twice as long to start.
+What is imported here is paid for by every line, so it is next to nothing: two modules of ours that
+import as little, and not json, signal, typing or contextlib. Plans are therefore annotated as plain
+`dict`: with `typing` the process would take twice as long to start.
 """
 
 # ruff: noqa: PTH110, PTH123, PTH208  # pathlib would double the start of this process
@@ -29,14 +29,12 @@ import select
 import sys
 import time
 
-if __name__ == "__main__":
-    sys.path.append(os.path.dirname(__file__))  # noqa: PTH120  # -I leaves the script's own folder out
-    import confine  # type: ignore[import-not-found]  # as a script it knows no packages
-else:
-    from daemon.sandbox import confine
+if __name__ == "__main__":  # with -I and -S, only the standard library is on the path
+    sys.path.append(os.path.dirname(os.path.dirname(os.path.dirname(__file__))))  # noqa: PTH120
+from daemon.sandbox import confine
+from daemon.system import syscalls
 
 LINUX = sys.platform == "linux"
-_SET_CHILD_SUBREAPER = 36  # <linux/prctl.h>
 # SIGPIPE and SIGXFSZ: Python ignores them, and what it starts would too; `yes | head` must end.
 _IGNORED_BY_PYTHON = (13, 25)
 _KILL, _STOP = 9, 19 if sys.platform == "linux" else 17
@@ -177,8 +175,8 @@ def _enter(
         confine.die_with(parent)
     if "places" in cell:
         needs = [(path, confine.RUN) for path in command["needs"]]
-        confine.restrict(confine.ruleset([*cell["places"], *needs]))
-        confine.filter_calls(cell["filter"])
+        syscalls.landlock_restrict_self(confine.ruleset([*cell["places"], *needs]))
+        syscalls.seccomp_set_filter(cell["filter"])
     os.execve(path, argv, environment)  # noqa: S606  # no shell is the point
 
 
@@ -353,13 +351,11 @@ def _send(pid: int, signal: int) -> None:
 
 def _become_subreaper() -> None:
     """Adopt whatever loses its parent beneath us, and let nothing gain rights through a set-uid
-    program.
+    program, which Landlock and seccomp demand.
     """
     if LINUX:
-        import ctypes
-
-        ctypes.CDLL(None).prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-        confine.no_new_rights()
+        syscalls.prctl(syscalls.PR_SET_CHILD_SUBREAPER, 1)
+        syscalls.prctl(syscalls.PR_SET_NO_NEW_PRIVS, 1)
 
 
 def _move_descriptor(fd: int) -> int:

@@ -28,7 +28,7 @@ from daemon.store.retention import (
 )
 from daemon.store.statements import Connection
 from daemon.store.texts import drop
-from daemon.system.safe_folder import folder_beneath
+from daemon.system.safe_open import folder_beneath
 
 log = structlog.get_logger()
 

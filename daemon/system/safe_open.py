@@ -1,33 +1,36 @@
-"""Open a file beneath a folder, such that neither `..` nor a symbolic link can lead out of it.
+"""Open files and folders beneath a root, such that neither `..` nor a link leads out of it.
 
-openat2 does that in one call of the kernel. Where it is missing (Linux before 5.6, some containers,
-macOS), the path is opened folder by folder, without following links (safe_folder.py). Both return a
-descriptor, so a path that is changed meanwhile does no harm.
+Files: openat2 does that in one call of the kernel. Where openat2 is missing (Linux before 5.6, some
+containers, macOS), and for folders, each component of the path is opened by itself, relative to the
+descriptor of its parent and without following links. Both ways return a descriptor, so a component
+that is replaced meanwhile cannot lead elsewhere.
 """
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import os
+import stat
 import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path, PurePosixPath
 
-from daemon.system.safe_folder import folder_beneath
+from daemon.system import syscalls
 
-_OPENAT2 = 437  # the same number on every architecture
-_NO_MAGICLINKS, _NO_SYMLINKS, _BENEATH = 0x02, 0x04, 0x08
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW
+_RESOLVE = syscalls.RESOLVE_BENEATH | syscalls.RESOLVE_NO_SYMLINKS | syscalls.RESOLVE_NO_MAGICLINKS
 # Not known to this kernel, or forbidden by a container that does not know it.
 _ABSENT = frozenset([errno.ENOSYS, errno.EPERM, errno.EOPNOTSUPP])
 
 
 def open_beneath(root: str, path: str, flags: int = os.O_RDONLY) -> int:
-    """Open `inside`, a path without links and `..`, beneath `root`, which may also be a single file
-    and `inside` `.`.
+    """Open the file `root/path` and return its descriptor; `path` has neither links nor `..`.
 
-    Never waits (for the writer of a FIFO) and never becomes a controlling terminal. Raises OSError:
-    ELOOP for a link, EXDEV for a path that leads out.
+    `root` may also be a single file, and `path` `.` or empty. Does not wait for the writer of a
+    FIFO, and no terminal becomes the controlling one. Raises OSError: ELOOP for a link, EXDEV for a
+    path that leads out.
     """
     flags |= os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
     if path in ("", "."):
@@ -35,25 +38,22 @@ def open_beneath(root: str, path: str, flags: int = os.O_RDONLY) -> int:
     if has_openat2():
         folder = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            return _openat2(folder, path, flags)
+            return syscalls.openat2(folder, path, flags=flags, resolve=_RESOLVE)
+        except OSError as error:
+            error.filename = path
+            raise
         finally:
             os.close(folder)
     return walk_beneath(root, path, flags)
 
 
 def walk_beneath(root: str, path: str, flags: int) -> int:
-    """Open a file folder by folder, following no link."""
+    """Open the file `root/path` folder by folder, as open_beneath does where openat2 is missing."""
     parts = PurePosixPath(path)
     if parts.is_absolute() or ".." in parts.parts:
         raise OSError(errno.EXDEV, os.strerror(errno.EXDEV), path)
     with folder_beneath(Path(root), parts.parent.parts) as folder:
         return os.open(parts.name, flags | os.O_NOFOLLOW, dir_fd=folder)
-
-
-class _OpenHow(ctypes.Structure):
-    """struct open_how of <linux/openat2.h>."""
-
-    _fields_ = (("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64))
 
 
 @cache
@@ -63,7 +63,7 @@ def has_openat2() -> bool:
         return False
     folder = os.open("/", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        os.close(_openat2(folder, ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
+        os.close(syscalls.openat2(folder, ".", flags=_FOLDER, resolve=_RESOLVE))
     except OSError as error:
         if error.errno in _ABSENT:
             return False
@@ -73,15 +73,50 @@ def has_openat2() -> bool:
     return True
 
 
-@cache
-def _libc() -> ctypes.CDLL:
-    return ctypes.CDLL(None, use_errno=True)
+@contextmanager
+def folder_beneath(root: Path, parts: Sequence[str], *, create: bool = False) -> Iterator[int]:
+    """Open the folder `root/part/part…` and yield its descriptor; missing folders are made if
+    `create`.
+
+    A new folder gets the permissions and the owner of the folder it lies in. Raises OSError: ELOOP
+    or ENOTDIR where a link stands in the way. Raises ValueError for a part that is no plain name.
+    """
+    # The root itself is the owner's choice, be it a link.
+    folder = os.open(root, _FOLDER & ~os.O_NOFOLLOW)
+    try:
+        for part in parts:
+            if part in ("", ".", "..") or "/" in part:
+                raise ValueError(f"{part!r} is not the name of a folder")
+            deeper = _enter(folder, part, create=create)
+            os.close(folder)
+            folder = deeper
+        yield folder
+    finally:
+        os.close(folder)
 
 
-def _openat2(folder: int, path: str, flags: int) -> int:
-    how = _OpenHow(flags=flags, mode=0, resolve=_BENEATH | _NO_SYMLINKS | _NO_MAGICLINKS)
-    fd = _libc().syscall(_OPENAT2, folder, os.fsencode(path), ctypes.byref(how), ctypes.sizeof(how))
-    if fd < 0:
-        code = ctypes.get_errno()
-        raise OSError(code, os.strerror(code), path)
-    return int(fd)
+def _enter(parent: int, name: str, *, create: bool) -> int:
+    try:
+        return os.open(name, _FOLDER, dir_fd=parent)
+    except FileNotFoundError:
+        if not create:
+            raise
+    try:
+        os.mkdir(name, 0o700, dir_fd=parent)
+    except FileExistsError:  # another process made it meanwhile
+        return os.open(name, _FOLDER, dir_fd=parent)
+    folder = os.open(name, _FOLDER, dir_fd=parent)
+    take_after(folder, parent, 0o2755)
+    os.fsync(parent)
+    return folder
+
+
+def take_after(new: int, folder: int, mode: int) -> None:
+    """Give a new file or folder the permissions of the folder it lies in, as far as `mode` allows,
+    and, if this process is root, the same owner. `new` and `folder` are descriptors.
+    """
+    model = os.fstat(folder)
+    if os.geteuid() == 0 and (model.st_uid, model.st_gid) != (0, 0):
+        os.fchown(new, model.st_uid, model.st_gid)
+    with suppress(PermissionError):  # a file system without modes, such as vfat
+        os.fchmod(new, stat.S_IMODE(model.st_mode) & mode | mode & 0o700)

@@ -15,12 +15,18 @@ compared with the event loop's clock once a minute.
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import errno
 import os
 import sys
 import time
 from typing import TYPE_CHECKING, Protocol
+
+from daemon.system.syscalls import (
+    TFD_TIMER_ABSTIME,
+    TFD_TIMER_CANCEL_ON_SET,
+    timerfd_create,
+    timerfd_settime,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -28,8 +34,6 @@ if TYPE_CHECKING:
 
     from daemon.system.clock import Clock
 
-TFD_TIMER_ABSTIME = 1
-TFD_TIMER_CANCEL_ON_SET = 2
 # Only an armed timer is cancelled; this one is never meant to expire: its time is in the year 2200.
 NEVER = 7_258_118_400
 SECONDS_BETWEEN_LOOKS = 60.0
@@ -52,8 +56,8 @@ class ClockWatcher(Protocol):
 
 
 def clock_watcher(clock: Clock, env: Mapping[str, str]) -> ClockWatcher:
-    """Return a watcher by timerfd, or one that polls where timerfd, or its flag
-    TFD_TIMER_CANCEL_ON_SET, is missing, as in some sandboxes.
+    """Return a watcher by timerfd, or one that polls where the kernel has no timerfd or not its
+    flag TFD_TIMER_CANCEL_ON_SET, as in some sandboxes.
     """
     if seconds := env.get(SECONDS_BETWEEN_LOOKS_VARIABLE):
         return PollingClockWatcher(clock, seconds=float(seconds))
@@ -62,7 +66,7 @@ def clock_watcher(clock: Clock, env: Mapping[str, str]) -> ClockWatcher:
     try:
         calls = TimerCalls()
         os.close(calls.create_armed())
-    except (OSError, AttributeError):
+    except OSError:
         return PollingClockWatcher(clock)
     return KernelClockWatcher(calls)
 
@@ -98,16 +102,11 @@ class KernelClockWatcher:
 
 
 class TimerCalls:
-    """timerfd_create(2) and timerfd_settime(2); Python has them itself from 3.13 on."""
-
-    def __init__(self) -> None:
-        self._libc = ctypes.CDLL(None, use_errno=True)
+    """The timerfd of KernelClockWatcher. Tests replace it, as a test may not set the real clock."""
 
     def create_armed(self) -> int:
         """Return a new timerfd that becomes readable after a jump of the clock."""
-        fd: int = self._libc.timerfd_create(time.CLOCK_REALTIME, os.O_NONBLOCK | os.O_CLOEXEC)
-        if fd < 0:
-            raise _last_error()
+        fd = timerfd_create(time.CLOCK_REALTIME, os.O_NONBLOCK | os.O_CLOEXEC)
         try:
             self.arm(fd)
         except OSError:
@@ -117,31 +116,17 @@ class TimerCalls:
 
     def arm(self, fd: int) -> None:
         """Have the timer cancelled when the clock is set."""
-        spec = _Itimerspec(value=_Timespec(seconds=NEVER))
-        flags = TFD_TIMER_ABSTIME | TFD_TIMER_CANCEL_ON_SET
-        if self._libc.timerfd_settime(fd, flags, ctypes.byref(spec), None) < 0:
-            error = _last_error()
+        try:
+            timerfd_settime(fd, TFD_TIMER_ABSTIME | TFD_TIMER_CANCEL_ON_SET, NEVER)
+        except OSError as error:
             # timerfd_create(2), BUGS: the clock was set since the descriptor was read last, and the
             # timer is armed all the same. Whoever calls us looks at the clock after that.
             if error.errno != errno.ECANCELED:
-                raise error
+                raise
 
     def read(self, fd: int) -> None:
         """Read the timerfd. Raises OSError, with ECANCELED if the clock was set."""
         os.read(fd, 8)
-
-
-class _Timespec(ctypes.Structure):
-    _fields_ = (("seconds", ctypes.c_long), ("nanoseconds", ctypes.c_long))
-
-
-class _Itimerspec(ctypes.Structure):
-    _fields_ = (("interval", _Timespec), ("value", _Timespec))
-
-
-def _last_error() -> OSError:
-    number = ctypes.get_errno()
-    return OSError(number, os.strerror(number))
 
 
 class PollingClockWatcher:

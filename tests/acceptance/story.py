@@ -20,10 +20,10 @@ from daemon.definitions.paths import OVERLAY, socket_in
 from daemon.telemetry.redaction import Secrets
 from tests.command_line import CommandResult, needs_process, process_state, run_command
 from tests.fakes.vendor import FakeVendor
+from tests.preloaded import COMMANDS, ForkedProcess, can_fork
 
 ROOT = Path(__file__).parents[2]
 READY = "In another terminal"
-MODULES = {"agentctl": "daemon.cli.main", "agentd": "daemon.app.main"}
 
 
 class Vendor(FakeVendor):
@@ -127,12 +127,15 @@ class Home:
 
     async def spawn(self, program, *arguments, prefix=()):
         """Start `agentd` or `agentctl` as a process; `prefix` is a command that executes it."""
+        words = tuple(map(str, arguments))
+        if not prefix and can_fork(self.env):
+            return await ForkedProcess.start(program, *words, env=self.env, cwd=self.folder)
         return await asyncio.create_subprocess_exec(
             *prefix,
             sys.executable,
             "-m",
-            MODULES[program],
-            *map(str, arguments),
+            COMMANDS[program],
+            *words,
             env=self.env,
             cwd=self.folder,
             stdin=asyncio.subprocess.DEVNULL,

@@ -17,18 +17,16 @@ import signal
 import socket
 import sqlite3
 import stat
-import subprocess
-import sys
 import tempfile
 import threading
 import time
-import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from tests.fakes.vendor import FakeVendor, Turn
 from tests.golden.normalise import Normaliser
+from tests.preloaded import BlockingProcess
 
 ROOT = Path(__file__).parents[2]
 FAKETIME = next(iter(sorted(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"))), None)
@@ -41,35 +39,7 @@ UMASK = 0o022  # what agentctl writes for its user has modes that depend on it
 LIMIT = 300.0
 
 
-def command_of(name: str) -> list[str]:
-    """Return what starts a command of this project, as pyproject.toml names it."""
-    scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
-    module, function = scripts[name].split(":")
-    return [
-        sys.executable,
-        "-P",
-        "-c",
-        (
-            f"import sys; sys.argv[0] = {name!r}; from {module} import {function}; "
-            f"sys.exit({function}())"
-        ),
-    ]
-
-
-# libfaketime 0.9.10 refuses what Python >= 3.11 sleeps by (clock_nanosleep until a monotonic
-# moment) where the monotonic clock is left alone; a lock that nobody releases is waited for by
-# another call. Each Python reads this.
-SITE = """
-import _thread, time
-
-def sleep(seconds):
-    lock = _thread.allocate_lock()
-    lock.acquire()
-    lock.acquire(timeout=seconds)
-
-time.sleep = sleep
-"""
-AGENTD, AGENTCTL = command_of("agentd"), command_of("agentctl")
+SITE = Path(__file__).with_name("site")
 
 
 class UnixConnection(http.client.HTTPConnection):
@@ -111,12 +81,10 @@ class Stage:
         for path in (self.home, self.run):
             path.mkdir(mode=0o700)
         self.home.chmod(0o711)
-        (self.folder / "site").mkdir()
-        (self.folder / "site" / "sitecustomize.py").write_text(SITE)
         self.clock = self.folder / "clock"
         self.env = {
             "PATH": os.environ["PATH"],
-            "PYTHONPATH": f"{ROOT}:{self.folder / 'site'}",
+            "PYTHONPATH": f"{ROOT}:{SITE}",
             "PYTHONDONTWRITEBYTECODE": "1",
             "HOME": str(self.folder),
             "USER": "ada",
@@ -138,7 +106,7 @@ class Stage:
             "NO_FAKE_STAT": "1",
             "AGENTD_LONGEST_SLEEP": "0.05",
         }
-        self.daemon: subprocess.Popen[str] | None = None
+        self.daemon: BlockingProcess | None = None
         self.followers: list[Follower] = []
         self.vendor: VendorThread | None = None
         self.receiver: Receiver | None = None
@@ -155,9 +123,9 @@ class Stage:
             self.daemon.terminate()
             try:
                 self.daemon.wait(LIMIT)
-            except subprocess.TimeoutExpired:
+            except TimeoutError:
                 self.daemon.kill()
-                self.daemon.wait()
+                self.daemon.wait(LIMIT)
         if self.daemon:
             self.daemon_out.close()
             self.daemon_err.close()
@@ -210,16 +178,7 @@ class Stage:
         number = sum(line.startswith("$ agentd &") for line in self.cli)
         self.daemon_out = (self.folder / f"out{number}").open("w+")
         self.daemon_err = (self.folder / f"err{number}").open("w+")
-        self.daemon = subprocess.Popen(
-            AGENTD,
-            env=self.env,
-            cwd=self.home,
-            text=True,
-            stdin=subprocess.DEVNULL,
-            stdout=self.daemon_out,
-            stderr=self.daemon_err,
-            umask=UMASK,
-        )
+        self.daemon = self._fork("agentd", (), self.daemon_out, self.daemon_err)
 
         def is_up() -> bool:
             assert self.daemon
@@ -249,11 +208,11 @@ class Stage:
 
     def agentctl(self, *words: str, stdin: str | None = None) -> Result:
         """Run a command line of agentctl to its end and record it."""
-        return self._run("agentctl", AGENTCTL, words, stdin, record=True)
+        return self._run("agentctl", words, stdin, record=True)
 
     def agentd(self, *words: str) -> Result:
         """Run a command line of agentd to its end and record it."""
-        return self._run("agentd", AGENTD, words, None, record=True)
+        return self._run("agentd", words, None, record=True)
 
     def reload(self, edit: Callable[[], object], *, fault: bool = False) -> None:
         """Edit files and let the daemon read them for `agentctl reload`; it also reads them by
@@ -266,20 +225,24 @@ class Stage:
         assert self.daemon
         event, times = (KEPT, 1) if fault else (RELOADED, 2)
         before = sum(line["event"] == event for line in self.log_lines())
-        self.daemon.send_signal(signal.SIGSTOP)
-        try:
-            process = self._popen(AGENTCTL, ("reload",), subprocess.PIPE)
-            self.wait(lambda: _waits_for_an_answer(process.pid), "agentctl to wait for the daemon")
-            edit()
-        finally:
-            self.daemon.send_signal(signal.SIGCONT)
-        out, err = process.communicate(timeout=LIMIT)
-        self._record_command("agentctl reload", Result(process.returncode, out, err))
+        daemon = self.daemon
+
+        def edit_while_it_waits(process: BlockingProcess) -> None:
+            try:
+                self.wait(
+                    lambda: _waits_for_an_answer(process.pid), "agentctl to wait for the daemon"
+                )
+                edit()
+            finally:
+                daemon.send_signal(signal.SIGCONT)
+
+        daemon.send_signal(signal.SIGSTOP)
+        self._run("agentctl", ("reload",), None, record=True, meanwhile=edit_while_it_waits)
         self.wait_for_log(event, before + times)
 
     def quietly(self, *words: str) -> Result:
         """Run a command line of agentctl that is not recorded."""
-        return self._run("agentctl", AGENTCTL, words, None, record=False)
+        return self._run("agentctl", words, None, record=False)
 
     def begin(self, *words: str) -> Follower:
         """Start a command line of agentctl that does not end by itself."""
@@ -517,43 +480,36 @@ class Stage:
 
     # --- recording
 
-    def _popen(
-        self, command: list[str], words: tuple[str, ...], stdout: Any
-    ) -> subprocess.Popen[str]:
-        return subprocess.Popen(
-            [*command, *words],
+    def _fork(
+        self, name: str, words: tuple[str, ...], out: IO[str], err: IO[str], stdin: str = ""
+    ) -> BlockingProcess:
+        return BlockingProcess(
+            name,
+            words,
             env=self.env,
             cwd=self.home,
-            text=True,
-            stdin=subprocess.DEVNULL,
-            stdout=stdout,
-            stderr=subprocess.PIPE,
-            # a shell lets what it starts in the background ignore Ctrl-C, and that is inherited
-            preexec_fn=_hear_ctrl_c,
+            streams=(out.fileno(), err.fileno()),
+            stdin=stdin,
             umask=UMASK,
         )
 
     def _run(
         self,
         name: str,
-        command: list[str],
         words: tuple[str, ...],
         stdin: str | None,
         *,
         record: bool,
+        meanwhile: Callable[[BlockingProcess], object] | None = None,
     ) -> Result:
-        done = subprocess.run(
-            [*command, *words],
-            env=self.env,
-            cwd=self.home,
-            input=stdin or "",
-            capture_output=True,
-            text=True,
-            timeout=LIMIT,
-            check=False,
-            umask=UMASK,
-        )
-        result = Result(done.returncode, done.stdout, done.stderr)
+        with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
+            process = self._fork(name, words, out, err, stdin or "")
+            if meanwhile:
+                meanwhile(process)
+            code = process.wait(LIMIT)
+            out.seek(0)
+            err.seek(0)
+            result = Result(code, out.read(), err.read())
         if record:
             shown = " ".join(
                 [name, *(f"'{word}'" if " " in word or not word else word for word in words)]
@@ -663,7 +619,8 @@ class Follower:
         self.words = words
         number = len(list(stage.folder.glob("follower*")))
         self._out = (stage.folder / f"follower{number}").open("w+")
-        self.process = stage._popen(AGENTCTL, words, self._out)
+        self._err = tempfile.TemporaryFile("w+")  # noqa: SIM115  closed at its end
+        self.process = stage._fork("agentctl", words, self._out, self._err)
 
     def text(self) -> str:
         """Return what it has said so far."""
@@ -673,14 +630,18 @@ class Follower:
         """End it, if it goes on."""
         if self.process.poll() is None:
             self.process.kill()
-            self.process.communicate()
+            self.process.wait(LIMIT)
         self._out.close()
+        self._err.close()
 
     def end(self) -> Result:
         """Wait for its end."""
-        _, err = self.process.communicate(timeout=LIMIT)
+        code = self.process.wait(LIMIT)
+        self._err.seek(0)
+        result = Result(code, self.text(), self._err.read())
         self._out.close()
-        return Result(self.process.returncode, self.text(), err)
+        self._err.close()
+        return result
 
 
 class VendorThread:
@@ -703,10 +664,6 @@ class VendorThread:
         """Stop it and wait for its end."""
         self._loop.call_soon_threadsafe(self._stop.set)
         self._thread.join(LIMIT)
-
-
-def _hear_ctrl_c() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def _waits_for_an_answer(pid: int) -> bool:

@@ -11,6 +11,7 @@ from daemon.sandbox import confine
 from daemon.sandbox.current import SandboxDetection
 from daemon.sandbox.detection import PROBES, choose, examine
 from daemon.sandbox.sandbox import Sandbox, User
+from daemon.system import syscalls
 from tests.sandbox.conftest import NOT_THERE
 
 # It leaves the limit on processes out as well: where nothing is confined, whatever else the user
@@ -43,7 +44,7 @@ async def test_what_a_killed_trial_left_is_cleared_away_by_the_next(
 async def test_without_bubblewrap_the_next_rung_is_taken(tmp_path: Path, user: User | None) -> None:
     found = await choose("prefer", tmp_path, user, bwrap=NOT_THERE)
     assert found.missing[0] == "bubblewrap: is not installed"
-    expected = "landlock" if confine.landlock_version() >= confine.OLDEST_LANDLOCK else "profiles"
+    expected = "landlock" if syscalls.landlock_version() >= confine.OLDEST_LANDLOCK else "profiles"
     assert found.level == expected
 
 

@@ -21,7 +21,7 @@ from zoneinfo import ZoneInfo
 from daemon.delivery.message import compose
 from daemon.errors import DeliveryFailed
 from daemon.models import Delivery, Receipt, Report
-from daemon.system.safe_folder import folder_beneath, take_after
+from daemon.system.safe_open import folder_beneath, take_after
 
 _FIELD = re.compile(r"\{(?P<name>[^{}:]*)(?::(?P<format>[^{}]*))?\}")
 _MAX_SAME_NAME = 1000  # files whose names differ only in their number

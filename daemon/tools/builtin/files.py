@@ -26,8 +26,7 @@ from daemon.policy.lexer import Unreadable
 from daemon.policy.policy import LivePolicy, Policy
 from daemon.policy.reachable_paths import CallPath
 from daemon.sandbox.output import readable
-from daemon.system.safe_folder import folder_beneath, take_after
-from daemon.system.safe_open import open_beneath
+from daemon.system.safe_open import folder_beneath, open_beneath, take_after
 from daemon.tools.registry import FunctionRegistry
 
 _SNIFF = 8192  # bytes in which a binary file gives itself away by a NUL, as for grep and git

@@ -12,8 +12,9 @@ from collections import Counter
 from pathlib import Path
 
 from daemon.definitions.paths import socket_in
-from tests.acceptance.story import MODULES, READY, ROOT
+from tests.acceptance.story import READY, ROOT
 from tests.command_line import CommandResult, needs_process, run_command
+from tests.preloaded import COMMANDS, ForkedProcess
 
 MARK = '''
 """A tool that leaves a mark each time it starts."""
@@ -182,13 +183,15 @@ class Site:
 
     async def spawn(
         self, program: str, *arguments: object, log: str = "", root: Path = ROOT
-    ) -> asyncio.subprocess.Process:
+    ) -> asyncio.subprocess.Process | ForkedProcess:
+        if root == ROOT:
+            return await self._fork(program, *map(str, arguments), log=log)
         errors = (self.folder / f"{log}.err").open("ab") if log else asyncio.subprocess.PIPE
         try:
             return await asyncio.create_subprocess_exec(
                 sys.executable,
                 "-m",
-                MODULES[program],
+                COMMANDS[program],
                 *map(str, arguments),
                 env=self.environment(root),
                 cwd=self.home,
@@ -200,6 +203,15 @@ class Site:
         finally:
             if log:
                 errors.close()
+
+    async def _fork(self, program: str, *arguments: str, log: str) -> ForkedProcess:
+        env = self.environment(ROOT)
+        if not log:
+            return await ForkedProcess.start(program, *arguments, env=env, cwd=self.home)
+        with (self.folder / f"{log}.err").open("ab") as errors:
+            return await ForkedProcess.start(
+                program, *arguments, env=env, cwd=self.home, stderr=errors
+            )
 
     def marks(self) -> Counter[tuple[str, str]]:
         """Return how often each call has begun."""

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from daemon.delivery.channels.file import FileChannel, report_path
 from daemon.errors import DeliveryFailed
 from daemon.models import Report, Status
-from daemon.system.safe_folder import folder_beneath
+from daemon.system.safe_open import folder_beneath
 from tests.properties import scaled_settings
 
 OTHER = "01JBBBBBBBBBBBBBBBBBBBBBBB"
