@@ -196,7 +196,7 @@ class TestApp:
                 open_app(installation, clock=self.clock)
             )
             await self.daemon.scheduling.engine.load(await self.daemon.reloader.load_routines())
-            self.daemon.runs.parts.context.backoff = RETRY_SECONDS
+            self.daemon.runs.parts.contexts.backoff = RETRY_SECONDS
             self._resources = resources.pop_all()
         return self
 

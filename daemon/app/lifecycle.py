@@ -270,7 +270,7 @@ async def _runs_to_resume(app: App, earlier_runs: list[Run]) -> list[Run]:
         else:
             from daemon.runs.run import end_abandoned
 
-            await end_abandoned(run, routine, app.runs.parts.context)
+            await end_abandoned(run, routine, app.runs.parts.contexts.take())
     return runs
 
 

@@ -46,7 +46,7 @@ class RunSupervisor:
             self.conversations.inbox.put(await self.journal.runs.find_messages(run_id))
         try:
             with self.metrics.measure_lag():
-                run = await supervise(run_id, self.parts.context)
+                run = await supervise(run_id, self.parts.contexts.take())
         finally:
             if self.settings.traces:
                 self.settings.traces.export_run(run_id)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -17,6 +16,7 @@ from daemon.memory.segments import Segment, segment_rows
 from daemon.models import Anchor, ExpandedContext, Json, MemoryChunk
 from daemon.store.database import Database, Work
 from daemon.store.rows import clean, moment, stamp
+from daemon.store.statements import Connection
 
 if TYPE_CHECKING:
     from daemon.definitions.config.live import LiveConfig
@@ -120,7 +120,7 @@ class Memory:
             msg = f"{category!r} is not a category of items; there are {', '.join(CATEGORIES)}"
             raise Refused(msg)
 
-        def work(connection: sqlite3.Connection) -> None:
+        def work(connection: Connection) -> None:
             rows.put_item(
                 connection, key=key, text=text, category=category, run=run, tainted=tainted, now=now
             )
@@ -246,7 +246,7 @@ class Memory:
         """
         from daemon.memory import context
 
-        def make_context(connection: sqlite3.Connection, hits: list[RecallHit]) -> RecallContext:
+        def make_context(connection: Connection, hits: list[RecallHit]) -> RecallContext:
             item = rows.item(connection, key) if key else None
             text, tainted = context.excerpt(connection, hits, tokens)
             return RecallContext(
@@ -274,9 +274,7 @@ class Memory:
         exclude_run: str | None,
         per_run: int | None = None,
         per_routine: int | None = None,
-        convert: Callable[[sqlite3.Connection, list[RecallHit]], Any] = lambda _connection, hits: (
-            hits
-        ),
+        convert: Callable[[Connection, list[RecallHit]], Any] = lambda _connection, hits: hits,
     ) -> Any:
         """Search, and return what `convert` makes of the hits in the same read transaction."""
         from daemon.memory.recall import search
@@ -289,7 +287,7 @@ class Memory:
             else None
         )
 
-        def work(connection: sqlite3.Connection) -> Any:
+        def work(connection: Connection) -> Any:
             hits = search(
                 connection,
                 query,
@@ -338,7 +336,7 @@ class Memory:
         key = f"{rows.LINE_PREFIX}{run}"
         line = check_text(key, line) if line else None
 
-        def work(connection: sqlite3.Connection) -> bool:
+        def work(connection: Connection) -> bool:
             is_changed = rows.put_run(
                 connection,
                 run=run,

@@ -23,7 +23,6 @@ this sum can only gain.)
 
 from __future__ import annotations
 
-import sqlite3
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
@@ -38,6 +37,7 @@ from daemon.memory.texts import Text, by_ids, times_of_change
 from daemon.memory.times import TimeSpan, find_time_span
 from daemon.models import SegmentType
 from daemon.store.rows import clean, stamp
+from daemon.store.statements import Connection
 
 # Texts that the index proposes: more of them change nothing in the first ten hits.
 POOL = 64
@@ -111,7 +111,7 @@ class RecallHit(NamedTuple):
 
 
 def search(
-    connection: sqlite3.Connection,
+    connection: Connection,
     question: str,
     limit: int,
     *,
@@ -174,7 +174,7 @@ def merge_hits(hit_lists: Sequence[Sequence[RecallHit]], limit: int) -> list[Rec
 
 
 def _propose(
-    connection: sqlite3.Connection, query: tokens.Query, pool: int, time_span: TimeSpan | None
+    connection: Connection, query: tokens.Query, pool: int, time_span: TimeSpan | None
 ) -> dict[int, float]:
     """Return the scores of texts that the index finds, by id; with a time span, texts of that span
     are always among them.
@@ -194,7 +194,7 @@ def _propose(
     return scores
 
 
-def _best(connection: sqlite3.Connection, terms: Sequence[str], pool: int) -> dict[int, float]:
+def _best(connection: Connection, terms: Sequence[str], pool: int) -> dict[int, float]:
     """Return the scores of texts that the index finds, by id, the best first; of items with equal
     scores, the last changed first.
     """
@@ -216,7 +216,7 @@ class _Candidates:
 
     def __init__(
         self,
-        connection: sqlite3.Connection,
+        connection: Connection,
         scores: dict[int, float],
         required: set[int],
         exclude_run: str | None,

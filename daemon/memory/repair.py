@@ -12,6 +12,7 @@ import structlog
 from daemon.errors import StoreDamaged
 from daemon.memory import fulltext, index
 from daemon.store.database import Database, Work
+from daemon.store.statements import Connection
 
 log = structlog.get_logger()
 
@@ -181,6 +182,6 @@ class MemoryStore:
         return False
 
 
-def _is_small(connection: sqlite3.Connection) -> bool:
+def _is_small(connection: Connection) -> bool:
     (last_id,) = connection.execute("SELECT coalesce(max(id), 0) FROM memory_segment").fetchone()
     return int(last_id) <= _SMALL_STORE

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections.abc import Iterable
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -14,6 +13,7 @@ from daemon.memory.memory import CATEGORIES, check_key, check_text
 from daemon.memory.segments import Segment, segment_row
 from daemon.models import Json, SegmentType
 from daemon.store.rows import clean, moment, stamp
+from daemon.store.statements import Connection
 
 FORMAT = "agentd-memory/1"
 # Items or runs per page.
@@ -27,7 +27,7 @@ class ExportPage(NamedTuple):
     next_cursor: str | None
 
 
-def export(connection: sqlite3.Connection, cursor: str | None) -> ExportPage:
+def export(connection: Connection, cursor: str | None) -> ExportPage:
     """Return the page of an export at a cursor, None for the first: items, then runs."""
     kind, _, last_id = (cursor or "item:0").partition(":")
     if kind == "item":
@@ -61,7 +61,7 @@ def _item(item: rows.IndexedItem) -> Json:
     }
 
 
-def _run(connection: sqlite3.Connection, row: tuple[Any, ...]) -> Json:
+def _run(connection: Connection, row: tuple[Any, ...]) -> Json:
     id_, run, routine, goal, status, started, ended = row
     texts = connection.execute(
         "SELECT iteration, segment, part, type, at, who, tainted, text FROM memory_segment WHERE "
@@ -171,7 +171,7 @@ def _read_run(data: Json) -> tuple[dict[str, Any], list[Any]]:
     return {"run": clean(data["archived"]), **fields, **moments}, pieces
 
 
-def import_rows(connection: sqlite3.Connection, work: ImportRows) -> ImportResult:
+def import_rows(connection: Connection, work: ImportRows) -> ImportResult:
     """Store the rows; an item with a later change here, and an archived run, stay as they are."""
     unchanged = 0
     for item in work.items:
@@ -189,8 +189,9 @@ def import_rows(connection: sqlite3.Connection, work: ImportRows) -> ImportResul
             now=item.updated,
         )
         connection.execute(
-            "UPDATE memory_item SET created = min(created, ?), pinned = ? WHERE key = ?",
-            (item.created, item.pinned, item.key),
+            "UPDATE memory_item SET created = CASE WHEN created > ? THEN ? ELSE created END,"
+            " pinned = ? WHERE key = ?",
+            (item.created, item.created, item.pinned, item.key),
         )
     for fields, pieces in work.runs:
         if connection.execute(

@@ -1,17 +1,16 @@
-"""What runs need of the daemon: models, tools, a prompt for their agent, memory, notices.
+"""What one run needs of the daemon: models, tools, a prompt for its agent, memory, notices.
 
-`run.py` tells the life of a run; the RunContext that it is given is made here, from the parts of
-the application.
+`run.py` tells the life of a run. The RunContext that it is given is built by `RunContexts` when a
+process takes the run.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
-from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 from weakref import WeakValueDictionary
 from zoneinfo import ZoneInfo
 
@@ -50,6 +49,7 @@ from daemon.models import (
     max_taint,
     new_id,
 )
+from daemon.policy.policy import Policy
 from daemon.policy.restrictions import NAMED_ONLY_TOOLS
 from daemon.providers import LLMProvider
 from daemon.providers.budget import RunBudget
@@ -62,7 +62,8 @@ from daemon.runs.protocols import StepLog
 from daemon.runs.recorder import StepRecorder
 from daemon.runs.rehearsal.dry_run import REHEARSAL, DryRunToolExecutor, RehearsalApprover
 from daemon.runs.services import RunServices
-from daemon.runs.settings import LiveSettings
+from daemon.runs.settings import Settings
+from daemon.store.journal import Journal
 from daemon.store.run_rows import newest
 from daemon.store.runs import RunRepository
 from daemon.tokens import estimate
@@ -70,11 +71,9 @@ from daemon.tools.builtin import shell
 from daemon.tools.builtin.command_lines import PROGRAMS
 from daemon.tools.builtin.subagent import SUBAGENT
 from daemon.tools.executor import ToolExecutor
+from daemon.tools.mcp.servers import Servers
 from daemon.tools.registry import FunctionRegistry
 from daemon.tools.reported_items import REPORT_ITEMS
-
-if TYPE_CHECKING:
-    pass
 
 # Nothing tells us when somebody has made room on a full disk.
 FULL_DISK_RETRY_SECONDS = 30.0
@@ -89,26 +88,6 @@ class Preview(NamedTuple):
     functions: Sequence[Json]
     provider: str
     model: str
-
-
-class _PolicyInForce:
-    """Judge each call by the policy that is in force at that moment, not when the run began."""
-
-    def __init__(self, settings: LiveSettings) -> None:
-        self._settings = settings
-
-    @property
-    def detector(self) -> str:
-        return self._settings.policy.detector
-
-    def judge(self, tool: str, arguments: Json, *, routine: str, tainted: bool = False) -> Verdict:
-        return self._settings.policy.judge(tool, arguments, routine=routine, tainted=tainted)
-
-    def is_read_only(self, tool: str, arguments: Json) -> bool:
-        return self._settings.policy.is_read_only(tool, arguments)
-
-    def shows_injected_result(self, tool: str, arguments: Json, *, routine: str) -> bool:
-        return self._settings.policy.shows_injected_result(tool, arguments, routine=routine)
 
 
 class _RunEvents:
@@ -127,48 +106,132 @@ class _RunEvents:
         self._events.publish(self._run.id, {"routine": self._run.routine, **event})
 
 
-class RunContext:
-    """What the runs of this process share; see `run.py` for how it is used."""
+class PolicyInForce:
+    """Judge each call of a run by the policy that is in force at that moment."""
+
+    def __init__(self, context: RunContext) -> None:
+        self._context = context
+
+    @property
+    def detector(self) -> str:
+        return self._context.policy_in_force().detector
+
+    def judge(self, tool: str, arguments: Json, *, routine: str, tainted: bool = False) -> Verdict:
+        policy = self._context.policy_in_force()
+        return policy.judge(tool, arguments, routine=routine, tainted=tainted)
+
+    def is_read_only(self, tool: str, arguments: Json) -> bool:
+        return self._context.policy_in_force().is_read_only(tool, arguments)
+
+    def shows_injected_result(self, tool: str, arguments: Json, *, routine: str) -> bool:
+        policy = self._context.policy_in_force()
+        return policy.shows_injected_result(tool, arguments, routine=routine)
+
+
+class StartedRoutines:
+    """The routines of runs as they were when each run began, parsed once per definition."""
+
+    def __init__(self, runs: RunRepository, mcp_servers: Servers) -> None:
+        self._runs, self._mcp_servers = runs, mcp_servers
+        self._parsed: dict[str, Routine] = {}
+        """Routines by the hash of their definition."""
+
+    async def load(self, run: Run) -> Routine:
+        """Return the routine as `run` began it, with its MCP servers connected.
+
+        Raises DaemonError if another version of agentd wrote what this one cannot read.
+        """
+        routine = self._parsed.get(run.definition)
+        if routine is None:
+            try:
+                routine = Routine.restore(await self._runs.get_definition(run.definition))
+            except ValueError as error:
+                problem = str(error).splitlines()[0]
+                raise DaemonError(
+                    f"the definition this run began with cannot be read by this version: {problem}"
+                ) from None
+            if len(self._parsed) >= MAX_PARSED_DEFINITIONS:
+                self._parsed.clear()
+            self._parsed[run.definition] = routine
+        await self._mcp_servers.ready(_tools_of(routine))
+        return routine
+
+
+class RunContexts:
+    """Build the context of each run; hold what the runs of this process share."""
 
     def __init__(self, services: RunServices) -> None:
-        self._services, self.settings = services, services.settings
-        self._pings: set[asyncio.Task[None]] = set()
-        self._executor = ToolExecutor(services.registry)
-        self._dry_run_executor = DryRunToolExecutor(services.registry, services.settings)
-        self._policy = _PolicyInForce(services.settings)
-        self._definitions: dict[str, Routine] = {}
-        self._budgets = WeakValueDictionary[str, RunBudget]()
-        """The budgets of the runs under way, by run."""
+        self.services = services
+        self.routines = StartedRoutines(services.journal.runs, services.mcp_servers)
         self.backoff = LoopLimits().backoff
         """Seconds before a model is asked a second time; tests set less."""
-        self.full_disk_retry = FULL_DISK_RETRY_SECONDS
-        self.journal, self.events, self.owner = services.journal, services.events, services.owner
+        self._executor = ToolExecutor(services.registry)
+        self._dry_run_executor = DryRunToolExecutor(services.registry, services.settings)
+        self._budgets = WeakValueDictionary[str, RunBudget]()
+        self._pings: set[asyncio.Task[None]] = set()
 
-    @cached_property
-    def _gate(self) -> ToolExecutor:
-        """Runs the commands of gates; made when first needed, as few routines have any."""
-        services, registry = self._services, FunctionRegistry()
-        shell.register_for_gates(
-            registry,
-            services.settings,
-            sandbox=services.sandbox_detection.sandbox,
-            zone=self.settings.zone.key,
+    def take(self) -> RunContext:
+        """Return the context of a run that is taken now."""
+        services, settings = self.services, self.services.settings.current
+        return RunContext(
+            services=services,
+            settings=settings,
+            journal=services.journal,
+            events=services.events,
+            owner=services.owner,
+            zone=settings.zone.key,
+            routines=self.routines,
+            executor=self._executor,
+            dry_run_executor=self._dry_run_executor,
+            budgets=self._budgets,
+            pings=self._pings,
+            backoff=self.backoff,
+            full_disk_retry=FULL_DISK_RETRY_SECONDS,
         )
-        return ToolExecutor(registry)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunContext:
+    """What one run is given when a process takes it; see `run.py` for how it is used.
+
+    Its fields stay as they were when the run was taken, also when the config is read again while
+    the run is under way. What has to be current is read by `policy_in_force` and `waiting_notice`.
+    """
+
+    services: RunServices
+    settings: Settings
+    """The settings that were in force when the run was taken."""
+    journal: Journal
+    events: Events
+    owner: str
+    """Who holds the lease of the run."""
+    zone: str
+    """The name of the time zone of the config."""
+    routines: StartedRoutines
+    executor: ToolExecutor
+    dry_run_executor: DryRunToolExecutor
+    budgets: WeakValueDictionary[str, RunBudget]
+    """The budgets of all runs of this process, by run: a sub-agent spends from its parent's."""
+    pings: set[asyncio.Task[None]]
+    """The pings of this process that are under way."""
+    backoff: float
+    """Seconds before a model is asked a second time."""
+    full_disk_retry: float
+    """Seconds before a write that a full disk refused is tried again."""
 
     @property
     def runs(self) -> RunRepository:
         return self.journal.runs
 
-    @property
-    def zone(self) -> str:
-        return self.settings.zone.key
+    def policy_in_force(self) -> Policy:
+        """Return the policy as it is now: a reload changes it for runs under way, too."""
+        return self.services.settings.policy
 
     def now(self) -> datetime:
-        return self._services.clock.now()
+        return self.services.clock.now()
 
     def redact(self, text: str) -> str:
-        return self._services.secrets.redact(text)
+        return self.services.secrets.redact(text)
 
     async def cancel_subagents(self, run: Run, routine: Routine) -> None:
         """Cancel what is left of a run's sub-agents."""
@@ -180,7 +243,7 @@ class RunContext:
     def announce_end(self, run: Run) -> None:
         """Tell followers, the outbox and the log that a run has ended. Call it after the commit."""
         self.events.publish(run.id, end_of(run))
-        self._services.outbox.wake()
+        self.services.outbox.wake()
         log.info(
             "run.finished",
             status=run.status.value,
@@ -191,10 +254,10 @@ class RunContext:
 
     def announce_wait(self, run: Run, tools: str) -> None:
         """Tell followers, the outbox and the log that a run waits for a person to allow `tools`."""
-        self._services.outbox.wake()
+        self.services.outbox.wake()
         if run.status is Status.WAITING:  # else the person has answered meanwhile
             self.events.publish(run.id, waiting_of(run))
-            self._services.approvals.wake()  # the question expires some day
+            self.services.approvals.wake()  # the question expires some day
             log.info("run.waiting", tools=tools)
 
     async def ping_started(self, run: Run, routine: Routine) -> None:
@@ -210,12 +273,12 @@ class RunContext:
         task = asyncio.create_task(
             self.settings.targets.ping_started(target, run), name=f"ping of {target}"
         )
-        self._pings.add(task)
-        task.add_done_callback(self._pings.discard)
+        self.pings.add(task)
+        task.add_done_callback(self.pings.discard)
 
     async def sandbox_level(self) -> str:
         """Return how well programs are confined, as `Run.sandbox` says it."""
-        return (await self._services.sandbox_detection.sandbox()).level
+        return (await self.services.sandbox_detection.sandbox()).level
 
     def waiting_notice(
         self, run: Run, routine: Routine, requests: Sequence[ApprovalRequest], deadline: datetime
@@ -226,7 +289,7 @@ class RunContext:
         `[incidents] to`. A file is left out, as it would stand where the report belongs, and so is
         a dead man's switch, which no person reads.
         """
-        config = self.settings.config
+        config = self.services.settings.config  # people may have changed it since
         kinds = {name: target.kind for name, target in config.targets.items()}
         names = [
             *(rule.to for rule in routine.deliver if "waiting" in rule.on),
@@ -243,29 +306,16 @@ class RunContext:
 
         Raises DaemonError if another version of agentd wrote what this one cannot read.
         """
-        routine = self._definitions.get(run.definition)  # the key is the hash of the definition
-        if routine is None:
-            try:
-                routine = Routine.restore(await self.journal.runs.get_definition(run.definition))
-            except ValueError as error:
-                problem = str(error).splitlines()[0]
-                raise DaemonError(
-                    f"the definition this run began with cannot be read by this version: {problem}"
-                ) from None
-            if len(self._definitions) >= MAX_PARSED_DEFINITIONS:
-                self._definitions.clear()
-            self._definitions[run.definition] = routine
-        await self._services.mcp_servers.ready(_tools_of(routine))
-        return routine
+        return await self.routines.load(run)
 
     def call_runner_for(self, run: Run, routine: Routine) -> ToolCallRunner:
         """Return what runs gather steps: every tool there is, as far as the policy allows it."""
         return ToolCallRunner(
-            registry=self._services.registry,
+            registry=self.services.registry,
             executor=self._executor_for(run),
-            policy=self._policy,
+            policy=PolicyInForce(self),
             context=self._tool_context(run, routine),
-            offered=self._services.registry.names(),
+            offered=self.services.registry.names(),
             redact=self.redact,
             approver=self._approver(run),
             inspector=self._inspector(run),
@@ -274,12 +324,19 @@ class RunContext:
 
     def gate_call_runner_for(self, run: Run, routine: Routine) -> ToolCallRunner:
         """Return what runs the command of a gate: the shell, whose result is the exit code."""
+        registry = FunctionRegistry()
+        shell.register_for_gates(
+            registry,
+            self.services.settings,
+            sandbox=self.services.sandbox_detection.sandbox,
+            zone=self.zone,
+        )
         return ToolCallRunner(
-            registry=self._gate.registry,
-            executor=self._gate,
-            policy=self._policy,
+            registry=registry,
+            executor=ToolExecutor(registry),
+            policy=PolicyInForce(self),
             context=self._tool_context(run, routine),
-            offered=self._gate.registry.names(),
+            offered=registry.names(),
             redact=self.redact,
             approver=self._approver(run),
             audit_fields=self._audit_fields,
@@ -289,7 +346,7 @@ class RunContext:
         self, run: Run, routine: Routine, step_log: StepLog, deadline: float
     ) -> Agent:
         """Return the agent of this run; one that was begun goes on from its steps."""
-        spec, services = routine.run, self._services
+        spec, services = routine.run, self.services
         provider, *fallback = self._metered(run, routine)
         offered_tools = self._offered_tools(run, routine)
         # facts that were gathered before are steps, too
@@ -300,13 +357,13 @@ class RunContext:
             if catalog.skills and "skill" not in offered_tools:
                 offered_tools = [*offered_tools, "skill"]
         earlier_conversation = (
-            await self._services.conversations.history(run)
+            await self.services.conversations.history(run)
             if run.trigger == ASK and is_new
             else EarlierConversation()
         )
         prompt_context = await self._prompt_context(run, routine, offered_tools, is_new=is_new)
         max_tool_calls = min(
-            spec.max_tool_calls, self.settings.policy.limits_for(routine.under).tool_calls
+            spec.max_tool_calls, self.policy_in_force().limits_for(routine.under).tool_calls
         )
         return Agent(
             provider,
@@ -337,7 +394,7 @@ class RunContext:
             services=AgentServices(
                 fallback=fallback,
                 memory=services.memory if spec.memory != "none" else None,
-                policy=self._policy,
+                policy=PolicyInForce(self),
                 step_writer=step_log,
                 executor=self._executor_for(run),
                 approver=self._approver(run),
@@ -355,7 +412,7 @@ class RunContext:
         """Return the names of the tools that the model of a run is offered."""
         if routine.run.mode != "agent":
             return []
-        policy, registry = self.settings.policy, self._services.registry
+        policy, registry = self.policy_in_force(), self.services.registry
         always: list[str] = []  # tools by which a routine ends and reports, asked for or not
         if run.trigger != ASK:
             always = ["finish", REPORT_ITEMS] if routine.dedupe else ["finish"]
@@ -368,7 +425,7 @@ class RunContext:
         ]
 
     def _executor_for(self, run: Run) -> ToolExecutor:
-        return self._dry_run_executor if run.trigger == REHEARSAL else self._executor
+        return self.dry_run_executor if run.trigger == REHEARSAL else self.executor
 
     async def images_for(
         self, run: Run, routine: Routine, event_input: Json | None
@@ -379,7 +436,7 @@ class RunContext:
             load_images,
             routine.run.media,
             new_files,
-            policy=self.settings.policy,
+            policy=self.policy_in_force(),
             routine=routine.under,
         )
 
@@ -403,23 +460,23 @@ class RunContext:
             event="preview",
             goal=routine.run.prompt,
         )
-        await self._services.mcp_servers.ready(_tools_of(routine))
+        await self.services.mcp_servers.ready(_tools_of(routine))
         recorder = StepRecorder(self.journal.runs, run, self.events)
         agent = await self.agent_for(run, routine, recorder, asyncio.get_running_loop().time())
         return Preview(*agent.preview(), agent.provider.name, agent.provider.model_name)
 
     def _metered(self, run: Run, routine: Routine) -> list[LLMProvider]:
         """Return the models that a run may ask, in order, each with the budget of the run."""
-        services, budget = self._services, self._budgets.get(run.id)
+        services, budget = self.services, self.budgets.get(run.id)
         if budget is None:
             parent: RunBudget | None = None
             if run.trigger == SUBAGENT:  # what a sub-agent spends, its parent spends
-                parent = self._budgets.get((run.event or "").partition("/")[0])
+                parent = self.budgets.get((run.event or "").partition("/")[0])
             budget = RunBudget(
                 run=run.id, routine=run.routine, budget=routine.run.budget, parent=parent
             )
-            self._budgets[run.id] = budget
-        traces = self.settings.traces
+            self.budgets[run.id] = budget
+        traces = services.settings.traces
         providers: list[LLMProvider] = []
         for provider in self.settings.providers.chain(routine):
             if provider.kind == "offline":
@@ -435,11 +492,6 @@ class RunContext:
             providers.append(metered)
         return providers
 
-    def trace(self, run_id: str) -> None:
-        """Export the spans of a run that has ended, where `[otel]` asks for them."""
-        if traces := self.settings.traces:
-            traces.export_run(run_id)
-
     def _approver(self, run: Run) -> RunApprover | DenyApprovals | RehearsalApprover:
         if run.trigger == SUBAGENT:
             return DenyApprovals()  # its parent cannot wait with it
@@ -448,9 +500,9 @@ class RunContext:
         return RunApprover(
             run,
             self.journal,
-            self.settings,
-            self._services.approvals.calls,
-            self._services.approvals.remembered,
+            self.services.settings,
+            self.services.approvals.calls,
+            self.services.approvals.remembered,
             now=self.now,
             language=self.settings.config.agent.language,
         )
@@ -459,14 +511,14 @@ class RunContext:
         return InjectionInspector(
             run,
             self.journal,
-            self._policy,
+            PolicyInForce(self),
             language=self.settings.config.agent.language,
         )
 
     def _audit_fields(self) -> Json:
         """Return what is written beside each call: the policy in force, and the sandbox."""
-        fields: Json = {"policy": self.settings.policy.hash}
-        if sandbox := self._services.sandbox_detection.current:
+        fields: Json = {"policy": self.policy_in_force().hash}
+        if sandbox := self.services.sandbox_detection.current:
             fields["sandbox"] = sandbox.level
         return fields
 
@@ -476,7 +528,7 @@ class RunContext:
             run=run.id,
             # the routine's own name: a sub-agent has no more rights than whom it works for
             routine=routine.under,
-            workspace=self._services.workspace,
+            workspace=self.services.workspace,
             language=self.settings.config.agent.language,
             dedupe=routine.dedupe.key if routine.dedupe else "",
             programs=ProgramTime(
@@ -500,7 +552,7 @@ class RunContext:
                 persona=agent.persona,
                 language=agent.language,
             ),
-            workspace=self._services.workspace,
+            workspace=self.services.workspace,
             now=self.now(),
             zone=ZoneInfo(routine.trigger.timezone) if routine.trigger.timezone else settings.zone,
             routine="" if run.trigger == ASK else routine.name,
@@ -518,7 +570,7 @@ class RunContext:
         must_look = has_previous and previous is None
         if routine.run.memory != "none":
             latest_run = newest(run.base_routine, {Status.SUCCEEDED}, run.id)
-            briefing = await self._services.memory.recall(
+            briefing = await self.services.memory.recall(
                 run.goal,
                 f"routine:{routine.name}:approach",
                 exclude_run=run.id,
@@ -535,8 +587,8 @@ class RunContext:
             context,
             slot=run.slot if is_scheduled else None,
             lateness=(context.now - run.slot).total_seconds() if is_scheduled else 0.0,
-            was_down=run.slot < self._services.start,
-            policy=settings.policy.summary(routine.under, offered_tools, language=language)
+            was_down=run.slot < self.services.start,
+            policy=self.policy_in_force().summary(routine.under, offered_tools, language=language)
             if offered_tools
             else "",
             identity=self._identity(),
@@ -564,7 +616,7 @@ class RunContext:
         """
         if routine.run.memory != "recall+store" or run.trigger == REHEARSAL:
             return Usage()
-        now, memory = self.now(), self._services.memory
+        now, memory = self.now(), self.services.memory
         segments = archive.segments(run.goal, steps, now)
         text = "\n".join([segment.text for segment in segments])
         if self.redact(text) != text:  # seldom: steps are written without secrets

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from daemon.definitions.routines.routine import Routine
     from daemon.models import Json, Run, ToolContext
-    from daemon.runs.context import Preview, RunContext
+    from daemon.runs.context import Preview, RunContexts
     from daemon.runs.rehearsal.rehearsals import Rehearsals, RoutineCatalog
     from daemon.runs.replay.replays import Replays
     from daemon.runs.services import RunServices
@@ -35,11 +35,11 @@ class RunParts:
         self._engine, self._submit = engine, submit
 
     @cached_property
-    def context(self) -> RunContext:
-        """What the runs of this process share."""
-        from daemon.runs.context import RunContext
+    def contexts(self) -> RunContexts:
+        """What builds the context of each run."""
+        from daemon.runs.context import RunContexts
 
-        return RunContext(self.services)
+        return RunContexts(self.services)
 
     @cached_property
     def replays(self) -> Replays:
@@ -65,15 +65,15 @@ class RunParts:
     def _subagents(self) -> SubagentRunner:
         from daemon.runs.subagents import SubagentRunner
 
-        return SubagentRunner(self.context)
+        return SubagentRunner(self.contexts)
 
     async def routine_of(self, run: Run) -> Routine:
         """Return the routine as `run` began it; DaemonError if this version cannot read it."""
-        return await self.context.routine_of(run)
+        return await self.contexts.routines.load(run)
 
     async def preview(self, routine: Routine) -> Preview:
         """Return what the model of a run of `routine` would be told now; no model is asked."""
-        return await self.context.preview(routine)
+        return await self.contexts.take().preview(routine)
 
     async def delegate(
         self, context: ToolContext, task: str, tools: list[str] | None, budget: int | None

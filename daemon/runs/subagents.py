@@ -22,7 +22,7 @@ from daemon.tools.builtin.subagent import SUBAGENT
 
 if TYPE_CHECKING:
     from daemon.definitions.routines.routine import Routine
-    from daemon.runs.context import RunContext
+    from daemon.runs.context import RunContexts
 
 MAX_SUBAGENTS = 8  # of one run: each has a conversation of its own to pay for
 MAX_REPORT_CHARACTERS = 50_000  # of a report that the parent reads
@@ -34,8 +34,8 @@ MAX_SLEEP_SECONDS = (
 class SubagentRunner:
     """Start and supervise the sub-agents of the runs of this process."""
 
-    def __init__(self, context: RunContext) -> None:
-        self._context = context
+    def __init__(self, contexts: RunContexts) -> None:
+        self._contexts, self._services = contexts, contexts.services
 
     async def delegate(
         self, context: ToolContext, task: str, tools: list[str] | None, budget: int | None
@@ -45,14 +45,14 @@ class SubagentRunner:
         `tools` are those of the parent that it gets, all by default; `budget` is its limit of
         tokens. Raises ToolFailed if the sub-agent did not succeed.
         """
-        journal = self._context.journal
+        journal = self._services.journal
         parent = await journal.runs.get(context.run)
         if parent.trigger == SUBAGENT:
             raise ToolFailed("a sub-agent has no sub-agents; do it yourself")
         event = f"{parent.id}/{context.call}"
         child = await journal.slots.get_run_of_event(SUBAGENT, event)
         if child is None:
-            routine = await self._context.routine_of(parent)
+            routine = await self._contexts.routines.load(parent)
             steps = await journal.runs.get_steps(parent.id)
             tokens = _token_limit(routine, steps, budget)
             narrowed = _narrow(routine, task, tools, tokens)
@@ -65,7 +65,7 @@ class SubagentRunner:
                 routine=SUBAGENT,
                 definition=narrowed.dump(),
                 trigger=SUBAGENT,
-                slot=self._context.now(),
+                slot=self._services.clock.now(),
                 goal=task,
                 event=event,
                 input={"parent": parent.id, "tainted": context.tainted},
@@ -77,7 +77,8 @@ class SubagentRunner:
         try:
             run = await self._run_to_end(child)
         finally:
-            self._context.trace(child.id)
+            if traces := self._services.settings.traces:
+                traces.export_run(child.id)
         if run.status is not Status.SUCCEEDED:
             outcome = run.status.value.replace("_", " ")
             raise ToolFailed(
@@ -93,13 +94,12 @@ class SubagentRunner:
 
     async def _run_to_end(self, child: Run) -> Run:
         """Supervise the child until it has ended, however often it is put off."""
-        context = self._context
         while not child.status.has_ended:
             if child.not_before:
-                remaining = (child.not_before - context.now()).total_seconds()
+                remaining = (child.not_before - self._services.clock.now()).total_seconds()
                 await asyncio.sleep(max(0.0, min(remaining, MAX_SLEEP_SECONDS)))
-            run = await supervise(child.id, context, takeover=True)
-            child = run or await context.journal.runs.get(child.id)
+            run = await supervise(child.id, self._contexts.take(), takeover=True)
+            child = run or await self._services.journal.runs.get(child.id)
             if run is None and child.status is Status.QUEUED and child.not_before:
                 # its "not before" was moved, or the database's clock is behind ours
                 await asyncio.sleep(1.0)

@@ -13,12 +13,11 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
 import stat
 import struct
 
 from daemon.system import syscalls
-
-_SIGKILL = 9
 
 # --- Landlock: <linux/landlock.h>
 # ------------------------------------------------------------------------
@@ -246,7 +245,7 @@ def die_with(parent: int) -> None:
 
     Changing the user would undo it.
     """
-    syscalls.prctl(syscalls.PR_SET_PDEATHSIG, _SIGKILL)
+    syscalls.prctl(syscalls.PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(137)
 

@@ -15,8 +15,8 @@ stays outside, so that no command can reach it; rights are taken away in the chi
 exec. That is safe here, as there is one thread only.
 
 What is imported here is paid for by every line, so it is next to nothing: two modules of ours that
-import as little, and not json, signal, typing or contextlib. Plans are therefore annotated as plain
-`dict`: with `typing` the process would take twice as long to start.
+import as little, and not json, typing, pathlib or contextlib. Plans are therefore annotated as
+plain `dict`: with `typing` the process would take twice as long to start.
 """
 
 # ruff: noqa: PTH110, PTH123, PTH208  # pathlib would double the start of this process
@@ -26,6 +26,7 @@ from __future__ import annotations
 import marshal
 import os
 import select
+import signal
 import sys
 import time
 
@@ -35,10 +36,11 @@ from daemon.sandbox import confine
 from daemon.system import syscalls
 
 LINUX = sys.platform == "linux"
-# SIGPIPE and SIGXFSZ: Python ignores them, and what it starts would too; `yes | head` must end.
-_IGNORED_BY_PYTHON = (13, 25)
-_KILL, _STOP = 9, 19 if sys.platform == "linux" else 17
-_PATIENCE = 2.0  # seconds for killed processes to go; only what hangs in the kernel takes longer
+# Python ignores them, and what it starts would too; `yes | head` must end.
+_IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
+_KILL_TIMEOUT = (
+    2.0  # seconds for killed processes to go; only what hangs in the kernel takes longer
+)
 _FIRST_FD = 10  # ours are moved above it, so that 0, 1 and 2 of a child can be set without harm
 _NOT_RUNNABLE, _STOPPED = 126, 137  # exit codes as a shell gives them
 _PRLIMIT = "/usr/bin/prlimit"
@@ -158,12 +160,13 @@ def _enter(
     os.setpgid(0, 0)
     for number, fd in enumerate(streams):
         os.dup2(fd, number)
-    _restore_signals()
+    for number in _IGNORED_BY_PYTHON:
+        signal.signal(number, signal.SIG_DFL)
     if cell.get("limits"):
         limits = [*cell["limits"]]
         if LINUX and not ("wrap" in cell and os.access(_PRLIMIT, os.X_OK)):
             # Whatever else the user starts is counted, too; in bubblewrap the limit is set within,
-            # see _wrapped.
+            # see _bubblewrap_command.
             limits.append((_NPROC, _count_tasks() + cell["processes"]))
         confine.limit(limits)
     if "user" in cell:
@@ -199,13 +202,6 @@ def _bubblewrap_command(command: dict, cell: dict) -> tuple[str, list[str]]:
     ):  # counted within: outside, the limit counts whatever else the user runs
         words += [_PRLIMIT, f"--nproc={cell['processes']}:{cell['processes']}"]
     return cell["wrap"][0], [*words, command["path"], *command["argv"][1:]]
-
-
-def _restore_signals() -> None:
-    import _signal as signal  # type: ignore[import-not-found]  # the public one loads enum: 3 ms
-
-    for number in _IGNORED_BY_PYTHON:
-        signal.signal(number, signal.SIG_DFL)
 
 
 def _count_tasks() -> int:
@@ -258,16 +254,16 @@ def sweep(root: int) -> list[int]:
     All are stopped first, again and again until no new one appears: what forks faster than we kill
     would escape.
     """
-    deadline = time.monotonic() + _PATIENCE
+    deadline = time.monotonic() + _KILL_TIMEOUT
     is_own = root == os.getpid()
     while _reap({}) if is_own else _descendants(root):
         stopped: set[int] = set()
         while new_processes := _descendants(root) - stopped:
             for pid in new_processes:
-                _send(pid, _STOP)
+                _send(pid, signal.SIGSTOP)
             stopped |= new_processes
         for pid in stopped:
-            _send(pid, _KILL)
+            _send(pid, signal.SIGKILL)
         if time.monotonic() > deadline:
             return sorted(_descendants(root))
         time.sleep(0.001)
@@ -280,7 +276,7 @@ def sweep_session(session: int) -> None:
     """
     for pid in _all_processes():
         if _stat(pid)[3:4] == [str(session).encode()]:
-            _send(pid, _KILL)
+            _send(pid, signal.SIGKILL)
 
 
 def _descendants(root: int) -> set[int]:
@@ -338,9 +334,9 @@ def _stat(pid: int) -> list[bytes]:
         return []
 
 
-def _send(pid: int, signal: int) -> None:
+def _send(pid: int, number: int) -> None:
     try:
-        os.kill(pid, signal)
+        os.kill(pid, number)
     except OSError:
         return  # gone meanwhile, or no longer ours
 

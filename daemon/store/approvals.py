@@ -8,7 +8,6 @@ start, and the approval's being used up (asking.use).
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Callable, Collection, Sequence
 from datetime import datetime, timedelta
 
@@ -29,6 +28,7 @@ from daemon.store.repository import Repository
 from daemon.store.rows import KEEP_FACT, moment, moment_or_none, stamp
 from daemon.store.run_rows import leave
 from daemon.store.runs import RunRepository
+from daemon.store.statements import Connection, placeholders
 
 _REMEMBERED = "approvals.remembered"  # queue.sql tells everybody of it
 
@@ -68,7 +68,7 @@ class ApprovalRepository(Repository):
         now = self._clock()
         ids = [id_ for id_, _ in notice.questions] if notice else [new_id() for _ in petitions]
 
-        def work(connection: sqlite3.Connection) -> Run:
+        def work(connection: Connection) -> Run:
             states = [
                 ask(connection, run, approval_request, now, patience, id_)
                 for approval_request, id_ in zip(petitions, ids, strict=True)
@@ -106,7 +106,7 @@ class ApprovalRepository(Repository):
         """
         now = stamp(self._clock())
 
-        def work(connection: sqlite3.Connection) -> tuple[list[Approval], list[Run]]:
+        def work(connection: Connection) -> tuple[list[Approval], list[Run]]:
             asked = find_approval(connection, id_)
             if asked.status is not ApprovalStatus.PENDING or asked.expires <= moment(now):
                 state = (
@@ -133,9 +133,9 @@ class ApprovalRepository(Repository):
         """Let questions go that are no longer what would happen; return the runs that go on and are
         judged anew.
         """
-        now, marks = stamp(self._clock()), ", ".join("?" * len(ids))
+        now, marks = stamp(self._clock()), placeholders(ids)
 
-        def work(connection: sqlite3.Connection) -> list[Run]:
+        def work(connection: Connection) -> list[Run]:
             return settle(
                 connection,
                 f"status = 'pending' AND id IN ({marks})",
@@ -151,7 +151,7 @@ class ApprovalRepository(Repository):
         """Let questions go that nobody has answered in time; return the runs that can go on."""
         now = stamp(self._clock())
 
-        def work(connection: sqlite3.Connection) -> list[Run]:
+        def work(connection: Connection) -> list[Run]:
             return settle(
                 connection,
                 "status = 'pending' AND expires <= ?",
@@ -168,7 +168,7 @@ class ApprovalRepository(Repository):
         nothing was kept yet.
         """
 
-        def work(connection: sqlite3.Connection) -> str:
+        def work(connection: Connection) -> str:
             row = connection.execute(
                 "SELECT value FROM meta WHERE key = ?", (_REMEMBERED,)
             ).fetchone()
@@ -183,7 +183,7 @@ class ApprovalRepository(Repository):
     async def get_next_expiry(self) -> datetime | None:
         """Return when the next question expires; None if none is open."""
 
-        def work(connection: sqlite3.Connection) -> datetime | None:
+        def work(connection: Connection) -> datetime | None:
             (at,) = connection.execute(
                 "SELECT min(expires) FROM approval WHERE status = 'pending'"
             ).fetchone()

@@ -26,9 +26,10 @@ from typing import Any, ClassVar, TypeAlias, TypeVar
 
 from daemon.errors import StoreDamaged, StoreFull
 from daemon.store.connection import explain, open_reader, open_writer
+from daemon.store.statements import Connection
 
 T = TypeVar("T")
-Work: TypeAlias = Callable[[sqlite3.Connection], T]
+Work: TypeAlias = Callable[[Connection], T]
 
 MIGRATIONS = Path(__file__).parent / "sql"
 BATCH = 256  # more than that and the first in line waits noticeably for the last
@@ -240,13 +241,13 @@ class Database:
                 self._loop.call_soon_threadsafe(self.when_refused, fault)
         self._refusing = fault is not None
 
-    def _open_writer(self) -> sqlite3.Connection:
+    def _open_writer(self) -> Connection:
         return open_writer(self.path, self._migrations)
 
-    def _close_writer(self, connection: sqlite3.Connection) -> None:
+    def _close_writer(self, connection: Connection) -> None:
         connection.close()
 
-    def _commit(self, connection: sqlite3.Connection, batch: Sequence[_Item]) -> list[_Outcome]:
+    def _commit(self, connection: Connection, batch: Sequence[_Item]) -> list[_Outcome]:
         try:
             self._set_full(connection, any(durable for _, _, durable in batch))
             outcomes = self._do_all(connection, batch)
@@ -259,7 +260,7 @@ class Database:
             return [(future, None, explain(error, self.path)) for _, future, _ in batch]
         return outcomes
 
-    def _do_all(self, connection: sqlite3.Connection, batch: Sequence[_Item]) -> list[_Outcome]:
+    def _do_all(self, connection: Connection, batch: Sequence[_Item]) -> list[_Outcome]:
         """Do the works in one transaction; should one fail, all again, each one kept from harming
         its neighbours.
 
@@ -275,9 +276,7 @@ class Database:
         connection.execute("BEGIN IMMEDIATE")
         return [(future, *self._attempt(connection, work)) for work, future, _ in batch]
 
-    def _attempt(
-        self, connection: sqlite3.Connection, work: Work[Any]
-    ) -> tuple[Any, BaseException | None]:
+    def _attempt(self, connection: Connection, work: Work[Any]) -> tuple[Any, BaseException | None]:
         """Run one work so that its failure leaves its neighbours' changes alone."""
         connection.execute("SAVEPOINT work")
         try:
@@ -291,7 +290,7 @@ class Database:
         connection.execute("RELEASE work")
         return result, None
 
-    def _alone(self, connection: sqlite3.Connection, item: _Item) -> _Outcome:
+    def _alone(self, connection: Connection, item: _Item) -> _Outcome:
         work, future, _ = item
         try:
             return future, work(connection), None
@@ -300,7 +299,7 @@ class Database:
                 connection.execute("ROLLBACK")
             return future, None, explain(error, self.path)
 
-    def _set_full(self, connection: sqlite3.Connection, full: bool) -> None:
+    def _set_full(self, connection: Connection, full: bool) -> None:
         if full != self._full:
             connection.execute(f"PRAGMA synchronous = {'FULL' if full else 'NORMAL'}")
             self._full = full
@@ -338,7 +337,7 @@ class Database:
     # --- in a reader's thread
 
     def _read_forever(self, reader: _ReaderThread) -> None:
-        connection: sqlite3.Connection | None = None
+        connection: Connection | None = None
         while (item := reader.questions.get()) is not None:
             work, future = item
             result: Any = None
@@ -360,13 +359,13 @@ class Database:
         if connection is not None:
             connection.close()
 
-    def _open_reader(self) -> sqlite3.Connection:
+    def _open_reader(self) -> Connection:
         return open_reader(self.path)
 
     def _explain(self, error: BaseException) -> BaseException:
         return explain(error, self.path)
 
-    def _read(self, connection: sqlite3.Connection, work: Work[T]) -> T:
+    def _read(self, connection: Connection, work: Work[T]) -> T:
         connection.execute("BEGIN")
         try:
             return work(connection)
@@ -379,7 +378,7 @@ class Database:
             connection.execute("ROLLBACK")
 
 
-def _roll_back(connection: sqlite3.Connection) -> None:
+def _roll_back(connection: Connection) -> None:
     with suppress(sqlite3.Error):  # there may be nothing left to roll back
         connection.execute("ROLLBACK")
 

@@ -36,7 +36,7 @@ def writing(path: Path, url: str) -> Iterator[Any]:
         from daemon.store.postgres.migrations import LOCKED, migrate
 
         with _server(url) as wire:
-            migrate(wire, url, MIGRATIONS)
+            migrate(wire, url)
             wire.control(f"BEGIN; {LOCKED}")
             yield wire
             wire.control("COMMIT")
@@ -72,8 +72,8 @@ def probe(url: str) -> DatabaseServer:
     it cannot be.
     """
     try:
+        from daemon.store.postgres import migrations
         from daemon.store.postgres.connection import place_of
-        from daemon.store.postgres.migrations import scripts
     except ImportError as error:
         raise Refused(
             f"{error}: the extra postgres is missing (pip install 'agentd-routines[postgres]')"
@@ -93,7 +93,7 @@ def probe(url: str) -> DatabaseServer:
             place_of(url),
             version.split()[0],
             schema or 0,
-            max(scripts(MIGRATIONS)),
+            max(migrations.scripts(migrations.MIGRATIONS)),
             ahead,
             reads_only,
         )
@@ -102,7 +102,6 @@ def probe(url: str) -> DatabaseServer:
 @contextmanager
 def _server(url: str) -> Iterator[Any]:
     import psycopg
-    import sqlalchemy.exc
 
     from daemon.store.postgres.connection import connect, place_of, refusal
 
@@ -110,12 +109,11 @@ def _server(url: str) -> Iterator[Any]:
         with closing(connect(url)) as wire:
             wire.control("SET idle_in_transaction_session_timeout = '10min'")
             yield wire
-    except (psycopg.Error, sqlalchemy.exc.DBAPIError) as error:
-        said = getattr(error, "orig", None) or error
-        if isinstance(said, psycopg.OperationalError) and refusal(said) is None:
+    except psycopg.Error as error:
+        if isinstance(error, psycopg.OperationalError) and refusal(error) is None:
             raise DatabaseAway(
-                f"{place_of(url)} is away ({str(said).splitlines()[0]}); start the server"
+                f"{place_of(url)} is away ({str(error).splitlines()[0]}); start the server"
             ) from error
         raise Refused(
-            f"{place_of(url)} did not take it: {(str(said) or repr(said)).splitlines()[0]}"
+            f"{place_of(url)} did not take it: {(str(error) or repr(error)).splitlines()[0]}"
         ) from error

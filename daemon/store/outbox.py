@@ -5,7 +5,6 @@ was given up.
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections.abc import Collection, Sequence
 from datetime import datetime
 
@@ -13,7 +12,8 @@ from daemon.errors import NotFound, Refused
 from daemon.models import Delivery, DeliveryStatus, Json, Report, Run, Status, Taint
 from daemon.store.incidents import REPORT, Alerting, judge, kind_of, over, put_message
 from daemon.store.repository import Repository
-from daemon.store.rows import KEEP_FACT, Row, clean, moment, moment_or_none, stamp
+from daemon.store.rows import KEEP_FACT, clean, moment, moment_or_none, stamp
+from daemon.store.statements import Connection, Row, placeholders
 
 _MARK = "digest"
 _DELIVERY = """
@@ -38,7 +38,7 @@ class OutboxRepository(Repository):
     async def get_next_due(self) -> datetime | None:
         """Return when the next delivery is due, None if none is pending."""
 
-        def work(connection: sqlite3.Connection) -> datetime | None:
+        def work(connection: Connection) -> datetime | None:
             (earliest,) = connection.execute(
                 "SELECT min(next_at) FROM outbox WHERE status = 'pending'"
             ).fetchone()
@@ -66,7 +66,7 @@ class OutboxRepository(Repository):
         conditions, values = [], []
         if run is not None:
             runs = [run] if isinstance(run, str) else list(run)
-            conditions.append(f"o.run_id IN ({', '.join('?' * len(runs))})")
+            conditions.append(f"o.run_id IN ({placeholders(runs)})")
             values += runs
         if status is not None:
             conditions.append("o.status = ?")
@@ -94,7 +94,7 @@ class OutboxRepository(Repository):
     async def get_digest_mark(self) -> datetime | None:
         """Return up to when digests were told; None if there never was one."""
 
-        def work(connection: sqlite3.Connection) -> datetime | None:
+        def work(connection: Connection) -> datetime | None:
             row = connection.execute("SELECT value FROM meta WHERE key = ?", (_MARK,)).fetchone()
             return moment(int(row[0])) if row else None
 
@@ -106,7 +106,7 @@ class OutboxRepository(Repository):
         """Send a digest to these targets, and take note of it, in one commit."""
         now = self._clock()
 
-        def work(connection: sqlite3.Connection) -> None:
+        def work(connection: Connection) -> None:
             connection.execute(KEEP_FACT, (_MARK, str(stamp(until))))
             put_message(connection, targets, "digest", title, text, now, zone=zone)
 
@@ -115,7 +115,7 @@ class OutboxRepository(Repository):
     async def _redirect(
         self, id_: int, changes: str, values: Row, *, refused: Collection[str]
     ) -> Delivery:
-        def work(connection: sqlite3.Connection) -> Delivery:
+        def work(connection: Connection) -> Delivery:
             row = connection.execute(f"{_DELIVERY} WHERE o.id = ?", (id_,)).fetchone()
             if row is None:
                 raise NotFound(
@@ -132,7 +132,7 @@ class OutboxRepository(Repository):
         return await self._db.write(work, durable=True)
 
     async def _find(self, rest: str, values: Row) -> list[Delivery]:
-        def work(connection: sqlite3.Connection) -> list[Delivery]:
+        def work(connection: Connection) -> list[Delivery]:
             return [_delivery_of(row) for row in connection.execute(f"{_DELIVERY} {rest}", values)]
 
         return await self._db.read(work)
@@ -149,7 +149,7 @@ class OutboxRepository(Repository):
         wait = (None, None) if next_at is None else (stamp(next_at), self._now())
         values = (status, receipt and clean(receipt), error and clean(error), *wait, id_)
 
-        def work(connection: sqlite3.Connection) -> None:
+        def work(connection: Connection) -> None:
             changed = connection.execute(
                 "UPDATE outbox SET attempts = attempts + 1, status = ?, receipt = ?, error = ?, "
                 "next_at = ?,"
@@ -168,7 +168,7 @@ class OutboxRepository(Repository):
 
 
 def enqueue(
-    connection: sqlite3.Connection,
+    connection: Connection,
     run: Run,
     deliveries: Sequence[tuple[str, Json]],
     zone: str,

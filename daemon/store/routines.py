@@ -5,7 +5,6 @@ name.
 # ruff: noqa: S608  what is put into statements are names of our own tables; values are bound
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -14,8 +13,9 @@ from daemon.errors import NotFound, Refused
 from daemon.store.database import Database
 from daemon.store.incidents import BY_HAND, FAILURES, waiting_subject
 from daemon.store.repository import Repository
-from daemon.store.rows import Row, moment, moment_or_none, stamp, stamp_or_none
+from daemon.store.rows import moment, moment_or_none, stamp, stamp_or_none
 from daemon.store.runs import RunRepository
+from daemon.store.statements import Connection, Row
 
 # Not the audit, which proves that none of its rows was changed, and not what is remembered of runs:
 # there the name is among the words by which they are found.
@@ -79,7 +79,7 @@ class RoutineRepository(Repository):
         """
         now = stamp(self._clock())
 
-        def work(connection: sqlite3.Connection) -> dict[str, RoutineState]:
+        def work(connection: Connection) -> dict[str, RoutineState]:
             known = dict(connection.execute("SELECT name, schedule_key FROM routine").fetchall())
             connection.executemany(
                 "INSERT INTO routine (name, schedule_key, baseline, paused, paused_why) VALUES (?, "
@@ -118,10 +118,11 @@ class RoutineRepository(Repository):
         NotFound.
         """
         now = stamp(self._clock())
-        values = (stamp_or_none(since) or now, now, routine)
+        resumed = stamp_or_none(since) or now
+        values = (resumed, resumed, now, routine)
         # the baseline may be later than the end of the pause: it was edited or turned off in
         # between
-        baseline = "CASE WHEN paused = 1 THEN max(baseline, ?) ELSE baseline END"
+        baseline = "CASE WHEN paused = 1 AND baseline < ? THEN ? ELSE baseline END"
         changes = (
             f"baseline = {baseline}, forgiven = ?, paused = 0, paused_until = NULL, paused_since = "
             "NULL"
@@ -131,13 +132,13 @@ class RoutineRepository(Repository):
     async def end_hold(self) -> None:
         """End the hold that a restore put on everything: what is new from now on is not paused."""
 
-        def work(connection: sqlite3.Connection) -> None:
+        def work(connection: Connection) -> None:
             connection.execute("DELETE FROM meta WHERE key = 'hold'")
 
         await self._db.write(work)
 
     async def _change(self, routine: str, changes: str, values: Row) -> None:
-        def work(connection: sqlite3.Connection) -> None:
+        def work(connection: Connection) -> None:
             if connection.execute(f"UPDATE routine SET {changes}", values).rowcount == 0:
                 raise NotFound(f"there is no routine {routine!r}")
 
@@ -150,7 +151,7 @@ class RoutineRepository(Repository):
         no more.
         """
 
-        def work(connection: sqlite3.Connection) -> dict[str, Streak]:
+        def work(connection: Connection) -> dict[str, Streak]:
             found = ((name, _streak(connection, name, moment)) for name, moment in since.items())
             return {name: streak for name, streak in found if streak}
 
@@ -172,7 +173,7 @@ class RoutineRepository(Repository):
             "run_id = run.id))"
         )
 
-        def work(connection: sqlite3.Connection) -> int:
+        def work(connection: Connection) -> int:
             (number,) = connection.execute(query, 2 * (routine, stamp(since))).fetchone()
             return int(number)
 
@@ -184,7 +185,7 @@ class RoutineRepository(Repository):
         """
         wanted = set(names)
 
-        def work(connection: sqlite3.Connection) -> list[str]:
+        def work(connection: Connection) -> list[str]:
             return [name for (name,) in connection.execute(_LAST_NO_SUCCESS) if name in wanted]
 
         return await self._db.read(work)
@@ -196,7 +197,7 @@ class RoutineRepository(Repository):
         name.
         """
 
-        def work(connection: sqlite3.Connection) -> None:
+        def work(connection: Connection) -> None:
             if connection.execute("SELECT 1 FROM routine WHERE name = ?", (new,)).fetchone():
                 raise Refused(
                     (  # noqa: UP034
@@ -221,7 +222,7 @@ class RoutineRepository(Repository):
         self._runs.forget_cached_successes()
 
 
-def _states(connection: sqlite3.Connection) -> dict[str, RoutineState]:
+def _states(connection: Connection) -> dict[str, RoutineState]:
     return {
         name: RoutineState(
             name=name,
@@ -258,7 +259,7 @@ _BACKWARDS = (
 )
 
 
-def _streak(connection: sqlite3.Connection, routine: str, since: datetime | None) -> Streak | None:
+def _streak(connection: Connection, routine: str, since: datetime | None) -> Streak | None:
     count, last, detail = 0, None, ""
     farthest = stamp(since) if since else 0
     for status, trigger, created, ended, why in connection.execute(_BACKWARDS, (routine, FARTHEST)):

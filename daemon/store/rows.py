@@ -4,22 +4,17 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 import zlib
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from typing import Any, TypeAlias
+from typing import Any
 
 from daemon.errors import DaemonError
 from daemon.models import Json, Run, Status, Step, StepKind, Taint, Usage
-
-Row: TypeAlias = tuple[Any, ...]
+from daemon.store.statements import Connection, Row
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECOND = timedelta(microseconds=1)
-# A part of an id that is shorter is too likely to name another thing than the one meant.
-SHORTEST_PART = 4
-AFTER_EVERY_ID = "\N{DELETE}"  # ids are letters and digits
 DEFLATE_FROM = 4096  # bytes: below, deflating costs more than the page it saves
 
 
@@ -39,14 +34,6 @@ def stamp_or_none(value: datetime | None) -> int | None:
 
 def moment_or_none(value: int | None) -> datetime | None:
     return None if value is None else moment(value)
-
-
-def now_in(connection: object, ours: int) -> int:
-    """Return the moment by which leases are measured: that of the server that daemons share, else
-    our own.
-    """
-    there: int = getattr(connection, "now", ours)
-    return there
 
 
 def clean(text: str) -> str:
@@ -169,7 +156,7 @@ def run_of(row: Row) -> Run:
     )
 
 
-def runs_in(connection: sqlite3.Connection, rest: str, values: Row = ()) -> list[Run]:
+def runs_in(connection: Connection, rest: str, values: Row = ()) -> list[Run]:
     """Return the runs that `SELECT … FROM run` with this rest finds."""
     return [run_of(row) for row in connection.execute(f"SELECT {RUN} FROM run {rest}", values)]
 

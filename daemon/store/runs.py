@@ -12,7 +12,6 @@ either, and a journal never has a hole.
 from __future__ import annotations
 
 import asyncio
-import sqlite3
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -32,7 +31,6 @@ from daemon.store.rows import (
     STEP,
     clean,
     decode,
-    now_in,
     run_of,
     runs_in,
     seal_of,
@@ -51,6 +49,7 @@ from daemon.store.run_rows import (
     unbegun,
 )
 from daemon.store.seen_items import Sightings, keep_sightings
+from daemon.store.statements import Connection
 from daemon.store.texts import BodyReader, encode
 
 # Only stores that several daemons share ever look at it: here the lock on the state folder says who
@@ -160,8 +159,8 @@ class RunRepository(Repository):
         self._fresh.pop(run_id, None)
         query = (TAKE_IN_TURN if self._in_turn else TAKE_OVER) if shared else TAKE
 
-        def work(connection: sqlite3.Connection) -> tuple[Run, int] | None:
-            there = now_in(connection, now)
+        def work(connection: Connection) -> tuple[Run, int] | None:
+            there = connection.lease_clock(now)
             values: tuple[str | int, ...] = (owner, there + self._lease, now, run_id, now)
             expired = AFTER_ALL_TIME if takeover else there
             if shared:
@@ -301,7 +300,7 @@ class RunRepository(Repository):
                 return []  # it is ours, and has not begun
             await self._db.settled()  # what rides belongs to it
 
-        def work(connection: sqlite3.Connection) -> list[Step]:
+        def work(connection: Connection) -> list[Step]:
             rows = connection.execute(
                 f"SELECT {STEP} FROM step WHERE run_id = ? ORDER BY seq", (run_id,)
             )
@@ -313,7 +312,7 @@ class RunRepository(Repository):
     async def get_input(self, run_id: str) -> Any:
         """Return what the event of a run brought along; None if nothing."""
 
-        def work(connection: sqlite3.Connection) -> bytes | None:
+        def work(connection: Connection) -> bytes | None:
             row = connection.execute(
                 "SELECT body FROM input WHERE run_id = ?", (run_id,)
             ).fetchone()
@@ -325,7 +324,7 @@ class RunRepository(Repository):
     async def has_intact_steps(self, run_id: str) -> bool:
         """Tell whether the steps of a run are those that were written, as far as that is known."""
 
-        def work(connection: sqlite3.Connection) -> bool:
+        def work(connection: Connection) -> bool:
             (seal,) = connection.execute("SELECT seal FROM run WHERE id = ?", (run_id,)).fetchone()
             rows = connection.execute(
                 f"SELECT {STEP} FROM step WHERE run_id = ?", (run_id,)
@@ -363,7 +362,7 @@ class RunRepository(Repository):
         fence, written = self._taken.get(run.id, (None, None))
         expected = written if fence == run.fence else None
 
-        def work(connection: sqlite3.Connection) -> Run:
+        def work(connection: Connection) -> Run:
             final = leave(connection, ended, expected)
             if final.status is Status.SKIPPED:
                 connection.execute(
@@ -424,7 +423,7 @@ class RunRepository(Repository):
 
         # Un-awaited steps stand before this in the queue. Should the disk have refused one, that is
         # no reason to stop here: the run resumes from what is in the journal.
-        def work(connection: sqlite3.Connection) -> Run:
+        def work(connection: Connection) -> Run:
             found = find_run(connection, run.id)
             if (found.fence, found.status) == unbegun(
                 run
@@ -457,13 +456,13 @@ class RunRepository(Repository):
         now, shared = stamp(self._clock()), self._db.shared
         home = f"{owner.partition(':')[0]}:"
 
-        def work(connection: sqlite3.Connection) -> list[Run]:
+        def work(connection: Connection) -> list[Run]:
             connection.execute(
                 "UPDATE run SET status = 'queued', fence = fence + 1, owner = NULL, lease_until = "
                 "NULL"
                 " WHERE status = "
                 f"'running'{' AND (lease_until < ? OR substr(owner, 1, ?) = ?)' if shared else ''}",
-                (now_in(connection, now), len(home), home) if shared else (),
+                (connection.lease_clock(now), len(home), home) if shared else (),
             )
             return runs_in(connection, "WHERE status = 'queued' ORDER BY id")
 
@@ -477,7 +476,7 @@ class RunRepository(Repository):
         now = stamp(self._clock())
         self._fresh.clear()  # it may be one of them, given by a part of its id
 
-        def work(connection: sqlite3.Connection) -> Run:
+        def work(connection: Connection) -> Run:
             run = find_run(connection, run_id)
             if run.status.has_ended:
                 raise Refused(f"run {run.id} has already ended ({run.status})")
@@ -535,11 +534,10 @@ class RunRepository(Repository):
 
     async def find_active(self, routine: str | None = None) -> list[Run]:
         """Return the runs that have not ended, of one routine or all, oldest first."""
-        # `+`: by the index of what is active, which is short, and not by that of all that a routine
-        # ever did
+        # by the index of the status: that of the routine holds all runs there ever were
         unended = (
-            "WHERE status IN ('queued', 'running', 'waiting') AND (? IS NULL OR +routine = ?) ORDER "  # noqa: E501
-            "BY id"
+            "WHERE status IN ('queued', 'running', 'waiting')"
+            " AND (CAST(? AS TEXT) IS NULL OR routine = ?) ORDER BY id"
         )
         return await self._db.read(
             lambda connection: runs_in(connection, unended, (routine, routine))
@@ -554,7 +552,7 @@ class RunRepository(Repository):
             "id"
         )
 
-        def work(connection: sqlite3.Connection) -> dict[str, tuple[str, ...]]:
+        def work(connection: Connection) -> dict[str, tuple[str, ...]]:
             found: dict[str, tuple[str, ...]] = {}
             for routine, run in connection.execute(unended):
                 found[routine] = (*found.get(routine, ()), run)
@@ -565,7 +563,7 @@ class RunRepository(Repository):
     async def get_definition(self, hash_: str) -> str:
         """Return the definition that a run keeps, as JSON text. NotFound."""
 
-        def work(connection: sqlite3.Connection) -> str:
+        def work(connection: Connection) -> str:
             row = connection.execute(
                 "SELECT body FROM definition WHERE hash = ?", (hash_,)
             ).fetchone()
@@ -588,7 +586,7 @@ class RunRepository(Repository):
         None if the run has ended.
         """
 
-        def work(connection: sqlite3.Connection) -> RunMessage | None:
+        def work(connection: Connection) -> RunMessage | None:
             known = connection.execute(
                 "SELECT id, text FROM told WHERE run_id = ? AND event = ?", (run, event)
             )
@@ -619,7 +617,7 @@ class RunRepository(Repository):
             f"SELECT id, run_id, text FROM told WHERE {where} ORDER BY id"  # both halves are ours
         )
 
-        def work(connection: sqlite3.Connection) -> list[RunMessage]:
+        def work(connection: Connection) -> list[RunMessage]:
             rows = connection.execute(query, (run,) if run else ())
             return [RunMessage(id=number, run=name, text=text) for number, name, text in rows]
 

@@ -7,7 +7,6 @@ Functions of a connection, to be handed to the writer.
 from __future__ import annotations
 
 import hashlib
-import sqlite3
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -16,7 +15,8 @@ from itertools import chain
 from typing import Any
 
 from daemon.models import Outcome, Reason, Run
-from daemon.store.rows import Row, clean, deflate, encode, stamp_or_none
+from daemon.store.rows import clean, deflate, encode, stamp_or_none
+from daemon.store.statements import Connection, Row, placeholders
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -73,12 +73,12 @@ def run_for(id_: str, claim: Claim, slot: datetime, definition: str, now: dateti
     )
 
 
-def keep_definitions(connection: sqlite3.Connection, definitions: Mapping[str, str]) -> None:
+def keep_definitions(connection: Connection, definitions: Mapping[str, str]) -> None:
     """Write down those of these definitions, by their names, that are new: mostly none is."""
     hashes = list(definitions)
     for start in range(0, len(hashes), TOGETHER):
         some = hashes[start : start + TOGETHER]
-        known = f"FROM definition WHERE hash IN ({', '.join('?' * len(some))})"
+        known = f"FROM definition WHERE hash IN ({placeholders(some)})"
         # Counted first: sqlite3 takes the GIL again for each row that it fetches.
         if connection.execute(f"SELECT count(*) {known}", some).fetchone() == (len(some),):
             continue
@@ -87,9 +87,7 @@ def keep_definitions(connection: sqlite3.Connection, definitions: Mapping[str, s
         _insert(connection, "definition (hash, body)", new, "ON CONFLICT DO NOTHING")
 
 
-def write_runs(
-    connection: sqlite3.Connection, opened: Sequence[tuple[Claim, Run, int]], now: int
-) -> None:
+def write_runs(connection: Connection, opened: Sequence[tuple[Claim, Run, int]], now: int) -> None:
     """Write what claims have opened: runs, their slots, their inputs and the files they saw.
 
     `opened` has each claim with its run and its slot in microseconds.
@@ -157,7 +155,7 @@ def write_runs(
     )
 
 
-def _insert(connection: sqlite3.Connection, into: str, rows: Sequence[Row], rest: str = "") -> None:
+def _insert(connection: Connection, into: str, rows: Sequence[Row], rest: str = "") -> None:
     """Insert rows, many with one statement: only while that is under way has the loop the GIL for
     itself.
 
@@ -165,7 +163,7 @@ def _insert(connection: sqlite3.Connection, into: str, rows: Sequence[Row], rest
     """
     for start in range(0, len(rows), TOGETHER):
         some = rows[start : start + TOGETHER]
-        marks = ", ".join([f"({', '.join('?' * len(some[0]))})"] * len(some))
+        marks = ", ".join([f"({placeholders(some[0])})"] * len(some))
         connection.execute(
             f"INSERT INTO {into} VALUES {marks} {rest}", [*chain.from_iterable(some)]
         )
@@ -181,9 +179,7 @@ SELECT number FROM claim WHERE slot <= (
 """
 
 
-def find_taken(
-    connection: sqlite3.Connection, claims: Sequence[Claim], slots: Sequence[int]
-) -> set[int]:
+def find_taken(connection: Connection, claims: Sequence[Claim], slots: Sequence[int]) -> set[int]:
     """Return the places of those claims whose slot or event somebody has, or that would be one run
     too many.
     """
@@ -212,8 +208,8 @@ def find_taken(
 
 
 _OF_EVENT = "SELECT 1 FROM slot WHERE routine = ? AND event = ?"
-# `+`: by the index of what is active, which is short
-_TOO_MANY = (
-    "SELECT 1 FROM run WHERE status IN ('queued', 'running', 'waiting') AND +routine = ? LIMIT 1 "
-    "OFFSET ?"
-)
+# Materialized, so that only what is active is read, and not all that the routine ever did.
+_TOO_MANY = """
+WITH active AS MATERIALIZED (SELECT routine FROM run WHERE status IN ('queued', 'running', 'waiting'))
+SELECT 1 FROM active WHERE routine = ? LIMIT 1 OFFSET ?
+"""  # noqa: E501

@@ -8,7 +8,6 @@ what the call may have come to at most is what it counts for.
 from __future__ import annotations
 
 import asyncio
-import sqlite3
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -19,6 +18,7 @@ from zoneinfo import ZoneInfo
 from daemon.models import Usage
 from daemon.store.repository import Repository
 from daemon.store.rows import moment, stamp
+from daemon.store.statements import Connection
 
 
 class Called(StrEnum):
@@ -127,7 +127,7 @@ class SpendingRepository(Repository):
         """
         values, tokens = _values(spent), spent.usage.total
 
-        def work(connection: sqlite3.Connection) -> int | None:
+        def work(connection: Connection) -> int | None:
             for limit in limits:
                 cost, used = connection.execute(
                     _SINCE, (stamp(limit.since), limit.routine, limit.routine)
@@ -151,7 +151,7 @@ class SpendingRepository(Repository):
         """
         values = _values(spent)
 
-        def work(connection: sqlite3.Connection) -> None:
+        def work(connection: Connection) -> None:
             if number is None:
                 connection.execute(_INSERT, values)
             else:
@@ -165,7 +165,7 @@ class SpendingRepository(Repository):
         """
         values = (stamp(since), routine, routine)
 
-        def work(connection: sqlite3.Connection) -> tuple[int, int, int, int]:
+        def work(connection: Connection) -> tuple[int, int, int, int]:
             cost, tokens = connection.execute(_SINCE, values).fetchone()
             held_cost, held_tokens = connection.execute(_UNDER_WAY, values).fetchone()
             return cost - held_cost, tokens - held_tokens, held_cost, held_tokens
@@ -183,7 +183,7 @@ class SpendingRepository(Repository):
             "event < ?)"
         )
 
-        def work(connection: sqlite3.Connection) -> tuple[int, int]:
+        def work(connection: Connection) -> tuple[int, int]:
             cost, tokens = connection.execute(query, (run, f"{run}/", f"{run}0")).fetchone()
             return cost, tokens
 
@@ -198,7 +198,7 @@ class SpendingRepository(Repository):
             "count(cost)"
         )
 
-        def work(connection: sqlite3.Connection) -> float | None:
+        def work(connection: Connection) -> float | None:
             row = connection.execute(query, (run,)).fetchone()
             return row[0] / 1e9 if row and row[1] else None
 
@@ -211,7 +211,7 @@ class SpendingRepository(Repository):
             "? GROUP BY routine"
         )
 
-        def work(connection: sqlite3.Connection) -> dict[str, tuple[int, int]]:
+        def work(connection: Connection) -> dict[str, tuple[int, int]]:
             rows = connection.execute(query, (stamp(since),))
             return {routine: (cost, tokens) for routine, cost, tokens in rows}
 
@@ -229,7 +229,7 @@ class SpendingRepository(Repository):
         query = f"SELECT routine, {_SUMS} FROM spending WHERE at >= ? AND at < ? GROUP BY routine"
         marks = [stamp(edge) for edge in edges]
 
-        def work(connection: sqlite3.Connection) -> list[list[SpendingTotal]]:
+        def work(connection: Connection) -> list[list[SpendingTotal]]:
             return [
                 [_sum(*row) for row in connection.execute(query, between)]
                 for between in pairwise(marks)
@@ -246,7 +246,7 @@ class SpendingRepository(Repository):
         key = f"at / {_QUARTER}" if by == "day" else _KEYS[by]
         query = f"SELECT {key}, {_SUMS} FROM spending WHERE at >= ? GROUP BY 1"
 
-        def work(connection: sqlite3.Connection) -> list[SpendingTotal]:
+        def work(connection: Connection) -> list[SpendingTotal]:
             return [_sum(*row) for row in connection.execute(query, (stamp(since),))]
 
         found = await self._db.read(work)

@@ -9,7 +9,6 @@ not agree. Of all daemons one leads, for as long as it beats.
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -18,8 +17,9 @@ from daemon.models import Json
 from daemon.store.clock_corrections import MovedWaits, move_deliveries, move_waits
 from daemon.store.database import Database
 from daemon.store.repository import Repository
-from daemon.store.rows import MICROSECOND, moment, now_in, stamp
+from daemon.store.rows import MICROSECOND, moment, stamp
 from daemon.store.runs import LEASE, RunRepository
+from daemon.store.statements import Connection
 
 SKEW = (
     timedelta(seconds=5) // MICROSECOND
@@ -106,7 +106,7 @@ class WorkerRepository(Repository):
         me: Worker,
         *,
         may_lead: bool,
-        heal: Callable[[sqlite3.Connection, int], None] | None = None,
+        heal: Callable[[Connection, int], None] | None = None,
     ) -> LeaseRenewal:
         """Say that a process lives, renew its leases and take what the dead have left; `heal` is
         done in between.
@@ -116,8 +116,8 @@ class WorkerRepository(Repository):
         now, mine = stamp(self._clock()), self._runs.held
         has = json.dumps(me.has, ensure_ascii=False)
 
-        def work(connection: sqlite3.Connection) -> LeaseRenewal:
-            there = now_in(connection, now)
+        def work(connection: Connection) -> LeaseRenewal:
+            there = connection.lease_clock(now)
             waits = move_waits(connection, there, skew=SKEW)
             self._end_leases_of_the_future(connection, there)
             row = (
@@ -164,7 +164,7 @@ class WorkerRepository(Repository):
             waits=beat.waits,
         )
 
-    def _end_leases_of_the_future(self, connection: sqlite3.Connection, now: int) -> None:
+    def _end_leases_of_the_future(self, connection: Connection, now: int) -> None:
         """Shorten the leases of processes that were heard of last while the clock of the database
         was ahead.
 
@@ -198,7 +198,7 @@ class WorkerRepository(Repository):
         """Return the processes that were heard of within a day, oldest first."""
         ours = stamp(self._clock())
 
-        def work(connection: sqlite3.Connection) -> list[Worker]:
+        def work(connection: Connection) -> list[Worker]:
             there = _clock_of(connection, ours)
             rows = connection.execute(
                 "SELECT id, kind, host, pid, version, started, seen, running, capacity, leads, has "
@@ -226,7 +226,7 @@ class WorkerRepository(Repository):
         return await self._db.read(work)
 
 
-def _clock_of(connection: sqlite3.Connection, ours: int) -> int:
+def _clock_of(connection: Connection, ours: int) -> int:
     """Return the moment by the clock of the database, in a read, which begins without asking for
     it.
     """

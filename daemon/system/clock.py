@@ -16,10 +16,7 @@ if TYPE_CHECKING:
 
 
 class Clock(Protocol):
-    """The wall clock; tests use a fake one.
-
-    Whoever needs the time is given a Clock, or its method `now` where a function is enough.
-    """
+    """The wall clock. Tests use a fake one, `daemon.testing.FakeClock`."""
 
     def now(self) -> datetime:
         """Return the present instant, in UTC."""

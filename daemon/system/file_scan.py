@@ -111,7 +111,7 @@ def _entries(folder: int, only: set[str] | None) -> Iterator[tuple[str, int, str
     """Yield name, mode and version of what is in a folder."""
     for name in only if only is not None else os.listdir(folder):
         try:
-            about = os.stat(name, dir_fd=folder, follow_symlinks=False)
+            status = os.stat(name, dir_fd=folder, follow_symlinks=False)
         except OSError:  # gone since the folder was read, or a name that no file can have
             continue
-        yield name, about.st_mode, f"{about.st_mtime_ns}-{about.st_size}-{about.st_ino}"
+        yield name, status.st_mode, f"{status.st_mtime_ns}-{status.st_size}-{status.st_ino}"

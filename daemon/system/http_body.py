@@ -56,12 +56,12 @@ async def limited(
     if "text/event-stream" in headers.get("content-type", ""):
         limit *= _STREAM_FACTOR
     announced = headers.get("content-length", "")
-    # a length of many digits is no number of Python's; whatever it is, it is too much
+    # Python refuses to convert thousands of digits; a length of more than 18 is too large anyway.
     if announced.isdecimal() and (len(announced) > 18 or int(announced) > limit):
         raise BodyTooLarge(
             f"{announced:.30} bytes were announced, and at most {limit:,} bytes are read"
         )
-    # some servers name a character set there: what is no packing is passed over
+    # Some servers name a character set there, which is ignored.
     is_packed = headers.get("content-encoding", "").strip().lower() in _PACKED
     unpacker = zlib.decompressobj(_GZIP_OR_ZLIB) if is_packed else None
     received = unpacked = 0
@@ -106,15 +106,15 @@ async def read_limited(raw: AsyncIterable[bytes], headers: Mapping[str, str], li
 
 
 def parse_json(text: bytes) -> Any:
-    """Return what JSON from outside says, however long it is.
+    """Parse JSON that came from outside.
 
-    Raises ValueError where it is no JSON or holds more than MOST_VALUES values, RecursionError
-    where it is too deep. The parser holds Python's lock until it is done: a long text takes it a
-    moment, millions of small values take seconds in which nothing else runs, and twenty times the
-    memory of the text.
+    Raises ValueError where the text is no JSON or holds more than MOST_VALUES values, and
+    RecursionError where it is nested too deep. The parser holds Python's lock until it is done: a
+    long text takes a moment, while millions of small values take seconds in which nothing else
+    runs, and twenty times the memory of the text.
     """
     if sum(map(text.count, (b",", b"[", b"{"))) > MOST_VALUES:
-        # counted again without what stands in strings
+        # Count again without the marks inside strings.
         marks = text.replace(b"\\\\", b"").replace(b'\\"', b"").translate(None, _NO_MARKS)
         if len(re.sub(rb'"[^"]*"', b"", marks)) > MOST_VALUES:
             raise ValueError(f"more than {MOST_VALUES:,} values")

@@ -50,11 +50,10 @@ def proxy_for(url: str) -> str | None:
 
     try:
         parts = urlsplit(url)
-    except ValueError:  # the client will say so
+    except ValueError:  # the client refuses the address
         return None
-    if proxy_bypass(parts.hostname or "") or proxy_bypass(
-        parts.netloc
-    ):  # `no_proxy` may name a port
+    # `no_proxy` may name a host, or a host with its port.
+    if proxy_bypass(parts.hostname or "") or proxy_bypass(parts.netloc):
         return None
     proxies = getproxies()
     proxy = proxies.get(parts.scheme) or proxies.get("all")

@@ -1,5 +1,6 @@
-"""Bound the answers of a client of httpx2, which SDKs read themselves; what we read ourselves goes
-by `http_body`.
+"""Limit the size of responses that an SDK reads through its httpx2 client.
+
+Responses that this program reads itself are limited by http_body.py.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ def limit_response(response: httpx2.Response, limit: int) -> None:
     """Let at most `limit` bytes of the body be read, packed or unpacked; for an event hook on
     responses.
 
-    Whoever reads more gets what `http_body.limited` raises. SDKs read the bodies of errors too, so
-    the limit belongs to the body and not to its reader.
+    A reader of more gets the errors of `http_body.limited`. The bodies of error responses, which
+    SDKs read too, are limited in the same way.
     """
     response.stream = _LimitedStream(response, limit)
-    # the body comes unpacked from there
+    # _LimitedStream unpacks the body.
     for name in ("content-encoding", "content-length"):
         response.headers.pop(name, None)
 

@@ -15,8 +15,8 @@ class Notifier:
     def __init__(self, env: Mapping[str, str]) -> None:
         address = env.get("NOTIFY_SOCKET", "")
         self._address = "\0" + address[1:] if address.startswith("@") else address
-        own = env.get("WATCHDOG_PID", str(os.getpid())) == str(os.getpid())
-        self._watchdog = int(env.get("WATCHDOG_USEC", "0")) / 1_000_000 if own else 0.0
+        is_ours = env.get("WATCHDOG_PID", str(os.getpid())) == str(os.getpid())
+        self._watchdog = int(env.get("WATCHDOG_USEC", "0")) / 1_000_000 if is_ours else 0.0
 
     def send(self, *lines: str) -> None:
         """Send `READY=1`, `STATUS=…` and the like in one datagram."""
@@ -30,14 +30,12 @@ class Notifier:
                 return  # a manager that went away is no reason to stop working
 
     def reloading(self) -> None:
-        """Say that definitions are read again; READY=1 says that they have been
-        (Type=notify-reload).
-        """
+        """Announce a reload, for Type=notify-reload; `send("READY=1")` announces its end."""
         self.send("RELOADING=1", f"MONOTONIC_USEC={time.monotonic_ns() // 1000}")
 
     async def feed_watchdog(self) -> None:
-        """Ping from the event loop at half the watchdog's interval: if the loop is stuck, so are
-        the pings.
+        """Ping at half the watchdog's interval until cancelled. The pings come from the event loop:
+        if the loop is stuck, they stop.
         """
         while self._address and self._watchdog:
             self.send("WATCHDOG=1")

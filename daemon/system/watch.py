@@ -107,9 +107,8 @@ class DirectoryWatcher:
     def _notify(self, changed: frozenset[Path]) -> None:
         loop = asyncio.get_running_loop()
         for subscription in self._subscriptions:
-            loop.call_soon(
-                subscription.notify, changed
-            )  # not called from here: its failure would be ours
+            # Not called from here: a failure of the subscriber would end the watching.
+            loop.call_soon(subscription.notify, changed)
 
     async def _run(self) -> None:
         """Watch the folders of all subscriptions, and begin anew when one of them came or went, or
@@ -153,9 +152,8 @@ class DirectoryWatcher:
         """Report changes until one of the folders, or what leads to it, came, went or was
         replaced.
         """
-        from watchfiles import (
-            awatch,
-        )  # not before somebody watches: `agentctl logs` without -f needs none of it
+        # Imported with the first watch: `agentctl logs` without -f needs none of it.
+        from watchfiles import awatch
 
         survey = await asyncio.to_thread(_survey, folders)
         changes = awatch(

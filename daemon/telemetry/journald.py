@@ -23,7 +23,7 @@ SOCKET = "/run/systemd/journal/socket"
 # As syslog counts: what `journalctl -p warning` compares with.
 PRIORITIES = {"debug": 7, "info": 6, "warning": 4, "error": 3, "critical": 2}
 MAX_NAME_LENGTH = 64  # characters; a longer one makes the journal drop the field
-PATIENCE = 0.2  # seconds that a line waits for a journal that is busy; the log file has it anyway
+SEND_TIMEOUT = 0.2  # seconds that a line waits for a busy journal; the log file has the line anyway
 _TOO_LARGE = (errno.EMSGSIZE, errno.ENOBUFS)
 _SEALS = (
     fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
@@ -38,8 +38,8 @@ def is_journal_stream(stream: IO[str], env: Mapping[str, str]) -> bool:
     """
     try:
         device, _, inode = env.get("JOURNAL_STREAM", "").partition(":")
-        about = os.fstat(stream.fileno())
-        return (about.st_dev, about.st_ino) == (int(device), int(inode))
+        status = os.fstat(stream.fileno())
+        return (status.st_dev, status.st_ino) == (int(device), int(inode))
     except (OSError, ValueError):  # no such variable, or a stream without a descriptor
         return False
 
@@ -52,17 +52,13 @@ def fields_of(record: Mapping[str, Any], message: str) -> dict[str, str]:
         "SYSLOG_IDENTIFIER": "agentd",
     }
     for key, value in record.items():
-        if value is None or key in (
-            "at",
-            "level",
-            "exception",
-        ):  # said by the journal itself, or in the message
+        # The journal has its own time and the priority; the exception is in the message.
+        if value is None or key in ("at", "level", "exception"):
             continue
         name = "AGENTD_" + re.sub(r"[^A-Z0-9_]", "_", key.upper())
-        text = (
-            value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
-        )
-        fields[name[:MAX_NAME_LENGTH]] = text
+        if not isinstance(value, str):
+            value = json.dumps(value, ensure_ascii=False, default=str)
+        fields[name[:MAX_NAME_LENGTH]] = value
     return fields
 
 
@@ -78,13 +74,13 @@ def encode_fields(fields: Mapping[str, str]) -> bytes:
     return b"".join(parts)
 
 
-class Journald:
-    """A socket to the journal, opened with the first line."""
+class JournalSocket:
+    """A connection to systemd's journal, opened with the first line. Not safe between threads."""
 
     def __init__(self, path: str = SOCKET, *, redact: Callable[[str], str] = str) -> None:
         self._path, self._redact = path, redact
         self._socket: socket.socket | None = None
-        self._patience = PATIENCE
+        self._timeout = SEND_TIMEOUT
 
     def send(self, record: Mapping[str, Any], message: str) -> bool:
         """Send a record; return False if the journal does not take it."""
@@ -96,17 +92,18 @@ class Journald:
                 self._socket = socket.socket(
                     socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC
                 )
-            # one that was too busy for the line before is not waited for: the daemon must not stand
-            # still for its log
-            self._socket.settimeout(self._patience)
-            self._patience = 0.0
+            # After a line that the journal did not take in time, no line waits until one was taken:
+            # the daemon must not stand still for its log.
+            self._socket.settimeout(self._timeout)
+            self._timeout = 0.0
             self._deliver(self._socket, data)
-            self._patience = PATIENCE
+            self._timeout = SEND_TIMEOUT
         except OSError:
             return False
         return True
 
     def _deliver(self, channel: socket.socket, data: bytes) -> None:
+        """Send a datagram, or a sealed file with its content if it is too large for one."""
         try:
             channel.sendto(data, self._path)
         except OSError as error:
@@ -116,9 +113,8 @@ class Journald:
             try:
                 with open(file, "wb", closefd=False) as memory:
                     memory.write(data)
-                fcntl.fcntl(
-                    file, fcntl.F_ADD_SEALS, _SEALS
-                )  # the journal takes only what can change no more
+                # The journal takes only a file that nobody can change any more.
+                fcntl.fcntl(file, fcntl.F_ADD_SEALS, _SEALS)
                 rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [file]))
                 channel.sendmsg([], [rights], 0, self._path)
             finally:

@@ -30,7 +30,7 @@ from datetime import UTC, datetime
 from typing import IO, TYPE_CHECKING, Any
 
 from daemon.errors import ConfigError, Fault
-from daemon.telemetry.journald import SOCKET, Journald, is_journal_stream
+from daemon.telemetry.journald import SOCKET, JournalSocket, is_journal_stream
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, MutableMapping
@@ -88,7 +88,7 @@ def configure(
         secrets,
         file=_RotatedFile(file, max_bytes=max_bytes, keep=keep) if file else None,
         console=sys.stderr if console else None,
-        journal=Journald(journal, redact=secrets.redact)
+        journal=JournalSocket(journal, redact=secrets.redact)
         if console and is_journal_stream(sys.stderr, env or {})
         else None,
         repeats=RepeatedLines(monotonic),
@@ -114,14 +114,13 @@ def is_level_enabled(level: int) -> bool:
     wrapper = structlog.get_config()["wrapper_class"]
     try:
         return bool(wrapper.is_enabled_for(None, level))
-    except (
-        AttributeError
-    ):  # a program that uses us as a library may log by another class, which decides for itself
+    except AttributeError:
+        # A program that uses us as a library may log by another class, which decides for itself.
         return True
 
 
 def wants_colour(stream: IO[str]) -> bool:
-    """Say whether text for this stream may carry colour (https://no-color.org)."""
+    """Tell whether text for this stream may carry colour (https://no-color.org)."""
     return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
@@ -133,7 +132,7 @@ def format_line(record: dict[str, Any], *, colour: bool) -> str:
     level = str(record.get("level", "info"))
     level_colour = _COLOURS.get(level, "") if colour else ""
     text = _format_fields(record, dim, bold, reset)
-    return f"{dim}{_clock(record.get('at'))}{reset} {level_colour}{level:<8}{reset} {text}"
+    return f"{dim}{_local_time(record.get('at'))}{reset} {level_colour}{level:<8}{reset} {text}"
 
 
 def _format_fields(
@@ -145,15 +144,14 @@ def _format_fields(
         for key, value in record.items()
         if key not in _KEYS_WITHOUT_NAME and value is not None
     )
-    traceback_text = (
-        f"\n{_escape_unprintable(str(record['exception']))}" if record.get("exception") else ""
-    )
-    return (
-        f"{bold}{_escape_unprintable(str(record.get('event', '')))}{reset}{fields}{traceback_text}"
-    )
+    event = _escape_unprintable(str(record.get("event", "")))
+    text = f"{bold}{event}{reset}{fields}"
+    if record.get("exception"):
+        text += "\n" + _escape_unprintable(str(record["exception"]))
+    return text
 
 
-def _clock(at: object) -> str:
+def _local_time(at: object) -> str:
     try:
         return datetime.fromisoformat(str(at)).astimezone().strftime("%Y-%m-%d %H:%M:%S")
     except ValueError:
@@ -161,15 +159,12 @@ def _clock(at: object) -> str:
 
 
 def _format_value(value: object) -> str:
-    if (
-        isinstance(value, str)
-        and value.isprintable()
-        and value
-        and not any(mark in value for mark in ' "=')
-    ):
-        return value
+    if isinstance(value, str) and value and value.isprintable():
+        needs_quotes = any(mark in value for mark in ' "=')
+        if not needs_quotes:
+            return value
     text = json.dumps(value, ensure_ascii=False, default=str)
-    # what came from a tool may hold escape sequences: a terminal must show them, not obey them
+    # The result of a tool may hold escape sequences: a terminal must show them, not obey them.
     return text if text.isprintable() else json.dumps(value, default=str)
 
 
@@ -186,17 +181,16 @@ def _iso(moment: datetime) -> str:
 def _record(
     _logger: object, method: str, event: MutableMapping[str, Any]
 ) -> tuple[tuple[MutableMapping[str, Any]], dict[str, Any]]:
-    """Hand an event over to the output, which renders it for each destination.
+    """Make the record of an event, as the last processor of structlog: the arguments for _Output.
 
-    Time, level, name and what they belong to come first, where the eye looks; `exc_info` becomes
-    text. What is said while a run is played again is dropped: it happened when it was recorded, and
-    was logged then.
+    Time, level, event and the keys of _LEADING_KEYS come first; `exc_info` becomes text. Raises
+    DropEvent for an event of a replay: it was logged when the run was recorded.
     """
     if "replay" in event:
         from structlog import DropEvent
 
         raise DropEvent
-    level = "error" if method == "exception" else "warning" if method == "warn" else method
+    level = {"exception": "error", "warn": "warning"}.get(method, method)
     record = {"at": _iso(datetime.now(UTC)), "level": level, "event": event.pop("event", "")}
     for key in _LEADING_KEYS:
         if key in event:
@@ -205,16 +199,11 @@ def _record(
     if "counted" in event:  # by `_Output`, within its event
         event["counted"] = f"{record['event']} {event['counted']}"
     record.update(event)
-    if exc_info is not None:
-        error = (
-            sys.exc_info()[1]
-            if exc_info is True
-            else exc_info[1]
-            if isinstance(exc_info, tuple)
-            else exc_info
-        )
-        if isinstance(error, BaseException):
-            record["exception"] = _traceback(error)
+    if exc_info is True:
+        exc_info = sys.exc_info()
+    error = exc_info[1] if isinstance(exc_info, tuple) else exc_info
+    if isinstance(error, BaseException):
+        record["exception"] = _traceback(error)
     return (record,), {}
 
 
@@ -273,7 +262,7 @@ class _Output:
         *,
         file: _RotatedFile | None,
         console: IO[str] | None,
-        journal: Journald | None,
+        journal: JournalSocket | None,
         repeats: RepeatedLines,
     ) -> None:
         self._secrets, self._file, self._console, self._journal = secrets, file, console, journal

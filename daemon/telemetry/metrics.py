@@ -23,13 +23,13 @@ Sample: TypeAlias = tuple[Labels, float]
 LATENESS = (1.0, 5.0, 30.0, 60.0, 300.0, 1800.0, 3600.0, 21600.0, 86400.0)
 LAG = (0.001, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
 DURATION = (1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0)
-# Seconds between two looks at the loop while runs are under way.
+# Seconds between two measurements of the loop while runs are under way.
 _MEASURE_INTERVAL = 0.25
 
 
 @dataclass
 class Histogram:
-    """How often values fell under each bound."""
+    """How often values fell under each bound: one count per bound, and one for values above all."""
 
     bounds: Sequence[float]
     counts: list[int] = field(default_factory=list)
@@ -43,7 +43,7 @@ class Histogram:
         self.total += value
 
     def samples(self) -> Iterator[tuple[str, Labels, float]]:
-        """Yield (suffix, labels, value) as the text has them."""
+        """Yield (suffix, labels, value) for each line of the text; buckets are cumulative."""
         below = 0
         for bound, count in zip((*self.bounds, None), self.counts, strict=True):
             below += count
@@ -55,9 +55,6 @@ class Histogram:
 class _LagMeter:
     """Measure how late the event loop is while at least one `with` block is open."""
 
-    # not by `contextmanager`: a generator and its frame cost more than what is done here, with
-    # every run
-
     def __init__(self, lag: Histogram) -> None:
         self._lag, self._open = lag, 0
         self._tick: asyncio.TimerHandle | None = None
@@ -65,21 +62,21 @@ class _LagMeter:
     def __enter__(self) -> None:
         self._open += 1
         if self._open == 1:
-            self._sleep()
+            self._schedule()
 
     def __exit__(self, *_: object) -> None:
         self._open -= 1
         if not self._open and self._tick:
             self._tick.cancel()
 
-    def _sleep(self) -> None:
+    def _schedule(self) -> None:
         loop = asyncio.get_running_loop()
         due = loop.time() + _MEASURE_INTERVAL
-        self._tick = loop.call_at(due, self._wake, loop, due)
+        self._tick = loop.call_at(due, self._measure, loop, due)
 
-    def _wake(self, loop: asyncio.AbstractEventLoop, due: float) -> None:
+    def _measure(self, loop: asyncio.AbstractEventLoop, due: float) -> None:
         self._lag.add(loop.time() - due)
-        self._sleep()
+        self._schedule()
 
 
 class Metrics:
@@ -88,11 +85,9 @@ class Metrics:
     def __init__(self) -> None:
         self.runs: Counter[tuple[str, str]] = Counter()
         self.deliveries: Counter[tuple[str, str]] = Counter()
-        self.lateness, self.duration, self.lag = (
-            Histogram(LATENESS),
-            Histogram(DURATION),
-            Histogram(LAG),
-        )
+        self.lateness = Histogram(LATENESS)
+        self.duration = Histogram(DURATION)
+        self.lag = Histogram(LAG)
         self._lag_meter = _LagMeter(self.lag)
 
     def count_run(self, run: Run) -> None:
@@ -110,11 +105,11 @@ class Metrics:
         self.deliveries[target, outcome] += 1
 
     def measure_lag(self) -> _LagMeter:
-        """Measure the loop's lag for as long as one of these blocks is open."""
+        """Return a context manager: the loop's lag is measured while at least one is open."""
         return self._lag_meter
 
     def text(self, journal_metrics: JournalMetrics) -> str:
-        """Return everything as Prometheus text."""
+        """Return all metrics as Prometheus text."""
         lines: list[str] = []
         for name, kind, help_text, samples in self._families(journal_metrics):
             lines += _family(
@@ -148,13 +143,23 @@ class Metrics:
             [({}, journal_metrics.started)],
         )
         yield (
-            "agentd_runs_total", "counter", "Runs that ended, by how.",
-            [({"routine": routine, "status": status}, count) for (routine, status), count in sorted(self.runs.items())],  # noqa: E501
-        )  # fmt: skip
+            "agentd_runs_total",
+            "counter",
+            "Runs that ended, by how.",
+            [
+                ({"routine": routine, "status": status}, count)
+                for (routine, status), count in sorted(self.runs.items())
+            ],
+        )
         yield (
-            "agentd_deliveries_total", "counter", "Attempts to deliver, by how they went.",
-            [({"target": target, "outcome": outcome}, count) for (target, outcome), count in sorted(self.deliveries.items())],  # noqa: E501
-        )  # fmt: skip
+            "agentd_deliveries_total",
+            "counter",
+            "Attempts to deliver, by how they went.",
+            [
+                ({"target": target, "outcome": outcome}, count)
+                for (target, outcome), count in sorted(self.deliveries.items())
+            ],
+        )
         yield (
             "agentd_active_runs",
             "gauge",
@@ -190,15 +195,23 @@ class Metrics:
             ],
         )
         yield (
-            "agentd_tokens_total", "counter", "Tokens of all calls to models on record.",
-            [({"provider": p, "model": m, "kind": kind}, n) for (p, m, kind), n in sorted(journal_metrics.tokens.items())],  # noqa: E501
-        )  # fmt: skip
+            "agentd_tokens_total",
+            "counter",
+            "Tokens of all calls to models on record.",
+            [
+                ({"provider": provider, "model": model, "kind": kind}, count)
+                for (provider, model, kind), count in sorted(journal_metrics.tokens.items())
+            ],
+        )
         yield (
-            "agentd_cost_dollars_total", "counter", (
-                "What these calls came to, where the price is known."
-            ),
-            [({"provider": p, "model": m}, dollars) for (p, m), dollars in sorted(journal_metrics.cost.items())],  # noqa: E501
-        )  # fmt: skip
+            "agentd_cost_dollars_total",
+            "counter",
+            "What these calls came to, where the price is known.",
+            [
+                ({"provider": provider, "model": model}, dollars)
+                for (provider, model), dollars in sorted(journal_metrics.cost.items())
+            ],
+        )
         yield (
             "agentd_database_size_bytes",
             "gauge",
@@ -233,9 +246,11 @@ def _family(
     yield f"# HELP {name} {help_text}"
     yield f"# TYPE {name} {kind}"
     for suffix, labels, value in samples:
-        labels_text = ",".join(f'{key}="{_escaped(text)}"' for key, text in labels.items())
-        yield f"{name}{suffix}{'{' + labels_text + '}' if labels_text else ''} {value:.10g}"
+        labels_text = ",".join(f'{key}="{_escape(text)}"' for key, text in labels.items())
+        if labels_text:
+            labels_text = "{" + labels_text + "}"
+        yield f"{name}{suffix}{labels_text} {value:.10g}"
 
 
-def _escaped(text: str) -> str:
+def _escape(text: str) -> str:
     return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

@@ -76,19 +76,15 @@ class CountingExporter(sdk.SpanExporter):
 
 
 class SpanPipeline:
-    """The SDK's way from a span to the receiver; its sampler, limits and queue are those that the
-    environment sets.
-    """
+    """The SDK's sampler, batch processor and exporter, configured by the variables OTEL_…."""
 
     def __init__(self, exporter: sdk.SpanExporter) -> None:
-        logging.getLogger("opentelemetry").setLevel(
-            logging.CRITICAL
-        )  # what it says at each failure, we say once
+        # The SDK logs each failed request; CountingExporter logs the first and the end of them.
+        logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)
         self._ids = SpanIds()
         resource = Resource.create({"service.version": __version__})
-        if str(resource.attributes["service.name"]).startswith(
-            "unknown_service"
-        ):  # nobody named it
+        has_name = not str(resource.attributes["service.name"]).startswith("unknown_service")
+        if not has_name:
             resource = resource.merge(Resource({"service.name": "agentd"}))
         self._provider = TracerProvider(
             resource=resource, id_generator=self._ids, shutdown_on_exit=False
@@ -104,7 +100,7 @@ class SpanPipeline:
         return self._sampled_count - self._exporter.exported
 
     def add(self, span: Span) -> None:
-        """Make the SDK's span of ours and leave it to the batch processor, if the sampler wants its
+        """Queue a span for the batch processor, as a span of the SDK, if the sampler samples its
         trace.
         """
         decision = self._provider.sampler.should_sample(None, span.trace, span.name).decision
@@ -138,7 +134,7 @@ class SpanPipeline:
 
 
 def otlp_pipeline(endpoint: str | None) -> SpanPipeline:
-    """Return the way to an OTLP receiver over HTTP; None: as the variables OTEL_EXPORTER_OTLP_…
-    say.
+    """Return a pipeline to an OTLP receiver over HTTP; None: the endpoint that the variables
+    OTEL_EXPORTER_OTLP_… name.
     """
     return SpanPipeline(OTLPSpanExporter(endpoint=endpoint))

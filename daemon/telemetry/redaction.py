@@ -32,10 +32,10 @@ MARK = "[redacted]"
 SHORTEST = 8
 # From this length on, and with a digit or a sign in it, a password is no part of any other word.
 DISTINCT = 12
-# Texts without secrets are remembered: what a tool brings is looked at on its way to the model, to
-# the journal and to the memory. Shorter ones are looked at as soon as looked up; longer ones, and
-# more of them, would take too much room.
-_WORTH_KNOWING, _MOST_KNOWN = (500, 5_000), 256
+# Texts without secrets are cached, as the result of a tool is redacted on its way to the model, to
+# the journal and to the memory. To redact a shorter text costs no more than to find it in the
+# cache; longer texts, and more of them, would take too much memory.
+_CACHED_LENGTHS, _MAX_CACHED_TEXTS = (500, 5_000), 256
 
 # (stems, pattern, replacement): the pattern is tried only where one of its stems occurs. What a
 # pattern runs over it cannot begin in the middle of: so a text made to be slow (`sk-sk-sk-…`) takes
@@ -113,12 +113,11 @@ class Secrets:
         """
         if len(value) < SHORTEST:
             return
-        own = _forms_of(value)
-        for form in own:
-            self._words.pop(
-                form, None
-            )  # known as a part of an address until now: from here on it goes everywhere
-        forms = {*self._forms_and_clean_texts[0], *own}
+        new_forms = _forms_of(value)
+        for form in new_forms:
+            # A part of an address until now, replaced as a word only; from now on everywhere.
+            self._words.pop(form, None)
+        forms = {*self._forms_and_clean_texts[0], *new_forms}
         # the longest first: a secret that contains another is replaced as one
         self._forms_and_clean_texts = (
             tuple(sorted(forms, key=lambda form: (-len(form), form))),
@@ -132,13 +131,14 @@ class Secrets:
         if not is_plain(value):
             self.add(value)
             return
-        known_everywhere = set(self._forms_and_clean_texts[0]) - self._words.keys()
-        for form in {
+        forms_replaced_everywhere = set(self._forms_and_clean_texts[0]) - self._words.keys()
+        forms_of_word = {
             value,
             quote(value, safe=""),
             quote_plus(value),
             json.dumps(value)[1:-1],
-        } - known_everywhere:
+        }
+        for form in forms_of_word - forms_replaced_everywhere:
             # in JSON the letter before it may be the end of an escape: `\nstaging1`
             before = r"(?:(?<![^\W_])|(?<=\\[bfnrt])|(?<=\\u[0-9a-fA-F]{4}))"
             self._words[form] = re.compile(rf"{before}{re.escape(form)}(?![^\W_])")
@@ -183,9 +183,9 @@ class Secrets:
     def redact(self, text: str) -> str:
         """Return the text without secrets."""
         forms, clean_texts = self._forms_and_clean_texts
-        shortest, longest = _WORTH_KNOWING
-        worth_knowing = shortest <= len(text) <= longest
-        if worth_knowing and text in clean_texts:
+        shortest, longest = _CACHED_LENGTHS
+        is_cacheable = shortest <= len(text) <= longest
+        if is_cacheable and text in clean_texts:
             return text
         original = text
         for form in forms:
@@ -196,8 +196,8 @@ class Secrets:
             if stem in text:
                 text = _without_patterns(text)
                 break
-        if worth_knowing and text == original:
-            if len(clean_texts) >= _MOST_KNOWN:
+        if is_cacheable and text == original:
+            if len(clean_texts) >= _MAX_CACHED_TEXTS:
                 clean_texts.clear()
             clean_texts.add(text)
         return text
@@ -368,9 +368,10 @@ def looks_random(word: str) -> bool:
     if _UUID.fullmatch(word):
         return True
     pieces = re.split(r"[^A-Za-z0-9]+", word)
-    strange = [piece for piece in pieces if not _ORDINARY.fullmatch(piece)]
+    random_pieces = [piece for piece in pieces if not _ORDINARY.fullmatch(piece)]
     return (
-        any(len(piece) >= SHORTEST for piece in strange) or sum(map(len, strange)) >= 2 * SHORTEST
+        any(len(piece) >= SHORTEST for piece in random_pieces)
+        or sum(map(len, random_pieces)) >= 2 * SHORTEST
     )
 
 

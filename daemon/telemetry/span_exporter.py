@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 PACKAGE = "opentelemetry.exporter.otlp.proto.http"
-PATIENCE = 3.0  # seconds that a stop waits for the last request
+CLOSE_TIMEOUT = 3.0  # seconds that a stop waits for the last request
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -92,9 +92,7 @@ def otlp_pipeline(receiver: Receiver) -> SpanPipeline:
 
 
 class SpanExporter:
-    """Export spans in the background; the SDK is imported and its thread started with the first
-    one.
-    """
+    """Export spans in the background; the first span imports the SDK and starts its thread."""
 
     def __init__(self, make: Callable[[], SpanPipeline]) -> None:
         self._make = make
@@ -112,12 +110,12 @@ class SpanExporter:
                 self._pipeline = self._make()
             for span in spans:
                 self._pipeline.add(span)
-        except Exception:  # of somebody else's package: runs go on without traces
+        except Exception:  # a background task, of the SDK: runs go on without traces
             log.exception("traces.off")
             self._is_off = True
 
-    async def close(self, patience: float = PATIENCE) -> None:
-        """Send the queued spans; give up after `patience` seconds."""
+    async def close(self, seconds: float = CLOSE_TIMEOUT) -> None:
+        """Send the queued spans; give up after `seconds`."""
         pipeline, self._is_off = self._pipeline, True
         if pipeline is None:
             return
@@ -131,7 +129,7 @@ class SpanExporter:
         # a daemon thread: a receiver that hangs must not hold up the end of the process
         threading.Thread(target=shut_down, name="traces", daemon=True).start()
         try:
-            async with asyncio.timeout(patience):
+            async with asyncio.timeout(seconds):
                 await closed.wait()
         except TimeoutError:
             log.warning(

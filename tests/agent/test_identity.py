@@ -18,9 +18,9 @@ async def test_the_owners_files_stand_in_the_prompt_in_their_order_and_are_read_
     app.write("USER.md", "Grace sleeps late.\n")
     app.write("AGENT.md", "Never before noon.\n")
     async with app:
-        told = (await app.parts.context.preview(app.engine.routines["daily"])).sections["identity"]
+        told = (await app.parts.preview(app.engine.routines["daily"])).sections["identity"]
         assert "Ada" in told and "Grace" in told and "Dry." in told
         assert "Grace sleeps late.\n\nFond of numbers.\n\nNever before noon." in told
         (app.folder / "SOUL.md").unlink()
-        told = (await app.parts.context.preview(app.engine.routines["daily"])).sections["identity"]
+        told = (await app.parts.preview(app.engine.routines["daily"])).sections["identity"]
         assert "Grace sleeps late.\n\nNever before noon." in told

@@ -30,7 +30,7 @@ from daemon.runs import settings as live
 from daemon.runs.approvals.approvals import Approvals
 from daemon.runs.approvals.remembered import Remembered
 from daemon.runs.approvals.request import CallDescriber
-from daemon.runs.context import RunContext
+from daemon.runs.context import RunContexts
 from daemon.runs.events import Events
 from daemon.runs.run import supervise
 from daemon.runs.services import RunServices
@@ -231,7 +231,7 @@ class Process:
         )
 
     @cached_property
-    def run_context(self) -> RunContext:
+    def run_contexts(self) -> RunContexts:
         services = RunServices(
             settings=self.settings,
             workspace=self.scenario.folder,
@@ -252,19 +252,19 @@ class Process:
             model_outages=self.model_outages,
             sandbox_detection=self.sandbox_detection,
         )
-        context = RunContext(services)
-        context.backoff = 0.0001
-        return context
+        contexts = RunContexts(services)
+        contexts.backoff = 0.0001
+        return contexts
 
     @cached_property
     def delegation(self) -> SubagentRunner:
-        return SubagentRunner(self.run_context)
+        return SubagentRunner(self.run_contexts)
 
     async def _sandbox(self) -> Any:
         return SimpleNamespace(level="landlock")
 
     async def _live(self, run_id: str) -> Run | None:
-        run = await supervise(run_id, self.run_context)
+        run = await supervise(run_id, self.run_contexts.take())
         if run is not None and run.status.has_ended:
             await self.talk.ended(run)
         return run

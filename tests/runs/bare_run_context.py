@@ -22,10 +22,10 @@ class BareRunContext:
     def __init__(self) -> None:
         self.woken = 0
         self.approvals: Any = SimpleNamespace(wake=self.wake)
-        self._pings: set[Any] = set()
+        self.pings: set[Any] = set()
 
     @property
-    def _services(self) -> Any:
+    def services(self) -> Any:
         return SimpleNamespace(outbox=SimpleNamespace(wake=self.wake), approvals=self.approvals)
 
     @property

@@ -295,8 +295,7 @@ async def test_a_routine_that_offers_every_tool_is_offered_it_only_where_the_pol
     script(app)
     async with app:
         offered = {
-            each["name"]
-            for each in (await app.parts.context.preview(app.engine.routines["all"])).functions
+            each["name"] for each in (await app.parts.preview(app.engine.routines["all"])).functions
         }
         assert "routine" in offered and "config" not in offered
 

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daemon.telemetry.journald import Journald, encode_fields, fields_of, is_journal_stream
+from daemon.telemetry.journald import JournalSocket, encode_fields, fields_of, is_journal_stream
 from daemon.telemetry.redaction import MARK, Secrets
 from tests.properties import scaled_settings
 
@@ -139,7 +139,7 @@ def test_without_a_journal_behind_the_socket_lines_go_to_stderr(tmp_path: Path) 
 
 
 def test_a_journal_that_is_stuck_holds_nobody_up(journal: Journal) -> None:
-    way = Journald(journal.path)
+    way = JournalSocket(journal.path)
     sent = 0
     while way.send({"level": "info", "event": "tick"}, "tick"):
         sent += 1
@@ -179,7 +179,7 @@ def test_whatever_is_logged_can_be_read_back(message: str, values: dict[str, obj
 def test_secrets_are_taken_out(journal: Journal) -> None:
     secrets = Secrets()
     secrets.add("canary-7f3a91c2")
-    way = Journald(journal.path, redact=secrets.redact)
+    way = JournalSocket(journal.path, redact=secrets.redact)
     assert way.send({"level": "info", "detail": "canary-7f3a91c2"}, "canary-7f3a91c2")
     assert "canary" not in str(journal.read())
     way.close()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sqlite3
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -12,6 +11,7 @@ from pathlib import Path
 from daemon.models import Json
 from daemon.store.read_only import onlooker_at
 from daemon.store.rows import decode, stamp
+from daemon.store.statements import Connection
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -48,7 +48,7 @@ def recorded(state: Path, url: str = "", *, since: datetime, routine: str = "") 
     return asyncio.run(database.read(lambda connection: list(_calls(connection, since, routine))))
 
 
-def _calls(connection: sqlite3.Connection, since: datetime, routine: str) -> Iterator[Recorded]:
+def _calls(connection: Connection, since: datetime, routine: str) -> Iterator[Recorded]:
     rows = connection.execute(
         "SELECT step.run_id, run.routine, step.at, step.body FROM step JOIN run ON run.id = "
         "step.run_id"

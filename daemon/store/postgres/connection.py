@@ -1,24 +1,17 @@
-"""A connection to PostgreSQL that answers as sqlite3's does, so that the journal's works run on
-either.
-"""
+"""A connection to PostgreSQL by psycopg that runs the journal's statements."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from typing import Any, ClassVar
 
 import psycopg
-import sqlalchemy.exc
 from psycopg.adapt import Buffer, Dumper, Loader
 from psycopg.types.string import StrDumper
-from sqlalchemy import create_engine
-from sqlalchemy.engine import Connection as CoreConnection
-from sqlalchemy.pool import NullPool
 
 from daemon.errors import ConfigError, Fault
-from daemon.store.postgres.dialect import translate
+from daemon.store.statements import Cursor
 
 # A server that does not answer is asked again; one whose cable was pulled is noticed within half a
 # minute.
@@ -34,6 +27,16 @@ _SETTINGS: dict[str, Any] = {
 # lets go of it.
 _OPTIONS = "-c idle_in_transaction_session_timeout=5s -c timezone=UTC"
 MINIMUM = 130_000  # the oldest that its makers still mend
+
+_SIZE_OF_ROWS = """
+SELECT (SELECT coalesce(sum(pg_column_size(step.*)), 0) FROM step)
+    + (SELECT coalesce(sum(pg_column_size(text.*)), 0) FROM text)
+    + (SELECT coalesce(sum(pg_column_size(run.*)), 0) FROM run)
+    + (SELECT coalesce(sum(pg_column_size(outbox.*)), 0) FROM outbox)
+    + (SELECT coalesce(sum(pg_column_size(audit.*)), 0) FROM audit)
+    + (SELECT coalesce(sum(pg_column_size(memory_segment.*)), 0) FROM memory_segment)
+    + (SELECT coalesce(sum(pg_column_size(memory_item.*)), 0) FROM memory_item)
+"""
 
 
 class _Wire(psycopg.Connection[Any]):
@@ -88,7 +91,10 @@ class _Number(Loader):
 
 
 class PostgresConnection:
-    """One connection, outside of any transaction until BEGIN is said."""
+    """One connection to the server, outside of any transaction until BEGIN is said.
+
+    See statements.Connection for what the methods that SQLite has as well promise.
+    """
 
     refused: ClassVar = (
         psycopg.errors.InsufficientPrivilege,
@@ -97,34 +103,45 @@ class PostgresConnection:
     )
     """What `control` raises where the server has not, or will not give us, what is asked for."""
 
-    def __init__(self, core: CoreConnection, driver: _Wire) -> None:
-        self._core = core
+    def __init__(self, driver: _Wire) -> None:
         self.driver = driver
-        """For what SQLite has no word for."""
+        """psycopg's connection, for what SQLite has no word for."""
         self.now = 0
         """When the transaction under way began to write, by the clock of the server: microseconds
         since 1970.
         """
 
-    def execute(self, statement: str, values: Sequence[Any] | Iterable[Any] = ()) -> Any:
-        """Run a statement of the journal; the cursor has `fetchone`, `fetchall`, `rowcount` and its
-        rows.
-        """
-        result = self._core.exec_driver_sql(translate(statement), tuple(values))
-        # its rows as psycopg has them, which are tuples; where there are none, SQLAlchemy has let
-        # go of the cursor
-        return result.cursor or result
+    def execute(self, statement: str, values: Sequence[Any] = (), /) -> Cursor:
+        return self.driver.execute(_with_psycopg_marks(statement), values)
 
-    def executemany(self, statement: str, rows: Iterable[Sequence[Any]]) -> None:
-        """Run a statement once for each row."""
-        if some := [tuple(row) for row in rows]:
-            self._core.exec_driver_sql(translate(statement), some)
+    def executemany(self, statement: str, rows: Iterable[Sequence[Any]], /) -> None:
+        self.driver.cursor().executemany(_with_psycopg_marks(statement), rows)
 
     def control(self, statements: str) -> Any:
         """Run statements of PostgreSQL's own, one or several, without parameters; the cursor of the
         first.
         """
         return self.driver.execute(statements)
+
+    def lease_clock(self, own: int) -> int:
+        return self.now
+
+    def size(self) -> int:
+        (size,) = self.control("SELECT pg_database_size(current_database())").fetchone()
+        return int(size)
+
+    def used(self) -> int:
+        # A deleted row leaves room in its table that the server fills again and does not count.
+        (size,) = self.control(_SIZE_OF_ROWS).fetchone()
+        return int(size)
+
+    def shrink(self, least: int) -> int:
+        return 0
+
+    def optimize(self) -> None: ...
+
+    def rewrite(self, tables: Sequence[str]) -> None:
+        self.control(f"VACUUM (FULL) {', '.join(tables)}")
 
     @property
     def in_transaction(self) -> bool:
@@ -135,11 +152,13 @@ class PostgresConnection:
         return self.driver.closed or self.driver.broken
 
     def close(self) -> None:
-        """Let go of it; what was not committed is undone."""
+        """Close the connection; the server undoes what was not committed."""
         self.driver.close()
-        with suppress(sqlalchemy.exc.SQLAlchemyError, psycopg.Error):
-            self._core.invalidate()
-            self._core.close()
+
+
+def _with_psycopg_marks(statement: str) -> str:
+    """Return a statement with its parameters marked as psycopg has them: `%s`."""
+    return statement.replace("%", "%%").replace("?", "%s")
 
 
 def connect(url: str) -> PostgresConnection:
@@ -152,15 +171,7 @@ def connect(url: str) -> PostgresConnection:
     driver.adapters.register_dumper(str, _TextDumper)
     driver.adapters.register_dumper(bool, _Flag)
     driver.adapters.register_loader("numeric", _Number)
-    engine = create_engine(
-        "postgresql+psycopg://",
-        creator=lambda: driver,
-        poolclass=NullPool,
-        isolation_level="AUTOCOMMIT",
-        use_native_hstore=False,
-        pool_reset_on_return=None,
-    )
-    return PostgresConnection(engine.connect().execution_options(preserve_rowcount=True), driver)
+    return PostgresConnection(driver)
 
 
 def _missing(url: str) -> dict[str, Any]:

@@ -29,7 +29,6 @@ from pathlib import Path
 from typing import Any, ClassVar, TypeAlias, TypeVar
 
 import psycopg
-import sqlalchemy.exc
 import structlog
 
 from daemon.errors import DatabaseAway, StoreFull
@@ -75,10 +74,8 @@ class PostgresDatabase(Database):
 
     shared: ClassVar[bool] = True
 
-    def __init__(
-        self, url: str, path: Path, migrations: Path, loop: asyncio.AbstractEventLoop
-    ) -> None:
-        super().__init__(path, migrations, loop)
+    def __init__(self, url: str, path: Path, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(path, MIGRATIONS, loop)
         self.url = url
         self.place = place_of(url)
         self.patience = PATIENCE
@@ -95,7 +92,6 @@ class PostgresDatabase(Database):
         url: str,
         path: Path,
         *,
-        migrations: Path = MIGRATIONS,
         wait: timedelta = timedelta(),
         when_away: Callable[[str], None] = lambda problem: None,
     ) -> PostgresDatabase:
@@ -106,7 +102,7 @@ class PostgresDatabase(Database):
         A server that is away is waited for as long as `wait`, then DatabaseAway; `when_away` is
         told before each pause, in the writer's thread.
         """
-        self = cls(url, path, migrations, asyncio.get_running_loop())
+        self = cls(url, path, asyncio.get_running_loop())
         self.wait, self.when_away = wait, when_away
         self._writer.start()
         await self._opened
@@ -118,16 +114,13 @@ class PostgresDatabase(Database):
         deadline = time.monotonic() + self.wait.total_seconds()
         while True:
             try:
-                self._wire = connect(self.url)
-                migrate(self._wire, self.url, self._migrations)
-                self._wire.control(_SWEEP)
-            except (psycopg.Error, sqlalchemy.exc.SQLAlchemyError) as caught:
-                error = cause(caught)
+                self._wire = self._connect_and_migrate()
+            except psycopg.Error as error:
                 problem = refusal(error)
                 if problem is not None:
                     raise unusable(
                         self.url, problem, "mend [store] url, or the rights on the server"
-                    ) from caught
+                    ) from error
                 if not isinstance(error, _BROKEN):
                     raise
                 self._lost(error)
@@ -138,12 +131,22 @@ class PostgresDatabase(Database):
                         f"{self.place} is away{waited} ({problem}); start the server, or mend "
                         "[store] url;"
                         " a service manager starts agentd again"
-                    ) from caught
+                    ) from error
                 self.when_away(problem)
                 time.sleep(_BETWEEN)
             else:
                 self._back()
                 return self._wire
+
+    def _connect_and_migrate(self) -> PostgresConnection:
+        wire = connect(self.url)
+        try:
+            migrate(wire, self.url)
+            wire.control(_SWEEP)
+        except BaseException:
+            wire.close()
+            raise
+        return wire
 
     def _close_writer(self, connection: Any) -> None:
         if self._wire is not None:
@@ -166,7 +169,6 @@ class PostgresDatabase(Database):
                 outcomes = found  # from here on the commit may stand, whatever we hear of it
                 wire.control("COMMIT")
             except BaseException as error:  # noqa: BLE001  carried to those who await these works
-                error = cause(error)
                 if not isinstance(error, _BROKEN) or isinstance(error, psycopg.errors.DiskFull):
                     self._undo()
                     return [(future, None, explain(error, self.place)) for _, future, _ in batch]
@@ -183,11 +185,11 @@ class PostgresDatabase(Database):
         """
         self._begin(wire, durable)
         if len(batch) == 1:
-            return [(batch[0][1], batch[0][0](wire), None)]  # type: ignore[arg-type]  # it answers as sqlite3's
+            return [(batch[0][1], batch[0][0](wire), None)]
         try:
-            return [(future, work(wire), None) for work, future, _ in batch]  # type: ignore[arg-type]
+            return [(future, work(wire), None) for work, future, _ in batch]
         except BaseException as error:
-            if isinstance(cause(error), _BROKEN):
+            if isinstance(error, _BROKEN):
                 raise
         wire.control("ROLLBACK")
         self._begin(wire, durable)
@@ -199,11 +201,11 @@ class PostgresDatabase(Database):
         try:
             result = work(connection)
         except BaseException as error:
-            if isinstance(cause(error), _BROKEN):
+            if isinstance(error, _BROKEN):
                 raise
             wire.control("ROLLBACK TO work")
             wire.control("RELEASE work")
-            return None, explain(cause(error), self.place)
+            return None, explain(error, self.place)
         wire.control("RELEASE work")
         return result, None
 
@@ -246,7 +248,7 @@ class PostgresDatabase(Database):
             log.error("database.away", database=self.place, problem=_first_line(error))
         wire, self._wire = self._wire, None
         if wire is not None:
-            with suppress(*_BROKEN, sqlalchemy.exc.SQLAlchemyError):
+            with suppress(*_BROKEN):
                 wire.close()
 
     def _undo(self) -> None:
@@ -259,9 +261,8 @@ class PostgresDatabase(Database):
         try:
             wire = self._connected()
             wire.driver.patience = None  # writing whole tables anew takes its time
-            return future, work(wire), None  # type: ignore[arg-type]  # it answers as sqlite3's
-        except BaseException as caught:  # noqa: BLE001  carried to whoever awaits it
-            error = cause(caught)
+            return future, work(wire), None
+        except BaseException as error:  # noqa: BLE001  carried to whoever awaits it
             if isinstance(error, _BROKEN):
                 self._lost(error)
             else:
@@ -279,10 +280,7 @@ class PostgresDatabase(Database):
         while True:
             try:
                 found = reader.read(work)
-            except BaseException as caught:  # carried to whoever awaits it
-                error = cause(caught)
-                if not isinstance(error, _BROKEN):
-                    raise error from None
+            except _BROKEN:
                 reader.close()
                 if time.monotonic() >= patience:
                     raise
@@ -292,7 +290,7 @@ class PostgresDatabase(Database):
                 return found
 
     def _explain(self, error: BaseException) -> BaseException:
-        return explain(cause(error), self.place)
+        return explain(error, self.place)
 
 
 class ReadConnection:
@@ -312,7 +310,7 @@ class ReadConnection:
         wire = self._wire
         wire.control("BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY")
         try:
-            return work(wire)  # type: ignore[arg-type]  # it answers as sqlite3's
+            return work(wire)
         finally:
             if not wire.broken:
                 wire.control("ROLLBACK")
@@ -343,15 +341,6 @@ def explain(error: BaseException, place: str) -> BaseException:
     full = StoreFull(f"{place}: {problem} ({_first_line(error)})")
     full.__cause__ = error
     return full
-
-
-def cause(error: BaseException) -> BaseException:
-    """Return what psycopg said, without what SQLAlchemy puts around it."""
-    if isinstance(error, sqlalchemy.exc.DBAPIError) and error.orig is not None:
-        return error.orig
-    if isinstance(error, sqlalchemy.exc.ResourceClosedError | sqlalchemy.exc.PendingRollbackError):
-        return psycopg.OperationalError("the connection is closed")
-    return error
 
 
 def _first_line(error: BaseException) -> str:

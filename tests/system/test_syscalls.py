@@ -1,0 +1,89 @@
+"""The system calls that Python does not offer, and their numbers."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from daemon.system import syscalls
+
+ROOT = Path(__file__).parents[2]
+# The kernel's headers, where its development package is installed: linux-libc-dev, kernel-headers.
+HEADERS = {
+    "x86_64": ("/usr/include/x86_64-linux-gnu/asm/unistd_64.h", "/usr/include/asm/unistd_64.h"),
+    "aarch64": ("/usr/include/asm-generic/unistd.h",),
+}
+
+linux = pytest.mark.skipif(sys.platform != "linux", reason="these are calls of Linux")
+
+
+@pytest.mark.parametrize("architecture", syscalls.ARCHITECTURES)
+def test_numbers_are_those_of_the_kernels_headers(architecture: str) -> None:
+    header = next((path for path in map(Path, HEADERS[architecture]) if path.exists()), None)
+    if header is None:
+        pytest.skip("the kernel's headers are not installed")
+    defined = re.findall(r"^#define __NR_(\w+)\s+(\d+)$", header.read_text(), re.MULTILINE)
+    numbers = {name: int(number) for name, number in defined}
+    newest = max(numbers.values())
+    for name in syscalls.NUMBERS:
+        number = syscalls.number_on(architecture, name)
+        if number <= newest:  # the headers may be older than the call
+            assert (name, numbers.get(name, -1)) == (name, number)
+
+
+def test_calls_made_by_number_have_one_number_for_all_architectures() -> None:
+    made = ("openat2", "landlock_create_ruleset", "landlock_add_rule", "landlock_restrict_self")
+    for name in made:
+        numbers = {syscalls.number_on(machine, name) for machine in syscalls.ARCHITECTURES}
+        assert len(numbers) == 1
+        assert min(numbers) >= 424  # from there on the kernel's tables agree
+
+
+@linux
+def test_a_call_that_fails_raises_its_errno() -> None:
+    with pytest.raises(OSError, match=re.escape(os.strerror(errno.EINVAL))) as caught:
+        syscalls.prctl(9_999, 0)
+    assert caught.value.errno == errno.EINVAL
+    with pytest.raises(OSError, match=re.escape(os.strerror(errno.EINVAL))):
+        syscalls.timerfd_create(time.CLOCK_REALTIME, -1)
+    with pytest.raises(OSError, match=re.escape(os.strerror(errno.EBADF))):
+        syscalls.timerfd_settime(-1, 0, 1)
+
+
+@linux
+def test_a_timer_expires() -> None:
+    timer = syscalls.timerfd_create(time.CLOCK_REALTIME, os.O_CLOEXEC)
+    try:
+        syscalls.timerfd_settime(timer, syscalls.TFD_TIMER_ABSTIME, 1)  # 1970: at once
+        assert int.from_bytes(os.read(timer, 8), sys.byteorder) >= 1
+    finally:
+        os.close(timer)
+
+
+def test_the_supervisor_of_a_command_imports_next_to_nothing() -> None:
+    """Each command of a tool waits for these imports."""
+    code = """
+import sys
+before = set(sys.modules)
+sys.path.append(sys.argv[1])
+from daemon.sandbox import confine
+print(*sorted(name for name in sys.modules if name not in before))
+"""
+    command = [sys.executable, "-I", "-S", "-c", code, str(ROOT)]
+    output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    loaded = set(output.split())
+    assert {name for name in loaded if name.startswith("daemon")} == {
+        "daemon",
+        "daemon.sandbox",
+        "daemon.sandbox.confine",
+        "daemon.system",
+        "daemon.system.syscalls",
+    }
+    assert loaded.isdisjoint(["typing", "pathlib", "contextlib", "json", "dataclasses"])
