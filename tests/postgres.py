@@ -213,13 +213,12 @@ def make_template(server: Server, *, vectors: bool = False) -> str:
     pgvector's too.
     """
     from daemon.memory import pgvector
-    from daemon.store.database import MIGRATIONS
     from daemon.store.postgres.connection import connect
     from daemon.store.postgres.migrations import migrate
 
     name = server.create()
     connection = connect(server.url(name))
-    migrate(connection, server.url(name), MIGRATIONS)
+    migrate(connection, server.url(name))
     if vectors:
         with connection.driver.transaction():
             assert pgvector.prepare(connection)

@@ -96,16 +96,26 @@ class Client:
         return text
 
     def stream(self, target: str, on_idle: Callable[[], None] | None = None) -> Iterator[Any]:
-        """Yield the server-sent events of a stream until it ends.
+        """Begin a stream of server-sent events and return its events, until it ends.
 
-        `on_idle` is called whenever a second has passed without an event.
+        Nothing that happens after the call is missed. `on_idle` is called whenever a second has
+        passed without an event.
         """
         connection = self._send("GET", target, None)
         try:
             answer = _HttpAnswer(connection)
             if answer.status >= 400:
                 raise Problem(answer.status, _parse_json(answer.read_body().decode()))
-            connection.settimeout(STREAM_TICK_SECONDS if on_idle else None)
+        except BaseException:
+            connection.close()
+            raise
+        connection.settimeout(STREAM_TICK_SECONDS if on_idle else None)
+        return self._events(connection, answer, on_idle)
+
+    def _events(
+        self, connection: socket.socket, answer: _HttpAnswer, on_idle: Callable[[], None] | None
+    ) -> Iterator[Any]:
+        try:
             for chunk in answer.read_chunks(on_idle):
                 for line in chunk.decode().splitlines():
                     if line.startswith("data: "):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sqlite3
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -14,7 +13,8 @@ from daemon import tokens
 from daemon.errors import NotFound
 from daemon.memory.texts import ITEM_ITERATION, Text, by_ids, chunk, of_run
 from daemon.models import Anchor, ExpandedContext, MemoryChunk
-from daemon.store.rows import moment
+from daemon.store.rows import from_microseconds
+from daemon.store.statements import Connection
 
 if TYPE_CHECKING:
     from daemon.memory.recall import RecallHit
@@ -28,7 +28,7 @@ HIT_CHARACTERS = 800
 NEIGHBOUR_CHARACTERS = 200
 
 
-def expand(connection: sqlite3.Connection, anchor: Anchor, window: int) -> ExpandedContext:
+def expand(connection: Connection, anchor: Anchor, window: int) -> ExpandedContext:
     """Return the text at an anchor, and `window` texts of its run before and after it; raises
     NotFound.
     """
@@ -61,9 +61,7 @@ def _join_parts(texts: Iterable[Text]) -> MemoryChunk:
     return replace(chunk(head), content="\n".join((head.text, *(text.text for text in tail))))
 
 
-def excerpt(
-    connection: sqlite3.Connection, hits: Sequence[RecallHit], budget: int
-) -> tuple[str, bool]:
+def excerpt(connection: Connection, hits: Sequence[RecallHit], budget: int) -> tuple[str, bool]:
     """Return the hits and their neighbours as text for a prompt, and whether any of it is tainted.
 
     The oldest text comes first. With at most `budget` tokens, better hits take precedence. The text
@@ -120,7 +118,9 @@ def _heading(text: Text, *, tainted: bool) -> str:
 
 @lru_cache(maxsize=64)  # the hits of a search are often of one hour, and found again
 def _minute(number: int) -> str:
-    return moment(number * 60_000_000).isoformat(" ", "minutes").replace("+00:00", " UTC")
+    return (
+        from_microseconds(number * 60_000_000).isoformat(" ", "minutes").replace("+00:00", " UTC")
+    )
 
 
 def _line_of(text: Text, is_hit: bool) -> str:

@@ -9,7 +9,6 @@ embedder is paused, and searches use words only.
 from __future__ import annotations
 
 import asyncio
-import sqlite3
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import NamedTuple, TypeVar
@@ -20,6 +19,7 @@ from daemon.memory import pgvector, vectors
 from daemon.memory.embedders.base import Embedder, EmbedderFailed
 from daemon.memory.repair import MemoryStore
 from daemon.models import Json
+from daemon.store.statements import Connection
 
 log = structlog.get_logger()
 
@@ -79,7 +79,7 @@ class EmbeddingIndex:
             ):
                 pass
 
-        def work(connection: sqlite3.Connection) -> tuple[int, dict[int, int]]:
+        def work(connection: Connection) -> tuple[int, dict[int, int]]:
             last_news = vectors.last_news(connection, name) if memory_store.is_shared else 0
             return last_news, {} if self._is_compared_by_server else vectors.all_signs(
                 connection, name
@@ -124,7 +124,7 @@ class EmbeddingIndex:
             return bool(self._signs_by_id)
         name, last_news = self.embedder.name, self._last_news
 
-        def work(connection: sqlite3.Connection) -> tuple[bool, bool, tuple[int, dict[int, int]]]:
+        def work(connection: Connection) -> tuple[bool, bool, tuple[int, dict[int, int]]]:
             in_server = pgvector.compares(connection)
             news = (
                 (last_news, dict[int, int]())
@@ -170,7 +170,7 @@ class EmbeddingIndex:
     ) -> None:
         name, is_shared = self.embedder.name, memory_store.is_shared
 
-        def work(connection: sqlite3.Connection) -> dict[int, list[float]]:
+        def work(connection: Connection) -> dict[int, list[float]]:
             # a text that was changed or deleted meanwhile is left out; a changed one is embedded
             # with a later batch
             current = {
@@ -237,7 +237,7 @@ _SEGMENT = (
 )
 
 
-def _next_segment_id(connection: sqlite3.Connection) -> int:
+def _next_segment_id(connection: Connection) -> int:
     (next_id,) = connection.execute(
         "SELECT coalesce(max(id), 0) + 1 FROM memory_segment"
     ).fetchone()
@@ -245,7 +245,7 @@ def _next_segment_id(connection: sqlite3.Connection) -> int:
 
 
 def _unembedded_texts(
-    connection: sqlite3.Connection, model: str, complete_below: int, below: int
+    connection: Connection, model: str, complete_below: int, below: int
 ) -> list[_EmbeddingInput]:
     """Return up to BATCH texts without an embedding: items first, then the newest segments."""
     rows = [
@@ -265,7 +265,7 @@ def _unembedded_texts(
     return [_EmbeddingInput(*row) for row in rows]
 
 
-def _text_of(connection: sqlite3.Connection, id_: int) -> _EmbeddingInput | None:
+def _text_of(connection: Connection, id_: int) -> _EmbeddingInput | None:
     query = (
         f"{_ITEM} WHERE id = ? AND indexed = 1"
         if id_ < 0

@@ -15,7 +15,6 @@ The id of a row is `id` for a segment and `-id` for an item.
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections.abc import Container, Iterable, Iterator, Sequence
 from datetime import date
 from functools import lru_cache
@@ -23,7 +22,8 @@ from typing import NamedTuple
 
 from daemon.memory import fulltext
 from daemon.memory.fulltext.base import Document
-from daemon.store.rows import moment
+from daemon.store.rows import from_microseconds
+from daemon.store.statements import Connection
 from daemon.tokens import VERSION, index_text
 
 _NEIGHBOURS = 2
@@ -76,13 +76,13 @@ class State(NamedTuple):
 
 
 def add_texts(
-    connection: sqlite3.Connection, texts: Sequence[IndexedSegment], included: Container[int]
+    connection: Connection, texts: Sequence[IndexedSegment], included: Container[int]
 ) -> None:
     """Index the segments of a run with ids in `included`; `texts` are all segments of the run."""
     _insert(connection, documents(texts, included))
 
 
-def _add_run(connection: sqlite3.Connection, run: int) -> None:
+def _add_run(connection: Connection, run: int) -> None:
     """Index the segments of a run that are not superseded."""
     rows = _rows(connection, "s.memory_run = ?", (run,))
     included = connection.execute(
@@ -91,42 +91,40 @@ def _add_run(connection: sqlite3.Connection, run: int) -> None:
     _insert(connection, documents(rows, {id_ for (id_,) in included}))
 
 
-def add_segments(connection: sqlite3.Connection, ids: Iterable[int]) -> None:
+def add_segments(connection: Connection, ids: Iterable[int]) -> None:
     """Index single segments that are in the tables already."""
     _insert(connection, _segment_documents(connection, ids))
 
 
-def remove_segments(connection: sqlite3.Connection, ids: Iterable[int]) -> None:
+def remove_segments(connection: Connection, ids: Iterable[int]) -> None:
     """Remove segments from the index, before they or their neighbours are changed in the tables."""
     _delete(connection, _segment_documents(connection, ids))
 
 
-def add_item(connection: sqlite3.Connection, id_: int, key: str, text: str, updated: int) -> None:
+def add_item(connection: Connection, id_: int, key: str, text: str, updated: int) -> None:
     if state(connection).holds_item(id_):  # else `rebuild_some` indexes it
         _insert(connection, [_item_document(id_, key, text, updated)])
 
 
-def remove_item(
-    connection: sqlite3.Connection, id_: int, key: str, text: str, updated: int
-) -> None:
+def remove_item(connection: Connection, id_: int, key: str, text: str, updated: int) -> None:
     """Remove an item from the index; the arguments are those it was indexed with."""
     if state(connection).holds_item(id_):
         _delete(connection, [_item_document(id_, key, text, updated)])
 
 
-def state(connection: sqlite3.Connection) -> State:
+def state(connection: Connection) -> State:
     row = connection.execute("SELECT value FROM meta WHERE key = ?", (_STATE,)).fetchone()
     return State(*json.loads(row[0])) if row else State()
 
 
-def _store_state(connection: sqlite3.Connection, value: State) -> None:
+def _store_state(connection: Connection, value: State) -> None:
     connection.execute(
         "INSERT INTO meta VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value",
         (_STATE, json.dumps(value)),
     )
 
 
-def begin(connection: sqlite3.Connection) -> bool:
+def begin(connection: Connection) -> bool:
     """Empty an index of another tokens.VERSION; return whether texts are left to index.
 
     Comes before any other write: the words of another version cannot be deleted by this one.
@@ -137,7 +135,7 @@ def begin(connection: sqlite3.Connection) -> bool:
     return not state(connection).is_complete
 
 
-def renew(connection: sqlite3.Connection) -> None:
+def renew(connection: Connection) -> None:
     """Replace a damaged or missing index by an empty one; call it outside of a transaction."""
     fulltext.of(connection).renew(connection)
     connection.execute("BEGIN")
@@ -145,13 +143,13 @@ def renew(connection: sqlite3.Connection) -> None:
     connection.execute("COMMIT")
 
 
-def _empty_state(connection: sqlite3.Connection) -> State:
+def _empty_state(connection: Connection) -> State:
     (run,) = connection.execute("SELECT coalesce(max(id), 0) FROM memory_run").fetchone()
     (item,) = connection.execute("SELECT coalesce(max(id), 0) FROM memory_item").fetchone()
     return State(VERSION, 0, run, 0, item)
 
 
-def rebuild_some(connection: sqlite3.Connection) -> bool:
+def rebuild_some(connection: Connection) -> bool:
     """Index the next batch of texts; True if nothing is left.
 
     A batch is short, as the journal shares the connection and waits for it; other writes may come
@@ -169,7 +167,7 @@ def rebuild_some(connection: sqlite3.Connection) -> bool:
     return progress.is_complete
 
 
-def _index_items(connection: sqlite3.Connection, progress: State) -> int:
+def _index_items(connection: Connection, progress: State) -> int:
     rows = connection.execute(
         (
             "SELECT id, key, text, updated FROM memory_item WHERE id > ? AND id <= ? AND indexed = "
@@ -181,7 +179,7 @@ def _index_items(connection: sqlite3.Connection, progress: State) -> int:
     return rows[-1][0] if len(rows) == _BATCH else progress.high_item
 
 
-def _index_runs(connection: sqlite3.Connection, progress: State) -> int:
+def _index_runs(connection: Connection, progress: State) -> int:
     indexed_segments = 0
     runs = connection.execute(
         "SELECT id FROM memory_run WHERE id > ? AND id <= ? ORDER BY id",
@@ -198,17 +196,17 @@ def _index_runs(connection: sqlite3.Connection, progress: State) -> int:
     return progress.high
 
 
-def merge_some(connection: sqlite3.Connection, is_first: bool) -> bool:
+def merge_some(connection: Connection, is_first: bool) -> bool:
     """Do one step of the merge that removes deleted words from the index; True at its end."""
     return fulltext.of(connection).merge_some(connection, is_first)
 
 
-def compact(connection: sqlite3.Connection) -> None:
+def compact(connection: Connection) -> None:
     """Merge a few parts of the index, which makes searches faster while it grows."""
     fulltext.of(connection).compact(connection)
 
 
-def faults(connection: sqlite3.Connection) -> list[str]:
+def faults(connection: Connection) -> list[str]:
     """Return the faults of the index, by its own check and its number of texts; reads all of it."""
     progress = state(connection)
     indexed_count = fulltext.of(connection).check(connection)
@@ -225,7 +223,7 @@ def faults(connection: sqlite3.Connection) -> list[str]:
     )
 
 
-def probe(connection: sqlite3.Connection) -> list[str]:
+def probe(connection: Connection) -> list[str]:
     """Search the index for some texts by their own words, and return its faults; takes the same
     time in a store of any size.
     """
@@ -254,7 +252,7 @@ def probe(connection: sqlite3.Connection) -> list[str]:
     )
 
 
-def _holds(connection: sqlite3.Connection, id_: int, text: str) -> bool:
+def _holds(connection: Connection, id_: int, text: str) -> bool:
     words = [word for word in index_text(text).split() if word.isalnum()][:3]
     return not words or fulltext.of(connection).holds(connection, id_, words)
 
@@ -293,7 +291,7 @@ def documents(rows: Sequence[IndexedSegment], included: Container[int]) -> Itera
 _cached_words = lru_cache(maxsize=128)(index_text)
 
 
-def _segment_documents(connection: sqlite3.Connection, ids: Iterable[int]) -> Iterator[Document]:
+def _segment_documents(connection: Connection, ids: Iterable[int]) -> Iterator[Document]:
     """Yield the index rows of single segments; none for segments that are not indexed yet."""
     progress = state(connection)
     for run, segment_ids in _group_neighbours(connection, ids):
@@ -305,9 +303,7 @@ def _segment_documents(connection: sqlite3.Connection, ids: Iterable[int]) -> It
             )
 
 
-def _group_neighbours(
-    connection: sqlite3.Connection, ids: Iterable[int]
-) -> list[tuple[int, list[int]]]:
+def _group_neighbours(connection: Connection, ids: Iterable[int]) -> list[tuple[int, list[int]]]:
     """Group segments of one run that share neighbours, by run, so that each neighbour is read and
     split into words once.
     """
@@ -327,9 +323,7 @@ def _item_document(id_: int, key: str, text: str, updated: int) -> Document:
     return Document(-id_, index_text(f"{key}\n{text}"), "", "", "", _date(updated))
 
 
-def _rows(
-    connection: sqlite3.Connection, condition: str, values: tuple[int, ...]
-) -> list[IndexedSegment]:
+def _rows(connection: Connection, condition: str, values: tuple[int, ...]) -> list[IndexedSegment]:
     rows = connection.execute(
         "SELECT s.id, s.at, s.who, r.routine, s.text FROM memory_segment s"  # noqa: S608  conditions stand above
         f" JOIN memory_run r ON r.id = s.memory_run WHERE {condition} ORDER BY s.id",
@@ -339,7 +333,7 @@ def _rows(
 
 
 def _date(at: int) -> str:
-    return _date_words(moment(at).date())
+    return _date_words(from_microseconds(at).date())
 
 
 @lru_cache(maxsize=64)
@@ -354,9 +348,9 @@ def _date_words(day: date) -> str:
     return index_text(f"{numbers} {month} {month[:3]} {weekday} 周{chinese} 星期{chinese}")
 
 
-def _insert(connection: sqlite3.Connection, rows: Iterable[Document]) -> None:
+def _insert(connection: Connection, rows: Iterable[Document]) -> None:
     fulltext.of(connection).insert(connection, rows)
 
 
-def _delete(connection: sqlite3.Connection, rows: Iterable[Document]) -> None:
+def _delete(connection: Connection, rows: Iterable[Document]) -> None:
     fulltext.of(connection).delete(connection, rows)

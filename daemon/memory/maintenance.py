@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sqlite3
 from collections.abc import Awaitable, Callable
 from datetime import datetime
 from functools import partial
@@ -13,6 +12,7 @@ import structlog
 from daemon.memory.embedders.base import EmbedderFailed
 from daemon.memory.memory import Memory
 from daemon.memory.retention import Retention, apply_retention
+from daemon.store.statements import Connection
 
 log = structlog.get_logger()
 
@@ -90,13 +90,9 @@ class MemoryMaintenance:
             await asyncio.sleep(1.0)
 
 
-def _optimize(connection: sqlite3.Connection) -> None:
+def _optimize(connection: Connection) -> None:
     """Optimize the database, and truncate a log that grew during a long read transaction.
 
     See https://sqlite.org/pragma.html#pragma_optimize.
     """
-    if not isinstance(connection, sqlite3.Connection):
-        return  # PostgreSQL does so by itself
-    connection.execute("PRAGMA analysis_limit = 400")
-    connection.execute("PRAGMA optimize")
-    connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+    connection.optimize()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -16,7 +15,8 @@ from daemon.memory.repair import MemoryStore
 from daemon.memory.segments import Segment, segment_rows
 from daemon.models import Anchor, ExpandedContext, Json, MemoryChunk
 from daemon.store.database import Database, Work
-from daemon.store.rows import clean, moment, stamp
+from daemon.store.rows import clean, from_microseconds, to_microseconds
+from daemon.store.statements import Connection
 
 if TYPE_CHECKING:
     from daemon.definitions.config.live import LiveConfig
@@ -115,12 +115,12 @@ class Memory:
         """Store an item under its key, in place of an earlier one; raises Refused for a bad key,
         text or category.
         """
-        key, text, now = check_key(key), check_text(key, content), stamp(self._clock())
+        key, text, now = check_key(key), check_text(key, content), to_microseconds(self._clock())
         if category not in CATEGORIES:
             msg = f"{category!r} is not a category of items; there are {', '.join(CATEGORIES)}"
             raise Refused(msg)
 
-        def work(connection: sqlite3.Connection) -> None:
+        def work(connection: Connection) -> None:
             rows.put_item(
                 connection, key=key, text=text, category=category, run=run, tainted=tainted, now=now
             )
@@ -187,7 +187,7 @@ class Memory:
 
     async def seed(self, seeds: Mapping[str, str]) -> None:
         """Store the items that come with the daemon, texts by key."""
-        now = stamp(self._clock())
+        now = to_microseconds(self._clock())
         await self.memory_store.write(
             lambda connection: rows.seed(connection, seeds.items(), "core", now)
         )
@@ -246,7 +246,7 @@ class Memory:
         """
         from daemon.memory import context
 
-        def make_context(connection: sqlite3.Connection, hits: list[RecallHit]) -> RecallContext:
+        def make_context(connection: Connection, hits: list[RecallHit]) -> RecallContext:
             item = rows.item(connection, key) if key else None
             text, tainted = context.excerpt(connection, hits, tokens)
             return RecallContext(
@@ -274,9 +274,7 @@ class Memory:
         exclude_run: str | None,
         per_run: int | None = None,
         per_routine: int | None = None,
-        convert: Callable[[sqlite3.Connection, list[RecallHit]], Any] = lambda _connection, hits: (
-            hits
-        ),
+        convert: Callable[[Connection, list[RecallHit]], Any] = lambda _connection, hits: hits,
     ) -> Any:
         """Search, and return what `convert` makes of the hits in the same read transaction."""
         from daemon.memory.recall import search
@@ -289,7 +287,7 @@ class Memory:
             else None
         )
 
-        def work(connection: sqlite3.Connection) -> Any:
+        def work(connection: Connection) -> Any:
             hits = search(
                 connection,
                 query,
@@ -338,15 +336,15 @@ class Memory:
         key = f"{rows.LINE_PREFIX}{run}"
         line = check_text(key, line) if line else None
 
-        def work(connection: sqlite3.Connection) -> bool:
+        def work(connection: Connection) -> bool:
             is_changed = rows.put_run(
                 connection,
                 run=run,
                 routine=routine,
                 goal=clean(goal),
                 status=status,
-                started=stamp(started),
-                ended=stamp(ended),
+                started=to_microseconds(started),
+                ended=to_microseconds(ended),
                 pieces=list(segment_rows(routine, segments)),
             )
             if line:
@@ -357,7 +355,7 @@ class Memory:
                     category="conversation",
                     run=run,
                     tainted=tainted,
-                    now=stamp(ended),
+                    now=to_microseconds(ended),
                     indexed=False,
                 )
             return is_changed
@@ -392,8 +390,8 @@ def item_of(row: rows.IndexedItem) -> MemoryItem:
         row.category,
         row.run_id,
         bool(row.tainted),
-        moment(row.created),
-        moment(row.updated),
+        from_microseconds(row.created),
+        from_microseconds(row.updated),
         bool(row.pinned),
     )
 

@@ -23,7 +23,6 @@ this sum can only gain.)
 
 from __future__ import annotations
 
-import sqlite3
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
@@ -37,7 +36,8 @@ from daemon.memory.similarity import DuplicateFinder
 from daemon.memory.texts import Text, by_ids, times_of_change
 from daemon.memory.times import TimeSpan, find_time_span
 from daemon.models import SegmentType
-from daemon.store.rows import clean, stamp
+from daemon.store.rows import clean, to_microseconds
+from daemon.store.statements import Connection
 
 # Texts that the index proposes: more of them change nothing in the first ten hits.
 POOL = 64
@@ -111,7 +111,7 @@ class RecallHit(NamedTuple):
 
 
 def search(
-    connection: sqlite3.Connection,
+    connection: Connection,
     question: str,
     limit: int,
     *,
@@ -174,7 +174,7 @@ def merge_hits(hit_lists: Sequence[Sequence[RecallHit]], limit: int) -> list[Rec
 
 
 def _propose(
-    connection: sqlite3.Connection, query: tokens.Query, pool: int, time_span: TimeSpan | None
+    connection: Connection, query: tokens.Query, pool: int, time_span: TimeSpan | None
 ) -> dict[int, float]:
     """Return the scores of texts that the index finds, by id; with a time span, texts of that span
     are always among them.
@@ -182,7 +182,7 @@ def _propose(
     scores = _best(connection, query.terms, pool)
     if time_span:
         first_run, last_run = connection.execute(
-            _RUNS_WITHIN, (stamp(time_span.begin), stamp(time_span.end))
+            _RUNS_WITHIN, (to_microseconds(time_span.begin), to_microseconds(time_span.end))
         ).fetchone()
         within = connection.execute(_IDS_OF_RUNS, (first_run, last_run)).fetchone()
         if within[0] is not None:
@@ -194,7 +194,7 @@ def _propose(
     return scores
 
 
-def _best(connection: sqlite3.Connection, terms: Sequence[str], pool: int) -> dict[int, float]:
+def _best(connection: Connection, terms: Sequence[str], pool: int) -> dict[int, float]:
     """Return the scores of texts that the index finds, by id, the best first; of items with equal
     scores, the last changed first.
     """
@@ -216,7 +216,7 @@ class _Candidates:
 
     def __init__(
         self,
-        connection: sqlite3.Connection,
+        connection: Connection,
         scores: dict[int, float],
         required: set[int],
         exclude_run: str | None,
@@ -270,7 +270,9 @@ def _make_scorer(
     question_scores = {
         text.id + 1: scores[text.id] / best_score for text in candidates if text.asks and text.run
     }
-    begin, end = (stamp(time_span.begin), stamp(time_span.end)) if time_span else (0, 0)
+    begin, end = (
+        (to_microseconds(time_span.begin), to_microseconds(time_span.end)) if time_span else (0, 0)
+    )
     characters = query.characters
 
     def score_text(text: Text) -> RecallHit:

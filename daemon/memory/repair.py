@@ -12,6 +12,7 @@ import structlog
 from daemon.errors import StoreDamaged
 from daemon.memory import fulltext, index
 from daemon.store.database import Database, Work
+from daemon.store.statements import Connection
 
 log = structlog.get_logger()
 
@@ -113,7 +114,7 @@ class MemoryStore:
             )
 
     async def run_outside_transaction(self, work: Work[T]) -> T:
-        return await self._db.apart(work)
+        return await self._db.run_outside_transaction(work)
 
     async def refresh(self) -> None:
         """Index the texts that are not indexed yet, in one transaction a batch; usually none."""
@@ -181,6 +182,6 @@ class MemoryStore:
         return False
 
 
-def _is_small(connection: sqlite3.Connection) -> bool:
+def _is_small(connection: Connection) -> bool:
     (last_id,) = connection.execute("SELECT coalesce(max(id), 0) FROM memory_segment").fetchone()
     return int(last_id) <= _SMALL_STORE

@@ -8,14 +8,14 @@ so that no transaction blocks the journal for long.
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from daemon.memory import index, rows, vectors
 from daemon.models import SegmentType
-from daemon.store.rows import stamp
+from daemon.store.rows import to_microseconds
+from daemon.store.statements import Connection, placeholders
 
 # Characters that stay of a text: as many as the index reads of a neighbour, so that cutting a text
 # changes no row of its neighbours.
@@ -39,23 +39,27 @@ class Retention:
     conversation: timedelta | None = None
 
 
-def apply_retention(connection: sqlite3.Connection, retention: Retention, now: datetime) -> bool:
+def apply_retention(connection: Connection, retention: Retention, now: datetime) -> bool:
     """Handle one batch of what is older than the retention allows; True if nothing is left."""
     for category, duration in (
         ("daily", retention.daily),
         ("conversation", retention.conversation),
     ):
-        if duration is not None and not _drop_items(connection, category, stamp(now - duration)):
+        if duration is not None and not _drop_items(
+            connection, category, to_microseconds(now - duration)
+        ):
             return False
-    if retention.runs is not None and not _drop_runs(connection, stamp(now - retention.runs)):
+    if retention.runs is not None and not _drop_runs(
+        connection, to_microseconds(now - retention.runs)
+    ):
         return False
     return all(
-        duration is None or _cut_some(connection, types, stamp(now - duration))
+        duration is None or _cut_some(connection, types, to_microseconds(now - duration))
         for types, duration in ((TOOLS, retention.tools), (REASONING, retention.reasoning))
     )
 
 
-def _drop_items(connection: sqlite3.Connection, category: str, before: int) -> bool:
+def _drop_items(connection: Connection, category: str, before: int) -> bool:
     expired = rows.items_in(
         connection,
         "category = ? AND updated < ? AND pinned = 0 ORDER BY id LIMIT ?",
@@ -66,7 +70,7 @@ def _drop_items(connection: sqlite3.Connection, category: str, before: int) -> b
     return len(expired) < _BATCH
 
 
-def _drop_runs(connection: sqlite3.Connection, before: int) -> bool:
+def _drop_runs(connection: Connection, before: int) -> bool:
     expired = connection.execute(
         "SELECT run_id FROM memory_run WHERE ended < ? ORDER BY ended LIMIT ?", (before, _BATCH)
     )
@@ -76,7 +80,7 @@ def _drop_runs(connection: sqlite3.Connection, before: int) -> bool:
     return len(run_ids) < _BATCH
 
 
-def _cut_some(connection: sqlite3.Connection, types: Collection[SegmentType], before: int) -> bool:
+def _cut_some(connection: Connection, types: Collection[SegmentType], before: int) -> bool:
     """Cut texts of these types to HEAD characters, in the next batch of runs that ended before.
 
     True if no such run is left.
@@ -92,7 +96,7 @@ def _cut_some(connection: sqlite3.Connection, types: Collection[SegmentType], be
         if ended >= before:
             break  # runs are archived in the order of their ends: the later ones are newer
         expired.append(run)
-    marks = ", ".join("?" * len(types))
+    marks = placeholders(types)
     for run in expired:
         long_texts = connection.execute(
             (
@@ -111,13 +115,13 @@ def _cut_some(connection: sqlite3.Connection, types: Collection[SegmentType], be
     return len(expired) < _BATCH
 
 
-def _progress(connection: sqlite3.Connection) -> Mapping[str, int]:
+def _progress(connection: Connection) -> Mapping[str, int]:
     """Return the last run that was handled, by class of texts."""
     row = connection.execute("SELECT value FROM meta WHERE key = ?", (_STATE,)).fetchone()
     return json.loads(row[0]) if row else {}
 
 
-def cut_down(connection: sqlite3.Connection, run: int, ids: Collection[int]) -> None:
+def cut_down(connection: Connection, run: int, ids: Collection[int]) -> None:
     """Cut these texts of a run to HEAD characters, and index them again."""
     indexed_ids = [
         id_

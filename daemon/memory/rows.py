@@ -5,7 +5,6 @@ The functions take a connection and run in a transaction of the caller.
 
 from __future__ import annotations
 
-import sqlite3
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
@@ -13,6 +12,7 @@ from typing import NamedTuple
 from daemon.memory import index, vectors
 from daemon.memory.index import IndexedSegment
 from daemon.memory.segments import RunPiece
+from daemon.store.statements import Connection, placeholders
 
 
 class IndexedItem(NamedTuple):
@@ -36,22 +36,22 @@ LINE_PREFIX = "run:"
 _ITEM = "id, key, category, run_id, tainted, pinned, created, updated, text, indexed"
 
 
-def item(connection: sqlite3.Connection, key: str) -> IndexedItem | None:
+def item(connection: Connection, key: str) -> IndexedItem | None:
     row = connection.execute(f"SELECT {_ITEM} FROM memory_item WHERE key = ?", (key,)).fetchone()  # noqa: S608
     return IndexedItem(*row) if row else None
 
 
-def items(connection: sqlite3.Connection, category: str | None, limit: int) -> list[IndexedItem]:
+def items(connection: Connection, category: str | None, limit: int) -> list[IndexedItem]:
     """Return items of a category, None for all, the last changed first."""
     return items_in(
         connection,
-        "? IS NULL OR category = ? ORDER BY updated DESC, id DESC LIMIT ?",
+        "CAST(? AS TEXT) IS NULL OR category = ? ORDER BY updated DESC, id DESC LIMIT ?",
         (category, category, limit),
     )
 
 
 def items_in(
-    connection: sqlite3.Connection, condition: str, values: tuple[object, ...] = ()
+    connection: Connection, condition: str, values: tuple[object, ...] = ()
 ) -> list[IndexedItem]:
     """Return the items of `SELECT … FROM memory_item WHERE <condition>`."""
     rows = connection.execute(f"SELECT {_ITEM} FROM memory_item WHERE {condition}", values)  # noqa: S608
@@ -59,7 +59,7 @@ def items_in(
 
 
 def put_item(
-    connection: sqlite3.Connection,
+    connection: Connection,
     *,
     key: str,
     text: str,
@@ -92,13 +92,13 @@ def put_item(
     return existing is not None
 
 
-def _remove_from_index(connection: sqlite3.Connection, old: IndexedItem) -> None:
+def _remove_from_index(connection: Connection, old: IndexedItem) -> None:
     if old.indexed:
         index.remove_item(connection, old.id, old.key, old.text, old.updated)
     vectors.drop(connection, [-old.id])
 
 
-def drop_item(connection: sqlite3.Connection, key: str) -> bool:
+def drop_item(connection: Connection, key: str) -> bool:
     """Delete an item; False if there was none."""
     existing = item(connection, key)
     if existing is None:
@@ -108,7 +108,7 @@ def drop_item(connection: sqlite3.Connection, key: str) -> bool:
     return True
 
 
-def pin(connection: sqlite3.Connection, key: str, pinned: bool) -> bool:
+def pin(connection: Connection, key: str, pinned: bool) -> bool:
     """Protect an item from retention, or end the protection; False if there is no such item."""
     return (
         connection.execute(
@@ -118,16 +118,14 @@ def pin(connection: sqlite3.Connection, key: str, pinned: bool) -> bool:
     )
 
 
-def demote(connection: sqlite3.Connection, key: str) -> None:
+def demote(connection: Connection, key: str) -> None:
     """Make an item neither core nor pinned."""
     connection.execute(
         "UPDATE memory_item SET category = 'custom', pinned = 0 WHERE key = ?", (key,)
     )
 
 
-def seed(
-    connection: sqlite3.Connection, seeds: Iterable[tuple[str, str]], category: str, now: int
-) -> None:
+def seed(connection: Connection, seeds: Iterable[tuple[str, str]], category: str, now: int) -> None:
     """Store these items; an unchanged one is not written, so that its time stays that of its last
     change.
     """
@@ -140,7 +138,7 @@ def seed(
 
 
 def put_run(
-    connection: sqlite3.Connection,
+    connection: Connection,
     *,
     run: str,
     routine: str,
@@ -217,7 +215,7 @@ _IDS = "SELECT id FROM memory_segment WHERE memory_run = ? ORDER BY id"
 
 
 def _find_repeated(
-    connection: sqlite3.Connection, digests: Iterable[int]
+    connection: Connection, digests: Iterable[int]
 ) -> defaultdict[int, list[tuple[int, int]]]:
     """Return the ids and times of the indexed texts with these digests, by digest, the oldest
     first.
@@ -230,7 +228,7 @@ def _find_repeated(
         batch += batch[:1] * ((1 << (len(batch) - 1).bit_length()) - len(batch))
         rows = connection.execute(
             "SELECT digest, id, at FROM memory_segment WHERE superseded IS NULL"  # noqa: S608  marks only
-            f" AND digest IN ({', '.join('?' * len(batch))}) ORDER BY id",
+            f" AND digest IN ({placeholders(batch)}) ORDER BY id",
             batch,
         )
         for digest, id_, at in rows:
@@ -241,7 +239,7 @@ def _find_repeated(
 _DIGESTS_PER_QUERY = 64
 
 
-def _supersede(connection: sqlite3.Connection, successors: Mapping[int, int]) -> None:
+def _supersede(connection: Connection, successors: Mapping[int, int]) -> None:
     """Remove repeated texts from the index; `successors` has the id of the newer text by theirs.
 
     All are removed together: the index is flushed between two statements, and many small writes
@@ -256,7 +254,7 @@ def _supersede(connection: sqlite3.Connection, successors: Mapping[int, int]) ->
         )
 
 
-def drop_run(connection: sqlite3.Connection, run: str) -> bool:
+def drop_run(connection: Connection, run: str) -> bool:
     """Delete an archived run, and index the texts that its texts superseded.
 
     False if there was no such run.
@@ -290,7 +288,7 @@ def drop_run(connection: sqlite3.Connection, run: str) -> bool:
     return True
 
 
-def hide_line(connection: sqlite3.Connection, run: str) -> None:
+def hide_line(connection: Connection, run: str) -> None:
     """Remove the line of a run from the index: the line repeats the segments of the run."""
     line = item(connection, f"{LINE_PREFIX}{run}")
     if line is not None and line.indexed:
@@ -298,7 +296,7 @@ def hide_line(connection: sqlite3.Connection, run: str) -> None:
         connection.execute("UPDATE memory_item SET indexed = 0 WHERE id = ?", (line.id,))
 
 
-def _index_line(connection: sqlite3.Connection, run: str) -> None:
+def _index_line(connection: Connection, run: str) -> None:
     """Index the line of a run whose segments are deleted."""
     line = item(connection, f"{LINE_PREFIX}{run}")
     if line is not None and not line.indexed:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sqlite3
-
 from daemon.memory import index
 from daemon.models import Json
+from daemon.store.statements import Connection
 
 
-def counts(connection: sqlite3.Connection) -> Json:
+def counts(connection: Connection) -> Json:
     """Return the numbers of items, runs, texts and erasures, and the progress of the index."""
 
     def query_number(query: str) -> int:
@@ -32,7 +31,5 @@ def counts(connection: sqlite3.Connection) -> Json:
         ),
         "forgotten": query_number("SELECT count(*) FROM memory_tombstone"),
         "index": {"version": state.version, "whole": state.is_complete, **progress},
-        "bytes": query_number(
-            "SELECT page_count * page_size FROM pragma_page_count, pragma_page_size"
-        ),
+        "bytes": connection.size(),
     }

@@ -9,7 +9,8 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from daemon.models import Anchor, MemoryChunk, SegmentType
-from daemon.store.rows import moment
+from daemon.store.rows import from_microseconds
+from daemon.store.statements import Connection, placeholders
 
 # Iteration in the anchor of an item, whose segment is the id of the item; runs begin at 0.
 ITEM_ITERATION = -1
@@ -50,7 +51,7 @@ _ITEM = (
 _ITEMS = "FROM memory_item"
 
 
-def by_ids(connection: sqlite3.Connection, ids: Iterable[int]) -> dict[int, Text]:
+def by_ids(connection: Connection, ids: Iterable[int]) -> dict[int, Text]:
     """Return the existing texts with these ids, by id."""
     id_list = list(ids)
     texts: dict[int, Text] = {}
@@ -66,7 +67,7 @@ def by_ids(connection: sqlite3.Connection, ids: Iterable[int]) -> dict[int, Text
     return texts
 
 
-def times_of_change(connection: sqlite3.Connection, items: Iterable[int]) -> dict[int, int]:
+def times_of_change(connection: Connection, items: Iterable[int]) -> dict[int, int]:
     """Return the times of the last change of the existing items, in microseconds by id."""
     return dict(
         _select_by_number(
@@ -76,7 +77,7 @@ def times_of_change(connection: sqlite3.Connection, items: Iterable[int]) -> dic
 
 
 def _select_by_number(
-    connection: sqlite3.Connection, columns: str, source: str, numbers: list[int]
+    connection: Connection, columns: str, source: str, numbers: list[int]
 ) -> Iterable[Any]:
     """Return rows by their ids; SQLite returns all of them as one JSON value.
 
@@ -85,7 +86,7 @@ def _select_by_number(
     """
     # Padded with ids that no row has: each new length would be a new statement to prepare.
     numbers += [0] * ((1 << (len(numbers) - 1).bit_length()) - len(numbers))
-    source = f"{source}({', '.join('?' * len(numbers))})"
+    source = f"{source}({placeholders(numbers)})"
     if not isinstance(connection, sqlite3.Connection):
         return connection.execute(f"SELECT {columns} {source}", numbers)
     query = f"SELECT CAST(json_group_array(json_array({columns})) AS BLOB) {source}"
@@ -94,7 +95,7 @@ def _select_by_number(
     return rows
 
 
-def of_run(connection: sqlite3.Connection, run_id: str) -> list[Text]:
+def of_run(connection: Connection, run_id: str) -> list[Text]:
     """Return the texts of a run in their order."""
     rows = connection.execute(
         f"SELECT {_PIECE} {_PIECES} WHERE r.run_id = ? ORDER BY s.id", (run_id,)
@@ -108,7 +109,7 @@ def anchor_of(text: Text) -> Anchor:
         iteration=text.iteration,
         segment=text.segment,
         type=SegmentType(text.type),
-        timestamp=moment(text.at),
+        timestamp=from_microseconds(text.at),
     )
 
 

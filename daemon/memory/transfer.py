@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections.abc import Iterable
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -13,7 +12,8 @@ from daemon.memory import rows
 from daemon.memory.memory import CATEGORIES, check_key, check_text
 from daemon.memory.segments import Segment, segment_row
 from daemon.models import Json, SegmentType
-from daemon.store.rows import clean, moment, stamp
+from daemon.store.rows import clean, from_microseconds, to_microseconds
+from daemon.store.statements import Connection
 
 FORMAT = "agentd-memory/1"
 # Items or runs per page.
@@ -27,7 +27,7 @@ class ExportPage(NamedTuple):
     next_cursor: str | None
 
 
-def export(connection: sqlite3.Connection, cursor: str | None) -> ExportPage:
+def export(connection: Connection, cursor: str | None) -> ExportPage:
     """Return the page of an export at a cursor, None for the first: items, then runs."""
     kind, _, last_id = (cursor or "item:0").partition(":")
     if kind == "item":
@@ -56,12 +56,12 @@ def _item(item: rows.IndexedItem) -> Json:
         "run": item.run_id,
         "tainted": bool(item.tainted),
         "pinned": bool(item.pinned),
-        "created": moment(item.created).isoformat(),
-        "updated": moment(item.updated).isoformat(),
+        "created": from_microseconds(item.created).isoformat(),
+        "updated": from_microseconds(item.updated).isoformat(),
     }
 
 
-def _run(connection: sqlite3.Connection, row: tuple[Any, ...]) -> Json:
+def _run(connection: Connection, row: tuple[Any, ...]) -> Json:
     id_, run, routine, goal, status, started, ended = row
     texts = connection.execute(
         "SELECT iteration, segment, part, type, at, who, tainted, text FROM memory_segment WHERE "
@@ -75,12 +75,12 @@ def _run(connection: sqlite3.Connection, row: tuple[Any, ...]) -> Json:
         "routine": routine,
         "goal": goal,
         "status": status,
-        "started": moment(started).isoformat(),
-        "ended": moment(ended).isoformat(),
+        "started": from_microseconds(started).isoformat(),
+        "ended": from_microseconds(ended).isoformat(),
         "texts": [
             {
                 **dict(zip(names, text, strict=True)),
-                "at": moment(text[4]).isoformat(),
+                "at": from_microseconds(text[4]).isoformat(),
                 "tainted": bool(text[6]),
             }
             for text in texts
@@ -133,7 +133,7 @@ def _read_item(data: Json) -> rows.IndexedItem:
     if data["category"] not in CATEGORIES:
         raise ValueError(f"{data['category']!r} is no category")
     created, updated = (
-        stamp(datetime.fromisoformat(data[name])) for name in ("created", "updated")
+        to_microseconds(datetime.fromisoformat(data[name])) for name in ("created", "updated")
     )
     run = clean(data["run"]) if data.get("run") else None
     text = check_text(key, data["text"])
@@ -152,7 +152,9 @@ def _read_item(data: Json) -> rows.IndexedItem:
 
 def _read_run(data: Json) -> tuple[dict[str, Any], list[Any]]:
     fields = {name: clean(str(data[name])) for name in ("routine", "goal", "status")}
-    moments = {name: stamp(datetime.fromisoformat(data[name])) for name in ("started", "ended")}
+    moments = {
+        name: to_microseconds(datetime.fromisoformat(data[name])) for name in ("started", "ended")
+    }
     pieces, previous = [], ""
     for text in data["texts"]:
         segment = Segment(
@@ -171,7 +173,7 @@ def _read_run(data: Json) -> tuple[dict[str, Any], list[Any]]:
     return {"run": clean(data["archived"]), **fields, **moments}, pieces
 
 
-def import_rows(connection: sqlite3.Connection, work: ImportRows) -> ImportResult:
+def import_rows(connection: Connection, work: ImportRows) -> ImportResult:
     """Store the rows; an item with a later change here, and an archived run, stay as they are."""
     unchanged = 0
     for item in work.items:
@@ -189,8 +191,9 @@ def import_rows(connection: sqlite3.Connection, work: ImportRows) -> ImportResul
             now=item.updated,
         )
         connection.execute(
-            "UPDATE memory_item SET created = min(created, ?), pinned = ? WHERE key = ?",
-            (item.created, item.pinned, item.key),
+            "UPDATE memory_item SET created = CASE WHEN created > ? THEN ? ELSE created END,"
+            " pinned = ? WHERE key = ?",
+            (item.created, item.created, item.pinned, item.key),
         )
     for fields, pieces in work.runs:
         if connection.execute(

@@ -13,13 +13,13 @@ from __future__ import annotations
 
 import heapq
 import math
-import sqlite3
 import struct
 from collections.abc import Iterable, Mapping, Sequence
 from operator import mul
 from typing import Any, NamedTuple
 
 from daemon.memory import pgvector
+from daemon.store.statements import Connection, placeholders
 
 # Texts that are compared by signs, the newest of a larger store: 30 ms, and some 50 MB with 1,024
 # dimensions.
@@ -58,7 +58,7 @@ def unpack(blob: bytes) -> tuple[float, ...]:
 
 
 def put_vectors(
-    connection: sqlite3.Connection,
+    connection: Connection,
     model: str,
     vectors: Mapping[int, Sequence[float]],
     *,
@@ -89,7 +89,7 @@ def copy_to_server(connection: Any, model: str) -> bool:
     return bool(rows)
 
 
-def drop(connection: sqlite3.Connection, ids: Iterable[int]) -> None:
+def drop(connection: Connection, ids: Iterable[int]) -> None:
     """Delete the embeddings of texts, of every model."""
     models = [model for (model,) in connection.execute(_MODELS)]
     connection.executemany(
@@ -109,7 +109,7 @@ SELECT model FROM known WHERE model IS NOT NULL
 """  # noqa: E501
 
 
-def all_signs(connection: sqlite3.Connection, model: str) -> dict[int, int]:
+def all_signs(connection: Connection, model: str) -> dict[int, int]:
     """Return the signs of every item and of the newest segments."""
     rows = connection.execute(
         "SELECT id, signs FROM memory_embedding WHERE model = ? AND id < 0 UNION ALL SELECT * FROM "
@@ -142,7 +142,7 @@ def signs_since(connection: Any, model: str, last_number: int) -> tuple[int, dic
     }
 
 
-def has_embeddings(connection: sqlite3.Connection, model: str) -> bool:
+def has_embeddings(connection: Connection, model: str) -> bool:
     """Tell whether any text has an embedding of this model."""
     return (
         connection.execute(
@@ -152,7 +152,7 @@ def has_embeddings(connection: sqlite3.Connection, model: str) -> bool:
     )
 
 
-def nearest(connection: sqlite3.Connection, query: QueryEmbedding) -> list[int]:
+def nearest(connection: Connection, query: QueryEmbedding) -> list[int]:
     """Return the ids of the texts nearest to a question, the nearest first; without pgvector by
     their signs.
     """
@@ -166,14 +166,12 @@ def nearest(connection: sqlite3.Connection, query: QueryEmbedding) -> list[int]:
     )
 
 
-def cosines(
-    connection: sqlite3.Connection, query: QueryEmbedding, ids: Iterable[int]
-) -> dict[int, float]:
+def cosines(connection: Connection, query: QueryEmbedding, ids: Iterable[int]) -> dict[int, float]:
     """Return the cosines of the question and these texts, by id, for the embedded ones."""
     if query.signs is None:
         return pgvector.cosines(connection, query.model, query.vector, ids)
     numbers = list(ids)
-    marks = ", ".join("?" * len(numbers))
+    marks = placeholders(numbers)
     rows = connection.execute(
         f"SELECT id, vector FROM memory_embedding WHERE model = ? AND id IN ({marks})",  # noqa: S608  marks only
         (query.model, *numbers),

@@ -6,7 +6,6 @@ Functions of a connection, to be handed to the writer.
 # ruff: noqa: S608  what is put into statements are constants of this file; values are bound
 from __future__ import annotations
 
-import sqlite3
 from datetime import datetime, timedelta
 from typing import Literal
 
@@ -15,17 +14,22 @@ from daemon.models import Approval, ApprovalRequest, ApprovalStatus, Run, Taint
 from daemon.store import audit
 from daemon.store.incidents import close_waiting
 from daemon.store.rows import (
-    AFTER_EVERY_ID,
-    SHORTEST_PART,
-    Row,
     clean,
     decode,
     deflate,
     encode,
-    moment,
-    moment_or_none,
+    from_microseconds,
+    from_microseconds_or_none,
     runs_in,
-    stamp,
+    to_microseconds,
+)
+from daemon.store.statements import (
+    ID_PART,
+    SHORTEST_PART,
+    Connection,
+    Row,
+    id_part_values,
+    placeholders,
 )
 
 _A = ApprovalStatus
@@ -35,7 +39,7 @@ _COLUMNS = (
 )
 
 
-def use(connection: sqlite3.Connection, run: Run, id_: str) -> None:
+def use(connection: Connection, run: Run, id_: str) -> None:
     """Use an approval up, in the transaction of the step that stands before the call's start;
     Refused if it cannot.
     """
@@ -49,13 +53,13 @@ def use(connection: sqlite3.Connection, run: Run, id_: str) -> None:
         )
 
 
-def drop_open(connection: sqlite3.Connection, run: str, now: int) -> None:
+def drop_open(connection: Connection, run: str, now: int) -> None:
     """Let go of what a run waited for that goes on no more."""
     settle(connection, "status IN ('pending', 'approved') AND run_id = ?", (run,), _A.VOID, now, "")
 
 
 def ask(
-    connection: sqlite3.Connection,
+    connection: Connection,
     run: Run,
     asked: ApprovalRequest,
     now: datetime,
@@ -78,20 +82,18 @@ def ask(
     if rows and rows[0] in (_A.APPROVED, _A.REJECTED, _A.EXPIRED):
         return "answered"
     before = "status IN ('pending', 'approved') AND run_id = ? AND call_id = ?"
-    settle(connection, before, place, _A.VOID, stamp(now), "")
+    settle(connection, before, place, _A.VOID, to_microseconds(now), "")
     row = (
         id_, run.id, run.routine, asked.call_id, asked.tool, deflate(encode(asked.request)), asked.digest,  # noqa: E501
-        clean(asked.rule), clean(asked.reason), asked.taint, _A.PENDING, stamp(now), stamp(now + patience), None, "",  # noqa: E501
+        clean(asked.rule), clean(asked.reason), asked.taint, _A.PENDING, to_microseconds(now), to_microseconds(now + patience), None, "",  # noqa: E501
     )  # fmt: skip
-    connection.execute(
-        f"INSERT INTO approval ({_COLUMNS}) VALUES ({', '.join('?' * len(row))})", row
-    )
-    _note(connection, "asked", _approval_of(row), stamp(now), "")
+    connection.execute(f"INSERT INTO approval ({_COLUMNS}) VALUES ({placeholders(row)})", row)
+    _note(connection, "asked", _approval_of(row), to_microseconds(now), "")
     return "asked"
 
 
 def settle(
-    connection: sqlite3.Connection,
+    connection: Connection,
     where: str,
     values: Row,
     status: ApprovalStatus,
@@ -112,7 +114,7 @@ def settle(
     runs = sorted({each.run for each in answered})
     if not runs:
         return [], []
-    marks = ", ".join("?" * len(runs))
+    marks = placeholders(runs)
     close_waiting(connection, {each.routine for each in answered}, runs, now)
     connection.execute(
         "UPDATE run SET status = 'queued', detail = NULL, not_before = NULL, fence = fence + 1"
@@ -124,7 +126,7 @@ def settle(
     )
 
 
-def _note(connection: sqlite3.Connection, kind: str, asked: Approval, now: int, by: str) -> None:
+def _note(connection: Connection, kind: str, asked: Approval, now: int, by: str) -> None:
     approval_request = asked.approval_request
     audit.note(
         connection,
@@ -144,7 +146,7 @@ def _note(connection: sqlite3.Connection, kind: str, asked: Approval, now: int, 
     )
 
 
-def find_approval(connection: sqlite3.Connection, part: str) -> Approval:
+def find_approval(connection: Connection, part: str) -> Approval:
     if exact := approvals_in(connection, "WHERE id = ?", (part,)):
         return exact[0]
     told, part = part, part.upper()
@@ -152,8 +154,9 @@ def find_approval(connection: sqlite3.Connection, part: str) -> Approval:
         raise NotFound(
             f"there is no approval {told!r}; give at least {SHORTEST_PART} characters of an id"
         )
-    rest = "WHERE (id >= ? AND id < ?) OR substr(id, ?) = ? ORDER BY id DESC LIMIT 2"
-    found = approvals_in(connection, rest, (part, part + AFTER_EVERY_ID, -len(part), part))
+    found = approvals_in(
+        connection, f"WHERE {ID_PART} ORDER BY id DESC LIMIT 2", id_part_values(part)
+    )
     if not found:
         raise NotFound(
             f"there is no approval {told!r}; `agentctl approvals` shows what waits for an answer"
@@ -168,7 +171,7 @@ def find_approval(connection: sqlite3.Connection, part: str) -> Approval:
     return found[0]
 
 
-def approvals_in(connection: sqlite3.Connection, rest: str, values: Row) -> list[Approval]:
+def approvals_in(connection: Connection, rest: str, values: Row) -> list[Approval]:
     return [
         _approval_of(row)
         for row in connection.execute(f"SELECT {_COLUMNS} FROM approval {rest}", values)
@@ -194,8 +197,8 @@ def _approval_of(row: Row) -> Approval:
             taint=Taint(taint),
         ),
         status=ApprovalStatus(status),
-        created=moment(created),
-        expires=moment(expires),
-        decided=moment_or_none(decided),
+        created=from_microseconds(created),
+        expires=from_microseconds(expires),
+        decided=from_microseconds_or_none(decided),
         by=actor,
     )

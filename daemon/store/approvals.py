@@ -8,7 +8,6 @@ start, and the approval's being used up (asking.use).
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Callable, Collection, Sequence
 from datetime import datetime, timedelta
 
@@ -26,9 +25,15 @@ from daemon.store.approval_rows import approvals_in, ask, find_approval, settle
 from daemon.store.database import Database
 from daemon.store.incidents import IncidentRepository, tell_of_waiting
 from daemon.store.repository import Repository
-from daemon.store.rows import KEEP_FACT, moment, moment_or_none, stamp
+from daemon.store.rows import (
+    KEEP_FACT,
+    from_microseconds,
+    from_microseconds_or_none,
+    to_microseconds,
+)
 from daemon.store.run_rows import leave
 from daemon.store.runs import RunRepository
+from daemon.store.statements import Connection, placeholders
 
 _REMEMBERED = "approvals.remembered"  # queue.sql tells everybody of it
 
@@ -68,7 +73,7 @@ class ApprovalRepository(Repository):
         now = self._clock()
         ids = [id_ for id_, _ in notice.questions] if notice else [new_id() for _ in petitions]
 
-        def work(connection: sqlite3.Connection) -> Run:
+        def work(connection: Connection) -> Run:
             states = [
                 ask(connection, run, approval_request, now, patience, id_)
                 for approval_request, id_ in zip(petitions, ids, strict=True)
@@ -104,11 +109,13 @@ class ApprovalRepository(Repository):
 
         All that waits for the same is answered at once: the same request, of the same routine.
         """
-        now = stamp(self._clock())
+        now = to_microseconds(self._clock())
 
-        def work(connection: sqlite3.Connection) -> tuple[list[Approval], list[Run]]:
+        def work(connection: Connection) -> tuple[list[Approval], list[Run]]:
             asked = find_approval(connection, id_)
-            if asked.status is not ApprovalStatus.PENDING or asked.expires <= moment(now):
+            if asked.status is not ApprovalStatus.PENDING or asked.expires <= from_microseconds(
+                now
+            ):
                 state = (
                     ApprovalStatus.EXPIRED
                     if asked.status is ApprovalStatus.PENDING
@@ -133,9 +140,9 @@ class ApprovalRepository(Repository):
         """Let questions go that are no longer what would happen; return the runs that go on and are
         judged anew.
         """
-        now, marks = stamp(self._clock()), ", ".join("?" * len(ids))
+        now, marks = to_microseconds(self._clock()), placeholders(ids)
 
-        def work(connection: sqlite3.Connection) -> list[Run]:
+        def work(connection: Connection) -> list[Run]:
             return settle(
                 connection,
                 f"status = 'pending' AND id IN ({marks})",
@@ -149,9 +156,9 @@ class ApprovalRepository(Repository):
 
     async def expire(self) -> list[Run]:
         """Let questions go that nobody has answered in time; return the runs that can go on."""
-        now = stamp(self._clock())
+        now = to_microseconds(self._clock())
 
-        def work(connection: sqlite3.Connection) -> list[Run]:
+        def work(connection: Connection) -> list[Run]:
             return settle(
                 connection,
                 "status = 'pending' AND expires <= ?",
@@ -168,7 +175,7 @@ class ApprovalRepository(Repository):
         nothing was kept yet.
         """
 
-        def work(connection: sqlite3.Connection) -> str:
+        def work(connection: Connection) -> str:
             row = connection.execute(
                 "SELECT value FROM meta WHERE key = ?", (_REMEMBERED,)
             ).fetchone()
@@ -183,11 +190,11 @@ class ApprovalRepository(Repository):
     async def get_next_expiry(self) -> datetime | None:
         """Return when the next question expires; None if none is open."""
 
-        def work(connection: sqlite3.Connection) -> datetime | None:
+        def work(connection: Connection) -> datetime | None:
             (at,) = connection.execute(
                 "SELECT min(expires) FROM approval WHERE status = 'pending'"
             ).fetchone()
-            return moment_or_none(at)
+            return from_microseconds_or_none(at)
 
         return await self._db.read(work)
 

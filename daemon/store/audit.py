@@ -12,7 +12,6 @@ cut off behind it either.
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -22,15 +21,14 @@ from typing import Any
 from daemon.errors import NotFound
 from daemon.models import Json, Run, Step, StepKind, new_id
 from daemon.store.repository import Repository
-from daemon.store.rows import (
+from daemon.store.rows import clean, decode, deflate, encode, from_microseconds
+from daemon.store.statements import (
     AFTER_EVERY_ID,
+    ID_PART,
     SHORTEST_PART,
+    Connection,
     Row,
-    clean,
-    decode,
-    deflate,
-    encode,
-    moment,
+    id_part_values,
 )
 
 _COLUMNS = "seq, at, kind, run_id, routine, call_id, tool, actor, body"
@@ -84,7 +82,7 @@ class Kept:
 
 
 def note(
-    connection: sqlite3.Connection,
+    connection: Connection,
     kind: str,
     at: int,
     *,
@@ -106,7 +104,7 @@ def note(
     )
 
 
-def note_step(connection: sqlite3.Connection, run: Run, step: Step, at: int) -> None:
+def note_step(connection: Connection, run: Run, step: Step, at: int) -> None:
     """Add a row if the step of a run is a call or a result."""
     body = step.body
     if step.kind is StepKind.CALL:
@@ -178,7 +176,7 @@ class AuditRepository(Repository):
         values = [value for _, value in wanted if value is not None]
         statement = f"SELECT {_COLUMNS}, hash FROM audit WHERE {where} ORDER BY seq DESC LIMIT ?"
 
-        def work(connection: sqlite3.Connection) -> list[AuditEntry]:
+        def work(connection: Connection) -> list[AuditEntry]:
             return [_entry(row) for row in connection.execute(statement, (*values, limit))]
 
         return await self._db.read(work)
@@ -209,7 +207,7 @@ class AuditRepository(Repository):
         now, id_ = self._now(), new_id()
         body = deflate(encode({"text": text}))
 
-        def work(connection: sqlite3.Connection) -> None:
+        def work(connection: Connection) -> None:
             connection.execute(
                 f"INSERT INTO quarantine ({_QUARANTINE}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
                 (id_, run, routine, call_id, tool, clean(reason), now, body),
@@ -249,15 +247,16 @@ class AuditRepository(Repository):
         part = id_or_part.upper()
         found: list[Kept] = []
         if len(part) >= SHORTEST_PART:
-            rest = "WHERE (id >= ? AND id < ?) OR substr(id, ?) = ? ORDER BY id DESC LIMIT 2"
-            found = await self._kept(rest, (part, part + AFTER_EVERY_ID, -len(part), part))
+            found = await self._kept(
+                f"WHERE {ID_PART} ORDER BY id DESC LIMIT 2", id_part_values(part)
+            )
         if len(found) != 1:
             told = "there is no such text" if not found else "several texts have such an id"
             raise NotFound(f"{told}: {id_or_part!r}; `agentctl quarantine` shows what is kept")
         return found[0]
 
     async def _kept(self, rest: str, values: Row) -> list[Kept]:
-        def work(connection: sqlite3.Connection) -> list[Kept]:
+        def work(connection: Connection) -> list[Kept]:
             return [
                 _kept_of(row)
                 for row in connection.execute(
@@ -274,7 +273,7 @@ class AuditRepository(Repository):
         it.
         """
 
-        def work(connection: sqlite3.Connection) -> None:
+        def work(connection: Connection) -> None:
             connection.execute(
                 "INSERT INTO policy (hash, body) VALUES (?, ?) ON CONFLICT DO NOTHING",
                 (hash_, text),
@@ -288,7 +287,7 @@ class AuditRepository(Repository):
     async def get_policy(self, hash_: str) -> str | None:
         """Return the text of a policy that was in force; None if it was before they were kept."""
 
-        def work(connection: sqlite3.Connection) -> str | None:
+        def work(connection: Connection) -> str | None:
             row = connection.execute("SELECT body FROM policy WHERE hash = ?", (hash_,)).fetchone()
             return row and str(row[0])
 
@@ -299,7 +298,7 @@ def _entry(row: Row) -> AuditEntry:
     seq, at, kind, run, routine, call_id, tool, actor, body, hash_ = row
     return AuditEntry(
         seq=seq,
-        at=moment(at),
+        at=from_microseconds(at),
         kind=kind,
         run=run,
         routine=routine,
@@ -320,6 +319,6 @@ def _kept_of(row: Row) -> Kept:
         call_id=call_id,
         tool=tool,
         reason=reason,
-        at=moment(at),
+        at=from_microseconds(at),
         text=str(decode(body)["text"]),
     )

@@ -13,7 +13,6 @@ are.
 # ruff: noqa: S608  what is put into statements are constants of this file; values are bound
 from __future__ import annotations
 
-import sqlite3
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -21,6 +20,7 @@ import structlog
 
 from daemon.models import WAIT_MOVED, Run
 from daemon.store.rows import MICROSECOND, RUN, run_of
+from daemon.store.statements import Connection
 
 log = structlog.get_logger()
 
@@ -96,7 +96,7 @@ class MovedWaits:
             )
 
 
-def move_waits(connection: sqlite3.Connection, now: int, *, skew: int = 0) -> MovedWaits:
+def move_waits(connection: Connection, now: int, *, skew: int = 0) -> MovedWaits:
     """Move every wait that began later than `now` + `skew`, microseconds, in the transaction under
     way.
 
@@ -117,7 +117,7 @@ def move_waits(connection: sqlite3.Connection, now: int, *, skew: int = 0) -> Mo
     )
 
 
-def move_deliveries(connection: sqlite3.Connection, now: int) -> tuple[int, ...]:
+def move_deliveries(connection: Connection, now: int) -> tuple[int, ...]:
     """Move the deliveries whose wait began later than `now`, likewise; return their ids."""
     rows = connection.execute(_MOVE_DELIVERIES, (now, now, now, now + DAY)).fetchall()
     return tuple(sorted(id_ for (id_,) in rows))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -50,7 +51,62 @@ def _primary_code(error: BaseException) -> int:
     return code & 0xFF
 
 
-def open_writer(path: Path, migrations: Path) -> sqlite3.Connection:
+class SqliteConnection(sqlite3.Connection):
+    """A connection to the file; see statements.Connection for what its methods promise."""
+
+    def lease_clock(self, own: int) -> int:
+        return own
+
+    def size(self) -> int:
+        pages, _ = self._count_pages()
+        return pages * self._page_size()
+
+    def used(self) -> int:
+        pages, free = self._count_pages()
+        return (pages - free) * self._page_size()
+
+    def shrink(self, least: int) -> int:
+        pages, free = self._count_pages()
+        unused = free * self._page_size()
+        if unused < least or free * 4 < pages:
+            return 0
+        self.execute("VACUUM")
+        self.truncate_log()
+        return unused
+
+    def rewrite(self, tables: Sequence[str]) -> None:
+        # VACUUM removes free pages and the gaps in pages, the checkpoint their copies in the log
+        (temp_store,) = self.execute("PRAGMA temp_store").fetchone()
+        # the copy is as large as the database: too large for memory
+        self.execute("PRAGMA temp_store = FILE")
+        try:
+            self.execute("VACUUM")
+        finally:
+            self.execute(f"PRAGMA temp_store = {temp_store}")
+        self.truncate_log()
+
+    def optimize(self) -> None:
+        # https://sqlite.org/pragma.html#pragma_optimize
+        self.execute("PRAGMA analysis_limit = 400")
+        self.execute("PRAGMA optimize")
+        self.truncate_log()  # it grew during a long read transaction
+
+    def truncate_log(self) -> None:
+        """Copy the write-ahead log into the file and cut it to nothing."""
+        self.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+
+    def _count_pages(self) -> tuple[int, int]:
+        """Return how many pages the file has, and how many of them are free."""
+        (pages,) = self.execute("PRAGMA page_count").fetchone()
+        (free,) = self.execute("PRAGMA freelist_count").fetchone()
+        return pages, free
+
+    def _page_size(self) -> int:
+        (size,) = self.execute("PRAGMA page_size").fetchone()
+        return int(size)
+
+
+def open_writer(path: Path, migrations: Path) -> SqliteConnection:
     """Open the one connection that writes, with the tables as this version of the program knows
     them.
     """
@@ -63,7 +119,9 @@ def open_writer(path: Path, migrations: Path) -> sqlite3.Connection:
         raise _unusable(
             path, f"cannot be opened: {error.strerror}", "check its folder, owner and mode"
         ) from error
-    connection = sqlite3.connect(path, timeout=BUSY_MS / 1000, isolation_level=None)
+    connection = sqlite3.connect(
+        path, timeout=BUSY_MS / 1000, isolation_level=None, factory=SqliteConnection
+    )
     try:
         _tune(connection)
         (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
@@ -97,10 +155,16 @@ def open_writer(path: Path, migrations: Path) -> sqlite3.Connection:
     return connection
 
 
-def open_reader(path: Path) -> sqlite3.Connection:
+def open_reader(path: Path) -> SqliteConnection:
     """Open a connection that cannot write."""
     address = f"{path.absolute().as_uri()}?mode=ro"
-    connection = sqlite3.connect(address, uri=True, timeout=BUSY_MS / 1000, isolation_level=None)
+    connection = sqlite3.connect(
+        address,
+        uri=True,
+        timeout=BUSY_MS / 1000,
+        isolation_level=None,
+        factory=SqliteConnection,
+    )
     try:
         _tune(connection)
         connection.execute("PRAGMA query_only = ON")
@@ -151,9 +215,10 @@ def check_features(connection: sqlite3.Connection) -> None:
 
 
 def migrate(connection: sqlite3.Connection, path: Path, migrations: Path) -> None:
-    """Run the migrations that the database has not seen, each with its record in one transaction.
+    """Make the tables of a new database, or run the migrations that an older one has not seen.
 
-    They are the files `NNN_name.sql`, in order. A released one is never edited: append another.
+    The tables of a new one are in the folder `new`. Migrations are the files `NNN_name.sql`, in
+    order, each with its record in one transaction. A released one is never edited: append another.
     """
     known = {int(file.name[:3]): file for file in sorted(migrations.glob("[0-9][0-9][0-9]_*.sql"))}
     _claim(connection, path)
@@ -162,6 +227,10 @@ def migrate(connection: sqlite3.Connection, path: Path, migrations: Path) -> Non
         " (version INTEGER NOT NULL PRIMARY KEY, name TEXT NOT NULL, applied INTEGER NOT NULL)"
     )
     applied = {version for (version,) in connection.execute("SELECT version FROM migration")}
+    new = migrations / "new"
+    if not applied and new.is_dir():
+        _create_tables(connection, new, known)
+        return
     if newer := applied - set(known):
         raise _unusable(
             path,
@@ -187,6 +256,25 @@ def migrate(connection: sqlite3.Connection, path: Path, migrations: Path) -> Non
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
             raise
+
+
+def _create_tables(connection: sqlite3.Connection, new: Path, known: dict[int, Path]) -> None:
+    """Make the tables of a new database as the newest version has them."""
+    script = "\n".join(
+        (new / name).read_text(encoding="utf-8") for name in ("schema.sql", "index.sql")
+    )
+    now = int(datetime.now(UTC).timestamp() * 1_000_000)
+    try:
+        connection.executescript(f"BEGIN IMMEDIATE;\n{script}")
+        connection.executemany(
+            "INSERT INTO migration VALUES (?, ?, ?)",
+            [(version, file.stem[4:], now) for version, file in known.items()],
+        )
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
 
 
 def _set_aside(connection: sqlite3.Connection, path: Path, version: int) -> None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import sqlite3
 
 from daemon.store.repository import Repository
 from daemon.store.rows import KEEP_FACT
+from daemon.store.statements import Connection
 
 
 class FactRepository(Repository):
@@ -18,7 +18,7 @@ class FactRepository(Repository):
     def remember(self, key: str, value: str, *, lazily: bool = False) -> asyncio.Future[None]:
         """Keep a small fact over restarts; `lazily`, with whatever is written next."""
 
-        def work(connection: sqlite3.Connection) -> None:
+        def work(connection: Connection) -> None:
             connection.execute(KEEP_FACT, (key, value))
 
         return self._db.submit(work, lazily=lazily)
@@ -26,7 +26,7 @@ class FactRepository(Repository):
     async def recall(self, key: str) -> str | None:
         """Return a fact that was kept."""
 
-        def work(connection: sqlite3.Connection) -> str | None:
+        def work(connection: Connection) -> str | None:
             row = connection.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
             return row and str(row[0])
 

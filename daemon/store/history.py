@@ -3,7 +3,6 @@
 # ruff: noqa: S608  what is put into statements are constants of this room; values are bound
 from __future__ import annotations
 
-import sqlite3
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -12,14 +11,21 @@ from datetime import datetime
 
 from daemon.models import Json
 from daemon.store.repository import Repository
-from daemon.store.rows import LAST_BEFORE, stamp
+from daemon.store.rows import LAST_BEFORE, to_microseconds
+from daemon.store.statements import Connection
 
 # Summed up where the rows are: to carry ten thousand of them over takes longer than all the rest.
-# `+`: by the ids.
+# Materialized, so that the runs of these days are read by their ids, and not all runs in the order
+# of their routines.
+_RECENT = f"""
+WITH recent AS MATERIALIZED (
+    SELECT routine, status, silent, created, ended, input, output FROM run
+    WHERE id > {LAST_BEFORE} AND created >= ? AND created < ?
+)
+"""
 _ENDED = (
-    "SELECT routine, {day} AS day, status, silent, count(*), sum(input), sum(output) FROM run "
-    f"WHERE id > {LAST_BEFORE} AND created >= ? AND created < ? AND +ended IS NOT NULL GROUP BY 1, "
-    "2, 3, 4"
+    _RECENT + "SELECT routine, {day} AS day, status, silent, count(*), sum(input), sum(output)"
+    " FROM recent WHERE ended IS NOT NULL GROUP BY 1, 2, 3, 4"
 )
 _NOT_STARTED = (
     "SELECT routine, first, last, count, outcome FROM slot"
@@ -27,13 +33,12 @@ _NOT_STARTED = (
 )
 
 # A run that took days is told with the day it began.
-# `+`: by the ids, of which it is a part, and not in the order of the routines through all there are
-_RUNS = f"""
+_RUNS = f"""{_RECENT}
 SELECT routine, count(*), count(CASE WHEN silent = 1 OR status = 'skipped' THEN 1 END),
     count(CASE WHEN status IN ('failed', 'timed_out', 'interrupted') THEN 1 END),
     count(CASE WHEN status IN ('queued', 'running', 'waiting') THEN 1 END)
-FROM run WHERE id > {LAST_BEFORE} AND created >= ? AND created < ? GROUP BY +routine ORDER BY +routine
-"""  # noqa: E501
+FROM recent GROUP BY routine ORDER BY routine
+"""
 _MISSED = """
 SELECT routine, sum(count) FROM slot
 WHERE last >= ? AND first < ? AND outcome = 'missed' AND run_id IS NULL GROUP BY routine
@@ -121,9 +126,9 @@ class HistoryRepository(Repository):
         """Return what became of each routine between each edge and the next one, where anything
         did.
         """
-        marks = [stamp(edge) for edge in edges]
+        marks = [to_microseconds(edge) for edge in edges]
 
-        def work(connection: sqlite3.Connection) -> list[Day]:
+        def work(connection: Connection) -> list[Day]:
             found: dict[tuple[str, int], Day] = {}
 
             def of(routine: str, day: int) -> Day:
@@ -155,9 +160,9 @@ class HistoryRepository(Repository):
 
     async def summarize(self, since: datetime, until: datetime) -> DigestTotals:
         """Return what happened from one moment to another."""
-        span = (stamp(since), stamp(until))
+        span = (to_microseconds(since), to_microseconds(until))
 
-        def work(connection: sqlite3.Connection) -> DigestTotals:
+        def work(connection: Connection) -> DigestTotals:
             missed = dict(connection.execute(_MISSED, span).fetchall())
             found = {
                 name: RoutineDigest(
@@ -195,7 +200,7 @@ class HistoryRepository(Repository):
         """
         names = list(routines)
 
-        def work(connection: sqlite3.Connection) -> dict[str, list[tuple[int, float, float]]]:
+        def work(connection: Connection) -> dict[str, list[tuple[int, float, float]]]:
             return {
                 name: [
                     (tokens, active, (cost or 0) / 1e9)
@@ -211,10 +216,7 @@ class HistoryRepository(Repository):
         database.
         """
 
-        def work(connection: sqlite3.Connection) -> Json:
-            (pages,) = connection.execute(
-                "SELECT page_count * page_size FROM pragma_page_count, pragma_page_size"
-            )
+        def work(connection: Connection) -> Json:
             return {
                 "runs": dict(
                     connection.execute("SELECT status, count(*) FROM run GROUP BY status")
@@ -223,13 +225,13 @@ class HistoryRepository(Repository):
                     connection.execute("SELECT status, count(*) FROM outbox GROUP BY status")
                 ),
                 "steps": connection.execute("SELECT count(*) FROM step").fetchone()[0],
-                "bytes": pages[0],
+                "bytes": connection.size(),
             }
 
         return await self._db.read(work)
 
 
-def _measure(connection: sqlite3.Connection) -> Measured:
+def _measure(connection: Connection) -> Measured:
     active = connection.execute(
         (  # noqa: UP034
             "SELECT status, count(*) FROM run WHERE status IN ('queued', 'running', 'waiting') "
@@ -254,9 +256,6 @@ def _measure(connection: sqlite3.Connection) -> Measured:
         }
         if spent is not None:
             cost[provider, model] = spent / 1e9
-    (size,) = connection.execute(
-        "SELECT page_count * page_size FROM pragma_page_count, pragma_page_size"
-    ).fetchone()
     return Measured(
         runs=runs,
         outbox=outbox,
@@ -264,5 +263,5 @@ def _measure(connection: sqlite3.Connection) -> Measured:
         successes=successes,
         tokens=tokens,
         cost=cost,
-        size=size,
+        size=connection.size(),
     )

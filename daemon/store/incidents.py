@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import json
 import re
-import sqlite3
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -30,7 +29,8 @@ from daemon.errors import NotFound
 from daemon.models import DeliveryStatus, Incident, Json, Run, Status, WaitingNotice
 from daemon.store.database import Database
 from daemon.store.repository import Repository
-from daemon.store.rows import Row, clean, moment, moment_or_none, stamp
+from daemon.store.rows import clean, from_microseconds, from_microseconds_or_none, to_microseconds
+from daemon.store.statements import Connection, Row
 
 # Ends that say that something is wrong with the routine. A cancelled run says nothing, nor does a
 # gate that was closed.
@@ -93,7 +93,7 @@ class IncidentRepository(Repository):
             "DESC LIMIT ?"
         )
 
-        def work(connection: sqlite3.Connection) -> list[Incident]:
+        def work(connection: Connection) -> list[Incident]:
             return _found(connection, rest, (limit,))
 
         found = await self._db.read(work)
@@ -109,9 +109,9 @@ class IncidentRepository(Repository):
 
         An incident of something that is not among the `known` subjects any more is over by that.
         """
-        now, there = stamp(self._clock()), frozenset(known)
+        now, there = to_microseconds(self._clock()), frozenset(known)
 
-        def work(connection: sqlite3.Connection) -> Incident:
+        def work(connection: Connection) -> Incident:
             connection.execute(
                 "UPDATE incident SET acked = coalesce(acked, ?) WHERE id = ?", (now, id_)
             )
@@ -147,7 +147,7 @@ class IncidentRepository(Repository):
         """
         now = self._clock()
 
-        def work(connection: sqlite3.Connection) -> Incident | None:
+        def work(connection: Connection) -> Incident | None:
             incident, alert = _happened(
                 connection, subject, error, None, since or now, self.alerting, cause=cause
             )
@@ -174,7 +174,7 @@ class IncidentRepository(Repository):
             lambda connection: over(connection, subject, None, zone, now), durable=True
         )
 
-    def _next_places(self, connection: sqlite3.Connection) -> list[str]:
+    def _next_places(self, connection: Connection) -> list[str]:
         """Return the places for alerts that are not broken themselves."""
         broken = {
             row[0]
@@ -194,7 +194,7 @@ def waiting_subject(routine: str) -> str:
 
 
 def tell_of_waiting(
-    connection: sqlite3.Connection,
+    connection: Connection,
     run: Run,
     notice: WaitingNotice,
     questions: Sequence[tuple[str, str]],
@@ -209,7 +209,9 @@ def tell_of_waiting(
     incident, _ = _happened(
         connection, subject, detail, run, now, alerting, cause="waits for a person"
     )
-    connection.execute("UPDATE incident SET told = ? WHERE id = ?", (stamp(now), incident.id))
+    connection.execute(
+        "UPDATE incident SET told = ? WHERE id = ?", (to_microseconds(now), incident.id)
+    )
     text = "\n\n".join([notice.head, *(text for _, text in questions)])
     options: Json = {"cleaned": True, "approvals": [id_ for id_, _ in questions]}
     put_message(
@@ -218,7 +220,7 @@ def tell_of_waiting(
 
 
 def close_waiting(
-    connection: sqlite3.Connection, routines: Collection[str], runs: Sequence[str], now: int
+    connection: Connection, routines: Collection[str], runs: Sequence[str], now: int
 ) -> None:
     """End what tells of questions once none is open: the incidents of these routines, unsent
     notices of these runs.
@@ -238,7 +240,7 @@ def close_waiting(
         )
 
 
-def questions_of(connection: sqlite3.Connection, run: str) -> list[int]:
+def questions_of(connection: Connection, run: str) -> list[int]:
     """Return the ids of the deliveries that ask people about calls of this run."""
     rows = connection.execute("SELECT id, kind, options FROM outbox WHERE run_id = ?", (run,))
     return [
@@ -254,7 +256,7 @@ def kind_of(kind: str | None, options: Json) -> str:
 
 
 def put_message(
-    connection: sqlite3.Connection,
+    connection: Connection,
     targets: Iterable[str],
     kind: str,
     title: str,
@@ -273,7 +275,7 @@ def put_message(
 
 
 def _put(
-    connection: sqlite3.Connection,
+    connection: Connection,
     run_id: str | None,
     target: str,
     kind: str,
@@ -285,7 +287,14 @@ def _put(
         "INSERT INTO outbox (run_id, target, kind, options, zone, status, created, next_at, "
         "waits_since)"
         " VALUES (?, ?, ?, ?, ?, 'pending', ?, ?, ?)",
-        (run_id, target, kind, json.dumps(options, separators=(",", ":")), zone, *[stamp(now)] * 3),
+        (
+            run_id,
+            target,
+            kind,
+            json.dumps(options, separators=(",", ":")),
+            zone,
+            *[to_microseconds(now)] * 3,
+        ),
     )
 
 
@@ -294,7 +303,7 @@ Wanted = tuple[str, Json, DeliveryStatus, str | None]
 
 
 def judge(
-    connection: sqlite3.Connection,
+    connection: Connection,
     run: Run,
     deliveries: Sequence[tuple[str, Json]],
     zone: str,
@@ -343,7 +352,7 @@ def _is_record(target: str, options: Json) -> bool:
 
 
 def _happened(
-    connection: sqlite3.Connection,
+    connection: Connection,
     subject: str,
     error: str,
     run: Run | None,
@@ -358,11 +367,11 @@ def _happened(
         connection,
         "WHERE subject = ? AND signature = ? AND (closed IS NULL OR closed >= ?)"
         " ORDER BY closed IS NOT NULL, id DESC LIMIT 1",
-        (subject, signature, stamp(now - alerting.cool_down)),
+        (subject, signature, to_microseconds(now - alerting.cool_down)),
     )
     run_id = run and run.id
     if not same:
-        values = (subject, signature, error, stamp(now), stamp(now), run_id)
+        values = (subject, signature, error, to_microseconds(now), to_microseconds(now), run_id)
         row = connection.execute(
             "INSERT INTO incident (subject, signature, detail, opened, seen, run_id) VALUES (?, ?, "
             "?, ?, ?, ?)"
@@ -374,7 +383,7 @@ def _happened(
         "UPDATE incident SET count = count + 1, seen = ?, detail = ?, run_id = coalesce(?, run_id),"
         " closed = NULL, acked = CASE WHEN closed IS NULL THEN acked END WHERE id = ? RETURNING "
         f"{_COLUMNS}",
-        (stamp(now), error, run_id, same[0].id),
+        (to_microseconds(now), error, run_id, same[0].id),
     ).fetchone()
     incident = _of(row)
     due = incident.last_alert is None or now - incident.last_alert >= alerting.remind
@@ -382,17 +391,15 @@ def _happened(
 
 
 def _tell(
-    connection: sqlite3.Connection, incident: Incident, targets: Iterable[str], now: datetime
+    connection: Connection, incident: Incident, targets: Iterable[str], now: datetime
 ) -> None:
     """Take note of who is told of an incident now."""
     everybody = list(dict.fromkeys([*incident.targets, *targets]))
-    values = (stamp(now), json.dumps(everybody), incident.id)
+    values = (to_microseconds(now), json.dumps(everybody), incident.id)
     connection.execute("UPDATE incident SET told = ?, targets = ? WHERE id = ?", values)
 
 
-def over(
-    connection: sqlite3.Connection, subject: str, run: Run | None, zone: str, now: datetime
-) -> None:
+def over(connection: Connection, subject: str, run: Run | None, zone: str, now: datetime) -> None:
     """Close the incidents of a subject, and tell once those who were told of them."""
     ended = _found(connection, "WHERE subject = ? AND closed IS NULL ORDER BY id", (subject,))
     if not ended:
@@ -401,7 +408,7 @@ def over(
     # who was told is told once: should it come again soon, nobody hears of a second recovery
     connection.execute(
         "UPDATE incident SET closed = ?, targets = '[]' WHERE subject = ? AND closed IS NULL",
-        (stamp(now), subject),
+        (to_microseconds(now), subject),
     )
     times = sum(incident.count for incident in ended)
     since = min(incident.opened for incident in ended)
@@ -423,7 +430,7 @@ def over(
     )
 
 
-def _hand_on(connection: sqlite3.Connection, delivery: int, place: str, now: datetime) -> None:
+def _hand_on(connection: Connection, delivery: int, place: str, now: datetime) -> None:
     """Send an alert that its target does not take to another place as well, once."""
     row = connection.execute(
         "SELECT run_id, target, kind, options, zone, created FROM outbox WHERE id = ?", (delivery,)
@@ -439,16 +446,18 @@ def _hand_on(connection: sqlite3.Connection, delivery: int, place: str, now: dat
         or options.get("instead_of")
     ):
         return
-    there = "SELECT options FROM outbox WHERE target = ? AND run_id IS ? AND created >= ?"
+    of_run = "run_id IS NULL" if run_id is None else "run_id = ?"
+    there = f"SELECT options FROM outbox WHERE target = ? AND created >= ? AND {of_run}"
+    values = (place, created) if run_id is None else (place, created, run_id)
     same = (options.get("incident"), options.get("title"))
-    for (other,) in connection.execute(there, (place, run_id, created)):
+    for (other,) in connection.execute(there, values):
         known = json.loads(other)
         if (known.get("incident"), known.get("title")) == same:
             return  # it went there anyway, or has been handed on at an earlier attempt
     _put(connection, run_id, place, kind, {**options, "instead_of": target}, zone, now)
 
 
-def _found(connection: sqlite3.Connection, rest: str, values: Row) -> list[Incident]:
+def _found(connection: Connection, rest: str, values: Row) -> list[Incident]:
     return [
         _of(row) for row in connection.execute(f"SELECT {_COLUMNS} FROM incident {rest}", values)
     ]
@@ -461,12 +470,12 @@ def _of(row: Row) -> Incident:
         subject=subject,
         signature=signature,
         detail=detail,
-        opened=moment(opened),
-        last_seen=moment(seen),
+        opened=from_microseconds(opened),
+        last_seen=from_microseconds(seen),
         count=count,
-        last_alert=moment_or_none(told),
+        last_alert=from_microseconds_or_none(told),
         targets=tuple(json.loads(targets)),
-        acked=moment_or_none(acked),
-        closed=moment_or_none(closed),
+        acked=from_microseconds_or_none(acked),
+        closed=from_microseconds_or_none(closed),
         run=run,
     )

@@ -8,7 +8,6 @@ else waits for the disk.
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -22,12 +21,13 @@ from daemon.store.history import Day, HistoryRepository
 from daemon.store.incidents import Alerting, IncidentRepository
 from daemon.store.outbox import OutboxRepository
 from daemon.store.routines import RoutineRepository, RoutineState, Streak
-from daemon.store.rows import now_in, stamp
+from daemon.store.rows import to_microseconds
 from daemon.store.runs import LEASE, RunMessage, RunRepository
 from daemon.store.seen_items import SeenItemRepository
 from daemon.store.slot_claims import Claim
 from daemon.store.slots import Portion, SlotRepository, SlotRow
 from daemon.store.spending import SpendingRepository
+from daemon.store.statements import Connection
 from daemon.store.workers import WorkerRepository
 
 __all__ = ["Claim", "Day", "Journal", "Portion", "RoutineState", "RunMessage", "SlotRow", "Streak"]
@@ -78,11 +78,11 @@ class Journal:
 
         To be called at start, before anything that waits is read, and when the clock was set.
         """
-        ours = stamp(self._clock())
+        ours = to_microseconds(self._clock())
 
-        def work(connection: sqlite3.Connection) -> MovedWaits:
+        def work(connection: Connection) -> MovedWaits:
             # of several machines none knows the time better than the database that they share
-            moved = move_waits(connection, now_in(connection, ours) if self._in_turn else ours)
+            moved = move_waits(connection, connection.lease_clock(ours) if self._in_turn else ours)
             return replace(moved, deliveries=move_deliveries(connection, ours))
 
         moved = await self._db.write(work)

@@ -19,13 +19,14 @@ from daemon.store.connection import open_reader
 from daemon.store.database import Database
 from daemon.store.journal import Journal
 from daemon.store.retention import (
+    LEAST_TO_GIVE_BACK,
     Keep,
     let_go_some,
     old_reports,
-    squeeze,
     unused_texts,
     without_files,
 )
+from daemon.store.statements import Connection
 from daemon.store.texts import drop
 from daemon.system.safe_open import folder_beneath
 
@@ -95,7 +96,7 @@ class JournalMaintenance:
         if keep != Keep(reports=keep.reports):
             unused, before = await self._database.read(partial(unused_texts, now=self._clock()))
             await self._database.write(partial(drop, digests=unused, before=before))
-        freed = await self._database.apart(squeeze) if self._idle() else 0
+        freed = await self._database.run_outside_transaction(_shrink) if self._idle() else 0
         if gone or freed:
             log.info("history.let_go", runs=gone, freed=freed)
 
@@ -130,3 +131,7 @@ def _unlink(workspace: Path, paths: list[str]) -> None:
         parts = path.relative_to(workspace).parts
         with suppress(OSError), folder_beneath(workspace, parts[:-1], create=False) as folder:
             os.unlink(parts[-1], dir_fd=folder)
+
+
+def _shrink(connection: Connection) -> int:
+    return connection.shrink(LEAST_TO_GIVE_BACK)

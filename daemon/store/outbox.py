@@ -5,7 +5,6 @@ was given up.
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections.abc import Collection, Sequence
 from datetime import datetime
 
@@ -13,7 +12,14 @@ from daemon.errors import NotFound, Refused
 from daemon.models import Delivery, DeliveryStatus, Json, Report, Run, Status, Taint
 from daemon.store.incidents import REPORT, Alerting, judge, kind_of, over, put_message
 from daemon.store.repository import Repository
-from daemon.store.rows import KEEP_FACT, Row, clean, moment, moment_or_none, stamp
+from daemon.store.rows import (
+    KEEP_FACT,
+    clean,
+    from_microseconds,
+    from_microseconds_or_none,
+    to_microseconds,
+)
+from daemon.store.statements import Connection, Row, placeholders
 
 _MARK = "digest"
 _DELIVERY = """
@@ -32,17 +38,18 @@ class OutboxRepository(Repository):
     async def find_due(self, now: datetime) -> list[Delivery]:
         """Return what is to be sent by now, longest due first."""
         return await self._find(
-            "WHERE o.status = 'pending' AND o.next_at <= ? ORDER BY o.next_at, o.id", (stamp(now),)
+            "WHERE o.status = 'pending' AND o.next_at <= ? ORDER BY o.next_at, o.id",
+            (to_microseconds(now),),
         )
 
     async def get_next_due(self) -> datetime | None:
         """Return when the next delivery is due, None if none is pending."""
 
-        def work(connection: sqlite3.Connection) -> datetime | None:
+        def work(connection: Connection) -> datetime | None:
             (earliest,) = connection.execute(
                 "SELECT min(next_at) FROM outbox WHERE status = 'pending'"
             ).fetchone()
-            return moment_or_none(earliest)
+            return from_microseconds_or_none(earliest)
 
         return await self._db.read(work)
 
@@ -66,7 +73,7 @@ class OutboxRepository(Repository):
         conditions, values = [], []
         if run is not None:
             runs = [run] if isinstance(run, str) else list(run)
-            conditions.append(f"o.run_id IN ({', '.join('?' * len(runs))})")
+            conditions.append(f"o.run_id IN ({placeholders(runs)})")
             values += runs
         if status is not None:
             conditions.append("o.status = ?")
@@ -94,9 +101,9 @@ class OutboxRepository(Repository):
     async def get_digest_mark(self) -> datetime | None:
         """Return up to when digests were told; None if there never was one."""
 
-        def work(connection: sqlite3.Connection) -> datetime | None:
+        def work(connection: Connection) -> datetime | None:
             row = connection.execute("SELECT value FROM meta WHERE key = ?", (_MARK,)).fetchone()
-            return moment(int(row[0])) if row else None
+            return from_microseconds(int(row[0])) if row else None
 
         return await self._db.read(work)
 
@@ -106,8 +113,8 @@ class OutboxRepository(Repository):
         """Send a digest to these targets, and take note of it, in one commit."""
         now = self._clock()
 
-        def work(connection: sqlite3.Connection) -> None:
-            connection.execute(KEEP_FACT, (_MARK, str(stamp(until))))
+        def work(connection: Connection) -> None:
+            connection.execute(KEEP_FACT, (_MARK, str(to_microseconds(until))))
             put_message(connection, targets, "digest", title, text, now, zone=zone)
 
         await self._db.write(work, durable=True)
@@ -115,7 +122,7 @@ class OutboxRepository(Repository):
     async def _redirect(
         self, id_: int, changes: str, values: Row, *, refused: Collection[str]
     ) -> Delivery:
-        def work(connection: sqlite3.Connection) -> Delivery:
+        def work(connection: Connection) -> Delivery:
             row = connection.execute(f"{_DELIVERY} WHERE o.id = ?", (id_,)).fetchone()
             if row is None:
                 raise NotFound(
@@ -132,7 +139,7 @@ class OutboxRepository(Repository):
         return await self._db.write(work, durable=True)
 
     async def _find(self, rest: str, values: Row) -> list[Delivery]:
-        def work(connection: sqlite3.Connection) -> list[Delivery]:
+        def work(connection: Connection) -> list[Delivery]:
             return [_delivery_of(row) for row in connection.execute(f"{_DELIVERY} {rest}", values)]
 
         return await self._db.read(work)
@@ -146,10 +153,10 @@ class OutboxRepository(Repository):
         error: str | None = None,
         next_at: datetime | None = None,
     ) -> None:
-        wait = (None, None) if next_at is None else (stamp(next_at), self._now())
+        wait = (None, None) if next_at is None else (to_microseconds(next_at), self._now())
         values = (status, receipt and clean(receipt), error and clean(error), *wait, id_)
 
-        def work(connection: sqlite3.Connection) -> None:
+        def work(connection: Connection) -> None:
             changed = connection.execute(
                 "UPDATE outbox SET attempts = attempts + 1, status = ?, receipt = ?, error = ?, "
                 "next_at = ?,"
@@ -168,7 +175,7 @@ class OutboxRepository(Repository):
 
 
 def enqueue(
-    connection: sqlite3.Connection,
+    connection: Connection,
     run: Run,
     deliveries: Sequence[tuple[str, Json]],
     zone: str,
@@ -178,7 +185,7 @@ def enqueue(
     the record.
     """
     assert run.ended is not None  # noqa: S101  the caller has just ended it
-    now = stamp(run.ended)
+    now = to_microseconds(run.ended)
     connection.executemany(
         "INSERT INTO outbox (run_id, target, options, zone, status, created, next_at, waits_since, "
         "error, kind)"
@@ -209,14 +216,14 @@ def _delivery_of(row: Row) -> Delivery:
         options=frozen,
         status=DeliveryStatus(status),
         attempts=attempts,
-        created=moment(created),
-        next_at=moment_or_none(next_at),
+        created=from_microseconds(created),
+        next_at=from_microseconds_or_none(next_at),
         receipt=receipt,
         error=error,
         report=Report(
             run=run or "",
             routine=routine or "",
-            slot=moment(created if slot is None else slot),
+            slot=from_microseconds(created if slot is None else slot),
             status=Status(run_status or Status.SUCCEEDED),
             text=report if report is not None else detail or "",
             scheduled_zone=zone,

@@ -5,7 +5,6 @@ name.
 # ruff: noqa: S608  what is put into statements are names of our own tables; values are bound
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -14,8 +13,14 @@ from daemon.errors import NotFound, Refused
 from daemon.store.database import Database
 from daemon.store.incidents import BY_HAND, FAILURES, waiting_subject
 from daemon.store.repository import Repository
-from daemon.store.rows import Row, moment, moment_or_none, stamp, stamp_or_none
+from daemon.store.rows import (
+    from_microseconds,
+    from_microseconds_or_none,
+    to_microseconds,
+    to_microseconds_or_none,
+)
 from daemon.store.runs import RunRepository
+from daemon.store.statements import Connection, Row
 
 # Not the audit, which proves that none of its rows was changed, and not what is remembered of runs:
 # there the name is among the words by which they are found.
@@ -77,9 +82,9 @@ class RoutineRepository(Repository):
 
         Routines that are not named keep what they have.
         """
-        now = stamp(self._clock())
+        now = to_microseconds(self._clock())
 
-        def work(connection: sqlite3.Connection) -> dict[str, RoutineState]:
+        def work(connection: Connection) -> dict[str, RoutineState]:
             known = dict(connection.execute("SELECT name, schedule_key FROM routine").fetchall())
             connection.executemany(
                 "INSERT INTO routine (name, schedule_key, baseline, paused, paused_why) VALUES (?, "
@@ -108,7 +113,7 @@ class RoutineRepository(Repository):
         `since` is when a pause of so many hours began; None for one until a date, which no wrong
         clock moves.
         """
-        values = (stamp_or_none(until), stamp_or_none(since), why, routine)
+        values = (to_microseconds_or_none(until), to_microseconds_or_none(since), why, routine)
         changes = "paused = 1, paused_until = ?, paused_since = ?, paused_why = ?"
         await self._change(routine, f"{changes} WHERE name = ?", values)
 
@@ -117,11 +122,12 @@ class RoutineRepository(Repository):
 
         NotFound.
         """
-        now = stamp(self._clock())
-        values = (stamp_or_none(since) or now, now, routine)
+        now = to_microseconds(self._clock())
+        resumed = to_microseconds_or_none(since) or now
+        values = (resumed, resumed, now, routine)
         # the baseline may be later than the end of the pause: it was edited or turned off in
         # between
-        baseline = "CASE WHEN paused = 1 THEN max(baseline, ?) ELSE baseline END"
+        baseline = "CASE WHEN paused = 1 AND baseline < ? THEN ? ELSE baseline END"
         changes = (
             f"baseline = {baseline}, forgiven = ?, paused = 0, paused_until = NULL, paused_since = "
             "NULL"
@@ -131,13 +137,13 @@ class RoutineRepository(Repository):
     async def end_hold(self) -> None:
         """End the hold that a restore put on everything: what is new from now on is not paused."""
 
-        def work(connection: sqlite3.Connection) -> None:
+        def work(connection: Connection) -> None:
             connection.execute("DELETE FROM meta WHERE key = 'hold'")
 
         await self._db.write(work)
 
     async def _change(self, routine: str, changes: str, values: Row) -> None:
-        def work(connection: sqlite3.Connection) -> None:
+        def work(connection: Connection) -> None:
             if connection.execute(f"UPDATE routine SET {changes}", values).rowcount == 0:
                 raise NotFound(f"there is no routine {routine!r}")
 
@@ -150,7 +156,7 @@ class RoutineRepository(Repository):
         no more.
         """
 
-        def work(connection: sqlite3.Connection) -> dict[str, Streak]:
+        def work(connection: Connection) -> dict[str, Streak]:
             found = ((name, _streak(connection, name, moment)) for name, moment in since.items())
             return {name: streak for name, streak in found if streak}
 
@@ -172,8 +178,8 @@ class RoutineRepository(Repository):
             "run_id = run.id))"
         )
 
-        def work(connection: sqlite3.Connection) -> int:
-            (number,) = connection.execute(query, 2 * (routine, stamp(since))).fetchone()
+        def work(connection: Connection) -> int:
+            (number,) = connection.execute(query, 2 * (routine, to_microseconds(since))).fetchone()
             return int(number)
 
         return await self._db.read(work)
@@ -184,7 +190,7 @@ class RoutineRepository(Repository):
         """
         wanted = set(names)
 
-        def work(connection: sqlite3.Connection) -> list[str]:
+        def work(connection: Connection) -> list[str]:
             return [name for (name,) in connection.execute(_LAST_NO_SUCCESS) if name in wanted]
 
         return await self._db.read(work)
@@ -196,7 +202,7 @@ class RoutineRepository(Repository):
         name.
         """
 
-        def work(connection: sqlite3.Connection) -> None:
+        def work(connection: Connection) -> None:
             if connection.execute("SELECT 1 FROM routine WHERE name = ?", (new,)).fetchone():
                 raise Refused(
                     (  # noqa: UP034
@@ -221,16 +227,16 @@ class RoutineRepository(Repository):
         self._runs.forget_cached_successes()
 
 
-def _states(connection: sqlite3.Connection) -> dict[str, RoutineState]:
+def _states(connection: Connection) -> dict[str, RoutineState]:
     return {
         name: RoutineState(
             name=name,
             schedule_key=key,
-            baseline=moment(baseline),
+            baseline=from_microseconds(baseline),
             paused=bool(paused),
-            paused_until=moment_or_none(until),
+            paused_until=from_microseconds_or_none(until),
             paused_why=why,
-            forgiven=moment_or_none(forgiven),
+            forgiven=from_microseconds_or_none(forgiven),
         )
         for name, key, baseline, paused, until, why, forgiven in connection.execute(
             (  # noqa: UP034
@@ -258,14 +264,14 @@ _BACKWARDS = (
 )
 
 
-def _streak(connection: sqlite3.Connection, routine: str, since: datetime | None) -> Streak | None:
+def _streak(connection: Connection, routine: str, since: datetime | None) -> Streak | None:
     count, last, detail = 0, None, ""
-    farthest = stamp(since) if since else 0
+    farthest = to_microseconds(since) if since else 0
     for status, trigger, created, ended, why in connection.execute(_BACKWARDS, (routine, FARTHEST)):
         if status == "succeeded" or created <= farthest:
             break
         if status in FAILURES and trigger not in BY_HAND:
             count += 1
             if last is None:
-                last, detail = moment(ended), why or ""
+                last, detail = from_microseconds(ended), why or ""
     return Streak(count=count, last=last, detail=detail) if last else None

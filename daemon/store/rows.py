@@ -1,57 +1,44 @@
-"""How values become columns and come back: moments, JSON bodies, runs, steps."""
+"""Convert between values and columns: times, JSON bodies, runs, steps."""
 
-# ruff: noqa: S608  what is put into statements are constants of this room; values are bound
+# ruff: noqa: S608  what is put into statements are constants of this package; values are bound
 from __future__ import annotations
 
 import json
-import sqlite3
 import zlib
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from typing import Any, TypeAlias
+from typing import Any
 
 from daemon.errors import DaemonError
 from daemon.models import Json, Run, Status, Step, StepKind, Taint, Usage
-
-Row: TypeAlias = tuple[Any, ...]
+from daemon.store.statements import Connection, Row
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECOND = timedelta(microseconds=1)
-# A part of an id that is shorter is too likely to name another thing than the one meant.
-SHORTEST_PART = 4
-AFTER_EVERY_ID = "\N{DELETE}"  # ids are letters and digits
 DEFLATE_FROM = 4096  # bytes: below, deflating costs more than the page it saves
 
 
-def stamp(moment: datetime) -> int:
-    """Return an instant as the column holds it; a time without zone raises TypeError."""
+def to_microseconds(moment: datetime) -> int:
+    """Return microseconds since 1970; TypeError for a time without zone."""
     return (moment - EPOCH) // MICROSECOND
 
 
-def moment(value: int) -> datetime:
-    """Return the instant a column holds, in UTC."""
+def from_microseconds(value: int) -> datetime:
+    """Return the time, in UTC, of microseconds since 1970."""
     return EPOCH + timedelta(microseconds=value)
 
 
-def stamp_or_none(value: datetime | None) -> int | None:
-    return None if value is None else stamp(value)
+def to_microseconds_or_none(value: datetime | None) -> int | None:
+    return None if value is None else to_microseconds(value)
 
 
-def moment_or_none(value: int | None) -> datetime | None:
-    return None if value is None else moment(value)
-
-
-def now_in(connection: object, ours: int) -> int:
-    """Return the moment by which leases are measured: that of the server that daemons share, else
-    our own.
-    """
-    there: int = getattr(connection, "now", ours)
-    return there
+def from_microseconds_or_none(value: int | None) -> datetime | None:
+    return None if value is None else from_microseconds(value)
 
 
 def clean(text: str) -> str:
-    """Return text that a database takes: half a surrogate pair, as odd file names yield, becomes
-    `?`.
+    """Return `text` with `?` for each half of a surrogate pair, as odd file names yield: UTF-8, and
+    so a database, cannot hold them.
     """
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
@@ -60,7 +47,7 @@ def clean_or_none(text: str | None) -> str | None:
     return None if text is None else clean(text)
 
 
-# Keeps a small fact of the daemon's own by its key.
+# Inserts or replaces a fact of the daemon by its key.
 KEEP_FACT = (
     "INSERT INTO meta (key, value) VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = "
     "excluded.value"
@@ -137,16 +124,16 @@ def run_of(row: Row) -> Run:
         routine=routine,
         definition=definition,
         trigger=trigger,
-        slot=moment(slot),
+        slot=from_microseconds(slot),
         event=event,
         status=Status(status),
         attempt=attempt,
         fruitless_attempts=barren,
         fence=fence,
-        created=moment(created),
-        started=moment_or_none(started),
-        ended=moment_or_none(ended),
-        not_before=moment_or_none(not_before),
+        created=from_microseconds(created),
+        started=from_microseconds_or_none(started),
+        ended=from_microseconds_or_none(ended),
+        not_before=from_microseconds_or_none(not_before),
         active=float(active),
         cancel=bool(cancel),
         goal=goal,
@@ -169,7 +156,7 @@ def run_of(row: Row) -> Run:
     )
 
 
-def runs_in(connection: sqlite3.Connection, rest: str, values: Row = ()) -> list[Run]:
+def runs_in(connection: Connection, rest: str, values: Row = ()) -> list[Run]:
     """Return the runs that `SELECT … FROM run` with this rest finds."""
     return [run_of(row) for row in connection.execute(f"SELECT {RUN} FROM run {rest}", values)]
 
@@ -196,7 +183,7 @@ def step_of(row: Row, read: Callable[[bytes], Json]) -> Step:
             body=read(body),
             call_id=call_id,
             seq=seq,
-            at=moment(at),
+            at=from_microseconds(at),
         )
     except (ValueError, TypeError, AttributeError, LookupError, zlib.error) as error:
         problem = f"step {seq} ({kind}) of the run is harmed and cannot be read ({error})"

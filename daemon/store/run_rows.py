@@ -7,7 +7,6 @@ Functions of a connection, to be handed to the writer.
 from __future__ import annotations
 
 import asyncio
-import sqlite3
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -17,16 +16,14 @@ from daemon.models import MOVES, Run, Status, Step, StepKind
 from daemon.store.approval_rows import use
 from daemon.store.audit import note_step
 from daemon.store.database import Work
-from daemon.store.rows import (
+from daemon.store.rows import RUN, checksum, clean_or_none, run_of, runs_in, to_microseconds_or_none
+from daemon.store.statements import (
     AFTER_EVERY_ID,
-    RUN,
+    ID_PART,
     SHORTEST_PART,
-    checksum,
-    clean_or_none,
-    now_in,
-    run_of,
-    runs_in,
-    stamp_or_none,
+    Connection,
+    id_part_values,
+    placeholders,
 )
 from daemon.store.texts import Parted, column_of
 
@@ -88,29 +85,34 @@ class PendingSteps:
     first: int
     """The number of the first step."""
     owner: str | None = None
-    """Who begins the run with them."""
+    """The owner if these steps come with the claim of the run, else None."""
     at: int = 0
-    """When the last of them was handed in."""
+    """When the last step was added, in microseconds since 1970."""
     active: float | None = None
     steps: list[tuple[Step, int, bytes | Parted]] = field(default_factory=list)
-    """With their moments, and their bodies as they were then."""
-    departure: int = 0
-    """The one that it waits for."""
+    """Each step with its time in microseconds, and its body encoded when it was added."""
+    flushes: int = 0
+    """The count of `Database.flushes` when the load was submitted."""
     kept: asyncio.Future[list[Step]] | None = None
 
-    def write(self, connection: sqlite3.Connection, lease: int) -> list[Step]:
-        """Write everything down; in the writer's thread, once nothing is put to it any more."""
+    def write(self, connection: Connection, lease: int) -> list[Step]:
+        """Insert the steps and update the run's row; in the writer's thread, when no step can be
+        added any more.
+
+        `lease` is in microseconds. Raises Fenced if the run has another owner, StoreFull if an
+        earlier step of the run was not written.
+        """
         run, made = self.run, self.run.created
         rows = [(step, at, column_of(connection, body, made, at)) for step, at, body in self.steps]
         seal, until = (
             sum(checksum(step, column) for step, _, column in rows),
-            now_in(connection, self.at) + lease,
+            connection.lease_clock(self.at) + lease,
         )
         grown = (len(rows), seal, self.active, until, run.id)
         if self.owner is not None:
             begun = (
                 self.owner,
-                stamp_or_none(run.started),
+                to_microseconds_or_none(run.started),
                 run.fence,
                 run.attempt,
                 0 if rows else run.fruitless_attempts,
@@ -145,7 +147,7 @@ class PendingSteps:
 _LEAVE = f"""
 UPDATE run SET status = ?, ended = ?, not_before = ?, waits_since = ?, waits_moved = 0, active = ?, report = ?,
     silent = ?, detail = ?, provider = ?, model = ?, input = ?, cache_read = ?, cache_write = ?, output = ?,
-    reasoning = ?, iterations = ?, taint = ?, sandbox = ?, fence = fence + ?, barren = max(barren - ?, 0),
+    reasoning = ?, iterations = ?, taint = ?, sandbox = ?, fence = fence + ?, barren = CASE WHEN barren > 0 THEN barren - ? ELSE 0 END,
     owner = NULL, lease_until = NULL
 WHERE id = ? AND fence = ? AND steps = coalesce(?, steps) AND status IN (%s)
 RETURNING {RUN}
@@ -156,14 +158,16 @@ def newest(
     routine: str, statuses: Collection[Status], before: str | None = None
 ) -> Work[Run | None]:
     """Return the look for `Runs.last`, for who looks for something else as well."""
-    marks = ", ".join("?" * len(statuses))
-    rest = f"WHERE routine = ? AND status IN ({marks}) AND id < ? ORDER BY id DESC LIMIT 1"
+    rest = (
+        f"WHERE routine = ? AND status IN ({placeholders(statuses)}) AND id < ?"
+        " ORDER BY id DESC LIMIT 1"
+    )
     values = (routine, *statuses, before or AFTER_EVERY_ID)
     return lambda connection: next(iter(runs_in(connection, rest, values)), None)
 
 
 def leave(
-    connection: sqlite3.Connection,
+    connection: Connection,
     run: Run,
     steps: int | None,
     *,
@@ -176,9 +180,9 @@ def leave(
     """
     sources = _BEFORE[run.status]
     row = connection.execute(
-        _LEAVE % ", ".join("?" * len(sources)),
+        _LEAVE % placeholders(sources),
         (
-            run.status.value, stamp_or_none(run.ended), stamp_or_none(run.not_before), stamp_or_none(since), run.active,  # noqa: E501
+            run.status.value, to_microseconds_or_none(run.ended), to_microseconds_or_none(run.not_before), to_microseconds_or_none(since), run.active,  # noqa: E501
             clean_or_none(run.report), int(run.silent), clean_or_none(run.detail), run.provider, run.model,  # noqa: E501
             run.usage.input, run.usage.cache_read, run.usage.cache_write, run.usage.output, run.usage.reasoning,  # noqa: E501
             run.iterations, run.taint.value, run.sandbox, int(suspended), int(forgiven),
@@ -190,7 +194,7 @@ def leave(
     return run_of(row)
 
 
-def _refusal(connection: sqlite3.Connection, run: Run) -> DaemonError:
+def _refusal(connection: Connection, run: Run) -> DaemonError:
     """Return why a write of this run's owner found no row."""
     row = connection.execute("SELECT fence, status FROM run WHERE id = ?", (run.id,)).fetchone()
     if row == (run.fence, Status.RUNNING) or row == unbegun(run):
@@ -213,7 +217,7 @@ def fenced(run: Run) -> Fenced:
     )
 
 
-def find_run(connection: sqlite3.Connection, part: str) -> Run:
+def find_run(connection: Connection, part: str) -> Run:
     """Return the run of that id, or the only one whose id begins or ends so. NotFound."""
     exact = runs_in(connection, "WHERE id = ?", (part,))
     if exact:
@@ -225,8 +229,8 @@ def find_run(connection: sqlite3.Connection, part: str) -> Run:
         )
     found = runs_in(
         connection,
-        "WHERE (id >= ? AND id < ?) OR substr(id, ?) = ? ORDER BY id DESC LIMIT 2",
-        (part, part + AFTER_EVERY_ID, -len(part), part),
+        f"WHERE {ID_PART} ORDER BY id DESC LIMIT 2",
+        id_part_values(part),
     )
     if not found:
         raise NotFound(f"there is no run {asked!r}; `agentctl runs` shows what there is")

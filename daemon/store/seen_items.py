@@ -3,7 +3,6 @@
 # ruff: noqa: S608  what is put into statements are marks; values are bound
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -11,7 +10,8 @@ from datetime import datetime, timedelta
 from daemon.errors import NotFound
 from daemon.models import ReportedItem, digest_of
 from daemon.store.repository import Repository
-from daemon.store.rows import clean, moment, stamp
+from daemon.store.rows import clean, from_microseconds, to_microseconds
+from daemon.store.statements import Connection, placeholders
 
 MARKS = 500  # values of one question; SQLite takes some thousands
 
@@ -48,13 +48,13 @@ class SeenItemRepository(Repository):
     async def find_known(self, routine: str, digests: Sequence[str]) -> set[str]:
         """Return which of these the routine has reported."""
 
-        def work(connection: sqlite3.Connection) -> set[str]:
+        def work(connection: Connection) -> set[str]:
             found: set[str] = set()
             for first in range(0, len(digests), MARKS):
                 part = digests[first : first + MARKS]
                 query = (
                     "SELECT digest FROM novelty WHERE routine = ? AND digest IN "
-                    f"({', '.join('?' * len(part))})"
+                    f"({placeholders(part)})"
                 )
                 found |= {digest for (digest,) in connection.execute(query, (routine, *part))}
             return found
@@ -70,7 +70,7 @@ class SeenItemRepository(Repository):
             " ORDER BY first DESC, digest LIMIT ? OFFSET ?"
         )
 
-        def work(connection: sqlite3.Connection) -> tuple[list[SeenItem], int]:
+        def work(connection: Connection) -> tuple[list[SeenItem], int]:
             (count,) = connection.execute(
                 "SELECT count(*) FROM novelty WHERE routine = ?", (routine,)
             ).fetchone()
@@ -85,7 +85,7 @@ class SeenItemRepository(Repository):
         were. NotFound.
         """
 
-        def work(connection: sqlite3.Connection) -> int:
+        def work(connection: Connection) -> int:
             if key is None:
                 return connection.execute(
                     "DELETE FROM novelty WHERE routine = ?", (routine,)
@@ -107,10 +107,10 @@ class SeenItemRepository(Repository):
 
 
 def keep_sightings(
-    connection: sqlite3.Connection, routine: str, run: str, found: Sightings, now: datetime
+    connection: Connection, routine: str, run: str, found: Sightings, now: datetime
 ) -> None:
     """Write down what a run has reported, in the transaction that ends it."""
-    at = stamp(now)
+    at = to_microseconds(now)
     connection.executemany(
         "INSERT INTO novelty (routine, digest, key, title, first, last, run_id) VALUES (?, ?, ?, ?, "  # noqa: E501
         "?, ?, ?) ON CONFLICT (routine, digest) DO UPDATE SET last = excluded.last, times = "
@@ -121,11 +121,17 @@ def keep_sightings(
         ],
     )
     connection.execute(
-        "DELETE FROM novelty WHERE routine = ? AND last < ?", (routine, stamp(now - found.keep))
+        "DELETE FROM novelty WHERE routine = ? AND last < ?",
+        (routine, to_microseconds(now - found.keep)),
     )
 
 
 def _item(key: str, title: str, first: int, last: int, times: int, run: str) -> SeenItem:
     return SeenItem(
-        key=key, title=title, first=moment(first), last=moment(last), times=times, run=run
+        key=key,
+        title=title,
+        first=from_microseconds(first),
+        last=from_microseconds(last),
+        times=times,
+        run=run,
     )

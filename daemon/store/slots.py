@@ -11,7 +11,6 @@ again.
 # ruff: noqa: S608  what is put into statements are constants of this file; values are bound
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -20,7 +19,7 @@ from typing import TypeAlias
 from daemon.models import Outcome, Reason, Run, Status, new_ids, utc
 from daemon.store.database import Database
 from daemon.store.repository import Repository
-from daemon.store.rows import Row, moment, runs_in, stamp
+from daemon.store.rows import from_microseconds, runs_in, to_microseconds
 from daemon.store.runs import RunRepository
 from daemon.store.slot_claims import (
     Claim,
@@ -30,6 +29,7 @@ from daemon.store.slot_claims import (
     run_for,
     write_runs,
 )
+from daemon.store.statements import Connection, Row, placeholders
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -88,10 +88,10 @@ class SlotRepository(Repository):
         # the hour that the clock shows twice, Python takes the two moments for equal.
         moments = {id(claim.slot): claim.slot for claim in claims}
         instants = {place: utc(slot) for place, slot in moments.items()}
-        stamps = {place: stamp(slot) for place, slot in instants.items()}
+        stamps = {place: to_microseconds(slot) for place, slot in instants.items()}
         slots = [stamps[id(claim.slot)] for claim in claims]
 
-        def work(connection: sqlite3.Connection) -> list[Run | None]:
+        def work(connection: Connection) -> list[Run | None]:
             keep_definitions(
                 connection,
                 {hash_: claim.definition for hash_, claim in zip(hashes, claims, strict=True)},
@@ -110,7 +110,7 @@ class SlotRepository(Repository):
                 for claim, run, slot in zip(claims, runs, slots, strict=True)
                 if run
             ]
-            write_runs(connection, opened, stamp(now))
+            write_runs(connection, opened, to_microseconds(now))
             return runs
 
         runs = await self._db.write(work, durable=True)
@@ -120,7 +120,7 @@ class SlotRepository(Repository):
     async def get_run_of_event(self, routine: str, event: str) -> Run | None:
         """Return the run that an event started, if it did."""
 
-        def work(connection: sqlite3.Connection) -> Run | None:
+        def work(connection: Connection) -> Run | None:
             return next(iter(runs_in(connection, _BY_EVENT, (routine, event))), None)
 
         return await self._db.read(work)
@@ -149,8 +149,10 @@ class SlotRepository(Repository):
         """
         wanted = Portion(first=first, last=last, count=count)
 
-        def work(connection: sqlite3.Connection) -> list[Portion]:
-            spans = connection.execute(_TOLD, (routine, stamp(first), stamp(last))).fetchall()
+        def work(connection: Connection) -> list[Portion]:
+            spans = connection.execute(
+                _SPANS, (routine, to_microseconds(first), to_microseconds(last))
+            ).fetchall()
             new = list(_left(wanted, spans, between)) if spans else [wanted]
             for portion in new:
                 _add(connection, routine, portion, (outcome, reason, rule))
@@ -176,12 +178,12 @@ class SlotRepository(Repository):
         if routine is not None:
             asked["routine = ?"] = (routine,)
         if since is not None:
-            asked["last >= ?"] = (stamp(since),)
+            asked["last >= ?"] = (to_microseconds(since),)
         parts: list[dict[str, Row]] = [{}]
         if now is not None:
-            parts = [{"last <= ?": (stamp(now),)}, {"last > ?": (stamp(now),)}]
+            parts = [{"last <= ?": (to_microseconds(now),)}, {"last > ?": (to_microseconds(now),)}]
 
-        def work(connection: sqlite3.Connection) -> list[SlotRow]:
+        def work(connection: Connection) -> list[SlotRow]:
             rows: list[SlotRow] = []
             for part in parts:
                 wanted = asked | part
@@ -199,7 +201,7 @@ class SlotRepository(Repository):
         first.
         """
         rest = "WHERE routine = ? AND last >= ? AND first < ? ORDER BY last, id LIMIT ?"
-        values = (routine, stamp(first), stamp(until), limit)
+        values = (routine, to_microseconds(first), to_microseconds(until), limit)
         return await self._db.read(lambda connection: _slots_in(connection, rest, values))
 
     async def get_accounted_until(self, routine: str) -> datetime | None:
@@ -210,7 +212,7 @@ class SlotRepository(Repository):
         """
         now = self._now()
 
-        def work(connection: sqlite3.Connection) -> int | None:
+        def work(connection: Connection) -> int | None:
             (newest,) = connection.execute(
                 (
                     "SELECT max(last) FROM slot WHERE routine = ? AND event IS NULL AND ahead = 0 "
@@ -221,7 +223,7 @@ class SlotRepository(Repository):
             return newest  # type: ignore[no-any-return]  # a row of sqlite3 is untyped
 
         newest = await self._db.read(work)
-        return None if newest is None else moment(newest)
+        return None if newest is None else from_microseconds(newest)
 
     async def take_back(self, kept: Callable[[SlotRow, datetime], Portion | None]) -> None:
         """Take back what is told of slots still to come: they will be accounted for anew, as they
@@ -233,18 +235,25 @@ class SlotRepository(Repository):
         """
         now = self._now()
 
-        def told_ahead(connection: sqlite3.Connection) -> bool:
-            return bool(connection.execute(f"SELECT 1 FROM {_AHEAD} LIMIT 1", (now,)).fetchone())
+        def told_ahead(connection: Connection) -> bool:
+            statement = f"{_AHEAD} SELECT 1 FROM ahead LIMIT 1"
+            return connection.execute(statement, (now,)).fetchone() is not None
 
-        def work(connection: sqlite3.Connection) -> None:
-            connection.execute(f"DELETE FROM {_AHEAD} AND {_UNSTARTED} AND first > ?", (now, now))
-            for id_, baseline, *told in connection.execute(_STRADDLING, (now,)).fetchall():
-                if portion := kept(_slot_of(told), moment(baseline)):
-                    changes = stamp(portion.last), portion.count, id_
+        def work(connection: Connection) -> None:
+            connection.execute(
+                f"DELETE FROM slot WHERE id IN ({_AHEAD} SELECT id FROM ahead"
+                f" WHERE {_UNSTARTED} AND first > ?)",
+                (now, now),
+            )
+            for id_, baseline, *told in connection.execute(_UNSTARTED_AHEAD, (now,)).fetchall():
+                if portion := kept(_slot_of(told), from_microseconds(baseline)):
+                    changes = to_microseconds(portion.last), portion.count, id_
                     connection.execute("UPDATE slot SET last = ?, count = ? WHERE id = ?", changes)
                 else:
                     connection.execute("DELETE FROM slot WHERE id = ?", (id_,))
-            connection.execute(f"UPDATE {_ENDING} SET ahead = 1 WHERE {_LATER}", (now,))
+            connection.execute(
+                f"UPDATE slot SET ahead = 1 WHERE id IN ({_AHEAD} SELECT id FROM ahead)", (now,)
+            )
 
         # Nearly always there is nothing, and a start has no time for a commit that changes nothing.
         if await self._db.read(told_ahead):
@@ -255,7 +264,7 @@ class SlotRepository(Repository):
     async def get_seen_files(self, routine: str) -> set[tuple[str, str]]:
         """Return each (path, version) that a run of the routine was given."""
 
-        def work(connection: sqlite3.Connection) -> set[tuple[str, str]]:
+        def work(connection: Connection) -> set[tuple[str, str]]:
             return set(
                 connection.execute("SELECT path, version FROM seen WHERE routine = ?", (routine,))
             )
@@ -267,14 +276,15 @@ class SlotRepository(Repository):
     ) -> None:
         """Forget the files given to runs before then, except those that are still present."""
 
-        def work(connection: sqlite3.Connection) -> None:
+        def work(connection: Connection) -> None:
             old = connection.execute(
-                "SELECT path FROM seen WHERE routine = ? AND at < ?", (routine, stamp(before))
+                "SELECT path FROM seen WHERE routine = ? AND at < ?",
+                (routine, to_microseconds(before)),
             )
             gone = {path for (path,) in old} - set(present)
             connection.executemany(
                 "DELETE FROM seen WHERE routine = ? AND path = ? AND at < ?",
-                [(routine, path, stamp(before)) for path in gone],
+                [(routine, path, to_microseconds(before)) for path in gone],
             )
 
         await self._db.write(work)
@@ -290,8 +300,8 @@ class SlotRepository(Repository):
         """Return the runs of the parents that ended so since then and have no slot in this routine,
         oldest first.
         """
-        condition = _UNANSWERED % (", ".join("?" * len(parents)), ", ".join("?" * len(statuses)))
-        values = (*parents, *statuses, stamp(since), routine)
+        condition = _UNANSWERED % (placeholders(parents), placeholders(statuses))
+        values = (*parents, *statuses, to_microseconds(since), routine)
         return await self._db.read(lambda connection: runs_in(connection, condition, values))
 
     async def skip_event(
@@ -301,12 +311,20 @@ class SlotRepository(Repository):
         slot already.
         """
 
-        def work(connection: sqlite3.Connection) -> None:
+        def work(connection: Connection) -> None:
             connection.execute(
                 "INSERT INTO slot (routine, first, last, event, outcome, reason, rule) VALUES (?, "
                 "?, ?, ?, ?, ?, ?)"
                 " ON CONFLICT DO NOTHING",
-                (routine, stamp(slot), stamp(slot), event, Outcome.SKIPPED, reason, rule),
+                (
+                    routine,
+                    to_microseconds(slot),
+                    to_microseconds(slot),
+                    event,
+                    Outcome.SKIPPED,
+                    reason,
+                    rule,
+                ),
             )
 
         await self._db.write(work, durable=True)
@@ -321,37 +339,37 @@ ORDER BY ended, id
 """
 
 _COLUMNS = "routine, first, last, count, event, outcome, reason, run_id, lateness, rule"
-# Named, because SQLite would rather walk through all that have no run than through the few that are
-# yet to come.
-_ENDING = "slot INDEXED BY slot_last"
-_LATER = "last > ? AND event IS NULL AND ahead = 0"
-_AHEAD = f"{_ENDING} WHERE {_LATER}"
+# Materialized, so that only the few slots to come are read, and not all that have no run.
+_AHEAD = """
+WITH later AS MATERIALIZED (SELECT * FROM slot WHERE last > ?),
+    ahead AS (SELECT * FROM later WHERE event IS NULL AND ahead = 0)
+"""
 # The run of a slot that was started may have been forgotten since.
 _UNSTARTED = "run_id IS NULL AND outcome IN ('missed', 'skipped')"
-_STRADDLING = (
-    "SELECT id, coalesce((SELECT baseline FROM routine WHERE name = slot.routine), first), "
-    f"{_COLUMNS}"
-    f" FROM {_AHEAD} AND {_UNSTARTED}"
-)
-# Named here too: by its first moments, it would walk through all that was ever told of the routine.
-_TOLD = (
-    "SELECT first, last FROM slot INDEXED BY slot_routine"
-    " WHERE routine = ? AND event IS NULL AND last >= ? AND first <= ? ORDER BY last"
-)
+_UNSTARTED_AHEAD = f"""{_AHEAD}
+SELECT id, coalesce((SELECT baseline FROM routine WHERE name = ahead.routine), first), {_COLUMNS}
+FROM ahead WHERE {_UNSTARTED}
+"""
+# Materialized, so that only the rows from the beginning of the span on are read, and not all of the
+# routine.
+_SPANS = """
+WITH later AS MATERIALIZED (SELECT first, last, event FROM slot WHERE routine = ? AND last >= ?)
+SELECT first, last FROM later WHERE event IS NULL AND first <= ? ORDER BY last
+"""
 INSTANT = timedelta(microseconds=1)
 
 
 def _left(wanted: Portion, told: Sequence[Row], between: Between | None) -> Iterator[Portion]:
     """Yield what of a stretch lies before, between and behind the spans that are told, in order."""
     edge = wanted.first - INSTANT
-    for first, last in (*told, (stamp(wanted.last) + 1, None)):
-        if between and (portion := between(edge, moment(first))):
+    for first, last in (*told, (to_microseconds(wanted.last) + 1, None)):
+        if between and (portion := between(edge, from_microseconds(first))):
             yield portion
         if last is not None:
-            edge = max(edge, moment(last))
+            edge = max(edge, from_microseconds(last))
 
 
-def _slots_in(connection: sqlite3.Connection, rest: str, values: Row) -> list[SlotRow]:
+def _slots_in(connection: Connection, rest: str, values: Row) -> list[SlotRow]:
     return [
         _slot_of(row) for row in connection.execute(f"SELECT {_COLUMNS} FROM slot {rest}", values)
     ]
@@ -361,8 +379,8 @@ def _slot_of(row: Row) -> SlotRow:
     routine, first, last, count, event, outcome, reason, run, lateness, rule = row
     return SlotRow(
         routine=routine,
-        first=moment(first),
-        last=moment(last),
+        first=from_microseconds(first),
+        last=from_microseconds(last),
         count=count,
         event=event,
         outcome=Outcome(outcome),
@@ -382,12 +400,12 @@ ORDER BY first DESC LIMIT 1
 
 
 def _add(
-    connection: sqlite3.Connection,
+    connection: Connection,
     routine: str,
     portion: Portion,
     told: tuple[Outcome, Reason, str | None],
 ) -> None:
-    first, last = stamp(portion.first), stamp(portion.last)
+    first, last = to_microseconds(portion.first), to_microseconds(portion.last)
     before = connection.execute(_BEFORE, (routine, first)).fetchone()
     if before is not None and before[1:] == (*told, None):
         connection.execute(

@@ -1,7 +1,8 @@
-"""The journal's tables as SQLModel classes: for history queries, exports and other databases.
+"""The tables of the journal, as SQLModel classes: the one place that declares them.
 
-Importing this costs 20 MiB, so nothing on the daemon's daily path does; there the statements are
-plain SQL over sql/001_journal.sql, and a test holds the two declarations equal.
+schema.py makes the statements for a new database from them, and queries for people are SQLModel
+selects over them. Importing SQLModel costs 20 MiB, so nothing that a start or a run needs imports
+this module.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from sqlalchemy import (
     BigInteger,
     Dialect,
     Double,
+    Identity,
     Index,
     Integer,
     LargeBinary,
@@ -25,8 +27,8 @@ from sqlalchemy.types import REAL, TypeDecorator
 from sqlmodel import Field, SQLModel
 
 from daemon.models import Json
-from daemon.store.rows import deflate, encode, moment, stamp
-from daemon.store.texts import apart
+from daemon.store.rows import deflate, encode, from_microseconds, to_microseconds
+from daemon.store.texts import decode_references
 
 # SQLite knows one INTEGER; elsewhere microseconds since 1970 need all eight bytes. Texts are
 # compared by code point, as SQLite does: ids and ranges of them need it.
@@ -49,10 +51,10 @@ class MomentType(_Moments):
     cache_ok = True
 
     def process_bind_param(self, value: datetime | None, dialect: Dialect) -> int | None:
-        return None if value is None else stamp(value)
+        return None if value is None else to_microseconds(value)
 
     def process_result_value(self, value: int | None, dialect: Dialect) -> datetime | None:
-        return None if value is None else moment(value)
+        return None if value is None else from_microseconds(value)
 
 
 class Flag(_Flags):
@@ -82,7 +84,7 @@ class OptionsType(_Objects):
 
 
 class Body(_Objects):
-    """A JSON body, deflated when long; one that shares texts comes as `texts.apart` has it."""
+    """A JSON body, deflated when long; a body that shares texts is read with their digests."""
 
     impl = LargeBinary
     cache_ok = True
@@ -91,17 +93,18 @@ class Body(_Objects):
         return None if value is None else deflate(encode(value))
 
     def process_result_value(self, value: bytes | None, dialect: Dialect) -> Json | None:
-        return None if value is None else apart(value)
+        return None if value is None else decode_references(value)
 
 
 def column(type_: Any, written: str | None = None, **more: Any) -> Any:
     """Return a field whose column has this type, and a default `written` in the database."""
     kwargs = {} if written is None else {"server_default": text(written)}
+    if more.get("primary_key") and more.get("default", 0) is None:
+        more["sa_column_args"] = (Identity(),)  # PostgreSQL's; SQLite counts rowids by itself
     return Field(sa_type=_EVERYWHERE.get(type_, type_), sa_column_kwargs=kwargs, **more)
 
 
 _EVERYWHERE: dict[Any, Any] = {Integer: Long, Text: Words, REAL: Real}
-_column = column
 
 
 def where(condition: str) -> dict[str, Any]:
@@ -120,8 +123,8 @@ class MetaRow(JournalTable, table=True):
 
     __tablename__ = "meta"
 
-    key: str = _column(Text, primary_key=True)
-    value: str = _column(Text)
+    key: str = column(Text, primary_key=True)
+    value: str = column(Text)
 
 
 class DefinitionRow(JournalTable, table=True):
@@ -129,8 +132,8 @@ class DefinitionRow(JournalTable, table=True):
 
     __tablename__ = "definition"
 
-    hash: str = _column(Text, primary_key=True)
-    body: str = _column(Text)
+    hash: str = column(Text, primary_key=True)
+    body: str = column(Text)
 
 
 class PolicyRow(JournalTable, table=True):
@@ -138,8 +141,8 @@ class PolicyRow(JournalTable, table=True):
 
     __tablename__ = "policy"
 
-    hash: str = _column(Text, primary_key=True)
-    body: str = _column(Text)
+    hash: str = column(Text, primary_key=True)
+    body: str = column(Text)
 
 
 class RoutineRow(JournalTable, table=True):
@@ -147,14 +150,14 @@ class RoutineRow(JournalTable, table=True):
 
     __tablename__ = "routine"
 
-    name: str = _column(Text, primary_key=True)
-    schedule_key: str = _column(Text)
-    baseline: datetime = _column(MomentType)
-    paused: bool = _column(Flag, "0", default=False)
-    paused_until: datetime | None = _column(MomentType)
-    paused_why: str | None = _column(Text)
-    forgiven: datetime | None = _column(MomentType)
-    paused_since: datetime | None = _column(MomentType, default=None)
+    name: str = column(Text, primary_key=True)
+    schedule_key: str = column(Text)
+    baseline: datetime = column(MomentType)
+    paused: bool = column(Flag, "0", default=False)
+    paused_until: datetime | None = column(MomentType)
+    paused_why: str | None = column(Text)
+    forgiven: datetime | None = column(MomentType)
+    paused_since: datetime | None = column(MomentType, default=None)
 
 
 class RunRow(JournalTable, table=True):
@@ -167,42 +170,42 @@ class RunRow(JournalTable, table=True):
         Index("run_ended", "routine", "ended", **where("ended IS NOT NULL")),
     )
 
-    id: str = _column(Text, primary_key=True)
-    routine: str = _column(Text)
-    definition: str = _column(Text, foreign_key="definition.hash")
-    trigger: str = _column(Text)
-    slot: datetime = _column(MomentType)
-    event: str | None = _column(Text, default=None)
-    status: str = _column(Text)
-    attempt: int = _column(Integer, "0", default=0)
-    barren: int = _column(Integer, "0", default=0)
-    fence: int = _column(Integer, "0", default=0)
-    owner: str | None = _column(Text, default=None)
-    lease_until: datetime | None = _column(MomentType, default=None)
-    created: datetime = _column(MomentType)
-    started: datetime | None = _column(MomentType, default=None)
-    ended: datetime | None = _column(MomentType, default=None)
-    not_before: datetime | None = _column(MomentType, default=None)
-    active: float = _column(REAL, "0", default=0.0)
-    cancel: bool = _column(Flag, "0", default=False)
-    goal: str = _column(Text, "''", default="")
-    report: str | None = _column(Text, default=None)
-    silent: bool = _column(Flag, "0", default=False)
-    detail: str | None = _column(Text, default=None)
-    provider: str = _column(Text, "''", default="")
-    model: str = _column(Text, "''", default="")
-    input: int = _column(Integer, "0", default=0)
-    cache_read: int = _column(Integer, "0", default=0)
-    cache_write: int = _column(Integer, "0", default=0)
-    output: int = _column(Integer, "0", default=0)
-    reasoning: int = _column(Integer, "0", default=0)
-    iterations: int = _column(Integer, "0", default=0)
-    steps: int = _column(Integer, "0", default=0)
-    taint: str = _column(Text, "''", default="")
-    sandbox: str = _column(Text, "''", default="")
-    seal: int | None = _column(Long, "0", default=0)
-    waits_since: datetime | None = _column(MomentType, default=None)
-    waits_moved: bool = _column(Flag, "0", default=False)
+    id: str = column(Text, primary_key=True)
+    routine: str = column(Text)
+    definition: str = column(Text, foreign_key="definition.hash")
+    trigger: str = column(Text)
+    slot: datetime = column(MomentType)
+    event: str | None = column(Text, default=None)
+    status: str = column(Text)
+    attempt: int = column(Integer, "0", default=0)
+    barren: int = column(Integer, "0", default=0)
+    fence: int = column(Integer, "0", default=0)
+    owner: str | None = column(Text, default=None)
+    lease_until: datetime | None = column(MomentType, default=None)
+    created: datetime = column(MomentType)
+    started: datetime | None = column(MomentType, default=None)
+    ended: datetime | None = column(MomentType, default=None)
+    not_before: datetime | None = column(MomentType, default=None)
+    active: float = column(REAL, "0", default=0.0)
+    cancel: bool = column(Flag, "0", default=False)
+    goal: str = column(Text, "''", default="")
+    report: str | None = column(Text, default=None)
+    silent: bool = column(Flag, "0", default=False)
+    detail: str | None = column(Text, default=None)
+    provider: str = column(Text, "''", default="")
+    model: str = column(Text, "''", default="")
+    input: int = column(Integer, "0", default=0)
+    cache_read: int = column(Integer, "0", default=0)
+    cache_write: int = column(Integer, "0", default=0)
+    output: int = column(Integer, "0", default=0)
+    reasoning: int = column(Integer, "0", default=0)
+    iterations: int = column(Integer, "0", default=0)
+    steps: int = column(Integer, "0", default=0)
+    taint: str = column(Text, "''", default="")
+    sandbox: str = column(Text, "''", default="")
+    seal: int | None = column(Long, "0", default=0)
+    waits_since: datetime | None = column(MomentType, default=None)
+    waits_moved: bool = column(Flag, "0", default=False)
 
 
 class SlotRecord(JournalTable, table=True):
@@ -217,18 +220,18 @@ class SlotRecord(JournalTable, table=True):
         Index("slot_run", "run_id"),
     )
 
-    id: int | None = _column(Integer, primary_key=True, default=None)
-    routine: str = _column(Text)
-    first: datetime = _column(MomentType)
-    last: datetime = _column(MomentType)
-    count: int = _column(Integer, "1", default=1)
-    event: str | None = _column(Text, default=None)
-    outcome: str = _column(Text)
-    reason: str | None = _column(Text, default=None)
-    run_id: str | None = _column(Text, default=None, foreign_key="run.id", ondelete="SET NULL")
-    lateness: float = _column(REAL, "0", default=0.0)
-    rule: str | None = _column(Text, default=None)
-    ahead: int = _column(Integer, "0", default=0)
+    id: int | None = column(Integer, primary_key=True, default=None)
+    routine: str = column(Text)
+    first: datetime = column(MomentType)
+    last: datetime = column(MomentType)
+    count: int = column(Integer, "1", default=1)
+    event: str | None = column(Text, default=None)
+    outcome: str = column(Text)
+    reason: str | None = column(Text, default=None)
+    run_id: str | None = column(Text, default=None, foreign_key="run.id", ondelete="SET NULL")
+    lateness: float = column(REAL, "0", default=0.0)
+    rule: str | None = column(Text, default=None)
+    ahead: int = column(Integer, "0", default=0)
 
 
 class InputRow(JournalTable, table=True):
@@ -236,8 +239,8 @@ class InputRow(JournalTable, table=True):
 
     __tablename__ = "input"
 
-    run_id: str = _column(Text, primary_key=True, foreign_key="run.id", ondelete="CASCADE")
-    body: Json = _column(Body)
+    run_id: str = column(Text, primary_key=True, foreign_key="run.id", ondelete="CASCADE")
+    body: Json = column(Body)
 
 
 class SeenRow(JournalTable, table=True):
@@ -245,10 +248,10 @@ class SeenRow(JournalTable, table=True):
 
     __tablename__ = "seen"
 
-    routine: str = _column(Text, primary_key=True)
-    path: str = _column(Text, primary_key=True)
-    version: str = _column(Text, primary_key=True)
-    at: datetime = _column(MomentType)
+    routine: str = column(Text, primary_key=True)
+    path: str = column(Text, primary_key=True)
+    version: str = column(Text, primary_key=True)
+    at: datetime = column(MomentType)
 
 
 class SeenItemRow(JournalTable, table=True):
@@ -257,14 +260,14 @@ class SeenItemRow(JournalTable, table=True):
     __tablename__ = "novelty"
     __table_args__ = (Index("novelty_last", "routine", "last"), Index("novelty_run", "run_id"))
 
-    routine: str = _column(Text, primary_key=True)
-    digest: str = _column(Text, primary_key=True)
-    key: str = _column(Text)
-    title: str = _column(Text, "''", default="")
-    first: datetime = _column(MomentType)
-    last: datetime = _column(MomentType)
-    times: int = _column(Integer, "1", default=1)
-    run_id: str = _column(Text)
+    routine: str = column(Text, primary_key=True)
+    digest: str = column(Text, primary_key=True)
+    key: str = column(Text)
+    title: str = column(Text, "''", default="")
+    first: datetime = column(MomentType)
+    last: datetime = column(MomentType)
+    times: int = column(Integer, "1", default=1)
+    run_id: str = column(Text)
 
 
 class StepRow(JournalTable, table=True):
@@ -272,14 +275,14 @@ class StepRow(JournalTable, table=True):
 
     __tablename__ = "step"
 
-    run_id: str = _column(Text, primary_key=True, foreign_key="run.id", ondelete="CASCADE")
-    seq: int = _column(Integer, primary_key=True)
-    kind: str = _column(Text)
-    iteration: int = _column(Integer)
-    call_id: str | None = _column(Text, default=None)
-    fence: int = _column(Integer)
-    at: datetime = _column(MomentType)
-    body: Json = _column(Body)
+    run_id: str = column(Text, primary_key=True, foreign_key="run.id", ondelete="CASCADE")
+    seq: int = column(Integer, primary_key=True)
+    kind: str = column(Text)
+    iteration: int = column(Integer)
+    call_id: str | None = column(Text, default=None)
+    fence: int = column(Integer)
+    at: datetime = column(MomentType)
+    body: Json = column(Body)
 
 
 class TextRow(JournalTable, table=True):
@@ -287,9 +290,9 @@ class TextRow(JournalTable, table=True):
 
     __tablename__ = "text"
 
-    digest: bytes = _column(LargeBinary, primary_key=True)
-    used: int = _column(Integer)
-    body: bytes = _column(LargeBinary)
+    digest: bytes = column(LargeBinary, primary_key=True)
+    used: int = column(Integer)
+    body: bytes = column(LargeBinary)
 
 
 class SpendingRow(JournalTable, table=True):
@@ -298,19 +301,19 @@ class SpendingRow(JournalTable, table=True):
     __tablename__ = "spending"
     __table_args__ = (Index("spending_at", "at"), Index("spending_run", "run_id"))
 
-    id: int | None = _column(Integer, primary_key=True, default=None)
-    at: datetime = _column(MomentType)
-    run_id: str = _column(Text)
-    routine: str = _column(Text)
-    provider: str = _column(Text)
-    model: str = _column(Text)
-    outcome: str = _column(Text)
-    input: int = _column(Integer, "0", default=0)
-    cache_read: int = _column(Integer, "0", default=0)
-    cache_write: int = _column(Integer, "0", default=0)
-    output: int = _column(Integer, "0", default=0)
-    reasoning: int = _column(Integer, "0", default=0)
-    cost: int | None = _column(Integer, default=None)
+    id: int | None = column(Integer, primary_key=True, default=None)
+    at: datetime = column(MomentType)
+    run_id: str = column(Text)
+    routine: str = column(Text)
+    provider: str = column(Text)
+    model: str = column(Text)
+    outcome: str = column(Text)
+    input: int = column(Integer, "0", default=0)
+    cache_read: int = column(Integer, "0", default=0)
+    cache_write: int = column(Integer, "0", default=0)
+    output: int = column(Integer, "0", default=0)
+    reasoning: int = column(Integer, "0", default=0)
+    cost: int | None = column(Integer, default=None)
 
 
 class DeliveryRow(JournalTable, table=True):
@@ -323,19 +326,19 @@ class DeliveryRow(JournalTable, table=True):
         {"sqlite_autoincrement": True},
     )
 
-    id: int | None = _column(Integer, primary_key=True, default=None)
-    run_id: str | None = _column(Text, default=None, foreign_key="run.id", ondelete="CASCADE")
-    target: str = _column(Text)
-    options: Json = _column(OptionsType)
-    zone: str = _column(Text)
-    status: str = _column(Text)
-    attempts: int = _column(Integer, "0", default=0)
-    created: datetime = _column(MomentType)
-    next_at: datetime | None = _column(MomentType, default=None)
-    receipt: str | None = _column(Text, default=None)
-    error: str | None = _column(Text, default=None)
-    waits_since: datetime | None = _column(MomentType, default=None)
-    kind: str | None = _column(Text, default=None)
+    id: int | None = column(Integer, primary_key=True, default=None)
+    run_id: str | None = column(Text, default=None, foreign_key="run.id", ondelete="CASCADE")
+    target: str = column(Text)
+    options: Json = column(OptionsType)
+    zone: str = column(Text)
+    status: str = column(Text)
+    attempts: int = column(Integer, "0", default=0)
+    created: datetime = column(MomentType)
+    next_at: datetime | None = column(MomentType, default=None)
+    receipt: str | None = column(Text, default=None)
+    error: str | None = column(Text, default=None)
+    waits_since: datetime | None = column(MomentType, default=None)
+    kind: str | None = column(Text, default=None)
 
 
 class IncidentRow(JournalTable, table=True):
@@ -348,18 +351,18 @@ class IncidentRow(JournalTable, table=True):
         {"sqlite_autoincrement": True},
     )
 
-    id: int | None = _column(Integer, primary_key=True, default=None)
-    subject: str = _column(Text)
-    signature: str = _column(Text)
-    detail: str = _column(Text)
-    opened: datetime = _column(MomentType)
-    seen: datetime = _column(MomentType)
-    count: int = _column(Integer, "1", default=1)
-    told: datetime | None = _column(MomentType, default=None)
-    targets: str = _column(Text, "'[]'", default="[]")
-    acked: datetime | None = _column(MomentType, default=None)
-    closed: datetime | None = _column(MomentType, default=None)
-    run_id: str | None = _column(Text, default=None, foreign_key="run.id", ondelete="SET NULL")
+    id: int | None = column(Integer, primary_key=True, default=None)
+    subject: str = column(Text)
+    signature: str = column(Text)
+    detail: str = column(Text)
+    opened: datetime = column(MomentType)
+    seen: datetime = column(MomentType)
+    count: int = column(Integer, "1", default=1)
+    told: datetime | None = column(MomentType, default=None)
+    targets: str = column(Text, "'[]'", default="[]")
+    acked: datetime | None = column(MomentType, default=None)
+    closed: datetime | None = column(MomentType, default=None)
+    run_id: str | None = column(Text, default=None, foreign_key="run.id", ondelete="SET NULL")
 
 
 class ApprovalRow(JournalTable, table=True):
@@ -371,21 +374,21 @@ class ApprovalRow(JournalTable, table=True):
         Index("approval_status", "status", "expires"),
     )
 
-    id: str = _column(Text, primary_key=True)
-    run_id: str = _column(Text, foreign_key="run.id", ondelete="CASCADE")
-    routine: str = _column(Text)
-    call_id: str = _column(Text)
-    tool: str = _column(Text)
-    request: Json = _column(Body)
-    digest: str = _column(Text)
-    rule: str = _column(Text)
-    reason: str = _column(Text, "''", default="")
-    taint: str = _column(Text, "''", default="")
-    status: str = _column(Text)
-    created: datetime = _column(MomentType)
-    expires: datetime = _column(MomentType)
-    decided: datetime | None = _column(MomentType, default=None)
-    actor: str = _column(Text, "''", default="")
+    id: str = column(Text, primary_key=True)
+    run_id: str = column(Text, foreign_key="run.id", ondelete="CASCADE")
+    routine: str = column(Text)
+    call_id: str = column(Text)
+    tool: str = column(Text)
+    request: Json = column(Body)
+    digest: str = column(Text)
+    rule: str = column(Text)
+    reason: str = column(Text, "''", default="")
+    taint: str = column(Text, "''", default="")
+    status: str = column(Text)
+    created: datetime = column(MomentType)
+    expires: datetime = column(MomentType)
+    decided: datetime | None = column(MomentType, default=None)
+    actor: str = column(Text, "''", default="")
 
 
 class MessageRow(JournalTable, table=True):
@@ -394,11 +397,11 @@ class MessageRow(JournalTable, table=True):
     __tablename__ = "told"
     __table_args__ = (Index("told_event", "run_id", "event", unique=True),)
 
-    id: int | None = _column(Integer, primary_key=True, default=None)
-    run_id: str = _column(Text, foreign_key="run.id", ondelete="CASCADE")
-    event: str = _column(Text)
-    text: str = _column(Text)
-    at: datetime = _column(MomentType)
+    id: int | None = column(Integer, primary_key=True, default=None)
+    run_id: str = column(Text, foreign_key="run.id", ondelete="CASCADE")
+    event: str = column(Text)
+    text: str = column(Text)
+    at: datetime = column(MomentType)
 
 
 class QuarantineRow(JournalTable, table=True):
@@ -407,14 +410,14 @@ class QuarantineRow(JournalTable, table=True):
     __tablename__ = "quarantine"
     __table_args__ = (Index("quarantine_run", "run_id"),)
 
-    id: str = _column(Text, primary_key=True)
-    run_id: str = _column(Text)
-    routine: str = _column(Text)
-    call_id: str = _column(Text)
-    tool: str = _column(Text)
-    reason: str = _column(Text)
-    at: datetime = _column(MomentType)
-    body: Json = _column(Body)
+    id: str = column(Text, primary_key=True)
+    run_id: str = column(Text)
+    routine: str = column(Text)
+    call_id: str = column(Text)
+    tool: str = column(Text)
+    reason: str = column(Text)
+    at: datetime = column(MomentType)
+    body: Json = column(Body)
 
 
 class AuditRow(JournalTable, table=True):
@@ -423,16 +426,16 @@ class AuditRow(JournalTable, table=True):
     __tablename__ = "audit"
     __table_args__ = (Index("audit_run", "run_id"),)
 
-    seq: int | None = _column(Integer, primary_key=True, default=None)
-    at: datetime = _column(MomentType)
-    kind: str = _column(Text)
-    run_id: str = _column(Text, "''", default="")
-    routine: str = _column(Text, "''", default="")
-    call_id: str = _column(Text, "''", default="")
-    tool: str = _column(Text, "''", default="")
-    actor: str = _column(Text, "''", default="")
-    body: str = _column(Text)
-    hash: str = _column(Text)
+    seq: int | None = column(Integer, primary_key=True, default=None)
+    at: datetime = column(MomentType)
+    kind: str = column(Text)
+    run_id: str = column(Text, "''", default="")
+    routine: str = column(Text, "''", default="")
+    call_id: str = column(Text, "''", default="")
+    tool: str = column(Text, "''", default="")
+    actor: str = column(Text, "''", default="")
+    body: str = column(Text)
+    hash: str = column(Text)
 
 
 class WorkerRow(JournalTable, table=True):
@@ -440,14 +443,14 @@ class WorkerRow(JournalTable, table=True):
 
     __tablename__ = "worker"
 
-    id: str = _column(Text, primary_key=True)
-    kind: str = _column(Text)
-    host: str = _column(Text)
-    pid: int = _column(Long)
-    version: str = _column(Text)
-    started: datetime = _column(MomentType)
-    seen: datetime = _column(MomentType)
-    running: int = _column(Long, "0", default=0)
-    capacity: int = _column(Long, "0", default=0)
-    leads: int = _column(Long, "0", default=0)
-    has: str = _column(Text, "'{}'", default="{}")
+    id: str = column(Text, primary_key=True)
+    kind: str = column(Text)
+    host: str = column(Text)
+    pid: int = column(Long)
+    version: str = column(Text)
+    started: datetime = column(MomentType)
+    seen: datetime = column(MomentType)
+    running: int = column(Long, "0", default=0)
+    capacity: int = column(Long, "0", default=0)
+    leads: int = column(Long, "0", default=0)
+    has: str = column(Text, "'{}'", default="{}")

@@ -20,7 +20,6 @@ runs have to be looked at.
 from __future__ import annotations
 
 import json
-import sqlite3
 import zlib
 from collections.abc import Iterable
 from datetime import datetime
@@ -30,7 +29,8 @@ from typing import Any, NamedTuple, TypeAlias
 
 from daemon.models import Json, Step, StepKind
 from daemon.store import rows
-from daemon.store.rows import LAST_BEFORE, deflate, stamp
+from daemon.store.rows import LAST_BEFORE, deflate, to_microseconds
+from daemon.store.statements import Connection, placeholders
 
 MARK = b"t"  # what is not in parts begins with a brace, or with an x
 # characters: what is shorter takes less in its place than its digest and a look whether it is there
@@ -50,7 +50,9 @@ Text: TypeAlias = tuple[bytes, bytes]
 
 _KEEP = """
 INSERT INTO text (digest, used, body) VALUES (?, ?, ?)
-ON CONFLICT (digest) DO UPDATE SET used = max(text.used, excluded.used), body = excluded.body
+ON CONFLICT (digest) DO UPDATE SET
+    used = CASE WHEN text.used > excluded.used THEN text.used ELSE excluded.used END,
+    body = excluded.body
 """
 
 
@@ -144,19 +146,15 @@ def digest_of(content: bytes) -> bytes:
     return blake2b(content, digest_size=_SIZE).digest()
 
 
-def column_of(
-    connection: sqlite3.Connection, body: bytes | Parted, made: datetime, at: int
-) -> bytes:
+def column_of(connection: Connection, body: bytes | Parted, made: datetime, at: int) -> bytes:
     """Return what the column is to hold of an encoded body; its texts are there from then on.
 
     `made` is when the run was, and `at` when it was told, as columns have it.
     """
     if isinstance(body, bytes):
         return deflate(body)
-    texts, day = dict(body.texts), max(stamp(made), at) // _DAY
-    there = (
-        f"SELECT count(*) FROM text WHERE digest IN ({', '.join('?' * len(texts))}) AND used >= ?"
-    )
+    texts, day = dict(body.texts), max(to_microseconds(made), at) // _DAY
+    there = f"SELECT count(*) FROM text WHERE digest IN ({placeholders(texts)}) AND used >= ?"
     (count,) = connection.execute(there, (*texts, day)).fetchone()
     if count < len(texts):
         keep(
@@ -166,7 +164,7 @@ def column_of(
     return b"".join((MARK, bytes((len(body.texts),)), names, deflate(body.own)))
 
 
-def keep(connection: sqlite3.Connection, kept: Iterable[tuple[bytes, int, bytes]]) -> None:
+def keep(connection: Connection, kept: Iterable[tuple[bytes, int, bytes]]) -> None:
     """Write texts down as columns hold them: digest, day, and the deflated text."""
     connection.executemany(_KEEP, kept)
 
@@ -177,7 +175,7 @@ def keep(connection: sqlite3.Connection, kept: Iterable[tuple[bytes, int, bytes]
 class BodyReader:
     """Makes bodies of the columns that a connection finds."""
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
+    def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._known: dict[bytes, bytes] = {}
 
@@ -223,9 +221,10 @@ def whole(digest: bytes, column: bytes) -> bytes:
     return text
 
 
-def apart(column: bytes) -> Json:
-    """Return a body as it stands in its column: numbers in it are places among its `texts`, which
-    are digests.
+def decode_references(column: bytes) -> Json:
+    """Return the body of a column without loading its shared texts.
+
+    A number in place of a text is an index into `texts`, the list of their digests in hex.
     """
     if column[:1] != MARK:
         return rows.decode(column)
@@ -251,7 +250,7 @@ def references(column: bytes) -> list[bytes]:
 # --- letting go
 
 
-def unused(connection: sqlite3.Connection, before: datetime | None = None) -> list[bytes]:
+def unused(connection: Connection, before: datetime | None = None) -> list[bytes]:
     """Return the texts that no step names; with `before`, those of them that were not used on that
     day or later.
     """
@@ -272,9 +271,7 @@ def unused(connection: sqlite3.Connection, before: datetime | None = None) -> li
     return sorted(found)
 
 
-def drop(
-    connection: sqlite3.Connection, digests: Iterable[bytes], before: datetime | None = None
-) -> None:
+def drop(connection: Connection, digests: Iterable[bytes], before: datetime | None = None) -> None:
     """Delete texts, but those that were used since."""
     day = _ALL_DAYS if before is None else day_of(before)
     connection.executemany(
@@ -284,4 +281,4 @@ def drop(
 
 def day_of(moment: datetime) -> int:
     """Return a day as the column `used` has it."""
-    return stamp(moment) // _DAY
+    return to_microseconds(moment) // _DAY

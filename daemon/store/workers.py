@@ -9,7 +9,6 @@ not agree. Of all daemons one leads, for as long as it beats.
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -18,8 +17,9 @@ from daemon.models import Json
 from daemon.store.clock_corrections import MovedWaits, move_deliveries, move_waits
 from daemon.store.database import Database
 from daemon.store.repository import Repository
-from daemon.store.rows import MICROSECOND, moment, now_in, stamp
+from daemon.store.rows import MICROSECOND, from_microseconds, to_microseconds
 from daemon.store.runs import LEASE, RunRepository
+from daemon.store.statements import Connection
 
 SKEW = (
     timedelta(seconds=5) // MICROSECOND
@@ -106,18 +106,18 @@ class WorkerRepository(Repository):
         me: Worker,
         *,
         may_lead: bool,
-        heal: Callable[[sqlite3.Connection, int], None] | None = None,
+        heal: Callable[[Connection, int], None] | None = None,
     ) -> LeaseRenewal:
         """Say that a process lives, renew its leases and take what the dead have left; `heal` is
         done in between.
 
         Durable, as a fence moves: a server that crashes must not forget that.
         """
-        now, mine = stamp(self._clock()), self._runs.held
+        now, mine = to_microseconds(self._clock()), self._runs.held
         has = json.dumps(me.has, ensure_ascii=False)
 
-        def work(connection: sqlite3.Connection) -> LeaseRenewal:
-            there = now_in(connection, now)
+        def work(connection: Connection) -> LeaseRenewal:
+            there = connection.lease_clock(now)
             waits = move_waits(connection, there, skew=SKEW)
             self._end_leases_of_the_future(connection, there)
             row = (
@@ -126,7 +126,7 @@ class WorkerRepository(Repository):
                 me.host,
                 me.pid,
                 me.version,
-                stamp(me.started),
+                to_microseconds(me.started),
                 there,
                 me.running,
                 me.capacity,
@@ -164,7 +164,7 @@ class WorkerRepository(Repository):
             waits=beat.waits,
         )
 
-    def _end_leases_of_the_future(self, connection: sqlite3.Connection, now: int) -> None:
+    def _end_leases_of_the_future(self, connection: Connection, now: int) -> None:
         """Shorten the leases of processes that were heard of last while the clock of the database
         was ahead.
 
@@ -196,9 +196,9 @@ class WorkerRepository(Repository):
 
     async def find(self) -> list[Worker]:
         """Return the processes that were heard of within a day, oldest first."""
-        ours = stamp(self._clock())
+        ours = to_microseconds(self._clock())
 
-        def work(connection: sqlite3.Connection) -> list[Worker]:
+        def work(connection: Connection) -> list[Worker]:
             there = _clock_of(connection, ours)
             rows = connection.execute(
                 "SELECT id, kind, host, pid, version, started, seen, running, capacity, leads, has "
@@ -212,8 +212,8 @@ class WorkerRepository(Repository):
                     host=row[2],
                     pid=row[3],
                     version=row[4],
-                    started=moment(row[5]),
-                    seen=moment(row[6]),
+                    started=from_microseconds(row[5]),
+                    seen=from_microseconds(row[6]),
                     running=row[7],
                     capacity=row[8],
                     leads=row[9] > there,
@@ -226,7 +226,7 @@ class WorkerRepository(Repository):
         return await self._db.read(work)
 
 
-def _clock_of(connection: sqlite3.Connection, ours: int) -> int:
+def _clock_of(connection: Connection, ours: int) -> int:
     """Return the moment by the clock of the database, in a read, which begins without asking for
     it.
     """

@@ -167,12 +167,15 @@ def action_handler(
 
 
 async def event_frames(daemon: DaemonClients, target: str) -> AsyncIterator[bytes]:
-    """Yield the events of one run, or of all, as server-sent events until the daemon stops."""
-    yield b": here\n\n"
+    """Yield the events of one run, or of all, as server-sent events until the daemon stops.
+
+    The first one, `following`, says that no event is missed from then on.
+    """
     # when the browser has gone, the end of this block also ends the thread that waits for an event
     with daemon.client() as client:
-        events = client.stream(target)
         try:
+            events = await asyncio.to_thread(client.stream, target)
+            yield b"event: following\ndata: {}\n\n"
             while (event := await asyncio.to_thread(next, events, None)) is not None:
                 yield b"data: %s\n\n" % json.dumps(event).encode()
         except (Problem, Unreachable, ConnectionLost):

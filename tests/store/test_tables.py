@@ -1,18 +1,23 @@
-"""The tables are declared twice, in SQL and as SQLModel; these tests hold the two equal."""
+"""The SQLModel classes declare the tables; new databases and migrated ones have just these."""
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from sqlalchemy import Engine, create_engine, event, inspect
 from sqlmodel import Session, select
 
-from daemon.memory import tables as memory
 from daemon.models import Status, Step, StepKind
 from daemon.store import tables
+from daemon.store.connection import open_writer
 from daemon.store.database import MIGRATIONS, Database
+from daemon.store.postgres import migrations
+from daemon.store.postgres.connection import connect
+from daemon.store.schema import schema_files
 from tests.postgres import Server
 from tests.store.conftest import Ledger
 
@@ -37,28 +42,30 @@ def shape(connection: sqlite3.Connection) -> dict[str, object]:
             f"PRAGMA index_list({table})"
         ).fetchall():
             columns = [name for _, _, name in connection.execute(f"PRAGMA index_info({index})")]
-            (text,) = connection.execute(
-                "SELECT sql FROM sqlite_master WHERE name = ?", (index,)
-            ).fetchone()
+            row = connection.execute("SELECT sql FROM sqlite_master WHERE name = ?", (index,))
+            (text,) = row.fetchone() or ("",)  # the index of a table without rowids has no row
             condition = (text or "").partition(" WHERE ")[2]
             found[f"{table}: {index}"] = (unique, origin, partial, columns, condition)
     return found
 
 
-def test_the_checked_in_sql_and_the_models_declare_the_same_tables() -> None:
-    by_hand = sqlite3.connect(":memory:")
-    for file in sorted(MIGRATIONS.glob("*.sql")):
-        if not file.name.endswith("_memory.sql"):  # memory declares its own
-            by_hand.executescript(file.read_text())
-    engine = create_engine("sqlite://")
-    tables.JournalTable.metadata.create_all(engine)
-    with engine.connect() as connection:
-        raw = connection.connection.driver_connection
-        assert isinstance(raw, sqlite3.Connection)
-        by_model = shape(raw)
-    engine.dispose()
-    assert shape(by_hand) == by_model
-    by_hand.close()
+def test_the_files_of_a_new_database_are_made_from_the_models() -> None:
+    for path, text in schema_files().items():
+        assert path.read_text(encoding="utf-8") == text, "run python -m daemon.store.schema"
+
+
+def test_a_migrated_file_has_the_tables_of_a_new_one(tmp_path: Path) -> None:
+    folder = tmp_path / "migrations"  # without the folder of a new database's tables
+    folder.mkdir()
+    for file in MIGRATIONS.glob("*.sql"):
+        shutil.copy(file, folder)
+    with (
+        closing(open_writer(tmp_path / "migrated.db", folder)) as migrated,
+        closing(open_writer(tmp_path / "new.db", MIGRATIONS)) as new,
+    ):
+        assert shape(migrated) == shape(new)
+        versions = "SELECT version, name FROM migration ORDER BY version"
+        assert migrated.execute(versions).fetchall() == new.execute(versions).fetchall()
 
 
 def there(url: str) -> Engine:
@@ -109,27 +116,15 @@ def shape_there(url: str) -> dict[str, object]:
     return found
 
 
-def test_the_tables_on_a_server_are_those_of_the_models(
-    postgres: Server, postgres_url: str
-) -> None:
-    by_hand = shape_there(postgres_url)
-    # what is ours alone: which migrations ran, who writes, the index, and what was embedded last
-    for name in (
-        "migration",
-        "store_writer",
-        "memory_fts",
-        "memory_fts_size",
-        "memory_embedding_news",
-    ):
-        del by_hand[name]
+def test_a_migrated_server_has_the_tables_of_a_new_one(postgres: Server, postgres_url: str) -> None:
     name = postgres.create()
-    engine = there(postgres.url(name))
-    tables.JournalTable.metadata.create_all(engine)
-    memory.MemoryTable.metadata.create_all(engine)
-    engine.dispose()
-    by_model = shape_there(postgres.url(name))
+    with closing(connect(postgres.url(name))) as connection:
+        for _, script in migrations.scripts(migrations.MIGRATIONS).values():
+            connection.control(script)
+    migrated, new = shape_there(postgres.url(name)), shape_there(postgres_url)
+    del new["migration"], new["store_writer"]  # made before the first migration
+    assert migrated == new
     postgres.drop(name)
-    assert by_hand == by_model
 
 
 async def test_what_the_journal_writes_the_models_read(

@@ -27,6 +27,7 @@ from daemon.store import texts
 from daemon.store.lock import lock_state
 from daemon.store.offline import looking, writing
 from daemon.store.rows import decode
+from daemon.store.statements import placeholders
 
 PAUSED = "it was imported; `agentctl resume` lets it go on once the other machine no longer runs it"
 _ENDED = "status NOT IN ('queued', 'running', 'waiting')"
@@ -254,7 +255,7 @@ class _Importer:
         if table == "incident" and row["run_id"] not in self._runs:
             row["run_id"] = None
         names = [name for name in row if name in self._columns_of(table)]
-        columns, marks = ", ".join(f'"{name}"' for name in names), ", ".join("?" * len(names))
+        columns, marks = ", ".join(f'"{name}"' for name in names), placeholders(names)
         cursor = self._journal.execute(
             f"INSERT INTO {table} ({columns}) VALUES ({marks}) ON CONFLICT DO NOTHING",
             [_back(row[name]) for name in names],

@@ -31,6 +31,7 @@ from daemon.memory.memory import Memory
 from daemon.memory.rows import IndexedItem
 from daemon.models import StepKind
 from daemon.store.run_rows import find_run
+from daemon.store.statements import Connection, placeholders
 
 log = structlog.get_logger()
 
@@ -302,7 +303,7 @@ class Eraser:
     async def _quotes(
         self,
         plan: ErasurePlan,
-        candidates_since: Callable[[sqlite3.Connection, int], list[str]] = journal_rows.ended_since,
+        candidates_since: Callable[[Connection, int], list[str]] = journal_rows.ended_since,
     ) -> dict[str, list[tuple[int, str]]]:
         """Return the seq and kind of each step of other runs that quotes an erased text, by run.
 
@@ -389,7 +390,7 @@ def _chunks(runs: Sequence[str]) -> Iterator[Sequence[str]]:
 # --- functions of a connection
 
 
-def _complete_id(connection: sqlite3.Connection, prefix: str) -> str:
+def _complete_id(connection: Connection, prefix: str) -> str:
     try:
         return find_run(connection, prefix).id
     except NotFound:
@@ -398,11 +399,11 @@ def _complete_id(connection: sqlite3.Connection, prefix: str) -> str:
         raise
 
 
-def _routines(connection: sqlite3.Connection, runs: Sequence[str]) -> dict[str, str]:
+def _routines(connection: Connection, runs: Sequence[str]) -> dict[str, str]:
     routines: dict[str, str] = {}
     for table, column in (("memory_run", "run_id"), ("run", "id")):
         for batch in _chunks(runs):
-            marks = ", ".join("?" * len(batch))
+            marks = placeholders(batch)
             routines |= dict(
                 connection.execute(
                     f"SELECT {column}, routine FROM {table} WHERE {column} IN ({marks})",  # noqa: S608
@@ -412,7 +413,7 @@ def _routines(connection: sqlite3.Connection, runs: Sequence[str]) -> dict[str, 
     return routines
 
 
-def _delivery_notes(connection: sqlite3.Connection, runs: Sequence[str]) -> list[str]:
+def _delivery_notes(connection: Connection, runs: Sequence[str]) -> list[str]:
     deliveries = [
         delivery
         for batch in _chunks(runs)
@@ -427,15 +428,15 @@ def _delivery_notes(connection: sqlite3.Connection, runs: Sequence[str]) -> list
 _SEGMENTS = "FROM memory_segment s JOIN memory_run r ON r.id = s.memory_run WHERE"
 
 
-def _step_texts(connection: sqlite3.Connection, runs: Sequence[str]) -> list[journal_rows.StepText]:
+def _step_texts(connection: Connection, runs: Sequence[str]) -> list[journal_rows.StepText]:
     return list(journal_rows.read_texts(connection, runs))
 
 
-def _run_texts(connection: sqlite3.Connection, runs: Sequence[str]) -> RunTexts:
+def _run_texts(connection: Connection, runs: Sequence[str]) -> RunTexts:
     """Return the goals, reports and segments of runs; short ones only if no other run has them."""
     texts, lines, messages = list[str](), list[str](), list[str]()
     for batch in _chunks(runs):
-        marks = ", ".join("?" * len(batch))
+        marks = placeholders(batch)
         for goal, report in connection.execute(
             f"SELECT goal, report FROM run WHERE id IN ({marks})",  # noqa: S608
             batch,  # noqa: RUF100, S608
@@ -462,9 +463,7 @@ def _run_texts(connection: sqlite3.Connection, runs: Sequence[str]) -> RunTexts:
     return RunTexts(texts, lines, messages)
 
 
-def _unique_short_texts(
-    connection: sqlite3.Connection, runs: Collection[str]
-) -> list[tuple[str, str]]:
+def _unique_short_texts(connection: Connection, runs: Collection[str]) -> list[tuple[str, str]]:
     """Return the short texts that only these runs have, as pairs of speaker and text; the speaker
     of a goal or report is "".
     """
@@ -479,13 +478,13 @@ def _unique_short_texts(
     return sorted((speaker, text) for speaker, text in own_texts - other_texts if text)
 
 
-def _earliest_moment(connection: sqlite3.Connection, plan: ErasurePlan) -> int:
+def _earliest_moment(connection: Connection, plan: ErasurePlan) -> int:
     """Return when the oldest erased text was created, in microseconds: no run that ended before
     can quote it. 0 if unknown.
     """
     moments = [item.created for item in plan.items]
     for batch in _chunks(plan.runs):
-        marks = ", ".join("?" * len(batch))
+        marks = placeholders(batch)
         (oldest,) = connection.execute(
             f"SELECT min(created) FROM run WHERE id IN ({marks})",  # noqa: S608
             batch,  # noqa: RUF100, S608
@@ -496,7 +495,7 @@ def _earliest_moment(connection: sqlite3.Connection, plan: ErasurePlan) -> int:
 
 
 def _overwrite(
-    connection: sqlite3.Connection,
+    connection: Connection,
     run: str,
     steps: Sequence[tuple[int, str]],
     change: Callable[[bytes], bytes],
@@ -508,7 +507,7 @@ def _overwrite(
             journal_rows.rewrite(connection, text, change)
 
 
-def _redact_run(connection: sqlite3.Connection, run: str, now: datetime) -> None:
+def _redact_run(connection: Connection, run: str, now: datetime) -> None:
     """Erase a run in the journal and in memory."""
     digest = None
     if journal_rows.runs_where(connection, run=run, routine=None, before=None):

@@ -9,7 +9,6 @@ functions take a connection and run in a transaction of the caller, except `wipe
 from __future__ import annotations
 
 import json
-import sqlite3
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
@@ -19,7 +18,8 @@ from typing import NamedTuple
 from daemon.models import Status, StepKind
 from daemon.store import texts
 from daemon.store.incidents import WAITING, questions_of
-from daemon.store.rows import deflate, encode, stamp
+from daemon.store.rows import deflate, encode, to_microseconds
+from daemon.store.statements import Connection, placeholders
 
 # The hash that erased runs have instead of their definition's: no definition has it.
 ERASED_DEFINITION = "forgotten"
@@ -58,13 +58,13 @@ class StepText(NamedTuple):
 
 
 def runs_where(
-    connection: sqlite3.Connection, *, run: str | None, routine: str | None, before: datetime | None
+    connection: Connection, *, run: str | None, routine: str | None, before: datetime | None
 ) -> dict[str, bool]:
     """Return the runs that fit all conditions, and whether each has ended; None is no condition."""
     conditions = [
         ("id = ?", run),
         ("routine = ?", routine),
-        ("coalesce(ended, created) < ?", before and stamp(before)),
+        ("coalesce(ended, created) < ?", before and to_microseconds(before)),
     ]
     condition_sql = (
         " AND ".join(condition for condition, value in conditions if value is not None) or "TRUE"
@@ -76,9 +76,9 @@ def runs_where(
     return {id_: status in _FINAL_STATUSES for id_, status in rows}
 
 
-def ended_since(connection: sqlite3.Connection, moment: int) -> list[str]:
+def ended_since(connection: Connection, moment: int) -> list[str]:
     """Return the runs that ended at `moment` or later, the oldest first."""
-    marks = ", ".join("?" * len(_FINAL_STATUSES))
+    marks = placeholders(_FINAL_STATUSES)
     rows = connection.execute(
         f"SELECT id FROM run WHERE ended >= ? AND status IN ({marks}) ORDER BY id",
         (moment, *_FINAL_STATUSES),
@@ -86,11 +86,11 @@ def ended_since(connection: sqlite3.Connection, moment: int) -> list[str]:
     return [id_ for (id_,) in rows]
 
 
-def active_runs(connection: sqlite3.Connection, _moment: int) -> list[str]:
+def active_runs(connection: Connection, _moment: int) -> list[str]:
     """Return the runs that have not ended, whenever they began: each may have read an erased text
     since.
     """
-    marks = ", ".join("?" * len(_FINAL_STATUSES))
+    marks = placeholders(_FINAL_STATUSES)
     return [
         id_
         for (id_,) in connection.execute(
@@ -99,9 +99,9 @@ def active_runs(connection: sqlite3.Connection, _moment: int) -> list[str]:
     ]
 
 
-def read_texts(connection: sqlite3.Connection, runs: Sequence[str]) -> Iterator[StepText]:
+def read_texts(connection: Connection, runs: Sequence[str]) -> Iterator[StepText]:
     """Yield the steps of these runs, with seq -1 their rows, with -2 and -3 their other texts."""
-    marks = ", ".join("?" * len(runs))
+    marks = placeholders(runs)
     for id_, goal, report, detail in connection.execute(
         f"SELECT id, goal, report, detail FROM run WHERE id IN ({marks})", runs
     ):
@@ -127,9 +127,7 @@ def _inflate(column: bytes) -> bytes:
     return zlib.decompress(column) if column[:1] == b"x" else column
 
 
-def rewrite(
-    connection: sqlite3.Connection, text: StepText, change: Callable[[bytes], bytes]
-) -> None:
+def rewrite(connection: Connection, text: StepText, change: Callable[[bytes], bytes]) -> None:
     """Replace the body of a step, or the columns that a negative seq stands for."""
     if text.seq in _STEP_COMPANIONS:
         table, column = _STEP_COMPANIONS[text.seq]
@@ -155,7 +153,7 @@ def rewrite(
     )
 
 
-def redact_run(connection: sqlite3.Connection, run: str, now: datetime) -> str:
+def redact_run(connection: Connection, run: str, now: datetime) -> str:
     """Erase the texts of an ended run, and return the digest of its steps."""
     bodies = sorted(read_texts(connection, [run]), key=lambda text: text.seq)
     digest = blake2b(b"\0".join(text.body for text in bodies), digest_size=16).hexdigest()
@@ -172,16 +170,19 @@ def redact_run(connection: sqlite3.Connection, run: str, now: datetime) -> str:
     connection.execute("UPDATE novelty SET key = '', title = '' WHERE run_id = ?", (run,))
     # the summary of a conversation repeats its turns; the next summary is made of the turns that
     # are left
-    connection.execute(
-        "UPDATE meta SET value = json_set(value, '$.summary', '') WHERE key = (SELECT"
-        " 'session:' || substr(event, 1, instr(event, '/') - 1) FROM slot WHERE run_id = ? AND "
-        "routine = 'ask')",
-        (run,),
-    )
+    turn = connection.execute(
+        "SELECT event FROM slot WHERE run_id = ? AND routine = 'ask'", (run,)
+    ).fetchone()
+    if turn is not None:
+        key = f"session:{turn[0].partition('/')[0]}"
+        session = connection.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
+        if session is not None:
+            value = json.dumps({**json.loads(session[0]), "summary": ""})
+            connection.execute("UPDATE meta SET value = ? WHERE key = ?", (value, key))
     connection.execute(
         "INSERT INTO step (run_id, seq, kind, iteration, call_id, fence, at, body)"
         " SELECT id, 0, ?, 0, NULL, fence, ?, ? FROM run WHERE id = ?",
-        (StepKind.MESSAGE, stamp(now), body, run),
+        (StepKind.MESSAGE, to_microseconds(now), body, run),
     )
     connection.execute(
         "INSERT INTO definition (hash, body) VALUES (?, '{}') ON CONFLICT DO NOTHING",
@@ -209,7 +210,7 @@ def redact_run(connection: sqlite3.Connection, run: str, now: datetime) -> str:
     return digest
 
 
-def free_definitions(connection: sqlite3.Connection) -> None:
+def free_definitions(connection: Connection) -> None:
     """Delete the definitions that no run has any more."""
     condition = "hash NOT IN (SELECT definition FROM run)"
     connection.execute(
@@ -217,16 +218,14 @@ def free_definitions(connection: sqlite3.Connection) -> None:
     )
 
 
-def free_texts(connection: sqlite3.Connection) -> None:
+def free_texts(connection: Connection) -> None:
     """Delete the texts that no prompt refers to any more."""
     texts.drop(connection, texts.unused(connection))
 
 
-def deliveries_of(
-    connection: sqlite3.Connection, runs: Sequence[str]
-) -> list[tuple[str, str, str]]:
+def deliveries_of(connection: Connection, runs: Sequence[str]) -> list[tuple[str, str, str]]:
     """Return the deliveries of these runs as run, target and receipt, the oldest first."""
-    marks = ", ".join("?" * len(runs))
+    marks = placeholders(runs)
     rows = connection.execute(
         f"SELECT run_id, target, coalesce(receipt, '') FROM outbox WHERE run_id IN ({marks}) AND "
         "status = 'delivered'"
@@ -236,20 +235,9 @@ def deliveries_of(
     return [(run, target, receipt) for run, target, receipt in rows]
 
 
-def wipe(connection: sqlite3.Connection) -> None:
+def wipe(connection: Connection) -> None:
     """Rewrite the database file without traces of deleted rows; call it outside of a transaction.
 
-    VACUUM removes free pages and the gaps in pages, the checkpoint their copies in the log.
+    Of a server the tables are rewritten; its log and its backups are not reached from here.
     """
-    if not isinstance(connection, sqlite3.Connection):
-        # PostgreSQL keeps its own log and backups, which are not reached from here
-        connection.execute(f"VACUUM (FULL) {', '.join(_TABLES_WITH_TEXT)}")
-        return
-    (temp_store,) = connection.execute("PRAGMA temp_store").fetchone()
-    # the copy is as large as the database: too large for memory
-    connection.execute("PRAGMA temp_store = FILE")
-    try:
-        connection.execute("VACUUM")
-    finally:
-        connection.execute(f"PRAGMA temp_store = {temp_store}")
-    connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+    connection.rewrite(_TABLES_WITH_TEXT)

@@ -7,7 +7,6 @@ journal_rows.py, the order of the steps in erasure.py.
 from __future__ import annotations
 
 import re
-import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from hashlib import blake2b
@@ -15,7 +14,8 @@ from hashlib import blake2b
 from daemon import tokens
 from daemon.memory import fulltext, index, rows, vectors
 from daemon.memory.segments import split
-from daemon.store.rows import clean, stamp
+from daemon.store.rows import clean, to_microseconds
+from daemon.store.statements import Connection
 
 # Prefix of the keys of items that come with the daemon and are stored again at each start: only a
 # request with such a key erases one.
@@ -30,13 +30,13 @@ _CJK = "[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af]"
 
 
 def runs(
-    connection: sqlite3.Connection, *, run: str | None, routine: str | None, before: datetime | None
+    connection: Connection, *, run: str | None, routine: str | None, before: datetime | None
 ) -> list[str]:
     """Return the archived runs that fit all conditions; None is no condition."""
     conditions = [
         ("run_id = ?", run),
         ("routine = ?", routine),
-        ("ended < ?", before and stamp(before)),
+        ("ended < ?", before and to_microseconds(before)),
     ]
     condition_sql = (
         " AND ".join(condition for condition, value in conditions if value is not None) or "TRUE"
@@ -52,7 +52,7 @@ def runs(
 
 
 def items(
-    connection: sqlite3.Connection,
+    connection: Connection,
     *,
     key: str | None,
     query: str | None,
@@ -88,7 +88,9 @@ def items(
         }
     if before is not None:
         items_by_key = {
-            item.key: item for item in items_by_key.values() if item.updated < stamp(before)
+            item.key: item
+            for item in items_by_key.values()
+            if item.updated < to_microseconds(before)
         }
     for run in archived_runs:
         if line := rows.item(connection, f"{rows.LINE_PREFIX}{run}"):
@@ -96,7 +98,7 @@ def items(
     return sorted(items_by_key.values(), key=lambda item: item.id)
 
 
-def find_runs_with_words(connection: sqlite3.Connection, query: str) -> list[str]:
+def find_runs_with_words(connection: Connection, query: str) -> list[str]:
     """Return the archived runs with a text that holds all words of a query, in any inflection."""
     terms = tokens.query(query).terms
     if not terms:
@@ -136,7 +138,7 @@ def split_into_quotable(text: str, limit: int) -> Iterator[str]:
 
 
 def find_runs_quoting(
-    connection: sqlite3.Connection, needles: Sequence[str], below: int | None
+    connection: Connection, needles: Sequence[str], below: int | None
 ) -> tuple[list[int], int | None]:
     """Return the archived runs that hold one of these texts, among the next texts below an id.
 
@@ -156,9 +158,7 @@ def find_runs_quoting(
     return list(runs), last_id if count == _TEXTS_AT_ONCE else None
 
 
-def find_items_quoting(
-    connection: sqlite3.Connection, needles: Sequence[str]
-) -> list[rows.IndexedItem]:
+def find_items_quoting(connection: Connection, needles: Sequence[str]) -> list[rows.IndexedItem]:
     """Return the items that hold one of these texts."""
     return [
         item
@@ -167,9 +167,7 @@ def find_items_quoting(
     ]
 
 
-def overwrite_run(
-    connection: sqlite3.Connection, run: int, needles: Sequence[str], mark: str
-) -> None:
+def overwrite_run(connection: Connection, run: int, needles: Sequence[str], mark: str) -> None:
     """Replace these texts by a mark in an archived run, and index the run again."""
     segments = connection.execute(
         "SELECT id, superseded, text FROM memory_segment WHERE memory_run = ?", (run,)
@@ -186,9 +184,7 @@ def overwrite_run(
     index.add_segments(connection, indexed_ids)
 
 
-def overwrite_item(
-    connection: sqlite3.Connection, key: str, needles: Sequence[str], mark: str
-) -> None:
+def overwrite_item(connection: Connection, key: str, needles: Sequence[str], mark: str) -> None:
     """Replace these texts by a mark in an item, if it exists, and index the item again."""
     item = rows.item(connection, key)
     if item is None:
@@ -208,7 +204,7 @@ def _replace_all(text: str, needles: Sequence[str], mark: str) -> str:
     return text
 
 
-def drop_run(connection: sqlite3.Connection, run: str, digest: str | None, now: datetime) -> None:
+def drop_run(connection: Connection, run: str, digest: str | None, now: datetime) -> None:
     """Delete an archived run, and store a digest: the given one, else that of its texts."""
     if digest is None:
         texts = connection.execute(
@@ -221,9 +217,7 @@ def drop_run(connection: sqlite3.Connection, run: str, digest: str | None, now: 
     _store_digest(connection, "run", run, digest, now)
 
 
-def drop_items(
-    connection: sqlite3.Connection, items: Iterable[rows.IndexedItem], now: datetime
-) -> None:
+def drop_items(connection: Connection, items: Iterable[rows.IndexedItem], now: datetime) -> None:
     """Delete items, and store their digests."""
     for item in items:
         rows.drop_item(connection, item.key)
@@ -235,9 +229,9 @@ def digest_of(texts: Iterable[str]) -> str:
 
 
 def _store_digest(
-    connection: sqlite3.Connection, kind: str, run: str | None, digest: str, now: datetime
+    connection: Connection, kind: str, run: str | None, digest: str, now: datetime
 ) -> None:
     connection.execute(
         "INSERT INTO memory_tombstone (at, kind, run_id, digest) VALUES (?, ?, ?, ?)",
-        (stamp(now), kind, run, digest),
+        (to_microseconds(now), kind, run, digest),
     )

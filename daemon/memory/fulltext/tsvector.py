@@ -25,6 +25,7 @@ from daemon.memory.fulltext.base import (
     choose_rare_terms,
 )
 from daemon.memory.fulltext.porter import stem
+from daemon.store.statements import placeholders
 
 # FTS5's constants: https://sqlite.org/fts5.html#the_bm25_function
 _K1, _B = 1.2, 0.75
@@ -54,7 +55,7 @@ def insert(connection: Any, rows: Iterable[Document]) -> None:
 
 def delete(connection: Any, rows: Iterable[Document]) -> None:
     ids = [row.id for row in rows]
-    marks = ", ".join("?" * len(ids))
+    marks = placeholders(ids)
     deleted_rows = connection.execute(
         f"DELETE FROM memory_fts WHERE rowid IN ({marks}) RETURNING words",  # noqa: S608
         ids,  # noqa: RUF100, S608

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sqlite3
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -11,7 +10,8 @@ from pathlib import Path
 
 from daemon.models import Json
 from daemon.store.read_only import onlooker_at
-from daemon.store.rows import decode, stamp
+from daemon.store.rows import decode, to_microseconds
+from daemon.store.statements import Connection
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -48,13 +48,13 @@ def recorded(state: Path, url: str = "", *, since: datetime, routine: str = "") 
     return asyncio.run(database.read(lambda connection: list(_calls(connection, since, routine))))
 
 
-def _calls(connection: sqlite3.Connection, since: datetime, routine: str) -> Iterator[Recorded]:
+def _calls(connection: Connection, since: datetime, routine: str) -> Iterator[Recorded]:
     rows = connection.execute(
         "SELECT step.run_id, run.routine, step.at, step.body FROM step JOIN run ON run.id = "
         "step.run_id"
         " WHERE step.kind = 'call' AND step.at >= ? AND (CAST(? AS TEXT) = '' OR run.routine = ?)"
         " ORDER BY step.at, step.seq",
-        (stamp(since), routine, routine),
+        (to_microseconds(since), routine, routine),
     )
     for run, name, at, column in rows:
         body = decode(column)

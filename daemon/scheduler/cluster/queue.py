@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-import sqlite3
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from daemon.store.statements import Connection
 
 if TYPE_CHECKING:
     from procrastinate import App as Procrastinate
@@ -119,7 +120,7 @@ def repair_queue(overdue: int) -> Any:
 
     statements = (_SQL / "heal.sql").read_text("utf-8")
 
-    def repair(connection: sqlite3.Connection, now: int) -> None:
+    def repair(connection: Connection, now: int) -> None:
         postgres: Any = connection
         postgres.control(
             statements % {"before": now - overdue, "now": now, "stale": overdue // 1_000_000}

@@ -1,9 +1,7 @@
-"""The tables, brought up to date: SQLite's own migrations in PostgreSQL's words, or a file of ours
-in place of one.
+"""The tables on a server, brought up to date by the files sql/NNN_name.sql.
 
-A file sql/NNN_name.sql stands where the two differ by more than words. The numbers are the same on
-both sides, so that a version of the program knows the same schema by the same number wherever the
-journal is.
+The numbers are the same as SQLite's (store/sql), so that a version of the program knows the same
+schema by the same number wherever the journal is.
 """
 
 from __future__ import annotations
@@ -12,15 +10,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from daemon.store.postgres.connection import PostgresConnection, unusable
-from daemon.store.postgres.dialect import translate_tables
 
-OWN = Path(__file__).parent / "sql"
-# Whoever writes holds this lock until its commit: "agtd", as SQLite's file has it for its mark.
+MIGRATIONS = Path(__file__).parent / "sql"
+# A writer holds this lock until its commit. The number is SQLite's application_id: "agtd".
 LOCK = 0x61677464
 LOCKED = f"SELECT pg_advisory_xact_lock({LOCK})"
 
 # Which writers there are, and the last batch that each of them committed: see database.py.
-_KEPT = """
+_WRITER_TABLES = """
 CREATE TABLE IF NOT EXISTS migration (
     version BIGINT NOT NULL PRIMARY KEY, name TEXT COLLATE "C" NOT NULL, applied BIGINT NOT NULL
 );
@@ -33,11 +30,12 @@ CREATE OR REPLACE FUNCTION agentd_now() RETURNS BIGINT LANGUAGE SQL VOLATILE
 """  # noqa: E501
 
 
-def migrate(connection: PostgresConnection, url: str, migrations: Path) -> None:
-    """Run the migrations that the database has not seen, in one transaction that only one process
-    is in at a time.
+def migrate(connection: PostgresConnection, url: str) -> None:
+    """Make the tables of a new database, or run the migrations that an older one has not seen.
+
+    In one transaction that only one process is in at a time.
     """
-    known = scripts(migrations)
+    known = scripts(MIGRATIONS)
     with connection.driver.transaction():
         connection.control(LOCKED)
         _claim(connection, url)
@@ -51,33 +49,34 @@ def migrate(connection: PostgresConnection, url: str, migrations: Path) -> None:
                 ),
                 "install that version on this machine as well",
             )
+        if not applied:
+            for file in ("schema.sql", "index.sql"):
+                connection.control((MIGRATIONS / "new" / file).read_text(encoding="utf-8"))
         for version in sorted(set(known) - applied):
             name, script = known[version]
-            connection.control(script)
+            if applied:
+                connection.control(script)
             now = int(datetime.now(UTC).timestamp() * 1_000_000)
             connection.execute("INSERT INTO migration VALUES (?, ?, ?)", (version, name, now))
 
 
-def scripts(migrations: Path) -> dict[int, tuple[str, str]]:
-    """Return name and text of each migration by its number."""
-    files = {int(file.name[:3]): file for file in sorted(migrations.glob("[0-9][0-9][0-9]_*.sql"))}
-    own = {int(file.name[:3]): file for file in sorted(OWN.glob("[0-9][0-9][0-9]_*.sql"))}
-    found = {}
-    for version, file in sorted((files | own).items()):
-        text = file.read_text(encoding="utf-8")
-        found[version] = (file.stem[4:], text if version in own else translate_tables(text))
-    return found
+def scripts(folder: Path) -> dict[int, tuple[str, str]]:
+    """Return name and text of each migration in a folder, the files `NNN_name.sql`, by number."""
+    return {
+        int(file.name[:3]): (file.stem[4:], file.read_text(encoding="utf-8"))
+        for file in sorted(folder.glob("[0-9][0-9][0-9]_*.sql"))
+    }
 
 
 def _claim(connection: PostgresConnection, url: str) -> None:
-    """Lay the first stone in an empty schema; ConfigError if somebody else lives there."""
-    there = (
+    """Make the tables of the writer in an empty schema; ConfigError if it has other tables."""
+    query = (
         "SELECT to_regclass('migration') IS NOT NULL, to_regclass('store_writer') IS NOT NULL, "
         "count(*) FROM"
     )
     mine, writers, tables = connection.control(
         (  # noqa: UP034
-            f"{there} pg_tables WHERE schemaname = current_schema() AND tablename NOT LIKE "
+            f"{query} pg_tables WHERE schemaname = current_schema() AND tablename NOT LIKE "
             "'procrastinate%'"
         )
     ).fetchone()
@@ -88,4 +87,4 @@ def _claim(connection: PostgresConnection, url: str) -> None:
             "choose an empty database: createdb agentd, or CREATE DATABASE",
         )
     if not mine:
-        connection.control(_KEPT)
+        connection.control(_WRITER_TABLES)

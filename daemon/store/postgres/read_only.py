@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from contextlib import closing
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import ClassVar, TypeVar
 
 import psycopg
 
 from daemon.errors import ConfigError, DatabaseAway, Fault
 from daemon.store.database import Database, Work
 from daemon.store.postgres.connection import place_of, refusal
-from daemon.store.postgres.database import ReadConnection, cause, explain
+from daemon.store.postgres.database import ReadConnection, explain
 
 T = TypeVar("T")
 
@@ -30,16 +30,13 @@ class ServerOnlooker(Database):
         try:
             with closing(ReadConnection(self.url)) as reader:
                 return reader.read(work)
-        except Exception as caught:
-            error: Any = cause(caught)
+        except psycopg.Error as error:
             if isinstance(error, (psycopg.errors.UndefinedTable, psycopg.errors.UndefinedColumn)):
                 problem = "holds no journal of this version of agentd"
                 hint = "start agentd once, which brings it up to date"
                 raise ConfigError(
                     Fault(file=place, key="[store] url", found="", problem=problem, hint=hint)
                 ) from None
-            if not isinstance(error, psycopg.Error):
-                raise
             if isinstance(error, psycopg.OperationalError) and refusal(error) is None:
                 raise DatabaseAway(
                     f"{place} is away ({str(error).splitlines()[0]}); start the server"

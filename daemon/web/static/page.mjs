@@ -85,13 +85,16 @@ function words(event) {
 const list = document.getElementById("live");
 if (list) {
   const state = document.getElementById("live-state");
-  follow("all", (event) => {
+  const source = follow("all", (event) => {
     if (event.type === "delta") return;
     state.textContent = "Newest last.";
     const atEnd = list.scrollTop + list.clientHeight >= list.scrollHeight - 8;
     list.append(line(event));
     while (list.childElementCount > MOST) list.firstElementChild.remove();
     if (atEnd) list.scrollTop = list.scrollHeight;
+  });
+  source.addEventListener("following", () => {
+    if (!list.childElementCount) state.textContent = "Waiting for something to happen.";
   });
 } else if (main?.dataset.live) {
   let timer;

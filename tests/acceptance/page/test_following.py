@@ -24,6 +24,7 @@ async def test_a_run_started_by_a_button_is_followed_to_its_end(look, daemon):
 
 async def test_the_live_view_tells_what_happens_as_text(look, daemon):
     await look.goto(look.base + "/live")
+    await look.wait_for_selector("text=Waiting for something to happen.")
     listening = look.wait_for_selector("#live li .run_ended")
     begun = asyncio.create_task(daemon.agentctl("run", "evil", "--detach"))
     await listening

@@ -31,7 +31,7 @@ async def database(tmp_path):
 
 
 async def limit(database, pages):
-    await database.apart(
+    await database.run_outside_transaction(
         lambda connection: connection.execute(f"PRAGMA max_page_count = {pages}").fetchone()
     )
 

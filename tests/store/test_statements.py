@@ -1,0 +1,156 @@
+"""Each statement of the journal and the memory runs on both databases, and finds its rows by an
+index where its table grows with the years.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from contextlib import closing
+from importlib import import_module
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+import daemon
+from daemon.store.connection import SqliteConnection, open_writer
+from daemon.store.database import MIGRATIONS
+from daemon.store.postgres.connection import connect
+from tests.postgres import Server
+
+_PACKAGES = ("store", "memory")
+# What one of the databases alone runs: its index, its schema, its server.
+_ONE_DATABASE_ONLY = (
+    "store.postgres",
+    "store.connection",
+    "store.offline",
+    "memory.fulltext",
+    "memory.pgvector",
+)
+_SERVER_ONLY = ("SELECT agentd_now()", "memory_embedding_news")
+_BEGINNING = re.compile(r"\s*(SELECT|INSERT|UPDATE|DELETE|WITH)\b")
+# Beginnings and templates of statements, which are no statements by themselves.
+_PARTS = {
+    "store.history._RECENT",
+    "store.history._ENDED",
+    "store.outbox._DELIVERY",
+    "store.retention._OLD",
+    "store.run_rows._LEAVE",
+    "store.slot_claims._COVERED",
+    "store.slots._AHEAD",
+    "memory.embedding_index._ITEM",
+    "memory.embedding_index._SEGMENT",
+}
+
+# Tables that grow with each run.
+_LARGE = (
+    "run", "step", "slot", "outbox", "spending", "audit", "text", "novelty", "seen",
+    "memory_segment", "memory_run",
+)  # fmt: skip
+# Statements that read one of them from its beginning to its end, and why they may.
+_READS_ALL = {
+    "sums that people and the metrics ask for": (
+        "SELECT status, count(*) FROM outbox",
+        "SELECT status, count(*) FROM run GROUP BY status",
+        "SELECT count(*) FROM step",
+        "SELECT provider, model, sum(input)",
+    ),
+    "retention, a slice at a time in the background": (
+        "SELECT digest FROM text WHERE used < ?",
+        "DELETE FROM definition WHERE hash NOT IN",
+    ),
+    "the memory's index is built anew": (
+        "SELECT (SELECT count(*) FROM memory_item",
+        "SELECT min(id), max(id) FROM memory_segment",
+    ),
+    "the last row, which is the first that is read": (
+        "SELECT seq, hash FROM audit ORDER BY seq DESC LIMIT 1",
+    ),
+}
+
+
+class Statement(NamedTuple):
+    """A statement and the place where it stands in the program."""
+
+    place: str
+    text: str
+
+
+def statements() -> Iterator[Statement]:
+    """Yield the statements that stand in one piece: constants of modules, and what `execute` is
+    given as it is.
+    """
+    root = Path(daemon.__file__).parent
+    for package in _PACKAGES:
+        for file in sorted((root / package).rglob("*.py")):
+            name = ".".join(file.relative_to(root).with_suffix("").parts)
+            if name.startswith(_ONE_DATABASE_ONLY):
+                continue
+            module = vars(import_module(f"daemon.{name}"))
+            for constant, value in module.items():
+                place = f"{name}.{constant}"
+                if isinstance(value, str) and _BEGINNING.match(value) and place not in _PARTS:
+                    yield Statement(place, value)
+            for call in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+                if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute):
+                    continue
+                if call.func.attr in ("execute", "executemany") and call.args:
+                    place, argument = f"{name}:{call.lineno}", call.args[0]
+                    text = argument.value if isinstance(argument, ast.Constant) else ""
+                    if isinstance(text, str) and _BEGINNING.match(text):
+                        yield Statement(place, text)
+
+
+def portable_statements() -> list[Statement]:
+    by_text = {
+        statement.text: statement
+        for statement in statements()
+        if not any(word in statement.text for word in _SERVER_ONLY)
+    }
+    return list(by_text.values())
+
+
+@pytest.fixture
+def sqlite(tmp_path: Path) -> Iterator[SqliteConnection]:
+    with closing(open_writer(tmp_path / "agentd.db", MIGRATIONS)) as connection:
+        yield connection
+
+
+def test_sqlite_prepares_each_statement(sqlite: SqliteConnection) -> None:
+    for statement in portable_statements():
+        sqlite.execute(f"EXPLAIN {statement.text}", [None] * statement.text.count("?"))
+
+
+def test_postgresql_prepares_each_statement(postgres: Server, postgres_url: str) -> None:
+    with closing(connect(postgres_url)) as connection:
+        for statement in portable_statements():
+            first, *others = statement.text.split("?")
+            text = first + "".join(f"${at}{part}" for at, part in enumerate(others, 1))
+            with connection.driver.transaction(force_rollback=True):
+                connection.control(f"PREPARE checked AS {text}")
+                connection.control("DEALLOCATE checked")
+
+
+def test_marks_of_parameters_stand_in_no_text_of_a_statement() -> None:
+    for statement in portable_statements():
+        for text in re.findall(r"'[^']*'", statement.text):
+            assert "?" not in text, statement
+
+
+def test_only_few_statements_read_a_large_table_from_end_to_end(sqlite: SqliteConnection) -> None:
+    scans = re.compile(rf"SCAN ({'|'.join(_LARGE)})\b(?! USING INDEX sqlite_autoindex_run_1)")
+    allowed = tuple(beginning for group in _READS_ALL.values() for beginning in group)
+    unexpected, used = [], set()
+    for statement in portable_statements():
+        plan = sqlite.execute(
+            f"EXPLAIN QUERY PLAN {statement.text}", [None] * statement.text.count("?")
+        ).fetchall()
+        text = " ".join(statement.text.split())
+        if any(scans.match(row[3]) for row in plan):
+            used.update(beginning for beginning in allowed if text.startswith(beginning))
+            if not text.startswith(allowed):
+                unexpected.append((statement.place, text, [row[3] for row in plan]))
+    assert not unexpected
+    assert used == set(allowed)  # whoever mends one of them takes it out of the list
