@@ -18,7 +18,7 @@ from daemon.memory import index, transfer
 from daemon.memory.erasure.erasure import ErasurePlan, ErasureRequest
 from daemon.memory.texts import anchor_of
 from daemon.models import Anchor, Json, MemoryChunk
-from daemon.store.rows import moment
+from daemon.store.rows import from_microseconds
 
 if TYPE_CHECKING:
     from daemon.memory.memory import MemoryItem
@@ -296,8 +296,8 @@ def _forget_view(plan: ErasurePlan, *, done: bool) -> ForgetView:
             run=item.run_id,
             tainted=bool(item.tainted),
             pinned=bool(item.pinned),
-            created=iso(moment(item.created)),
-            updated=iso(moment(item.updated)),
+            created=iso(from_microseconds(item.created)),
+            updated=iso(from_microseconds(item.updated)),
         )
         for item in plan.items
     ]

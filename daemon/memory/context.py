@@ -13,7 +13,7 @@ from daemon import tokens
 from daemon.errors import NotFound
 from daemon.memory.texts import ITEM_ITERATION, Text, by_ids, chunk, of_run
 from daemon.models import Anchor, ExpandedContext, MemoryChunk
-from daemon.store.rows import moment
+from daemon.store.rows import from_microseconds
 from daemon.store.statements import Connection
 
 if TYPE_CHECKING:
@@ -118,7 +118,9 @@ def _heading(text: Text, *, tainted: bool) -> str:
 
 @lru_cache(maxsize=64)  # the hits of a search are often of one hour, and found again
 def _minute(number: int) -> str:
-    return moment(number * 60_000_000).isoformat(" ", "minutes").replace("+00:00", " UTC")
+    return (
+        from_microseconds(number * 60_000_000).isoformat(" ", "minutes").replace("+00:00", " UTC")
+    )
 
 
 def _line_of(text: Text, is_hit: bool) -> str:

@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from daemon.memory import fulltext
 from daemon.memory.fulltext.base import Document
-from daemon.store.rows import moment
+from daemon.store.rows import from_microseconds
 from daemon.store.statements import Connection
 from daemon.tokens import VERSION, index_text
 
@@ -333,7 +333,7 @@ def _rows(connection: Connection, condition: str, values: tuple[int, ...]) -> li
 
 
 def _date(at: int) -> str:
-    return _date_words(moment(at).date())
+    return _date_words(from_microseconds(at).date())
 
 
 @lru_cache(maxsize=64)

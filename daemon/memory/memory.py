@@ -15,7 +15,7 @@ from daemon.memory.repair import MemoryStore
 from daemon.memory.segments import Segment, segment_rows
 from daemon.models import Anchor, ExpandedContext, Json, MemoryChunk
 from daemon.store.database import Database, Work
-from daemon.store.rows import clean, moment, stamp
+from daemon.store.rows import clean, from_microseconds, to_microseconds
 from daemon.store.statements import Connection
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ class Memory:
         """Store an item under its key, in place of an earlier one; raises Refused for a bad key,
         text or category.
         """
-        key, text, now = check_key(key), check_text(key, content), stamp(self._clock())
+        key, text, now = check_key(key), check_text(key, content), to_microseconds(self._clock())
         if category not in CATEGORIES:
             msg = f"{category!r} is not a category of items; there are {', '.join(CATEGORIES)}"
             raise Refused(msg)
@@ -187,7 +187,7 @@ class Memory:
 
     async def seed(self, seeds: Mapping[str, str]) -> None:
         """Store the items that come with the daemon, texts by key."""
-        now = stamp(self._clock())
+        now = to_microseconds(self._clock())
         await self.memory_store.write(
             lambda connection: rows.seed(connection, seeds.items(), "core", now)
         )
@@ -343,8 +343,8 @@ class Memory:
                 routine=routine,
                 goal=clean(goal),
                 status=status,
-                started=stamp(started),
-                ended=stamp(ended),
+                started=to_microseconds(started),
+                ended=to_microseconds(ended),
                 pieces=list(segment_rows(routine, segments)),
             )
             if line:
@@ -355,7 +355,7 @@ class Memory:
                     category="conversation",
                     run=run,
                     tainted=tainted,
-                    now=stamp(ended),
+                    now=to_microseconds(ended),
                     indexed=False,
                 )
             return is_changed
@@ -390,8 +390,8 @@ def item_of(row: rows.IndexedItem) -> MemoryItem:
         row.category,
         row.run_id,
         bool(row.tainted),
-        moment(row.created),
-        moment(row.updated),
+        from_microseconds(row.created),
+        from_microseconds(row.updated),
         bool(row.pinned),
     )
 

@@ -36,7 +36,7 @@ from daemon.memory.similarity import DuplicateFinder
 from daemon.memory.texts import Text, by_ids, times_of_change
 from daemon.memory.times import TimeSpan, find_time_span
 from daemon.models import SegmentType
-from daemon.store.rows import clean, stamp
+from daemon.store.rows import clean, to_microseconds
 from daemon.store.statements import Connection
 
 # Texts that the index proposes: more of them change nothing in the first ten hits.
@@ -182,7 +182,7 @@ def _propose(
     scores = _best(connection, query.terms, pool)
     if time_span:
         first_run, last_run = connection.execute(
-            _RUNS_WITHIN, (stamp(time_span.begin), stamp(time_span.end))
+            _RUNS_WITHIN, (to_microseconds(time_span.begin), to_microseconds(time_span.end))
         ).fetchone()
         within = connection.execute(_IDS_OF_RUNS, (first_run, last_run)).fetchone()
         if within[0] is not None:
@@ -270,7 +270,9 @@ def _make_scorer(
     question_scores = {
         text.id + 1: scores[text.id] / best_score for text in candidates if text.asks and text.run
     }
-    begin, end = (stamp(time_span.begin), stamp(time_span.end)) if time_span else (0, 0)
+    begin, end = (
+        (to_microseconds(time_span.begin), to_microseconds(time_span.end)) if time_span else (0, 0)
+    )
     characters = query.characters
 
     def score_text(text: Text) -> RecallHit:

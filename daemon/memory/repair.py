@@ -114,7 +114,7 @@ class MemoryStore:
             )
 
     async def run_outside_transaction(self, work: Work[T]) -> T:
-        return await self._db.apart(work)
+        return await self._db.run_outside_transaction(work)
 
     async def refresh(self) -> None:
         """Index the texts that are not indexed yet, in one transaction a batch; usually none."""

@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 
 from daemon.memory import index, rows, vectors
 from daemon.models import SegmentType
-from daemon.store.rows import stamp
+from daemon.store.rows import to_microseconds
 from daemon.store.statements import Connection, placeholders
 
 # Characters that stay of a text: as many as the index reads of a neighbour, so that cutting a text
@@ -45,12 +45,16 @@ def apply_retention(connection: Connection, retention: Retention, now: datetime)
         ("daily", retention.daily),
         ("conversation", retention.conversation),
     ):
-        if duration is not None and not _drop_items(connection, category, stamp(now - duration)):
+        if duration is not None and not _drop_items(
+            connection, category, to_microseconds(now - duration)
+        ):
             return False
-    if retention.runs is not None and not _drop_runs(connection, stamp(now - retention.runs)):
+    if retention.runs is not None and not _drop_runs(
+        connection, to_microseconds(now - retention.runs)
+    ):
         return False
     return all(
-        duration is None or _cut_some(connection, types, stamp(now - duration))
+        duration is None or _cut_some(connection, types, to_microseconds(now - duration))
         for types, duration in ((TOOLS, retention.tools), (REASONING, retention.reasoning))
     )
 

@@ -11,7 +11,7 @@ from hashlib import blake2b
 from typing import NamedTuple
 
 from daemon.models import SegmentType
-from daemon.store.rows import clean, stamp
+from daemon.store.rows import clean, to_microseconds
 
 # Characters of one row, and so of one hit: in a longer one the answer is hard to see, a shorter one
 # lacks its context.
@@ -74,7 +74,7 @@ def segment_row(routine: str, segment: Segment, part: int, text: str, previous: 
         segment=segment.segment,
         part=part,
         type=segment.type.value,
-        at=stamp(segment.timestamp),
+        at=to_microseconds(segment.timestamp),
         who=clean(segment.who),
         asks=int(text.endswith(("?", "？"))),
         tainted=int(segment.tainted),

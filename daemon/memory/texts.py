@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from daemon.models import Anchor, MemoryChunk, SegmentType
-from daemon.store.rows import moment
+from daemon.store.rows import from_microseconds
 from daemon.store.statements import Connection, placeholders
 
 # Iteration in the anchor of an item, whose segment is the id of the item; runs begin at 0.
@@ -109,7 +109,7 @@ def anchor_of(text: Text) -> Anchor:
         iteration=text.iteration,
         segment=text.segment,
         type=SegmentType(text.type),
-        timestamp=moment(text.at),
+        timestamp=from_microseconds(text.at),
     )
 
 

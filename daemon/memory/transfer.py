@@ -12,7 +12,7 @@ from daemon.memory import rows
 from daemon.memory.memory import CATEGORIES, check_key, check_text
 from daemon.memory.segments import Segment, segment_row
 from daemon.models import Json, SegmentType
-from daemon.store.rows import clean, moment, stamp
+from daemon.store.rows import clean, from_microseconds, to_microseconds
 from daemon.store.statements import Connection
 
 FORMAT = "agentd-memory/1"
@@ -56,8 +56,8 @@ def _item(item: rows.IndexedItem) -> Json:
         "run": item.run_id,
         "tainted": bool(item.tainted),
         "pinned": bool(item.pinned),
-        "created": moment(item.created).isoformat(),
-        "updated": moment(item.updated).isoformat(),
+        "created": from_microseconds(item.created).isoformat(),
+        "updated": from_microseconds(item.updated).isoformat(),
     }
 
 
@@ -75,12 +75,12 @@ def _run(connection: Connection, row: tuple[Any, ...]) -> Json:
         "routine": routine,
         "goal": goal,
         "status": status,
-        "started": moment(started).isoformat(),
-        "ended": moment(ended).isoformat(),
+        "started": from_microseconds(started).isoformat(),
+        "ended": from_microseconds(ended).isoformat(),
         "texts": [
             {
                 **dict(zip(names, text, strict=True)),
-                "at": moment(text[4]).isoformat(),
+                "at": from_microseconds(text[4]).isoformat(),
                 "tainted": bool(text[6]),
             }
             for text in texts
@@ -133,7 +133,7 @@ def _read_item(data: Json) -> rows.IndexedItem:
     if data["category"] not in CATEGORIES:
         raise ValueError(f"{data['category']!r} is no category")
     created, updated = (
-        stamp(datetime.fromisoformat(data[name])) for name in ("created", "updated")
+        to_microseconds(datetime.fromisoformat(data[name])) for name in ("created", "updated")
     )
     run = clean(data["run"]) if data.get("run") else None
     text = check_text(key, data["text"])
@@ -152,7 +152,9 @@ def _read_item(data: Json) -> rows.IndexedItem:
 
 def _read_run(data: Json) -> tuple[dict[str, Any], list[Any]]:
     fields = {name: clean(str(data[name])) for name in ("routine", "goal", "status")}
-    moments = {name: stamp(datetime.fromisoformat(data[name])) for name in ("started", "ended")}
+    moments = {
+        name: to_microseconds(datetime.fromisoformat(data[name])) for name in ("started", "ended")
+    }
     pieces, previous = [], ""
     for text in data["texts"]:
         segment = Segment(

@@ -18,10 +18,10 @@ from daemon.store.rows import (
     decode,
     deflate,
     encode,
-    moment,
-    moment_or_none,
+    from_microseconds,
+    from_microseconds_or_none,
     runs_in,
-    stamp,
+    to_microseconds,
 )
 from daemon.store.statements import (
     ID_PART,
@@ -82,13 +82,13 @@ def ask(
     if rows and rows[0] in (_A.APPROVED, _A.REJECTED, _A.EXPIRED):
         return "answered"
     before = "status IN ('pending', 'approved') AND run_id = ? AND call_id = ?"
-    settle(connection, before, place, _A.VOID, stamp(now), "")
+    settle(connection, before, place, _A.VOID, to_microseconds(now), "")
     row = (
         id_, run.id, run.routine, asked.call_id, asked.tool, deflate(encode(asked.request)), asked.digest,  # noqa: E501
-        clean(asked.rule), clean(asked.reason), asked.taint, _A.PENDING, stamp(now), stamp(now + patience), None, "",  # noqa: E501
+        clean(asked.rule), clean(asked.reason), asked.taint, _A.PENDING, to_microseconds(now), to_microseconds(now + patience), None, "",  # noqa: E501
     )  # fmt: skip
     connection.execute(f"INSERT INTO approval ({_COLUMNS}) VALUES ({placeholders(row)})", row)
-    _note(connection, "asked", _approval_of(row), stamp(now), "")
+    _note(connection, "asked", _approval_of(row), to_microseconds(now), "")
     return "asked"
 
 
@@ -197,8 +197,8 @@ def _approval_of(row: Row) -> Approval:
             taint=Taint(taint),
         ),
         status=ApprovalStatus(status),
-        created=moment(created),
-        expires=moment(expires),
-        decided=moment_or_none(decided),
+        created=from_microseconds(created),
+        expires=from_microseconds(expires),
+        decided=from_microseconds_or_none(decided),
         by=actor,
     )

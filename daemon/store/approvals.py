@@ -25,7 +25,12 @@ from daemon.store.approval_rows import approvals_in, ask, find_approval, settle
 from daemon.store.database import Database
 from daemon.store.incidents import IncidentRepository, tell_of_waiting
 from daemon.store.repository import Repository
-from daemon.store.rows import KEEP_FACT, moment, moment_or_none, stamp
+from daemon.store.rows import (
+    KEEP_FACT,
+    from_microseconds,
+    from_microseconds_or_none,
+    to_microseconds,
+)
 from daemon.store.run_rows import leave
 from daemon.store.runs import RunRepository
 from daemon.store.statements import Connection, placeholders
@@ -104,11 +109,13 @@ class ApprovalRepository(Repository):
 
         All that waits for the same is answered at once: the same request, of the same routine.
         """
-        now = stamp(self._clock())
+        now = to_microseconds(self._clock())
 
         def work(connection: Connection) -> tuple[list[Approval], list[Run]]:
             asked = find_approval(connection, id_)
-            if asked.status is not ApprovalStatus.PENDING or asked.expires <= moment(now):
+            if asked.status is not ApprovalStatus.PENDING or asked.expires <= from_microseconds(
+                now
+            ):
                 state = (
                     ApprovalStatus.EXPIRED
                     if asked.status is ApprovalStatus.PENDING
@@ -133,7 +140,7 @@ class ApprovalRepository(Repository):
         """Let questions go that are no longer what would happen; return the runs that go on and are
         judged anew.
         """
-        now, marks = stamp(self._clock()), placeholders(ids)
+        now, marks = to_microseconds(self._clock()), placeholders(ids)
 
         def work(connection: Connection) -> list[Run]:
             return settle(
@@ -149,7 +156,7 @@ class ApprovalRepository(Repository):
 
     async def expire(self) -> list[Run]:
         """Let questions go that nobody has answered in time; return the runs that can go on."""
-        now = stamp(self._clock())
+        now = to_microseconds(self._clock())
 
         def work(connection: Connection) -> list[Run]:
             return settle(
@@ -187,7 +194,7 @@ class ApprovalRepository(Repository):
             (at,) = connection.execute(
                 "SELECT min(expires) FROM approval WHERE status = 'pending'"
             ).fetchone()
-            return moment_or_none(at)
+            return from_microseconds_or_none(at)
 
         return await self._db.read(work)
 

@@ -21,7 +21,7 @@ from typing import Any
 from daemon.errors import NotFound
 from daemon.models import Json, Run, Step, StepKind, new_id
 from daemon.store.repository import Repository
-from daemon.store.rows import clean, decode, deflate, encode, moment
+from daemon.store.rows import clean, decode, deflate, encode, from_microseconds
 from daemon.store.statements import (
     AFTER_EVERY_ID,
     ID_PART,
@@ -298,7 +298,7 @@ def _entry(row: Row) -> AuditEntry:
     seq, at, kind, run, routine, call_id, tool, actor, body, hash_ = row
     return AuditEntry(
         seq=seq,
-        at=moment(at),
+        at=from_microseconds(at),
         kind=kind,
         run=run,
         routine=routine,
@@ -319,6 +319,6 @@ def _kept_of(row: Row) -> Kept:
         call_id=call_id,
         tool=tool,
         reason=reason,
-        at=moment(at),
+        at=from_microseconds(at),
         text=str(decode(body)["text"]),
     )

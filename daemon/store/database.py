@@ -32,11 +32,11 @@ T = TypeVar("T")
 Work: TypeAlias = Callable[[Connection], T]
 
 MIGRATIONS = Path(__file__).parent / "sql"
-BATCH = 256  # more than that and the first in line waits noticeably for the last
-# answers that are given in one turn of the loop: a run does a third of a millisecond of work with
-# each
-TURN = 8
-RIDE = 0.02  # seconds that a write nobody waits for may wait for another one to share a commit with
+BATCH = 256  # works in one commit: with more, the first waits noticeably for the last
+# Futures that are resolved in one turn of the loop: a run does a third of a millisecond of work
+# with each.
+ANSWERS_PER_TURN = 8
+LAZY_DELAY = 0.02  # seconds that a lazy write waits for another one to share a commit with
 READERS = 2  # reads are short; a second one keeps `list` from queuing behind a search of the memory
 
 
@@ -54,31 +54,33 @@ class Database:
         self._migrations = migrations
         self._loop = loop
         self._queue: queue.SimpleQueue[list[_Item] | _Item | None] = queue.SimpleQueue()
-        """What set out together; alone, what wants no transaction around it; None: no more."""
+        """Lists of works to commit, single works to run outside a transaction; None: stop."""
         self._opened: asyncio.Future[None] = loop.create_future()
         self._closed: asyncio.Future[None] = loop.create_future()
         self._closing = False
         self._full = False
         self.when_refused: Callable[[StoreFull], None] = lambda fault: None
-        """Is told, on the loop, that the file takes nothing: where a write was refused that the one
-        before was not.
+        """Called on the loop when a commit is refused for lack of room and the one before was not.
         """
         self._refusing = False
         self._outcomes: deque[_Outcome] = deque()
-        """What was done, and is to be told; filled by the threads."""
-        self._rung = False
-        """The loop will look there."""
-        self._riding: list[_Item] = []
-        self.departures = 0
-        """How often works have set out: what was submitted after the last one is still here."""
-        self._departure: asyncio.TimerHandle | None = None
-        self._latest: float | None = None
-        """When what rides sets out at the latest.
+        """Results for futures that are not resolved yet; filled by the threads."""
+        self._loop_woken = False
+        """Whether the loop is about to read `_outcomes`."""
+        self._pending: list[_Item] = []
+        self.flushes = 0
+        """How many times works were handed to the writer's thread.
 
-        The timer is not set anew for each that is taken along before.
+        A work that was submitted at the present count is still pending, and can take more with it.
         """
-        self._departing = False
-        """They set out when the loop comes to it next."""
+        self._flush_timer: asyncio.TimerHandle | None = None
+        self._flush_deadline: float | None = None
+        """When the pending works are flushed at the latest, by the clock of the loop.
+
+        A flush before that leaves the timer as it is: setting a new one each time costs more.
+        """
+        self._flush_scheduled = False
+        """Whether a flush is planned for the next turn of the loop."""
         # daemon threads: a process that dies for another reason must not hang on them
         self._writer = threading.Thread(
             target=self._write_forever, name="store writer", daemon=True
@@ -107,59 +109,60 @@ class Database:
     def submit(
         self, work: Work[T], *, durable: bool = False, lazily: bool = False
     ) -> asyncio.Future[T]:
-        """Do the same without awaiting: works are committed in the order of their submission.
+        """Queue `work` and return the future of its result; works are committed in the order of
+        their submission.
 
-        With `lazily` the work rides with the next one, or after RIDE seconds: a commit, and waking
-        the thread for it, cost more than most of what is in one. The others set out in the loop's
-        next turn: whoever submits has more to do in this one, and a thread that is woken meanwhile
-        only takes the interpreter away from it.
+        With `lazily` the work shares the commit of the next one, at most LAZY_DELAY seconds later:
+        a commit and waking the thread for it cost more than most works. Other works are handed to
+        the thread in the next turn of the loop: the caller has more to do in this one, and a thread
+        that runs meanwhile only takes the interpreter away from it.
         """
         if self._closing:
             raise RuntimeError("the database is closed")
         future: asyncio.Future[T] = self._loop.create_future()
-        self._riding.append((work, future, durable))
+        self._pending.append((work, future, durable))
         if not lazily:
-            self.hasten()
-        elif self._latest is None:
-            self._latest = self._loop.time() + RIDE
-            if self._departure is None:
-                self._departure = self._loop.call_at(self._latest, self._depart_at_last)
+            self.flush()
+        elif self._flush_deadline is None:
+            self._flush_deadline = self._loop.time() + LAZY_DELAY
+            if self._flush_timer is None:
+                self._flush_timer = self._loop.call_at(self._flush_deadline, self._flush_when_due)
         return future
 
-    def hasten(self) -> None:
-        """Let what rides set out with this turn of the loop."""
-        if not self._departing:
-            self._departing = True
-            self._loop.call_soon(self._depart)
+    def flush(self) -> None:
+        """Hand the pending works to the writer's thread in the next turn of the loop."""
+        if not self._flush_scheduled:
+            self._flush_scheduled = True
+            self._loop.call_soon(self._flush_now)
 
-    def _depart_at_last(self) -> None:
-        self._departure = None
-        if self._latest is None:
+    def _flush_when_due(self) -> None:
+        self._flush_timer = None
+        if self._flush_deadline is None:
             return
-        if self._loop.time() < self._latest:
-            self._departure = self._loop.call_at(self._latest, self._depart_at_last)
+        if self._loop.time() < self._flush_deadline:
+            self._flush_timer = self._loop.call_at(self._flush_deadline, self._flush_when_due)
         else:
-            self._depart()
+            self._flush_now()
 
-    def _depart(self) -> None:
-        self._departing, self._latest = False, None
-        self.departures += 1
-        riding, self._riding = self._riding, []
+    def _flush_now(self) -> None:
+        self._flush_scheduled, self._flush_deadline = False, None
+        self.flushes += 1
+        riding, self._pending = self._pending, []
         for start in range(0, len(riding), BATCH):
             self._queue.put(riding[start : start + BATCH])
 
-    async def settled(self) -> None:
-        """Wait until what has been submitted so far is committed, or refused."""
-        await self.apart(lambda _connection: None)
+    async def drain(self) -> None:
+        """Wait until every work submitted so far is committed or refused."""
+        await self.run_outside_transaction(lambda _connection: None)
 
-    async def apart(self, work: Work[T]) -> T:
+    async def run_outside_transaction(self, work: Work[T]) -> T:
         """Run `work` on the writing connection outside any transaction, as VACUUM and checkpoints
         need it.
         """
         if self._closing:
             raise RuntimeError("the database is closed")
         future: asyncio.Future[T] = self._loop.create_future()
-        self._depart()
+        self._flush_now()
         self._queue.put((work, future, None))
         return await future
 
@@ -174,8 +177,8 @@ class Database:
         return await future
 
     def _reader(self) -> _ReaderThread:
-        """Return who answers soonest; of several that are free always the same, as it has most
-        still at hand.
+        """Return the reader with the fewest questions; of several that are free always the same
+        one, whose cache is the warmest.
         """
         free = min(self._readers, key=_ReaderThread.behind, default=None)
         if free is None or (free.behind() and len(self._readers) < READERS):
@@ -187,9 +190,9 @@ class Database:
         """Commit what was submitted, then let go of the file."""
         if not self._closing:
             self._closing = True
-            self._depart()
-            if self._departure is not None:
-                self._departure.cancel()
+            self._flush_now()
+            if self._flush_timer is not None:
+                self._flush_timer.cancel()
             self._queue.put(None)
         await asyncio.shield(self._closed)
         self._writer.join()
@@ -206,22 +209,22 @@ class Database:
         stop = False
         while not stop:
             batch: list[_Item] = []
-            some = self._queue.get()
-            while isinstance(some, list):
-                batch += some
+            item = self._queue.get()
+            while isinstance(item, list):
+                batch += item
                 if len(batch) >= BATCH:
                     break
                 try:
-                    some = self._queue.get_nowait()
+                    item = self._queue.get_nowait()
                 except queue.Empty:
                     break
-            stop = some is None
+            stop = item is None
             if batch:
                 outcomes = self._commit(connection, batch)
-                self._heed(outcomes)
+                self._report_refusal(outcomes)
                 self._answer(outcomes)
-            if isinstance(some, tuple):
-                self._answer([self._alone(connection, some)])
+            if isinstance(item, tuple):
+                self._answer([self._run_outside_transaction(connection, item)])
         for reader in self._readers:
             reader.questions.put(None)
         for reader in self._readers:
@@ -229,9 +232,9 @@ class Database:
         self._close_writer(connection)
         self._answer([(self._closed, None, None)])
 
-    def _heed(self, outcomes: Sequence[_Outcome]) -> None:
-        """Look whether the file has just begun to take nothing."""
-        # what only stands behind a step that was refused has no cause of its own
+    def _report_refusal(self, outcomes: Sequence[_Outcome]) -> None:
+        """Call `when_refused` if these outcomes are the first to fail for lack of room."""
+        # a step that failed only because the one before it did has no cause of its own
         faults = (
             error for _, _, error in outcomes if isinstance(error, StoreFull) and error.__cause__
         )
@@ -261,10 +264,9 @@ class Database:
         return outcomes
 
     def _do_all(self, connection: Connection, batch: Sequence[_Item]) -> list[_Outcome]:
-        """Do the works in one transaction; should one fail, all again, each one kept from harming
-        its neighbours.
+        """Run the works in one transaction; if one raises, run all again with a savepoint each.
 
-        Hardly ever one does, and a savepoint around each would cost more than many of them.
+        Works seldom raise, and a savepoint around each would cost more than many of them.
         """
         connection.execute("BEGIN IMMEDIATE")
         try:
@@ -290,7 +292,7 @@ class Database:
         connection.execute("RELEASE work")
         return result, None
 
-    def _alone(self, connection: Connection, item: _Item) -> _Outcome:
+    def _run_outside_transaction(self, connection: Connection, item: _Item) -> _Outcome:
         work, future, _ = item
         try:
             return future, work(connection), None
@@ -306,21 +308,21 @@ class Database:
 
     def _answer(self, outcomes: list[_Outcome]) -> None:
         self._outcomes.extend(outcomes)
-        if self._rung:
+        if self._loop_woken:
             return  # the loop has been woken, and has not come to it yet
-        self._rung = True
+        self._loop_woken = True
         try:
-            self._loop.call_soon_threadsafe(self._settle)
+            self._loop.call_soon_threadsafe(self._resolve_futures)
         except RuntimeError:
             return  # the loop is gone, and with it everybody who waited
 
     # --- on the loop
 
-    def _settle(self) -> None:
-        """Resolve futures in their order, a few in each turn of the loop, as those who waited do
-        much at once.
+    def _resolve_futures(self) -> None:
+        """Resolve futures in their order, ANSWERS_PER_TURN in each turn of the loop: their waiters
+        do much at once.
         """
-        for _ in range(min(TURN, len(self._outcomes))):
+        for _ in range(min(ANSWERS_PER_TURN, len(self._outcomes))):
             future, result, error = self._outcomes.popleft()
             if future.done():  # its waiter was cancelled
                 continue
@@ -328,11 +330,11 @@ class Database:
                 future.set_result(result)
             else:
                 future.set_exception(error)
-        self._rung = False
+        self._loop_woken = False
         # looked at behind the line before: a thread that came between the two has left it to us
         if self._outcomes:
-            self._rung = True
-            self._loop.call_soon(self._settle)
+            self._loop_woken = True
+            self._loop.call_soon(self._resolve_futures)
 
     # --- in a reader's thread
 

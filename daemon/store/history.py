@@ -11,7 +11,7 @@ from datetime import datetime
 
 from daemon.models import Json
 from daemon.store.repository import Repository
-from daemon.store.rows import LAST_BEFORE, stamp
+from daemon.store.rows import LAST_BEFORE, to_microseconds
 from daemon.store.statements import Connection
 
 # Summed up where the rows are: to carry ten thousand of them over takes longer than all the rest.
@@ -126,7 +126,7 @@ class HistoryRepository(Repository):
         """Return what became of each routine between each edge and the next one, where anything
         did.
         """
-        marks = [stamp(edge) for edge in edges]
+        marks = [to_microseconds(edge) for edge in edges]
 
         def work(connection: Connection) -> list[Day]:
             found: dict[tuple[str, int], Day] = {}
@@ -160,7 +160,7 @@ class HistoryRepository(Repository):
 
     async def summarize(self, since: datetime, until: datetime) -> DigestTotals:
         """Return what happened from one moment to another."""
-        span = (stamp(since), stamp(until))
+        span = (to_microseconds(since), to_microseconds(until))
 
         def work(connection: Connection) -> DigestTotals:
             missed = dict(connection.execute(_MISSED, span).fetchall())

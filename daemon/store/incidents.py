@@ -29,7 +29,7 @@ from daemon.errors import NotFound
 from daemon.models import DeliveryStatus, Incident, Json, Run, Status, WaitingNotice
 from daemon.store.database import Database
 from daemon.store.repository import Repository
-from daemon.store.rows import clean, moment, moment_or_none, stamp
+from daemon.store.rows import clean, from_microseconds, from_microseconds_or_none, to_microseconds
 from daemon.store.statements import Connection, Row
 
 # Ends that say that something is wrong with the routine. A cancelled run says nothing, nor does a
@@ -109,7 +109,7 @@ class IncidentRepository(Repository):
 
         An incident of something that is not among the `known` subjects any more is over by that.
         """
-        now, there = stamp(self._clock()), frozenset(known)
+        now, there = to_microseconds(self._clock()), frozenset(known)
 
         def work(connection: Connection) -> Incident:
             connection.execute(
@@ -209,7 +209,9 @@ def tell_of_waiting(
     incident, _ = _happened(
         connection, subject, detail, run, now, alerting, cause="waits for a person"
     )
-    connection.execute("UPDATE incident SET told = ? WHERE id = ?", (stamp(now), incident.id))
+    connection.execute(
+        "UPDATE incident SET told = ? WHERE id = ?", (to_microseconds(now), incident.id)
+    )
     text = "\n\n".join([notice.head, *(text for _, text in questions)])
     options: Json = {"cleaned": True, "approvals": [id_ for id_, _ in questions]}
     put_message(
@@ -285,7 +287,14 @@ def _put(
         "INSERT INTO outbox (run_id, target, kind, options, zone, status, created, next_at, "
         "waits_since)"
         " VALUES (?, ?, ?, ?, ?, 'pending', ?, ?, ?)",
-        (run_id, target, kind, json.dumps(options, separators=(",", ":")), zone, *[stamp(now)] * 3),
+        (
+            run_id,
+            target,
+            kind,
+            json.dumps(options, separators=(",", ":")),
+            zone,
+            *[to_microseconds(now)] * 3,
+        ),
     )
 
 
@@ -358,11 +367,11 @@ def _happened(
         connection,
         "WHERE subject = ? AND signature = ? AND (closed IS NULL OR closed >= ?)"
         " ORDER BY closed IS NOT NULL, id DESC LIMIT 1",
-        (subject, signature, stamp(now - alerting.cool_down)),
+        (subject, signature, to_microseconds(now - alerting.cool_down)),
     )
     run_id = run and run.id
     if not same:
-        values = (subject, signature, error, stamp(now), stamp(now), run_id)
+        values = (subject, signature, error, to_microseconds(now), to_microseconds(now), run_id)
         row = connection.execute(
             "INSERT INTO incident (subject, signature, detail, opened, seen, run_id) VALUES (?, ?, "
             "?, ?, ?, ?)"
@@ -374,7 +383,7 @@ def _happened(
         "UPDATE incident SET count = count + 1, seen = ?, detail = ?, run_id = coalesce(?, run_id),"
         " closed = NULL, acked = CASE WHEN closed IS NULL THEN acked END WHERE id = ? RETURNING "
         f"{_COLUMNS}",
-        (stamp(now), error, run_id, same[0].id),
+        (to_microseconds(now), error, run_id, same[0].id),
     ).fetchone()
     incident = _of(row)
     due = incident.last_alert is None or now - incident.last_alert >= alerting.remind
@@ -386,7 +395,7 @@ def _tell(
 ) -> None:
     """Take note of who is told of an incident now."""
     everybody = list(dict.fromkeys([*incident.targets, *targets]))
-    values = (stamp(now), json.dumps(everybody), incident.id)
+    values = (to_microseconds(now), json.dumps(everybody), incident.id)
     connection.execute("UPDATE incident SET told = ?, targets = ? WHERE id = ?", values)
 
 
@@ -399,7 +408,7 @@ def over(connection: Connection, subject: str, run: Run | None, zone: str, now: 
     # who was told is told once: should it come again soon, nobody hears of a second recovery
     connection.execute(
         "UPDATE incident SET closed = ?, targets = '[]' WHERE subject = ? AND closed IS NULL",
-        (stamp(now), subject),
+        (to_microseconds(now), subject),
     )
     times = sum(incident.count for incident in ended)
     since = min(incident.opened for incident in ended)
@@ -461,12 +470,12 @@ def _of(row: Row) -> Incident:
         subject=subject,
         signature=signature,
         detail=detail,
-        opened=moment(opened),
-        last_seen=moment(seen),
+        opened=from_microseconds(opened),
+        last_seen=from_microseconds(seen),
         count=count,
-        last_alert=moment_or_none(told),
+        last_alert=from_microseconds_or_none(told),
         targets=tuple(json.loads(targets)),
-        acked=moment_or_none(acked),
-        closed=moment_or_none(closed),
+        acked=from_microseconds_or_none(acked),
+        closed=from_microseconds_or_none(closed),
         run=run,
     )

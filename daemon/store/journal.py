@@ -21,7 +21,7 @@ from daemon.store.history import Day, HistoryRepository
 from daemon.store.incidents import Alerting, IncidentRepository
 from daemon.store.outbox import OutboxRepository
 from daemon.store.routines import RoutineRepository, RoutineState, Streak
-from daemon.store.rows import stamp
+from daemon.store.rows import to_microseconds
 from daemon.store.runs import LEASE, RunMessage, RunRepository
 from daemon.store.seen_items import SeenItemRepository
 from daemon.store.slot_claims import Claim
@@ -78,7 +78,7 @@ class Journal:
 
         To be called at start, before anything that waits is read, and when the clock was set.
         """
-        ours = stamp(self._clock())
+        ours = to_microseconds(self._clock())
 
         def work(connection: Connection) -> MovedWaits:
             # of several machines none knows the time better than the database that they share

@@ -96,7 +96,7 @@ class JournalMaintenance:
         if keep != Keep(reports=keep.reports):
             unused, before = await self._database.read(partial(unused_texts, now=self._clock()))
             await self._database.write(partial(drop, digests=unused, before=before))
-        freed = await self._database.apart(_shrink) if self._idle() else 0
+        freed = await self._database.run_outside_transaction(_shrink) if self._idle() else 0
         if gone or freed:
             log.info("history.let_go", runs=gone, freed=freed)
 

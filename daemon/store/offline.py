@@ -22,9 +22,9 @@ def looking(path: Path, url: str) -> Iterator[Any]:
             connection.execute("BEGIN")
             yield connection
         return
-    with _server(url) as wire:
-        wire.control("BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY")
-        yield wire
+    with _server(url) as connection:
+        connection.control("BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+        yield connection
 
 
 @contextmanager
@@ -35,11 +35,11 @@ def writing(path: Path, url: str) -> Iterator[Any]:
     if url:
         from daemon.store.postgres.migrations import LOCKED, migrate
 
-        with _server(url) as wire:
-            migrate(wire, url)
-            wire.control(f"BEGIN; {LOCKED}")
-            yield wire
-            wire.control("COMMIT")
+        with _server(url) as connection:
+            migrate(connection, url)
+            connection.control(f"BEGIN; {LOCKED}")
+            yield connection
+            connection.control("COMMIT")
         return
     with closing(open_writer(path, MIGRATIONS)) as connection:
         connection.execute("BEGIN IMMEDIATE")
@@ -79,15 +79,15 @@ def probe(url: str) -> DatabaseServer:
             f"{error}: the extra postgres is missing (pip install 'agentd-routines[postgres]')"
         ) from error
 
-    with _server(url) as wire:
-        wire.control("BEGIN READ ONLY")
-        version, reads_only, now, tables = wire.control(
+    with _server(url) as connection:
+        connection.control("BEGIN READ ONLY")
+        version, reads_only, now, tables = connection.control(
             "SELECT current_setting('server_version'), pg_is_in_recovery(),"
             " extract(epoch FROM clock_timestamp()), to_regclass('migration') IS NOT NULL"
         ).fetchone()
         ahead = float(now) - time.time()
         (schema,) = (
-            wire.control("SELECT max(version) FROM migration").fetchone() if tables else (0,)
+            connection.control("SELECT max(version) FROM migration").fetchone() if tables else (0,)
         )
         return DatabaseServer(
             place_of(url),
@@ -106,9 +106,9 @@ def _server(url: str) -> Iterator[Any]:
     from daemon.store.postgres.connection import connect, place_of, refusal
 
     try:
-        with closing(connect(url)) as wire:
-            wire.control("SET idle_in_transaction_session_timeout = '10min'")
-            yield wire
+        with closing(connect(url)) as connection:
+            connection.control("SET idle_in_transaction_session_timeout = '10min'")
+            yield connection
     except psycopg.Error as error:
         if isinstance(error, psycopg.OperationalError) and refusal(error) is None:
             raise DatabaseAway(

@@ -12,7 +12,13 @@ from daemon.errors import NotFound, Refused
 from daemon.models import Delivery, DeliveryStatus, Json, Report, Run, Status, Taint
 from daemon.store.incidents import REPORT, Alerting, judge, kind_of, over, put_message
 from daemon.store.repository import Repository
-from daemon.store.rows import KEEP_FACT, clean, moment, moment_or_none, stamp
+from daemon.store.rows import (
+    KEEP_FACT,
+    clean,
+    from_microseconds,
+    from_microseconds_or_none,
+    to_microseconds,
+)
 from daemon.store.statements import Connection, Row, placeholders
 
 _MARK = "digest"
@@ -32,7 +38,8 @@ class OutboxRepository(Repository):
     async def find_due(self, now: datetime) -> list[Delivery]:
         """Return what is to be sent by now, longest due first."""
         return await self._find(
-            "WHERE o.status = 'pending' AND o.next_at <= ? ORDER BY o.next_at, o.id", (stamp(now),)
+            "WHERE o.status = 'pending' AND o.next_at <= ? ORDER BY o.next_at, o.id",
+            (to_microseconds(now),),
         )
 
     async def get_next_due(self) -> datetime | None:
@@ -42,7 +49,7 @@ class OutboxRepository(Repository):
             (earliest,) = connection.execute(
                 "SELECT min(next_at) FROM outbox WHERE status = 'pending'"
             ).fetchone()
-            return moment_or_none(earliest)
+            return from_microseconds_or_none(earliest)
 
         return await self._db.read(work)
 
@@ -96,7 +103,7 @@ class OutboxRepository(Repository):
 
         def work(connection: Connection) -> datetime | None:
             row = connection.execute("SELECT value FROM meta WHERE key = ?", (_MARK,)).fetchone()
-            return moment(int(row[0])) if row else None
+            return from_microseconds(int(row[0])) if row else None
 
         return await self._db.read(work)
 
@@ -107,7 +114,7 @@ class OutboxRepository(Repository):
         now = self._clock()
 
         def work(connection: Connection) -> None:
-            connection.execute(KEEP_FACT, (_MARK, str(stamp(until))))
+            connection.execute(KEEP_FACT, (_MARK, str(to_microseconds(until))))
             put_message(connection, targets, "digest", title, text, now, zone=zone)
 
         await self._db.write(work, durable=True)
@@ -146,7 +153,7 @@ class OutboxRepository(Repository):
         error: str | None = None,
         next_at: datetime | None = None,
     ) -> None:
-        wait = (None, None) if next_at is None else (stamp(next_at), self._now())
+        wait = (None, None) if next_at is None else (to_microseconds(next_at), self._now())
         values = (status, receipt and clean(receipt), error and clean(error), *wait, id_)
 
         def work(connection: Connection) -> None:
@@ -178,7 +185,7 @@ def enqueue(
     the record.
     """
     assert run.ended is not None  # noqa: S101  the caller has just ended it
-    now = stamp(run.ended)
+    now = to_microseconds(run.ended)
     connection.executemany(
         "INSERT INTO outbox (run_id, target, options, zone, status, created, next_at, waits_since, "
         "error, kind)"
@@ -209,14 +216,14 @@ def _delivery_of(row: Row) -> Delivery:
         options=frozen,
         status=DeliveryStatus(status),
         attempts=attempts,
-        created=moment(created),
-        next_at=moment_or_none(next_at),
+        created=from_microseconds(created),
+        next_at=from_microseconds_or_none(next_at),
         receipt=receipt,
         error=error,
         report=Report(
             run=run or "",
             routine=routine or "",
-            slot=moment(created if slot is None else slot),
+            slot=from_microseconds(created if slot is None else slot),
             status=Status(run_status or Status.SUCCEEDED),
             text=report if report is not None else detail or "",
             scheduled_zone=zone,

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from datetime import datetime
 
 from daemon.store.database import Database
-from daemon.store.rows import stamp
+from daemon.store.rows import to_microseconds
 
 
 class Repository:
@@ -22,4 +22,4 @@ class Repository:
         return self._db.shared
 
     def _now(self) -> int:
-        return stamp(self._clock())
+        return to_microseconds(self._clock())

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from daemon.store.rows import moment, stamp
+from daemon.store.rows import from_microseconds, to_microseconds
 from daemon.store.statements import Connection
 from daemon.store.texts import unused
 
@@ -44,12 +44,14 @@ def let_go_some(connection: Connection, keep: Keep, now: datetime) -> int:
     """
     done = 0
     if keep.steps is not None:
-        done += _steps_of(connection, stamp(now - keep.steps))
+        done += _steps_of(connection, to_microseconds(now - keep.steps))
     if keep.runs is not None:
-        done += _runs_of(connection, stamp(now - keep.runs))
+        done += _runs_of(connection, to_microseconds(now - keep.runs))
     if not done and keep.max_bytes is not None and connection.used() > keep.max_bytes:
         # the transcripts first, which are most of it; of a routine's last runs they stay
-        done = _steps_of(connection, stamp(now)) or _runs_of(connection, stamp(now))
+        done = _steps_of(connection, to_microseconds(now)) or _runs_of(
+            connection, to_microseconds(now)
+        )
     return done
 
 
@@ -80,8 +82,8 @@ def unused_texts(connection: Connection, now: datetime) -> tuple[list[bytes], da
         f"SELECT created FROM run WHERE id = ({_OLD.format(newest=NEWEST)}{_WITH_STEPS} ORDER BY id "  # noqa: E501, S608
         "LIMIT 1)"
     )  # noqa: RUF100, S608
-    row = connection.execute(oldest, (stamp(now),)).fetchone()
-    before = min(now, moment(row[0])) if row else now
+    row = connection.execute(oldest, (to_microseconds(now),)).fetchone()
+    before = min(now, from_microseconds(row[0])) if row else now
     return unused(connection, before), before
 
 
@@ -92,7 +94,7 @@ def old_reports(connection: Connection, before: datetime) -> list[tuple[int, str
     rows = connection.execute(
         "SELECT id, receipt FROM outbox WHERE status = 'delivered' AND created < ? AND receipt LIKE "  # noqa: E501
         "'/%' AND (options LIKE '%{slot%' OR options LIKE '%{run}%') ORDER BY id LIMIT 1000",
-        (stamp(before),),
+        (to_microseconds(before),),
     )
     return [(id_, receipt) for id_, receipt in rows]
 

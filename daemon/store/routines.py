@@ -13,7 +13,12 @@ from daemon.errors import NotFound, Refused
 from daemon.store.database import Database
 from daemon.store.incidents import BY_HAND, FAILURES, waiting_subject
 from daemon.store.repository import Repository
-from daemon.store.rows import moment, moment_or_none, stamp, stamp_or_none
+from daemon.store.rows import (
+    from_microseconds,
+    from_microseconds_or_none,
+    to_microseconds,
+    to_microseconds_or_none,
+)
 from daemon.store.runs import RunRepository
 from daemon.store.statements import Connection, Row
 
@@ -77,7 +82,7 @@ class RoutineRepository(Repository):
 
         Routines that are not named keep what they have.
         """
-        now = stamp(self._clock())
+        now = to_microseconds(self._clock())
 
         def work(connection: Connection) -> dict[str, RoutineState]:
             known = dict(connection.execute("SELECT name, schedule_key FROM routine").fetchall())
@@ -108,7 +113,7 @@ class RoutineRepository(Repository):
         `since` is when a pause of so many hours began; None for one until a date, which no wrong
         clock moves.
         """
-        values = (stamp_or_none(until), stamp_or_none(since), why, routine)
+        values = (to_microseconds_or_none(until), to_microseconds_or_none(since), why, routine)
         changes = "paused = 1, paused_until = ?, paused_since = ?, paused_why = ?"
         await self._change(routine, f"{changes} WHERE name = ?", values)
 
@@ -117,8 +122,8 @@ class RoutineRepository(Repository):
 
         NotFound.
         """
-        now = stamp(self._clock())
-        resumed = stamp_or_none(since) or now
+        now = to_microseconds(self._clock())
+        resumed = to_microseconds_or_none(since) or now
         values = (resumed, resumed, now, routine)
         # the baseline may be later than the end of the pause: it was edited or turned off in
         # between
@@ -174,7 +179,7 @@ class RoutineRepository(Repository):
         )
 
         def work(connection: Connection) -> int:
-            (number,) = connection.execute(query, 2 * (routine, stamp(since))).fetchone()
+            (number,) = connection.execute(query, 2 * (routine, to_microseconds(since))).fetchone()
             return int(number)
 
         return await self._db.read(work)
@@ -227,11 +232,11 @@ def _states(connection: Connection) -> dict[str, RoutineState]:
         name: RoutineState(
             name=name,
             schedule_key=key,
-            baseline=moment(baseline),
+            baseline=from_microseconds(baseline),
             paused=bool(paused),
-            paused_until=moment_or_none(until),
+            paused_until=from_microseconds_or_none(until),
             paused_why=why,
-            forgiven=moment_or_none(forgiven),
+            forgiven=from_microseconds_or_none(forgiven),
         )
         for name, key, baseline, paused, until, why, forgiven in connection.execute(
             (  # noqa: UP034
@@ -261,12 +266,12 @@ _BACKWARDS = (
 
 def _streak(connection: Connection, routine: str, since: datetime | None) -> Streak | None:
     count, last, detail = 0, None, ""
-    farthest = stamp(since) if since else 0
+    farthest = to_microseconds(since) if since else 0
     for status, trigger, created, ended, why in connection.execute(_BACKWARDS, (routine, FARTHEST)):
         if status == "succeeded" or created <= farthest:
             break
         if status in FAILURES and trigger not in BY_HAND:
             count += 1
             if last is None:
-                last, detail = moment(ended), why or ""
+                last, detail = from_microseconds(ended), why or ""
     return Streak(count=count, last=last, detail=detail) if last else None

@@ -1,6 +1,6 @@
-"""How values become columns and come back: moments, JSON bodies, runs, steps."""
+"""Convert between values and columns: times, JSON bodies, runs, steps."""
 
-# ruff: noqa: S608  what is put into statements are constants of this room; values are bound
+# ruff: noqa: S608  what is put into statements are constants of this package; values are bound
 from __future__ import annotations
 
 import json
@@ -18,27 +18,27 @@ MICROSECOND = timedelta(microseconds=1)
 DEFLATE_FROM = 4096  # bytes: below, deflating costs more than the page it saves
 
 
-def stamp(moment: datetime) -> int:
-    """Return an instant as the column holds it; a time without zone raises TypeError."""
+def to_microseconds(moment: datetime) -> int:
+    """Return microseconds since 1970; TypeError for a time without zone."""
     return (moment - EPOCH) // MICROSECOND
 
 
-def moment(value: int) -> datetime:
-    """Return the instant a column holds, in UTC."""
+def from_microseconds(value: int) -> datetime:
+    """Return the time, in UTC, of microseconds since 1970."""
     return EPOCH + timedelta(microseconds=value)
 
 
-def stamp_or_none(value: datetime | None) -> int | None:
-    return None if value is None else stamp(value)
+def to_microseconds_or_none(value: datetime | None) -> int | None:
+    return None if value is None else to_microseconds(value)
 
 
-def moment_or_none(value: int | None) -> datetime | None:
-    return None if value is None else moment(value)
+def from_microseconds_or_none(value: int | None) -> datetime | None:
+    return None if value is None else from_microseconds(value)
 
 
 def clean(text: str) -> str:
-    """Return text that a database takes: half a surrogate pair, as odd file names yield, becomes
-    `?`.
+    """Return `text` with `?` for each half of a surrogate pair, as odd file names yield: UTF-8, and
+    so a database, cannot hold them.
     """
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
@@ -47,7 +47,7 @@ def clean_or_none(text: str | None) -> str | None:
     return None if text is None else clean(text)
 
 
-# Keeps a small fact of the daemon's own by its key.
+# Inserts or replaces a fact of the daemon by its key.
 KEEP_FACT = (
     "INSERT INTO meta (key, value) VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = "
     "excluded.value"
@@ -124,16 +124,16 @@ def run_of(row: Row) -> Run:
         routine=routine,
         definition=definition,
         trigger=trigger,
-        slot=moment(slot),
+        slot=from_microseconds(slot),
         event=event,
         status=Status(status),
         attempt=attempt,
         fruitless_attempts=barren,
         fence=fence,
-        created=moment(created),
-        started=moment_or_none(started),
-        ended=moment_or_none(ended),
-        not_before=moment_or_none(not_before),
+        created=from_microseconds(created),
+        started=from_microseconds_or_none(started),
+        ended=from_microseconds_or_none(ended),
+        not_before=from_microseconds_or_none(not_before),
         active=float(active),
         cancel=bool(cancel),
         goal=goal,
@@ -183,7 +183,7 @@ def step_of(row: Row, read: Callable[[bytes], Json]) -> Step:
             body=read(body),
             call_id=call_id,
             seq=seq,
-            at=moment(at),
+            at=from_microseconds(at),
         )
     except (ValueError, TypeError, AttributeError, LookupError, zlib.error) as error:
         problem = f"step {seq} ({kind}) of the run is harmed and cannot be read ({error})"

@@ -16,7 +16,7 @@ from daemon.models import MOVES, Run, Status, Step, StepKind
 from daemon.store.approval_rows import use
 from daemon.store.audit import note_step
 from daemon.store.database import Work
-from daemon.store.rows import RUN, checksum, clean_or_none, run_of, runs_in, stamp_or_none
+from daemon.store.rows import RUN, checksum, clean_or_none, run_of, runs_in, to_microseconds_or_none
 from daemon.store.statements import (
     AFTER_EVERY_ID,
     ID_PART,
@@ -85,18 +85,23 @@ class PendingSteps:
     first: int
     """The number of the first step."""
     owner: str | None = None
-    """Who begins the run with them."""
+    """The owner if these steps come with the claim of the run, else None."""
     at: int = 0
-    """When the last of them was handed in."""
+    """When the last step was added, in microseconds since 1970."""
     active: float | None = None
     steps: list[tuple[Step, int, bytes | Parted]] = field(default_factory=list)
-    """With their moments, and their bodies as they were then."""
-    departure: int = 0
-    """The one that it waits for."""
+    """Each step with its time in microseconds, and its body encoded when it was added."""
+    flushes: int = 0
+    """The count of `Database.flushes` when the load was submitted."""
     kept: asyncio.Future[list[Step]] | None = None
 
     def write(self, connection: Connection, lease: int) -> list[Step]:
-        """Write everything down; in the writer's thread, once nothing is put to it any more."""
+        """Insert the steps and update the run's row; in the writer's thread, when no step can be
+        added any more.
+
+        `lease` is in microseconds. Raises Fenced if the run has another owner, StoreFull if an
+        earlier step of the run was not written.
+        """
         run, made = self.run, self.run.created
         rows = [(step, at, column_of(connection, body, made, at)) for step, at, body in self.steps]
         seal, until = (
@@ -107,7 +112,7 @@ class PendingSteps:
         if self.owner is not None:
             begun = (
                 self.owner,
-                stamp_or_none(run.started),
+                to_microseconds_or_none(run.started),
                 run.fence,
                 run.attempt,
                 0 if rows else run.fruitless_attempts,
@@ -177,7 +182,7 @@ def leave(
     row = connection.execute(
         _LEAVE % placeholders(sources),
         (
-            run.status.value, stamp_or_none(run.ended), stamp_or_none(run.not_before), stamp_or_none(since), run.active,  # noqa: E501
+            run.status.value, to_microseconds_or_none(run.ended), to_microseconds_or_none(run.not_before), to_microseconds_or_none(since), run.active,  # noqa: E501
             clean_or_none(run.report), int(run.silent), clean_or_none(run.detail), run.provider, run.model,  # noqa: E501
             run.usage.input, run.usage.cache_read, run.usage.cache_write, run.usage.output, run.usage.reasoning,  # noqa: E501
             run.iterations, run.taint.value, run.sandbox, int(suspended), int(forgiven),

@@ -34,8 +34,8 @@ from daemon.store.rows import (
     run_of,
     runs_in,
     seal_of,
-    stamp,
     step_of,
+    to_microseconds,
 )
 from daemon.store.run_rows import (
     TAKE,
@@ -119,7 +119,7 @@ class RunRepository(Repository):
         lease: timedelta = LEASE,
         in_turn: bool = False,
     ) -> None:
-        """`lease`: how long a run stays its owner's who is not heard of, where several daemons
+        """`lease`: how long a run stays its owner's without a sign of life, where several daemons
         share the store.
 
         `in_turn`: runs of a routine are taken one at a time, whoever asks.
@@ -128,34 +128,34 @@ class RunRepository(Repository):
         self._incidents = incidents
         self._in_turn = in_turn
         self.lease = lease
-        """How long a run stays its owner's who is not heard of."""
+        """How long a run stays its owner's without a sign of life."""
         self._lease = lease // MICROSECOND
         self.when_ended: Callable[[Run], None] = lambda run: None
-        """Is told of each end as soon as it is safe; whoever misses one finds it in the record."""
+        """Called with each run that ended, after the commit; a missed call can be made up from the
+        journal.
+        """
         # run → (fence under which this process took it, number of the next step)
         self._taken: dict[str, tuple[int, int]] = {}
         self._fresh: dict[str, Run] = {}
-        """Runs that were opened here, and that nobody has taken or cancelled since."""
+        """Runs that this process opened, until they are claimed or cancelled."""
         self._begun: dict[str, asyncio.Future[list[Step]]] = {}
-        """Runs that were taken without waiting for the record, until it says so, or they are let go
-        of.
-        """
+        """Runs that were claimed lazily, until the claim is committed or the run is released."""
         self._loads: dict[str, PendingSteps] = {}
-        """What was written last of each run; until it sets out, more can be put to it."""
+        """The last steps written of each run; until they are flushed, more can be added."""
         self._since = clock()
         self._latest: dict[str, Run] = {}
-        """By routine, the newest run of those made since then that has succeeded."""
+        """By routine, the newest succeeded run of those created since `_since`."""
 
     # --- living a run
 
     async def claim(self, run_id: str, *, owner: str, takeover: bool = False) -> Run | None:
-        """Make a queued run ours; None if it is not queued (any more) or not to be started yet.
+        """Claim a queued run for `owner`; None if it is not queued or not to be started yet.
 
-        Where daemons share the store, also one whose owner let its lease run out; with `takeover`
-        (a sub-agent of a run that was taken over) at once. `in_turn`, none as well while another
-        run of its routine lives or waits.
+        Where daemons share the store, a run whose owner's lease has expired is claimed as well;
+        with `takeover` (a sub-agent of a run that was taken over) even while it is leased. With
+        `in_turn`, None also while another run of its routine is running or waits.
         """
-        now, shared = stamp(self._clock()), self._db.shared
+        now, shared = to_microseconds(self._clock()), self._db.shared
         self._fresh.pop(run_id, None)
         query = (TAKE_IN_TURN if self._in_turn else TAKE_OVER) if shared else TAKE
 
@@ -201,7 +201,7 @@ class RunRepository(Repository):
             fruitless_attempts=queued.fruitless_attempts + 1,
         )
         begun = self._begun[run.id] = self._send(
-            PendingSteps(run, 0, owner, stamp(now)), lazily=True
+            PendingSteps(run, 0, owner, to_microseconds(now)), lazily=True
         )
         begun.add_done_callback(lambda done: self._settle_begin(run, done))
         self._taken[run.id] = (run.fence, 0)
@@ -215,15 +215,15 @@ class RunRepository(Repository):
             self.release(run)
 
     async def confirm_claim(self, run: Run) -> None:
-        """Wait until a run is ours for certain. Fenced, StoreFull."""
+        """Wait until the claim of a run is committed. Raises Fenced or StoreFull if it was not."""
         if begun := self._begun.get(run.id):
             await asyncio.shield(begun)
         elif run.id not in self._taken:
             raise fenced(run)
 
     def keep_fresh(self, runs: Iterable[Run]) -> None:
-        """Know of runs that were opened just now; where others share the store, nothing is known
-        for long.
+        """Remember runs that were opened just now, for `claim_lazily`; does nothing where other
+        processes share the store.
         """
         if self._db.shared:
             return
@@ -250,7 +250,7 @@ class RunRepository(Repository):
         earlier one of the run not: suspend it, the journal is whole up to there.
         """
         now = self._clock()
-        at = stamp(now)
+        at = to_microseconds(now)
         fence, first = self._taken.get(run.id, (None, 0))
         if fence != run.fence:
             return _failed(fenced(run))
@@ -258,7 +258,7 @@ class RunRepository(Repository):
         # there
         bodies = [encode(step) for step in steps]
         load = self._loads.get(run.id)
-        if durable or load is None or load.departure != self._db.departures:
+        if durable or load is None or load.flushes != self._db.flushes:
             load = PendingSteps(run, first)
         load.at, load.active = at, active
         for seq, (step, body) in enumerate(zip(steps, bodies, strict=True), first):
@@ -282,7 +282,7 @@ class RunRepository(Repository):
         carry.
         """
         if load.kept is None:
-            load.departure = self._db.departures
+            load.flushes = self._db.flushes
             load.kept = self._db.submit(
                 lambda connection: load.write(connection, self._lease),
                 durable=durable,
@@ -290,7 +290,7 @@ class RunRepository(Repository):
             )
             self._loads[load.run.id] = load
         elif not lazily:
-            self._db.hasten()
+            self._db.flush()
         return load.kept
 
     async def get_steps(self, run_id: str) -> list[Step]:
@@ -298,7 +298,7 @@ class RunRepository(Repository):
         if taken := self._taken.get(run_id):
             if taken[1] == 0:
                 return []  # it is ours, and has not begun
-            await self._db.settled()  # what rides belongs to it
+            await self._db.drain()  # pending steps are steps of the run
 
         def work(connection: Connection) -> list[Step]:
             rows = connection.execute(
@@ -373,7 +373,7 @@ class RunRepository(Repository):
             if (
                 final.attempt > 1
             ):  # who waits for an answer is let go of, and was taken up again since
-                drop_open(connection, run.id, stamp(now))
+                drop_open(connection, run.id, to_microseconds(now))
             if found is not None:
                 keep_sightings(connection, final.routine, final.id, found, now)
             return final
@@ -453,7 +453,7 @@ class RunRepository(Repository):
         here. Where daemons share the store, dead are those whose lease ran out, and those of our
         own home: what `owner` begins with.
         """
-        now, shared = stamp(self._clock()), self._db.shared
+        now, shared = to_microseconds(self._clock()), self._db.shared
         home = f"{owner.partition(':')[0]}:"
 
         def work(connection: Connection) -> list[Run]:
@@ -473,7 +473,7 @@ class RunRepository(Repository):
 
         NotFound, Refused.
         """
-        now = stamp(self._clock())
+        now = to_microseconds(self._clock())
         self._fresh.clear()  # it may be one of them, given by a part of its id
 
         def work(connection: Connection) -> Run:
@@ -600,7 +600,7 @@ class RunRepository(Repository):
                 return None
             (number,) = connection.execute(
                 "INSERT INTO told (run_id, event, text, at) VALUES (?, ?, ?, ?) RETURNING id",
-                (run, event, clean(text), stamp(self._clock())),
+                (run, event, clean(text), to_microseconds(self._clock())),
             ).fetchone()
             return RunMessage(id=int(number), run=run, text=clean(text))
 

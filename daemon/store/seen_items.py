@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from daemon.errors import NotFound
 from daemon.models import ReportedItem, digest_of
 from daemon.store.repository import Repository
-from daemon.store.rows import clean, moment, stamp
+from daemon.store.rows import clean, from_microseconds, to_microseconds
 from daemon.store.statements import Connection, placeholders
 
 MARKS = 500  # values of one question; SQLite takes some thousands
@@ -110,7 +110,7 @@ def keep_sightings(
     connection: Connection, routine: str, run: str, found: Sightings, now: datetime
 ) -> None:
     """Write down what a run has reported, in the transaction that ends it."""
-    at = stamp(now)
+    at = to_microseconds(now)
     connection.executemany(
         "INSERT INTO novelty (routine, digest, key, title, first, last, run_id) VALUES (?, ?, ?, ?, "  # noqa: E501
         "?, ?, ?) ON CONFLICT (routine, digest) DO UPDATE SET last = excluded.last, times = "
@@ -121,11 +121,17 @@ def keep_sightings(
         ],
     )
     connection.execute(
-        "DELETE FROM novelty WHERE routine = ? AND last < ?", (routine, stamp(now - found.keep))
+        "DELETE FROM novelty WHERE routine = ? AND last < ?",
+        (routine, to_microseconds(now - found.keep)),
     )
 
 
 def _item(key: str, title: str, first: int, last: int, times: int, run: str) -> SeenItem:
     return SeenItem(
-        key=key, title=title, first=moment(first), last=moment(last), times=times, run=run
+        key=key,
+        title=title,
+        first=from_microseconds(first),
+        last=from_microseconds(last),
+        times=times,
+        run=run,
     )

@@ -15,7 +15,7 @@ from itertools import chain
 from typing import Any
 
 from daemon.models import Outcome, Reason, Run
-from daemon.store.rows import clean, deflate, encode, stamp_or_none
+from daemon.store.rows import clean, deflate, encode, to_microseconds_or_none
 from daemon.store.statements import Connection, Row, placeholders
 
 
@@ -48,12 +48,10 @@ class Claim:
 
 # Rows of one statement. The slot ledger claims batches of this size, so that the text of the
 # statement is mostly the same and stays prepared.
-TOGETHER = 250
+ROWS_PER_STATEMENT = 250
 
 
-@lru_cache(
-    maxsize=20_000
-)  # ten thousand that are due together have the ones they had the last time
+@lru_cache(maxsize=20_000)  # more than the routines that are due at once; definitions seldom change
 def fingerprint(definition: str) -> str:
     """Return the hash of a definition, the key of the table `definition`."""
     return hashlib.blake2b(definition.encode(), digest_size=16).hexdigest()
@@ -74,16 +72,17 @@ def run_for(id_: str, claim: Claim, slot: datetime, definition: str, now: dateti
 
 
 def keep_definitions(connection: Connection, definitions: Mapping[str, str]) -> None:
-    """Write down those of these definitions, by their names, that are new: mostly none is."""
+    """Insert the definitions, by their hashes, that the table does not have yet: mostly none."""
     hashes = list(definitions)
-    for start in range(0, len(hashes), TOGETHER):
-        some = hashes[start : start + TOGETHER]
-        known = f"FROM definition WHERE hash IN ({placeholders(some)})"
+    for start in range(0, len(hashes), ROWS_PER_STATEMENT):
+        batch = hashes[start : start + ROWS_PER_STATEMENT]
+        existing = f"FROM definition WHERE hash IN ({placeholders(batch)})"
         # Counted first: sqlite3 takes the GIL again for each row that it fetches.
-        if connection.execute(f"SELECT count(*) {known}", some).fetchone() == (len(some),):
+        if connection.execute(f"SELECT count(*) {existing}", batch).fetchone() == (len(batch),):
             continue
-        there = {hash_ for (hash_,) in connection.execute(f"SELECT hash {known}", some)}
-        new = [(hash_, definitions[hash_]) for hash_ in some if hash_ not in there]
+        rows = connection.execute(f"SELECT hash {existing}", batch)
+        existing_hashes = {hash_ for (hash_,) in rows}
+        new = [(hash_, definitions[hash_]) for hash_ in batch if hash_ not in existing_hashes]
         _insert(connection, "definition (hash, body)", new, "ON CONFLICT DO NOTHING")
 
 
@@ -112,7 +111,11 @@ def write_runs(connection: Connection, opened: Sequence[tuple[Claim, Run, int]],
                     run.status.value,
                     now,
                 ),
-                *(stamp_or_none(run.not_before), now if run.not_before else None, run.goal),
+                *(
+                    to_microseconds_or_none(run.not_before),
+                    now if run.not_before else None,
+                    run.goal,
+                ),
             )
             for _, run, slot in opened
         ],
@@ -156,16 +159,16 @@ def write_runs(connection: Connection, opened: Sequence[tuple[Claim, Run, int]],
 
 
 def _insert(connection: Connection, into: str, rows: Sequence[Row], rest: str = "") -> None:
-    """Insert rows, many with one statement: only while that is under way has the loop the GIL for
-    itself.
+    """Insert rows, ROWS_PER_STATEMENT with each statement.
 
-    With a statement for each row the two threads would wait for each other at every one of them.
+    sqlite3 releases the GIL while a statement runs: with one statement for each row the writer's
+    thread and the loop would wait for each other at every row.
     """
-    for start in range(0, len(rows), TOGETHER):
-        some = rows[start : start + TOGETHER]
-        marks = ", ".join([f"({placeholders(some[0])})"] * len(some))
+    for start in range(0, len(rows), ROWS_PER_STATEMENT):
+        batch = rows[start : start + ROWS_PER_STATEMENT]
+        marks = ", ".join([f"({placeholders(batch[0])})"] * len(batch))
         connection.execute(
-            f"INSERT INTO {into} VALUES {marks} {rest}", [*chain.from_iterable(some)]
+            f"INSERT INTO {into} VALUES {marks} {rest}", [*chain.from_iterable(batch)]
         )
 
 
@@ -180,11 +183,11 @@ SELECT number FROM claim WHERE slot <= (
 
 
 def find_taken(connection: Connection, claims: Sequence[Claim], slots: Sequence[int]) -> set[int]:
-    """Return the places of those claims whose slot or event somebody has, or that would be one run
-    too many.
+    """Return the indexes of the claims whose slot or event is taken, or whose routine has as many
+    active runs as it may.
     """
     taken, seen = set[int](), set[tuple[str, str | int]]()
-    asked: list[int | str] = []
+    values: list[int | str] = []
     for number, (claim, slot) in enumerate(zip(claims, slots, strict=True)):
         key = (claim.routine, claim.event or slot)
         if key in seen:
@@ -192,7 +195,7 @@ def find_taken(connection: Connection, claims: Sequence[Claim], slots: Sequence[
             continue
         seen.add(key)
         if claim.event is None:
-            asked += (number, claim.routine, slot)
+            values += (number, claim.routine, slot)
         elif connection.execute(_OF_EVENT, (claim.routine, claim.event)).fetchone():
             taken.add(number)
         if (
@@ -200,10 +203,10 @@ def find_taken(connection: Connection, claims: Sequence[Claim], slots: Sequence[
             and connection.execute(_TOO_MANY, (claim.routine, claim.beside)).fetchone()
         ):
             taken.add(number)
-    for start in range(0, len(asked), 3 * TOGETHER):
-        some = asked[start : start + 3 * TOGETHER]
-        marks = ", ".join(["(?, ?, ?)"] * (len(some) // 3))
-        taken.update(number for (number,) in connection.execute(_COVERED.format(marks), some))
+    for start in range(0, len(values), 3 * ROWS_PER_STATEMENT):
+        batch = values[start : start + 3 * ROWS_PER_STATEMENT]
+        marks = ", ".join(["(?, ?, ?)"] * (len(batch) // 3))
+        taken.update(number for (number,) in connection.execute(_COVERED.format(marks), batch))
     return taken
 
 

@@ -19,7 +19,7 @@ from typing import TypeAlias
 from daemon.models import Outcome, Reason, Run, Status, new_ids, utc
 from daemon.store.database import Database
 from daemon.store.repository import Repository
-from daemon.store.rows import moment, runs_in, stamp
+from daemon.store.rows import from_microseconds, runs_in, to_microseconds
 from daemon.store.runs import RunRepository
 from daemon.store.slot_claims import (
     Claim,
@@ -88,7 +88,7 @@ class SlotRepository(Repository):
         # the hour that the clock shows twice, Python takes the two moments for equal.
         moments = {id(claim.slot): claim.slot for claim in claims}
         instants = {place: utc(slot) for place, slot in moments.items()}
-        stamps = {place: stamp(slot) for place, slot in instants.items()}
+        stamps = {place: to_microseconds(slot) for place, slot in instants.items()}
         slots = [stamps[id(claim.slot)] for claim in claims]
 
         def work(connection: Connection) -> list[Run | None]:
@@ -110,7 +110,7 @@ class SlotRepository(Repository):
                 for claim, run, slot in zip(claims, runs, slots, strict=True)
                 if run
             ]
-            write_runs(connection, opened, stamp(now))
+            write_runs(connection, opened, to_microseconds(now))
             return runs
 
         runs = await self._db.write(work, durable=True)
@@ -150,7 +150,9 @@ class SlotRepository(Repository):
         wanted = Portion(first=first, last=last, count=count)
 
         def work(connection: Connection) -> list[Portion]:
-            spans = connection.execute(_SPANS, (routine, stamp(first), stamp(last))).fetchall()
+            spans = connection.execute(
+                _SPANS, (routine, to_microseconds(first), to_microseconds(last))
+            ).fetchall()
             new = list(_left(wanted, spans, between)) if spans else [wanted]
             for portion in new:
                 _add(connection, routine, portion, (outcome, reason, rule))
@@ -176,10 +178,10 @@ class SlotRepository(Repository):
         if routine is not None:
             asked["routine = ?"] = (routine,)
         if since is not None:
-            asked["last >= ?"] = (stamp(since),)
+            asked["last >= ?"] = (to_microseconds(since),)
         parts: list[dict[str, Row]] = [{}]
         if now is not None:
-            parts = [{"last <= ?": (stamp(now),)}, {"last > ?": (stamp(now),)}]
+            parts = [{"last <= ?": (to_microseconds(now),)}, {"last > ?": (to_microseconds(now),)}]
 
         def work(connection: Connection) -> list[SlotRow]:
             rows: list[SlotRow] = []
@@ -199,7 +201,7 @@ class SlotRepository(Repository):
         first.
         """
         rest = "WHERE routine = ? AND last >= ? AND first < ? ORDER BY last, id LIMIT ?"
-        values = (routine, stamp(first), stamp(until), limit)
+        values = (routine, to_microseconds(first), to_microseconds(until), limit)
         return await self._db.read(lambda connection: _slots_in(connection, rest, values))
 
     async def get_accounted_until(self, routine: str) -> datetime | None:
@@ -221,7 +223,7 @@ class SlotRepository(Repository):
             return newest  # type: ignore[no-any-return]  # a row of sqlite3 is untyped
 
         newest = await self._db.read(work)
-        return None if newest is None else moment(newest)
+        return None if newest is None else from_microseconds(newest)
 
     async def take_back(self, kept: Callable[[SlotRow, datetime], Portion | None]) -> None:
         """Take back what is told of slots still to come: they will be accounted for anew, as they
@@ -244,8 +246,8 @@ class SlotRepository(Repository):
                 (now, now),
             )
             for id_, baseline, *told in connection.execute(_UNSTARTED_AHEAD, (now,)).fetchall():
-                if portion := kept(_slot_of(told), moment(baseline)):
-                    changes = stamp(portion.last), portion.count, id_
+                if portion := kept(_slot_of(told), from_microseconds(baseline)):
+                    changes = to_microseconds(portion.last), portion.count, id_
                     connection.execute("UPDATE slot SET last = ?, count = ? WHERE id = ?", changes)
                 else:
                     connection.execute("DELETE FROM slot WHERE id = ?", (id_,))
@@ -276,12 +278,13 @@ class SlotRepository(Repository):
 
         def work(connection: Connection) -> None:
             old = connection.execute(
-                "SELECT path FROM seen WHERE routine = ? AND at < ?", (routine, stamp(before))
+                "SELECT path FROM seen WHERE routine = ? AND at < ?",
+                (routine, to_microseconds(before)),
             )
             gone = {path for (path,) in old} - set(present)
             connection.executemany(
                 "DELETE FROM seen WHERE routine = ? AND path = ? AND at < ?",
-                [(routine, path, stamp(before)) for path in gone],
+                [(routine, path, to_microseconds(before)) for path in gone],
             )
 
         await self._db.write(work)
@@ -298,7 +301,7 @@ class SlotRepository(Repository):
         oldest first.
         """
         condition = _UNANSWERED % (placeholders(parents), placeholders(statuses))
-        values = (*parents, *statuses, stamp(since), routine)
+        values = (*parents, *statuses, to_microseconds(since), routine)
         return await self._db.read(lambda connection: runs_in(connection, condition, values))
 
     async def skip_event(
@@ -313,7 +316,15 @@ class SlotRepository(Repository):
                 "INSERT INTO slot (routine, first, last, event, outcome, reason, rule) VALUES (?, "
                 "?, ?, ?, ?, ?, ?)"
                 " ON CONFLICT DO NOTHING",
-                (routine, stamp(slot), stamp(slot), event, Outcome.SKIPPED, reason, rule),
+                (
+                    routine,
+                    to_microseconds(slot),
+                    to_microseconds(slot),
+                    event,
+                    Outcome.SKIPPED,
+                    reason,
+                    rule,
+                ),
             )
 
         await self._db.write(work, durable=True)
@@ -351,11 +362,11 @@ INSTANT = timedelta(microseconds=1)
 def _left(wanted: Portion, told: Sequence[Row], between: Between | None) -> Iterator[Portion]:
     """Yield what of a stretch lies before, between and behind the spans that are told, in order."""
     edge = wanted.first - INSTANT
-    for first, last in (*told, (stamp(wanted.last) + 1, None)):
-        if between and (portion := between(edge, moment(first))):
+    for first, last in (*told, (to_microseconds(wanted.last) + 1, None)):
+        if between and (portion := between(edge, from_microseconds(first))):
             yield portion
         if last is not None:
-            edge = max(edge, moment(last))
+            edge = max(edge, from_microseconds(last))
 
 
 def _slots_in(connection: Connection, rest: str, values: Row) -> list[SlotRow]:
@@ -368,8 +379,8 @@ def _slot_of(row: Row) -> SlotRow:
     routine, first, last, count, event, outcome, reason, run, lateness, rule = row
     return SlotRow(
         routine=routine,
-        first=moment(first),
-        last=moment(last),
+        first=from_microseconds(first),
+        last=from_microseconds(last),
         count=count,
         event=event,
         outcome=Outcome(outcome),
@@ -394,7 +405,7 @@ def _add(
     portion: Portion,
     told: tuple[Outcome, Reason, str | None],
 ) -> None:
-    first, last = stamp(portion.first), stamp(portion.last)
+    first, last = to_microseconds(portion.first), to_microseconds(portion.last)
     before = connection.execute(_BEFORE, (routine, first)).fetchone()
     if before is not None and before[1:] == (*told, None):
         connection.execute(

@@ -17,7 +17,7 @@ from zoneinfo import ZoneInfo
 
 from daemon.models import Usage
 from daemon.store.repository import Repository
-from daemon.store.rows import moment, stamp
+from daemon.store.rows import from_microseconds, to_microseconds
 from daemon.store.statements import Connection
 
 
@@ -130,7 +130,7 @@ class SpendingRepository(Repository):
         def work(connection: Connection) -> int | None:
             for limit in limits:
                 cost, used = connection.execute(
-                    _SINCE, (stamp(limit.since), limit.routine, limit.routine)
+                    _SINCE, (to_microseconds(limit.since), limit.routine, limit.routine)
                 ).fetchone()
                 # one more: what is set aside is rounded up
                 if (
@@ -163,7 +163,7 @@ class SpendingRepository(Repository):
         """Return the cost and the tokens of calls since then, of a routine or of all, and those of
         calls under way.
         """
-        values = (stamp(since), routine, routine)
+        values = (to_microseconds(since), routine, routine)
 
         def work(connection: Connection) -> tuple[int, int, int, int]:
             cost, tokens = connection.execute(_SINCE, values).fetchone()
@@ -212,7 +212,7 @@ class SpendingRepository(Repository):
         )
 
         def work(connection: Connection) -> dict[str, tuple[int, int]]:
-            rows = connection.execute(query, (stamp(since),))
+            rows = connection.execute(query, (to_microseconds(since),))
             return {routine: (cost, tokens) for routine, cost, tokens in rows}
 
         return await self._db.read(work)
@@ -227,7 +227,7 @@ class SpendingRepository(Repository):
     async def sum_by_day(self, edges: Sequence[datetime]) -> list[list[SpendingTotal]]:
         """Return what each routine's calls came to between each edge and the next one."""
         query = f"SELECT routine, {_SUMS} FROM spending WHERE at >= ? AND at < ? GROUP BY routine"
-        marks = [stamp(edge) for edge in edges]
+        marks = [to_microseconds(edge) for edge in edges]
 
         def work(connection: Connection) -> list[list[SpendingTotal]]:
             return [
@@ -247,14 +247,14 @@ class SpendingRepository(Repository):
         query = f"SELECT {key}, {_SUMS} FROM spending WHERE at >= ? GROUP BY 1"
 
         def work(connection: Connection) -> list[SpendingTotal]:
-            return [_sum(*row) for row in connection.execute(query, (stamp(since),))]
+            return [_sum(*row) for row in connection.execute(query, (to_microseconds(since),))]
 
         found = await self._db.read(work)
         if by != "day":
             return sorted(found, key=lambda each: (-each.cost, -each.usage.total, each.key))
         days: dict[str, list[SpendingTotal]] = {}
         for each in found:
-            day = moment(int(each.key) * _QUARTER).astimezone(zone).date().isoformat()
+            day = from_microseconds(int(each.key) * _QUARTER).astimezone(zone).date().isoformat()
             days.setdefault(day, []).append(each)
         return [SpendingTotal.of(day, days[day]) for day in sorted(days)]
 
@@ -262,7 +262,8 @@ class SpendingRepository(Repository):
 def _values(spent: Spent) -> tuple[object, ...]:
     usage = spent.usage
     return (
-        stamp(spent.at), spent.run, spent.routine, spent.provider, spent.model, spent.outcome,
+        to_microseconds(spent.at), spent.run, spent.routine,
+        spent.provider, spent.model, spent.outcome,
         usage.input, usage.cache_read, usage.cache_write, usage.output, usage.reasoning, spent.cost,
     )  # fmt: skip
 
@@ -275,7 +276,7 @@ def _spent(
         input=input_, cache_read=read, cache_write=write, output=output, reasoning=reasoning
     )
     return Spent(
-        at=moment(at),
+        at=from_microseconds(at),
         run=run,
         routine=routine,
         provider=provider,

@@ -27,8 +27,8 @@ from sqlalchemy.types import REAL, TypeDecorator
 from sqlmodel import Field, SQLModel
 
 from daemon.models import Json
-from daemon.store.rows import deflate, encode, moment, stamp
-from daemon.store.texts import apart
+from daemon.store.rows import deflate, encode, from_microseconds, to_microseconds
+from daemon.store.texts import decode_references
 
 # SQLite knows one INTEGER; elsewhere microseconds since 1970 need all eight bytes. Texts are
 # compared by code point, as SQLite does: ids and ranges of them need it.
@@ -51,10 +51,10 @@ class MomentType(_Moments):
     cache_ok = True
 
     def process_bind_param(self, value: datetime | None, dialect: Dialect) -> int | None:
-        return None if value is None else stamp(value)
+        return None if value is None else to_microseconds(value)
 
     def process_result_value(self, value: int | None, dialect: Dialect) -> datetime | None:
-        return None if value is None else moment(value)
+        return None if value is None else from_microseconds(value)
 
 
 class Flag(_Flags):
@@ -84,7 +84,7 @@ class OptionsType(_Objects):
 
 
 class Body(_Objects):
-    """A JSON body, deflated when long; one that shares texts comes as `texts.apart` has it."""
+    """A JSON body, deflated when long; a body that shares texts is read with their digests."""
 
     impl = LargeBinary
     cache_ok = True
@@ -93,7 +93,7 @@ class Body(_Objects):
         return None if value is None else deflate(encode(value))
 
     def process_result_value(self, value: bytes | None, dialect: Dialect) -> Json | None:
-        return None if value is None else apart(value)
+        return None if value is None else decode_references(value)
 
 
 def column(type_: Any, written: str | None = None, **more: Any) -> Any:

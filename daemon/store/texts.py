@@ -29,7 +29,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from daemon.models import Json, Step, StepKind
 from daemon.store import rows
-from daemon.store.rows import LAST_BEFORE, deflate, stamp
+from daemon.store.rows import LAST_BEFORE, deflate, to_microseconds
 from daemon.store.statements import Connection, placeholders
 
 MARK = b"t"  # what is not in parts begins with a brace, or with an x
@@ -153,7 +153,7 @@ def column_of(connection: Connection, body: bytes | Parted, made: datetime, at: 
     """
     if isinstance(body, bytes):
         return deflate(body)
-    texts, day = dict(body.texts), max(stamp(made), at) // _DAY
+    texts, day = dict(body.texts), max(to_microseconds(made), at) // _DAY
     there = f"SELECT count(*) FROM text WHERE digest IN ({placeholders(texts)}) AND used >= ?"
     (count,) = connection.execute(there, (*texts, day)).fetchone()
     if count < len(texts):
@@ -221,9 +221,10 @@ def whole(digest: bytes, column: bytes) -> bytes:
     return text
 
 
-def apart(column: bytes) -> Json:
-    """Return a body as it stands in its column: numbers in it are places among its `texts`, which
-    are digests.
+def decode_references(column: bytes) -> Json:
+    """Return the body of a column without loading its shared texts.
+
+    A number in place of a text is an index into `texts`, the list of their digests in hex.
     """
     if column[:1] != MARK:
         return rows.decode(column)
@@ -280,4 +281,4 @@ def drop(connection: Connection, digests: Iterable[bytes], before: datetime | No
 
 def day_of(moment: datetime) -> int:
     """Return a day as the column `used` has it."""
-    return stamp(moment) // _DAY
+    return to_microseconds(moment) // _DAY

@@ -17,7 +17,7 @@ from daemon.models import Json
 from daemon.store.clock_corrections import MovedWaits, move_deliveries, move_waits
 from daemon.store.database import Database
 from daemon.store.repository import Repository
-from daemon.store.rows import MICROSECOND, moment, stamp
+from daemon.store.rows import MICROSECOND, from_microseconds, to_microseconds
 from daemon.store.runs import LEASE, RunRepository
 from daemon.store.statements import Connection
 
@@ -113,7 +113,7 @@ class WorkerRepository(Repository):
 
         Durable, as a fence moves: a server that crashes must not forget that.
         """
-        now, mine = stamp(self._clock()), self._runs.held
+        now, mine = to_microseconds(self._clock()), self._runs.held
         has = json.dumps(me.has, ensure_ascii=False)
 
         def work(connection: Connection) -> LeaseRenewal:
@@ -126,7 +126,7 @@ class WorkerRepository(Repository):
                 me.host,
                 me.pid,
                 me.version,
-                stamp(me.started),
+                to_microseconds(me.started),
                 there,
                 me.running,
                 me.capacity,
@@ -196,7 +196,7 @@ class WorkerRepository(Repository):
 
     async def find(self) -> list[Worker]:
         """Return the processes that were heard of within a day, oldest first."""
-        ours = stamp(self._clock())
+        ours = to_microseconds(self._clock())
 
         def work(connection: Connection) -> list[Worker]:
             there = _clock_of(connection, ours)
@@ -212,8 +212,8 @@ class WorkerRepository(Repository):
                     host=row[2],
                     pid=row[3],
                     version=row[4],
-                    started=moment(row[5]),
-                    seen=moment(row[6]),
+                    started=from_microseconds(row[5]),
+                    seen=from_microseconds(row[6]),
                     running=row[7],
                     capacity=row[8],
                     leads=row[9] > there,

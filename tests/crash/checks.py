@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 from daemon.agent.texts import say
 from daemon.models import Run, Status
 from daemon.store.rows import STEP, decode, seal_of
-from daemon.store.texts import apart, references, whole
+from daemon.store.texts import decode_references, references, whole
 from tests.crash.scenario import AGAIN, ONCE, REFUSED, SUBAGENT, CrashScenario
 
 QUESTION = "coalesce(kind, '') = 'approval.asked'"
@@ -168,7 +168,9 @@ def _check_words(scenario: CrashScenario, run: Run) -> None:
     acknowledged = [what for what in scenario.acknowledged if what.startswith("tell")]
     if run.status is not Status.CANCELLED:
         assert heard == Counter(f"Be quick. ({what})" for what in acknowledged)
-        pieces = 1 + sum(_pieces(kind, apart(body)) for kind, body in _steps(scenario, run))
+        pieces = 1 + sum(
+            _pieces(kind, decode_references(body)) for kind, body in _steps(scenario, run)
+        )
         ended = run.status is not Status.SKIPPED
         kept = (
             "SELECT count(*) FROM memory_segment WHERE memory_run = (SELECT id FROM memory_run "

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from daemon.models import Run
-from daemon.store.database import RIDE, Database
+from daemon.store.database import LAZY_DELAY, Database
 from tests.crash.process import SLOT, Process, Settings
 from tests.crash.scenario import CrashScenario
 
@@ -85,10 +85,10 @@ class Witness:
 
     def __post_init__(self) -> None:
         self.path = self.inner.path
-        self._riding: list[_Item] = []
-        self.departures = 0
+        self._pending: list[_Item] = []
+        self.flushes = 0
         self._line: deque[list[_Item]] = deque()
-        self._departure: asyncio.Handle | None = None
+        self._flush_timer: asyncio.Handle | None = None
         self.at_work: asyncio.Task[None] | None = None
 
     def submit(
@@ -96,19 +96,19 @@ class Witness:
     ) -> asyncio.Future[Any]:
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Any] = loop.create_future()
-        self._riding.append((work, durable, answer))
+        self._pending.append((work, durable, answer))
         if not self.rides:
-            self._depart()
-        elif self._departure is None:
-            self._departure = loop.call_later(RIDE, self._depart)
+            self._flush_now()
+        elif self._flush_timer is None:
+            self._flush_timer = loop.call_later(LAZY_DELAY, self._flush_now)
         if self.rides and not lazily:
-            self.hasten()
+            self.flush()
         return answer
 
-    def hasten(self) -> None:
-        if self._departure is not None:
-            self._departure.cancel()
-        self._departure = asyncio.get_running_loop().call_soon(self._depart)
+    def flush(self) -> None:
+        if self._flush_timer is not None:
+            self._flush_timer.cancel()
+        self._flush_timer = asyncio.get_running_loop().call_soon(self._flush_now)
 
     async def write(self, work: Any, *, durable: bool = False) -> Any:
         return await self.submit(work, durable=durable)
@@ -116,24 +116,24 @@ class Witness:
     async def read(self, work: Any) -> Any:
         return await self.inner.read(work)
 
-    async def settled(self) -> None:
-        self._depart()
+    async def drain(self) -> None:
+        self._flush_now()
         if self.at_work:
             await asyncio.wait([self.at_work])
 
     async def close(self) -> None:
         """Commit what is left."""
-        await self.settled()
+        await self.drain()
         await self.inner.close()
 
-    def _depart(self) -> None:
-        if self._departure is not None:
-            self._departure.cancel()
-            self._departure = None
-        self.departures += 1
-        if self._riding:
-            self._line.append(self._riding)
-            self._riding = []
+    def _flush_now(self) -> None:
+        if self._flush_timer is not None:
+            self._flush_timer.cancel()
+            self._flush_timer = None
+        self.flushes += 1
+        if self._pending:
+            self._line.append(self._pending)
+            self._pending = []
         if self._line and (self.at_work is None or self.at_work.done()):
             self.at_work = asyncio.ensure_future(self._commit_all())
 
@@ -249,7 +249,7 @@ async def overtaken(
             other = asyncio.ensure_future(Process(scenario, settings, takeover, seat=1).work())
             await _either(other, takeover.stopped)
             paused.may_go_on.set()
-            await paused.settled()
+            await paused.drain()
             await one.executor.wait_until_idle()
             takeover.may_go_on.set()
             await life

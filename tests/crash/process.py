@@ -214,7 +214,7 @@ class Process:
         self.outbox = Outbox(
             journal=self.journal, channel=lambda target: Channel(scenario, target), clock=self.clock
         )
-        self.executor = LocalRunQueue(self._live, max_concurrent=4, clock=self.clock.now)
+        self.executor = LocalRunQueue(self._live, max_concurrent=4, clock=self.clock)
         self.approvals = Approvals(
             self.journal,
             CallDescriber(self.settings),
@@ -227,7 +227,7 @@ class Process:
             self.memory,
             settings=self.settings,
             submit=self.executor.submit,
-            clock=self.clock.now,
+            clock=self.clock,
         )
 
     @cached_property

@@ -156,7 +156,7 @@ async def test_a_corrupted_page_of_the_index_loses_nothing(library: Library) -> 
     await again.memory.refresh()
     assert await again.db.write(index.faults) == []
     assert len(await again.memory.items()) == 30
-    assert await again.db.apart(
+    assert await again.db.run_outside_transaction(
         lambda found: found.execute("PRAGMA integrity_check").fetchone()
     ) == ("ok",)
     await again.db.close()

@@ -14,7 +14,7 @@ import pytest
 
 from daemon.errors import ConfigError, StoreFull
 from daemon.store.connection import check_features, check_sqlite, open_reader
-from daemon.store.database import BATCH, TURN, Database, Work
+from daemon.store.database import ANSWERS_PER_TURN, BATCH, Database, Work
 
 
 @pytest.fixture
@@ -423,7 +423,7 @@ async def test_a_hundred_answers_come_in_their_order_and_let_others_have_a_turn_
     turn()
     await asyncio.gather(*written)
     assert told == list(range(100))
-    assert turns > 100 // TURN
+    assert turns > 100 // ANSWERS_PER_TURN
 
 
 async def test_questions_one_after_another_go_to_one_reader_and_two_at_once_to_two(

@@ -267,7 +267,7 @@ async def test_a_commit_whose_answer_is_lost_is_neither_lost_nor_repeated(
     )
     await mortal.write(lambda connection: connection.control("DROP INDEX told_event"))
     for asked in range(6):
-        wire = mortal._wire
+        wire = mortal._connection
         said = wire.control
 
         def broken(
@@ -296,7 +296,7 @@ def test_a_server_that_says_nothing_for_long_is_given_up(postgres_url: str) -> N
     connection = connect(postgres_url)
     with pytest.raises(psycopg.errors.DivisionByZero):
         connection.control("SELECT 1 / 0")
-    connection.driver.patience = 0.2
+    connection.driver.answer_timeout = 0.2
     with pytest.raises(psycopg.OperationalError, match=r"no answer within 0\.2 s"):
         connection.control("SELECT pg_sleep(60)")
     assert connection.broken
@@ -306,7 +306,7 @@ def test_a_server_that_says_nothing_for_long_is_given_up(postgres_url: str) -> N
 async def test_a_server_that_stays_away_is_said_and_found_again(
     mortal: Any, server: Server
 ) -> None:
-    mortal.patience = 0.3
+    mortal.reconnect_timeout = 0.3
     await asyncio.to_thread(server.stop)
     try:
         with pytest.raises(StoreFull, match=r"cannot be reached"):
@@ -315,7 +315,7 @@ async def test_a_server_that_stays_away_is_said_and_found_again(
             await mortal.read(keys)
     finally:
         await asyncio.to_thread(server.start)
-    mortal.patience = 60
+    mortal.reconnect_timeout = 60
     await mortal.write(put(2))
     assert await mortal.read(keys) == [2], "what was refused is not there"
 

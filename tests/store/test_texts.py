@@ -28,8 +28,8 @@ from daemon.store.texts import (
     MOST,
     NEW_EACH_TIME,
     BodyReader,
-    apart,
     column_of,
+    decode_references,
     drop,
     encode,
     references,
@@ -137,7 +137,7 @@ async def test_steps_that_were_written_before_there_were_texts_are_read(ledger: 
 async def test_whoever_looks_at_the_table_finds_the_digests() -> None:
     with closing(journal()) as connection:
         column = column_of(connection, encode(prompt()), START, 0)
-    found = apart(column)
+    found = decode_references(column)
     assert found["texts"] == [digest.hex() for digest in references(column)]
     assert found["functions"] == 2
     assert found["language"] == "en"

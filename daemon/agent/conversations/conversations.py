@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from datetime import datetime
 from typing import TYPE_CHECKING, Protocol
 
 import structlog
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
     from daemon.providers import LLMProvider
     from daemon.providers.pool import Providers
     from daemon.store.journal import Journal
+    from daemon.system.clock import Clock
 
 log = structlog.get_logger()
 
@@ -79,7 +79,7 @@ class Conversations:
         *,
         settings: ConversationSettings,
         submit: Callable[[Run], Awaitable[None]],
-        clock: Callable[[], datetime],
+        clock: Clock,
     ) -> None:
         self._journal, self._memory, self._settings = journal, memory, settings
         self._submit, self._clock = submit, clock
@@ -161,9 +161,7 @@ class Conversations:
         return await self._sessions().history(given.get("session", SESSION), run, self._provider)
 
     def _sessions(self) -> Sessions:
-        return Sessions(
-            self._journal, self._memory, routine=ASK, clock=self._clock, language=self._language
-        )
+        return Sessions(self._journal, self._memory, routine=ASK, language=self._language)
 
     async def _follow_up(self, run: Run, text: str, event: str) -> Run:
         log.info("message.began_a_run", about=run.id)
@@ -175,7 +173,7 @@ class Conversations:
             routine=ASK,
             definition=routine.dump(),
             trigger=ASK,
-            slot=self._clock(),
+            slot=self._clock.now(),
             goal=text,
             event=event,
             input=run_input,

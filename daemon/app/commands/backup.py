@@ -23,7 +23,7 @@ from daemon.definitions.config.config import Config
 from daemon.errors import ConfigError, Fault, Refused
 from daemon.store.connection import APPLICATION
 from daemon.store.lock import lock_state
-from daemon.store.rows import stamp
+from daemon.store.rows import to_microseconds
 
 # What a state folder holds besides the database; logs and workspace are left where they are.
 _OF_STATE = ("approvals.toml", "overlay.toml", "routines.d/*.toml")
@@ -189,7 +189,7 @@ def _prepare(
             copy.execute("PRAGMA foreign_keys = ON")
             copy.execute("BEGIN")
             for statement in _PAUSE_ALL.strip().split(";\n"):
-                copy.execute(statement, {"why": HELD, "now": stamp(now)})
+                copy.execute(statement, {"why": HELD, "now": to_microseconds(now)})
             copy.execute("DROP TABLE backup_file")
             copy.execute("DROP TABLE backup")
             copy.execute("COMMIT")

@@ -18,7 +18,7 @@ from typing import NamedTuple
 from daemon.models import Status, StepKind
 from daemon.store import texts
 from daemon.store.incidents import WAITING, questions_of
-from daemon.store.rows import deflate, encode, stamp
+from daemon.store.rows import deflate, encode, to_microseconds
 from daemon.store.statements import Connection, placeholders
 
 # The hash that erased runs have instead of their definition's: no definition has it.
@@ -64,7 +64,7 @@ def runs_where(
     conditions = [
         ("id = ?", run),
         ("routine = ?", routine),
-        ("coalesce(ended, created) < ?", before and stamp(before)),
+        ("coalesce(ended, created) < ?", before and to_microseconds(before)),
     ]
     condition_sql = (
         " AND ".join(condition for condition, value in conditions if value is not None) or "TRUE"
@@ -182,7 +182,7 @@ def redact_run(connection: Connection, run: str, now: datetime) -> str:
     connection.execute(
         "INSERT INTO step (run_id, seq, kind, iteration, call_id, fence, at, body)"
         " SELECT id, 0, ?, 0, NULL, fence, ?, ? FROM run WHERE id = ?",
-        (StepKind.MESSAGE, stamp(now), body, run),
+        (StepKind.MESSAGE, to_microseconds(now), body, run),
     )
     connection.execute(
         "INSERT INTO definition (hash, body) VALUES (?, '{}') ON CONFLICT DO NOTHING",

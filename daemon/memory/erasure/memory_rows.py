@@ -14,7 +14,7 @@ from hashlib import blake2b
 from daemon import tokens
 from daemon.memory import fulltext, index, rows, vectors
 from daemon.memory.segments import split
-from daemon.store.rows import clean, stamp
+from daemon.store.rows import clean, to_microseconds
 from daemon.store.statements import Connection
 
 # Prefix of the keys of items that come with the daemon and are stored again at each start: only a
@@ -36,7 +36,7 @@ def runs(
     conditions = [
         ("run_id = ?", run),
         ("routine = ?", routine),
-        ("ended < ?", before and stamp(before)),
+        ("ended < ?", before and to_microseconds(before)),
     ]
     condition_sql = (
         " AND ".join(condition for condition, value in conditions if value is not None) or "TRUE"
@@ -88,7 +88,9 @@ def items(
         }
     if before is not None:
         items_by_key = {
-            item.key: item for item in items_by_key.values() if item.updated < stamp(before)
+            item.key: item
+            for item in items_by_key.values()
+            if item.updated < to_microseconds(before)
         }
     for run in archived_runs:
         if line := rows.item(connection, f"{rows.LINE_PREFIX}{run}"):
@@ -231,5 +233,5 @@ def _store_digest(
 ) -> None:
     connection.execute(
         "INSERT INTO memory_tombstone (at, kind, run_id, digest) VALUES (?, ?, ?, ?)",
-        (stamp(now), kind, run, digest),
+        (to_microseconds(now), kind, run, digest),
     )

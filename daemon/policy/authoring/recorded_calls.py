@@ -10,7 +10,7 @@ from pathlib import Path
 
 from daemon.models import Json
 from daemon.store.read_only import onlooker_at
-from daemon.store.rows import decode, stamp
+from daemon.store.rows import decode, to_microseconds
 from daemon.store.statements import Connection
 
 
@@ -54,7 +54,7 @@ def _calls(connection: Connection, since: datetime, routine: str) -> Iterator[Re
         "step.run_id"
         " WHERE step.kind = 'call' AND step.at >= ? AND (CAST(? AS TEXT) = '' OR run.routine = ?)"
         " ORDER BY step.at, step.seq",
-        (stamp(since), routine, routine),
+        (to_microseconds(since), routine, routine),
     )
     for run, name, at, column in rows:
         body = decode(column)

@@ -13,8 +13,7 @@ from psycopg.types.string import StrDumper
 from daemon.errors import ConfigError, Fault
 from daemon.store.statements import Cursor
 
-# A server that does not answer is asked again; one whose cable was pulled is noticed within half a
-# minute.
+# A server whose network fails is noticed within half a minute.
 _SETTINGS: dict[str, Any] = {
     "application_name": "agentd",
     "connect_timeout": 5,
@@ -23,10 +22,10 @@ _SETTINGS: dict[str, Any] = {
     "keepalives_count": 3,
     "tcp_user_timeout": 20_000,
 }
-# A process that is stopped or cut off in the middle of its commit holds up all others: the server
-# lets go of it.
+# A process that is stopped or cut off in a transaction holds the lock of all writers, so the server
+# ends its session.
 _OPTIONS = "-c idle_in_transaction_session_timeout=5s -c timezone=UTC"
-MINIMUM = 130_000  # the oldest that its makers still mend
+MINIMUM = 130_000  # the version of the server, as libpq writes PostgreSQL 13.0
 
 _SIZE_OF_ROWS = """
 SELECT (SELECT coalesce(sum(pg_column_size(step.*)), 0) FROM step)
@@ -39,17 +38,17 @@ SELECT (SELECT coalesce(sum(pg_column_size(step.*)), 0) FROM step)
 """
 
 
-class _Wire(psycopg.Connection[Any]):
-    """A connection that gives up a server of which nothing is heard: one behind a network that
-    swallows everything.
+class _TimedConnection(psycopg.Connection[Any]):
+    """A connection that fails when the server sends nothing for `answer_timeout` seconds, as behind
+    a network that drops every packet.
     """
 
-    patience: float | None = None
-    """Seconds an answer may take; None: as long as it takes."""
+    answer_timeout: float | None = None
+    """Seconds that an answer may take; None: no limit."""
 
     def wait(self, gen: Any, *arguments: Any, **options: Any) -> Any:
-        if self.patience is not None:
-            options.setdefault("timeout", self.patience)
+        if self.answer_timeout is not None:
+            options.setdefault("timeout", self.answer_timeout)
         try:
             return super().wait(gen, *arguments, **options)
         except psycopg.OperationalError as error:
@@ -61,11 +60,11 @@ class _Wire(psycopg.Connection[Any]):
             ):
                 raise
             self.pgconn.finish()
-            raise psycopg.OperationalError(f"no answer within {self.patience:g} s") from error
+            raise psycopg.OperationalError(f"no answer within {self.answer_timeout:g} s") from error
 
 
 class _TextDumper(StrDumper):
-    """Text as the columns take it: PostgreSQL knows no NUL."""
+    """Write NUL as U+FFFD: a text of PostgreSQL cannot hold NUL."""
 
     def dump(self, obj: str) -> Buffer | None:
         return super().dump(
@@ -73,8 +72,8 @@ class _TextDumper(StrDumper):
         )
 
 
-class _Flag(Dumper):
-    """Yes and no as 1 and 0: the columns are numbers, as in SQLite."""
+class _BoolDumper(Dumper):
+    """Write a bool as 1 or 0: the columns are numbers, as in SQLite."""
 
     oid = psycopg.adapters.types["int2"].oid
 
@@ -82,8 +81,8 @@ class _Flag(Dumper):
         return b"1" if obj else b"0"
 
 
-class _Number(Loader):
-    """Sums of big numbers are NUMERIC there; here a number is whole if it has no fraction."""
+class _NumericLoader(Loader):
+    """Read NUMERIC, which sums of BIGINT are, as int, or as float if it has a fraction."""
 
     def load(self, data: Buffer) -> int | float:
         text = bytes(data).decode()
@@ -91,7 +90,7 @@ class _Number(Loader):
 
 
 class PostgresConnection:
-    """One connection to the server, outside of any transaction until BEGIN is said.
+    """One connection to the server, outside of any transaction until a BEGIN is executed.
 
     See statements.Connection for what the methods that SQLite has as well promise.
     """
@@ -101,14 +100,13 @@ class PostgresConnection:
         psycopg.errors.FeatureNotSupported,
         psycopg.errors.UndefinedFile,
     )
-    """What `control` raises where the server has not, or will not give us, what is asked for."""
+    """What `control` raises where the server lacks a feature or refuses it to our role."""
 
-    def __init__(self, driver: _Wire) -> None:
+    def __init__(self, driver: _TimedConnection) -> None:
         self.driver = driver
-        """psycopg's connection, for what SQLite has no word for."""
+        """psycopg's connection, for what only PostgreSQL has."""
         self.now = 0
-        """When the transaction under way began to write, by the clock of the server: microseconds
-        since 1970.
+        """When the current write transaction began, by the server's clock: microseconds since 1970.
         """
 
     def execute(self, statement: str, values: Sequence[Any] = (), /) -> Cursor:
@@ -118,9 +116,7 @@ class PostgresConnection:
         self.driver.cursor().executemany(_with_psycopg_marks(statement), rows)
 
     def control(self, statements: str) -> Any:
-        """Run statements of PostgreSQL's own, one or several, without parameters; the cursor of the
-        first.
-        """
+        """Run one or several statements without parameters; returns the cursor of the first."""
         return self.driver.execute(statements)
 
     def lease_clock(self, own: int) -> int:
@@ -163,19 +159,19 @@ def _with_psycopg_marks(statement: str) -> str:
 
 def connect(url: str) -> PostgresConnection:
     """Connect to the server; psycopg.OperationalError if it does not answer."""
-    driver = _Wire.connect(url, autocommit=True, **_missing(url))
+    driver = _TimedConnection.connect(url, autocommit=True, **_default_settings(url))
     if driver.info.server_version < MINIMUM:
         driver.close()
         found = driver.info.server_version // 10_000
         raise unusable(url, f"is PostgreSQL {found}; at least 13 is needed", "upgrade the server")
     driver.adapters.register_dumper(str, _TextDumper)
-    driver.adapters.register_dumper(bool, _Flag)
-    driver.adapters.register_loader("numeric", _Number)
+    driver.adapters.register_dumper(bool, _BoolDumper)
+    driver.adapters.register_loader("numeric", _NumericLoader)
     return PostgresConnection(driver)
 
 
-def _missing(url: str) -> dict[str, Any]:
-    """Return our settings but for those that the person has written into the URL."""
+def _default_settings(url: str) -> dict[str, Any]:
+    """Return the settings of a connection that the URL does not set itself."""
     given = psycopg.conninfo.conninfo_to_dict(url)
     options = f"{_OPTIONS} {given.get('options', '')}".strip()
     return {key: value for key, value in _SETTINGS.items() if key not in given} | {
@@ -184,7 +180,7 @@ def _missing(url: str) -> dict[str, Any]:
 
 
 def place_of(url: str) -> str:
-    """Return how people are told which database it is: without who asks and by which password."""
+    """Return the URL as messages show it: without user and password."""
     given = psycopg.conninfo.conninfo_to_dict(url)
     host, name = str(given.get("host", "")), given.get("dbname", "")
     if host.startswith("/"):
@@ -193,7 +189,7 @@ def place_of(url: str) -> str:
     return f"postgresql://{host}{port}/{name}"
 
 
-# Classes and codes of SQLSTATE that a person has to mend: authorization, no such database or
+# Classes and codes of SQLSTATE that only a person can remedy: authorization, no such database or
 # schema, no right to.
 _REFUSALS = ("28", "3D", "3F", "42501")
 # libpq hands on no SQLSTATE of a connection that was not made, only the words of the server. These

@@ -49,18 +49,18 @@ T = TypeVar("T")
 Item: TypeAlias = tuple[Work[Any], asyncio.Future[Any], bool | None]
 Outcome: TypeAlias = tuple[asyncio.Future[Any], Any, BaseException | None]
 
-# A restart of the server takes seconds; who waits longer is told that nothing of it was kept.
-PATIENCE = 15.0
-# More than the wait for a writer that was stopped while it held the lock, which the server ends
-# after 5 s.
-SILENCE = 20.0
-_BETWEEN = 0.25  # seconds between two attempts to connect
-# Writers that were killed leave a row behind; whoever opens the database sweeps.
-_SWEEP = "DELETE FROM store_writer WHERE seen < now() - interval '1 day'"
+# Seconds to try to reconnect: a restart of the server takes less. After that a write is refused.
+RECONNECT_TIMEOUT = 15.0
+# Seconds for an answer: more than the wait for a writer that was stopped while it held the lock,
+# whose session the server ends after 5 s.
+ANSWER_TIMEOUT = 20.0
+_RECONNECT_PAUSE = 0.25  # seconds between two attempts to connect
+# Writers that were killed leave a row behind.
+_DELETE_OLD_WRITERS = "DELETE FROM store_writer WHERE seen < now() - interval '1 day'"
 
-# The last one: a process that was stopped in the middle of its work comes back to a session that is
-# gone.
-_BROKEN = (
+# IdleInTransactionSessionTimeout: a process that was stopped in the middle of a transaction resumes
+# after the server has ended its session.
+_CONNECTION_ERRORS = (
     psycopg.OperationalError,
     psycopg.InterfaceError,
     psycopg.errors.IdleInTransactionSessionTimeout,
@@ -78,13 +78,13 @@ class PostgresDatabase(Database):
         super().__init__(path, MIGRATIONS, loop)
         self.url = url
         self.place = place_of(url)
-        self.patience = PATIENCE
+        self.reconnect_timeout = RECONNECT_TIMEOUT
         self.wait = timedelta()
         self.when_away: Callable[[str], None] = lambda problem: None
-        self._me = new_id()
-        self._batch = 0
+        self._writer_id = new_id()
+        self._batch_number = 0
         self._away = False
-        self._wire: PostgresConnection | None = None
+        self._connection: PostgresConnection | None = None
 
     @classmethod
     async def connect(
@@ -95,12 +95,12 @@ class PostgresDatabase(Database):
         wait: timedelta = timedelta(),
         when_away: Callable[[str], None] = lambda problem: None,
     ) -> PostgresDatabase:
-        """Open the database of that URL, bring its tables up to date; ConfigError says what is
-        wrong with it.
+        """Connect to the database of `url` and migrate its tables.
 
-        `path` is where SQLite's file would be: the state folder stays the home of everything else.
-        A server that is away is waited for as long as `wait`, then DatabaseAway; `when_away` is
-        told before each pause, in the writer's thread.
+        `path` is where SQLite's file would be: everything else stays in the state folder.
+        `when_away` is called with the problem before each pause, in the writer's thread.
+        Raises ConfigError if the database cannot be used, DatabaseAway if its server does not
+        answer within `wait`.
         """
         self = cls(url, path, asyncio.get_running_loop())
         self.wait, self.when_away = wait, when_away
@@ -114,16 +114,16 @@ class PostgresDatabase(Database):
         deadline = time.monotonic() + self.wait.total_seconds()
         while True:
             try:
-                self._wire = self._connect_and_migrate()
+                self._connection = self._connect_and_migrate()
             except psycopg.Error as error:
                 problem = refusal(error)
                 if problem is not None:
                     raise unusable(
                         self.url, problem, "mend [store] url, or the rights on the server"
                     ) from error
-                if not isinstance(error, _BROKEN):
+                if not isinstance(error, _CONNECTION_ERRORS):
                     raise
-                self._lost(error)
+                self._mark_away(error)
                 problem = _first_line(error)
                 if time.monotonic() >= deadline:
                     waited = f", waited for {self.wait.total_seconds():g} s" if self.wait else ""
@@ -133,140 +133,150 @@ class PostgresDatabase(Database):
                         " a service manager starts agentd again"
                     ) from error
                 self.when_away(problem)
-                time.sleep(_BETWEEN)
+                time.sleep(_RECONNECT_PAUSE)
             else:
-                self._back()
-                return self._wire
+                self._mark_back()
+                return self._connection
 
     def _connect_and_migrate(self) -> PostgresConnection:
-        wire = connect(self.url)
+        connection = connect(self.url)
         try:
-            migrate(wire, self.url)
-            wire.control(_SWEEP)
+            migrate(connection, self.url)
+            connection.control(_DELETE_OLD_WRITERS)
         except BaseException:
-            wire.close()
+            connection.close()
             raise
-        return wire
+        return connection
 
     def _close_writer(self, connection: Any) -> None:
-        if self._wire is not None:
+        if self._connection is not None:
             with suppress(psycopg.Error):
-                self._wire.control(f"DELETE FROM store_writer WHERE id = '{self._me}'")
-            self._wire.close()
+                self._connection.control(f"DELETE FROM store_writer WHERE id = '{self._writer_id}'")
+            self._connection.close()
 
     def _commit(self, connection: Any, batch: Sequence[Item]) -> list[Outcome]:
-        patience = time.monotonic() + (0.0 if self._away else self.patience)
+        deadline = time.monotonic() + (0.0 if self._away else self.reconnect_timeout)
         durable = any(full for _, _, full in batch)
-        self._batch += 1
+        self._batch_number += 1
         outcomes: list[Outcome] | None = None
         while True:
             try:
-                wire = self._connected()
-                if outcomes is not None and self._stands(wire):
+                connection = self._ensure_connected()
+                if outcomes is not None and self._is_committed(connection):
                     return outcomes
                 outcomes = None
-                found = self._do(wire, batch, durable)
-                outcomes = found  # from here on the commit may stand, whatever we hear of it
-                wire.control("COMMIT")
+                results = self._run_works(connection, batch, durable)
+                outcomes = results  # from here on the commit may stand, whatever we hear of it
+                connection.control("COMMIT")
             except BaseException as error:  # noqa: BLE001  carried to those who await these works
-                if not isinstance(error, _BROKEN) or isinstance(error, psycopg.errors.DiskFull):
-                    self._undo()
+                if not isinstance(error, _CONNECTION_ERRORS) or isinstance(
+                    error, psycopg.errors.DiskFull
+                ):
+                    self._roll_back()
                     return [(future, None, explain(error, self.place)) for _, future, _ in batch]
-                self._lost(error)
-                if time.monotonic() >= patience:
+                self._mark_away(error)
+                if time.monotonic() >= deadline:
                     return [(future, None, explain(error, self.place)) for _, future, _ in batch]
-                time.sleep(_BETWEEN)
+                time.sleep(_RECONNECT_PAUSE)
             else:
                 return outcomes
 
-    def _do(self, wire: PostgresConnection, batch: Sequence[Item], durable: bool) -> list[Outcome]:
-        """Do the works in one transaction; should one fail, all again, each one kept from harming
-        its neighbours.
+    def _run_works(
+        self, connection: PostgresConnection, batch: Sequence[Item], durable: bool
+    ) -> list[Outcome]:
+        """Run the works in one transaction; if one raises, run all again with a savepoint each.
+
+        Leaves the transaction open: the caller commits it.
         """
-        self._begin(wire, durable)
+        self._begin_batch(connection, durable)
         if len(batch) == 1:
-            return [(batch[0][1], batch[0][0](wire), None)]
+            return [(batch[0][1], batch[0][0](connection), None)]
         try:
-            return [(future, work(wire), None) for work, future, _ in batch]
+            return [(future, work(connection), None) for work, future, _ in batch]
         except BaseException as error:
-            if isinstance(error, _BROKEN):
+            if isinstance(error, _CONNECTION_ERRORS):
                 raise
-        wire.control("ROLLBACK")
-        self._begin(wire, durable)
-        return [(future, *self._attempt(wire, work)) for work, future, _ in batch]
+        connection.control("ROLLBACK")
+        self._begin_batch(connection, durable)
+        return [(future, *self._attempt(connection, work)) for work, future, _ in batch]
 
     def _attempt(self, connection: Any, work: Work[Any]) -> tuple[Any, BaseException | None]:
-        wire: PostgresConnection = connection
-        wire.control("SAVEPOINT work")
+        connection.control("SAVEPOINT work")
         try:
             result = work(connection)
         except BaseException as error:
-            if isinstance(error, _BROKEN):
+            if isinstance(error, _CONNECTION_ERRORS):
                 raise
-            wire.control("ROLLBACK TO work")
-            wire.control("RELEASE work")
+            connection.control("ROLLBACK TO work")
+            connection.control("RELEASE work")
             return None, explain(error, self.place)
-        wire.control("RELEASE work")
+        connection.control("RELEASE work")
         return result, None
 
-    def _begin(self, wire: PostgresConnection, durable: bool) -> None:
-        """Begin a batch: one message, in which the lock is waited for."""
-        wire.driver.patience = SILENCE
-        answers = wire.control(
+    def _begin_batch(self, connection: PostgresConnection, durable: bool) -> None:
+        """Begin a transaction, wait for the database's lock and write the batch's number, all in
+        one message; take the server's time for leases.
+        """
+        connection.driver.answer_timeout = ANSWER_TIMEOUT
+        answers = connection.control(
             f"BEGIN; SET LOCAL synchronous_commit = {'on' if durable else 'off'}; {LOCKED};"
-            f" INSERT INTO store_writer (id, batch) VALUES ('{self._me}', {self._batch})"
+            " INSERT INTO store_writer (id, batch)"
+            f" VALUES ('{self._writer_id}', {self._batch_number})"
             " ON CONFLICT (id) DO UPDATE SET batch = excluded.batch, seen = now() RETURNING "
             "agentd_now()"
         )
         while answers.nextset():
             pass
-        (wire.now,) = answers.fetchone()
+        (connection.now,) = answers.fetchone()
 
-    def _connected(self) -> PostgresConnection:
-        if self._wire is None:
-            self._wire = connect(self.url)
-            self._back()
-        return self._wire
+    def _ensure_connected(self) -> PostgresConnection:
+        if self._connection is None:
+            self._connection = connect(self.url)
+            self._mark_back()
+        return self._connection
 
-    def _back(self) -> None:
+    def _mark_back(self) -> None:
         if self._away:
             self._away = False
             log.info("database.back", database=self.place)
 
-    def _stands(self, wire: PostgresConnection) -> bool:
-        """Tell whether the batch of which we heard no answer was committed: once the lock is ours,
-        it is over.
-        """
-        with wire.driver.transaction():
-            wire.control(LOCKED)
-            row = wire.control(f"SELECT batch FROM store_writer WHERE id = '{self._me}'").fetchone()
-        return row is not None and row[0] == self._batch
+    def _is_committed(self, connection: PostgresConnection) -> bool:
+        """Return whether the present batch was committed, after its COMMIT got no answer.
 
-    def _lost(self, error: BaseException) -> None:
+        Waits for the database's lock first: the lost transaction holds it until it has ended.
+        """
+        with connection.driver.transaction():
+            connection.control(LOCKED)
+            row = connection.control(
+                f"SELECT batch FROM store_writer WHERE id = '{self._writer_id}'"
+            ).fetchone()
+        return row is not None and row[0] == self._batch_number
+
+    def _mark_away(self, error: BaseException) -> None:
         if not self._away:
             self._away = True
             log.error("database.away", database=self.place, problem=_first_line(error))
-        wire, self._wire = self._wire, None
-        if wire is not None:
-            with suppress(*_BROKEN):
-                wire.close()
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            with suppress(*_CONNECTION_ERRORS):
+                connection.close()
 
-    def _undo(self) -> None:
-        if self._wire is not None:
+    def _roll_back(self) -> None:
+        if self._connection is not None:
             with suppress(psycopg.Error):  # a broken one is noticed by the next batch
-                self._wire.control("ROLLBACK")
+                self._connection.control("ROLLBACK")
 
-    def _alone(self, connection: Any, item: Item) -> Outcome:
+    def _run_outside_transaction(self, connection: Any, item: Item) -> Outcome:
         work, future, _ = item
         try:
-            wire = self._connected()
-            wire.driver.patience = None  # writing whole tables anew takes its time
-            return future, work(wire), None
+            connection = self._ensure_connected()
+            connection.driver.answer_timeout = None  # writing whole tables anew takes its time
+            return future, work(connection), None
         except BaseException as error:  # noqa: BLE001  carried to whoever awaits it
-            if isinstance(error, _BROKEN):
-                self._lost(error)
+            if isinstance(error, _CONNECTION_ERRORS):
+                self._mark_away(error)
             else:
-                self._undo()
+                self._roll_back()
             return future, None, explain(error, self.place)
 
     # --- in a reader's thread
@@ -276,50 +286,50 @@ class PostgresDatabase(Database):
 
     def _read(self, connection: Any, work: Work[T]) -> T:
         reader: ReadConnection = connection
-        patience = time.monotonic() + (0.0 if self._away else self.patience)
+        deadline = time.monotonic() + (0.0 if self._away else self.reconnect_timeout)
         while True:
             try:
-                found = reader.read(work)
-            except _BROKEN:
+                result = reader.read(work)
+            except _CONNECTION_ERRORS:
                 reader.close()
-                if time.monotonic() >= patience:
+                if time.monotonic() >= deadline:
                     raise
-                time.sleep(_BETWEEN)
+                time.sleep(_RECONNECT_PAUSE)
             else:
-                self._back()
-                return found
+                self._mark_back()
+                return result
 
     def _explain(self, error: BaseException) -> BaseException:
         return explain(error, self.place)
 
 
 class ReadConnection:
-    """A connection for reads, made anew where it broke: what only looks can be done again."""
+    """A connection for reads that connects again after it was closed: reads can be repeated."""
 
     def __init__(self, url: str) -> None:
         self._url = url
-        self._wire: PostgresConnection | None = None
+        self._connection: PostgresConnection | None = None
 
     def read(self, work: Work[T]) -> T:
-        """Run a work in a snapshot that holds every commit before it."""
-        if self._wire is None:
-            self._wire = connect(self._url)
-            self._wire.driver.patience = 4 * SILENCE  # a look may be long
-            # it holds up nobody, and may think long between two looks
-            self._wire.control("SET idle_in_transaction_session_timeout = '10min'")
-        wire = self._wire
-        wire.control("BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+        """Run `work` in a read-only snapshot that holds every commit before it."""
+        if self._connection is None:
+            self._connection = connect(self._url)
+            self._connection.driver.answer_timeout = 4 * ANSWER_TIMEOUT  # reads may be long
+            # a reader holds no lock, and its work may take long between two statements
+            self._connection.control("SET idle_in_transaction_session_timeout = '10min'")
+        connection = self._connection
+        connection.control("BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY")
         try:
-            return work(wire)
+            return work(connection)
         finally:
-            if not wire.broken:
-                wire.control("ROLLBACK")
+            if not connection.broken:
+                connection.control("ROLLBACK")
 
     def close(self) -> None:
-        """Let go of it; the next read connects anew."""
-        wire, self._wire = self._wire, None
-        if wire is not None:
-            wire.close()
+        """Close the connection; the next read connects again."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
 
 
 def explain(error: BaseException, place: str) -> BaseException:
@@ -334,7 +344,7 @@ def explain(error: BaseException, place: str) -> BaseException:
         error, (psycopg.errors.IoError, psycopg.errors.DataCorrupted, psycopg.errors.IndexCorrupted)
     ):
         problem = "the server reports an error of its disk; see its log"
-    elif isinstance(error, _BROKEN):
+    elif isinstance(error, _CONNECTION_ERRORS):
         problem = "it cannot be reached"
     else:
         return error

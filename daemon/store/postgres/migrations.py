@@ -12,12 +12,12 @@ from pathlib import Path
 from daemon.store.postgres.connection import PostgresConnection, unusable
 
 MIGRATIONS = Path(__file__).parent / "sql"
-# Whoever writes holds this lock until its commit: "agtd", as SQLite's file has it for its mark.
+# A writer holds this lock until its commit. The number is SQLite's application_id: "agtd".
 LOCK = 0x61677464
 LOCKED = f"SELECT pg_advisory_xact_lock({LOCK})"
 
 # Which writers there are, and the last batch that each of them committed: see database.py.
-_KEPT = """
+_WRITER_TABLES = """
 CREATE TABLE IF NOT EXISTS migration (
     version BIGINT NOT NULL PRIMARY KEY, name TEXT COLLATE "C" NOT NULL, applied BIGINT NOT NULL
 );
@@ -69,14 +69,14 @@ def scripts(folder: Path) -> dict[int, tuple[str, str]]:
 
 
 def _claim(connection: PostgresConnection, url: str) -> None:
-    """Lay the first stone in an empty schema; ConfigError if somebody else lives there."""
-    there = (
+    """Make the tables of the writer in an empty schema; ConfigError if it has other tables."""
+    query = (
         "SELECT to_regclass('migration') IS NOT NULL, to_regclass('store_writer') IS NOT NULL, "
         "count(*) FROM"
     )
     mine, writers, tables = connection.control(
         (  # noqa: UP034
-            f"{there} pg_tables WHERE schemaname = current_schema() AND tablename NOT LIKE "
+            f"{query} pg_tables WHERE schemaname = current_schema() AND tablename NOT LIKE "
             "'procrastinate%'"
         )
     ).fetchone()
@@ -87,4 +87,4 @@ def _claim(connection: PostgresConnection, url: str) -> None:
             "choose an empty database: createdb agentd, or CREATE DATABASE",
         )
     if not mine:
-        connection.control(_KEPT)
+        connection.control(_WRITER_TABLES)

@@ -28,9 +28,7 @@ class Chat:
     def __init__(self, db):
         self.clock = FakeClock()
         self.journal, self.memory = Journal(db, clock=self.clock.now), Shelf()
-        self.sessions = Sessions(
-            self.journal, self.memory, routine="ask", clock=self.clock.now, language="en"
-        )
+        self.sessions = Sessions(self.journal, self.memory, routine="ask", language="en")
         self.count = 0
 
     async def turn(

@@ -141,7 +141,7 @@ class ApprovalHarness(BareRunContext):
             self,
             approvals.calls,
             approvals.remembered,
-            now=self.now,
+            clock=self.clock,
         )
 
     def call_runner_for(self, run: Run, routine: Routine) -> ToolCallRunner:
