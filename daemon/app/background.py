@@ -111,22 +111,6 @@ def tasks_once_ready(app: App, reload_now: Callable[[], None]) -> list[Backgroun
     return tasks
 
 
-def leader_tasks(
-    installation: Installation,
-    settings: LiveSettings,
-    clock: Clock,
-    store: Store,
-    delivery: DeliveryServices,
-    queue: LocalRunQueue,
-) -> list[tuple[str, Coroutine[Any, Any, None]]]:
-    """Return what one daemon of a cluster does for all of them."""
-    tasks = maintenance_tasks(installation, settings, clock, store, delivery, queue)
-    return [
-        ("outbox", delivery.outbox.run()),
-        *((task.name, retry_when_possible(task)) for task in tasks),
-    ]
-
-
 def maintenance_tasks(
     installation: Installation,
     settings: LiveSettings,

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from daemon.agent.conversations.conversations import Conversations
-from daemon.app.background import leader_tasks
-from daemon.app.cluster_member import MachineCapabilities, PeerEvents
+from daemon.app.cluster_member import ClusterMember, wake_waits
 from daemon.app.installation import (
     Installation,
     lease_owner,
@@ -215,12 +214,6 @@ async def _build(
     async def cancel(run_id: str) -> None:
         queue.interrupt((await journal.runs.request_cancel(run_id)).id)
 
-    def wake_waits() -> None:
-        """Look again at what waits for an instant: the clock was set, and some of these moved."""
-        queue.rebuild_order()
-        outbox.wake()
-        approvals.wake()
-
     budget_ledger = BudgetLedger(journal.spending, clock=clock, settings=settings, is_shared=shared)
     directory_watcher = DirectoryWatcher()
     engine = RoutineEngine(
@@ -233,7 +226,7 @@ async def _build(
         workspace=workspace,
         directory_watcher=directory_watcher,
         find_used_up_cap=budget_ledger.find_exhausted_cap,
-        on_waits_moved=wake_waits,
+        on_waits_moved=partial(wake_waits, queue, outbox, approvals),
     )
     conversations = Conversations(
         journal, memory, settings=settings, submit=queue.submit, clock=clock
@@ -288,17 +281,19 @@ async def _build(
     if shared:
         from daemon.scheduler.cluster.cluster import Cluster, ClusterServices
 
-        peer_events = PeerEvents(
-            journal=journal,
+        member = ClusterMember(
+            installation=installation,
+            clock=clock,
+            settings=settings,
+            store=store,
+            delivery=delivery,
+            tools=tools,
+            queue=queue,
+            approvals=approvals,
             engine=engine,
             supervisor=supervisor,
-            approvals=approvals,
-            outbox=outbox,
-            memory=memory,
             tasks=tasks,
         )
-        capabilities = MachineCapabilities(settings=settings, registry=registry, sources=sources)
-        lead = partial(leader_tasks, installation, settings, clock, store, delivery, queue)
         cluster = Cluster(
             ClusterServices(
                 database=database,
@@ -310,14 +305,11 @@ async def _build(
                 owner=owner,
                 start=start,
             ),
+            member,
             store_url(installation),
             kind=role,
             executes_runs=role == "worker" or config.executor.here,
-            capabilities=capabilities.list,
-            lead=lead if role == "daemon" else None,
-            on_run_moved=peer_events.run_moved,
-            on_pauses_changed=peer_events.pauses_changed,
-            on_waits_moved=wake_waits,
+            may_lead=role == "daemon",
         )
     reloader = Reloader(
         installation=installation,
