@@ -159,7 +159,7 @@ async def _build(
         channel=settings.channel,
         clock=clock,
         redact=secrets.redact,
-        count=metrics.count_delivery,
+        metrics=metrics,
     )
     delivery = DeliveryServices(
         outbox=outbox,

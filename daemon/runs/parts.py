@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from daemon.agent.conversations.conversations import RunQueue
+    from daemon.agent.conversations.conversations import RunStarter
     from daemon.definitions.routines.routine import Routine
     from daemon.models import Json, Run, ToolContext
     from daemon.runs.context import Preview, RunContexts
@@ -27,7 +27,7 @@ class RunParts:
         services: RunServices,
         *,
         engine: RoutineCatalog,
-        queue: RunQueue,
+        queue: RunStarter,
     ) -> None:
         self.services = services
         self._engine, self._queue = engine, queue

@@ -80,7 +80,7 @@ class ConversationSettings(LiveConfig, Protocol):
     def providers(self) -> Providers: ...
 
 
-class RunQueue(Protocol):
+class RunStarter(Protocol):
     """Starts runs when their turn comes."""
 
     async def submit(self, run: Run) -> None:
@@ -124,7 +124,7 @@ class Conversations:
         memory: Memory,
         *,
         settings: ConversationSettings,
-        queue: RunQueue,
+        queue: RunStarter,
         clock: Clock,
     ) -> None:
         self._journal, self._memory, self._settings = journal, memory, settings

@@ -15,7 +15,7 @@ from daemon.runs.approvals.request import describe_change, digest
 from daemon.system.clock import wait_until
 
 if TYPE_CHECKING:
-    from daemon.agent.conversations.conversations import RunQueue
+    from daemon.agent.conversations.conversations import RunStarter
     from daemon.runs.approvals.remembered import Remembered, RememberedCall
     from daemon.runs.approvals.request import CallDescriber
     from daemon.store.journal import Journal
@@ -35,7 +35,7 @@ class Approvals:
         calls: CallDescriber,
         remembered: Remembered,
         *,
-        queue: RunQueue,
+        queue: RunStarter,
         clock: Clock,
         shared: bool = False,
     ) -> None:

@@ -23,7 +23,7 @@ from daemon.runs.rehearsal.dry_run import REHEARSAL
 from daemon.store.journal import Claim
 
 if TYPE_CHECKING:
-    from daemon.agent.conversations.conversations import RunQueue
+    from daemon.agent.conversations.conversations import RunStarter
     from daemon.definitions.config.live import LiveConfig
     from daemon.providers.budget import BudgetLedger
     from daemon.store.journal import Journal
@@ -59,7 +59,7 @@ class Rehearsals:
         journal: Journal,
         engine: RoutineCatalog,
         *,
-        queue: RunQueue,
+        queue: RunStarter,
         budget_ledger: BudgetLedger,
         clock: Clock,
         settings: LiveConfig,
