@@ -46,7 +46,8 @@ from daemon.runs.approvals.approvals import Approvals
 from daemon.runs.approvals.remembered import Remembered
 from daemon.runs.approvals.request import CallDescriber
 from daemon.runs.events import Events
-from daemon.runs.parts import RunParts, RunServices
+from daemon.runs.parts import RunParts
+from daemon.runs.services import RunServices
 from daemon.runs.settings import LiveSettings
 from daemon.sandbox.current import SandboxDetection
 from daemon.sandbox.user import tenant

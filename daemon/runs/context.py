@@ -58,10 +58,10 @@ from daemon.runs.approvals.approver import RunApprover
 from daemon.runs.approvals.notice import waiting_notice
 from daemon.runs.events import Events, end_of, waiting_of
 from daemon.runs.images import AttachedImages, load_images
-from daemon.runs.parts import RunServices
 from daemon.runs.protocols import StepLog
 from daemon.runs.recorder import StepRecorder
 from daemon.runs.rehearsal.dry_run import REHEARSAL, DryRunToolExecutor, RehearsalApprover
+from daemon.runs.services import RunServices
 from daemon.runs.settings import Settings
 from daemon.store.journal import Journal
 from daemon.store.run_rows import newest

@@ -1,68 +1,22 @@
-"""The parts of the daemon that runs use, and what is made of them for runs, sub-agents, rehearsals
-and replays.
+"""What runs, sub-agents, rehearsals and replays are made with, built when it is first needed.
 
-The latter is imported when it is first needed: a daemon that starts has nothing to run yet.
+Most of it is imported late: a daemon that starts has nothing to run yet.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from datetime import datetime
-    from pathlib import Path
-
-    from daemon.agent.conversations.conversations import Conversations, RunStarter
+    from daemon.agent.conversations.conversations import RunStarter
     from daemon.definitions.routines.routine import Routine
-    from daemon.definitions.skills import SkillCatalog
-    from daemon.delivery.incidents.model_outages import ModelOutages
-    from daemon.delivery.outbox import Outbox
-    from daemon.memory.memory import Memory
     from daemon.models import Json, Run, ToolContext
-    from daemon.providers.budget import BudgetLedger
-    from daemon.runs.approvals.approvals import Approvals
     from daemon.runs.context import Preview, RunContexts
-    from daemon.runs.events import Events
     from daemon.runs.rehearsal.rehearsals import Rehearsals, RoutineCatalog
     from daemon.runs.replay.replays import Replays
-    from daemon.runs.settings import LiveSettings
+    from daemon.runs.services import RunServices
     from daemon.runs.subagents import SubagentRunner
-    from daemon.sandbox.current import SandboxDetection
-    from daemon.store.journal import Journal
-    from daemon.system.clock import Clock
-    from daemon.telemetry.redaction import Secrets
-    from daemon.tools.mcp.servers import Servers
-    from daemon.tools.registry import FunctionRegistry
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RunServices:
-    """The parts of the daemon that its runs use."""
-
-    settings: LiveSettings
-    workspace: Path
-    owner: str
-    """Who holds the leases of this process."""
-    start: datetime
-    """When this process started."""
-    clock: Clock
-    secrets: Secrets
-    journal: Journal
-    memory: Memory
-    events: Events
-    outbox: Outbox
-    approvals: Approvals
-    conversations: Conversations
-    registry: FunctionRegistry
-    mcp_servers: Servers
-    load_skills: Callable[[], SkillCatalog]
-    """Return the skills as they are on disk now. Blocks."""
-    budget_ledger: BudgetLedger
-    model_outages: ModelOutages
-    sandbox_detection: SandboxDetection
 
 
 class RunParts:

@@ -32,8 +32,8 @@ from daemon.runs.approvals.remembered import Remembered
 from daemon.runs.approvals.request import CallDescriber
 from daemon.runs.context import RunContexts
 from daemon.runs.events import Events
-from daemon.runs.parts import RunServices
 from daemon.runs.run import supervise
+from daemon.runs.services import RunServices
 from daemon.runs.subagents import SubagentRunner
 from daemon.scheduler.run_queue import LocalRunQueue
 from daemon.store.database import Database

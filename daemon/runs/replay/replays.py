@@ -22,7 +22,7 @@ from daemon.runs.replay.play import replay
 
 if TYPE_CHECKING:
     from daemon.providers import LLMProvider
-    from daemon.runs.parts import RunServices
+    from daemon.runs.services import RunServices
 
 
 class Replays:
