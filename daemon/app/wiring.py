@@ -159,7 +159,7 @@ async def _build(
         channel=settings.channel,
         clock=clock,
         redact=secrets.redact,
-        count=metrics.count_delivery,
+        metrics=metrics,
     )
     delivery = DeliveryServices(
         outbox=outbox,
@@ -206,7 +206,7 @@ async def _build(
         journal,
         CallDescriber(settings),
         Remembered(state / "approvals.toml"),
-        submit=queue.submit,
+        queue=queue,
         clock=clock,
         shared=shared,
     )
@@ -228,9 +228,7 @@ async def _build(
         find_used_up_cap=budget_ledger.find_exhausted_cap,
         on_waits_moved=partial(wake_waits, queue, outbox, approvals),
     )
-    conversations = Conversations(
-        journal, memory, settings=settings, submit=queue.submit, clock=clock
-    )
+    conversations = Conversations(journal, memory, settings=settings, queue=queue, clock=clock)
     events = EventBus()
     parts = RunParts(
         RunServices(
@@ -254,7 +252,7 @@ async def _build(
             sandbox_detection=tools.sandbox_detection,
         ),
         engine=engine,
-        submit=queue.submit,
+        queue=queue,
     )
     supervisor = RunSupervisor(
         settings=settings,

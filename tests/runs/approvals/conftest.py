@@ -98,7 +98,7 @@ class ApprovalHarness(BareRunContext):
             journal,
             CallDescriber(self),
             Remembered(folder / "approvals.toml"),
-            submit=self.submit,
+            queue=self,
             clock=clock,
         )
         fields = {"run": {"prompt": "Work.", "mode": "agent", "tools": ["*"]}}
