@@ -401,7 +401,7 @@ class ToolCallRunner:
     def _denied(self, verdict: Verdict) -> str:
         language = self.context.language
         alternatives = (
-            say("allowed_forms", language, forms=verdict.allowed) if verdict.allowed else ""
+            say("allowed_forms", language, forms=verdict.alternative) if verdict.alternative else ""
         )
         return say(
             "denied", language, rule=verdict.rule, reason=verdict.reason, allowed=alternatives
@@ -424,9 +424,13 @@ class ToolCallRunner:
         text = self.redact(result.text)
         is_text = result.value is result.text  # as of every tool that returns a text
         value = text if is_text else redact_json(result.value, self.redact)
-        would = self.redact(result.would)
-        if text is not result.text or value is not result.value or would is not result.would:
-            result = replace(result, text=text, value=value, would=would)
+        effect = self.redact(result.dry_run_effect)
+        if (
+            text is not result.text
+            or value is not result.value
+            or effect is not result.dry_run_effect
+        ):
+            result = replace(result, text=text, value=value, dry_run_effect=effect)
         result = await self.inspector.inspect(plan.key, plan.call, result)
         if plan.note:
             result = replace(result, text=f"{plan.note}\n{result.text}")

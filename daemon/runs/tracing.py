@@ -40,8 +40,8 @@ _RETRY_SECONDS = 5.0  # seconds, after a journal that could not be read
 _MAX_QUEUED_SPANS = 2048  # spans, until they are handed to the SDK, whose own queue is as long
 
 
-class Traces:
-    """Queues spans, and exports them in the background: adding one never blocks."""
+class RunTracer:
+    """Queue spans and export them in the background; adding a span never blocks."""
 
     def __init__(
         self,

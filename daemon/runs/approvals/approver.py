@@ -170,7 +170,7 @@ class RunApprover:
         reasons = {"rejected": "a person said no", "expired": "nobody answered in time"}
         reason = reasons.get(cause, f"{MAX_REFUSALS} questions of this run were refused")
         return ApprovalDecision(
-            verdict=replace(verdict, effect=Effect.DENY, reason=reason, allowed=""),
+            verdict=replace(verdict, effect=Effect.DENY, reason=reason, alternative=""),
             note=say(cause, self._language),
             asking_rule=verdict.rule,
         )

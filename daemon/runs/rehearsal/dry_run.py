@@ -58,7 +58,7 @@ class DryRunToolExecutor(ToolExecutor):
             effect = effect.removeprefix("would ")
             effect = f"would ask a person first ({context.approved}), then {effect}"
         return ToolResult(
-            ok=True, text=say("rehearsed", context.language, what=effect), would=effect
+            ok=True, text=say("rehearsed", context.language, what=effect), dry_run_effect=effect
         )
 
 

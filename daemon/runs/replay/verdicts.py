@@ -139,7 +139,7 @@ def recorded_verdict(body: Json) -> Verdict:
         effect=Effect(verdict["effect"]),
         rule=verdict.get("rule", ""),
         reason=verdict.get("reason", ""),
-        allowed=verdict.get("allowed", ""),
+        alternative=verdict.get("allowed", ""),
     )
 
 
