@@ -68,8 +68,8 @@ class Proof:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Kept:
-    """One text that no model has seen."""
+class QuarantinedResult:
+    """A result of a tool that was withheld from the model."""
 
     id: str
     run: str
@@ -233,21 +233,23 @@ class AuditRepository(Repository):
         await self._db.write(work)
         return id_
 
-    async def find_quarantined(self, *, limit: int = 50, before: str | None = None) -> list[Kept]:
+    async def find_quarantined(
+        self, *, limit: int = 50, before: str | None = None
+    ) -> list[QuarantinedResult]:
         """Return what is kept, newest first."""
-        return await self._kept(
+        return await self._select_quarantined(
             "WHERE id < ? ORDER BY id DESC LIMIT ?", (before or AFTER_EVERY_ID, limit)
         )
 
-    async def get_quarantined(self, id_or_part: str) -> Kept:
+    async def get_quarantined(self, id_or_part: str) -> QuarantinedResult:
         """Return the text of that id; its beginning or its end (>= 4 characters) is enough.
 
         NotFound.
         """
         part = id_or_part.upper()
-        found: list[Kept] = []
+        found: list[QuarantinedResult] = []
         if len(part) >= SHORTEST_PART:
-            found = await self._kept(
+            found = await self._select_quarantined(
                 f"WHERE {ID_PART} ORDER BY id DESC LIMIT 2", id_part_values(part)
             )
         if len(found) != 1:
@@ -255,10 +257,10 @@ class AuditRepository(Repository):
             raise NotFound(f"{told}: {id_or_part!r}; `agentctl quarantine` shows what is kept")
         return found[0]
 
-    async def _kept(self, rest: str, values: Row) -> list[Kept]:
-        def work(connection: Connection) -> list[Kept]:
+    async def _select_quarantined(self, rest: str, values: Row) -> list[QuarantinedResult]:
+        def work(connection: Connection) -> list[QuarantinedResult]:
             return [
-                _kept_of(row)
+                _quarantined_result(row)
                 for row in connection.execute(
                     f"SELECT {_QUARANTINE} FROM quarantine {rest}", values
                 )
@@ -310,9 +312,9 @@ def _entry(row: Row) -> AuditEntry:
     )
 
 
-def _kept_of(row: Row) -> Kept:
+def _quarantined_result(row: Row) -> QuarantinedResult:
     id_, run, routine, call_id, tool, reason, at, body = row
-    return Kept(
+    return QuarantinedResult(
         id=id_,
         run=run,
         routine=routine,
