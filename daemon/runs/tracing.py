@@ -75,7 +75,7 @@ class RunTracer:
             return provider
         settings = config.provider_config(provider)
         host = urlsplit(settings.base_url or "").hostname or ""
-        known = next(
+        vendor_name = next(
             (
                 name
                 for domain, name in VENDORS.items()
@@ -83,8 +83,8 @@ class RunTracer:
             ),
             None,
         )
-        if known or settings.base_url:
-            return known or settings.kind
+        if vendor_name or settings.base_url:
+            return vendor_name or settings.kind
         return {"claude": "anthropic"}.get(settings.kind, settings.kind)
 
     def server(self, provider: str) -> Json:
