@@ -1,0 +1,46 @@
+"""Run a query of a person in a SQLModel session, over the connection of a reader."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from sqlalchemy import Engine, create_engine, event
+from sqlalchemy.exc import StatementError
+from sqlalchemy.pool import StaticPool
+from sqlmodel import Session
+
+from daemon.store.statements import Connection
+
+T = TypeVar("T")
+
+
+def engine_over(driver: Any, url: str, *, begin: str, **options: Any) -> Engine:
+    """Return an engine that uses one connection of a driver, in the thread of that connection.
+
+    `begin` is the statement that begins a transaction: sqlite3 begins none before a SELECT, and the
+    connections of psycopg are in autocommit mode. The session rolls the transaction back.
+    """
+    engine = create_engine(url, creator=lambda: driver, poolclass=StaticPool, **options)
+    event.listen(engine, "begin", lambda connection: connection.exec_driver_sql(begin))
+    return engine
+
+
+def run_query(connection: Connection, query: Callable[[Session], T]) -> T:
+    """Run `query` in a session of its own, in one snapshot.
+
+    An error of the driver is raised as itself, as it would be without SQLAlchemy.
+    """
+    try:
+        with Session(connection.engine) as session:
+            return query(session)
+    except StatementError as error:
+        traceback.clear_frames(error.__traceback__)
+        if error.orig is None:
+            raise
+        raise error.orig from None
+    except BaseException as error:
+        # the frames hold cursors, and these the snapshot: later reads would see it
+        traceback.clear_frames(error.__traceback__)
+        raise
